@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ctl_rewrite.h"
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/pack.h"
 #include "image/jpeg_restarts.h"
-#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
 #include "lib/units.h"
@@ -54,22 +54,6 @@ static void show_skipped(const char *text, void *context)
 	if (c->started)
 		progress_end(&c->bar);
 	ctl_warn(c->verb, text);
-}
-
-/* A file that has the largest size that a sample may have stays as it is. */
-static int add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
-{
-	_cleanup_(freep) void *made = NULL;
-	size_t made_bytes = 0;
-	int r = jpeg_restarts_add(data, bytes, &made, &made_bytes, ret_note);
-
-	if (made_bytes > CHUNK_SAMPLE_MAX_BYTES)
-		return error_set(ret_note, JPEG_RESTARTS_KEPT, "it would have more than 1 GiB");
-	if (made) {
-		*ret = steal_pointer(made);
-		*ret_bytes = made_bytes;
-	}
-	return r;
 }
 
 static void count_restarts(const struct pack_rewritten *file, void *context)
@@ -145,7 +129,7 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
 	case 'r':
-		o->rewrite = add_restarts;
+		o->rewrite = ctl_add_restarts;
 		o->rewritten = count_restarts;
 		return CTL_OK;
 	case 'd':

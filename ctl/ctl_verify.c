@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "ctl_json.h"
-#include "dataset/verify.h"
+#include "ctl_rewrite.h"
+#include "dataset/repair.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
 #include "lib/units.h"
@@ -13,9 +15,10 @@
 struct verify_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
+	const char *label; /* of the part that follows the first */
 	bool started;
 	bool json;
-	bool first;
+	bool first; /* of a JSON array */
 };
 
 static void print_damage_json(const struct verify_damage *d, struct verify_context *c)
@@ -64,20 +67,16 @@ static void show_progress(uint64_t done, uint64_t n_chunks, uint64_t bytes, void
 	struct verify_context *c = context;
 
 	if (!c->started)
-		progress_start(&c->bar, "verifying", n_chunks, clock_monotonic_ns());
+		progress_start(&c->bar, c->label ? c->label : "verifying", n_chunks, clock_monotonic_ns());
 	c->started = true;
 	progress_update(&c->bar, done, bytes, clock_monotonic_ns());
 }
 
-static void print_result(const struct verify_result *r, bool json)
+static void print_counts(const struct verify_result *r)
 {
 	char bytes[24];
 
-	if (json)
-		printf("],\n\"chunks\": %llu, \"samples\": %llu, \"bytes\": %llu, \"damaged\": %llu}\n",
-		       (unsigned long long)r->n_chunks, (unsigned long long)r->n_records,
-		       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
-	else if (r->n_damages)
+	if (r->n_damages)
 		printf("%llu damaged of %llu chunk%s, %llu sample%s, %s\n", (unsigned long long)r->n_damages,
 		       (unsigned long long)r->n_chunks, units_plural(r->n_chunks),
 		       (unsigned long long)r->n_records, units_plural(r->n_records),
@@ -88,41 +87,178 @@ static void print_result(const struct verify_result *r, bool json)
 		       units_plural(r->n_records), units_format_bytes(bytes, sizeof(bytes), r->bytes));
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static void print_counts_json(const struct verify_result *r)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
-	struct verify_context context = {.verb = verb, .first = true};
-	const struct verify_callbacks callbacks = {
-	    .damage = show_damage, .note = show_note, .progress = show_progress, .context = &context};
+	printf("],\n\"chunks\": %llu, \"samples\": %llu, \"bytes\": %llu, \"damaged\": %llu",
+	       (unsigned long long)r->n_chunks, (unsigned long long)r->n_records,
+	       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
+}
+
+static void end_bar(struct verify_context *c)
+{
+	if (c->started)
+		progress_end(&c->bar);
+	c->started = false;
+}
+
+static int verify_only(const struct ctl_verb *verb, const char *path, struct verify_context *c,
+		       const struct verify_callbacks *callbacks)
+{
 	struct verify_result result = {0};
 	struct error err = ERROR_INIT;
-	int option;
+	int r = verify_dataset(path, callbacks, &result, &err);
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		context.json = true;
+	end_bar(c);
+	if (c->json) { /* an object that was begun is ended */
+		print_counts_json(&result);
+		puts("}");
+	} else if (r == 0) {
+		print_counts(&result);
 	}
-	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
-	if (context.json)
-		fputs("{\"schema\": \"diesel.verify/1\", \"damages\": [", stdout);
-	int r = verify_dataset(argv[optind], &callbacks, &result, &err);
-
-	if (context.started)
-		progress_end(&context.bar);
-	if (r == 0 || context.json) /* an object that was begun is ended */
-		print_result(&result, context.json);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	r = ctl_finish(verb);
 	return r == CTL_OK && result.n_damages ? CTL_FAILED : r;
 }
 
+static void show_verified(const struct verify_result *result, void *context)
+{
+	struct verify_context *c = context;
+
+	end_bar(c);
+	if (c->json) {
+		print_counts_json(result);
+		fputs(",\n\"repairs\": [", stdout);
+	} else {
+		print_counts(result);
+	}
+	c->first = true;
+	c->label = "repairing";
+}
+
+static void show_repair(const struct repair_chunk *chunk, void *context)
+{
+	struct verify_context *c = context;
+	char id[CHUNK_ID_TEXT];
+
+	end_bar(c);
+	if (!c->json) {
+		puts(chunk->text);
+		return;
+	}
+	fputs(c->first ? "\n{" : ",\n{", stdout);
+	c->first = false;
+	if (chunk->id)
+		printf("\"chunk\": \"%s\", \"samples\": %u, \"replaced\": %u, ",
+		       chunk_id_format(chunk->id, id), chunk->n_records, chunk->n_samples);
+	printf("\"repaired\": %s, \"text\": ", chunk->repaired ? "true" : "false");
+	ctl_json_string(chunk->text, strlen(chunk->text));
+	putchar('}');
+}
+
+/* A sample that is nowhere. */
+static void show_lost(const struct verify_damage *sample, void *context)
+{
+	struct verify_context *c = context;
+	char id[CHUNK_ID_TEXT];
+
+	end_bar(c);
+	if (c->json) {
+		fputs(c->first ? "\n{" : ",\n{", stdout);
+		c->first = false;
+		printf("\"chunk\": \"%s\", \"path\": ", chunk_id_format(sample->chunk, id));
+		ctl_json_string(sample->path, sample->path_length);
+		fputs(", \"repaired\": false, \"text\": ", stdout);
+		ctl_json_string(sample->text, strlen(sample->text));
+		putchar('}');
+	} else {
+		printf("chunk %s: %s\n", chunk_id_format(sample->chunk, id), sample->text);
+	}
+}
+
+static int repair(const struct ctl_verb *verb, const char *path, struct verify_context *c,
+		  struct repair_options *options)
+{
+	struct repair_result result = {0};
+	struct error err = ERROR_INIT;
+
+	options->verified = show_verified;
+	options->chunk = show_repair;
+	options->lost = show_lost;
+	options->progress = show_progress;
+	options->context = c;
+	options->command = ctl_command();
+	options->rewrite = ctl_add_restarts;
+	int r = repair_dataset(path, options, &result, &err);
+
+	end_bar(c);
+	if (c->json) {
+		/* Which of the two arrays was begun shows whether the first part came to its end. */
+		if (!c->label)
+			print_counts_json(&result.verified);
+		printf("%s, \"repaired\": %llu, \"unrepaired\": %llu}\n", c->label ? "]" : "",
+		       (unsigned long long)result.n_repaired, (unsigned long long)result.n_unrepaired);
+	} else if (r == 0 && result.verified.n_damages) {
+		printf("%s %llu, not repaired %llu\n", options->dry_run ? "would repair" : "repaired",
+		       (unsigned long long)result.n_repaired, (unsigned long long)result.n_unrepaired);
+	}
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	r = ctl_finish(verb);
+	if (r == CTL_OK && (result.n_unrepaired || (options->dry_run && result.verified.n_damages)))
+		return CTL_FAILED;
+	return r;
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'},
+						     {"repair", no_argument, NULL, 'r'},
+						     {"from", required_argument, NULL, 'f'},
+						     {"dry-run", no_argument, NULL, 'n'},
+						     CTL_OPTION_HELP,
+						     {0}};
+	struct verify_context context = {.verb = verb, .first = true};
+	const struct verify_callbacks callbacks = {
+	    .damage = show_damage, .note = show_note, .progress = show_progress, .context = &context};
+	struct repair_options options = {.verify = callbacks};
+	_cleanup_(freep) const char **from = calloc((size_t)argc, sizeof(*from));
+	bool repairs = false;
+	int option;
+
+	if (!from)
+		return ctl_warn(verb, "no memory");
+	options.from = from;
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		context.json |= option == 'J';
+		repairs |= option == 'r';
+		options.dry_run |= option == 'n';
+		if (option == 'f')
+			from[options.n_from++] = optarg;
+	}
+	if (argc - optind != 1)
+		return ctl_usage(verb, "one dataset is needed");
+	if (!repairs && (options.n_from || options.dry_run))
+		return ctl_usage(verb, "--from and --dry-run say how to --repair");
+	if (context.json)
+		fputs("{\"schema\": \"diesel.verify/1\", \"damages\": [", stdout);
+	return repairs ? repair(verb, argv[optind], &context, &options)
+		       : verify_only(verb, argv[optind], &context, &callbacks);
+}
+
 const struct ctl_verb ctl_verify = {
     .name = "verify",
-    .arguments = "[--json] DATASET",
-    .summary = "Check every chunk, sample, the snapshot and the metadata",
-    .help = "      --json  as a JSON object\n\nOne line for each damage; exit status 1 when there is any.\n",
+    .arguments = "[--json] [--repair [--from PLACE ...] [--dry-run]] DATASET",
+    .summary = "Check every chunk, sample, the snapshot and the metadata; repair them",
+    .help =
+	"      --json         as a JSON object\n"
+	"      --repair       make what is damaged or missing again, as it was packed\n"
+	"      --from PLACE   of another copy of the dataset, or of the files that were packed; may be\n"
+	"                     given several times\n"
+	"      --dry-run      say what could be repaired, and change nothing\n"
+	"\n"
+	"One line for each damage; exit status 1 when there is any, or with --repair, when any is left.\n",
     .run = run,
 };

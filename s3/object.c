@@ -18,6 +18,7 @@ struct upload {
 	const char *key;
 	char id[2048];
 	FILE *done; /* the document that completes it */
+	bool replace;
 	char token[2 * TOKEN_BYTES + 1];
 };
 
@@ -49,13 +50,13 @@ static int run(struct bucket *b, const struct request *r, struct answer *ret, st
 	return result;
 }
 
-static int put_once(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
+static int put_once(struct bucket *b, const char *key, const struct iovec *parts, int n_parts, bool replace,
 		    struct error *err)
 {
 	char token[2 * TOKEN_BYTES + 1];
 	struct request r = {.method = METHOD_PUT,
 			    .key = key,
-			    .if_none_match = true,
+			    .if_none_match = !replace,
 			    .token = token,
 			    .parts = parts,
 			    .n_parts = n_parts};
@@ -148,7 +149,7 @@ static int upload_complete(struct upload *u, char **document, size_t *document_b
 	    .key = u->key,
 	    .query = {{"uploadId", u->id}},
 	    .n_query = 1,
-	    .if_none_match = true,
+	    .if_none_match = !u->replace,
 	    .parts = &body,
 	    .n_parts = 1,
 	};
@@ -186,6 +187,7 @@ struct origin {
 	int n_parts;
 	int fd;
 	void *buffer; /* of a file: one part of the upload */
+	bool replace; /* an object of that name */
 };
 
 static int part_of(const struct origin *o, uint64_t offset, uint64_t bytes, struct iovec *out, int *ret_n,
@@ -229,7 +231,7 @@ static int put_parts(struct bucket *b, const char *key, const struct origin *o, 
 {
 	_cleanup_(freep) char *document = NULL;
 	size_t document_bytes = 0;
-	struct upload u = {.bucket = b, .key = key};
+	struct upload u = {.bucket = b, .key = key, .replace = o->replace};
 	struct iovec parts[MAX_IOVECS];
 	int n_parts, r = upload_begin(&u, err);
 
@@ -256,18 +258,30 @@ static int put_parts(struct bucket *b, const char *key, const struct origin *o, 
 	return r;
 }
 
-int bucket_put_new(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
-		   struct error *err)
+static int put(struct bucket *b, const char *key, const struct iovec *parts, int n_parts, bool replace,
+	       struct error *err)
 {
-	const struct origin origin = {.parts = parts, .n_parts = n_parts};
+	const struct origin origin = {.parts = parts, .n_parts = n_parts, .replace = replace};
 	uint64_t bytes = 0;
 
 	for (int i = 0; i < n_parts; i++)
 		bytes += parts[i].iov_len;
 	if (n_parts > MAX_IOVECS)
 		return error_errno(err, -EINVAL, "%s", key);
-	return bytes <= PART_BYTES ? put_once(b, key, parts, n_parts, err)
+	return bytes <= PART_BYTES ? put_once(b, key, parts, n_parts, replace, err)
 				   : put_parts(b, key, &origin, bytes, err);
+}
+
+int bucket_put_new(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
+		   struct error *err)
+{
+	return put(b, key, parts, n_parts, false, err);
+}
+
+int bucket_replace(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
+		   struct error *err)
+{
+	return put(b, key, parts, n_parts, true, err);
 }
 
 int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, struct error *err)
@@ -286,7 +300,7 @@ int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, s
 		return put_parts(b, key, &origin, bytes, err);
 	int r = part_of(&origin, 0, bytes, &whole, &n, key, err);
 
-	return r < 0 ? r : put_once(b, key, &whole, 1, err);
+	return r < 0 ? r : put_once(b, key, &whole, 1, false, err);
 }
 
 int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct error *err)

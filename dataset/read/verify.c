@@ -329,7 +329,7 @@ static void open_metadata(struct verify *v, const char *path)
 	struct error err = ERROR_INIT;
 
 	if (snapshot_open(path, &v->snapshot, &err) < 0 || snapshot_verify(v->snapshot, &err) < 0) {
-		damage_text(v, NULL, err.text);
+		damage(v, &(struct verify_damage){.snapshot_only = true, .text = err.text});
 		snapshot_close(v->snapshot);
 		v->snapshot = NULL;
 	}
@@ -370,6 +370,23 @@ static void check_agreement(struct verify *v)
 		damage_text(v, NULL, err.text);
 }
 
+/* Without metadata the snapshot says which chunks there have to be. */
+static void check_snapshot_has(struct verify *v)
+{
+	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 128];
+	struct snapshot_chunk chunk;
+	uint64_t bytes;
+
+	for (uint64_t i = 0; snapshot_chunk_get(v->snapshot, i, &chunk) == 0; i++) {
+		if (store_size(v->store, &chunk.id, &bytes, NULL) != -ENOENT)
+			continue;
+		snprintf(text, sizeof(text), "%s is missing (%u sample%s); restore it",
+			 store_describe(v->store, &chunk.id, name), chunk.n_samples,
+			 units_plural(chunk.n_samples));
+		damage_text(v, &chunk.id, text);
+	}
+}
+
 static int check_all(struct verify *v, const char *path, struct error *err)
 {
 	struct error meta_err = ERROR_INIT;
@@ -380,6 +397,8 @@ static int check_all(struct verify *v, const char *path, struct error *err)
 	open_metadata(v, path);
 	if (v->snapshot && v->meta)
 		check_agreement(v);
+	else if (v->snapshot)
+		check_snapshot_has(v);
 	if (v->meta && meta_each_chunk(v->meta, check_known, v, &meta_err) < 0)
 		damage_text(v, NULL, meta_err.text);
 	while (v->next_object < v->n_objects)

@@ -46,6 +46,14 @@ static int s3_put(struct store *s, const struct chunk_id *id, const struct iovec
 	return bucket_put_new(bucket_of(s), key_of(id, key), parts, n_parts, err);
 }
 
+static int s3_replace(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		      struct error *err)
+{
+	char key[KEY_BYTES];
+
+	return bucket_replace(bucket_of(s), key_of(id, key), parts, n_parts, err);
+}
+
 static int s3_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err)
 {
 	char key[KEY_BYTES];
@@ -149,6 +157,7 @@ static void s3_free(struct store *s)
 
 static const struct store_ops s3_ops = {
     .put = s3_put,
+    .replace = s3_replace,
     .size = s3_size,
     .read = s3_read,
     .open_fd = s3_open_fd,

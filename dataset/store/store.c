@@ -22,6 +22,12 @@ int store_put(struct store *s, const struct chunk_id *id, const struct iovec *pa
 	return s->ops->put(s, id, parts, n_parts, err);
 }
 
+int store_replace(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		  struct error *err)
+{
+	return s->ops->replace(s, id, parts, n_parts, err);
+}
+
 int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err)
 {
 	return s->ops->size(s, id, ret_bytes, err);

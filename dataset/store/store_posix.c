@@ -82,8 +82,22 @@ static int rename_new(int dir_fd, const char *from, const char *to)
 	return 0;
 }
 
-static int posix_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
-		     struct error *err)
+/* A chunk that is stricter than the snapshot is not served: what replaces one belongs to whom it did. One
+ * that was missing belongs to the directory's owner. Who may not give files away leaves it his. */
+static int take_over(int dir_fd, const char *name, int fd)
+{
+	struct stat st;
+	bool there = fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+
+	if (!there && fstat(dir_fd, &st) < 0)
+		return -errno;
+	if (fchown(fd, st.st_uid, st.st_gid) < 0 && errno != EPERM)
+		return -errno;
+	return there && fchmod(fd, st.st_mode & 0777) < 0 ? -errno : 0;
+}
+
+static int write_object(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+			bool replace, struct error *err)
 {
 	int dir_fd = posix_of(s)->dir_fd;
 	char name[NAME_BYTES], tmp[NAME_BYTES + 1], text[CHUNK_ID_TEXT];
@@ -94,14 +108,19 @@ static int posix_put(struct store *s, const struct chunk_id *id, const struct io
 	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return object_error(s, id, -errno, "create", err);
+	object_name(id, name);
 	r = write_parts(fd, parts, n_parts);
+	if (r == 0 && replace)
+		r = take_over(dir_fd, name, fd);
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;
 	/* Some network file systems report a failed write only here. */
 	if (close(steal_fd(&fd)) < 0 && r == 0)
 		r = -errno;
-	if (r == 0)
-		r = rename_new(dir_fd, tmp, object_name(id, name));
+	if (r == 0 && replace)
+		r = renameat(dir_fd, tmp, dir_fd, name) < 0 ? -errno : 0;
+	else if (r == 0)
+		r = rename_new(dir_fd, tmp, name);
 	if (r < 0) {
 		unlinkat(dir_fd, tmp, 0);
 		return object_error(s, id, r, "write", err);
@@ -109,6 +128,18 @@ static int posix_put(struct store *s, const struct chunk_id *id, const struct io
 	if (fsync(dir_fd) < 0)
 		return object_error(s, id, -errno, "sync the directory of", err);
 	return 0;
+}
+
+static int posix_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		     struct error *err)
+{
+	return write_object(s, id, parts, n_parts, false, err);
+}
+
+static int posix_replace(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+			 struct error *err)
+{
+	return write_object(s, id, parts, n_parts, true, err);
 }
 
 static int posix_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd,
@@ -277,6 +308,7 @@ static void posix_free(struct store *s)
 
 static const struct store_ops posix_ops = {
     .put = posix_put,
+    .replace = posix_replace,
     .size = posix_size,
     .read = posix_read,
     .open_fd = posix_open_fd,

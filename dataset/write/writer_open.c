@@ -119,7 +119,6 @@ static void assume_floor(struct writer *w)
 
 static int begin(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
-	struct chunk_id floor;
 	int r = meta_info(w->meta, &w->info, err);
 
 	chunk_id_source_init(&w->ids, chunk_id_local_machine(), (uint32_t)getpid(), NULL);
@@ -138,8 +137,8 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		    err, -ESTALE,
 		    "%s has a snapshot that is newer than its metadata: run `dieselctl rebuild %s`", w->path,
 		    w->path);
-	floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
-	r = meta_begin(w->meta, &floor, &w->info, err);
+	w->floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
+	r = meta_begin(w->meta, &w->floor, &w->info, err);
 	if (r < 0)
 		return r;
 	w->begun = true;
@@ -231,16 +230,19 @@ static void remove_directory(const struct writer *w)
 	rmdir(w->path);
 }
 
-/* Returns true if the store has nothing but what the metadata knows. */
+/* Returns true if the store has nothing that is newer than what the metadata knows. */
 static bool leaves_nothing(const struct writer *w)
 {
+	const struct chunk_id *floor = w->info.has_pending ? &w->info.pending : &w->floor;
 	struct store_object *objects;
 	size_t n;
 
-	if (store_list(w->store, NULL, &objects, &n, NULL) < 0)
+	if (w->info.has_newest && chunk_id_compare(floor, &w->info.newest) < 0)
+		floor = &w->info.newest;
+	if (store_list(w->store, floor, &objects, &n, NULL) < 0)
 		return false;
 	free(objects);
-	return n == w->n_objects - w->n_leftovers;
+	return n == 0;
 }
 
 void writer_free(struct writer *w)

@@ -22,6 +22,7 @@ struct writer {
 	bool begun; /* the metadata transaction */
 	struct meta_info info;
 	struct chunk_id_source ids;
+	struct chunk_id floor; /* below all that this writer makes */
 
 	struct store_object *objects; /* what the store has, in id order; the leftovers are its last ones */
 	size_t n_objects;

@@ -34,7 +34,8 @@ _dieselctl()
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat) options='--json --version' ;;
-	log | diff | verify) options='--json' ;;
+	log | diff) options='--json' ;;
+	verify) options='--json --repair --from --dry-run' ;;
 	esac
 	case ${COMP_WORDS[1]}:$current in
 	set:[!-]* | set: | why:[!-]* | why:) # numbers of jobs, and knobs

@@ -21,57 +21,7 @@ import tempfile
 import time
 import types
 
-DIESELCTL = pathlib.Path(os.environ["DIESEL_BIN"]) / "dieselctl"
-SHIM = pathlib.Path(os.environ["DIESEL_LIB"]) / "libfailk.so"
-SKIP = 77
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(SKIP)
-
-
-def dieselctl(*args, check=None, **kwargs):
-    """Runs dieselctl; with check, the exit status must be that."""
-    done = subprocess.run([DIESELCTL, *map(str, args)], capture_output=True, text=True, errors="surrogateescape",
-                          **kwargs)
-    if check is not None and done.returncode != check:
-        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
-    return done
-
-
-def one_line(done, *words):
-    """The failure is told in one line that has these words."""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, f"not one line: {done.stderr!r}"
-    for word in words:
-        assert word in lines[0], f"'{word}' is missing in: {lines[0]}"
-
-
-def make_source(folder, n_files, n_bytes, seed):
-    generator = random.Random(seed)
-    for i in range(n_files):
-        path = folder / f"class{i % 3}" / f"{i}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(generator.randbytes(n_bytes + i))
-
-
-def files_of(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def content(dataset):
-    """path -> bytes of a dataset, read without a daemon."""
-    listing = json.loads(dieselctl("ls", "-R", "--json", dataset, check=0).stdout)
-    result = {}
-    for entry in listing:
-        cat = subprocess.run([DIESELCTL, "cat", dataset, entry["path"]], check=True, capture_output=True)
-        result[entry["path"]] = cat.stdout
-    return result
-
-
-def stray_files(dataset):
-    return [p for p in dataset.rglob("*") if p.suffix == ".tmp" or p.name.endswith("-journal")]
+from dataset_support import DIESELCTL, content, dieselctl, failing, files_of, make_source, one_line, patched, skip, stray_files
 
 
 class Scene:
@@ -109,27 +59,9 @@ class Scene:
         assert not stray_files(self.dataset), f"{where}: {stray_files(self.dataset)}"
 
 
-def fail_at(k, error, stay):
-    """The environment for the shim, and a pipe that says whether call k was reached."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    environment = dict(os.environ, LD_PRELOAD=str(SHIM), FAILK=str(k), FAILK_ERRNO=str(error), FAILK_LOG=str(writing))
-    if stay:
-        environment["FAILK_FROM"] = "1"
-    return environment, reading, writing
-
-
 def run_to_call(scene, k, error, stay=False):
     """(result, whether call k was made) of a pack whose k-th call fails."""
-    environment, reading, writing = fail_at(k, error, stay)
-    done = scene.pack(env=environment, pass_fds=[writing])
-    os.close(writing)
-    try:
-        reached = os.read(reading, 1) == b"k"
-    except BlockingIOError:
-        reached = False
-    os.close(reading)
-    return done, reached
+    return failing(scene.pack, k, error, stay)
 
 
 def test_kth(root):
@@ -260,12 +192,6 @@ def test_refuse(root):
     refuse_truncation_while_reading(root)
     refuse_damage(root, source, dataset)
     refuse_permissions(root, source)
-
-
-def patched(path, offset, data):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(data)
 
 
 def refuse_truncation_while_reading(root):

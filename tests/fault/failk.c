@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LD_PRELOAD shim: the k-th call that changes a file system fails, or the process dies there.
+ * LD_PRELOAD shim: the k-th call that changes a file system, or that reads, fails, is cut short, or is the
+ * process's last.
  *
  *   FAILK=K          which call, counted from 1 over write, pwrite, fsync, fdatasync, ftruncate, open with
  *                    O_CREAT, mkdir, unlink and the renames, in order of occurrence
- *   FAILK_ERRNO=N    what it fails with (default EIO); 0: the process is killed instead
- *   FAILK_FROM=1     all later ones fail too (a disk that stays full)
- *   FAILK_LOG=FD     a byte is written there when call K was reached
+ *   FAILK_KIND=KIND  "read": counted are read, pread and readdir instead; "short": reads and writes of more
+ * than one byte, which then do half of it FAILK_ERRNO=N    what it fails with (default EIO); 0: the process
+ * is killed instead FAILK_FROM=1     all later ones fail too (a disk that stays full) FAILK_LOG=FD     a byte
+ * is written there when call K was reached
  *
  * File descriptors 0 to 2 are left alone.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +20,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,8 +36,8 @@ static long setting(const char *name, long otherwise)
 	return text ? strtol(text, NULL, 10) : otherwise;
 }
 
-/* 1: this call is to fail, errno is set. */
-static int fails(void)
+/* 1: this call is the one, or a later one. */
+static int is_chosen(void)
 {
 	long k = setting("FAILK", 0), call = atomic_fetch_add(&n_calls, 1) + 1;
 
@@ -41,25 +45,76 @@ static int fails(void)
 		return 0;
 	if (call == k)
 		REAL(syscall)(SYS_write, (int)setting("FAILK_LOG", -1), "k", (size_t)1);
+	return 1;
+}
+
+static int is_kind(const char *kind)
+{
+	const char *chosen = getenv("FAILK_KIND");
+
+	return strcmp(chosen ? chosen : "change", kind) == 0;
+}
+
+/* How much of a read or a write is done. */
+static size_t part_of(size_t bytes)
+{
+	return bytes > 1 && is_kind("short") && is_chosen() ? bytes / 2 : bytes;
+}
+
+static int fails_as(const char *kind)
+{
+	if (!is_kind(kind) || !is_chosen())
+		return 0;
 	errno = (int)setting("FAILK_ERRNO", EIO);
 	if (errno == 0)
 		kill(getpid(), SIGKILL);
 	return 1;
 }
 
+/* 1: this call is to fail, errno is set. */
+static int fails(void)
+{
+	return fails_as("change");
+}
+
 ssize_t write(int fd, const void *data, size_t bytes)
 {
-	return fd > 2 && fails() ? -1 : REAL(write)(fd, data, bytes);
+	return fd > 2 && fails() ? -1 : REAL(write)(fd, data, fd > 2 ? part_of(bytes) : bytes);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
 {
-	return fails() ? -1 : REAL(pwrite)(fd, data, bytes, offset);
+	return fails() ? -1 : REAL(pwrite)(fd, data, part_of(bytes), offset);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset)
 {
-	return fails() ? -1 : REAL(pwrite64)(fd, data, bytes, offset);
+	return fails() ? -1 : REAL(pwrite64)(fd, data, part_of(bytes), offset);
+}
+
+ssize_t read(int fd, void *data, size_t bytes)
+{
+	return fails_as("read") ? -1 : REAL(read)(fd, data, part_of(bytes));
+}
+
+ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
+{
+	return fails_as("read") ? -1 : REAL(pread)(fd, data, part_of(bytes), offset);
+}
+
+ssize_t pread64(int fd, void *data, size_t bytes, off64_t offset)
+{
+	return fails_as("read") ? -1 : REAL(pread64)(fd, data, part_of(bytes), offset);
+}
+
+struct dirent *readdir(DIR *dir)
+{
+	return fails_as("read") ? NULL : REAL(readdir)(dir);
+}
+
+struct dirent64 *readdir64(DIR *dir)
+{
+	return fails_as("read") ? NULL : REAL(readdir64)(dir);
 }
 
 int fsync(int fd)

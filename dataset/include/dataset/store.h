@@ -6,7 +6,8 @@
  * local disk, Lustre, NFS, CephFS). An object is named by its chunk's id alone, so no name can lead
  * elsewhere.
  *
- * An object is written once, whole or not at all, and never changed. Errors name the object. Thread-safe.
+ * An object is written once, whole or not at all, and never changed, except that one that is damaged may be
+ * replaced by what it was. Errors name the object. Thread-safe.
  */
 
 #include "dataset/chunk.h"
@@ -25,6 +26,8 @@ struct store_object {
 struct store_ops {
 	int (*put)(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 		   struct error *err);
+	int (*replace)(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		       struct error *err);
 	int (*size)(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err);
 	int (*read)(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
 		    struct error *err);
@@ -50,6 +53,11 @@ void store_free(struct store *s);
 /* Writes an object, which is durable when this returns 0. -EEXIST: there is one of that id. */
 int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 	      struct error *err);
+
+/* Writes an object that is damaged or missing, as it was before. It is durable when this returns 0, and until
+ * then, or on a failure, what is there stays. The caller holds the dataset's writer lock. */
+int store_replace(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		  struct error *err);
 
 /* -ENOENT. */
 int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err);

@@ -13,8 +13,10 @@ struct verify_damage {
 	const struct chunk_id *chunk; /* NULL: not in a chunk */
 	const char *path;             /* of the sample, path_length bytes; NULL: not a sample */
 	size_t path_length;
-	uint64_t offset;  /* in the chunk's file */
-	const char *text; /* one line: what, where, what to do */
+	uint64_t offset;    /* in the chunk's file */
+	bool snapshot_only; /* not in a chunk, nor in the metadata, out of which the snapshot can be made
+			       again */
+	const char *text;   /* one line: what, where, what to do */
 };
 
 struct verify_callbacks {

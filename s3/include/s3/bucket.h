@@ -39,7 +39,10 @@ const char *bucket_url(const struct bucket *b);
  * does not know If-None-Match replaces it. */
 int bucket_put_new(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
 		   struct error *err);
-/* The same from a file. Takes the memory of one part of an upload, however long the file is. */
+/* The same, also where there is one of that name, which stays until this one is whole. */
+int bucket_replace(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
+		   struct error *err);
+/* bucket_put_new() from a file. Takes the memory of one part of an upload, however long the file is. */
 int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, struct error *err);
 
 /* -ENOENT. */

@@ -71,10 +71,33 @@ def against(server):
         file.write(os.urandom(70 << 20))
     ctl(port, "pack", large, URL + "/large", DIESEL_S3_SINGLE_WRITER="1")
     assert "sound:" in ctl(port, "verify", URL + "/large")
+    return port
+
+
+def repair(port):
+    """A bucket's chunk from a folder, and a folder's from the bucket. rclone keeps objects as files."""
+    more = {"DIESEL_S3_SINGLE_WRITER": "1"}
+    objects, copy = f"{SCRATCH}/rclone/bucket/folder/set one/chunks", SCRATCH + "/copy"
+    os.makedirs(copy + "/chunks")
+    for name in os.listdir(objects):
+        shutil.copy(f"{objects}/{name}", copy + "/chunks")
+    ctl(port, "rebuild", copy)
+    name = sorted(os.listdir(objects))[0]
+    with open(f"{objects}/{name}", "rb") as file:
+        data = file.read()
+    os.truncate(f"{objects}/{name}", len(data) // 2)
+    ctl(port, "verify", "--repair", "--dry-run", "--from", copy, URL, fails=True, **more)
+    assert os.path.getsize(f"{objects}/{name}") == len(data) // 2
+    assert f"samples, from {copy}" in ctl(port, "verify", "--repair", "--from", copy, URL, **more)
+    for place, other in ((objects, copy), (copy + "/chunks", URL)):
+        os.remove(f"{place}/{name}")
+        assert "repaired 1, not" in ctl(port, "verify", "--repair", "--from", other, URL if place == objects else copy, **more)
+        with open(f"{place}/{name}", "rb") as file:
+            assert file.read() == data
 
 
 def case_rclone():
-    against(rclone)
+    repair(against(rclone))
 
 
 def case_juicefs():

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Repairs a dataset: verifies it, makes each damaged or missing chunk again, bit for bit, and then metadata
+ * and snapshot where they are damaged.
+ *
+ * A chunk's head is taken from where a good one is found: the file itself, a replica, or, where the metadata
+ * knows all samples of the chunk, the metadata. Each sample is taken from the file, a replica or the source,
+ * whichever has bytes with the checksum that the head says. What comes of it replaces the file only if
+ * metadata, snapshot and digest say that it is the chunk that was packed; until that moment, and when the
+ * disk is full, the file stays as it is. While chunks are replaced nobody else changes the dataset.
+ */
+
+#include "dataset/pack.h"
+#include "dataset/verify.h"
+
+struct repair_chunk {
+	const struct chunk_id *id; /* NULL: metadata and snapshot */
+	bool repaired;             /* or would be, with dry_run */
+	uint32_t n_records;
+	uint32_t n_samples; /* that came from somewhere else than the file itself */
+	const char *text;   /* one line: what was done, or why nothing could be */
+};
+
+struct repair_options {
+	const char *const *from; /* replicas (datasets), and trees of files that were packed */
+	size_t n_from;
+	const char *command; /* for the dataset's log */
+	bool dry_run;
+	pack_rewriter
+	    *rewrite; /* NULL: of rewritten files, as struct chunk_record tells, none is made again */
+
+	struct verify_callbacks verify; /* for the first part */
+	/* All may be NULL. */
+	void (*verified)(const struct verify_result *result, void *context); /* the first part has ended */
+	void (*chunk)(const struct repair_chunk *chunk, void *context);
+	void (*lost)(const struct verify_damage *sample, void *context); /* a sample that is nowhere */
+	void (*progress)(uint64_t done_chunks, uint64_t n_chunks, uint64_t done_bytes, void *context);
+	void *context; /* of these */
+};
+
+struct repair_result {
+	struct verify_result verified;
+	uint64_t n_repaired; /* with dry_run: that could be */
+	uint64_t n_unrepaired;
+};
+
+/* 0 even if not everything could be repaired. Fails if it could not look, if something of `from` is neither
+ * dataset nor folder, and with -EBUSY, if another writer is at work. */
+int repair_dataset(const char *dataset_path, const struct repair_options *options, struct repair_result *ret,
+		   struct error *err);

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/repair.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset/chunk_id.h"
+#include "dataset/writer.h"
+#include "lib/cleanup.h"
+#include "lib/units.h"
+#include "repair_private.h"
+
+#define TEXT_BYTES 1024
+
+static struct broken *broken_of(const struct repair *r, size_t *ret_n)
+{
+	*ret_n = r->broken.bytes / sizeof(struct broken);
+	return (struct broken *)r->broken.data;
+}
+
+struct collector {
+	struct repair *repair;
+	bool no_memory;
+};
+
+static void collect_damage(const struct verify_damage *d, void *context)
+{
+	struct collector *c = context;
+	const struct verify_callbacks *callbacks = &c->repair->options->verify;
+	struct broken b = {0};
+
+	if (d->chunk) {
+		b.id = *d->chunk;
+		c->no_memory |= buffer_append(&c->repair->broken, &b, sizeof(b)) < 0;
+	} else if (d->snapshot_only) {
+		c->repair->snapshot_damaged = true;
+	} else {
+		c->repair->metadata_damaged = true;
+	}
+	callbacks->damage(d, callbacks->context);
+}
+
+static void pass_note(const char *text, void *context)
+{
+	const struct verify_callbacks *callbacks = &((struct collector *)context)->repair->options->verify;
+
+	callbacks->note(text, callbacks->context);
+}
+
+static void pass_progress(uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
+{
+	const struct verify_callbacks *callbacks = &((struct collector *)context)->repair->options->verify;
+
+	if (callbacks->progress)
+		callbacks->progress(done, n_chunks, bytes, callbacks->context);
+}
+
+static int compare_broken(const void *a, const void *b)
+{
+	return chunk_id_compare(&((const struct broken *)a)->id, &((const struct broken *)b)->id);
+}
+
+/* A chunk may have several damages. */
+static void sort_broken(struct repair *r)
+{
+	size_t n, kept = 0;
+	struct broken *b = broken_of(r, &n);
+
+	if (n)
+		qsort(b, n, sizeof(*b), compare_broken);
+	for (size_t i = 0; i < n; i++)
+		if (kept == 0 || compare_broken(&b[kept - 1], &b[i]) != 0)
+			b[kept++] = b[i];
+	r->broken.bytes = kept * sizeof(*b);
+}
+
+static int find_damage(struct repair *r, const char *path, struct error *err)
+{
+	struct collector collector = {.repair = r};
+	const struct verify_callbacks callbacks = {
+	    .damage = collect_damage, .note = pass_note, .progress = pass_progress, .context = &collector};
+	int result = verify_dataset(path, &callbacks, &r->result.verified, err);
+
+	if (result == 0 && collector.no_memory)
+		result = error_errno(err, -ENOMEM, "the damaged chunks of %s", path);
+	if (result == 0)
+		sort_broken(r);
+	return result;
+}
+
+static int learn_chunk(const struct meta_chunk *chunk, void *context)
+{
+	struct repair *r = context;
+	size_t n;
+	struct broken *all = broken_of(r, &n);
+	struct broken *b =
+	    n ? bsearch(&(struct broken){.id = chunk->id}, all, n, sizeof(*all), compare_broken) : NULL;
+
+	if (!b)
+		return 0;
+	b->meta = *chunk;
+	b->has_meta = b->has_head = true;
+	b->head_xxh3 = chunk->head_xxh3;
+	b->has_sha256 = chunk->has_sha256;
+	b->sha256 = chunk->sha256;
+	return 0;
+}
+
+/* What the metadata knows counts; the snapshot is asked where that knows nothing. */
+static int learn(struct repair *r, struct error *err)
+{
+	size_t n;
+	struct broken *all = broken_of(r, &n);
+	struct snapshot_chunk chunk;
+	int result = r->meta ? meta_each_chunk(r->meta, learn_chunk, r, err) : 0;
+
+	for (uint64_t i = 0; result == 0 && r->snapshot && snapshot_chunk_get(r->snapshot, i, &chunk) == 0;
+	     i++) {
+		struct broken *b =
+		    n ? bsearch(&(struct broken){.id = chunk.id}, all, n, sizeof(*all), compare_broken)
+		      : NULL;
+
+		if (!b || b->has_head)
+			continue;
+		b->has_head = true;
+		b->head_xxh3 = chunk.head_xxh3;
+		b->has_sha256 = chunk.has_sha256;
+		b->sha256 = chunk.sha256;
+	}
+	return result;
+}
+
+static void tell(const struct repair *r, const struct repair_chunk *c)
+{
+	if (r->options->chunk)
+		r->options->chunk(c, r->options->context);
+}
+
+/* "; from A, B" */
+static void add_origins(const struct repair_image *image, char *text, size_t size)
+{
+	const char *const *names = (const char *const *)image->names.data;
+	size_t n = strlen(text);
+
+	for (size_t i = 0; i < image->names.bytes / sizeof(*names) && n + 1 < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : ", from ", names[i]);
+}
+
+static void describe(const struct repair *r, const struct repair_image *image, const char *name,
+		     uint32_t n_foreign, char *text, size_t size)
+{
+	uint32_t n = image->view.header->n_records;
+
+	if (n_foreign == 0 && !image->head)
+		snprintf(text, size, "%s %s written again as it was packed: its samples were whole", name,
+			 r->options->dry_run ? "would be" : "was");
+	else
+		snprintf(text, size, "%s %s repaired: %s%u of %u sample%s", name,
+			 r->options->dry_run ? "would be" : "was", image->head ? image->head : "", n_foreign,
+			 n, units_plural(n));
+}
+
+/* The file is as it was packed, so what disagrees with it is wrong. */
+static bool is_there(const struct repair *r, const struct chunk_id *id, const struct repair_image *image)
+{
+	struct store *store = r->origins[0].store;
+	_cleanup_(freep) unsigned char *now = NULL;
+	uint64_t bytes;
+
+	return store_size(store, id, &bytes, NULL) == 0 && bytes == image->bytes &&
+	       (now = malloc(bytes ? bytes : 1)) && store_read(store, id, 0, now, bytes, NULL) == 0 &&
+	       memcmp(now, image->data, bytes) == 0;
+}
+
+static void repair_one(struct repair *r, const struct broken *b)
+{
+	struct store *store = r->origins[0].store;
+	struct repair_image image = {0};
+	struct error why = ERROR_INIT;
+	char name[STORE_NAME_MAX], text[TEXT_BYTES] = "";
+	struct repair_chunk told = {.id = &b->id, .text = text};
+	int result = repair_image_make(r, b, &image, &why);
+
+	store_describe(store, &b->id, name);
+	if (image.view.header) {
+		told.n_records = image.view.header->n_records;
+		told.n_samples = image.n_samples;
+	}
+	if (result == 0 && is_there(r, &b->id, &image)) {
+		r->metadata_damaged = true;
+		snprintf(text, sizeof(text), "%s is as it was packed; what describes it is not", name);
+		told.repaired = true;
+		tell(r, &told);
+		repair_image_free(&image);
+		return;
+	}
+	if (result == 0 && !r->options->dry_run)
+		result = store_replace(store, &b->id, &(struct iovec){image.data, image.bytes}, 1, &why);
+	if (result == 0) {
+		describe(r, &image, name, image.n_samples, text, sizeof(text));
+		add_origins(&image, text, sizeof(text));
+		r->result.n_repaired++;
+	} else {
+		snprintf(text, sizeof(text), "%s stays as it is: %s", name,
+			 why.text[0] ? why.text : strerror(-result));
+		r->result.n_unrepaired++;
+	}
+	told.repaired = result == 0;
+	tell(r, &told);
+	repair_image_free(&image);
+}
+
+static int repair_chunks(struct repair *r, struct error *err)
+{
+	size_t n;
+	const struct broken *all = broken_of(r, &n);
+	uint64_t bytes = 0;
+	int result = learn(r, err);
+
+	for (size_t i = 0; i < n && result == 0; i++) {
+		repair_one(r, &all[i]);
+		bytes += all[i].meta.file_bytes;
+		if (r->options->progress)
+			r->options->progress(i + 1, n, bytes, r->options->context);
+	}
+	return result;
+}
+
+static void writer_freep(struct writer **w)
+{
+	writer_free(*w);
+}
+
+static void snapshot_closep(struct snapshot **s)
+{
+	snapshot_close(*s);
+}
+
+static void meta_freep(struct meta **m)
+{
+	meta_free(*m);
+}
+
+static struct snapshot *open_snapshot(const char *folder)
+{
+	struct snapshot *s = NULL;
+
+	if (snapshot_open(folder, &s, NULL) < 0)
+		return NULL;
+	if (snapshot_verify(s, NULL) < 0) {
+		snapshot_close(s);
+		return NULL;
+	}
+	return s;
+}
+
+/* Chunks are replaced under the writer's lock, if the metadata can still be written to. If it cannot, no
+ * writer can change anything but rebuild. */
+static int repair_locked(struct repair *r, const char *path, struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	_cleanup_(meta_freep) struct meta *meta = NULL;
+	_cleanup_(snapshot_closep) struct snapshot *snapshot = open_snapshot(r->origins[0].place->folder);
+	int result = -EBADMSG;
+
+	r->snapshot = snapshot;
+	if (!r->options->dry_run) {
+		result = writer_open(path, WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
+		if (result < 0 && result != -EBADMSG && result != -ESTALE)
+			return result;
+		if (result < 0)
+			r->metadata_damaged = true;
+	}
+	if (result == 0)
+		r->meta = writer_meta(w);
+	else if (meta_open(r->origins[0].place->folder, META_READ, &meta, NULL) == 0)
+		r->meta = meta;
+	if (result < 0 && !r->options->dry_run)
+		result = store_sweep(r->origins[0].store, err);
+	else
+		result = 0;
+	if (result == 0)
+		result = repair_chunks(r, err);
+	r->meta = NULL;
+	r->snapshot = NULL;
+	return result;
+}
+
+static void pass_lost(const struct chunk_id *id, const char *text, void *context)
+{
+	const struct repair *r = context;
+
+	(void)id;
+	r->options->verify.note(text, r->options->verify.context);
+}
+
+/* All chunks are whole now. */
+static int make_again(struct repair *r, const char *path, bool snapshot_only, struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	struct writer_result committed;
+	uint64_t n_lost = 0;
+	int result =
+	    writer_open(path, snapshot_only ? WRITER_CHANGE : WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, err);
+
+	if (result == 0 && snapshot_only)
+		return writer_snapshot(w, err);
+	if (result == 0)
+		writer_set_command(w, r->options->command);
+	if (result == 0)
+		result = writer_rebuild(w, pass_lost, r, &n_lost, err);
+	if (result == 0 && n_lost) /* damaged since they were looked at */
+		result = error_set(err, -EBADMSG, "%llu chunk%s cannot be read", (unsigned long long)n_lost,
+				   units_plural(n_lost));
+	return result < 0 ? result : writer_commit(w, &committed, err);
+}
+
+static int repair_metadata(struct repair *r, const char *path, struct error *err)
+{
+	bool snapshot_only = !r->metadata_damaged && !r->origins[0].place->ops;
+	const char *what = snapshot_only ? "the snapshot" : "metadata and snapshot";
+	char text[TEXT_BYTES];
+	struct repair_chunk told = {.text = text, .repaired = r->result.n_unrepaired == 0};
+	struct error why = ERROR_INIT;
+
+	(void)err;
+	if (!r->metadata_damaged && !r->snapshot_damaged)
+		return 0;
+	if (!told.repaired) {
+		snprintf(
+		    text, sizeof(text),
+		    "%s cannot be made again while chunks are damaged; `dieselctl rebuild` leaves them out",
+		    what);
+	} else if (r->options->dry_run) {
+		snprintf(text, sizeof(text), "%s would be made again from the chunks", what);
+	} else if (make_again(r, path, snapshot_only, &why) < 0) {
+		told.repaired = false;
+		snprintf(text, sizeof(text), "%s cannot be made again: %s", what, why.text);
+	} else {
+		snprintf(text, sizeof(text), "%s made again", what);
+	}
+	if (told.repaired)
+		r->result.n_repaired++;
+	else
+		r->result.n_unrepaired++;
+	tell(r, &told);
+	return 0;
+}
+
+static int open_origins(struct repair *r, const char *path, struct error *err)
+{
+	r->origins = calloc(r->options->n_from + 1, sizeof(*r->origins));
+	if (!r->origins)
+		return error_errno(err, -ENOMEM, "%s", path);
+	for (size_t i = 0; i < r->options->n_from; i++) {
+		int result = repair_origin_open(r->options->from[i], &r->origins[i + 1], err);
+
+		if (result < 0)
+			return result;
+		r->n_origins = i + 2;
+	}
+	return 0;
+}
+
+static int open_dataset(struct repair *r, const char *path, struct error *err)
+{
+	struct repair_origin *own = &r->origins[0];
+	int result;
+
+	own->name = path;
+	own->source_fd = -EBADF;
+	result = place_open(path, PLACE_READ, &own->place, err);
+	if (result == 0)
+		result = place_store(own->place, false, &own->store, err);
+	if (result == 0 && r->n_origins == 0)
+		r->n_origins = 1;
+	return result;
+}
+
+static int run(struct repair *r, const char *path, struct error *err)
+{
+	int result = open_origins(r, path, err);
+
+	if (result == 0)
+		result = find_damage(r, path, err);
+	if (result < 0)
+		return result;
+	if (r->options->verified)
+		r->options->verified(&r->result.verified, r->options->context);
+	if (r->result.verified.n_damages == 0)
+		return 0;
+	result = open_dataset(r, path, err);
+	if (result == 0)
+		result = repair_locked(r, path, err);
+	return result < 0 ? result : repair_metadata(r, path, err);
+}
+
+int repair_dataset(const char *dataset_path, const struct repair_options *options, struct repair_result *ret,
+		   struct error *err)
+{
+	struct repair r = {.options = options};
+	int result = run(&r, dataset_path, err);
+
+	for (size_t i = 0; r.origins && i <= options->n_from; i++)
+		if (r.origins[i].name)
+			repair_origin_close(&r.origins[i]);
+	free(r.origins);
+	buffer_free(&r.broken);
+	if (result == 0)
+		*ret = r.result;
+	return result;
+}

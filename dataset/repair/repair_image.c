@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "repair_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
+#include "lib/text.h"
+
+/* As many samples are read one by one; of more the whole payload is read at once. */
+#define SINGLE_READS 16
+
+static int note_origin(const struct repair *r, struct repair_image *image, const struct repair_origin *o)
+{
+	const char *const *names = (const char *const *)image->names.data;
+
+	if (o == &r->origins[0])
+		return 0;
+	for (size_t i = 0; i < image->names.bytes / sizeof(*names); i++)
+		if (names[i] == o->name)
+			return 0;
+	return buffer_append(&image->names, &o->name, sizeof(o->name));
+}
+
+/* Reads a head and checks it by itself. Whether the file is as long as it says does not matter here. */
+static int read_head(struct store *store, const struct chunk_id *id, void **ret, struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	struct chunk_header header;
+	struct chunk_view view;
+	uint64_t needed;
+	int r = store_read(store, id, 0, &header, sizeof(header), err);
+
+	if (r < 0)
+		return r;
+	if (memcmp(header.magic, CHUNK_MAGIC, sizeof(header.magic)) != 0 ||
+	    header.payload_offset < sizeof(header) || header.payload_offset > CHUNK_MAX_BYTES ||
+	    header.file_bytes > REPAIR_MAX_BYTES)
+		return -EBADMSG;
+	head = malloc(header.payload_offset);
+	if (!head)
+		return -ENOMEM;
+	r = store_read(store, id, 0, head, header.payload_offset, err);
+	if (r == 0) /* what was read this time says how long it is */
+		r = store_parse_head(store, id, head, header.payload_offset,
+				     ((struct chunk_header *)head)->file_bytes, &view, &needed, err);
+	if (r == -EAGAIN || (r == 0 && (view.header->payload_offset != header.payload_offset ||
+					view.header->file_bytes > REPAIR_MAX_BYTES)))
+		return -EBADMSG;
+	if (r == 0)
+		*ret = steal_pointer(head);
+	return r;
+}
+
+static bool is_head_of(const struct broken *b, const void *head)
+{
+	return !b->has_head || ((const struct chunk_header *)head)->head_xxh3 == b->head_xxh3;
+}
+
+/* Of a chunk that neither metadata nor snapshot knows, its own head counts, if it is whole. */
+static int find_head(struct repair *r, const struct broken *b, struct repair_image *image, void **ret,
+		     struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+
+	for (size_t i = 0; i < r->n_origins; i++) {
+		if (!r->origins[i].store || read_head(r->origins[i].store, &b->id, &head, NULL) < 0)
+			continue;
+		if (is_head_of(b, head)) {
+			image->head = i > 0 ? "its head, " : NULL;
+			*ret = steal_pointer(head);
+			return note_origin(r, image, &r->origins[i]);
+		}
+		free(steal_pointer(head));
+	}
+	int result = repair_head_from_meta(r, b, &head, err);
+
+	if (result == 0) {
+		image->head = "its head from the metadata, ";
+		*ret = steal_pointer(head);
+	}
+	return result;
+}
+
+static bool is_sample(const struct chunk_record *record, const void *stored)
+{
+	return checksum_xxh3(stored, record->stored_bytes) == record->xxh3;
+}
+
+/* Fills in what this store has of the samples that are missing. */
+static int take_from_store(const struct repair *r, struct repair_image *image, const struct repair_origin *o,
+			   bool *has, uint32_t n_missing)
+{
+	const struct chunk_header *h = image->view.header;
+	uint64_t n = h->file_bytes - h->payload_offset;
+	_cleanup_(freep) unsigned char *whole = NULL;
+	bool gave = false;
+
+	if (n_missing > SINGLE_READS && (whole = malloc(n)) &&
+	    store_read(o->store, &h->id, h->payload_offset, whole, n, NULL) < 0)
+		free(steal_pointer(whole));
+	for (uint32_t i = 0; i < h->n_records; i++) {
+		const struct chunk_record *record = &image->view.records[i];
+		unsigned char *to = image->data + record->offset;
+
+		if (has[i])
+			continue;
+		if (whole)
+			memcpy(to, whole + (record->offset - h->payload_offset), record->stored_bytes);
+		else if (store_read(o->store, &h->id, record->offset, to, record->stored_bytes, NULL) < 0)
+			continue;
+		has[i] = is_sample(record, to);
+		gave |= has[i];
+	}
+	return gave ? note_origin(r, image, o) : 0;
+}
+
+/* Reads one sample's file, and rewrites it if it was rewritten when it was packed. Returns true if that gives
+ * the stored bytes. */
+static bool take_file(const struct repair *r, const struct repair_image *image, const struct repair_origin *o,
+		      const struct chunk_record *record)
+{
+	const char *path = image->view.names + record->name_offset;
+	_cleanup_(freep) unsigned char *data = NULL;
+	_cleanup_(freep) void *made = NULL;
+	uint64_t bytes = record->source_bytes ? record->source_bytes : record->bytes;
+	size_t made_bytes = bytes;
+	struct error note = ERROR_INIT;
+
+	if ((record->source_bytes && !r->options->rewrite) ||
+	    repair_origin_read(o, path, record->name_length, bytes, &data) < 0)
+		return false;
+	if (record->source_bytes && r->options->rewrite(data, bytes, &made, &made_bytes, &note) < 0)
+		return false;
+	if (!made)
+		made_bytes = bytes;
+	if (made_bytes != record->stored_bytes || !is_sample(record, made ? made : data))
+		return false;
+	memcpy(image->data + record->offset, made ? made : data, made_bytes);
+	return true;
+}
+
+static int take_from_files(const struct repair *r, struct repair_image *image, const struct repair_origin *o,
+			   bool *has)
+{
+	bool gave = false;
+
+	for (uint32_t i = 0; i < image->view.header->n_records; i++) {
+		if (has[i])
+			continue;
+		has[i] = take_file(r, image, o, &image->view.records[i]);
+		gave |= has[i];
+	}
+	return gave ? note_origin(r, image, o) : 0;
+}
+
+static uint32_t count_missing(const struct repair_image *image, const bool *has)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < image->view.header->n_records; i++)
+		n += !has[i];
+	return n;
+}
+
+static int take_samples(const struct repair *r, struct repair_image *image, bool *has)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < r->n_origins && result == 0; i++) {
+		uint32_t n_missing = count_missing(image, has);
+
+		if (i == 1) /* the dataset itself comes first */
+			image->n_samples = n_missing;
+		if (n_missing)
+			result = r->origins[i].store
+				     ? take_from_store(r, image, &r->origins[i], has, n_missing)
+				     : take_from_files(r, image, &r->origins[i], has);
+	}
+	image->n_lost = count_missing(image, has);
+	if (r->n_origins == 1)
+		image->n_samples = image->n_lost;
+	return result;
+}
+
+static void tell_lost(const struct repair *r, const struct repair_image *image, const bool *has)
+{
+	char path[200], text[256];
+
+	for (uint32_t i = 0; i < image->view.header->n_records && r->options->lost; i++) {
+		const struct chunk_record *record = &image->view.records[i];
+		const char *name = image->view.names + record->name_offset;
+		const struct verify_damage lost = {
+		    .chunk = &image->view.header->id,
+		    .path = name,
+		    .path_length = record->name_length,
+		    .offset = record->offset,
+		    .text = text,
+		};
+
+		if (has[i])
+			continue;
+		snprintf(text, sizeof(text), "sample '%s' is nowhere as it was packed",
+			 text_printable(path, sizeof(path), name, record->name_length));
+		r->options->lost(&lost, r->options->context);
+	}
+}
+
+/* Zeros where nothing is, as in every chunk; samples where they belong. */
+static int begin_image(struct repair_image *image, const struct broken *b, const void *head,
+		       struct error *err)
+{
+	const struct chunk_header *h = head;
+	char id[CHUNK_ID_TEXT];
+	uint64_t needed;
+
+	if (h->file_bytes > REPAIR_MAX_BYTES)
+		return error_set(err, -ENODATA, "it is longer than any chunk that is packed");
+	image->bytes = h->file_bytes;
+	image->data = calloc(1, h->file_bytes ? h->file_bytes : 1);
+	if (!image->data)
+		return error_errno(err, -ENOMEM, "a chunk of %llu bytes", (unsigned long long)h->file_bytes);
+	memcpy(image->data, head, h->payload_offset);
+	return chunk_parse_head(image->data, image->bytes, image->bytes, chunk_id_format(&b->id, id),
+				&image->view, &needed, err);
+}
+
+int repair_image_make(struct repair *r, const struct broken *b, struct repair_image *image, struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	_cleanup_(freep) bool *has = NULL;
+	struct digest found;
+	int result = find_head(r, b, image, &head, err);
+
+	if (result == -ENODATA)
+		return error_set(err, result, "there is no good copy of its head%s",
+				 b->has_meta ? ", and the metadata does not know all samples of it" : "");
+	if (result == 0)
+		result = begin_image(image, b, head, err);
+	if (result < 0)
+		return result;
+	has = calloc(image->view.header->n_records, sizeof(*has));
+	if (!has)
+		return error_errno(err, -ENOMEM, "samples of a chunk");
+	if (!(image->view.header->flags & CHUNK_FLAG_TOMBSTONE))
+		result = take_samples(r, image, has);
+	if (result < 0)
+		return error_errno(err, result, "samples of a chunk");
+	if (image->n_lost) {
+		tell_lost(r, image, has);
+		return error_set(err, -ENODATA, "%u of %u samples are nowhere as they were packed",
+				 image->n_lost, image->view.header->n_records);
+	}
+	if (!b->has_sha256)
+		return 0;
+	result = digest_of(&(struct iovec){image->data, image->bytes}, 1, &found);
+	if (result < 0)
+		return error_errno(err, result, "cannot compute its SHA-256");
+	if (!digest_equal(&found, &b->sha256))
+		return error_set(
+		    err, -ENODATA,
+		    "what can be found of it is not the file that was packed (its SHA-256 differs)");
+	return 0;
+}
+
+void repair_image_free(struct repair_image *image)
+{
+	free(image->data);
+	buffer_free(&image->names);
+}

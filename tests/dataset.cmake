@@ -10,6 +10,9 @@ endforeach()
 diesel_script_test(integration dataset.imagefolder
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_imagefolder.py)
 
+diesel_script_test(integration dataset.reader
+  /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/formats/test_reader.py)
+
 # Sanitizers want to be loaded first, so the failing calls are injected into plain builds only.
 if(NOT DIESEL_SANITIZE)
   add_library(failk MODULE ${CMAKE_SOURCE_DIR}/tests/fault/failk.c)

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""docs/formats.md suffices to read a dataset: a reader of 60 lines, written by it, gets every sample from the chunks alone, and from
+the snapshot, and finds each of some random bit flips."""
+import ast
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+try:
+    import xxhash
+except ImportError as missing:
+    print(f"skipped: {missing} (python3-xxhash)")
+    sys.exit(77)
+
+import reader
+
+DIESELCTL = os.path.join(os.environ["DIESEL_BIN"], "dieselctl")
+ALLOWED = {"pathlib", "struct", "xxhash"}
+
+
+def run(*words):
+    subprocess.run([DIESELCTL, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def files_of(folder):
+    return {os.fsencode(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def make(root):
+    """Two versions of a dataset: names of any bytes, empty samples, a long one, replaced ones and removed ones."""
+    source, dataset, generator = root / "src", root / "ds", random.Random(8)
+    for name in (b"a/1", b"a/b/2", b"a/\xff\xfe", "ünï/ 3".encode(), b"root", b"z" * 255 + b"/" + b"y" * 255):
+        path = pathlib.Path(os.fsdecode(os.fsencode(source) + b"/" + name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(generator.randbytes(generator.randrange(100_000)))
+    (source / "empty").touch()
+    (source / "long").write_bytes(generator.randbytes(5 << 20))
+    for i in range(300):
+        (source / "a" / f"{i}.bin").write_bytes(generator.randbytes(i))
+    run("pack", "--chunk-size", "4M", source, dataset)
+    (source / "root").write_bytes(b"another length")
+    run("pack", "--append", source, dataset)
+    for gone in ("a/7.bin", "empty"):
+        (source / gone).unlink()
+    run("rm", dataset, "a/7.bin", "empty")
+    return source, dataset
+
+
+def finds_flips(dataset, n):
+    """One bit of a chunk's head or of a sample is another: no reader hands that out."""
+    chunk = max((dataset / "chunks").iterdir(), key=lambda path: path.stat().st_size)
+    data, generator = chunk.read_bytes(), random.Random(9)
+    for _ in range(n):
+        at = generator.randrange(len(data) - 4096)  # its end may be a gap
+        chunk.write_bytes(data[:at] + bytes([data[at] ^ 1 << generator.randrange(8)]) + data[at + 1:])
+        try:
+            reader.from_chunks(dataset)
+        except ValueError:
+            continue
+        raise AssertionError(f"byte {at} of {chunk} may be wrong")
+    chunk.write_bytes(data)
+
+
+def main():
+    text = pathlib.Path(reader.__file__).read_text(encoding="utf-8")
+    imported = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import) for alias in node.names}
+    assert len(text.splitlines()) <= 60 and imported == ALLOWED and "importlib" not in text, imported
+    assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(ast.parse(text)))
+    with tempfile.TemporaryDirectory(prefix="diesel-reader-") as root:
+        source, dataset = make(pathlib.Path(root))
+        expected = files_of(source)
+        assert reader.from_snapshot(dataset) == expected, "from the snapshot"
+        (dataset / "snapshot").rename(dataset / "hidden")
+        (dataset / "meta.db").unlink()
+        assert reader.from_chunks(dataset) == expected, "from the chunks"
+        finds_flips(dataset, 20)
+        shutil.rmtree(dataset)
+    print(f"{len(expected)} samples from chunks and from the snapshot; xxhash {xxhash.VERSION}")
+
+
+main()

@@ -31,6 +31,12 @@
 #define READER_ORIGIN_BYTES 4352 /* a path and the name below it */
 #define READER_MAX_ORDERS   4    /* of a reader at one time: large chunks keep a disk busy */
 #define READER_OWN_BYTES    (24u << 20)
+#define READER_MAX_RANGES   64
+
+/* A part of a file, in whole pages. */
+struct reader_range {
+	uint64_t offset, bytes;
+};
 
 /* What goes over the socket, with descriptors of the folder and the memory. */
 struct reader_order {
@@ -39,6 +45,8 @@ struct reader_order {
 	struct access_rights rights; /* that the file must not be stricter than */
 	bool is_known;               /* the caller already has what a file with the stamp `known` holds */
 	struct access_stamp known;
+	uint32_t n_ranges;                             /* 0: all of it is read */
+	struct reader_range ranges[READER_MAX_RANGES]; /* what is read; elsewhere the memory has holes */
 	char name[READER_NAME_BYTES];
 	char origin[READER_ORIGIN_BYTES]; /* for texts */
 };

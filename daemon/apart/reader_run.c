@@ -40,7 +40,8 @@ struct chunk {
 	struct reader_order order;
 	struct reader_report report;
 	int folder_fd, memory_fd, fd;
-	uint64_t at; /* where the next piece begins */
+	uint32_t range; /* which is being read */
+	uint64_t at;    /* where its next piece begins */
 	uint32_t n_pending;
 	struct chunk *next; /* of those that have pieces left to read */
 	struct io_op open;
@@ -90,14 +91,31 @@ static void chunk_report(struct chunk *c)
 	free(c);
 }
 
+/* All of it is being read, or was. */
+static bool is_asked_for(const struct chunk *c)
+{
+	return c->range == c->order.n_ranges;
+}
+
+/* Goes on to the next range when this one has been asked for. */
+static void advance(struct chunk *c, uint32_t bytes)
+{
+	const struct reader_range *r = &c->order.ranges[c->range];
+
+	c->at += bytes;
+	if (c->at == r->offset + r->bytes && ++c->range < c->order.n_ranges)
+		c->at = c->order.ranges[c->range].offset;
+}
+
 static void read_piece(struct piece *p, struct chunk *c)
 {
-	uint64_t left = c->order.bytes - c->at;
+	const struct reader_range *r = &c->order.ranges[c->range];
+	uint64_t left = r->offset + r->bytes - c->at;
 
 	p->chunk = c;
 	p->offset = c->at;
 	p->bytes = (uint32_t)(left < PIECE_BYTES ? left : PIECE_BYTES);
-	c->at += p->bytes;
+	advance(c, p->bytes);
 	c->n_pending++;
 	p->op.fd = c->fd;
 	p->op.buffer = p->buffer;
@@ -117,7 +135,7 @@ static void read_on(struct reading *r)
 
 		r->free_pieces = p->next_free;
 		read_piece(p, c);
-		if (c->at < c->order.bytes)
+		if (!is_asked_for(c))
 			continue;
 		r->first = c->next;
 		if (!r->first)
@@ -138,7 +156,7 @@ static void give_up(struct chunk *c)
 		if (!*link)
 			r->last = link;
 	}
-	c->at = c->order.bytes;
+	c->range = c->order.n_ranges;
 }
 
 static void piece_done(struct piece *p)
@@ -150,7 +168,7 @@ static void piece_done(struct piece *p)
 	r->free_pieces = p;
 	if (c->report.result < 0)
 		give_up(c);
-	if (--c->n_pending == 0 && c->at == c->order.bytes)
+	if (--c->n_pending == 0 && is_asked_for(c))
 		chunk_report(c);
 	read_on(r);
 }
@@ -203,9 +221,40 @@ static void on_piece(struct io_op *op)
 	read_on(c->reading);
 }
 
+/* Ranges in order, within the file. */
+static bool are_ranges(const struct reader_order *o)
+{
+	uint64_t end = 0;
+
+	if (o->n_ranges > READER_MAX_RANGES)
+		return false;
+	for (uint32_t i = 0; i < o->n_ranges; i++) {
+		const struct reader_range *r = &o->ranges[i];
+
+		if (r->offset < end || r->bytes == 0 || r->bytes > o->bytes ||
+		    r->offset > o->bytes - r->bytes)
+			return false;
+		end = r->offset + r->bytes;
+	}
+	return true;
+}
+
 static void chunk_read(struct chunk *c)
 {
 	struct reading *r = c->reading;
+	struct reader_order *o = &c->order;
+
+	if (!are_ranges(o)) {
+		c->report.result = -EINVAL;
+		chunk_report(c);
+		return;
+	}
+	/* What another chunk left in this memory would look like this one's. */
+	if (o->n_ranges > 0)
+		(void)fallocate(c->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)o->bytes);
+	if (o->n_ranges == 0)
+		o->ranges[o->n_ranges++] = (struct reader_range){0, o->bytes};
+	c->at = o->ranges[0].offset;
 
 	*r->last = c;
 	r->last = &c->next;

@@ -42,7 +42,7 @@ static bool is_droppable(const struct cache *c, const struct cached_dataset *d)
 		const struct segment *s = c->segments[i];
 		const struct cached_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
 
-		if (k && k->state != CHUNK_READY && k->state != CHUNK_CARRIED)
+		if (k && cached_is_loading(k))
 			return false;
 	}
 	return true;
@@ -95,8 +95,7 @@ void cache_keep(struct cache *c, struct segment *s, bool kept)
 	s->dataset->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
 }
 
-/* Takes the chunk out of the segment, which is then free for another one. */
-static void forget_chunk(struct cache *c, struct segment *s)
+void cache_forget_chunk(struct cache *c, struct segment *s)
 {
 	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
 
@@ -109,6 +108,8 @@ static void forget_chunk(struct cache *c, struct segment *s)
 	if (k->state != CHUNK_BAD)
 		k->state = CHUNK_ABSENT;
 	k->segment = NULL;
+	free(k->part);
+	k->part = NULL;
 }
 
 /* Returns true if the segment can be used again for a chunk of the dataset that takes so many bytes. */
@@ -221,7 +222,7 @@ void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes
 
 void cache_drop_segment(struct cache *c, struct segment *s)
 {
-	forget_chunk(c, s);
+	cache_forget_chunk(c, s);
 	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
 	c->n_segments--;
 	c->segment_bytes -= s->memory.bytes;
@@ -321,7 +322,7 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				return NULL;
 		} else if (c->segment_bytes <= chunk_limit(c) && is_reusable(victim, d, bytes)) {
 			c->counters.evictions++;
-			forget_chunk(c, victim);
+			cache_forget_chunk(c, victim);
 			s = victim;
 		} else {
 			evict(c, victim);
@@ -342,7 +343,7 @@ struct segment *cache_take_lent(struct cache *c, const struct segment *from, uin
 	if (!victim)
 		return NULL;
 	c->counters.evictions += cache_chunk_of(victim) != NULL;
-	forget_chunk(c, victim);
+	cache_forget_chunk(c, victim);
 	victim->filling = true;
 	return victim;
 }
@@ -425,7 +426,8 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	k->state = CHUNK_READY;
 	k->last_use = ++c->clock;
 	d->n_cached++;
-	carry_put(c->carry, k->segment);
+	if (!k->part)
+		carry_put(c->carry, k->segment);
 	/* Some descriptors are left for transient chunks too. */
 	cache_keep(c, k->segment,
 		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&

@@ -133,10 +133,12 @@ bool cache_make_form_room(struct cache *c, uint64_t bytes);
  * operator's limit. Returns true if they do. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
-/* Starts to fill an absent chunk on behalf of a job. -ENOSPC: no segment may be taken for a chunk at this
- * distance (policy.h). The chunk is opened in this place first, which is referred to until the load ends. */
+/* Starts to fill a chunk, which is absent or lacks samples (cached_lacks()), on behalf of a job. -ENOSPC: no
+ * segment may be taken for a chunk at this distance (policy.h). The chunk is opened in this place first,
+ * which is referred to until the load ends. of: it is wanted for this subset's samples alone; NULL: for all.
+ */
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
-	       struct place *place);
+	       struct place *place, const struct subset *of);
 
 void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_unpin(struct cached_dataset *d, uint64_t chunk);
@@ -197,6 +199,8 @@ static inline uint64_t cache_total_bytes(const struct cache *c)
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 				   uint32_t distance, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
+/* Takes the chunk out of the segment, which is then free for another one. */
+void cache_forget_chunk(struct cache *c, struct segment *segment);
 /*
  * A chunk is read and verified in memory that nobody else has. Where the cache is full of memory that clients
  * were given, the chunk is then copied into such a segment of the same size, whose own chunk may go for it,

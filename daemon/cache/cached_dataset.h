@@ -28,6 +28,7 @@ struct forms;
 struct group;
 struct reader;
 struct segment;
+struct subset;
 
 enum chunk_state {
 	CHUNK_ABSENT,
@@ -43,6 +44,7 @@ struct cached_chunk {
 	bool kept;
 	uint32_t pins;
 	struct segment *segment; /* from READING to READY; if CARRIED, the carried one */
+	uint64_t *part;          /* NULL: all of its samples are there; else a bit for each (chunk_part.c) */
 	uint64_t bytes;          /* of the segment that it takes */
 	uint64_t last_use;
 	uint64_t retry_ns; /* BAD because a read failed: when to try again; 0: damaged, never */
@@ -134,6 +136,34 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 
 /* Returns true if the chunk can be loaded: it is not in memory yet. */
 bool cached_is_missing(const struct cached_chunk *chunk);
+
+/* Returns true if it is on its way into memory. */
+static inline bool cached_is_loading(const struct cached_chunk *chunk)
+{
+	return chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING;
+}
+
+/*
+ * chunk_part.c. Of a chunk of which a subset has few samples, these alone may be read. Returns true if the
+ * chunk, which is READY, has all of its samples that are in the subset; NULL: all of its samples.
+ */
+bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct subset *of);
+/* Returns true if it has to be loaded before this subset's samples are there. */
+static inline bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct subset *of)
+{
+	const struct cached_chunk *k = &d->chunks[chunk];
+
+	return cached_is_missing(k) || (k->state == CHUNK_READY && k->part && !cached_has(d, chunk, of));
+}
+/* What to read of the chunk for this subset. Returns the bits of its samples, which the caller frees; NULL:
+ * all of it, because that is hardly more work, or there is no memory. */
+struct reader_order;
+uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot_chunk *meta,
+			   const struct subset *of, struct reader_order *order, uint64_t *ret_bytes);
+static inline bool cached_part_has(const uint64_t *part, uint64_t i)
+{
+	return !part || (part[i / 64] >> (i % 64) & 1);
+}
 
 /* Bytes of the largest n segments: no choice of n chunks takes more. */
 uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n);

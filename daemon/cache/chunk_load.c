@@ -32,6 +32,9 @@ struct load {
 	struct snapshot_chunk meta;
 	struct segment *segment; /* read into, and verified there */
 	struct segment *lent;    /* where it is copied then; NULL: it stays */
+	struct segment *into;    /* has a part of the chunk, which is in use: the rest is added there */
+	uint64_t *part;          /* the samples to be read; NULL: all */
+	uint64_t read_bytes;     /* what that takes */
 	struct segment *carried; /* from before a restart: copied from there if the file is still the same */
 	struct staged *staged;   /* on the staging disk: read from there if the file is still the same */
 	struct stage_read fetch; /* from there */
@@ -85,6 +88,7 @@ static void load_free(struct load *l)
 	job_unref(l->job);
 	place_unref(l->own);
 	place_unref(l->place);
+	free(l->part);
 	free(l);
 }
 
@@ -100,8 +104,11 @@ static void load_finish(struct load *l)
 		c->counters.carried += l->copies && l->carried;
 		drop_known(l);
 		k->segment->stamp = l->read.stamp;
+		free(k->part);
+		k->part = l->part;
+		l->part = NULL;
 		cache_note_ready(c, d, l->chunk);
-		if (is_read)
+		if (is_read && !k->part)
 			stage_put(c->stage, k->segment);
 	} else {
 		bool damage = l->result == -EBADMSG || l->result == -EPROTONOSUPPORT || l->result == -ENOENT;
@@ -153,10 +160,11 @@ static void load_fail(struct load *l)
 	load_again(l);
 }
 
-/* Copies verified bytes to the segment that clients may map. */
-static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes)
+/* Copies verified bytes to the segment that clients may map. Where a part of the chunk is in use, that stays
+ * as it is. */
+static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes, bool has)
 {
-	if (l->lent)
+	if (l->lent && !has)
 		memcpy(l->lent->memory.data + offset, l->segment->memory.data + offset, bytes);
 }
 
@@ -171,15 +179,39 @@ static bool agrees(const struct load *l, const struct chunk_record *record, cons
 				   record->name_length);
 }
 
+/* Of a part, nothing stays that was read but not verified. */
+static void wipe(const struct load *l, uint64_t from, uint64_t to)
+{
+	uint8_t *data = l->segment->memory.data;
+	uint64_t first = (from + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN, last = to - to % CHUNK_ALIGN;
+
+	if (!l->part || from >= to)
+		return;
+	if (first >= last) {
+		memset(data + from, 0, to - from);
+		return;
+	}
+	memset(data + from, 0, first - from);
+	shared_memory_punch(&l->segment->memory, first, last - first);
+	memset(data + last, 0, to - last);
+}
+
 static int verify_samples(struct load *l, const struct chunk_view *view)
 {
+	const uint64_t *part =
+	    l->dataset->chunks[l->chunk].part; /* that `into` has: it stays as long as we read */
+	uint64_t end = view->header->payload_offset;
 	int64_t last = -1;
 
 	for (uint64_t i = 0; i < l->meta.n_samples; i++) {
 		struct snapshot_sample s;
 		const struct chunk_record *record;
 		unsigned long long number = l->meta.first_sample + i;
-		int r = snapshot_sample_get(l->dataset->snapshot, number, &s);
+		int r;
+
+		if (!cached_part_has(l->part, i))
+			continue;
+		r = snapshot_sample_get(l->dataset->snapshot, number, &s);
 
 		/* In the chunk's order, so that nothing is verified twice. */
 		if (r < 0 || s.record >= view->header->n_records || s.record <= last)
@@ -197,8 +229,11 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 					&l->error);
 		if (r < 0)
 			return r;
-		hand_over(l, s.offset, s.stored_bytes);
+		wipe(l, end, s.offset);
+		end = s.offset + s.stored_bytes > end ? s.offset + s.stored_bytes : end;
+		hand_over(l, s.offset, s.stored_bytes, l->into && cached_part_has(part, i));
 	}
+	wipe(l, end, l->meta.file_bytes);
 	return 0;
 }
 
@@ -252,7 +287,7 @@ static void verify_work(struct pool_task *task)
 	if (r == 0)
 		r = verify_digest(l);
 	if (r == 0)
-		hand_over(l, 0, view.header->payload_offset);
+		hand_over(l, 0, view.header->payload_offset, l->into != NULL);
 	l->result = r < 0 ? r : verify_samples(l, &view);
 }
 
@@ -274,7 +309,7 @@ static void load_verify(struct load *l)
 {
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
 	l->dataset->n_verifying++;
-	l->lent = cache_take_lent(l->cache, l->segment, l->distance);
+	l->lent = l->into ? l->into : cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
@@ -306,7 +341,7 @@ static bool next_place(struct load *l)
 static void count_read(struct load *l)
 {
 	l->cache->counters.reads++;
-	l->cache->counters.read_bytes += l->meta.file_bytes;
+	l->cache->counters.read_bytes += l->read_bytes;
 	job_read_begin(l->job, l->begin_ns);
 }
 
@@ -366,13 +401,12 @@ static void on_read(struct reader_job *job)
 	if (is_known(l) && l->result == 0 && !l->copies) {
 		drop_known(l);
 		count_read(l);
-		read_turns_charge(&l->ticket, l->job->read_weight, l->meta.file_bytes);
+		read_turns_charge(&l->ticket, l->job->read_weight, l->read_bytes);
 	}
 	read_turns_end(&l->ticket);
 	if (!is_known(l))
-		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(),
-			     l->result == 0 ? l->meta.file_bytes : 0);
-	if (!is_known(l) && l->result == 0)
+		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->result == 0 ? l->read_bytes : 0);
+	if (!is_known(l) && !l->part && l->result == 0)
 		note_pace(l, false);
 	if (l->result == -EXDEV && next_place(l))
 		load_again(l);
@@ -391,7 +425,7 @@ static void turn_begin(struct load *l)
 				       .storage = l->dataset->identity.chunks_dev,
 				       .uid = l->job->uid,
 				       .weight = l->job->read_weight,
-				       .bytes = is_known(l) ? 0 : l->meta.file_bytes};
+				       .bytes = is_known(l) ? 0 : l->read_bytes};
 
 	read_turns_begin(l->cache->turns, &want, l->begin_ns, &l->ticket);
 }
@@ -471,8 +505,18 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 	return bytes;
 }
 
+/* Makes room for the whole chunk where a part of it is: that goes, if nobody uses it, or gets the rest added.
+ */
+static struct segment *take_part(struct cache *c, const struct cached_chunk *k)
+{
+	if (k->pins > 0)
+		return k->segment;
+	cache_forget_chunk(c, k->segment);
+	return NULL;
+}
+
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
-	       struct place *place)
+	       struct place *place, const struct subset *of)
 {
 	struct cached_chunk *k = &d->chunks[chunk];
 	struct load *l;
@@ -486,6 +530,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		free(l);
 		return r < 0 ? r : -EBADMSG;
 	}
+	l->into = k->part ? take_part(c, k) : NULL;
 	if (k->state == CHUNK_CARRIED)
 		l->carried = cache_detach_carried(c, d, chunk);
 	else
@@ -514,6 +559,9 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	d->n_loading++;
 	d->loading_bytes += k->bytes;
 	order_fill(l);
+	l->read_bytes = l->meta.file_bytes;
+	if (!l->into && !is_known(l))
+		l->part = cached_plan_part(d, &l->meta, of, &l->read.order, &l->read_bytes);
 	r = load_read(l);
 	if (r < 0) {
 		cache_drop_segment(c, l->segment);
@@ -525,7 +573,9 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	}
 	if (k->state == CHUNK_BAD)
 		d->n_bad--;
+	if (k->state == CHUNK_READY)
+		d->n_cached--;
 	k->state = CHUNK_READING;
-	k->segment = l->segment;
+	k->segment = l->into ? l->into : l->segment;
 	return 0;
 }

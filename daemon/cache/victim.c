@@ -50,7 +50,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 	if (k->round == c->round)
 		look.distance = k->distance;
 	look.next_use = cached_next_use(d, s->chunk);
-	look.busy = (k->state != CHUNK_READY && !s->carried) || k->pins > 0;
+	look.busy = cached_is_loading(k) || k->pins > 0;
 	look.kept = k->kept;
 	look.last_use = k->last_use;
 	return look;

@@ -127,7 +127,8 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 	}
 }
 
-enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns)
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct subset *of,
+			    uint64_t now_ns)
 {
 	enum batch_wait wait = BATCH_READY;
 
@@ -144,7 +145,10 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 			if (wait == BATCH_READY)
 				wait = BATCH_VERIFY;
 			break;
-		case CHUNK_READY: break;
+		case CHUNK_READY:
+			if (!cached_has(d, b->chunks[i], of))
+				wait = BATCH_FETCH;
+			break;
 		case CHUNK_BAD:
 			if (k->retry_ns && now_ns >= k->retry_ns) {
 				k->state = CHUNK_ABSENT;

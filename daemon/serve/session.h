@@ -159,6 +159,12 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch);
 /* Marks the distances of its chunks in this round. Finds the nearest chunk that is not in memory; false:
  * there is none. */
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance);
+/* The samples that it needs of its chunks; NULL: all of them. Who asks for samples looks at their neighbours,
+ * too. */
+static inline const struct subset *session_part(const struct session *s)
+{
+	return s->asked ? NULL : s->subset;
+}
 
 struct session_usage {
 	uint32_t ready, held, pinned_chunks;

@@ -103,6 +103,16 @@ static void look_again(struct server *s, uint64_t now_ns, uint64_t again_ns)
 			       again_ns > now_ns ? (again_ns - now_ns) / NS_PER_MS + 1 : 1, 0);
 }
 
+/* Of which samples the session's chunks are read: of all, if another session needs them soon. */
+static const struct subset *part_for(const struct server *s, const struct session *q)
+{
+	for (const struct session *o = s->serving.sessions; o; o = o->next) {
+		if (o->dataset == q->dataset && !session_part(o))
+			return NULL;
+	}
+	return session_part(q);
+}
+
 /* Starts reads until enough are under way, or no session can use another one. */
 static void server_schedule(struct server *s)
 {
@@ -124,7 +134,7 @@ static void server_schedule(struct server *s)
 		}
 		q = candidates[pick].session;
 		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
-					wants[pick].distance, q->job, q->place);
+					wants[pick].distance, q->job, q->place, part_for(s, q));
 		if (q->starved == 0)
 			q->last_served = ++s->cached_clock;
 	}

@@ -213,6 +213,19 @@ class Served(SubsetTest):
         self.assertLessEqual(status["cache"]["reads"], 2)
         self.assertEqual(daemon.process.returncode, 0)
 
+    def test_only_its_samples_are_read(self):
+        """Where they are few of a chunk. Who wants all has all, from the same daemon."""
+        few = range(20, N, 50)
+        with Daemon(pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))):
+            loader = self.loader(diesel.Dataset(self.path).select(few))
+            for _ in range(2):
+                self.assertEqual(sorted(delivered(loader)), sorted(self.bytes[i] for i in few))
+            (job,) = diesel_loader.status()["jobs"]
+            self.assertLess(job["read_bytes"], N * BYTES / 4)
+            del loader
+            self.assertEqual(sorted(delivered(self.loader(diesel.Dataset(self.path)))), sorted(self.bytes))
+            self.assertGreater(sum(job["read_bytes"] for job in diesel_loader.status()["jobs"]), N * BYTES)
+
     def test_numbers_are_of_the_version_that_was_opened(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         path = pack(self.folder / "tree" / "ape", folder / "set")

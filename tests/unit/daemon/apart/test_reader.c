@@ -135,6 +135,42 @@ static void test_reads(void **state)
 	check_reads(*state, false);
 }
 
+/* Elsewhere nothing is left of what the memory held. */
+static void test_ranges(void **state)
+{
+	static const struct reader_range ranges[] = {
+	    {0, 4096}, {8192, (2 << 20) + 4096}, {FILE_BYTES - 4096, 4096}};
+	struct reader_job job;
+	struct node n;
+
+	start(&n, *state, true);
+	write_file(&n, FILE_BYTES);
+	memset(n.memory.data, 1, FILE_BYTES);
+	prepare(&job, "a.chunk");
+	job.order.n_ranges = 3;
+	memcpy(job.order.ranges, ranges, sizeof(ranges));
+	assert_int_equal(submit(&n, &job), 0);
+	loop_until_count(&n.loop, &n.n_done, 1);
+	assert_int_equal(job.result, 0);
+	for (uint32_t i = 0; i < FILE_BYTES; i += 997) {
+		bool read = false;
+
+		for (int k = 0; k < 3; k++)
+			read = read || (i >= ranges[k].offset && i < ranges[k].offset + ranges[k].bytes);
+		assert_int_equal(n.memory.data[i], read ? (uint8_t)(i * 7 + i / 1000) : 0);
+	}
+	/* Not in order; beyond the end. */
+	job.order.ranges[1].offset = 0;
+	assert_int_equal(submit(&n, &job), 0);
+	loop_until_count(&n.loop, &n.n_done, 2);
+	assert_int_equal(job.result, -EINVAL);
+	job.order.ranges[1] = (struct reader_range){FILE_BYTES, 4096};
+	assert_int_equal(submit(&n, &job), 0);
+	loop_until_count(&n.loop, &n.n_done, 3);
+	assert_int_equal(job.result, -EINVAL);
+	stop(&n);
+}
+
 /* What is had already is not read again, as long as it is the same file. */
 static void test_a_known_file(void **state)
 {
@@ -284,6 +320,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_reads, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_ranges, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_a_spare_one, make_folder, remove_folder),

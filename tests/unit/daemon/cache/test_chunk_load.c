@@ -9,17 +9,17 @@
 #include <sys/stat.h>
 
 #include "dataset/chunk.h"
+#include "dataset/subset.h"
 #include "snapshot_format.h"
 
 #define N_CHUNKS 4
 #define WITHIN   (2 * CHUNK_ALIGN) /* an offset among the samples' bytes */
 
-static const struct dataset_plan plain = {.n_samples = N_CHUNKS * 3,
-					  .bytes = 40000,
-					  .spread = 4000,
-					  .n_a_chunk = 3},
-				 digested = {
-				     .n_samples = N_CHUNKS, .bytes = 40000, .n_a_chunk = 1, .digests = true};
+static const struct dataset_plan
+    plain = {.n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3},
+    digested = {.n_samples = N_CHUNKS, .bytes = 40000, .n_a_chunk = 1, .digests = true},
+    many = {.n_samples = 64, .bytes = 110000, .spread = 1000, .n_a_chunk = 32},
+    many_digested = {.n_samples = 64, .bytes = 110000, .n_a_chunk = 32, .digests = true};
 
 struct fixture {
 	struct real_cache f;
@@ -56,7 +56,7 @@ static void stop(struct fixture *f)
 
 static int load(struct fixture *f, uint64_t chunk)
 {
-	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place);
+	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, NULL);
 }
 
 static bool is_over(void *cache)
@@ -89,6 +89,52 @@ static void check_samples(const struct fixture *f, uint64_t chunk)
 		assert_true(is_sample(f->d->chunks[chunk].segment->memory.data + s.offset, s.bytes,
 				      strtoull(s.path + 2, NULL, 10)));
 	}
+}
+
+static void check_sample(const struct fixture *f, const uint8_t *segment, uint64_t number)
+{
+	struct snapshot_sample s;
+
+	assert_int_equal(snapshot_sample_get(f->d->snapshot, number, &s), 0);
+	assert_true(is_sample(segment + s.offset, s.bytes, strtoull(s.path + 2, NULL, 10)));
+}
+
+/* Of a dataset of 64 samples, those whose bits are set. */
+static struct subset *subset_of(uint64_t bits)
+{
+	uint64_t *words = malloc(sizeof(*words));
+	struct subset *s;
+
+	*words = bits;
+	assert_int_equal(subset_new(64, words, &s), 0);
+	return s;
+}
+
+/* Nothing but these samples, and the head, is in the segment. */
+static void check_only(const struct fixture *f, uint64_t chunk, const struct subset *of)
+{
+	const uint8_t *data = f->d->chunks[chunk].segment->memory.data;
+	struct snapshot_chunk meta;
+
+	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
+	for (uint64_t i = meta.first_sample; i < meta.first_sample + meta.n_samples; i++) {
+		struct snapshot_sample s;
+
+		assert_int_equal(snapshot_sample_get(f->d->snapshot, i, &s), 0);
+		if (subset_next(of, i) == i) {
+			check_sample(f, data, i);
+			continue;
+		}
+		for (uint32_t k = 0; k < s.bytes; k++) {
+			if (data[s.offset + k] != 0)
+				fail_msg("sample %llu is not wiped", (unsigned long long)i);
+		}
+	}
+}
+
+static int load_part(struct fixture *f, uint64_t chunk, const struct subset *of)
+{
+	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, of);
 }
 
 static char *file_of(const struct fixture *f, uint64_t chunk)
@@ -426,6 +472,109 @@ static void test_verified_before_it_is_lent(void **state)
 }
 
 /* The daemon stops while chunks are being read: nothing is left behind, and nobody calls back. */
+/* Of a chunk, what a subset has of it is read; the whole for who wants more, in the place of the part. */
+static void test_a_part(void **state)
+{
+	const uint64_t few = 1 << 3 | 1 << 20 | UINT64_C(1) << 40;
+	struct subset *some = subset_of(few), *others = subset_of(few | 1 << 21);
+	struct segment *part;
+	struct fixture f;
+
+	start(&f, *state, &many);
+	assert_true(cached_lacks(f.d, 0, some));
+	assert_int_equal(load_part(&f, 0, some), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	assert_true(f.cache->counters.read_bytes < 400000);
+	part = f.d->chunks[0].segment;
+	check_only(&f, 0, some);
+	assert_false(cached_lacks(f.d, 0, some));
+	assert_true(cached_lacks(f.d, 0, others));
+	assert_true(cached_lacks(f.d, 0, NULL));
+	/* It is in use: it stays where it is, and gets the rest. */
+	cache_pin(f.cache, f.d, 0);
+	assert_int_equal(load_part(&f, 0, others), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	assert_ptr_equal(f.d->chunks[0].segment, part);
+	assert_false(cached_lacks(f.d, 0, NULL));
+	check_samples(&f, 0);
+	cache_unpin(f.d, 0);
+	assert_int_equal(f.d->n_cached, 1);
+	/* Nobody uses it: it goes. */
+	assert_int_equal(load_part(&f, 1, some), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_READY);
+	check_only(&f, 1, some);
+	assert_true(cached_lacks(f.d, 1, NULL));
+	assert_int_equal(load(&f, 1), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_READY);
+	check_samples(&f, 1);
+	assert_int_equal(f.d->n_cached, 2);
+	subset_free(some);
+	subset_free(others);
+	stop(&f);
+}
+
+static void read_whole(const char *root, const struct dataset_plan *plan, uint64_t bits)
+{
+	struct subset *some = subset_of(bits);
+	struct fixture f;
+
+	start(&f, root, plan);
+	assert_int_equal(load_part(&f, 0, some), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	assert_false(cached_lacks(f.d, 0, NULL));
+	check_samples(&f, 0);
+	stop(&f);
+	subset_free(some);
+}
+
+/* A part would be little less work. */
+static void test_no_part_of_many(void **state)
+{
+	read_whole(*state, &many, 0x55555555);
+}
+
+/* A digest is of all of a file. */
+static void test_no_part_with_a_digest(void **state)
+{
+	read_whole(*state, &many_digested, 1 << 3);
+}
+
+/* Damage is found where it is read. A part in use stays although the rest is damaged, and goes afterwards. */
+static void test_a_part_of_a_damaged_chunk(void **state)
+{
+	struct subset *some = subset_of(1 << 3);
+	struct snapshot_sample s;
+	struct segment *part;
+	struct fixture f;
+
+	start(&f, *state, &many);
+	assert_int_equal(snapshot_sample_get(f.d->snapshot, 25, &s), 0);
+	flip(&f, 0, (off_t)s.offset);
+	assert_int_equal(load_part(&f, 0, some), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	part = f.d->chunks[0].segment;
+	cache_pin(f.cache, f.d, 0);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_BAD);
+	assert_ptr_equal(f.d->chunks[0].segment, part);
+	check_sample(&f, part->memory.data, 3);
+	cached_forget_errors(f.d);
+	flip(&f, 0, (off_t)s.offset);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	assert_ptr_equal(f.d->chunks[0].segment, part);
+	check_samples(&f, 0);
+	cache_unpin(f.d, 0);
+	assert_int_equal(snapshot_sample_get(f.d->snapshot, 32 + 3, &s), 0);
+	flip(&f, 1, (off_t)s.offset);
+	subset_free(some);
+	some = subset_of(UINT64_C(1) << (32 + 3));
+	assert_int_equal(load_part(&f, 1, some), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_BAD);
+	subset_free(some);
+	stop(&f);
+}
+
 static void test_abandoned(void **state)
 {
 	struct fixture f;
@@ -462,6 +611,10 @@ int main(void)
 	    CASE(test_a_read_that_fails),
 	    CASE(test_not_now),
 	    CASE(test_verified_before_it_is_lent),
+	    CASE(test_a_part),
+	    CASE(test_no_part_of_many),
+	    CASE(test_no_part_with_a_digest),
+	    CASE(test_a_part_of_a_damaged_chunk),
 	    CASE(test_abandoned),
 	};
 

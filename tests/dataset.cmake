@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module chunk pack shuffle snapshot snapshot_hash split store subset writer)
+foreach(module chunk meta pack shuffle snapshot snapshot_hash split store subset writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
 endforeach()
 
@@ -35,8 +35,11 @@ if(DIESEL_S3)
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_versions.py bucket)
 endif()
 
-diesel_script_test(integration redis.metadata /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_redis.py)
+diesel_unit_test(dataset/redis USES diesel_dataset_redis)
+foreach(case redis cluster tls)
+  diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
+endforeach()
 
-foreach(parser change chunk_head redis_url snapshot)
+foreach(parser change chunk_head redis_reply redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

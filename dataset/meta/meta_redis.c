@@ -51,16 +51,17 @@ enum field {
 	F_NEWEST,
 	F_PENDING,
 	F_GARBAGE, /* a generation that is to be removed, or "" */
+	F_MARKS,   /* of all buckets, as the last commit left them */
 	N_FIELDS
 };
 
-static const char *const field_names[N_FIELDS] = {"format",  "dataset",   "generation", "tx",     "dirty",
-						  "scratch", "committed", "version",    "chunks", "paths",
-						  "digests", "newest",    "pending",    "garbage"};
+static const char *const field_names[N_FIELDS] = {"format",  "dataset",   "generation", "tx",      "dirty",
+						  "scratch", "committed", "version",    "chunks",  "paths",
+						  "digests", "newest",    "pending",    "garbage", "marks"};
 
 struct state {
 	struct meta_info info;
-	uint64_t dirty, committed;
+	uint64_t dirty, committed, marks;
 	char generation[17], scratch[17], garbage[17];
 };
 
@@ -138,13 +139,13 @@ static void ask_state(struct meta_redis *s)
 	const char *args[2 + N_FIELDS] = {"HMGET", s->key};
 
 	memcpy(args + 2, field_names, sizeof(field_names));
-	redis_link_add_text(s->link, 2 + N_FIELDS, args);
+	redis_link_read(s->link, 2 + N_FIELDS, args, NULL);
 }
 
 static int numbers_of(struct redisReply *const *f, struct state *state)
 {
 	uint64_t digests = 0;
-	char newest[ID_DIGITS + 1] = "", pending[ID_DIGITS + 1] = "";
+	char newest[ID_DIGITS + 1] = "", pending[ID_DIGITS + 1] = "", marks[17] = "", *end = marks;
 	int r = get_number(f[F_DIRTY], &state->dirty);
 
 	r = r < 0 ? r : get_number(f[F_COMMITTED], &state->committed);
@@ -154,10 +155,13 @@ static int numbers_of(struct redisReply *const *f, struct state *state)
 	r = r < 0 ? r : get_number(f[F_DIGESTS], &digests);
 	r = r < 0 ? r : get_text(f[F_NEWEST], newest, sizeof(newest));
 	r = r < 0 ? r : get_text(f[F_PENDING], pending, sizeof(pending));
+	r = r < 0 ? r : get_text(f[F_MARKS], marks, sizeof(marks));
+	state->marks = strtoull(marks, &end, 16);
 	state->info.has_digests = digests != 0;
 	state->info.has_newest = id_parse(newest, &state->info.newest);
 	state->info.has_pending = id_parse(pending, &state->info.pending);
-	return r < 0 || (newest[0] && !state->info.has_newest) || (pending[0] && !state->info.has_pending)
+	return r < 0 || end != marks + 16 || (newest[0] && !state->info.has_newest) ||
+		       (pending[0] && !state->info.has_pending)
 		   ? -EBADMSG
 		   : 0;
 }
@@ -229,18 +233,38 @@ static int change_state(struct meta_redis *s, const char *op, const char *const 
 	args[2] = number;
 	while (*pairs && n < 40)
 		args[n++] = *pairs++;
-	redis_link_add_script(s->link, SCRIPT_STATE, s->key, n, args, NULL);
+	redis_link_script(s->link, SCRIPT_STATE, s->key, n, args, NULL);
 	return redis_link_run(s->link, err);
+}
+
+/* By now all servers were asked. */
+static int check_policy(const struct meta_redis *s, struct error *err)
+{
+	return redis_link_evicts(s->link)
+		   ? error_set(
+			 err, -EINVAL,
+			 "%s takes out keys when its memory is full, and a dataset's metadata with them: "
+			 "set maxmemory-policy noeviction there",
+			 redis_link_text(s->link))
+		   : 0;
 }
 
 static int create_state(struct meta_redis *s, struct error *err)
 {
 	struct redis_view v = {.prefix = s->place.url.prefix};
+	struct redis_totals totals;
+	char marks[17];
 	int r = redis_random_hex(v.generation, 16);
 
 	if (r < 0)
 		return error_errno(err, r, "random numbers");
 	r = redis_buckets_make(s->link, &v, err);
+	if (r == 0)
+		r = redis_buckets_count(s->link, &v, &totals, err);
+	if (r == 0)
+		r = check_policy(s, err);
+	if (r == 0)
+		snprintf(marks, sizeof(marks), "%016" PRIx64, totals.marks);
 	return r < 0 ? r
 		     : change_state(
 			   s, "create",
@@ -248,7 +272,7 @@ static int create_state(struct meta_redis *s, struct error *err)
 					    "dirty",   "0",    "scratch",    "",           "committed", "0",
 					    "version", "0",    "chunks",     "0",          "paths",     "0",
 					    "digests", "0",    "newest",     "",           "pending",   "",
-					    "garbage", "",     NULL},
+					    "garbage", "",     "marks",      marks,        NULL},
 			   err);
 }
 
@@ -277,10 +301,29 @@ static int flush(struct meta_redis *s, struct error *err)
 	return r < 0 ? r : redis_puts_flush(&s->puts, s->link, &s->view, err);
 }
 
+/* What is in the transaction. */
+static int count_open(struct meta_redis *s, struct redis_totals *ret, struct error *err)
+{
+	int r = flush(s, err);
+
+	return r < 0 ? r : redis_buckets_count(s->link, &s->view, ret, err);
+}
+
+static void info_open(const struct meta_redis *s, const struct redis_totals *totals, struct meta_info *ret)
+{
+	*ret = s->was.info;
+	ret->n_paths = totals->n[REDIS_PATHS];
+	ret->n_chunks = totals->n[REDIS_CHUNKS];
+	ret->has_digests = s->keeps_digests;
+	ret->has_newest = s->has_last;
+	ret->newest = s->last;
+	ret->has_pending = true;
+}
+
 static int redis_info(struct meta *m, struct meta_info *ret, struct error *err)
 {
 	struct meta_redis *s = redis_of(m);
-	uint64_t counts[N_REDIS_FAMILIES];
+	struct redis_totals totals;
 	struct state state;
 	int r;
 
@@ -290,19 +333,10 @@ static int redis_info(struct meta *m, struct meta_info *ret, struct error *err)
 			*ret = state.info;
 		return r;
 	}
-	r = flush(s, err);
+	r = count_open(s, &totals, err);
 	if (r == 0)
-		r = redis_buckets_count(s->link, &s->view, counts, err);
-	if (r < 0)
-		return r;
-	*ret = s->was.info;
-	ret->n_paths = counts[REDIS_PATHS];
-	ret->n_chunks = counts[REDIS_CHUNKS];
-	ret->has_digests = s->keeps_digests;
-	ret->has_newest = s->has_last;
-	ret->newest = s->last;
-	ret->has_pending = true;
-	return 0;
+		info_open(s, &totals, ret);
+	return r;
 }
 
 static int take_lock(struct meta_redis *s, struct error *err)
@@ -355,6 +389,24 @@ static int clear_up(struct meta_redis *s, struct error *err)
 	return r;
 }
 
+/* Whether all buckets are as the last commit left them: none was evicted, or comes from a replica that knew
+ * less, or from an older backup. */
+static int check_marks(struct meta_redis *s, const struct state *state, struct error *err)
+{
+	struct redis_view v;
+	struct redis_totals totals;
+	int r;
+
+	view_of(s, state, &v);
+	r = redis_buckets_count(s->link, &v, &totals, err);
+	if (r < 0)
+		return r;
+	return totals.marks != state->marks || totals.n[REDIS_PATHS] != state->info.n_paths ||
+		       totals.n[REDIS_CHUNKS] != state->info.n_chunks
+		   ? lost(s, err)
+		   : 0;
+}
+
 /* The state as it was found, and this writer's number. */
 static int take_number(struct meta_redis *s, const struct chunk_id *floor, struct error *err)
 {
@@ -394,6 +446,10 @@ static int redis_begin(struct meta *m, const struct chunk_id *floor, struct meta
 	s->dirty = s->must_clear = false;
 	if (r == 0)
 		r = clear_up(s, err);
+	if (r == 0 && s->mode != META_REPLACE)
+		r = check_marks(s, &s->was, err);
+	if (r == 0)
+		r = check_policy(s, err);
 	if (r < 0) {
 		leave(s);
 		return r;
@@ -546,17 +602,18 @@ static const char *log_name(uint64_t version, char name[LOG_NAME])
 	return name;
 }
 
-static int commit_state(struct meta_redis *s, uint64_t version, const struct meta_info *info,
+static int commit_state(struct meta_redis *s, uint64_t version, const struct redis_totals *totals,
 			const struct change *change, struct error *err)
 {
-	char numbers[4][24], newest[ID_DIGITS + 1] = "", name[LOG_NAME], text[CHANGE_MAX] = "";
+	char numbers[4][24], newest[ID_DIGITS + 1] = "", name[LOG_NAME], marks[17], text[CHANGE_MAX] = "";
 
 	snprintf(numbers[0], sizeof(numbers[0]), "%" PRIu64, s->view.number);
 	snprintf(numbers[1], sizeof(numbers[1]), "%" PRIu64, version);
-	snprintf(numbers[2], sizeof(numbers[2]), "%" PRIu64, info->n_chunks);
-	snprintf(numbers[3], sizeof(numbers[3]), "%" PRIu64, info->n_paths);
-	if (info->has_newest)
-		id_text(&info->newest, newest);
+	snprintf(numbers[2], sizeof(numbers[2]), "%" PRIu64, totals->n[REDIS_CHUNKS]);
+	snprintf(numbers[3], sizeof(numbers[3]), "%" PRIu64, totals->n[REDIS_PATHS]);
+	snprintf(marks, sizeof(marks), "%016" PRIx64, totals->marks);
+	if (s->has_last)
+		id_text(&s->last, newest);
 	if (change)
 		change_format(change, text);
 	return change_state(s, "set",
@@ -569,7 +626,7 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct met
 					     "paths",
 					     numbers[3],
 					     "digests",
-					     info->has_digests ? "1" : "0",
+					     s->keeps_digests ? "1" : "0",
 					     "newest",
 					     newest,
 					     "pending",
@@ -578,6 +635,8 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct met
 					     "0",
 					     "scratch",
 					     "",
+					     "marks",
+					     marks,
 					     "generation",
 					     s->view.generation,
 					     "garbage",
@@ -591,11 +650,11 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct met
 static int redis_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
 	struct meta_redis *s = redis_of(m);
-	struct meta_info info;
-	int r = redis_info(m, &info, err);
+	struct redis_totals totals;
+	int r = count_open(s, &totals, err);
 
 	if (r == 0)
-		r = commit_state(s, version, &info, change, err);
+		r = commit_state(s, version, &totals, change, err);
 	if (r == 0 && s->scratch[0]) {
 		struct redis_view old = s->view;
 
@@ -669,6 +728,8 @@ static int view_now(struct meta_redis *s, struct redis_view *ret, struct state *
 		return flush(s, err);
 	}
 	r = read_state(s, ret_state, err);
+	if (r == 0)
+		r = check_marks(s, ret_state, err);
 	if (r == 0)
 		view_of(s, ret_state, ret);
 	return r;
@@ -780,7 +841,7 @@ static int redis_each_change(struct meta *m, meta_change_callback *callback, voi
 			args[2 + n] = log_name(first + n, names[n]);
 			n++;
 		}
-		redis_link_add_text(s->link, 2 + n, args);
+		redis_link_read(s->link, 2 + n, args, NULL);
 		r = redis_link_run(s->link, err);
 		if (r == 0)
 			r = each_change_of(s, redis_link_reply(s->link, 0), callback, context, err);
@@ -820,6 +881,7 @@ static int connect_meta(const char *dataset_path, const struct redis_place *plac
 			struct meta_redis **ret, struct error *err)
 {
 	struct meta_redis *s = calloc(1, sizeof(*s));
+	struct redis_settings settings = {.url = place->url};
 	int r;
 
 	if (!s || asprintf(&s->file, "%s/" META_REDIS_FILE, dataset_path) < 0) {
@@ -831,7 +893,10 @@ static int connect_meta(const char *dataset_path, const struct redis_place *plac
 	s->mode = mode;
 	s->lock = -EBADF;
 	snprintf(s->key, sizeof(s->key), "%s:state", place->url.prefix);
-	r = redis_link_open(&place->url, &s->link, err);
+	r = redis_place_settings(&settings, err);
+	if (r == 0)
+		r = redis_link_open(&settings, &s->link, err);
+	explicit_bzero(&settings, sizeof(settings));
 	if (r < 0) {
 		redis_free(&s->meta);
 		return r;
@@ -846,7 +911,7 @@ static int replace_state(struct meta_redis *s, struct error *err)
 	char aside[KEY_BYTES + 16];
 
 	snprintf(aside, sizeof(aside), "{%s}.damaged", s->key);
-	redis_link_add_text(s->link, 3, (const char *[]){"RENAME", s->key, aside});
+	redis_link_write(s->link, 3, (const char *[]){"RENAME", s->key, aside}, NULL);
 	redis_link_run(s->link, NULL); /* there may be nothing */
 	return create_state(s, err);
 }

@@ -19,6 +19,7 @@
 #define BATCH_BYTES (1 << 20)
 #define BATCH_N     256
 #define SCAN_N      8 /* buckets at once */
+#define SCAN_CALLS  100000
 
 static unsigned bucket_of(enum redis_family family, const void *field, size_t bytes)
 {
@@ -48,8 +49,8 @@ int redis_buckets_make(struct redis_link *l, const struct redis_view *v, struct 
 
 	for (unsigned i = 0; i < N_BUCKETS && r == 0; i++) {
 		key_of(v, i, key);
-		redis_link_add(l, 4, (const char *[]){"HSETNX", key, "", mark},
-			       (size_t[]){6, strlen(key), 0, sizeof(mark)});
+		redis_link_write(l, 4, (const char *[]){"HSETNX", key, "", mark},
+				 (size_t[]){6, strlen(key), 0, sizeof(mark)});
 		if (redis_link_n(l) == BATCH_N || i + 1 == N_BUCKETS)
 			r = redis_link_run(l, err);
 	}
@@ -62,7 +63,7 @@ int redis_buckets_remove(struct redis_link *l, const struct redis_view *v, struc
 	int r = 0;
 
 	for (unsigned i = 0; i < N_BUCKETS && r == 0; i++) {
-		redis_link_add_text(l, 2, (const char *[]){"UNLINK", key_of(v, i, key)});
+		redis_link_write(l, 2, (const char *[]){"UNLINK", key_of(v, i, key)}, NULL);
 		if (redis_link_n(l) == BATCH_N || i + 1 == N_BUCKETS)
 			r = redis_link_run(l, err);
 	}
@@ -77,25 +78,32 @@ int redis_buckets_sweep(struct redis_link *l, const struct redis_view *v, uint64
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)v->number);
 	snprintf(dead_number, sizeof(dead_number), "%llu", (unsigned long long)dead);
 	for (unsigned i = 0; i < N_BUCKETS && r == 0; i++) {
-		redis_link_add_script(l, SCRIPT_SWEEP, key_of(v, i, key), 2,
-				      (const char *[]){number, dead_number}, NULL);
+		redis_link_script(l, SCRIPT_SWEEP, key_of(v, i, key), 2,
+				  (const char *[]){number, dead_number}, NULL);
 		if (redis_link_n(l) == 16 || i + 1 == N_BUCKETS)
 			r = redis_link_run(l, err);
 	}
 	return r;
 }
 
-/* How many values a bucket has in this view. */
-static int mark_count(const redisReply *mark, const struct redis_view *v, uint64_t *ret)
+struct mark {
+	uint64_t writer; /* the last one that wrote in this view */
+	uint64_t n;      /* values */
+};
+
+static int mark_of(const redisReply *mark, const struct redis_view *v, struct mark *ret)
 {
+	size_t at;
+
 	if (mark->type != REDIS_REPLY_STRING || mark->len != MARK_BYTES)
 		return -EBADMSG;
 	if (number_at(mark->str + 24) <= v->number)
-		*ret = number_at(mark->str + 32);
+		at = 24;
 	else if (number_at(mark->str + 8) <= v->number)
-		*ret = number_at(mark->str + 16);
+		at = 8;
 	else
 		return -ESTALE;
+	*ret = (struct mark){number_at(mark->str + at), number_at(mark->str + at + 8)};
 	return 0;
 }
 
@@ -111,27 +119,29 @@ static int damaged(const struct redis_link *l, int code, struct error *err)
 			 redis_link_text(l));
 }
 
-int redis_buckets_count(struct redis_link *l, const struct redis_view *v, uint64_t ret[N_REDIS_FAMILIES],
+int redis_buckets_count(struct redis_link *l, const struct redis_view *v, struct redis_totals *ret,
 			struct error *err)
 {
-	uint64_t sums[N_REDIS_FAMILIES] = {0}, n = 0;
+	struct redis_totals totals = {.marks = 0};
+	struct mark marks[N_BUCKETS];
 	char key[KEY_BYTES];
 	int r;
 
 	for (unsigned i = 0; i < N_BUCKETS; i++) {
 		key_of(v, i, key);
-		redis_link_add(l, 3, (const char *[]){"HGET", key, ""}, (size_t[]){4, strlen(key), 0});
+		redis_link_read(l, 3, (const char *[]){"HGET", key, ""}, (size_t[]){4, strlen(key), 0});
 	}
 	r = redis_link_run(l, err);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < N_BUCKETS; i++) {
-		r = mark_count(redis_link_reply(l, i), v, &n);
+		r = mark_of(redis_link_reply(l, i), v, &marks[i]);
 		if (r < 0)
 			return damaged(l, r, err);
-		sums[i < N_PATHS ? REDIS_PATHS : REDIS_CHUNKS] += n;
+		totals.n[i < N_PATHS ? REDIS_PATHS : REDIS_CHUNKS] += marks[i].n;
 	}
-	memcpy(ret, sums, sizeof(sums));
+	totals.marks = checksum_xxh3(marks, sizeof(marks));
+	*ret = totals;
 	return 0;
 }
 
@@ -154,13 +164,23 @@ int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *f
 	return r < 0 ? r : buffer_append(&p->list, &put, sizeof(put));
 }
 
-static int compare_puts(const void *a, const void *b)
+static int compare_fields(const void *a, const void *b, void *data)
 {
 	const struct put *x = a, *y = b;
 
-	if (x->bucket != y->bucket)
-		return x->bucket < y->bucket ? -1 : 1;
-	return (x->offset > y->offset) - (x->offset < y->offset);
+	if (x->field_bytes != y->field_bytes)
+		return x->field_bytes < y->field_bytes ? -1 : 1;
+	return memcmp((const char *)data + x->offset, (const char *)data + y->offset, x->field_bytes);
+}
+
+static int compare_puts(const void *a, const void *b, void *data)
+{
+	const struct put *x = a, *y = b;
+	int order = (x->bucket > y->bucket) - (x->bucket < y->bucket);
+
+	if (order == 0)
+		order = compare_fields(a, b, data);
+	return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 /* The first of those of one bucket, as one command. Returns how many. */
@@ -174,12 +194,15 @@ static size_t add_command(const struct redis_puts *p, const struct put *list, si
 	args[0] = number;
 	sizes[0] = (size_t)snprintf(number, sizeof(number), "%llu", (unsigned long long)v->number);
 	for (; i < n && list[i].bucket == list->bucket && k + 2 <= SCRIPT_MAX_ARGS; i++) {
+		if (i + 1 < n && list[i + 1].bucket == list->bucket &&
+		    compare_fields(&list[i], &list[i + 1], p->data.data) == 0)
+			continue; /* a later one replaces it */
 		args[k] = data + list[i].offset;
 		sizes[k++] = list[i].field_bytes;
 		args[k] = data + list[i].offset + list[i].field_bytes;
 		sizes[k++] = list[i].bytes;
 	}
-	redis_link_add_script(l, SCRIPT_PUT, key_of(v, list->bucket, key), k, args, sizes);
+	redis_link_script(l, SCRIPT_PUT, key_of(v, list->bucket, key), k, args, sizes);
 	return i;
 }
 
@@ -191,7 +214,7 @@ int redis_puts_flush(struct redis_puts *p, struct redis_link *l, const struct re
 	int r = 0;
 
 	if (n)
-		qsort(list, n, sizeof(*list), compare_puts);
+		qsort_r(list, n, sizeof(*list), compare_puts, p->data.data);
 	for (size_t i = 0; i < n && r == 0;) {
 		i += add_command(p, list + i, n - i, l, v);
 		if (i == n || redis_link_n(l) == BATCH_N || redis_link_bytes(l) > BATCH_BYTES)
@@ -233,19 +256,19 @@ void redis_bucket_ask(struct redis_link *l, const struct redis_view *v, enum red
 	char key[KEY_BYTES];
 
 	key_of(v, bucket_of(family, field, field_bytes), key);
-	redis_link_add(l, 4, (const char *[]){"HMGET", key, "", field},
-		       (size_t[]){5, strlen(key), 0, field_bytes});
+	redis_link_read(l, 4, (const char *[]){"HMGET", key, "", field},
+			(size_t[]){5, strlen(key), 0, field_bytes});
 }
 
 int redis_bucket_value(const redisReply *reply, const struct redis_view *v, const unsigned char **ret,
 		       size_t *ret_bytes)
 {
-	uint64_t n;
+	struct mark mark;
 	int r;
 
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
 		return -EBADMSG;
-	r = mark_count(reply->element[0], v, &n);
+	r = mark_of(reply->element[0], v, &mark);
 	if (r < 0)
 		return r;
 	if (reply->element[1]->type == REDIS_REPLY_NIL)
@@ -258,6 +281,7 @@ int redis_bucket_value(const redisReply *reply, const struct redis_view *v, cons
 /* One bucket as it is read: HSCAN may give a field twice. */
 struct scan {
 	char cursor[24];
+	unsigned n_calls;
 	bool done;
 	struct buffer data; /* fields and values of the view */
 	struct buffer list; /* struct put */
@@ -296,18 +320,11 @@ static int take_scan(struct scan *s, const redisReply *reply, const struct redis
 		return -EBADMSG;
 	memcpy(s->cursor, reply->element[0]->str, reply->element[0]->len + 1);
 	s->done = !strcmp(s->cursor, "0");
+	if (++s->n_calls > SCAN_CALLS)
+		return -EBADMSG;
 	for (size_t i = 0; i + 1 < pairs->elements && r == 0; i += 2)
 		r = take_pair(s, pairs->element[i], pairs->element[i + 1], v);
 	return r;
-}
-
-static int compare_fields(const void *a, const void *b, void *data)
-{
-	const struct put *x = a, *y = b;
-
-	if (x->field_bytes != y->field_bytes)
-		return x->field_bytes < y->field_bytes ? -1 : 1;
-	return memcmp((const char *)data + x->offset, (const char *)data + y->offset, x->field_bytes);
 }
 
 /* Sorts, takes out what came twice, and compares the number with the mark. */
@@ -315,8 +332,8 @@ static int settle(struct scan *s, const redisReply *mark, const struct redis_vie
 {
 	struct put *list = (struct put *)s->list.data;
 	size_t n = s->list.bytes / sizeof(*list), kept = 0;
-	uint64_t wanted;
-	int r = mark_count(mark, v, &wanted);
+	struct mark wanted;
+	int r = mark_of(mark, v, &wanted);
 
 	if (n)
 		qsort_r(list, n, sizeof(*list), compare_fields, s->data.data);
@@ -324,7 +341,7 @@ static int settle(struct scan *s, const redisReply *mark, const struct redis_vie
 		if (kept == 0 || compare_fields(&list[kept - 1], &list[i], s->data.data) != 0)
 			list[kept++] = list[i];
 	s->list.bytes = kept * sizeof(*list);
-	return r == 0 && kept != wanted ? -EBADMSG : r;
+	return r == 0 && kept != wanted.n ? -EBADMSG : r;
 }
 
 /* Reads some buckets as a whole. */
@@ -338,6 +355,7 @@ static int read_buckets(struct redis_link *l, const struct redis_view *v, unsign
 	for (unsigned i = 0; i < n; i++) {
 		strcpy(scans[i].cursor, "0");
 		scans[i].done = false;
+		scans[i].n_calls = 0;
 		scans[i].data.bytes = scans[i].list.bytes = 0;
 	}
 	for (unsigned left = n; left && r == 0;) {
@@ -346,9 +364,10 @@ static int read_buckets(struct redis_link *l, const struct redis_view *v, unsign
 			if (scans[i].done)
 				continue;
 			asked[left++] = i;
-			redis_link_add_text(l, 5,
-					    (const char *[]){"HSCAN", key_of(v, first + i, key),
-							     scans[i].cursor, "COUNT", "1000"});
+			redis_link_read(l, 5,
+					(const char *[]){"HSCAN", key_of(v, first + i, key), scans[i].cursor,
+							 "COUNT", "1000"},
+					NULL);
 		}
 		r = left ? redis_link_run(l, err) : 0;
 		if (r < 0)
@@ -358,7 +377,7 @@ static int read_buckets(struct redis_link *l, const struct redis_view *v, unsign
 	}
 	for (unsigned i = 0; i < n && r == 0; i++) {
 		key_of(v, first + i, key);
-		redis_link_add(l, 3, (const char *[]){"HGET", key, ""}, (size_t[]){4, strlen(key), 0});
+		redis_link_read(l, 3, (const char *[]){"HGET", key, ""}, (size_t[]){4, strlen(key), 0});
 	}
 	if (r < 0)
 		return damaged(l, r, err);

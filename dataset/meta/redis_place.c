@@ -11,7 +11,11 @@
 
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/units.h"
 
+#define WAIT_S     60 /* a cluster takes a quarter of that to put another master in place */
+#define WAIT_MAX_S 86400
 #define FIRST_LINE "diesel-metadata 1"
 
 int redis_random_hex(char *ret, size_t digits)
@@ -61,13 +65,30 @@ int redis_place_credentials(struct redis_url *url, struct error *err)
 		error_prefix(err, "DIESEL_REDIS");
 		return -EINVAL;
 	}
-	/* A dataset's folder is not to say which server gets a password. */
-	if (!strcmp(found.host, url->host) && !strcmp(found.port, url->port)) {
+	/* A dataset's folder is not to say which server gets a password, nor that it goes in the clear. */
+	if (found.tls == url->tls && !strcmp(found.host, url->host) && !strcmp(found.port, url->port)) {
 		memcpy(url->user, found.user, sizeof(url->user));
 		memcpy(url->password, found.password, sizeof(url->password));
 	}
 	explicit_bzero(text, sizeof(text));
 	explicit_bzero(&found, sizeof(found));
+	return 0;
+}
+
+int redis_place_settings(struct redis_settings *settings, struct error *err)
+{
+	const char *wait = getenv("DIESEL_REDIS_WAIT");
+	int64_t seconds = WAIT_S;
+
+	if (wait && units_parse_integer(wait, 1, WAIT_MAX_S, &seconds) < 0)
+		return error_set(err, -EINVAL,
+				 "DIESEL_REDIS_WAIT: a number of seconds from 1 to %d is needed", WAIT_MAX_S);
+	settings->patience_ns = (uint64_t)seconds * NS_PER_S;
+	settings->tls = (struct redis_tls_files){
+	    .ca = getenv("DIESEL_REDIS_CA"),
+	    .cert = getenv("DIESEL_REDIS_CERT"),
+	    .key = getenv("DIESEL_REDIS_KEY"),
+	};
 	return 0;
 }
 

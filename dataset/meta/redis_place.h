@@ -3,7 +3,7 @@
 
 /* DATASET/meta.redis: where a dataset's metadata is, if that is on a Redis server. No password is in it. */
 
-#include "redis_url.h"
+#include "redis_link.h"
 
 struct redis_place {
 	struct redis_url url;
@@ -16,4 +16,6 @@ int redis_place_write(const char *dataset_path, const struct redis_place *place,
 /* Takes user and password from DIESEL_REDIS, or from the file DIESEL_REDIS_FILE, if they are for this server.
  */
 int redis_place_credentials(struct redis_url *url, struct error *err);
+/* All but the URL, from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. -EINVAL */
+int redis_place_settings(struct redis_settings *settings, struct error *err);
 int redis_random_hex(char *ret, size_t digits);

@@ -91,6 +91,7 @@ describe inih inih
 describe jansson jansson
 describe libjpeg jpeg
 describe libpng png16 z
+describe libssl ssl crypto
 describe libuv uv
 describe liburing uring
 describe libwebp webp

@@ -10,7 +10,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name
 
 import s3_support
 from dieseld_support import SCRATCH
-from test_redis import Server
+from servers import Server
 
 DIESELCTL = s3_support.DIESELCTL
 SOURCE = SCRATCH + "/source"

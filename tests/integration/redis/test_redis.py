@@ -10,66 +10,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
-BIN = pathlib.Path(os.environ["DIESEL_BIN"])
+from servers import BIN, Server, content, dieselctl, make_source
+
 PASSWORD = "a secret: 100%"
 URL_PASSWORD = "a%20secret%3a%20100%25"
-
-
-def dieselctl(*args, check=0, **environment):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | environment
-    done = subprocess.run([BIN / "dieselctl", *map(str, args)], capture_output=True, text=True, env=env)
-    if check is not None and done.returncode != check:
-        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
-    return done
-
-
-class Server:
-    def __init__(self, folder, *options):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.folder, self.options, self.password = folder, options, None
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", *self.options],
-            stdout=subprocess.DEVNULL, start_new_session=True)
-        deadline = time.monotonic() + 60
-        while b"PONG" not in self.cli("ping", check=False) and b"NOAUTH" not in self.cli("ping", check=False):
-            assert self.process.poll() is None and time.monotonic() < deadline, "redis-server does not start"
-            time.sleep(0.05)
-
-    def cli(self, *args, check=True):
-        secret = ["--no-auth-warning", "-a", self.password] if self.password else []
-        return subprocess.run(["redis-cli", "-p", str(self.port), *secret, *args], check=check, capture_output=True).stdout.strip()
-
-    def url(self, prefix):
-        return f"redis://127.0.0.1:{self.port}/{prefix}"
-
-    def stop(self, number=signal.SIGKILL):
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-
-
-def make_source(folder, n, seed=1):
-    generator = random.Random(seed)
-    for i in range(n):
-        path = folder / f"class{i % 3}" / f"{i}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(generator.randbytes(100 + i))
-
-
-def content(dataset):
-    listing = json.loads(dieselctl("ls", "-R", "--json", dataset).stdout)
-    names = [entry["path"] for entry in listing]
-    return names, subprocess.run([BIN / "dieselctl", "cat", dataset, *names], check=True, capture_output=True).stdout if names else b""
 
 
 class RedisTest(unittest.TestCase):
@@ -96,12 +44,14 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(told.stderr, "")
         return told
 
-    def test_writer_on_redis(self):
-        """The writer's own tests, on this engine."""
+    def test_conformance(self):
+        """The tests that every engine passes, and the writer's own."""
         env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.server.port}")
-        done = subprocess.run([BIN / "test_dataset_writer"], env=env, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertGreater(int(self.server.cli("dbsize")), 1000)
+        for program in ("test_dataset_meta", "test_dataset_writer"):
+            self.server.cli("flushall")
+            done = subprocess.run([BIN / program], env=env, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertGreater(int(self.server.cli("dbsize")), 1000)
 
     def test_as_with_sqlite(self):
         plain = self.root / "plain"
@@ -195,7 +145,7 @@ class RedisTest(unittest.TestCase):
     def test_older_state(self):
         """A server that came back with what it had a while ago."""
         self.pack()
-        before = {f: self.server.cli("hget", "team/ds:state", f) for f in ("version", "committed", "chunks", "paths", "newest")}
+        before = {f: self.server.cli("hget", "team/ds:state", f) for f in ("version", "committed", "chunks", "paths", "newest", "marks")}
         dieselctl("rm", self.dataset, "class0/0.bin")
         for field, value in before.items():
             self.server.cli("hset", "team/ds:state", field, value)
@@ -238,6 +188,105 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
         self.assertEqual(len(told.splitlines()), 1, told)
         self.assertFalse(self.dataset.exists())
+
+    def test_harmful_server(self):
+        """What speaks Redis, but means harm: it is told in one line, soon, and within bounds of memory."""
+        def serve(peer, name):
+            peer.recv(1 << 16)
+            try:
+                while True:
+                    peer.sendall({"huge array": b"*2000000000\r\n", "nested": b"*1000000\r\n" * 7, "endless": b"+" + b"x" * 65536,
+                                  "endless string": b"$500000000\r\n" + b"x" * 65536, "slow": b"+"}[name])
+                    if name == "slow":
+                        time.sleep(0.1)
+                    elif name in ("huge array", "nested"):
+                        break
+                peer.recv(1)
+            except OSError:
+                pass
+
+        for name in ("huge array", "nested", "endless", "endless string", "slow"):
+            with socket.socket() as s, self.subTest(name):
+                s.bind(("127.0.0.1", 0))
+                s.listen()
+                url = f"redis://127.0.0.1:{s.getsockname()[1]}/x"
+                process = subprocess.Popen(["bash", "-c", 'ulimit -v 1000000; exec "$@"', "-", BIN / "dieselctl", "pack", "--meta", url,
+                                            self.source, self.dataset], stderr=subprocess.PIPE, text=True,
+                                           env=os.environ | {"DIESEL_REDIS_WAIT": "1"})
+                self.addCleanup(process.kill)
+                peer, _ = s.accept()
+                thread = threading.Thread(target=serve, args=(peer, name))
+                thread.start()
+                _, told = process.communicate(timeout=60)
+                peer.close()
+                thread.join()
+                self.assertEqual(process.returncode, 1, told)
+                self.assertEqual(len(told.splitlines()), 1, told)
+                self.assertIn("does not answer", told)
+                self.assertFalse(self.dataset.exists())
+
+    def test_stalled(self):
+        """The machine that the server is on hangs: nothing waits for it without end, and what was told stays."""
+        self.pack()
+        before = content(self.dataset)
+        self.server.send(signal.SIGSTOP)
+        self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1, DIESEL_REDIS_WAIT="1"), "does not answer", "timed out")
+        self.assertEqual(content(self.dataset), before)
+        self.server.send(signal.SIGCONT)
+        dieselctl("rm", self.dataset, "class0/0.bin")
+        self.sound()
+        for wrong in ("0", "soon", "-1"):
+            self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1, DIESEL_REDIS_WAIT=wrong), "DIESEL_REDIS_WAIT")
+
+    def test_evictions(self):
+        self.server.cli("config", "set", "maxmemory-policy", "allkeys-lru")
+        self.server.cli("config", "set", "maxmemory", "1gb")
+        self.one_line(self.pack(check=1), "noeviction")
+        self.assertFalse(self.dataset.exists())
+        for policy in ("volatile-lru", "noeviction"):
+            self.server.cli("config", "set", "maxmemory-policy", policy)
+            self.pack(*(["--append"] if self.dataset.exists() else []))
+        self.server.cli("config", "set", "maxmemory-policy", "allkeys-random")
+        self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1), "noeviction")
+        self.sound()
+
+    def test_scripts_flushed(self):
+        """While a pack runs the server forgets the scripts, and drops all clients."""
+        self.pack()
+        make_source(self.source, 2000, 2)
+        process = subprocess.Popen([BIN / "dieselctl", "pack", "--append", self.source, self.dataset], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        while process.poll() is None:
+            self.server.cli("script", "flush")
+            self.server.cli("client", "kill", "type", "normal")
+            time.sleep(0.05)
+        self.assertEqual((process.returncode, process.communicate()[1]), (0, ""))
+        self.assertEqual(len(content(self.dataset)[0]), 2000)
+        self.sound()
+
+    def test_bucket_of_yesterday(self):
+        """One of the keys comes back as it was before the last commit: from a replica that knew less, or a backup."""
+        self.pack()
+        generation = self.server.cli("hget", "team/ds:state", "generation").decode()
+        before = {i: subprocess.run(["redis-cli", "-p", str(self.server.port), "dump", f"team/ds:{generation}:{i}"], check=True,
+                                    capture_output=True).stdout[:-1] for i in range(1024)}
+        os.utime(self.source / "class0" / "0.bin", (1, 1))
+        dieselctl("pack", "--append", self.source, self.dataset)
+        self.sound()
+        changed = 0
+        for i, dump in before.items():
+            key = f"team/ds:{generation}:{i}"
+            if subprocess.run(["redis-cli", "-p", str(self.server.port), "dump", key], check=True, capture_output=True).stdout[:-1] != dump:
+                with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+                    parts = [b"RESTORE", key.encode(), b"0", dump, b"REPLACE"]
+                    s.sendall(b"*5\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts))
+                    self.assertEqual(s.recv(100), b"+OK\r\n")
+                changed += 1
+        self.assertEqual(changed, 1)
+        self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1), "dieselctl rebuild")
+        self.assertIn("dieselctl rebuild", dieselctl("verify", self.dataset, check=1).stdout)
+        dieselctl("rebuild", self.dataset)
+        self.sound()
 
     def killed(self, engine, *options):
         """kill -9 at random moments: the version before or after, and the same command completes it."""

@@ -102,15 +102,19 @@ static int parse_host(const char *text, size_t length, struct redis_url *ret)
 	return copy_plain(text, host_length, bracket ? ":.%" : ".-_", ret->host);
 }
 
+bool redis_url_host_char(char c)
+{
+	return is_plain(&c, 1, ".-_:%");
+}
+
 int redis_url_parse(const char *text, bool needs_prefix, struct redis_url *ret, struct error *err)
 {
-	static const char scheme[] = "redis://";
-	struct redis_url url = {0};
-	const char *rest = text + strlen(scheme), *slash, *at = NULL;
+	struct redis_url url = {.tls = !strncmp(text, "rediss://", 9)};
+	const char *rest = text + (url.tls ? 9 : 8), *slash, *at = NULL;
 	size_t length;
 
-	if (strncmp(text, scheme, strlen(scheme)) != 0)
-		return error_set(err, -EINVAL, "it must begin with redis://");
+	if (!url.tls && strncmp(text, "redis://", 8) != 0)
+		return error_set(err, -EINVAL, "it must begin with redis:// or rediss://");
 	slash = strchr(rest, '/');
 	length = slash ? (size_t)(slash - rest) : strlen(rest);
 	for (size_t i = 0; i < length; i++)
@@ -135,7 +139,7 @@ char *redis_url_public(const struct redis_url *url, char *text, size_t size)
 {
 	bool bracket = strchr(url->host, ':');
 
-	snprintf(text, size, "redis://%s%s%s:%s/%s", bracket ? "[" : "", url->host, bracket ? "]" : "",
-		 url->port, url->prefix);
+	snprintf(text, size, "redis%s://%s%s%s:%s/%s", url->tls ? "s" : "", bracket ? "[" : "", url->host,
+		 bracket ? "]" : "", url->port, url->prefix);
 	return text;
 }

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "redis_link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "buffer.h"
+#include "lib/array.h"
+#include "lib/clock.h"
+#include "redis_command.h"
+#include "redis_nodes.h"
+#include "redis_refusal.h"
+#include "redis_scripts.h"
+
+#define PAUSE_FIRST_NS (20 * NS_PER_MS)
+#define PAUSE_LAST_NS  NS_PER_S
+#define NO_NODE        REDIS_NODES_MAX
+#define REPLICA_MS     "5000"
+
+struct command {
+	size_t offset, bytes; /* in the batch */
+	uint16_t slot;
+	uint16_t asked; /* by ASK: the node that is to be asked this time */
+	uint16_t node;  /* that it was given to */
+	bool writes;
+	redisReply *reply;
+};
+
+struct redis_link {
+	struct redis_nodes nodes;
+	char text[REDIS_URL_TEXT];
+	struct buffer batch;
+	struct command *commands;
+	size_t n, n_room;
+	bool failed; /* no memory for it */
+	bool ran;
+	struct pollfd *polls; /* one a node */
+	size_t n_polls;
+};
+
+/* Longer each time, and of no fixed length, so that clients of a server that comes back do not come at once.
+ */
+static void pause_before(unsigned attempt)
+{
+	uint64_t ns = attempt < 6 ? PAUSE_FIRST_NS << attempt : PAUSE_LAST_NS;
+
+	ns = ns / 2 + clock_monotonic_ns() % (ns / 2);
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)},
+		  NULL);
+}
+
+int redis_link_open(const struct redis_settings *settings, struct redis_link **ret, struct error *err)
+{
+	struct redis_link *l = calloc(1, sizeof(*l));
+	uint64_t until_ns = clock_monotonic_ns() + settings->patience_ns;
+	int r;
+
+	if (!l)
+		return error_errno(err, -ENOMEM, "%s", settings->url.host);
+	redis_url_public(&settings->url, l->text, sizeof(l->text));
+	r = redis_nodes_open(settings, &l->nodes, err);
+	/* A server that does not listen may be the wrong one; one that loads its data is the right one. */
+	for (unsigned i = 1; r == -EAGAIN && clock_monotonic_ns() < until_ns; i++) {
+		pause_before(i);
+		r = redis_nodes_connect(&l->nodes, 0, err);
+	}
+	if (r < 0) {
+		redis_link_close(l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+static void begin(struct redis_link *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (l->commands[i].reply)
+			freeReplyObject(l->commands[i].reply);
+	l->n = l->batch.bytes = 0;
+	l->failed = l->ran = false;
+}
+
+void redis_link_close(struct redis_link *l)
+{
+	if (!l)
+		return;
+	begin(l);
+	redis_nodes_close(&l->nodes);
+	free(l->commands);
+	free(l->polls);
+	buffer_free(&l->batch);
+	free(l);
+}
+
+const char *redis_link_text(const struct redis_link *l)
+{
+	return l->text;
+}
+
+bool redis_link_evicts(const struct redis_link *l)
+{
+	return l->nodes.evicts;
+}
+
+static void add(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes, size_t key,
+		bool writes)
+{
+	struct command c = {.asked = NO_NODE, .writes = writes};
+
+	if (l->ran)
+		begin(l);
+	c.offset = l->batch.bytes;
+	c.slot = redis_slot(args[key], sizes ? sizes[key] : strlen(args[key]));
+	if (redis_command_append(&l->batch, n, args, sizes) < 0 ||
+	    array_room(l->commands, l->n, l->n_room) < 0) {
+		l->failed = true;
+		return;
+	}
+	c.bytes = l->batch.bytes - c.offset;
+	l->commands[l->n++] = c;
+}
+
+void redis_link_read(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes)
+{
+	add(l, n, args, sizes, 1, false);
+}
+
+void redis_link_write(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes)
+{
+	add(l, n, args, sizes, 1, true);
+}
+
+void redis_link_script(struct redis_link *l, enum redis_script script, const char *key, size_t n,
+		       const char *const *args, const size_t *sizes)
+{
+	const char *all[4 + SCRIPT_MAX_ARGS] = {"EVALSHA", l->nodes.sha[script], "1", key};
+	size_t all_sizes[4 + SCRIPT_MAX_ARGS] = {7, 40, 1, strlen(key)};
+
+	for (size_t i = 0; i < n && i < SCRIPT_MAX_ARGS; i++) {
+		all[4 + i] = args[i];
+		all_sizes[4 + i] = sizes ? sizes[i] : strlen(args[i]);
+	}
+	add(l, 4 + n, all, all_sizes, 3, true);
+}
+
+size_t redis_link_n(const struct redis_link *l)
+{
+	return l->ran ? 0 : l->n;
+}
+
+size_t redis_link_bytes(const struct redis_link *l)
+{
+	return l->ran ? 0 : l->batch.bytes;
+}
+
+/* Gives each command that has no reply to the node of its slot. Those of which the node cannot be reached now
+ * go to none. -EAGAIN is not returned, but has a text. */
+static int assign(struct redis_link *l, struct error *err)
+{
+	for (size_t i = 0; i < l->n; i++)
+		l->commands[i].node = NO_NODE;
+	for (size_t i = 0; i < l->n; i++) {
+		struct command *c = &l->commands[i];
+		size_t node = c->asked;
+		int r;
+
+		if (c->reply)
+			continue;
+		r = node == NO_NODE ? redis_nodes_of_slot(&l->nodes, c->slot, &node, err) : 0;
+		if (r == 0)
+			r = redis_nodes_connect(&l->nodes, node, err);
+		if (r == 0)
+			c->node = (uint16_t)node;
+		else if (r == -EAGAIN)
+			return 0; /* after a pause, rather than once for each command */
+		else
+			return r;
+	}
+	return 0;
+}
+
+/* Hands out the commands of one node. A last one waits for a replica, if there is one. */
+static void hand_out(struct redis_link *l, size_t node)
+{
+	struct redis_conn *conn = l->nodes.list[node].conn;
+	bool writes = false;
+
+	redis_conn_begin(conn);
+	for (size_t i = 0; i < l->n; i++) {
+		struct command *c = &l->commands[i];
+
+		if (c->node != node)
+			continue;
+		if (c->asked != NO_NODE)
+			redis_conn_add_text(conn, 1, (const char *[]){"ASKING"});
+		redis_conn_add(conn, l->batch.data + c->offset, c->bytes);
+		writes |= c->writes;
+	}
+	if (writes && l->nodes.list[node].has_replicas)
+		redis_conn_add_text(conn, 3, (const char *[]){"WAIT", "1", REPLICA_MS});
+}
+
+static int failed_node(struct redis_link *l, size_t node, int r, struct error *err)
+{
+	error_errno(err, r, "%s does not answer", node == 0 ? l->text : l->nodes.list[node].text);
+	redis_nodes_drop(&l->nodes, node);
+	return r == -ENOMEM || r == -EPROTO ? r : 0;
+}
+
+/* Sends to all nodes and receives from all at once. A node that fails has no connection then. */
+static int exchange(struct redis_link *l, struct error *err)
+{
+	struct redis_nodes *nodes = &l->nodes;
+	struct pollfd *grown = reallocarray(l->polls, nodes->n + 1, sizeof(*l->polls));
+
+	if (!grown)
+		return error_errno(err, -ENOMEM, "%s", l->text);
+	l->polls = grown;
+	for (size_t i = 0; i < nodes->n; i++)
+		if (nodes->list[i].conn)
+			hand_out(l, i);
+	for (;;) {
+		uint64_t until_ns = UINT64_MAX, now_ns;
+		nfds_t n = 0;
+
+		for (size_t i = 0; i < nodes->n; i++) {
+			uint64_t node_ns = UINT64_MAX;
+			int r = nodes->list[i].conn
+				    ? redis_conn_step(nodes->list[i].conn, &l->polls[n], &node_ns)
+				    : 1;
+
+			if (r < 0 && failed_node(l, i, r, err) < 0)
+				return r;
+			n += r == 0;
+			until_ns = r == 0 && node_ns < until_ns ? node_ns : until_ns;
+		}
+		if (n == 0)
+			return 0;
+		now_ns = clock_monotonic_ns();
+		if (poll(l->polls, n, now_ns < until_ns ? (int)((until_ns - now_ns) / NS_PER_MS) + 1 : 0) <
+			0 &&
+		    errno != EINTR)
+			return error_errno(err, -errno, "%s", l->text);
+	}
+}
+
+/* An error as the reply to a command. -EAGAIN: it is to be done again. */
+static int take_error(struct redis_link *l, struct command *c, const redisReply *reply, struct error *err)
+{
+	struct redis_address address;
+	char text[REDIS_URL_TEXT];
+	bool asks = redis_refusal_is(reply, "ASK"), moved = redis_refusal_is(reply, "MOVED");
+	uint16_t slot;
+	size_t node;
+	int r;
+
+	strcpy(text, c->node == 0 ? l->text : l->nodes.list[c->node].text);
+	if (asks || moved) {
+		r = redis_slots_redirection(reply, &slot, &address);
+		if (r == 0 && !address.host[0])
+			memcpy(address.host, l->nodes.list[c->node].address.host, sizeof(address.host));
+		if (r == 0)
+			r = redis_nodes_find(&l->nodes, &address, &node);
+		if (r < 0)
+			return error_set(err, r, "%s: a redirection that cannot be understood", text);
+		error_set(err, -EAGAIN, "%s sends its clients on and on", text);
+		l->nodes.stale |= !l->nodes.is_cluster || moved;
+		l->nodes.is_cluster = true;
+		if (asks)
+			c->asked = (uint16_t)node;
+		return -EAGAIN;
+	}
+	if (redis_refusal_is(reply, "NOSCRIPT")) { /* SCRIPT FLUSH: a new connection loads them */
+		redis_nodes_drop(&l->nodes, c->node);
+		return error_set(err, -EAGAIN, "%s: its scripts are removed all the time", text);
+	}
+	r = redis_refusal(reply, text, err);
+	if (!redis_refusal_passes(reply) && !(r == -EROFS && l->nodes.is_cluster))
+		return r;
+	l->nodes.stale |= l->nodes.is_cluster;
+	return -EAGAIN;
+}
+
+/* Whether what was written on this node is on a replica. The reply is the last one. */
+static bool is_replicated(const struct redis_conn *conn, size_t i)
+{
+	const redisReply *reply = redis_conn_reply(conn, i);
+
+	return i == redis_conn_n(conn) ||
+	       (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 1);
+}
+
+/* Takes the replies of one node. Counts those that were of use. */
+static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, struct error *err)
+{
+	struct redis_conn *conn = l->nodes.list[node].conn;
+	size_t at = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < l->n && l->nodes.list[node].conn; i++) {
+		struct command *c = &l->commands[i];
+		redisReply *reply;
+
+		if (c->node != node)
+			continue;
+		at += c->asked != NO_NODE;
+		reply = redis_conn_take(conn, at++);
+		c->asked = NO_NODE;
+		if (!reply)
+			continue;
+		if (reply->type != REDIS_REPLY_ERROR) {
+			c->reply = reply;
+			continue;
+		}
+		r = take_error(l, c, reply, err);
+		freeReplyObject(reply);
+		if (r < 0 && r != -EAGAIN)
+			return r;
+	}
+	if (l->nodes.list[node].conn && is_replicated(conn, at)) {
+		for (size_t i = 0; i < l->n; i++)
+			*n_taken += l->commands[i].node == node && l->commands[i].reply;
+		return 0;
+	}
+	if (l->nodes.list[node].conn)
+		error_set(err, -ETIMEDOUT, "%s: no replica takes in what is written",
+			  l->nodes.list[node].text);
+	/* Again: on this node once it has a replica that follows, or none, or on the one that takes its
+	 * place. */
+	for (size_t i = 0; i < l->n; i++)
+		if (l->commands[i].node == node && l->commands[i].reply) {
+			freeReplyObject(l->commands[i].reply);
+			l->commands[i].reply = NULL;
+		}
+	if (l->nodes.list[node].conn)
+		redis_nodes_drop(&l->nodes, node);
+	return 0;
+}
+
+/* One attempt at all that have no reply. */
+static int attempt(struct redis_link *l, size_t *n_taken, struct error *err)
+{
+	int r = l->failed ? error_errno(err, -ENOMEM, "%s", l->text) : assign(l, err);
+
+	if (r == 0)
+		r = exchange(l, err);
+	for (size_t i = 0; i < l->nodes.n && r == 0; i++)
+		if (l->nodes.list[i].conn && redis_conn_n(l->nodes.list[i].conn))
+			r = take_replies(l, i, n_taken, err);
+	return r;
+}
+
+static size_t n_left(const struct redis_link *l)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		n += !l->commands[i].reply;
+	return n;
+}
+
+int redis_link_run(struct redis_link *l, struct error *err)
+{
+	uint64_t until_ns = clock_monotonic_ns() + l->nodes.settings.patience_ns;
+	struct error why = ERROR_INIT;
+	unsigned n_idle = 0;
+
+	l->ran = true;
+	for (;;) {
+		size_t n_taken = 0;
+		int r = attempt(l, &n_taken, &why);
+
+		if (r < 0)
+			return error_set(err, r, "%s", why.text);
+		if (n_left(l) == 0)
+			return 0;
+		if (n_taken) {
+			n_idle = 0;
+			until_ns = clock_monotonic_ns() + l->nodes.settings.patience_ns;
+		} else if (n_idle++) { /* the first redirection is followed at once */
+			if (clock_monotonic_ns() >= until_ns)
+				return error_set(err, why.code ? why.code : -ETIMEDOUT, "%s", why.text);
+			pause_before(n_idle);
+		}
+	}
+}
+
+const redisReply *redis_link_reply(const struct redis_link *l, size_t i)
+{
+	return l->commands[i].reply;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A Redis server, or a Redis Cluster of which the URL names one node. Commands go out together, those of
+ * each node in one go, and their replies come back together.
+ *
+ * A connection that breaks is made anew, slots that move are followed, and the master that takes a lost one's
+ * place is found; what has no reply is then sent again. So a command has to be such that it does the same
+ * when it is done twice, and the commands of one batch such that their order does not matter. A batch that
+ * writes is done when a replica has it too, where a node has any: what was said to be done is not lost when a
+ * replica takes over.
+ *
+ * Nothing waits for longer than `patience_ns` without a reply. Not thread-safe.
+ */
+
+#include <stddef.h>
+
+#include "redis_conn.h"
+#include "redis_url.h"
+
+struct redis_settings {
+	struct redis_url url;
+	struct redis_tls_files tls;
+	uint64_t patience_ns;
+};
+
+struct redis_link;
+
+int redis_link_open(const struct redis_settings *settings, struct redis_link **ret, struct error *err);
+void redis_link_close(struct redis_link *l);
+const char *redis_link_text(const struct redis_link *l);
+/* Whether one of the servers that were asked until now takes out keys when its memory is full. */
+bool redis_link_evicts(const struct redis_link *l);
+
+/* Adds a command to the batch: its key is args[1]. A failure is told by redis_link_run(). */
+void redis_link_read(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes);
+void redis_link_write(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes);
+/* EVALSHA with one key; args are those after it. It writes. */
+void redis_link_script(struct redis_link *l, enum redis_script script, const char *key, size_t n,
+		       const char *const *args, const size_t *sizes);
+size_t redis_link_n(const struct redis_link *l);
+size_t redis_link_bytes(const struct redis_link *l);
+/* Sends the batch; then redis_link_reply(i) is the reply of its command i, until the next one is begun. An
+ * error as a reply fails all, as redis_refusal() has it; also -ETIMEDOUT, -ECONNREFUSED, -EPROTO, ... */
+int redis_link_run(struct redis_link *l, struct error *err);
+const redisReply *redis_link_reply(const struct redis_link *l, size_t i);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Which node of a Redis Cluster has which keys, as CLUSTER SLOTS and redirections tell. Pure. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <hiredis/hiredis.h>
+
+#include "redis_url.h"
+
+#define REDIS_N_SLOTS   16384
+#define REDIS_NODES_MAX 1000 /* as many as Redis Cluster is made for */
+
+/* The slot of a key: that of what stands in its first {}, if there is any. */
+uint16_t redis_slot(const char *key, size_t bytes);
+
+struct redis_address {
+	char host[REDIS_URL_PART];
+	char port[6];
+};
+
+struct redis_range {
+	uint16_t first, last;
+	struct redis_address master; /* host "": that of the node that was asked */
+};
+
+typedef int redis_range_callback(const struct redis_range *range, void *context);
+
+/* Each range of a reply to CLUSTER SLOTS. -EPROTO, or what the callback returns if it is not 0. */
+int redis_slots_each(const redisReply *reply, redis_range_callback *callback, void *context);
+/* "MOVED 3999 127.0.0.1:6381" and "ASK ...". -EPROTO */
+int redis_slots_redirection(const redisReply *error, uint16_t *ret_slot, struct redis_address *ret);

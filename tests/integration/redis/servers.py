@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real Redis servers, alone and as a cluster, on this machine's loopback, and datasets to keep there."""
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import time
+
+BIN = pathlib.Path(os.environ["DIESEL_BIN"])
+
+
+def dieselctl(*args, check=0, **environment):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | environment
+    done = subprocess.run([BIN / "dieselctl", *map(str, args)], capture_output=True, text=True, env=env)
+    if check is not None and done.returncode != check:
+        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def free_port():
+    """A port that is free, and the one 10000 above it too, which a cluster's nodes use among themselves."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 10000))
+                return port
+            except OSError:
+                continue
+
+
+class Server:
+    def __init__(self, folder, *options, tls=()):
+        self.folder, self.options, self.tls, self.password = folder, options, tls, None
+        self.port = free_port()
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            ["redis-server", *(("--port", "0", "--tls-port") if self.tls else ("--port",)), str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", *self.options],
+            stdout=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while b"PONG" not in self.cli("ping", check=False) and b"NOAUTH" not in self.cli("ping", check=False):
+            assert self.process.poll() is None and time.monotonic() < deadline, "redis-server does not start"
+            time.sleep(0.05)
+
+    def cli(self, *args, check=True):
+        secret = ["--no-auth-warning", "-a", self.password] if self.password else []
+        secret += self.tls
+        return subprocess.run(["redis-cli", "-p", str(self.port), *secret, *args], check=check, capture_output=True).stdout.strip()
+
+    def url(self, prefix):
+        return f"redis://127.0.0.1:{self.port}/{prefix}"
+
+    def send(self, number):
+        os.killpg(self.process.pid, number)
+
+    def stop(self, number=signal.SIGKILL):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+class Cluster:
+    """n masters, the nodes that come first, and as many replicas of each as wanted."""
+
+    def __init__(self, folder, n, n_replicas, *options, tls=()):
+        self.nodes = []
+        for i in range(n * (1 + n_replicas)):
+            place = folder / f"node{i}"
+            place.mkdir()
+            self.nodes.append(Server(place, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "yes",
+                                     "--appendfsync", "everysec", *options, tls=tls))
+        self.manage("create", *(f"127.0.0.1:{s.port}" for s in self.nodes), "--cluster-replicas", str(n_replicas), "--cluster-yes")
+        self.wait()
+
+    def manage(self, *args):
+        done = subprocess.run(["redis-cli", *self.nodes[0].tls, "--cluster", *args], capture_output=True, text=True)
+        if done.returncode:
+            raise AssertionError(done.stdout + done.stderr)
+        return done.stdout
+
+    def wait(self):
+        """Until all nodes that run agree, and no replica is behind."""
+        deadline = time.monotonic() + 60
+        while not all(s.process.poll() is not None or b"cluster_state:ok" in s.cli("cluster", "info", check=False) and
+                      (b"role:master" in s.cli("info", "replication") or b"master_link_status:up" in s.cli("info", "replication"))
+                      for s in self.nodes):
+            assert time.monotonic() < deadline, "the cluster is not whole"
+            time.sleep(0.05)
+
+    def masters(self):
+        return [s for s in self.nodes if s.process.poll() is None and b"role:master" in s.cli("info", "replication")]
+
+    def id(self, server):
+        return server.cli("cluster", "myid").decode()
+
+    def slot(self, key):
+        return int(self.nodes[0].cli("cluster", "keyslot", key))
+
+    def owner(self, slot):
+        """The master that has a slot."""
+        for first, last, master, *_ in json.loads(self.masters()[0].cli("--json", "cluster", "slots")):
+            if first <= slot <= last:
+                return next(s for s in self.nodes if s.port == master[1])
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def stop(self):
+        for s in self.nodes:
+            s.stop()
+
+
+def make_source(folder, n, seed=1):
+    generator = random.Random(seed)
+    for i in range(n):
+        path = folder / f"class{i % 3}" / f"{i}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(generator.randbytes(100 + i))
+
+
+def content(dataset):
+    listing = json.loads(dieselctl("ls", "-R", "--json", dataset).stdout)
+    names = [entry["path"] for entry in listing]
+    return names, subprocess.run([BIN / "dieselctl", "cat", dataset, *names], check=True, capture_output=True).stdout if names else b""

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a Redis Cluster's slots and servers' replies are taken for. */
+#include "support.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "redis_reader.h"
+#include "redis_refusal.h"
+#include "redis_slots.h"
+
+static uint16_t slot(const char *key)
+{
+	return redis_slot(key, strlen(key));
+}
+
+/* From Redis Cluster's specification, and from CLUSTER KEYSLOT. */
+static void test_slots(void **state)
+{
+	assert_int_equal(slot("123456789"), 0x31c3);
+	assert_int_equal(slot(""), 0);
+	assert_int_equal(slot("foo"), 12182);
+	assert_int_equal(slot("{user1000}.following"), slot("{user1000}.followers"));
+	assert_int_equal(slot("foo{}{bar}"), 8363);
+	assert_int_equal(slot("foo{{bar}}zap"), slot("{bar"));
+	assert_int_equal(slot("foo{bar}{zap}"), slot("bar"));
+	assert_int_not_equal(slot("foo{bar"), slot("bar"));
+}
+
+static redisReply *reply_of(const char *text)
+{
+	struct redis_reader *r = redis_reader_new();
+	redisReply *reply = NULL;
+
+	/* In pieces, as it may come. */
+	for (size_t i = 0; i < strlen(text); i++) {
+		assert_int_equal(redis_reader_feed(r, text + i, 1), 0);
+		assert_null(reply);
+		assert_int_equal(redis_reader_take(r, &reply), 0);
+	}
+	assert_non_null(reply);
+	redis_reader_free(r);
+	return reply;
+}
+
+static int take(const struct redis_range *range, void *context)
+{
+	struct redis_range *list = context;
+
+	while (list->master.port[0])
+		list++;
+	*list = *range;
+	return 0;
+}
+
+static int ranges_of(const char *text, struct redis_range list[4])
+{
+	redisReply *reply = reply_of(text);
+	int r;
+
+	memset(list, 0, 4 * sizeof(*list));
+	r = redis_slots_each(reply, take, list);
+	freeReplyObject(reply);
+	return r;
+}
+
+static void test_ranges(void **state)
+{
+	struct redis_range list[4];
+
+	assert_int_equal(ranges_of("*2\r\n*3\r\n:0\r\n:5460\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n"
+				   "*4\r\n:5461\r\n:16383\r\n*2\r\n$-1\r\n:7001\r\n*2\r\n$1\r\nx\r\n:1\r\n",
+				   list),
+			 0);
+	assert_int_equal(list[0].first, 0);
+	assert_int_equal(list[0].last, 5460);
+	assert_string_equal(list[0].master.host, "127.0.0.1");
+	assert_string_equal(list[0].master.port, "7000");
+	assert_int_equal(list[1].last, 16383);
+	assert_string_equal(list[1].master.host, ""); /* that of the node that was asked */
+	assert_string_equal(list[1].master.port, "7001");
+
+	assert_int_equal(ranges_of("+OK\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*2\r\n:0\r\n:1\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*3\r\n:-1\r\n:5\r\n*2\r\n$1\r\nh\r\n:1\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*3\r\n:6\r\n:5\r\n*2\r\n$1\r\nh\r\n:1\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nh\r\n:65536\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\n?\r\n:1\r\n", list), -EPROTO);
+	assert_int_equal(ranges_of("*1\r\n*3\r\n:0\r\n:5\r\n*1\r\n$1\r\nh\r\n", list), -EPROTO);
+}
+
+static int redirection(const char *text, uint16_t *ret_slot, struct redis_address *ret)
+{
+	redisReply *reply = reply_of(text);
+	int r = redis_slots_redirection(reply, ret_slot, ret);
+
+	freeReplyObject(reply);
+	return r;
+}
+
+static void test_redirections(void **state)
+{
+	struct redis_address address;
+	uint16_t number;
+
+	assert_int_equal(redirection("-MOVED 3999 127.0.0.1:6381\r\n", &number, &address), 0);
+	assert_int_equal(number, 3999);
+	assert_string_equal(address.host, "127.0.0.1");
+	assert_string_equal(address.port, "6381");
+	assert_int_equal(redirection("-ASK 16383 2001:db8::1:6381\r\n", &number, &address), 0);
+	assert_string_equal(address.host, "2001:db8::1");
+	assert_int_equal(redirection("-MOVED 1 :6381\r\n", &number, &address), 0);
+	assert_string_equal(address.host, "");
+	static const char *const bad[] = {
+	    "-MOVED\r\n",       "-MOVED 1\r\n",     "-MOVED 1 host\r\n",  "-MOVED 16384 h:1\r\n",
+	    "-MOVED x h:1\r\n", "-MOVED 1 h:0\r\n", "-MOVED 1 a b:1\r\n", "-MOVED 11111111111111 h:1\r\n"};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(redirection(bad[i], &number, &address), -EPROTO);
+}
+
+static int refusal(const char *text, bool *ret_passes)
+{
+	redisReply *reply = reply_of(text);
+	struct error err = ERROR_INIT;
+	int r = redis_refusal(reply, "SERVER", &err);
+
+	*ret_passes = redis_refusal_passes(reply);
+	assert_memory_equal(err.text, "SERVER: ", 8);
+	freeReplyObject(reply);
+	return r;
+}
+
+static void test_refusals(void **state)
+{
+	bool passes;
+
+	assert_int_equal(refusal("-OOM command not allowed\r\n", &passes), -ENOSPC);
+	assert_false(passes);
+	assert_int_equal(
+	    refusal(
+		"-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command\r\n",
+		&passes),
+	    -ENOSPC);
+	assert_int_equal(refusal("-LOADING Redis is loading\r\n", &passes), -EAGAIN);
+	assert_true(passes);
+	assert_int_equal(refusal("-CLUSTERDOWN Hash slot not served\r\n", &passes), -EAGAIN);
+	assert_true(passes);
+	assert_int_equal(refusal("-OOMPH\r\n", &passes), -EIO);
+	assert_int_equal(refusal("-ERR unknown \x1b[31m\r\n", &passes), -EIO);
+}
+
+/* Whatever comes, what it takes is bounded. */
+static void test_bounds(void **state)
+{
+	static char much[1 << 20];
+	redisReply *reply;
+	struct redis_reader *r = redis_reader_new();
+	int result;
+
+	assert_int_equal(redis_reader_feed(r, "*1048577\r\n", 10), 0);
+	assert_int_equal(redis_reader_take(r, &reply), -EPROTO);
+	redis_reader_free(r);
+
+	r = redis_reader_new();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(redis_reader_feed(r, "*600000\r\n", 9), 0);
+	assert_int_equal(redis_reader_take(r, &reply), -EPROTO);
+	redis_reader_free(r);
+
+	memset(much, 'x', sizeof(much));
+	for (int line = 0; line < 2; line++) {
+		size_t fed = 0;
+
+		r = redis_reader_new();
+		assert_int_equal(
+		    line ? redis_reader_feed(r, "+", 1) : redis_reader_feed(r, "$500000000\r\n", 12), 0);
+		do {
+			result = redis_reader_feed(r, much, sizeof(much));
+			if (result == 0)
+				result = redis_reader_take(r, &reply);
+			fed += sizeof(much);
+		} while (result == 0);
+		assert_int_equal(result, -EPROTO);
+		assert_in_range(fed, 1, REDIS_READER_BYTES + sizeof(much));
+		redis_reader_free(r);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_slots),        cmocka_unit_test(test_ranges),
+	    cmocka_unit_test(test_redirections), cmocka_unit_test(test_refusals),
+	    cmocka_unit_test(test_bounds),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

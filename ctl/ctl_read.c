@@ -9,17 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ctl_dataset.h"
 #include "ctl_json.h"
-#include "dataset/dataset.h"
-#include "dataset/sample.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
 
-static void dataset_closep(struct dataset **d)
-{
-	dataset_close(*d);
-}
+#define NO_NUMBER UINT64_MAX /* of a sample that the metadata alone tells of */
 
 struct ls_options {
 	bool details, recursive, json;
@@ -46,6 +42,16 @@ static void print_time(uint64_t mtime_ns)
 		fputs(text, stdout);
 }
 
+static void print_sample_json(const struct snapshot_sample *sample, uint64_t number)
+{
+	if (number != NO_NUMBER)
+		printf(", \"sample\": %llu", (unsigned long long)number);
+	printf(", \"bytes\": %u", sample->bytes);
+	if (number != NO_NUMBER)
+		printf(", \"class\": %d", sample->class_index);
+	printf(", \"mode\": %u, \"mtime_ns\": %llu", sample->mode, (unsigned long long)sample->mtime_ns);
+}
+
 /* path: from the root of the dataset; sample NULL: a directory, which has no number. */
 static void print_entry(struct ls_options *o, const char *path, size_t length,
 			const struct snapshot_sample *sample, uint64_t number)
@@ -55,10 +61,7 @@ static void print_entry(struct ls_options *o, const char *path, size_t length,
 		fputs("{\"path\": ", stdout);
 		ctl_json_string(path, length);
 		if (sample)
-			printf(", \"sample\": %llu, \"bytes\": %u, \"class\": %d, \"mode\": %u, "
-			       "\"mtime_ns\": %llu",
-			       (unsigned long long)number, sample->bytes, sample->class_index, sample->mode,
-			       (unsigned long long)sample->mtime_ns);
+			print_sample_json(sample, number);
 		else
 			fputs(", \"directory\": true", stdout);
 		putchar('}');
@@ -106,34 +109,73 @@ static int list_directory(const struct snapshot *s, const char *directory, size_
 	return found ? 0 : -ENOENT;
 }
 
-static int list_path(const struct ctl_verb *verb, const struct dataset *d, const char *path,
-		     const char *dataset, struct ls_options *o)
+static int print_found(const struct look_up_entry *entry, void *context)
 {
-	const struct snapshot *s = dataset_snapshot(d);
-	size_t length = path_length_of(path);
 	struct snapshot_sample sample;
-	struct error err = ERROR_INIT;
+
+	if (entry->sample)
+		sample = ctl_sample_of(entry->sample);
+	print_entry(context, entry->path, entry->path_length, entry->sample ? &sample : NULL, NO_NUMBER);
+	return 0;
+}
+
+/* As list_snapshot(), by the metadata. */
+static int list_meta(struct look_up *l, const char *path, size_t length, struct ls_options *o,
+		     struct error *err)
+{
+	struct meta_path found;
+	struct snapshot_sample sample;
+	int r = length ? look_up_find(l, path, length, &found, err) : -ENOENT;
+
+	if (r == -ENOENT)
+		return look_up_list(l, path, length, o->recursive, print_found, o, err);
+	if (r == 0) {
+		sample = ctl_sample_of(&found);
+		print_entry(o, path, length, &sample, NO_NUMBER);
+	}
+	return r;
+}
+
+static int list_snapshot(const struct snapshot *s, const char *path, size_t length, struct ls_options *o)
+{
+	struct snapshot_sample sample;
 	uint64_t number;
-	char text[200];
 
 	if (length && snapshot_find(s, path, length, &number) == 0 &&
 	    snapshot_sample_get(s, number, &sample) == 0) {
 		print_entry(o, path, length, &sample, number);
-		return CTL_OK;
+		return 0;
 	}
-	if (list_directory(s, path, length, o) == 0 || length == 0)
+	return list_directory(s, path, length, o);
+}
+
+static int list_path(const struct ctl_verb *verb, const struct ctl_dataset *d, const char *path,
+		     const char *dataset, struct ls_options *o)
+{
+	size_t length = path_length_of(path);
+	struct error err = ERROR_INIT;
+	char text[200];
+	int r = d->look_up ? list_meta(d->look_up, path, length, o, &err)
+			   : list_snapshot(dataset_snapshot(d->dataset), path, length, o);
+
+	if (r == 0 || (r == -ENOENT && length == 0))
 		return CTL_OK;
-	error_set(&err, -ENOENT, "there is no '%s' in %s", text_printable(text, sizeof(text), path, length),
-		  dataset);
+	if (err.code == 0)
+		error_set(&err, -ENOENT, "there is no '%s' in %s",
+			  text_printable(text, sizeof(text), path, length), dataset);
 	return ctl_failed(verb, &err);
 }
 
 static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"json", no_argument, NULL, 'J'}, CTL_OPTION_VERSION, CTL_OPTION_HELP, {0}};
-	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'},
+						     {"meta", no_argument, NULL, 'm'},
+						     CTL_OPTION_VERSION,
+						     CTL_OPTION_HELP,
+						     {0}};
+	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct ls_options o = {.first = true};
+	bool from_meta = false;
 	uint64_t version = 0;
 	struct error err = ERROR_INIT;
 	int option, result = CTL_OK;
@@ -146,15 +188,16 @@ static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 		o.details |= option == 'l';
 		o.recursive |= option == 'R';
 		o.json |= option == 'J';
+		from_meta |= option == 'm';
 	}
 	if (optind == argc)
 		return ctl_usage(verb, "a dataset is needed");
-	if (dataset_open_version(argv[optind], version, &d, &err) < 0)
+	if (ctl_dataset_open(argv[optind], version, from_meta, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	if (optind + 1 == argc)
-		result = list_path(verb, d, "", argv[optind], &o);
+		result = list_path(verb, &d, "", argv[optind], &o);
 	for (int i = optind + 1; i < argc; i++) {
-		int r = list_path(verb, d, argv[i], argv[optind], &o);
+		int r = list_path(verb, &d, argv[i], argv[optind], &o);
 
 		result = r == CTL_OK ? result : r;
 	}
@@ -167,12 +210,13 @@ static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_ls = {
     .name = "ls",
-    .arguments = "[-l] [-R] [--json] [--version N] DATASET [PATH ...]",
+    .arguments = "[-l] [-R] [--json] [--version N | --meta] DATASET [PATH ...]",
     .summary = "List samples and folders, one path a line",
     .help = "  -l        mode, size and time too\n"
 	    "  -R        all samples below, instead of the folder's own entries\n"
 	    "      --json  as a JSON array\n"
-	    "      --version N  as it was at that version\n",
+	    "      --version N  as it was at that version\n"
+	    "      --meta  as the metadata has it, without the snapshot\n",
     .run = run_ls,
 };
 
@@ -186,44 +230,38 @@ static bool is_binary(const unsigned char *data, size_t bytes)
 	return false;
 }
 
-static int cat_path(const struct ctl_verb *verb, const struct dataset *d, const char *path, bool force)
+static int cat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, const char *path, bool force)
 {
-	const struct snapshot *s = dataset_snapshot(d);
 	_cleanup_(freep) unsigned char *data = NULL;
-	struct snapshot_sample sample;
 	struct error err = ERROR_INIT;
-	uint64_t number;
+	uint32_t bytes = 0;
 	char text[200];
+	int r = ctl_dataset_read(d, path, &data, &bytes, &err);
 
 	text_printable(text, sizeof(text), path, strlen(path));
-	if (snapshot_find(s, path, strlen(path), &number) < 0 ||
-	    snapshot_sample_get(s, number, &sample) < 0) {
-		error_set(&err, -ENOENT, "there is no sample '%s'; dieselctl ls lists them", text);
+	if (r == -ENOENT && err.code == 0)
+		error_set(&err, r, "there is no sample '%s'; dieselctl ls lists them", text);
+	if (r < 0)
 		return ctl_failed(verb, &err);
-	}
-	data = malloc((size_t)sample.bytes + 1);
-	if (!data) {
-		error_errno(&err, -ENOMEM, "'%s'", text);
-		return ctl_failed(verb, &err);
-	}
-	if (sample_read(s, dataset_store(d), &sample, data, sample.bytes, &err) < 0)
-		return ctl_failed(verb, &err);
-	if (!force && isatty(STDOUT_FILENO) && is_binary(data, sample.bytes)) {
+	if (!force && isatty(STDOUT_FILENO) && is_binary(data, bytes)) {
 		error_set(&err, -EINVAL, "'%s' is binary: send it to a file or a pipe, or add -f", text);
 		return ctl_failed(verb, &err);
 	}
-	fwrite(data, 1, sample.bytes, stdout);
+	fwrite(data, 1, bytes, stdout);
 	return CTL_OK;
 }
 
 static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"force", no_argument, NULL, 'f'}, CTL_OPTION_VERSION, CTL_OPTION_HELP, {0}};
-	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	static const struct option long_options[] = {{"force", no_argument, NULL, 'f'},
+						     {"meta", no_argument, NULL, 'm'},
+						     CTL_OPTION_VERSION,
+						     CTL_OPTION_HELP,
+						     {0}};
+	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct error err = ERROR_INIT;
 	uint64_t version = 0;
-	bool force = false;
+	bool force = false, from_meta = false;
 	int option, result = CTL_OK;
 
 	while ((option = getopt_long(argc, argv, ":hf", long_options, NULL)) >= 0) {
@@ -232,13 +270,14 @@ static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
 		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
 			return CTL_USAGE;
 		force |= option == 'f';
+		from_meta |= option == 'm';
 	}
 	if (argc - optind < 2)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
-	if (dataset_open_version(argv[optind], version, &d, &err) < 0)
+	if (ctl_dataset_open(argv[optind], version, from_meta, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	for (int i = optind + 1; i < argc; i++) {
-		int r = cat_path(verb, d, argv[i], force);
+		int r = cat_path(verb, &d, argv[i], force);
 
 		result = r == CTL_OK ? result : r;
 	}
@@ -249,9 +288,10 @@ static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_cat = {
     .name = "cat",
-    .arguments = "[-f] [--version N] DATASET PATH ...",
+    .arguments = "[-f] [--version N | --meta] DATASET PATH ...",
     .summary = "Write samples to standard output",
     .help = "  -f, --force   binary data to a terminal too\n      --version N   as it was at that "
-	    "version\n\nEach sample's checksum is verified.\n",
+	    "version\n      --meta        found by the metadata, without the snapshot\n\nEach sample's "
+	    "checksum is verified.\n",
     .run = run_cat,
 };

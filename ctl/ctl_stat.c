@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ctl_dataset.h"
 #include "ctl_json.h"
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
@@ -16,11 +17,6 @@
 #include "lib/clock.h"
 #include "lib/text.h"
 #include "lib/units.h"
-
-static void dataset_closep(struct dataset **d)
-{
-	dataset_close(*d);
-}
 
 /* What stat needs to know beside the snapshot. */
 struct facts {
@@ -122,25 +118,28 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 		     "stopped");
 }
 
-static void print_sample(const struct snapshot *s, const struct snapshot_sample *sample, bool json)
+/* s NULL: it comes from the metadata, which knows no classes. */
+static void print_sample(const struct snapshot *s, const struct chunk_id *chunk,
+			 const struct snapshot_sample *sample, bool json)
 {
-	struct snapshot_chunk chunk = {0};
 	char id[CHUNK_ID_TEXT], text[400];
 	const char *class_name = "";
 	size_t class_length = 0;
 
-	snapshot_chunk_get(s, sample->chunk, &chunk);
-	chunk_id_format(&chunk.id, id);
-	if (sample->class_index >= 0)
+	chunk_id_format(chunk, id);
+	if (s && sample->class_index >= 0)
 		snapshot_class_name(s, (uint32_t)sample->class_index, &class_name, &class_length);
 	if (json) {
 		fputs("{\"schema\": \"diesel.stat/1\", \"path\": ", stdout);
 		ctl_json_string(sample->path, sample->path_length);
-		printf(", \"bytes\": %u, \"class\": %d, \"mode\": %u, \"mtime_ns\": %llu, \"chunk\": \"%s\", "
-		       "\"record\": %u, \"offset\": %llu, \"xxh3\": \"%016llx\"}\n",
-		       sample->bytes, sample->class_index, sample->mode, (unsigned long long)sample->mtime_ns,
-		       id, sample->record, (unsigned long long)sample->offset,
-		       (unsigned long long)sample->xxh3);
+		printf(", \"bytes\": %u", sample->bytes);
+		if (s)
+			printf(", \"class\": %d", sample->class_index);
+		printf(", \"mode\": %u, \"mtime_ns\": %llu, \"chunk\": \"%s\", \"record\": %u, \"offset\": "
+		       "%llu, "
+		       "\"xxh3\": \"%016llx\"}\n",
+		       sample->mode, (unsigned long long)sample->mtime_ns, id, sample->record,
+		       (unsigned long long)sample->offset, (unsigned long long)sample->xxh3);
 		return;
 	}
 	printf("path      %s\n", text_printable(text, sizeof(text), sample->path, sample->path_length));
@@ -154,33 +153,47 @@ static void print_sample(const struct snapshot *s, const struct snapshot_sample 
 	printf("xxh3      %016llx\n", (unsigned long long)sample->xxh3);
 }
 
-static int stat_path(const struct ctl_verb *verb, const struct snapshot *s, const char *path, bool json)
+static int stat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, const char *path, bool json)
 {
+	const struct snapshot *s = d->dataset ? dataset_snapshot(d->dataset) : NULL;
 	struct snapshot_sample sample;
+	struct snapshot_chunk chunk = {0};
+	struct meta_path found;
 	struct error err = ERROR_INIT;
 	uint64_t number;
 	char text[200];
+	int r = -ENOENT;
 
-	if (snapshot_find(s, path, strlen(path), &number) == 0 &&
-	    snapshot_sample_get(s, number, &sample) == 0) {
-		print_sample(s, &sample, json);
+	if (!s && (r = look_up_find(d->look_up, path, strlen(path), &found, &err)) == 0) {
+		sample = ctl_sample_of(&found);
+		chunk.id = found.chunk;
+	} else if (s && snapshot_find(s, path, strlen(path), &number) == 0 &&
+		   snapshot_sample_get(s, number, &sample) == 0) {
+		r = snapshot_chunk_get(s, sample.chunk, &chunk);
+	}
+	if (r == 0) {
+		print_sample(s, &chunk.id, &sample, json);
 		return ctl_finish(verb);
 	}
-	error_set(&err, -ENOENT, "there is no sample '%s'; dieselctl ls lists them",
-		  text_printable(text, sizeof(text), path, strlen(path)));
+	if (err.code == 0)
+		error_set(&err, -ENOENT, "there is no sample '%s'; dieselctl ls lists them",
+			  text_printable(text, sizeof(text), path, strlen(path)));
 	return ctl_failed(verb, &err);
 }
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"json", no_argument, NULL, 'J'}, CTL_OPTION_VERSION, CTL_OPTION_HELP, {0}};
-	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'},
+						     {"meta", no_argument, NULL, 'm'},
+						     CTL_OPTION_VERSION,
+						     CTL_OPTION_HELP,
+						     {0}};
+	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct error err = ERROR_INIT;
 	struct facts facts;
 	uint64_t version = 0;
-	bool json = false;
-	int option;
+	bool json = false, from_meta = false;
+	int option, r;
 
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
@@ -188,25 +201,31 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
 			return CTL_USAGE;
 		json |= option == 'J';
+		from_meta |= option == 'm';
 	}
 	if (argc - optind != 1 && argc - optind != 2)
 		return ctl_usage(verb, "a dataset is needed, and at most one path in it");
-	if (dataset_open_version(argv[optind], version, &d, &err) < 0)
+	if (from_meta && argc - optind != 2)
+		return ctl_usage(verb, "--meta is for a path in the dataset");
+	r = argc - optind == 2 ? ctl_dataset_open(argv[optind], version, from_meta, &d, &err)
+			       : dataset_open_version(argv[optind], version, &d.dataset, &err);
+	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (argc - optind == 2)
-		return stat_path(verb, dataset_snapshot(d), argv[optind + 1], json);
-	collect(argv[optind], dataset_snapshot(d), version != 0, &facts);
+		return stat_path(verb, &d, argv[optind + 1], json);
+	collect(argv[optind], dataset_snapshot(d.dataset), version != 0, &facts);
 	if (json)
-		print_dataset_json(argv[optind], dataset_snapshot(d), &facts);
+		print_dataset_json(argv[optind], dataset_snapshot(d.dataset), &facts);
 	else
-		print_dataset(argv[optind], dataset_snapshot(d), &facts);
+		print_dataset(argv[optind], dataset_snapshot(d.dataset), &facts);
 	return ctl_finish(verb);
 }
 
 const struct ctl_verb ctl_stat = {
     .name = "stat",
-    .arguments = "[--json] [--version N] DATASET [PATH]",
+    .arguments = "[--json] [--version N | --meta] DATASET [PATH]",
     .summary = "Describe a dataset or one sample of it",
-    .help = "      --json       as a JSON object\n      --version N  as it was at that version\n",
+    .help = "      --json       as a JSON object\n      --version N  as it was at that version\n"
+	    "      --meta       a path as the metadata has it, without the snapshot\n",
     .run = run,
 };

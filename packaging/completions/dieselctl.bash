@@ -23,8 +23,8 @@ _dieselctl()
 	esac
 	case ${COMP_WORDS[1]} in
 	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --jpeg-restarts' ;;
-	ls) options='-l -R --json --version' ;;
-	cat) options='--force --version' ;;
+	ls) options='-l -R --json --meta --version' ;;
+	cat) options='--force --meta --version' ;;
 	snapshot) options= ;;
 	rebuild) options=--digest ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
@@ -33,7 +33,7 @@ _dieselctl()
 	replay) options='--json' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
-	stat) options='--json --version' ;;
+	stat) options='--json --meta --version' ;;
 	log | diff) options='--json' ;;
 	verify) options='--json --repair --from --dry-run' ;;
 	esac

@@ -72,6 +72,47 @@ class RedisTest(unittest.TestCase):
         # What rebuild made anew does not stay twice.
         self.assertEqual(int(self.server.cli("dbsize")), 1041)
 
+    def test_without_snapshot(self):
+        """Paths are found in the metadata, of both engines: by themselves where there is no snapshot, or as wished; what was
+        committed last, and as the snapshot has it."""
+        plain = self.root / "plain"
+        (self.source / "class0" / "deeper").mkdir(parents=True)
+        (self.source / "class0" / "deeper" / "x").write_bytes(b"x" * 5)
+        (self.source / "class0-more").mkdir()
+        (self.source / "class0-more" / "y").write_bytes(b"")
+        (self.source / "top").write_bytes(b"top")
+        self.pack()
+        dieselctl("pack", self.source, plain)
+        for dataset in (self.dataset, plain):
+            dieselctl("rm", dataset, "class1/1.bin")
+            asked = [("ls",), ("ls", "-R"), ("ls", "-l", "class0"), ("ls", "class0/", "class0-more"), ("ls", "-l", "top"), ("ls", "class0/deeper")]
+            listed = [dieselctl(verb, *[a for a in args if a[0] == "-"], dataset, *[a for a in args if a[0] != "-"]).stdout
+                      for verb, *args in asked]
+            stat = json.loads(dieselctl("stat", "--json", dataset, "class0/deeper/x").stdout)
+            told = {key: value for key, value in stat.items() if key != "class"}
+            names, data = content(dataset)
+            for gone in (False, True):
+                if gone:
+                    (dataset / "snapshot").unlink()
+                meta = [] if gone else ["--meta"]
+                for (verb, *args), wanted in zip(asked, listed):
+                    self.assertEqual(dieselctl(verb, *meta, *[a for a in args if a[0] == "-"], dataset, *[a for a in args if a[0] != "-"]).stdout,
+                                     wanted)
+                self.assertEqual(json.loads(dieselctl("stat", "--json", *meta, dataset, "class0/deeper/x").stdout), told)
+                self.assertEqual(subprocess.run([BIN / "dieselctl", "cat", *meta, dataset, *names], check=True, capture_output=True).stdout, data)
+                entry = json.loads(dieselctl("ls", "--json", *meta, dataset, "top").stdout)[0]
+                self.assertEqual((entry["path"], entry["bytes"], "sample" in entry), ("top", 3, False))
+                for verb in ("cat", "ls", "stat"):
+                    self.one_line(dieselctl(verb, *meta, dataset, "class1/1.bin", check=1), "there is no", "class1/1.bin")
+            self.one_line(dieselctl("cat", "--meta", "--version", "1", dataset, "top", check=1), "--version")
+            chunk = max((dataset / "chunks").iterdir(), key=lambda path: path.stat().st_size)
+            chunk.write_bytes(chunk.read_bytes().replace(b"x" * 5, b"x" * 4 + b"y"))
+            self.one_line(dieselctl("cat", dataset, "class0/deeper/x", check=1), "class0/deeper/x", "damaged")
+        dieselctl("stat", "--meta", plain, check=2)
+        self.server.stop()
+        self.one_line(dieselctl("cat", "--meta", self.dataset, "top", check=1), "Connection refused")
+        self.one_line(dieselctl("cat", self.root, "top", check=1), "dieselctl pack")
+
     def test_password(self):
         self.server.cli("config", "set", "requirepass", PASSWORD)
         self.server.password = PASSWORD

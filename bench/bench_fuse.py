@@ -10,8 +10,8 @@ Files of 4 KiB, and of 110 KB, of random bytes in class folders, read by a C pro
     find, cp  cold: `find -size +0` and `cp -r` of the small files into memory
 
 Then ImageFolder with two workers on storage that is simulated to be slow, by a blkio group on the real disk: images of 100 KB, two
-epochs, each counted; on plain files, on the mount, and diesel_loader's changed line, each cold. The mount's and the
-changed line's bytes are served from a cache that holds the dataset, the plain files' second epoch from the page cache.
+epochs, each counted; on plain files, on the mount, and diesel_loader's changed line, each cold: decoded by dieseld, and (python) by the same Python
+as the files. The mount's and the changed line's bytes are served from a cache that holds the dataset, the plain files' second epoch from the page cache.
 
 Each is a process of its own, ways alternate, medians of rounds. The sums of what was read must agree.
 
@@ -191,7 +191,7 @@ def imagefolder(folder, raw):
     if why := support.Throttle.why_not(folder):
         print(f"  imagefolder is left out: {why}")
         return
-    job, ways = support.ROOT / "bench/jobs/imagefolder.py", ("plain", "mount", "changed_line")
+    job, ways = support.ROOT / "bench/jobs/imagefolder.py", ("plain", "mount", "changed_line", "changed_line_python")
     for number in range(ROUNDS):
         for k in range(len(ways)):
             way = ways[(number + k) % len(ways)]
@@ -204,8 +204,9 @@ def imagefolder(folder, raw):
                     stack.enter_context(Daemon(folder, "--cache", CACHE, "--metrics", "off", prefix=slow.command))
                 if way == "mount":
                     stack.enter_context(mounted(slow.command([support.program("dieselctl"), "mount", "-f", dataset, where]), where))
-                path = {"plain": source, "mount": where, "changed_line": dataset}[way]
-                told = apart.run(slow.command([support.PYTHON, job, "diesel" if way == "changed_line" else "files", path, 2]))
+                path = {"plain": source, "mount": where}.get(way, dataset)
+                kind = {"changed_line": "diesel", "changed_line_python": "python"}.get(way, "files")
+                told = apart.run(slow.command([*support.PREFERRED, support.PYTHON, job, kind, path, 2]))
             rates = [told["images"] / seconds for seconds in told["seconds"]]
             raw.append({"way": way, "steal": steal.ratio, "images_per_s": rates, "labels": told["labels"]})
             print(f"  images {way:14} " + ", ".join(f"epoch {i + 1} {rate:.0f}" for i, rate in enumerate(rates)), flush=True)
@@ -224,7 +225,8 @@ def figures_of_images(raw):
         figures |= {f"slow_epoch{i + 1}_{way}": rate for way, rate in rates.items()}
         if rates:
             figures[f"slow_epoch{i + 1}_mount_over_plain"] = rates["mount"] / rates["plain"]
-            figures[f"slow_epoch{i + 1}_mount_over_changed_line"] = rates["mount"] / rates["changed_line"]
+            for way in ("changed_line", "changed_line_python"):
+                figures[f"slow_epoch{i + 1}_mount_over_{way}"] = rates["mount"] / rates[way]
     return figures
 
 

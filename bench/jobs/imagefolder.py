@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two epochs of images, shuffled, from the construction of the data set to the last batch.
 
-    imagefolder.py files|diesel PATH WORKERS
+    imagefolder.py files|diesel|python PATH WORKERS
 
-files: torchvision's ImageFolder and PyTorch's DataLoader. diesel: the line changed to diesel_loader's. Prints, as JSON, the images and
+files: torchvision's ImageFolder and PyTorch's DataLoader. diesel: the line changed to diesel_loader's; python: the same, and images are
+decoded by the same Python as with files, not by dieseld. Prints, as JSON, the images and
 seconds of each epoch, and the sum of all labels."""
 import json
 import os
@@ -19,16 +20,17 @@ SIDE, BATCH, EPOCHS = 64, 64, 2
 
 def loader_of(kind, path, workers):
     transform = transforms.Compose([transforms.RandomResizedCrop(SIDE), transforms.RandomHorizontalFlip(), transforms.PILToTensor()])
-    if kind == "diesel":
+    if kind != "files":
         from diesel_loader.torch import DataLoader
-        return DataLoader(path, batch_size=BATCH, shuffle=True, seed=1, transform=transform)
+        options = {"native": False, "num_workers": workers} if kind == "python" else {}
+        return DataLoader(path, batch_size=BATCH, shuffle=True, seed=1, transform=transform, **options)
     return torch.utils.data.DataLoader(ImageFolder(path, transform), batch_size=BATCH, shuffle=True, num_workers=workers,
                                        persistent_workers=workers > 0)
 
 
 def main():
     kind, path, workers = sys.argv[1:]
-    if kind == "diesel":
+    if kind != "files":
         import diesel_loader.torch  # noqa: F401  imports are not counted
     torch.set_num_threads(1)
     torch.manual_seed(1)

@@ -15,7 +15,6 @@ static void on_init(void *user, struct fuse_conn_info *connection)
 	struct files *f = user;
 
 	f->without_open = connection->capable & FUSE_CAP_NO_OPEN_SUPPORT;
-	f->without_opendir = connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT;
 	connection->want |= connection->capable & (FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 						   FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_READDIRPLUS);
 	/* Who lists a folder opens its files next: all entries come with their attributes, without a lookup
@@ -87,7 +86,7 @@ static void on_getattr(fuse_req_t request, fuse_ino_t inode, struct fuse_file_in
 		fuse_reply_attr(request, &st, FOR_EVER);
 }
 
-/* Nothing has to be done to open or close, and once it was told so, the kernel asks no more. */
+/* Nothing has to be done to open or close a file, and once it was told so, the kernel asks no more. */
 static void on_open(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
 	(void)inode;
@@ -98,14 +97,13 @@ static void on_open(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info 
 		fuse_reply_open(request, info);
 }
 
+/* Of folders it has to ask: whether this fails is how fusermount3 knows that the mount is to be taken away,
+ * because the process that served it was killed. */
 static void on_opendir(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
 	(void)inode;
 	info->keep_cache = info->cache_readdir = 1;
-	if (files_of(request)->without_opendir)
-		fuse_reply_err(request, ENOSYS);
-	else
-		fuse_reply_open(request, info);
+	fuse_reply_open(request, info);
 }
 
 static void on_read(fuse_req_t request, fuse_ino_t inode, size_t size, off_t offset,
@@ -135,9 +133,22 @@ static void on_read(fuse_req_t request, fuse_ino_t inode, size_t size, off_t off
 		size = sample.bytes - (size_t)offset;
 	fuse_reply_buf(request, (const char *)data + offset, size);
 	views_release(f->views, view);
+	if (f->ahead && size == sample.bytes && size <= AHEAD_FILE_BYTES)
+		ahead_read(f->ahead, number, &sample);
 }
 
-/* Offsets: 0 ".", 1 "..", and then those of snapshot_list() (which are 2 or more between entries) + 2. */
+/*
+ * The kernel waits in this for a page that it is just asking another thread for. So it has to be certain that
+ * such a thread answers: this is called neither by a thread that answers, nor once they have ended.
+ */
+int files_store(void *session, uint64_t inode, const uint8_t *data, size_t bytes)
+{
+	struct fuse_bufvec buffer = FUSE_BUFVEC_INIT(bytes);
+
+	buffer.buf[0].mem = (void *)data;
+	return fuse_lowlevel_notify_store(session, inode, 0, &buffer, FUSE_BUF_NO_SPLICE);
+}
+
 struct listing {
 	fuse_req_t request;
 	const struct files *files;
@@ -173,7 +184,7 @@ static int add(struct listing *l, const char *name, size_t length, uint64_t inod
 /* 1: there is more. */
 static int list(struct listing *l, uint64_t inode, const char *folder, size_t length, off_t offset)
 {
-	uint64_t cursor = offset > 2 ? (uint64_t)offset - 2 : 0;
+	uint64_t cursor = offset > 2 ? (uint64_t)offset - TREE_OFFSET_LISTED : 0;
 	struct snapshot_entry entry;
 	int r = 0;
 
@@ -186,7 +197,8 @@ static int list(struct listing *l, uint64_t inode, const char *folder, size_t le
 
 		r = tree_entry_inode(&entry, folder, length, &number);
 		if (r == 0)
-			r = add(l, entry.name, entry.name_length, number, (off_t)cursor + 2);
+			r = add(l, entry.name, entry.name_length, number,
+				(off_t)(cursor + TREE_OFFSET_LISTED));
 	}
 	return r;
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "ahead.h"
 #include "tree.h"
 #include "views.h"
 
@@ -17,17 +18,20 @@ enum files_checked { CHECKED_NOT, CHECKED_RIGHT, CHECKED_WRONG };
 struct files {
 	struct tree tree;
 	struct views *views;
+	struct ahead *ahead; /* NULL: there is none */
 	void (*say)(const char *line);
 	pthread_mutex_t lock; /* of checking */
 	_Atomic(enum files_checked) checked;
 	bool without_open; /* the kernel asks for no open() and release() any more */
-	bool without_opendir;
 };
 
 /* Compares the snapshot's checksums, once: of a large one that takes a while, so a mount begins without, and
  * who looks something up waits for it. Any thread. -EIO: it is damaged; why is said once, in err, or if that
  * is NULL, by say(). */
 int files_check(struct files *f, struct error *err);
+
+/* An ahead_store_fn whose user is a struct fuse_session. */
+int files_store(void *session, uint64_t inode, const uint8_t *data, size_t bytes);
 
 /* Its user data is a struct files. */
 extern const struct fuse_lowlevel_ops files_operations;

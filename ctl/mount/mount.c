@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,9 +15,11 @@
 #include <unistd.h>
 
 #include "client/mapped.h"
+#include "ahead.h"
 #include "files.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lister.h"
 #include "namespace.h"
 
 #define IDLE_NS   (30 * NS_PER_S)
@@ -28,12 +31,13 @@ struct mounted {
 	struct diesel_dataset *dataset;
 	struct files files;
 	struct fuse_session *session;
+	char where[PATH_MAX]; /* absolute */
 	pthread_t main, keeper;
 	pthread_mutex_t lock;
 	pthread_cond_t ends;
 	bool ending, has_keeper;
 	int go; /* the command begins when this is closed */
-	pid_t child;
+	pid_t child, lister;
 	int status;
 };
 
@@ -117,6 +121,8 @@ static int make_session(struct mounted *m, struct error *err)
 		 o->private ? "" : ",auto_unmount"); /* a namespace ends with its processes */
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 
+	if (!realpath(o->where, m->where))
+		return error_errno(err, -errno, "cannot mount at %s", o->where);
 	if (fuse_opt_add_arg(&args, "dieselctl") < 0 || fuse_opt_add_arg(&args, "-o") < 0 ||
 	    fuse_opt_add_arg(&args, options) < 0)
 		return error_errno(err, -ENOMEM, "cannot mount");
@@ -221,6 +227,17 @@ static void end_keeper(struct mounted *m)
 	pthread_join(m->keeper, NULL);
 }
 
+/* Without it reading is slower, no more. */
+static void start_ahead(struct mounted *m)
+{
+	int lister_fd = -EBADF;
+
+	(void)lister_fork(m->where, &lister_fd, &m->lister);
+	if (ahead_new(&m->files.tree, m->files.views, lister_fd, files_store, m->session, &m->files.ahead) <
+	    0)
+		closep(&lister_fd);
+}
+
 static int serve(struct mounted *m, struct error *err)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -235,8 +252,10 @@ static int serve(struct mounted *m, struct error *err)
 		closep(&m->go);
 		m->go = -1;
 	}
+	start_ahead(m);
 	start_keeper(m);
 	r = m->has_keeper ? fuse_session_loop_mt(m->session, config) : -EAGAIN;
+	ahead_free(m->files.ahead);
 	views_stop(m->files.views);
 	end_keeper(m);
 	fuse_loop_cfg_destroy(config);
@@ -291,6 +310,8 @@ int mount_run(const struct mount_options *options, int *ret_status, struct error
 	*ret_status = exit_status(m.status);
 	if (m.session)
 		fuse_session_destroy(m.session);
+	if (m.lister > 0)
+		waitpid(m.lister, NULL, 0);
 	views_free(m.files.views);
 	diesel_dataset_close(m.dataset);
 	return r;

@@ -16,6 +16,11 @@ static uint64_t folder_inode(uint64_t place, uint32_t depth)
 	return (place << DEPTH_BITS | depth) << 1 | 1;
 }
 
+uint64_t tree_sample_inode(uint64_t number)
+{
+	return (number + 1) * 2;
+}
+
 static uint32_t count_names(const char *path, size_t length)
 {
 	uint32_t n = length > 0;
@@ -94,7 +99,7 @@ int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_
 	memcpy(path + length, name, n);
 	length += n;
 	if (snapshot_find(t->snapshot, path, length, &number) == 0)
-		*ret_inode = (number + 1) * 2;
+		*ret_inode = tree_sample_inode(number);
 	else if (snapshot_list(t->snapshot, path, length, &cursor, &entry) == 0)
 		*ret_inode = folder_inode(entry.place, count_names(path, length));
 	else
@@ -108,7 +113,32 @@ int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, siz
 	if (!chunk_name_is_valid(entry->name, entry->name_length))
 		return -EIO;
 	*ret_inode = entry->is_directory ? folder_inode(entry->place, count_names(folder, folder_length) + 1)
-					 : (entry->sample + 1) * 2;
+					 : tree_sample_inode(entry->sample);
+	return 0;
+}
+
+uint64_t tree_offset_of(uint64_t place)
+{
+	/* A cursor of snapshot_list() is the next place + 1; "." and ".." come before. */
+	return place + 1 + TREE_OFFSET_LISTED;
+}
+
+int tree_folder_of(const struct tree *t, uint64_t place, char *ret_path)
+{
+	struct snapshot_sample s;
+	uint64_t number;
+	size_t length = 0;
+	int r = result_of(snapshot_by_path(t->snapshot, place, &number));
+
+	if (r == 0)
+		r = result_of(snapshot_sample_get(t->snapshot, number, &s));
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < s.path_length; i++)
+		if (s.path[i] == '/')
+			length = i;
+	memcpy(ret_path, s.path, length);
+	ret_path[length] = '\0';
 	return 0;
 }
 

@@ -20,6 +20,10 @@ struct tree {
 };
 
 #define TREE_ROOT 1u
+/* Offsets in a listing: 0 ".", 1 "..", and then cursors of snapshot_list(), which are 2 or more between
+ * entries,
+ * + this. */
+#define TREE_OFFSET_LISTED 2u
 
 /* In all of these -EIO: the snapshot contradicts itself, though its checksums are right. */
 
@@ -30,6 +34,12 @@ int tree_sample(const struct tree *t, uint64_t inode, uint64_t *ret_number, stru
 int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, size_t *ret_length);
 /* The inode of what has this name in a folder. -ENOENT, -ENOTDIR, -ENAMETOOLONG. */
 int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_t *ret_inode);
+uint64_t tree_sample_inode(uint64_t number);
+/* The offset in a listing from which the entry at this place comes next. */
+uint64_t tree_offset_of(uint64_t place);
+/* The path of the folder that has the sample at this place, terminated; it has room for CHUNK_NAME_MAX + 1
+ * bytes. -ENOENT. */
+int tree_folder_of(const struct tree *t, uint64_t place, char *ret_path);
 /* The inode of an entry of snapshot_list(). folder_length: of the folder's path. */
 int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length,
 		     uint64_t *ret_inode);

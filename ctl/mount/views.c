@@ -320,6 +320,16 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 	}
 }
 
+/* With the lock. */
+static void hold(struct view *view, const struct snapshot_sample *sample, struct view **ret_view,
+		 const uint8_t **ret_data)
+{
+	view->users++;
+	view->used_ns = clock_monotonic_ns();
+	*ret_view = view;
+	*ret_data = view->base + sample->offset;
+}
+
 int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
 	      const uint8_t **ret_data)
 {
@@ -328,14 +338,23 @@ int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sa
 
 	pthread_mutex_lock(&v->lock);
 	r = get_locked(v, number, sample, &view);
-	if (r == 0) {
-		view->users++;
-		view->used_ns = clock_monotonic_ns();
-		*ret_view = view;
-		*ret_data = view->base + sample->offset;
-	}
+	if (r == 0)
+		hold(view, sample, ret_view, ret_data);
 	pthread_mutex_unlock(&v->lock);
 	return r;
+}
+
+int views_look(struct views *v, const struct snapshot_sample *sample, struct view **ret_view,
+	       const uint8_t **ret_data)
+{
+	struct view *view;
+
+	pthread_mutex_lock(&v->lock);
+	view = v->by_chunk[sample->chunk];
+	if (view)
+		hold(view, sample, ret_view, ret_data);
+	pthread_mutex_unlock(&v->lock);
+	return view ? 0 : -EAGAIN;
 }
 
 void views_release(struct views *v, struct view *view)

@@ -28,6 +28,9 @@ void views_free(struct views *v);
  */
 int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
 	      const uint8_t **ret_data);
+/* The same if its chunk is in view already; else -EAGAIN. */
+int views_look(struct views *v, const struct snapshot_sample *sample, struct view **ret_view,
+	       const uint8_t **ret_data);
 void views_release(struct views *v, struct view *view);
 
 /* Closes what was not used for so long. */

@@ -17,6 +17,29 @@ int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample)
 	return 0;
 }
 
+static bool sorts_before(const struct snapshot *s, uint64_t place, struct path_text path)
+{
+	struct path_text other = snapshot_path(s, s->tree[place]);
+
+	return other.text && path_order_compare(other, path) < 0;
+}
+
+int snapshot_place(const struct snapshot *s, uint64_t sample, uint64_t *ret_place)
+{
+	struct path_text path = snapshot_path(s, sample);
+	uint64_t place;
+
+	if (sample >= s->info.n_samples)
+		return -ERANGE;
+	if (!path.text)
+		return -EBADMSG;
+	place = sorted_count(s->info.n_samples, i, sorts_before(s, i, path));
+	if (place == s->info.n_samples || s->tree[place] != sample)
+		return -EBADMSG;
+	*ret_place = place;
+	return 0;
+}
+
 static bool is_before(const struct snapshot *s, uint64_t place, struct path_text directory, bool past)
 {
 	struct path_text path = snapshot_path(s, s->tree[place]);

@@ -70,6 +70,12 @@ static void use(const struct snapshot *s, int verified)
 		}
 		r = snapshot_by_path(s, i, &number);
 		require(!verified || r == 0);
+		if (r == 0) {
+			uint64_t place = 0;
+
+			r = snapshot_place(s, number, &place);
+			require(!verified || (r == 0 && place == i));
+		}
 	}
 	for (uint32_t i = 0; i < info->n_classes && i < 1000; i++) {
 		int r = snapshot_class_name(s, i, &name, &length);

@@ -118,6 +118,8 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
  * is_directory set and its name without a slash.
  */
 int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample);
+/* Its place there. -ERANGE; -EBADMSG. */
+int snapshot_place(const struct snapshot *s, uint64_t sample, uint64_t *ret_place);
 
 struct snapshot_entry {
 	const char *name; /* borrowed, not terminated; the directory's path stands right in front of it */

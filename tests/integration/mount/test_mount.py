@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dieselctl mount: a dataset as files, for programs that know nothing of it."""
+import ctypes
 import filecmp
 import hashlib
 import mmap
@@ -84,6 +85,60 @@ class Files(Mount):
         self.assertEqual(sorted(os.listdir(self.mount())), sorted(os.listdir(self.source)))
 
 
+class Ahead(Mount):
+    """Who goes through small files in order has the next ones in the page cache before it asks for them."""
+
+    def has(self, path):
+        """Whether the page cache has all of the file, which is not empty."""
+        with open(path, "rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+            with mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE) as m:
+                address = ctypes.c_char.from_buffer(m)
+                result = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(address)), ctypes.c_size_t(size), pages)
+                del address
+            self.assertEqual(result, 0)
+            return all(page & 1 for page in pages)
+
+    def names(self):
+        return sorted(name for name in digests(self.source) if name.startswith("class1/"))
+
+    def read(self, where, names):
+        for name in names:
+            with open(f"{where}/{name}", "rb") as ours, open(f"{self.source}/{name}", "rb") as theirs:
+                self.assertEqual(ours.read(), theirs.read(), name)
+
+    def test_by_name_and_listed(self):
+        for listed in (False, True):
+            with self.subTest(listed=listed):
+                where, names = self.mount(), self.names()
+                if listed:
+                    os.listdir(f"{where}/class1")
+                self.read(where, names[:16])
+                later = [name for name in names[20:26] if os.path.getsize(f"{self.source}/{name}") > 0]
+                self.wait_until(lambda w=where, n=later: sum(self.has(f"{w}/{name}") for name in n) >= len(n) - 1)  # one is left out
+                self.read(where, names)
+                self.assertEqual(digests(where), digests(self.source))
+
+    def test_who_reads_here_and_there_gets_what_it_asks_for(self):
+        where, names = self.mount(), self.names()
+        self.read(where, names[::3])
+        for name in names:
+            if name not in names[::3] and os.path.getsize(f"{self.source}/{name}") > 0:
+                self.assertFalse(self.has(f"{where}/{name}"), name)
+
+    def test_it_ends_with_the_mount(self):
+        where = self.mount()
+        self.read(where, self.names())
+        server = int(subprocess.run(["pgrep", "-f", f"mount .*{where}$"], capture_output=True, text=True, check=True).stdout.split()[0])
+        children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=True).stdout.split()
+        self.assertEqual(len(children), 1)
+        os.kill(int(children[0]), signal.SIGKILL)  # reading goes on without it
+        self.assertEqual(digests(where), digests(self.source))
+        subprocess.run(["fusermount3", "-u", where], check=True)
+        self.wait_until(lambda: not os.path.exists(f"/proc/{server}"))
+
+
 class Command(Mount):
     def run_in(self, *arguments):
         return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=False)
@@ -121,7 +176,7 @@ class Command(Mount):
 
 class Ends(Mount):
     def server(self, where):
-        found = subprocess.run(["pgrep", "-f", f"mount .*{where}$"], capture_output=True, text=True, check=True)
+        found = subprocess.run(["pgrep", "-f", f"dieselctl mount .*{where}$"], capture_output=True, text=True, check=True)
         return int(found.stdout.split()[0])
 
     def wait_unmounted(self, where):
@@ -137,15 +192,26 @@ class Ends(Mount):
         self.wait_unmounted(where)
 
     def test_killed_at_any_moment(self):
-        for delay in (0, 0.01, 0.1):
+        for delay in (0, 0.005, 0.01, 0.03, 0.1):
             where = self.mount()
-            reader = subprocess.Popen(["cat", f"{where}/class0/deep name, with\\ comma", f"{where}/top.txt"], stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.DEVNULL)
+            self.assertIn("top.txt", os.listdir(where))
+            readers = [subprocess.Popen(["sh", "-c", f"cat {where}/class*/*"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL),
+                       subprocess.Popen(["cat", *(f"{where}/{name}" for name in sorted(digests(self.source)))], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)]
             time.sleep(delay)
             os.kill(self.server(where), signal.SIGKILL)
-            reader.wait(timeout=30)
+            for reader in readers:
+                reader.wait(timeout=30)
             self.wait_unmounted(where)
         self.assertEqual(len(digests(self.mount())), 602)
+
+    def test_killed_where_fusermount3_does_not_take_it_away(self):
+        where = self.mount()
+        found = subprocess.run(["pgrep", "-f", f"fusermount3 .*{where}$"], capture_output=True, text=True, check=True)
+        for pid in found.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        os.kill(self.server(where), signal.SIGKILL)
+        self.wait_unmounted(where)
 
     def test_a_daemon_that_goes_and_comes_back(self):
         node = self.daemon(cache="64M")

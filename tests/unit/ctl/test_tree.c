@@ -103,6 +103,35 @@ static void test_walk(void **state)
 	free(image.data);
 }
 
+/* Where a listing begins so that the sample at a place comes first. */
+static void test_places(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 4, false);
+	struct tree t = {.mask = 0777};
+	struct snapshot *s;
+
+	(void)state;
+	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
+	t.snapshot = s;
+	for (uint64_t place = 0; place < N_PATHS; place++) {
+		uint64_t cursor = tree_offset_of(place) - TREE_OFFSET_LISTED, number = 0, again = 0;
+		char folder[CHUNK_NAME_MAX + 1];
+		struct snapshot_entry entry;
+
+		assert_int_equal(snapshot_by_path(s, place, &number), 0);
+		assert_int_equal(snapshot_place(s, number, &again), 0);
+		assert_int_equal(again, place);
+		assert_int_equal(tree_folder_of(&t, place, folder), 0);
+		assert_int_equal(snapshot_list(s, folder, strlen(folder), &cursor, &entry), 0);
+		assert_false(entry.is_directory);
+		assert_int_equal(entry.sample, number);
+	}
+	assert_int_equal(snapshot_place(s, N_PATHS, &(uint64_t){0}), -ERANGE);
+	assert_int_equal(tree_folder_of(&t, N_PATHS, (char[CHUNK_NAME_MAX + 1]){0}), -ENOENT);
+	snapshot_close(s);
+	free(image.data);
+}
+
 static void test_empty(void **state)
 {
 	struct image image = make_snapshot(paths, 0, 4, false);
@@ -175,10 +204,8 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_walk),
-	    cmocka_unit_test(test_empty),
-	    cmocka_unit_test(test_lies),
-	    cmocka_unit_test(test_names),
+	    cmocka_unit_test(test_walk), cmocka_unit_test(test_places), cmocka_unit_test(test_empty),
+	    cmocka_unit_test(test_lies), cmocka_unit_test(test_names),
 	};
 
 	return cmocka_run_group_tests_name("tree", tests, NULL, NULL);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lister.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/kernel_calls.h"
+
+#define LISTER_FD       3
+#define BUFFER_BYTES    (16u << 10)
+#define PATIENCE_MS     5000
+#define TAKE_AWAY_TRIES 500
+
+/* Nothing but the mount itself, in which there are no links. */
+static int open_folder(const char *where, const char *folder)
+{
+	const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+				     .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
+	_cleanup_(closep) int root = open(where, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd;
+
+	if (root < 0)
+		return -errno;
+	fd = (int)syscall(SYS_openat2, root, *folder ? folder : ".", &how, sizeof(how));
+	return fd < 0 ? -errno : fd;
+}
+
+/* The mount is busy meanwhile, so the folder is open for this alone. */
+static void list(const char *where, const struct lister_order *order)
+{
+	_Alignas(struct dirent64) char buffer[BUFFER_BYTES];
+	_cleanup_(closep) int fd = open_folder(where, order->folder);
+	uint32_t n = 0;
+
+	if (fd < 0 || lseek(fd, (off_t)order->offset, SEEK_SET) < 0)
+		return;
+	while (n < order->n_entries) {
+		ssize_t got = getdents64(fd, buffer, sizeof(buffer));
+
+		if (got <= 0)
+			return;
+		for (ssize_t at = 0; at < got; n++)
+			at += ((const struct dirent64 *)(buffer + at))->d_reclen;
+	}
+}
+
+static void serve(const char *where)
+{
+	static struct lister_order order;
+
+	while (recv(LISTER_FD, &order, sizeof(order), 0) == sizeof(order)) {
+		order.folder[sizeof(order.folder) - 1] = '\0';
+		list(where, &order);
+		if (send(LISTER_FD, "", 1, MSG_NOSIGNAL) < 0)
+			return;
+	}
+}
+
+static void unmount(const char *where)
+{
+	if (umount2(where, MNT_DETACH) == 0)
+		return;
+	if (fork() == 0) {
+		execlp("fusermount3", "fusermount3", "-quz", "--", where, NULL);
+		_exit(1);
+	}
+	(void)wait(NULL);
+}
+
+/* The mount's process has ended. If it was killed, the mount stays, and fusermount3, which is there to take
+ * it away (auto_unmount), leaves it where it looks while the process is still about to end. */
+static void take_away(const char *where)
+{
+	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+
+	for (int i = 0; i < TAKE_AWAY_TRIES; i++) {
+		_cleanup_(closep) int fd = open_folder(where, "");
+
+		if (fd != -ENOTCONN && fd != -ECONNABORTED)
+			return;
+		if (fd == -ENOTCONN)
+			unmount(where);
+		nanosleep(&pause, NULL);
+	}
+}
+
+int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		int null_fd = open("/dev/null", O_RDWR);
+
+		for (int fd = 0; fd < LISTER_FD; fd++)
+			if (null_fd != fd)
+				(void)dup2(null_fd, fd);
+		(void)dup2(fds[1], LISTER_FD);
+		(void)kernel_close_range(LISTER_FD + 1, UINT32_MAX);
+		signal(SIGINT, SIG_IGN); /* Ctrl-C is the mount's */
+		prctl(PR_SET_NAME, "dieselctl-list");
+		serve(where);
+		take_away(where);
+		_exit(0);
+	}
+	close(fds[1]);
+	if (pid < 0) {
+		close(fds[0]);
+		return -EAGAIN;
+	}
+	*ret_fd = fds[0];
+	*ret_pid = pid;
+	return 0;
+}
+
+int lister_list(int fd, const struct lister_order *order)
+{
+	struct pollfd answer = {.fd = fd, .events = POLLIN};
+	char byte;
+
+	if (send(fd, order, sizeof(*order), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		return -errno;
+	if (poll(&answer, 1, PATIENCE_MS) <= 0)
+		return -ETIMEDOUT;
+	return recv(fd, &byte, 1, MSG_DONTWAIT) == 1 ? 0 : -EPIPE;
+}

@@ -10,8 +10,10 @@ over all bytes of all ways must agree.
 Peers are installed from PyPI; one that does not install or run is named.
 
     bench_peers.py [--only WAY ...] [--size BYTES ...]
+    bench_peers.py --table                                 what was measured last, as README.md has it
 """
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -32,13 +34,17 @@ RAW = (["torch", "numpy", "litdata", "mosaicml-streaming", "webdataset", "spdl",
        "torch, litdata, streaming, webdataset, spdl.pipeline, grain")
 
 
+def is_ours(way):
+    return way.startswith("diesel")
+
+
 def pythons(ways):
     found = {}
     for name, needs in {"raw": RAW, "ffcv": IMAGES["ffcv"]}.items():
         if any((way == "ffcv") == (name == "ffcv") for way in ways):
             found[name], why = python_of(name, *needs)
             print(f"{name}: {why or versions(found[name], *needs[0])}", flush=True)
-    return {way: found["ffcv" if way == "ffcv" else "raw"] or (sys.executable if way == "diesel" else None) for way in ways}
+    return {way: found["ffcv" if way == "ffcv" else "raw"] or (sys.executable if is_ours(way) else None) for way in ways}
 
 
 def job(name):
@@ -50,8 +56,8 @@ def datasets(folder, ways, python, failed):
     made, source = {}, folder / "files"
     for way in ways:
         write, data = WAYS[way][1], folder / way.partition("-")[0]
-        if way == "diesel":
-            made[way] = pack(source, folder / "packed")
+        if is_ours(way):
+            made[way] = made.get("diesel") or made.get("diesel-list") or pack(source, folder / "packed")
         elif write is None:
             made[way] = source
         else:
@@ -68,7 +74,7 @@ def datasets(folder, ways, python, failed):
 
 def run(folder, way, python, data, size):
     argv = [python, job("raw"), way, data, size, SECONDS]
-    if way != "diesel":
+    if not is_ours(way):
         return apart.run(argv, CUDA_VISIBLE_DEVICES="")
     with Daemon(folder, "--cache", BUDGET, "--metrics", "off") as daemon:
         done = apart.run(argv, CUDA_VISIBLE_DEVICES="")
@@ -109,7 +115,7 @@ def summary(raw, size):
     if "diesel" in ways:
         mine = [r for r in rows if r["way"] == "diesel"]
         for phase, per in ((phase, per) for phase in ("cold", "warm") for per in ("seconds", "own_cpu_s")):
-            if others := [rate[way, phase, per] for way in ways - {"diesel"}]:
+            if others := [rate[way, phase, per] for way in ways if not is_ours(way)]:
                 figures[f"{phase}_ratio_{'per_s' if per == 'seconds' else 'per_cpu_s'}_{size}"] = rate["diesel", phase, per] / max(others)
         figures[f"fio_bytes_per_s_{size}"] = support.median(r["bytes_per_s"] for r in rows if r["way"] == "fio")
         figures[f"cold_of_fio_{size}"] = rate["diesel", "cold", "seconds"] * size / figures[f"fio_bytes_per_s_{size}"]
@@ -119,11 +125,37 @@ def summary(raw, size):
     return figures
 
 
+NAMES = {"diesel": "diesel_loader", "diesel-list": "diesel_loader, batches as lists of views", "ffcv": "FFCV", "litdata": "LitData",
+         "torch": "PyTorch's DataLoader, a file a sample", "streaming": "MosaicML Streaming", "webdataset": "WebDataset", "spdl": "SPDL",
+         "grain": "Grain"}
+
+
+def table():
+    """Of ways with and without workers, the one that is faster warm; the fastest first."""
+    figures = json.loads((support.RESULTS / "peers.json").read_text())["figures"]
+    for size in SIZES:
+        best = {}
+        for way in WAYS:
+            values = [figures.get(f"{way.replace('-', '_')}_{of}_{size}") for of in
+                      ("cold_per_s", "warm_per_s", "cold_per_cpu_s", "warm_per_cpu_s")]
+            name = NAMES[way if way in NAMES else way.partition("-")[0]]
+            if None not in values and values[1] > best.get(name, [0, 0])[1]:
+                best[name] = values
+        if best:
+            print(f"| samples of {size} bytes | cold | warm | a CPU second: cold | warm |\n|---|---|---|---|---|")
+        for name, values in sorted(best.items(), key=lambda row: -row[1][1]):
+            print(f"| {name} | " + " | ".join(f"{value:,.0f}" for value in values) + " |")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--size", nargs="+", type=int, choices=SIZES, default=SIZES)
+    parser.add_argument("--table", action="store_true")
     options, raw, figures, failed = parser.parse_args(), [], {}, {}
+    if options.table:
+        table()
+        return
     if os.geteuid() != 0:
         support.skip("dropping the caches for the cold runs needs root")
     if not shutil.which("fio"):

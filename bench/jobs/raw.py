@@ -31,6 +31,9 @@ class Meter:
 
 def look(batch, size):
     """(how many samples, sum over their bytes)"""
+    if isinstance(batch, list):
+        looks = [look(sample[None], size) for sample in batch]
+        return sum(n for n, _ in looks), sum(part for _, part in looks)
     data = numpy.asarray(batch)
     assert data.dtype == numpy.uint8 and data.shape[1:] == (size,), (data.dtype, data.shape)
     return len(data), int(data.view(numpy.uint64).sum())

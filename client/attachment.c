@@ -14,6 +14,7 @@
 #include "client/diesel.h"
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
+#include "lib/huge_pages.h"
 #include "private_copies.h"
 
 _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
@@ -74,7 +75,7 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	a->control = p;
 	/* Private: the holder of a batch may change it in place; the daemon and other holders never see it.
 	 */
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fds->fd[1], 0);
+	p = huge_map(fds->fd[1], bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)", bytes);
 	a->frames = p;

@@ -8,6 +8,7 @@
 #include "client/protocol.h"
 #include "client/ring.h"
 #include "client/share.h"
+#include "lib/huge_pages.h"
 #include "private_copies.h"
 #include "segments.h"
 
@@ -43,7 +44,7 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 		diesel_mirror_close(m);
 		return r;
 	}
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	p = huge_map(fd, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
 	if (p == MAP_FAILED) {
 		int r = -errno;
 

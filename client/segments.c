@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "lib/huge_pages.h"
+
 #define INDEX_MASK ((1u << 20) - 1)
 
 struct segment_map *segment_table_find(const struct segment_table *table, uint32_t segment)
@@ -41,7 +43,7 @@ int segment_table_map(struct segment_table *table, uint32_t segment, int fd, uin
 
 	if (index >= table->n_maps && grow(table, index) < 0)
 		return -ENOMEM;
-	p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	p = huge_map(fd, bytes, PROT_READ, MAP_SHARED);
 	if (p == MAP_FAILED)
 		return -errno;
 	map = &table->maps[index];

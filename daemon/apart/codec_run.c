@@ -17,6 +17,7 @@
 #include "image/decoder.h"
 #include "image/tensor.h"
 #include "lib/fd_message.h"
+#include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "plugin_load.h"
@@ -82,7 +83,7 @@ static int map_segment(struct helper *h, int fd, uint64_t bytes)
 
 	if (h->n_segments == CODEC_MAX_SEGMENTS)
 		return -EPROTO;
-	data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	data = huge_map(fd, bytes, PROT_READ, MAP_SHARED);
 	if (data == MAP_FAILED)
 		return -errno;
 	h->segments[h->n_segments++] = (struct mapped){.data = data, .bytes = bytes};
@@ -524,8 +525,7 @@ static int prepare(struct helper *h, int slots_fd)
 {
 	const struct codec_begin *b = &h->begin;
 
-	h->slots =
-	    mmap(NULL, b->n_slots * b->layout.slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots_fd, 0);
+	h->slots = huge_map(slots_fd, b->n_slots * b->layout.slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
 	close(slots_fd);
 	if (h->slots == MAP_FAILED)
 		return -errno;

@@ -4,8 +4,8 @@
  *
  * A piece is read into a buffer of this process, which is used again and again, and written to the segment
  * from there. To read into new shared memory directly takes twice the CPU time: the kernel zeroes each page,
- * maps it here for the read, and unmaps it again; a write of whole pages does none of that. Threads write, so
- * that reads go on meanwhile. */
+ * maps it here for the read, and unmaps it again. A piece is a huge page of the segment where there is one,
+ * and threads write, so that reads go on meanwhile. */
 #include "reader.h"
 
 #include <errno.h>
@@ -21,17 +21,16 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
+#include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
 
-#define IO_DEPTH    32
-#define PIECE_BYTES ((uint32_t)1 << 20)
+#define IO_DEPTH 32
+/* What is written at one time to the segment. */
+#define PIECE_BYTES ((uint32_t)HUGE_PAGE_BYTES)
 /* As many as keep a disk busy. The others are being written to the segment meanwhile: reads that were begun
  * together end together, and storage would idle until the first of them is written. */
-#define MAX_READS   16
-#define N_PIECES    (READER_OWN_BYTES / PIECE_BYTES)
-#define HUGE_BYTES  ((size_t)2 << 20)
-#define SLAB_PIECES (HUGE_BYTES / PIECE_BYTES)
-#define N_SLABS     (N_PIECES / SLAB_PIECES)
+#define MAX_READS 8
+#define N_PIECES  (READER_OWN_BYTES / PIECE_BYTES)
 
 struct reading;
 
@@ -50,20 +49,14 @@ struct chunk {
 /* A buffer, and what is read into it. */
 struct piece {
 	struct io_op op;
-	uv_work_t write;
+	uv_work_t work;
+	struct reading *reading;
 	struct chunk *chunk;
 	struct piece *next_free;
 	uint8_t *buffer;
 	uint64_t offset; /* in the chunk */
 	uint32_t bytes;
 	int result; /* of writing it */
-};
-
-/* Pieces next to each other, whose memory is got at one time. */
-struct slab {
-	uv_work_t populate;
-	struct reading *reading;
-	struct piece *pieces;
 };
 
 struct reading {
@@ -73,7 +66,6 @@ struct reading {
 	struct io *io;
 	struct piece pieces[N_PIECES], *free_pieces;
 	uint32_t n_reads; /* under way */
-	struct slab slabs[N_SLABS];
 	struct chunk *first, **last;
 };
 
@@ -177,7 +169,7 @@ static void write_work(uv_work_t *work)
 {
 	struct piece *p = work->data;
 
-	p->result = fd_write_at(p->chunk->memory_fd, p->buffer, p->bytes, p->offset);
+	p->result = huge_write_at(p->chunk->memory_fd, p->buffer, p->bytes, p->offset);
 }
 
 static void write_done(uv_work_t *work, int status)
@@ -217,7 +209,7 @@ static void on_piece(struct io_op *op)
 		piece_done(p);
 		return;
 	}
-	(void)uv_queue_work(&c->reading->loop, &p->write, write_work, write_done);
+	(void)uv_queue_work(&c->reading->loop, &p->work, write_work, write_done);
 	read_on(c->reading);
 }
 
@@ -364,25 +356,20 @@ static void on_order(uv_poll_t *poll, int status, int events)
 
 static void populate_work(uv_work_t *work)
 {
-	const struct slab *slab = work->data;
+	const struct piece *p = work->data;
 
 	/* Where the kernel is too old for that, the first read pays for the pages. */
-	(void)kernel_populate(slab->pieces->buffer, HUGE_BYTES);
+	(void)kernel_populate(p->buffer, PIECE_BYTES);
 }
 
 static void populate_done(uv_work_t *work, int status)
 {
-	struct slab *slab = work->data;
-	struct reading *r = slab->reading;
+	struct piece *p = work->data;
 
 	(void)status;
-	for (size_t i = SLAB_PIECES; i-- > 0;) {
-		struct piece *p = &slab->pieces[i];
-
-		p->next_free = r->free_pieces;
-		r->free_pieces = p;
-	}
-	read_on(r);
+	p->next_free = p->reading->free_pieces;
+	p->reading->free_pieces = p;
+	read_on(p->reading);
 }
 
 /* Huge pages where there are any: that makes a read's pages few. To get them can take milliseconds each,
@@ -390,27 +377,21 @@ static void populate_done(uv_work_t *work, int status)
  * order comes. */
 static bool make_buffers(struct reading *r)
 {
-	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_BYTES, PROT_READ | PROT_WRITE,
+	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
 		return false;
-	memory += HUGE_BYTES - (uintptr_t)memory % HUGE_BYTES;
+	memory += HUGE_PAGE_BYTES - (uintptr_t)memory % HUGE_PAGE_BYTES;
 	(void)madvise(memory, READER_OWN_BYTES, MADV_HUGEPAGE);
 	for (uint32_t i = 0; i < N_PIECES; i++) {
 		struct piece *p = &r->pieces[i];
 
 		p->op = (struct io_op){.kind = IO_READ, .done = on_piece};
-		p->write.data = p;
+		p->reading = r;
+		p->work.data = p;
 		p->buffer = memory + (size_t)i * PIECE_BYTES;
-	}
-	for (uint32_t i = 0; i < N_SLABS; i++) {
-		struct slab *slab = &r->slabs[i];
-
-		slab->reading = r;
-		slab->pieces = &r->pieces[i * SLAB_PIECES];
-		slab->populate.data = slab;
-		(void)uv_queue_work(&r->loop, &slab->populate, populate_work, populate_done);
+		(void)uv_queue_work(&r->loop, &p->work, populate_work, populate_done);
 	}
 	r->last = &r->first;
 	return true;

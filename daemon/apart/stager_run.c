@@ -23,9 +23,9 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
+#include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
 
-#define HUGE_BYTES (UINT64_C(2) << 20)
 #define UNFINISHED "unfinished-"
 /* A daemon that was killed may leave a process that has yet to end. */
 #define LOCK_TRIES   100
@@ -53,7 +53,7 @@ static void tell(const struct stager_here *s, const struct stager_report *report
 /* Kept for the next chunk, and grown where that is larger. Huge pages where there are any. */
 static int need_buffer(struct buffer_of_slot *b, uint64_t bytes)
 {
-	uint64_t size = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+	uint64_t size = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
 	void *data;
 
 	if (bytes > STAGER_MAX_BYTES)
@@ -146,7 +146,7 @@ static int carry_out(struct stager_here *s, const struct stager_order *o, int me
 	case STAGER_TAKE: return do_take(o, memory_fd, b->data);
 	case STAGER_WRITE: return do_write(s, o, b->data);
 	case STAGER_FETCH: return do_fetch(s, o, b->data);
-	case STAGER_GIVE: return fd_write_at(memory_fd, b->data, o->bytes, 0);
+	case STAGER_GIVE: return huge_write_at(memory_fd, b->data, o->bytes, 0);
 	case STAGER_REMOVE: return unlinkat(s->folder_fd, o->name, 0) < 0 && errno != ENOENT ? -errno : 0;
 	}
 	return -EINVAL;

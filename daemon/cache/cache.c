@@ -424,6 +424,7 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	struct cached_chunk *k = &d->chunks[chunk];
 
 	k->state = CHUNK_READY;
+	k->segment->since_ns = clock_monotonic_ns();
 	k->last_use = ++c->clock;
 	d->n_cached++;
 	if (!k->part)

@@ -32,6 +32,8 @@ struct segment {
 	bool filling;        /* a worker is filling it with a verified chunk */
 	bool carried;        /* from before a restart: not mapped, never given to anybody, never written to */
 	uint32_t carry_slot; /* carry.h's */
+	uint64_t since_ns;   /* when its chunk was verified */
+	bool huge;           /* a worker has laid it into huge pages, as far as they can be had (stay.c) */
 	struct access_stamp stamp; /* of the chunk's file, from before it was read */
 };
 
@@ -78,6 +80,8 @@ struct cache {
 	uint64_t clock;             /* for last_use */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
+	struct stay *stay;  /* NULL: there is none at work */
+	uint64_t stay_ns;   /* nor before then */
 	bool needs_changed; /* sessions or datasets changed: cache_fit() is due */
 	bool closing;       /* the daemon stops: memory is left to the clients that map it */
 	bool said_bare;     /* that images are decoded without a sandbox */
@@ -144,6 +148,9 @@ void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_unpin(struct cached_dataset *d, uint64_t chunk);
 
 /* Marks how soon a session needs the chunk, in this round (++cache.round starts one). */
+/* A batch uses the chunk, which is pinned: if it is still in use long after it was read, a worker lays it
+ * into huge pages (stay.c). */
+void cache_note_use(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_mark(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance);
 
 /* The segment with this id, or NULL. */

@@ -165,8 +165,10 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const str
 
 void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d)
 {
-	for (uint32_t i = 0; i < b->n_chunks; i++)
+	for (uint32_t i = 0; i < b->n_chunks; i++) {
 		cache_pin(c, d, b->chunks[i]);
+		cache_note_use(c, d, b->chunks[i]);
+	}
 	b->pinned = true;
 	for (uint32_t i = 0; i < b->n_items; i++) {
 		struct batch_item *item = &b->items[i];

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/huge_pages.h"
+
 int frames_new(struct cache *cache, uint64_t frame_bytes, uint32_t n_frames, bool keeps, struct frames **ret)
 {
 	struct frames *f = calloc(1, sizeof(*f) + n_frames * sizeof(f->frame[0]));
@@ -124,6 +126,7 @@ uint32_t frames_take(struct frames *f)
 		return FRAME_NONE;
 	if (frame->state == FRAME_ABSENT) {
 		frame->state = FRAME_LIVE;
+		frame->is_new = true;
 		f->n_live++;
 	}
 	number = (uint32_t)(frame - f->frame);
@@ -131,6 +134,14 @@ uint32_t frames_take(struct frames *f)
 	frame->turn = ++f->n_turns;
 	frames_ref(f, number);
 	return number;
+}
+
+void frames_prepare(struct frames *f, uint32_t frame)
+{
+	if (!f->frame[frame].is_new)
+		return;
+	f->frame[frame].is_new = false;
+	huge_pages_make(frames_at(f, frame), f->frame_bytes, true);
 }
 
 void frames_ref(struct frames *f, uint32_t frame)

@@ -11,7 +11,7 @@
  * use as the sessions are charged for. A frame keeps what it holds when all have let go of it, until it is
  * taken again: the one that was filled first goes first.
  *
- * Loop thread only.
+ * Loop thread only, but for frames_prepare().
  */
 
 #include "cache.h"
@@ -42,6 +42,7 @@ struct frame {
 	enum frame_state state;
 	uint32_t n_refs;
 	uint64_t turn; /* when it was taken last: counts up */
+	bool is_new;   /* nothing was written to it yet */
 	bool holds;    /* `batch` is in it */
 	struct frame_batch batch;
 };
@@ -73,6 +74,8 @@ void frames_leave(struct frames *f, uint32_t n);
 /* A frame for one of its sessions' slots, with a reference; FRAME_NONE: not before a copy out of one, or its
  * way back to the system, has ended, which calls cache.on_change(). What it held is gone. */
 uint32_t frames_take(struct frames *f);
+/* Who fills it, before it writes to the frame, on a worker. */
+void frames_prepare(struct frames *f, uint32_t frame);
 void frames_ref(struct frames *f, uint32_t frame);
 void frames_unref(struct frames *f, uint32_t frame);
 

@@ -150,6 +150,7 @@ static void fill_work(struct pool_task *task)
 	struct session *s = slot->session;
 	uint8_t *frame = frames_at(s->frames, slot->frame);
 
+	frames_prepare(s->frames, slot->frame);
 	if (slot->from) {
 		batch_copy(&slot->from->frame[slot->from_frame].batch, frame,
 			   frames_at(slot->from, slot->from_frame), &s->layout, &s->request.recipe);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/huge_pages.h"
 
 #ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1; older C libraries lack the name */
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -35,7 +36,7 @@ int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, s
 		return -errno;
 	if (ftruncate(fd, (off_t)bytes) < 0)
 		return -errno;
-	data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	data = huge_map(fd, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
 	if (data == MAP_FAILED)
 		return -errno;
 	r = restrict_access(fd, kind);
@@ -67,7 +68,7 @@ int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret)
 
 	if (r < 0)
 		return r;
-	data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	data = huge_map(fd, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
 	if (data == MAP_FAILED)
 		return -errno;
 	*ret = (struct shared_memory){.fd = fd, .data = data, .bytes = bytes};

@@ -51,6 +51,13 @@ static inline int kernel_populate(void *memory, size_t bytes)
 	return madvise(memory, bytes, 23);
 }
 
+/* Makes small pages of shared memory one huge page (MADV_COLLAPSE, which older headers lack). EINVAL before
+ * Linux 6.1. */
+static inline int kernel_collapse(void *memory, size_t bytes)
+{
+	return madvise(memory, bytes, 25);
+}
+
 /* The calling thread's reads and writes come when nobody else has any. */
 static inline int kernel_io_idle(void)
 {

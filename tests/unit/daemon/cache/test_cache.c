@@ -499,6 +499,48 @@ static void test_idle_datasets(void **state)
 	stop(&f);
 }
 
+static bool is_at_rest(void *user)
+{
+	return !((struct cache *)user)->stay;
+}
+
+/* A chunk that is in use long after it was read gets other pages, and is not given up meanwhile. */
+static void test_what_stays(void **state)
+{
+	struct fixture f;
+	struct cached_chunk *k;
+
+	start(&f, *state, &even, 4);
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	assert_int_equal(fill(&f, f.d, 1, 1), 0);
+	k = &f.d->chunks[0];
+	memset(k->segment->memory.data, 7, k->segment->memory.bytes);
+	cache_note_use(f.cache, f.d, 0);
+	assert_null(f.cache->stay); /* it has just come */
+	k->segment->since_ns = f.d->chunks[1].segment->since_ns = 0;
+	cache_note_use(f.cache, f.d, 0);
+	assert_non_null(f.cache->stay);
+	assert_int_equal(k->pins, 1);
+	cache_note_use(f.cache, f.d, 1);
+	assert_int_equal(f.d->chunks[1].pins, 0); /* one at a time */
+	loop_until(&f.f.loop, is_at_rest, f.cache);
+	assert_int_equal(k->pins, 0);
+	assert_true(k->segment->huge);
+	for (uint64_t i = 0; i < k->segment->memory.bytes; i++)
+		assert_int_equal(k->segment->memory.data[i], 7);
+	f.cache->stay_ns = UINT64_MAX;
+	cache_note_use(f.cache, f.d, 1);
+	assert_null(f.cache->stay); /* and not all the time */
+	f.cache->stay_ns = 0;
+	cache_note_use(f.cache, f.d, 0);
+	assert_null(f.cache->stay);
+	/* Another chunk in this memory has nothing to wait for. */
+	cache_note_use(f.cache, f.d, 1);
+	assert_non_null(f.cache->stay);
+	loop_until(&f.f.loop, is_at_rest, f.cache);
+	stop(&f);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
@@ -516,6 +558,7 @@ int main(void)
 	    CASE(test_what_is_verified_goes_where_clients_look),
 	    CASE(test_where_what_is_verified_stays),
 	    CASE(test_memory_goes_back),
+	    CASE(test_what_stays),
 	    CASE(test_idle_datasets),
 	};
 

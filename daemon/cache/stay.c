@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chunks that stay. Where huge pages are not cheap (lib/huge_pages.h) a chunk is read into small ones, which
+ * is right for what is used once. One that is still in use some time later has come to stay: then a worker
+ * lays it into huge pages, one chunk at a time and for a tenth of one core at most.
+ */
+#include "cache.h"
+
+#include <stdlib.h>
+
+#include "lib/clock.h"
+#include "lib/huge_pages.h"
+
+#define STAY_NS (5 * NS_PER_S)
+#define REST    9 /* times as long as the last one took */
+
+struct stay {
+	struct pool_task task;
+	struct cache *cache;
+	struct segment *segment; /* its chunk is pinned, so both stay what they are */
+	uint64_t took_ns;
+};
+
+static void stay_work(struct pool_task *task)
+{
+	struct stay *t = (struct stay *)task;
+	uint64_t begin = clock_monotonic_ns();
+
+	huge_pages_make(t->segment->memory.data, t->segment->memory.bytes, false);
+	t->took_ns = clock_monotonic_ns() - begin;
+}
+
+static void stay_done(struct pool_task *task)
+{
+	struct stay *t = (struct stay *)task;
+	struct cache *c = t->cache;
+
+	c->stay = NULL;
+	c->stay_ns = clock_monotonic_ns() + REST * t->took_ns;
+	cache_unpin(t->segment->dataset, t->segment->chunk);
+	free(t);
+	c->on_change(c->user);
+}
+
+void cache_note_use(struct cache *c, struct cached_dataset *d, uint64_t chunk)
+{
+	struct segment *s = d->chunks[chunk].segment;
+	uint64_t now;
+
+	if (s->huge || c->stay || c->closing)
+		return;
+	now = clock_monotonic_ns();
+	if (now < c->stay_ns || now - s->since_ns < STAY_NS)
+		return;
+	c->stay = calloc(1, sizeof(*c->stay));
+	if (!c->stay)
+		return;
+	s->huge = true;
+	*c->stay = (struct stay){.task = {.work = stay_work, .done = stay_done}, .cache = c, .segment = s};
+	cache_pin(c, d, chunk);
+	pool_submit(c->pool, &c->release_lane, &c->stay->task);
+}

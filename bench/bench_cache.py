@@ -13,6 +13,7 @@ from storage by the kernel's count for the processes, of all epochs but the data
     bench_cache.py [--ranks N] [--epochs N]
     bench_cache.py --small [--disk real|throttled]
     bench_cache.py --stage [slow|paced|disk ...]    jobs/stage.py
+    bench_cache.py --subset [BYTES ...]             jobs/subset.py: samples of so many bytes
 """
 import argparse
 import contextlib
@@ -26,7 +27,7 @@ import threading
 import time
 
 import support
-from jobs import apart, stage
+from jobs import apart, stage, subset
 from serving import Daemon, pack
 
 NAME = "cache"
@@ -254,10 +255,14 @@ def main():
     parser.add_argument("--without-release", action="store_true")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stage", nargs="*", choices=stage.WHATS)
+    parser.add_argument("--subset", nargs="*", type=int, choices=subset.SIZES)
     parser.add_argument("--disk", choices=DISKS)
     options = parser.parse_args()
     if options.stage is not None:
         stage.run(options.stage or stage.WHATS)
+        return
+    if options.subset is not None:
+        subset.run(options.subset or subset.SIZES)
         return
     if options.small:
         small([options.disk] if options.disk else list(DISKS))

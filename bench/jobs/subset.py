@@ -3,30 +3,31 @@
 
 Against the whole dataset by the same loader, whose chunks are read whole, and PyTorch's DataLoader over the subset's files without
 and with two workers. Page, name and inode caches of the machine are dropped before each epoch, dieseld is started anew, and the ways
-alternate; from the construction of the loader to the last batch, imports left out.
+alternate; from the construction of the loader to the last batch, imports left out. For bench_cache.py --subset.
 
-    bench_subset.py [--size BYTES ...]
+    subset.py WAY FILES DATASET N       one epoch, in a process of its own
 """
-import argparse
 import json
 import os
+import pathlib
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import support
-from jobs import raw_peers
+from jobs import apart, raw_peers
 from serving import Daemon, pack
 
 DATASET_BYTES = int(os.environ.get("DIESEL_BENCH_MIB", 400)) << 20
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
-SIZES = (4096, 110_000)
+SIZES = [4096, 110_000]
 EVERY = {4096: (1000, 200, 1), 110_000: (100, 20, 10, 1)}
 BATCH = 16
 WAYS = ("diesel", "torch-0", "torch-2")
 
 
 def epoch(way, source, dataset, every):
-    """Runs in a process of its own: seconds, samples, and for diesel bytes read from storage."""
+    """Prints, as JSON: seconds, samples, and for diesel bytes read from storage."""
     import torch.utils.data
 
     import diesel_loader
@@ -48,14 +49,13 @@ def epoch(way, source, dataset, every):
 
 
 def measure(folder, size, raw):
-    from jobs import apart
     source = folder / "files"
     support.random_files(source, DATASET_BYTES // size, size)
     dataset = pack(source, folder / "packed")
     for k in range(ROUNDS):
         for every in EVERY[size]:
             for way in WAYS if every > 1 else WAYS[:1]:
-                argv = [sys.executable, __file__, "--epoch", way, source, dataset, every]
+                argv = [sys.executable, __file__, way, source, dataset, every]
                 with support.Steal() as steal:
                     if way == "diesel":
                         with Daemon(folder, "--cache", "1G", "--metrics", "off"):
@@ -75,17 +75,12 @@ def figures_of(raw, size):
     return figures
 
 
-def main():
-    if "--epoch" in sys.argv:
-        way, source, dataset, every = sys.argv[2:]
-        epoch(way, source, dataset, int(every))
-        return
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--size", nargs="+", type=int, choices=SIZES, default=SIZES)
-    options, raw, figures = parser.parse_args(), [], {}
+def run(sizes=SIZES):
+    """Measures, and writes the result."""
+    raw, figures = [], {}
     if os.geteuid() != 0:
         support.skip("dropping the caches for cold runs needs root")
-    for size in options.size:
+    for size in sizes:
         with support.Scratch() as folder:
             measure(folder, size, raw)
         figures |= figures_of(raw, size)
@@ -93,4 +88,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    epoch(*sys.argv[1:4], int(sys.argv[4]))

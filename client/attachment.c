@@ -31,7 +31,7 @@ static bool has_bytes(int fd, uint64_t bytes)
 	return fstat(fd, &st) == 0 && (uint64_t)st.st_size >= bytes;
 }
 
-int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+int attachment_connect(const char *socket_path, const struct shown *shown, uint64_t version,
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err)
 {
 	struct transport t = TRANSPORT_INIT;
@@ -44,8 +44,9 @@ int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uin
 	if (r == 0) {
 		protocol_init(&request, WIRE_OPEN_DATASET);
 		request.open_dataset.version = version;
-		r = transport_call(&t, &request, (int[]){dir_fd, snapshot_fd}, 2, WIRE_DATASET_REPLY, &reply,
-				   &fds, err);
+		request.open_dataset.flags = shown->channel_fd >= 0 ? WIRE_DATASET_FETCHED : 0;
+		r = transport_call(&t, &request, (int[]){shown->dir_fd, shown->snapshot_fd}, 2,
+				   WIRE_DATASET_REPLY, &reply, &fds, err);
 	}
 	if (r == 0 && version && reply.dataset_reply.version != version)
 		r = transport_refuse(&t, err, "the dataset is of another version");
@@ -140,7 +141,7 @@ static int send_subset(struct attachment *a, const struct subset *subset, struct
 	return 0;
 }
 
-int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
 		    const struct wire_open_session *request, const struct subset *subset,
 		    struct attachment **ret, struct error *err)
 {
@@ -156,7 +157,7 @@ int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64
 	a->owner = getpid();
 	a->frames_fd = -EBADF;
 	a->transport = (struct transport)TRANSPORT_INIT;
-	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->transport, &copy_fd, err);
+	r = attachment_connect(socket_path, shown, version, &a->transport, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has its own */
 	if (r == 0 && subset)
 		r = send_subset(a, subset, err);

@@ -12,6 +12,7 @@
 #include "client/ring.h"
 #include "client/transport.h"
 #include "segments.h"
+#include "elsewhere/shown.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -51,12 +52,12 @@ struct attachment {
 
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the
  * caller to close. version: the version that the dataset must have; 0: any. */
-int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+int attachment_connect(const char *socket_path, const struct shown *shown, uint64_t version,
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
 /* Opens the session that `request` describes on a fresh connection, on a subset of the samples or (NULL) all.
  */
-int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
 		    const struct wire_open_session *request, const struct subset *subset,
 		    struct attachment **ret, struct error *err);
 void attachment_unref(struct attachment *a);

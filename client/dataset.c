@@ -12,6 +12,7 @@
 #include "client/mapped.h"
 #include "client/transport.h"
 #include "dataset.h"
+#include "elsewhere/fetch.h"
 #include "image/recipe.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -37,16 +38,18 @@ static const char *socket_or_default(const char *socket)
 
 static int open_files(struct diesel_dataset *d, struct error *err)
 {
-	d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (d->dir_fd < 0 && errno == EACCES) /* permission to pass through it is enough */
-		d->dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (d->dir_fd < 0) {
+	if (fetch_is_elsewhere(d->path))
+		return fetch_start(d->path, d->socket_path, &d->shown, err);
+	d->shown.dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through it is enough */
+		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (d->shown.dir_fd < 0) {
 		if (errno == ENOENT || errno == ENOTDIR)
 			return error_set(err, -ENOENT, "%s: no such dataset directory", d->path);
 		return error_errno(err, -errno, "cannot open dataset %s", d->path);
 	}
-	d->snapshot_fd = openat(d->dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (d->snapshot_fd < 0) {
+	d->shown.snapshot_fd = openat(d->shown.dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (d->shown.snapshot_fd < 0) {
 		if (errno == ENOENT)
 			return error_set(err, -ENOENT,
 					 "%s has no " SNAPSHOT_FILE ": it is no dataset yet, make one with: "
@@ -59,8 +62,7 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 
 static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
-	return attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, ret_copy_fd,
-				  err);
+	return attachment_connect(d->socket_path, &d->shown, 0, &d->connection, ret_copy_fd, err);
 }
 
 /* Where the daemon went away while it answered, another one may follow. One that was not there is said to be
@@ -96,7 +98,7 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 
 	if (!d)
 		return report_error(&err, -ENOMEM, error, error_size);
-	d->dir_fd = d->snapshot_fd = -EBADF;
+	d->shown = SHOWN_NOTHING;
 	pthread_mutex_init(&d->store_lock, NULL);
 	d->connection = (struct transport)TRANSPORT_INIT;
 	d->path = strdup(path);
@@ -122,8 +124,7 @@ void diesel_dataset_close(struct diesel_dataset *d)
 	pthread_mutex_destroy(&d->store_lock);
 	snapshot_close(d->snapshot);
 	transport_close(&d->connection);
-	closep(&d->snapshot_fd);
-	closep(&d->dir_fd);
+	shown_close(&d->shown);
 	free(d->socket_path);
 	free(d->path);
 	free(d);

@@ -8,12 +8,12 @@
 #include "client/transport.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
+#include "elsewhere/shown.h"
 
 struct diesel_dataset {
 	char *path;
 	char *socket_path;
-	int dir_fd;
-	int snapshot_fd;             /* opened with the caller's own rights: the proof that it may read */
+	struct shown shown;
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; its tables are
 					verified, for the rest there is dataset_look_up() */

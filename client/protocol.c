@@ -35,6 +35,10 @@ static const struct {
     [WIRE_CODEC_REPLY] = {sizeof(struct wire_codec), 0},
     [WIRE_SUBSET] = {sizeof(struct wire_subset), 0},
     [WIRE_SUBSET_REPLY] = {sizeof(struct wire_plain), 0},
+    [WIRE_FETCHER] = {sizeof(struct wire_plain), 0},
+    [WIRE_FETCHER_REPLY] = {sizeof(struct wire_fetcher_reply), 1},
+    [WIRE_FETCH] = {sizeof(struct wire_fetch), 0},
+    [WIRE_FETCHED] = {sizeof(struct wire_fetched), 0},
 };
 
 size_t protocol_bytes(enum wire_type type)
@@ -52,7 +56,7 @@ void protocol_init(union wire_message *message, enum wire_type type)
 static bool sequence_ok(const struct wire_header *h)
 {
 	bool is_numbered = h->type != WIRE_HELLO && h->type != WIRE_HELLO_REPLY && h->type != WIRE_KICK &&
-			   h->type != WIRE_ASK;
+			   h->type != WIRE_ASK && h->type != WIRE_FETCH && h->type != WIRE_FETCHED;
 
 	return h->type == WIRE_ERROR || is_numbered == (h->sequence != 0);
 }
@@ -132,6 +136,12 @@ static bool set_ok(const struct wire_set *m)
 	return true;
 }
 
+static bool fetch_ok(const struct wire_fetch *m)
+{
+	return m->bytes <= WIRE_LANDING_BYTES && m->landing < WIRE_LANDINGS && m->offset <= m->size &&
+	       m->bytes <= m->size - m->offset && text_ok(m->object, sizeof(m->object));
+}
+
 static bool fields_ok(const union wire_message *m)
 {
 	switch ((enum wire_type)m->header.type) {
@@ -147,9 +157,16 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_CODEC:
 	case WIRE_CODEC_REPLY: return codec_ok(&m->codec);
 	case WIRE_SET: return set_ok(&m->set);
+	case WIRE_OPEN_DATASET:
+		return (m->open_dataset.flags & ~WIRE_DATASET_FETCHED) == 0 && m->open_dataset.reserved == 0;
+	case WIRE_FETCHER_REPLY:
+		return m->fetcher_reply.bytes == (uint64_t)WIRE_LANDINGS * WIRE_LANDING_BYTES;
+	case WIRE_FETCH: return fetch_ok(&m->fetch);
+	case WIRE_FETCHED:
+		return m->fetched.result <= 0 && m->fetched.landing < WIRE_LANDINGS &&
+		       text_ok(m->fetched.text, sizeof(m->fetched.text));
 	case WIRE_SUBSET: /* the receiver knows how long a subset is */
 	case WIRE_SUBSET_REPLY:
-	case WIRE_OPEN_DATASET:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SEEK:
 	case WIRE_SEEK_REPLY:
@@ -158,6 +175,7 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_STATUS:
 	case WIRE_STATUS_REPLY:
 	case WIRE_KICK:
+	case WIRE_FETCHER:
 	case WIRE_JOBS: return true;
 	case WIRE_N_TYPES: break;
 	}

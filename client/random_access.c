@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "dataset.h"
+#include "elsewhere/fetch.h"
 #include "dataset/sample.h"
 
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
@@ -40,7 +41,9 @@ static int open_store(struct diesel_dataset *d, struct error *err)
 
 	pthread_mutex_lock(&d->store_lock);
 	if (!d->store)
-		r = store_open(d->path, false, &d->store, err);
+		r = fetch_is_elsewhere(d->path)
+			? fetch_store_open(d->path, d->shown.channel_fd, &d->store, err)
+			: store_open(d->path, false, &d->store, err);
 	pthread_mutex_unlock(&d->store_lock);
 	return r;
 }

@@ -62,14 +62,12 @@ static int session_attach(struct diesel_session *s, struct error *err)
 
 	s->request.epoch = s->epoch;
 	s->request.first_batch = s->index;
-	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request, s->subset, &a,
-			    err);
+	r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
 	if (r == -ENOMEM && s->request.recipe.kind && !(s->request.flags & DIESEL_PINNABLE)) {
 		/* The address space may be limited: memory of its own is smaller than what others can join.
 		 */
 		s->request.flags |= DIESEL_PINNABLE;
-		r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request,
-				    s->subset, &a, err);
+		r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
 	}
 	if (r < 0)
 		return r;
@@ -192,9 +190,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	if (r < 0)
 		return r;
 	s->socket_path = strdup(dataset->socket_path);
-	s->dir_fd = fcntl(dataset->dir_fd, F_DUPFD_CLOEXEC, 3);
-	s->snapshot_fd = fcntl(dataset->snapshot_fd, F_DUPFD_CLOEXEC, 3);
-	if (!s->socket_path || s->dir_fd < 0 || s->snapshot_fd < 0)
+	if (!s->socket_path || shown_dup(&dataset->shown, &s->shown) < 0)
 		return error_errno(err, errno ? -errno : -ENOMEM, "cannot open the session");
 	return 0;
 }
@@ -229,7 +225,7 @@ int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_sess
 
 	if (!s)
 		return report_error(&err, -ENOMEM, error, error_size);
-	s->dir_fd = s->snapshot_fd = -EBADF;
+	s->shown = SHOWN_NOTHING;
 	r = session_init(s, dataset, options, &err);
 	if (r == 0)
 		r = session_attach_first(s, &err);
@@ -253,8 +249,7 @@ void diesel_session_close(struct diesel_session *s)
 	attachment_unref(s->attachment);
 	subset_free(s->subset);
 	free(s->asked);
-	closep(&s->snapshot_fd);
-	closep(&s->dir_fd);
+	shown_close(&s->shown);
 	free(s->socket_path);
 	free(s);
 }

@@ -12,8 +12,8 @@ struct asked_batch {
 
 struct diesel_session {
 	char *socket_path;
-	int dir_fd, snapshot_fd; /* its own: a session may outlive its dataset object */
-	uint64_t version;        /* of the dataset: the order means something only for this one */
+	struct shown shown; /* its own: a session may outlive its dataset object */
+	uint64_t version;   /* of the dataset: the order means something only for this one */
 	uint32_t reconnect_ms;
 	struct wire_open_session request; /* window_chunks is the window in force */
 	uint64_t n_batches;

@@ -12,6 +12,7 @@
 
 #include "access.h"
 #include "dataset/snapshot.h"
+#include "fetcher.h"
 #include "lib/error.h"
 #include "place.h"
 #include "policy.h"
@@ -112,6 +113,7 @@ struct cached_dataset {
 	uint32_t n_loading, n_verifying;     /* of those loaded: read already */
 	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
 	struct reader *reader;               /* NULL while there is none */
+	struct fetchers fetchers;            /* in its place, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	struct cached_cursor *cursors; /* of its sessions that have an order */
 	bool evicts;                   /* chunks go for others: it matters when they are needed */
@@ -123,6 +125,12 @@ struct cached_dataset {
 
 /* Makes a dataset of a verified copy, and takes over the copy and the proof's snapshot. Worker thread. */
 int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, struct error *err);
+
+/* What its reads take turns on: the device of `chunks`, or the network as its user reaches it. */
+static inline uint64_t cached_storage(const struct cached_dataset *d)
+{
+	return d->identity.is_fetched ? UINT64_MAX - d->identity.rights.uid : d->identity.chunks_dev;
+}
 
 /* Returns true if somebody has it open, or at least still holds the copy of its snapshot. */
 static inline bool cached_is_used(const struct cached_dataset *d)

@@ -422,7 +422,7 @@ static void on_read(struct reader_job *job)
 static void turn_begin(struct load *l)
 {
 	const struct read_want want = {.lanes = &l->job->read_lanes,
-				       .storage = l->dataset->identity.chunks_dev,
+				       .storage = cached_storage(l->dataset),
 				       .uid = l->job->uid,
 				       .weight = l->job->read_weight,
 				       .bytes = is_known(l) ? 0 : l->read_bytes};
@@ -440,8 +440,12 @@ static int load_read(struct load *l)
 	l->read.order.is_known = is_known(l);
 	if (is_known(l))
 		l->read.order.known = l->carried ? l->carried->stamp : l->staged->stamp;
-	r = readers_submit(&c->readers, &l->dataset->reader, l->job->uid, &l->read, l->place->fd,
-			   l->segment->memory.fd);
+	if (l->dataset->identity.is_fetched)
+		r = fetchers_submit(&l->dataset->fetchers, c->pool, &l->job->lane, &l->read,
+				    l->dataset->identity.chunks_dev, l->segment->memory.fd);
+	else
+		r = readers_submit(&c->readers, &l->dataset->reader, l->job->uid, &l->read, l->place->fd,
+				   l->segment->memory.fd);
 	if (r < 0)
 		return r;
 	l->begin_ns = clock_monotonic_ns();

@@ -143,7 +143,7 @@ bool proof_identity_equal(const struct proof_identity *a, const struct proof_ide
 	return a->directory_dev == b->directory_dev && a->directory_ino == b->directory_ino &&
 	       a->snapshot_dev == b->snapshot_dev && a->snapshot_ino == b->snapshot_ino &&
 	       a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino &&
-	       access_rights_equal(&a->rights, &b->rights);
+	       a->is_fetched == b->is_fetched && access_rights_equal(&a->rights, &b->rights);
 }
 
 void proof_origin(const struct proof *proof, char *text, size_t size)

@@ -20,6 +20,7 @@ struct proof_identity {
 	dev_t directory_dev, snapshot_dev, chunks_dev;
 	ino_t directory_ino, snapshot_ino, chunks_ino;
 	struct access_rights rights; /* of the snapshot */
+	bool is_fetched; /* processes of the snapshot's owner read the chunks, and nobody else has it */
 };
 
 /* What a client showed. */

@@ -130,6 +130,10 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 
 	if (c->session)
 		return refuse(c, -EBUSY, "this connection has a session already");
+	if (c->fetcher)
+		return -EPROTO;
+	if (c->dataset->identity.is_fetched && !c->dataset->fetchers.first) /* as it does for this */
+		return refuse(c, -ECONNREFUSED, "nobody reads the bucket for this dataset (dieselctl fetch)");
 	if (s->stopping) /* libdiesel waits for the next daemon */
 		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
 	r = m->open_session.subset_samples
@@ -233,7 +237,9 @@ static int on_message(struct connection *c, const union wire_message *m)
 	c->sequence = m->header.sequence;
 	if (!c->greeted && type != WIRE_HELLO)
 		return -EPROTO;
-	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT || type == WIRE_SUBSET) && !c->dataset)
+	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT || type == WIRE_SUBSET ||
+	     type == WIRE_FETCHER) &&
+	    !c->dataset)
 		return refuse(c, -EPROTO, "no dataset is open");
 	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
 		return refuse(c, -EPROTO, "no session is open");
@@ -244,11 +250,13 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_OPEN_DATASET:
 		if (c->dataset)
 			return -EPROTO;
-		return connection_open_dataset(c, m->open_dataset.version);
+		return connection_open_dataset(c, &m->open_dataset);
 	case WIRE_SUBSET:
 		if (c->session)
 			return refuse(c, -EBUSY, "this connection has a session already");
 		return connection_take_part(c, &m->subset);
+	case WIRE_FETCHER: return connection_take_fetcher(c);
+	case WIRE_FETCHED: return connection_take_fetched(c, &m->fetched);
 	case WIRE_CODEC: return connection_ask_codec(c, &m->codec);
 	case WIRE_OPEN_SESSION: return on_open_session(c, m);
 	case WIRE_ASK: return on_ask(c, m);
@@ -270,6 +278,8 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_SEGMENT_REPLY:
 	case WIRE_STOP_REPLY:
 	case WIRE_STATUS_REPLY:
+	case WIRE_FETCHER_REPLY:
+	case WIRE_FETCH:
 	case WIRE_N_TYPES: break;
 	}
 	return -EPROTO;
@@ -444,6 +454,7 @@ void connection_close(struct connection *c)
 		link = &(*link)->next;
 	*link = c->next;
 	end_session(c);
+	connection_drop_fetcher(c);
 	connection_drop_subset(c);
 	connection_open_cancel(c);
 	connection_ask_cancel(c);

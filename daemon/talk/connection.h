@@ -28,8 +28,10 @@ struct connection {
 	struct cached_dataset *dataset;
 	struct place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
-	uint64_t *subset_words; /* of the subset that the session to come is to serve; NULL: none was sent */
-	uint64_t subset_bytes;  /* of the cache that are reserved for it */
+	uint64_t *subset_words;  /* of the subset that the session to come is to serve; NULL: none was sent */
+	uint64_t subset_bytes;   /* of the cache that are reserved for it */
+	struct fetcher *fetcher; /* it reads the dataset's chunks for us */
+	uint64_t landing_bytes;  /* of the cache that are reserved for what it reads */
 	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */
 };
 
@@ -44,7 +46,7 @@ void connection_listen(struct connection *c);
 void connection_watch_end(struct connection *c);
 /* Starts to open the dataset of a request that was peeked at and is still in the socket. connection_opened()
  * follows, unless it is cancelled. */
-int connection_open_dataset(struct connection *c, uint64_t version);
+int connection_open_dataset(struct connection *c, const struct wire_open_dataset *m);
 void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);
 /* Bytes of the cache that are reserved for the copy of a snapshot that is being opened, and for a subset. */
@@ -56,6 +58,12 @@ int connection_take_part(struct connection *c, const struct wire_subset *m);
  * -ENOMEM. */
 int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret);
 void connection_drop_subset(struct connection *c);
+
+/* connection_fetch.c: the client reads the open dataset's chunks for us from now on; what it has read; it no
+ * longer does. Return as connection_reply(), or -EPROTO. */
+int connection_take_fetcher(struct connection *c);
+int connection_take_fetched(struct connection *c, const struct wire_fetched *m);
+void connection_drop_fetcher(struct connection *c);
 
 /* connection_codec.c: asks a codec what comes out of it. Returns as connection_reply(). */
 int connection_ask_codec(struct connection *c, const struct wire_codec *m);

@@ -26,6 +26,7 @@ struct open_request {
 	struct opening *opening; /* NULL: it is over */
 	enum open_stage stage;
 	uint64_t version;
+	bool is_fetched;
 	struct proof proof;
 	uint64_t reserved_bytes; /* of the cache, for the copy */
 	int copy_fd;
@@ -72,7 +73,7 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 
 uint64_t connection_reserved_bytes(const struct connection *c)
 {
-	return c->subset_bytes + (c->opening ? c->opening->reserved_bytes : 0);
+	return c->subset_bytes + c->landing_bytes + (c->opening ? c->opening->reserved_bytes : 0);
 }
 
 static void unreserve(struct open_request *q)
@@ -255,6 +256,17 @@ static void on_identified(void *user, struct proof *proof)
 
 	q->proof = *proof;
 	proof->chunks_fd = proof->snapshot_fd = -EBADF;
+	q->proof.identity.is_fetched = q->is_fetched;
+	/* What a client's own processes deliver is for nobody else. */
+	if (q->is_fetched && q->proof.identity.rights.uid != q->connection->uid) {
+		q->result =
+		    error_set(&q->error, -EPERM,
+			      "%s belongs to another user: of a dataset in a bucket everybody needs a "
+			      "snapshot of his own",
+			      q->proof.path);
+		finish(q, NULL);
+		return;
+	}
 	decide(q);
 }
 
@@ -295,7 +307,7 @@ void connection_open_cancel(struct connection *c)
 	wake_waiting(c->server, &identity);
 }
 
-int connection_open_dataset(struct connection *c, uint64_t version)
+int connection_open_dataset(struct connection *c, const struct wire_open_dataset *m)
 {
 	static const struct opening_handler handler = {
 	    .identified = on_identified, .verified = on_verified, .failed = on_failed};
@@ -305,7 +317,8 @@ int connection_open_dataset(struct connection *c, uint64_t version)
 	if (!q)
 		return -ENOMEM;
 	q->connection = c;
-	q->version = version;
+	q->version = m->version;
+	q->is_fetched = m->flags & WIRE_DATASET_FETCHED;
 	q->proof = PROOF_INIT;
 	q->copy_fd = -EBADF;
 	r = opening_start(c->server->opener, c->uid, c->fd, &handler, q, &q->opening);

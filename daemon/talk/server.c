@@ -39,10 +39,9 @@ static bool client_has_nothing(const struct session *q)
 static bool is_held(struct server *s, const struct session *q, uint32_t distance, uint64_t now_ns,
 		    uint64_t *again_ns)
 {
-	uint64_t writer, end_ns = distance > 0
-				      ? read_holds_until(&s->serving.cache.holds, q->uid,
-							 q->dataset->identity.chunks_dev, now_ns, &writer)
-				      : 0;
+	uint64_t writer, end_ns = distance > 0 ? read_holds_until(&s->serving.cache.holds, q->uid,
+								  cached_storage(q->dataset), now_ns, &writer)
+					       : 0;
 
 	if (!end_ns)
 		return false;
@@ -72,7 +71,7 @@ static size_t collect_wants(struct server *s, struct candidate *candidates, stru
 			continue;
 		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
 		wants[n++] = (struct read_want){.lanes = &q->job->read_lanes,
-						.storage = q->dataset->identity.chunks_dev,
+						.storage = cached_storage(q->dataset),
 						.uid = q->uid,
 						.weight = q->job->read_weight,
 						.bytes = q->dataset->chunks[chunk].bytes,

@@ -48,7 +48,7 @@ static bool has_reader(const struct server *s, const struct session *q)
 	const struct readers *r = &s->serving.cache.readers;
 	const struct quota quota = server_quota(s);
 
-	if (q->dataset->reader)
+	if (q->dataset->reader || q->dataset->identity.is_fetched)
 		return true;
 	return readers_have_room(r) && readers_of(r, q->uid) < quota_share(&quota, q->uid, r->max);
 }

@@ -29,6 +29,7 @@
 #include "lib/fd_io.h"
 #include "manifest.h"
 #include "s3/bucket.h"
+#include "snapshot_cache.h"
 #include "store_s3.h"
 
 #define COPY_BYTES    ((size_t)8 << 20)
@@ -41,6 +42,7 @@ struct place_s3 {
 	struct bucket *bucket;
 	struct manifest manifest;
 	bool has_manifest;
+	int cached_fd; /* the folder is one of snapshot_cache.h's, and stays */
 };
 
 static struct place_s3 *s3_of(struct place *p)
@@ -162,14 +164,33 @@ static int fetch(struct place_s3 *s, const char *kind, const struct manifest_par
 	return r;
 }
 
+/* Fetches it once for all who read this version. */
+static int fetch_snapshot(struct place_s3 *s, struct error *err)
+{
+	bool is_whole;
+	int r;
+
+	closep(&s->cached_fd);
+	s->cached_fd = -EBADF;
+	free(s->place.folder);
+	s->place.folder = NULL;
+	r = snapshot_cache_open(bucket_url(s->bucket), &s->manifest, &s->place.folder, &s->cached_fd,
+				&is_whole, err);
+	if (r < 0 || is_whole)
+		return r;
+	r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_CACHE_PART, err);
+	return r < 0 ? r : snapshot_cache_keep(s->place.folder, s->cached_fd, err);
+}
+
 static int fetch_parts(struct place_s3 *s, enum place_mode mode, struct error *err)
 {
-	int r = 0;
+	int r;
 
-	if (mode != PLACE_SNAPSHOT)
-		r = fetch(s, "meta", &s->manifest.metadata, META_SQLITE_FILE, err);
+	if (mode == PLACE_SNAPSHOT)
+		return fetch_snapshot(s, err);
+	r = fetch(s, "meta", &s->manifest.metadata, META_SQLITE_FILE, err);
 	/* Who writes makes the snapshot anew. */
-	if (r == 0 && (mode == PLACE_SNAPSHOT || mode == PLACE_READ))
+	if (r == 0 && mode == PLACE_READ)
 		r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_FILE, err);
 	return r;
 }
@@ -266,7 +287,7 @@ static void s3_close(struct place *p)
 					    META_SQLITE_FILE ".damaged", SNAPSHOT_FILE, ".snapshot.tmp"};
 	struct place_s3 *s = s3_of(p);
 
-	for (size_t i = 0; p->folder && i < sizeof(files) / sizeof(files[0]); i++) {
+	for (size_t i = 0; p->folder && s->cached_fd < 0 && i < sizeof(files) / sizeof(files[0]); i++) {
 		_cleanup_(freep) char *path = NULL;
 
 		if (asprintf(&path, "%s/%s", p->folder, files[i]) < 0)
@@ -274,8 +295,9 @@ static void s3_close(struct place *p)
 		else
 			unlink(path);
 	}
-	if (p->folder)
+	if (p->folder && s->cached_fd < 0)
 		rmdir(p->folder);
+	closep(&s->cached_fd);
 	free(p->folder);
 	bucket_close(s->bucket);
 	free(s);
@@ -286,7 +308,7 @@ static int open_parts(struct place_s3 *s, const char *name, enum place_mode mode
 	struct error fetch_err = ERROR_INIT;
 	int r = bucket_open(name, &s->bucket, err);
 
-	if (r == 0)
+	if (r == 0 && mode != PLACE_SNAPSHOT)
 		r = make_folder(s, err);
 	if (r < 0)
 		return r;
@@ -311,6 +333,7 @@ static int s3_open(const char *name, enum place_mode mode, struct place **ret, s
 	if (!s)
 		return error_errno(err, -ENOMEM, "S3");
 	s->place.ops = &s3_ops;
+	s->cached_fd = -EBADF;
 	int r = open_parts(s, name, mode, err);
 
 	if (r < 0) {

@@ -8,7 +8,9 @@ static int not_here(const char *name, enum place_mode mode, struct place **ret, 
 {
 	(void)mode;
 	(void)ret;
-	return error_set(err, -EPROTONOSUPPORT, "%s: this program was built without S3 (DIESEL_S3=OFF)",
+	return error_set(err, -EPROTONOSUPPORT,
+			 "%s: this dieselctl was built without S3 (DIESEL_S3=OFF), as pip's is: take the "
+			 "package diesel's; DIESEL_DIESELCTL names one for jobs",
 			 name);
 }
 

@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff snapshot rebuild mount status jobs why set replay --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff snapshot rebuild mount status jobs why set replay fetch --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -31,6 +31,7 @@ _dieselctl()
 	rm) options='--recursive' ;;
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;
+	fetch) options='--socket' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat) options='--json --meta --version' ;;

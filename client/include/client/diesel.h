@@ -34,16 +34,21 @@ struct diesel_session;
 const char *diesel_version(void);
 
 /*
- * Opens a dataset directory through the daemon at socket (NULL: $DIESEL_SOCKET, else
- * DIESEL_DEFAULT_SOCKET). The caller must be able to read DATASET/snapshot: its open descriptor is what
- * the daemon accepts as permission. error, of error_size bytes, receives the line on failure.
- * -ENOENT, -EACCES, -EBADMSG (damaged), -ECONNREFUSED (no daemon), -ECONNRESET (it went away while it
- * answered, and did not come back within 10 s), -ETIMEDOUT (it does not answer), -EPROTO (another version),
- * -EINTR.
+ * Opens a dataset directory, or a dataset in a bucket (s3://BUCKET/PREFIX), through the daemon at socket
+ * (NULL: $DIESEL_SOCKET, else DIESEL_DEFAULT_SOCKET). A bucket is read by a process of the caller's user,
+ * `dieselctl fetch`, which is started here and ends with the dataset and its sessions. The caller must be
+ * able to read DATASET/snapshot: its open descriptor is what the daemon accepts as permission. error, of
+ * error_size bytes, receives the line on failure. -ENOENT, -EACCES, -EBADMSG (damaged), -ECONNREFUSED (no
+ * daemon), -ECONNRESET (it went away while it answered, and did not come back within 10 s), -ETIMEDOUT (it
+ * does not answer), -EPROTO (another version), -EINTR.
  */
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size);
 void diesel_dataset_close(struct diesel_dataset *dataset);
+
+/* The program dieselctl that reads buckets, unless $DIESEL_DIESELCTL names one; otherwise it is looked for in
+ * PATH. -ENOMEM. */
+int diesel_dieselctl(const char *path);
 
 struct diesel_dataset_info {
 	uint64_t version;

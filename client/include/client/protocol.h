@@ -24,12 +24,18 @@
  *   SET (job, settings)                       ->  STATUS_REPLY + fd: JSON text; all settings or none
  *   any                                       ->  ERROR (code, one line)
  *
+ * A process that reads a dataset's chunks for the daemon (docs/protocol.md, "Fetchers") asks one question,
+ * and then answers:
+ *
+ *   FETCHER (after OPEN_DATASET)              ->  FETCHER_REPLY + fd: landing memory
+ *   FETCHED (id, result)                      <-  FETCH (id, object, range)
+ *
  * Requests are answered in order, and every reply repeats the sequence number of its request: a client
- * accepts no other reply. HELLO, KICK and ASK have number 0. A client that lets more than a few replies lie
- * unread is cut off. A connection serves one dataset and at most one session; what it holds ends with it.
- * HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions can tell each
- * other what is wrong: where `sequence` is, earlier versions had the upper half of `bytes`, which was always
- * zero.
+ * accepts no other reply. HELLO, KICK, ASK, FETCH and FETCHED have number 0. A client that lets more than a
+ * few replies lie unread is cut off. A connection serves one dataset and at most one session; what it holds
+ * ends with it. HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions
+ * can tell each other what is wrong: where `sequence` is, earlier versions had the upper half of `bytes`,
+ * which was always zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */
@@ -42,7 +48,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
 #define WIRE_MAGIC        0x4c534944u /* "DISL" */
-#define WIRE_VERSION      5u
+#define WIRE_VERSION      6u
 #define WIRE_MAX_FDS      2
 #define WIRE_TEXT_BYTES   448
 #define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
@@ -55,6 +61,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_ASK_AHEAD    64u /* chunks */
 #define WIRE_WHY_MAX      1000
 #define WIRE_SETTINGS_MAX 16
+#define WIRE_OBJECT_BYTES 48
 #define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
 
 enum wire_type {
@@ -82,6 +89,10 @@ enum wire_type {
 	WIRE_ASK = 21,
 	WIRE_CODEC = 22,
 	WIRE_CODEC_REPLY = 23,
+	WIRE_FETCHER = 24,
+	WIRE_FETCHER_REPLY = 25,
+	WIRE_FETCH = 26,
+	WIRE_FETCHED = 27,
 	WIRE_N_TYPES,
 };
 
@@ -108,7 +119,13 @@ struct wire_hello { /* also the reply */
 struct wire_open_dataset {
 	struct wire_header header;
 	uint64_t version; /* that the client insists on (a session that is opened again); 0: any */
+	uint32_t flags;   /* WIRE_DATASET_FETCHED */
+	uint32_t reserved;
 };
+
+/* The chunks are not in the directory: processes of the client's user read them (FETCHER). Such a dataset is
+ * that user's alone, whoever may read the directory. */
+#define WIRE_DATASET_FETCHED 1u
 
 struct wire_dataset_reply {
 	struct wire_header header;
@@ -195,7 +212,7 @@ struct wire_segment { /* also the reply */
 	uint32_t reserved;
 };
 
-struct wire_plain { /* SUBSET_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS */
+struct wire_plain { /* FETCHER, SUBSET_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS */
 	struct wire_header header;
 };
 
@@ -229,6 +246,32 @@ enum wire_setting_key {
 	WIRE_SET_READ_LIMIT = 14,  /* bytes a second; 0: none */
 	WIRE_SET_READ_OPS_LIMIT = 15,
 	WIRE_N_SETTINGS,
+};
+
+/* The landing memory: WIRE_LANDINGS pieces of WIRE_LANDING_BYTES. */
+#define WIRE_LANDINGS      8u
+#define WIRE_LANDING_BYTES (4u << 20)
+
+struct wire_fetcher_reply {
+	struct wire_header header;
+	uint64_t bytes; /* of the landing memory */
+};
+
+/* A range of a chunk's object to be put into the landing memory. */
+struct wire_fetch {
+	struct wire_header header;
+	uint64_t offset;  /* in the object */
+	uint32_t bytes;   /* at most WIRE_LANDING_BYTES; 0: only whether it may be read, and has `size` */
+	uint32_t landing; /* which piece, below WIRE_LANDINGS; the number of this order, too */
+	uint64_t size;    /* that the whole object has to have */
+	char object[WIRE_OBJECT_BYTES]; /* its name, terminated */
+};
+
+struct wire_fetched {
+	struct wire_header header;
+	int32_t result; /* 0 or a negative errno */
+	uint32_t landing;
+	char text[WIRE_TEXT_BYTES]; /* one line, terminated; "" if it was read */
 };
 
 enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
@@ -269,12 +312,15 @@ union wire_message {
 	struct wire_status_reply status_reply;
 	struct wire_why why;
 	struct wire_set set;
+	struct wire_fetcher_reply fetcher_reply;
+	struct wire_fetch fetch;
+	struct wire_fetched fetched;
 };
 
 _Static_assert(sizeof(struct wire_header) == 8, "wire");
 _Static_assert(sizeof(struct wire_error) == 16 + WIRE_TEXT_BYTES, "wire");
 _Static_assert(sizeof(struct wire_hello) == 24, "wire");
-_Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
+_Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
 _Static_assert(sizeof(struct wire_open_session) == 72 + 912, "wire");
@@ -287,6 +333,9 @@ _Static_assert(sizeof(struct wire_segment) == 24, "wire");
 _Static_assert(sizeof(struct wire_status_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_why) == 24, "wire");
 _Static_assert(sizeof(struct wire_set) == 24 + 16 * WIRE_SETTINGS_MAX, "wire");
+_Static_assert(sizeof(struct wire_fetcher_reply) == 16, "wire");
+_Static_assert(sizeof(struct wire_fetch) == 32 + WIRE_OBJECT_BYTES, "wire");
+_Static_assert(sizeof(struct wire_fetched) == 16 + WIRE_TEXT_BYTES, "wire");
 
 /* Starts a message: zeroed, with type and length set. */
 void protocol_init(union wire_message *message, enum wire_type type);

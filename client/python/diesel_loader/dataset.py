@@ -25,12 +25,19 @@ if TYPE_CHECKING:
 
 
 AUTO, NEVER = "auto", "never"
+BUCKET = "s3://"
 
 
 def info_of(handle: Any) -> native.DatasetInfo:
     info = native.DatasetInfo()
     lib.diesel_dataset_info(handle, byref(info))
     return info
+
+
+def _place_of(path: str | os.PathLike[str]) -> str:
+    """What does not change with the working directory."""
+    text = os.fspath(path)
+    return text if text.startswith(BUCKET) else os.path.abspath(text)
 
 
 class _Connection:
@@ -68,6 +75,9 @@ class _Connection:
         return on_demand.connect(self._open, refusal)
 
     def _open(self, socket: str | None) -> Any:
+        if self.path.startswith(BUCKET):
+            from . import on_demand
+            on_demand.find_dieselctl()
         handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         place = os.fsencode(socket) if socket else None
         result = -errno.EINTR
@@ -136,7 +146,8 @@ class Samples(collections.abc.Sequence["tuple[str, int]"]):
 class Dataset:
     """A packed dataset directory, opened through the node's daemon.
 
-    path: the directory that `dieselctl pack` made.
+    path: the directory that `dieselctl pack` made, or s3://BUCKET/PREFIX, which is read with the credentials of this
+    process (docs/loader.md).
     socket: the daemon's socket; default $DIESEL_SOCKET, else /run/diesel/dieseld.sock.
     daemon: "auto": where neither socket nor $DIESEL_SOCKET is given, and the node has no daemon, one of the user's own
         serves; it is started if need be, from $DIESEL_DAEMON or the program `dieseld` beside this Python or in PATH, and
@@ -165,7 +176,7 @@ class Dataset:
     _targets: list[int] | None
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> None:
-        self._connection = _Connection(os.path.abspath(os.fspath(path)), socket, daemon)
+        self._connection = _Connection(_place_of(path), socket, daemon)
         self._describe()
 
     def _describe(self) -> None:

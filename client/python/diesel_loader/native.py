@@ -86,6 +86,7 @@ class Work(Structure):
 
 def _load() -> tuple[ctypes.CDLL, str]:
     calls = {
+        "diesel_dieselctl": (c_int, [c_char_p]),
         "diesel_dataset_open": (c_int, [c_char_p, c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_dataset_close": (None, [c_void_p]),
         "diesel_dataset_info": (c_int, [c_void_p, POINTER(DatasetInfo)]),

@@ -46,6 +46,8 @@ MAX_LOG_BYTES = 1 << 20
 # What a service manager said to this process is not for the daemon.
 NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "FDSTORE",
                  "STATE_DIRECTORY", "JOURNAL_STREAM", "INVOCATION_ID", "DIESEL_SOCKET")
+# Nor are the job's credentials: who reads a bucket is a process of the job's own.
+SECRETS = "AWS_"
 
 # The shell ends at once, so that the daemon is nobody's child here. Where memory runs out, the cache goes before the
 # job, as in the packaged unit.
@@ -277,7 +279,8 @@ def _start(folder: str, path: str, program: str, end: float) -> str | None:
 
 
 def _run(command: list[str], log_fd: int, ready_fd: int) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in NOT_INHERITED and not name.startswith(SECRETS)}
     try:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=[ready_fd], cwd="/",
                        env=environment, start_new_session=True, check=False)
@@ -339,13 +342,20 @@ def _program() -> str:
                    "DIESEL_SOCKET to where it listens")
 
 
-def _beside_python() -> Iterator[str]:
+def find_dieselctl() -> None:
+    """Tells libdiesel which program reads buckets: the one beside this Python, else the one in PATH."""
+    path = next((path for path in _beside_python("dieselctl") if os.path.isfile(path)), None)
+    if path:
+        native.lib.diesel_dieselctl(os.fsencode(path))
+
+
+def _beside_python(name: str = "dieseld") -> Iterator[str]:
     folders = [os.path.join(sys.prefix, "bin"), os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"),
                os.path.join(site.getuserbase(), "bin")]
     for folder in folders:
         if os.path.isabs(folder):
-            yield os.path.join(folder, "dieseld")
-    found = shutil.which("dieseld")
+            yield os.path.join(folder, name)
+    found = shutil.which(name)
     if found and os.path.isabs(found):
         yield found
 

@@ -6,9 +6,9 @@
  * metadata and its snapshot are files of a folder in any case, its chunks are in a store.
  *
  * For a folder nothing else is needed. Elsewhere the folder is a copy of its own of the newest version, made
- * when the place is opened and removed when it is closed; place_publish() makes the version in it
- * everybody's, whole or not at all, and only if no other writer has published since. Belongs to one thread at
- * a time.
+ * when the place is opened and removed when it is closed, or, with PLACE_SNAPSHOT, one that the user's
+ * programs share and keep; place_publish() makes the version in it everybody's, whole or not at all, and only
+ * if no other writer has published since. Belongs to one thread at a time.
  */
 
 #include "dataset/store.h"

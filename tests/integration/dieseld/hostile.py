@@ -171,7 +171,7 @@ class Client:
 
     def send(self, kind, body=b"", fds=()):
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        header = struct.pack("<IHH", TYPES[kind], 8 + len(body), 0 if kind in ("HELLO", "KICK") else 1)
+        header = struct.pack("<IHH", TYPES[kind], 8 + len(body), 0 if kind in ("HELLO", "KICK", "FETCHED") else 1)
         self.socket.sendmsg([header + body], control)
 
     def receive(self):
@@ -192,16 +192,16 @@ class Client:
         self.send(kind, body, fds)
         return self.receive()
 
-    def send_open_dataset(self, path):
+    def send_open_dataset(self, path, flags=0):
         directory, snapshot = os.open(path, os.O_PATH), os.open(os.path.join(path, "snapshot"), os.O_RDONLY)
         try:
-            self.send("OPEN_DATASET", struct.pack("<Q", 0), [directory, snapshot])
+            self.send("OPEN_DATASET", struct.pack("<QII", 0, flags, 0), [directory, snapshot])
         finally:
             os.close(directory)
             os.close(snapshot)
 
-    def open_dataset(self, path):
-        self.send_open_dataset(path)
+    def open_dataset(self, path, flags=0):
+        self.send_open_dataset(path, flags)
         for fd in self.receive()[2]:
             os.close(fd)
 

@@ -50,7 +50,7 @@ class Hanging(Hostile):
             channel.send("ready")
             channel.receive()
             for client in clients:
-                client.send("OPEN_DATASET", struct.pack("<Q", 0), fds)
+                client.send("OPEN_DATASET", struct.pack("<QII", 0, 0, 0), fds)
             channel.send("sent")
             if channel.receive() == "leave":
                 for client in clients:
@@ -142,7 +142,7 @@ def send_files(client, data):
 
 
 def open_dataset(number):
-    return struct.pack("<IHHQ", hostile.TYPES["OPEN_DATASET"], 16, number, 0)
+    return struct.pack("<IHHQII", hostile.TYPES["OPEN_DATASET"], 24, number, 0, 0, 0)
 
 
 def ask(daemon):

@@ -12,6 +12,7 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_OPEN_DATASET:
 	case WIRE_SESSION_REPLY: return 2;
 	case WIRE_DATASET_REPLY:
+	case WIRE_FETCHER_REPLY:
 	case WIRE_SEGMENT_REPLY:
 	case WIRE_STATUS_REPLY: return 1;
 	case WIRE_ERROR:
@@ -33,6 +34,9 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_SUBSET_REPLY:
 	case WIRE_CODEC:
 	case WIRE_CODEC_REPLY:
+	case WIRE_FETCHER:
+	case WIRE_FETCH:
+	case WIRE_FETCHED:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;
@@ -41,9 +45,12 @@ static size_t fds_of(enum wire_type type)
 static void make_valid(union wire_message *m, enum wire_type type)
 {
 	protocol_init(m, type);
-	m->header.sequence =
-	    type != WIRE_HELLO && type != WIRE_HELLO_REPLY && type != WIRE_KICK && type != WIRE_ASK ? 65535
-												    : 0;
+	m->header.sequence = type != WIRE_HELLO && type != WIRE_HELLO_REPLY && type != WIRE_KICK &&
+				     type != WIRE_ASK && type != WIRE_FETCH && type != WIRE_FETCHED
+				 ? 65535
+				 : 0;
+	if (type == WIRE_FETCHER_REPLY)
+		m->fetcher_reply.bytes = (uint64_t)WIRE_LANDINGS * WIRE_LANDING_BYTES;
 	if (type == WIRE_ERROR)
 		m->error.code = -ENOENT;
 	if (type == WIRE_HELLO || type == WIRE_HELLO_REPLY)
@@ -210,6 +217,39 @@ static void test_control_fields(void **state)
 	}
 }
 
+/* Each line spoils one field of a valid FETCH, FETCHED or OPEN_DATASET. */
+static void test_fetch_fields(void **state)
+{
+	static const struct {
+		enum wire_type type;
+		size_t offset;
+		uint32_t value;
+	} spoil[] = {
+	    {WIRE_FETCH, offsetof(struct wire_fetch, landing), WIRE_LANDINGS},
+	    {WIRE_FETCH, offsetof(struct wire_fetch, bytes), WIRE_LANDING_BYTES + 1},
+	    {WIRE_FETCH, offsetof(struct wire_fetch, bytes), 101}, /* beyond the object's end */
+	    {WIRE_FETCH, offsetof(struct wire_fetch, offset), 91},
+	    {WIRE_FETCHED, offsetof(struct wire_fetched, landing), WIRE_LANDINGS},
+	    {WIRE_FETCHED, offsetof(struct wire_fetched, result), 1},
+	    {WIRE_OPEN_DATASET, offsetof(struct wire_open_dataset, flags), 2},
+	    {WIRE_OPEN_DATASET, offsetof(struct wire_open_dataset, reserved), 1},
+	};
+
+	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {
+		union wire_message m;
+		size_t bytes = protocol_bytes(spoil[i].type);
+
+		make_valid(&m, spoil[i].type);
+		if (spoil[i].type == WIRE_FETCH) {
+			m.fetch.size = 100;
+			m.fetch.bytes = 10;
+		}
+		assert_int_equal(protocol_check(&m, bytes, fds_of(spoil[i].type)), 0);
+		memcpy((char *)&m + spoil[i].offset, &spoil[i].value, sizeof(spoil[i].value));
+		assert_int_equal(protocol_check(&m, bytes, fds_of(spoil[i].type)), -EPROTO);
+	}
+}
+
 static void test_texts_are_terminated(void **state)
 {
 	union wire_message m;
@@ -220,6 +260,9 @@ static void test_texts_are_terminated(void **state)
 	make_valid(&m, WIRE_SESSION_REPLY);
 	memset(m.session_reply.notice, 'x', sizeof(m.session_reply.notice));
 	assert_int_equal(protocol_check(&m, sizeof(m.session_reply), 2), -EPROTO);
+	make_valid(&m, WIRE_FETCHED);
+	memset(m.fetched.text, 'x', sizeof(m.fetched.text));
+	assert_int_equal(protocol_check(&m, sizeof(m.fetched), 0), -EPROTO);
 	make_valid(&m, WIRE_ERROR);
 	m.error.code = 0;
 	assert_int_equal(protocol_check(&m, sizeof(m.error), 0), -EPROTO);
@@ -234,6 +277,7 @@ int main(void)
 	    cmocka_unit_test(test_all_types),           cmocka_unit_test(test_header),
 	    cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
 	    cmocka_unit_test(test_control_fields),      cmocka_unit_test(test_texts_are_terminated),
+	    cmocka_unit_test(test_fetch_fields),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Datasets in a bucket. Neither this library nor the daemon reaches one: a process of the caller's user does,
+ * `dieselctl fetch`, with the credentials and the network that this user has (client/fetch_channel.h). It
+ * reads chunks for the daemon, and ranges of them for us, until nobody has the channel any more.
+ */
+
+#include <stdbool.h>
+
+#include "dataset/store.h"
+#include "lib/error.h"
+#include "shown.h"
+
+/* Returns true if the name is that of a dataset which is in no folder. */
+bool fetch_is_elsewhere(const char *name);
+
+/* Starts the process: $DIESEL_DIESELCTL, else what diesel_dieselctl() was told, else in PATH. Returns when it
+ * reads for the daemon at socket_path. -ENOENT: no such dataset, or program; -ECONNREFUSED: no daemon;
+ * -EACCES; -EINTR; else as bucket.h has it. */
+int fetch_start(const char *url, const char *socket_path, struct shown *ret, struct error *err);
+
+/* A store that can only be read, through the channel, which stays the caller's. */
+int fetch_store_open(const char *url, int channel_fd, struct store **ret, struct error *err);

@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on datasets in buckets: each sample once and as it was packed, by a dieseld that has neither credentials nor a network.
+
+    test_s3_jobs.py rclone|juicefs|faults|neighbours
+"""
+import functools
+import hashlib
+import json
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
+
+from s3_support import DIESELCTL, SECRET, Proxy, ctl, environment, juicefs, rclone, stop_all
+import dieseld_support
+from dieseld_support import SCRATCH, Daemon, make_source, probe
+from hostile import MALLORY, Client, Refused, process_stat, run_as
+
+URL = "s3://bucket/jobs"
+FETCHED = 1  # WIRE_DATASET_FETCHED
+
+JOB = """
+import hashlib, json, sys
+from diesel_loader import Dataset
+from diesel_loader.numpy import DataLoader
+options = json.loads(sys.argv[1])
+dataset = Dataset(options["url"], socket=options["socket"])
+if "select" in options:
+    dataset = dataset.select(options["select"])
+loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3)
+found = []
+for epoch in range(options.get("epochs", 1)):
+    loader.set_epoch(epoch)
+    for data, labels in loader:
+        found += [hashlib.sha256(bytes(sample)).hexdigest() for sample in data]
+        if options.get("steps"):
+            print("batch", flush=True)
+            sys.stdin.readline()
+read = [hashlib.sha256(dataset.read(i)).hexdigest() for i in range(0, len(dataset), 9)] if options.get("read") else []
+print(json.dumps({"found": found, "read": read}))
+"""
+
+
+def job(port, daemon, url=URL, **options):
+    more = {"DIESEL_DIESELCTL": options.pop("ctl", DIESELCTL)}
+    words = json.dumps({"url": url, "socket": daemon.socket, **options})
+    return subprocess.Popen([sys.executable, "-c", JOB, words], env=environment(port, **more), stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert SECRET not in out + errors
+    return json.loads(out.splitlines()[-1])
+
+
+def digests(source):
+    return sorted(hashlib.sha256(open(os.path.join(folder, name), "rb").read()).hexdigest()
+                  for folder, _, names in os.walk(source) for name in names)
+
+
+def pack(port, url=URL, name="jobs", n=120):
+    """The files packed, in chunks of some MiB."""
+    source = make_source(name, n, lambda rng: rng.randrange(100_000, 300_000))
+    ctl(port, "pack", "-c", "8M", "--digest", "sha256", source, url, DIESEL_S3_SINGLE_WRITER="1")
+    return source
+
+
+@functools.cache
+def local_dataset():
+    return dieseld_support.pack(make_source("local", 20, lambda rng: 4096), "local")
+
+
+def fetchers():
+    """Processes that read a bucket for a job."""
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:2] == [b"fetch"] and process_stat(pid) and process_stat(pid)[1] != "Z":
+            found.append(pid)
+    return found
+
+
+def wait_until(what, predicate, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def family(pid):
+    """A process and those that it, and the processes of its, have started."""
+    parents = {int(name): (process_stat(int(name)) or (0, 0, 0))[2] for name in os.listdir("/proc") if name.isdigit()}
+    found = [pid]
+    for member in found:
+        found += [child for child, parent in parents.items() if parent == member]
+    return found
+
+
+def says_nothing_secret(daemon):
+    secret = SECRET.encode()
+    for pid in family(daemon.process.pid):
+        for name in ("cmdline", "environ"):
+            try:
+                assert secret not in pathlib.Path(f"/proc/{pid}/{name}").read_bytes(), (pid, name)
+            except FileNotFoundError:
+                pass
+    assert SECRET not in json.dumps(daemon.status()) + daemon.output()
+    for folder, _, names in os.walk(SCRATCH + "/.cache"):
+        for name in names:
+            assert secret not in pathlib.Path(folder, name).read_bytes(), name
+
+
+DAEMONS = []
+
+
+def new_daemon(*options, **more):
+    DAEMONS.append(Daemon(*options, **more))
+    return DAEMONS[-1]
+
+
+def against(server):
+    port = server()
+    source = pack(port)
+    state = SCRATCH + "/history.db"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    os.environ.clear()
+    os.environ.update(clean)
+    daemon = new_daemon("--history", state)
+    result = finish(job(port, daemon, read=True))
+    assert sorted(result["found"]) == digests(source)
+    assert set(result["read"]) <= set(result["found"]) and len(result["read"]) == 14
+    # Of a few samples, those alone are read of a chunk that has no digest of the whole.
+    ctl(port, "pack", "-c", "8M", source, URL + "/plain", DIESEL_S3_SINGLE_WRITER="1")
+    result = finish(job(port, daemon, url=URL + "/plain", select=[3, 50, 117], epochs=2))
+    assert len(result["found"]) == 6 and set(result["found"]) <= set(digests(source))
+    # One that is under way: the daemon serves it, and knows nothing.
+    process = job(port, daemon, steps=True, epochs=2)
+    assert process.stdout.readline() == "batch\n"
+    assert len(fetchers()) == 1
+    says_nothing_secret(daemon)
+    # Another daemon follows: each sample comes once all the same.
+    for _ in range(5):
+        process.stdin.write("\n")
+    process.stdin.flush()
+    daemon.kill()
+    daemon.start()
+    process.stdin.write("\n" * 50)
+    process.stdin.flush()
+    assert sorted(finish(process)["found"]) == sorted(digests(source) * 2)
+    wait_until("the end of what reads for a job that has ended", lambda: not fetchers())
+    # The snapshot is kept for the next job, and the one of a later version takes its place.
+    kept = SCRATCH + "/.cache/diesel/s3/bucket_jobs"
+    assert [name[:2] for name in os.listdir(kept)] == ["1-"]
+    with open(source + "/class0/later", "w") as file:
+        file.write("later")
+    ctl(port, "pack", "--append", source, URL, DIESEL_S3_SINGLE_WRITER="1")
+    assert sorted(finish(job(port, daemon))["found"]) == digests(source)
+    assert [name[:2] for name in os.listdir(kept)] == ["2-"]
+    assert daemon.stop() == 0
+    assert SECRET.encode() not in pathlib.Path(state).read_bytes()
+
+
+def case_rclone():
+    against(rclone)
+
+
+def case_juicefs():
+    against(juicefs)
+
+
+def fails(process, *words):
+    """The error of a job that has to fail: one line that has these words."""
+    out, errors = process.communicate(timeout=120)
+    line = errors.strip().splitlines()[-1] if errors else ""
+    assert process.returncode == 1, (out, errors)
+    for word in words:
+        assert word in line, (word, errors)
+    assert SECRET not in out + errors
+
+
+def case_faults():
+    proxy = Proxy(rclone())
+    port = proxy.port
+    source = pack(proxy.upstream)
+
+    def of_chunks(fault, from_count=0, until=10 ** 9):
+        return lambda method, path, headers, count: (
+            fault if "/chunks/" in path and method == "GET" and from_count < count <= until else None)
+
+    def refused(status, code):
+        return status, f"<Error><Code>{code}</Code></Error>"
+
+    # What passes: each range fails at first.
+    for fault in (refused(503, "SlowDown"), "cut"):
+        daemon = new_daemon()
+        proxy.reset(of_chunks(fault, until=1))
+        assert sorted(finish(job(port, daemon))["found"]) == digests(source)
+        daemon.stop()
+    # What stays is said by the job, with the object, and what to do; the same daemon goes on.
+    daemon = new_daemon()
+    for fault, words in ((refused(403, "AccessDenied"), ["AccessDenied"]), (refused(404, "NoSuchKey"), ["chunks/"]),
+                         (refused(400, "ExpiredToken"), ["renew them"])):
+        proxy.reset(of_chunks(fault))
+        fails(job(port, daemon), URL, *words)
+    proxy.reset(lambda *_: refused(403, "AccessDenied"))
+    fails(job(port, daemon), URL, "AccessDenied")
+    proxy.reset()
+    fails(job(port, daemon, url=URL + "/none"), "there is no dataset")
+    fails(job(port, daemon, url="s3://bucket//x"), "BUCKET/PREFIX")
+    # Other bytes than were packed are never delivered.
+    def other_bytes(method, path, headers, count):
+        if "/chunks/" not in path or method != "GET":
+            return None
+        first, last = (int(part) for part in headers["Range"].removeprefix("bytes=").split("-"))
+        return (b"HTTP/1.1 206 Partial Content\r\n" + f"Content-Range: bytes {first}-{last}/99999999\r\nContent-Length: "
+                f"{last - first + 1}\r\n\r\n".encode() + b"x" * (last - first + 1))
+    proxy.reset(other_bytes)
+    fails(job(port, daemon), "chunk")
+    # A server that does not answer holds up nobody else, and its job alone says that what reads for it was killed.
+    path = local_dataset()
+    path = local_dataset()
+    proxy.reset(of_chunks("slow"))
+    slow = job(port, daemon)
+    wait_until("a read", lambda: any("/chunks/" in path for _, path in list(proxy.seen)))
+    probe(daemon, path)
+    assert slow.poll() is None
+    for pid in fetchers():
+        os.kill(pid, signal.SIGKILL)
+    fails(slow, "dieselctl fetch", "has ended")
+    proxy.reset()
+    assert sorted(finish(job(port, daemon))["found"]) == digests(source)
+    # No program that could read it.
+    fails(job(port, daemon, ctl="/nowhere/dieselctl"), "/nowhere/dieselctl", "DIESEL_DIESELCTL")
+    assert daemon.stop() == 0
+
+
+class Fetcher:
+    """One that answers whatever it is told to."""
+
+    def __init__(self, daemon, folder):
+        self.client = Client(daemon.socket)
+        self.client.open_dataset(folder, FETCHED)
+        fd = self.client.call("FETCHER")[2][0]
+        self.landing = mmap.mmap(fd, os.fstat(fd).st_size)
+        os.close(fd)
+
+    def order(self):
+        """(offset, bytes, landing, size, name of the object)"""
+        _, body, _ = self.client.receive()
+        return (*struct.unpack_from("<QIIQ", body), body[24:].split(b"\0")[0].decode())
+
+    def answer(self, landing, result=0, text=b""):
+        self.client.send("FETCHED", struct.pack("<iI448s", result, landing, text))
+
+    def is_cut_off(self):
+        try:
+            while True:
+                self.client.receive()
+        except ConnectionResetError:
+            return True
+
+
+def own_snapshot(folder, uid):
+    """A folder of that user's, as of a dataset in a bucket, with the snapshot that was kept for this one."""
+    kept = next(pathlib.Path(SCRATCH, ".cache/diesel/s3/bucket_jobs").iterdir())
+    os.makedirs(folder + "/chunks")
+    shutil.copy(kept / "snapshot", folder)
+    for name in ("", "chunks", "snapshot"):
+        os.chown(os.path.join(folder, name), uid, uid)
+    return str(kept)
+
+
+def is_refused(words, action):
+    try:
+        action()
+    except Refused as error:
+        assert words in error.text, error
+        return True
+    return False
+
+
+def case_neighbours():
+    if os.geteuid() != 0:
+        print("skipped: only root can be two users")
+        sys.exit(77)
+    port = rclone()
+    source = pack(port)
+    daemon = new_daemon()
+    os.chmod(daemon.socket, 0o666)
+    assert sorted(finish(job(port, daemon))["found"]) == digests(source)
+    theirs = SCRATCH + "/theirs"
+    kept = own_snapshot(theirs, MALLORY)
+    process = job(port, daemon, steps=True)  # all chunks are in memory meanwhile
+    assert process.stdout.readline() == "batch\n"
+
+    def attack():
+        """What another user gets: nothing of it, whatever of the snapshot he has."""
+        try:
+            Client(daemon.socket).open_dataset(kept, FETCHED)
+            return "opened what is kept"
+        except PermissionError:
+            pass
+        # The same snapshot, and nobody who reads: no session.
+        client = Client(daemon.socket)
+        client.open_dataset(theirs, FETCHED)
+        if not is_refused("nobody reads", client.open_session):
+            return "a session without anybody who reads"
+        if not is_refused("no such chunk", lambda: client.segment(0)):
+            return "a segment"
+        # As a dataset of files it has no chunks.
+        plain = Client(daemon.socket)
+        plain.open_dataset(theirs)
+        if not is_refused("no such chunk", lambda: plain.segment(0)):
+            return "a segment of the folder"
+        # His own fetcher is asked for every chunk anew, though all are in memory for another user.
+        fetcher = Fetcher(daemon, theirs)
+        client.open_session()
+        offset, n, landing, size, name = fetcher.order()
+        if not name.endswith(".chunk") or offset != 0 or size < n:
+            return "no order"
+        # What it delivers is verified where it cannot reach, and is his own affair.
+        fetcher.landing[landing * (4 << 20):landing * (4 << 20) + 64] = b"x" * 64
+        fetcher.answer(landing)
+        # Answers to what was not asked.
+        fetcher.answer(landing ^ 7)
+        return fetcher.is_cut_off() or "not cut off"
+    assert run_as(attack) is True
+    # Neither does who may read somebody else's folder: what one user's processes deliver is for that user.
+    os.chmod(theirs, 0o755)
+    assert is_refused("another user", lambda: Client(daemon.socket).open_dataset(theirs, FETCHED))
+    process.stdin.write("\n" * 50)
+    process.stdin.flush()
+    assert sorted(finish(process)["found"]) == digests(source)
+    # Only of a dataset that is in a bucket can anybody be a fetcher.
+    client = Client(daemon.socket)
+    client.open_dataset(local_dataset())
+    client.send("FETCHER")
+    try:
+        client.receive()
+        raise AssertionError("a fetcher of files")
+    except ConnectionResetError:
+        pass
+    # One that changes its memory after it answered spoils its own dataset at most: chunks have a digest.
+    folder = SCRATCH + "/own"
+    own_snapshot(folder, os.geteuid())
+    fetcher, client = Fetcher(daemon, folder), Client(daemon.socket)
+    client.open_dataset(folder, FETCHED)
+    client.open_session()
+    chunks = pathlib.Path(SCRATCH, "rclone/bucket/jobs/chunks")
+    for _ in range(3):
+        offset, n, landing, size, name = fetcher.order()
+        whole = (chunks / name).read_bytes()
+        assert len(whole) == size
+        at = landing * (4 << 20)
+        fetcher.landing[at:at + n] = whole[offset:offset + n]
+        fetcher.answer(landing)
+        fetcher.landing[at:at + n] = bytes(n)
+    fetcher.client.close()
+    assert daemon.status() and daemon.stop() == 0
+
+
+if __name__ == "__main__":
+    try:
+        globals()["case_" + sys.argv[1]]()
+    finally:
+        stop_all()
+        for daemon in DAEMONS:
+            daemon.stop()

@@ -20,6 +20,7 @@
 struct ls_options {
 	bool details, recursive, json;
 	bool first; /* nothing printed yet */
+	bool is_terminal;
 };
 
 /* A trailing slash, as a shell completes it, means nothing. */
@@ -75,7 +76,7 @@ static void print_entry(struct ls_options *o, const char *path, size_t length,
 	} else if (o->details) {
 		printf("%-34s", "directory");
 	}
-	if (isatty(STDOUT_FILENO)) {
+	if (o->is_terminal) {
 		char text[4 * CHUNK_NAME_MAX + 8]; /* a name must not steer the terminal */
 
 		fputs(text_printable(text, sizeof(text), path, length), stdout);
@@ -89,9 +90,9 @@ static int list_directory(const struct snapshot *s, const char *directory, size_
 			  struct ls_options *o)
 {
 	struct snapshot_entry entry;
-	struct snapshot_sample sample;
+	struct snapshot_sample sample = {0};
 	uint64_t cursor = 0;
-	bool found = false;
+	bool found = false, is_name_all = !o->details && !o->json;
 
 	while (snapshot_list(s, directory, length, &cursor, &entry) == 0) {
 		/* The name is borrowed from a whole path, which starts with the directory. */
@@ -99,7 +100,8 @@ static int list_directory(const struct snapshot *s, const char *directory, size_
 		size_t path_length = (size_t)(entry.name + entry.name_length - path);
 
 		found = true;
-		if (!entry.is_directory && snapshot_sample_get(s, entry.sample, &sample) == 0)
+		if (!entry.is_directory &&
+		    (is_name_all || snapshot_sample_stat(s, entry.sample, &sample) == 0))
 			print_entry(o, path, path_length, &sample, entry.sample);
 		else if (entry.is_directory && o->recursive)
 			list_directory(s, path, path_length, o);
@@ -142,7 +144,7 @@ static int list_snapshot(const struct snapshot *s, const char *path, size_t leng
 	uint64_t number;
 
 	if (length && snapshot_find(s, path, length, &number) == 0 &&
-	    snapshot_sample_get(s, number, &sample) == 0) {
+	    snapshot_sample_stat(s, number, &sample) == 0) {
 		print_entry(o, path, length, &sample, number);
 		return 0;
 	}
@@ -174,7 +176,7 @@ static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 						     CTL_OPTION_HELP,
 						     {0}};
 	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
-	struct ls_options o = {.first = true};
+	struct ls_options o = {.first = true, .is_terminal = isatty(STDOUT_FILENO)};
 	bool from_meta = false;
 	uint64_t version = 0;
 	struct error err = ERROR_INIT;

@@ -168,7 +168,7 @@ static int stat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, c
 		sample = ctl_sample_of(&found);
 		chunk.id = found.chunk;
 	} else if (s && snapshot_find(s, path, strlen(path), &number) == 0 &&
-		   snapshot_sample_get(s, number, &sample) == 0) {
+		   snapshot_sample_stat(s, number, &sample) == 0) {
 		r = snapshot_chunk_get(s, sample.chunk, &chunk);
 	}
 	if (r == 0) {

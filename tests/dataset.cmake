@@ -2,6 +2,7 @@
 foreach(module chunk meta pack shuffle snapshot snapshot_hash split store subset writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
 endforeach()
+target_compile_definitions(test_dataset_snapshot PRIVATE TESTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}") # old snapshots
 
 foreach(case full limit refuse)
   diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})

@@ -7,16 +7,17 @@
 
 #include "dataset/writer.h"
 
-static void add_sample(struct writer *w, uint64_t i, uint32_t bytes)
+static void add_sample(struct writer *w, uint64_t i, uint32_t class_index, uint32_t bytes)
 {
 	uint64_t *data = malloc(bytes);
 	char path[32];
-	const struct chunk_sample sample = {.path = path,
-					    .path_length =
-						(size_t)snprintf(path, sizeof(path), "c/%05u", (unsigned)i),
-					    .data = data,
-					    .bytes = bytes,
-					    .mode = 0100644};
+	const struct chunk_sample sample = {
+	    .path = path,
+	    .path_length =
+		(size_t)snprintf(path, sizeof(path), "%c/%05u", (int)('c' + class_index), (unsigned)i),
+	    .data = data,
+	    .bytes = bytes,
+	    .mode = 0100644};
 
 	assert_non_null(data);
 	for (uint32_t k = 0; k < bytes / 8; k++)
@@ -43,7 +44,7 @@ char *make_dataset(const char *folder, const char *name, const struct dataset_pl
 	    (plan->digests && writer_keep_digests(w, &err) < 0))
 		fail_msg("%s", err.text);
 	for (uint64_t i = 0; i < plan->n_samples; i++) {
-		add_sample(w, i, bytes_of(plan, i));
+		add_sample(w, i, (uint32_t)(i * plan->n_classes / plan->n_samples), bytes_of(plan, i));
 		if (plan->n_a_chunk && (i + 1) % plan->n_a_chunk == 0)
 			assert_int_equal(writer_flush(w, NULL), 0);
 	}

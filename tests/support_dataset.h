@@ -14,6 +14,7 @@ struct dataset_plan {
 	uint32_t spread;    /* up to so many more, different ones; 0: all are equal */
 	uint32_t giant;     /* bytes of the last one, where it is another size */
 	uint64_t n_a_chunk; /* samples; 0: as many as fit */
+	uint32_t n_classes; /* c, d, ..., as many samples of each; 0: c alone */
 	bool digests;       /* of the chunks' files */
 };
 

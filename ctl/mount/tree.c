@@ -162,7 +162,7 @@ int tree_stat(const struct tree *t, uint64_t inode, struct stat *ret)
 {
 	struct stat st = {0};
 	struct snapshot_sample s;
-	uint64_t number;
+	uint64_t number, mtime_ns;
 	const char *path;
 	size_t length;
 	int r = tree_sample(t, inode, &number, &s);
@@ -171,7 +171,9 @@ int tree_stat(const struct tree *t, uint64_t inode, struct stat *ret)
 		st.st_mode = S_IFREG | (s.mode & t->mask & 0555);
 		st.st_size = s.bytes;
 		st.st_blocks = ((blkcnt_t)s.bytes + 511) / 512;
-		set_common(&st, t, inode, s.mtime_ns);
+		if (snapshot_mtime(t->snapshot, number, &mtime_ns) < 0)
+			return -EIO;
+		set_common(&st, t, inode, mtime_ns);
 	} else if (r == -EISDIR) {
 		r = tree_folder(t, inode, &path, &length);
 		st.st_mode = S_IFDIR | (t->mask & 0444) | (t->mask & 0444) >> 2;

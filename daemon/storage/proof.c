@@ -17,10 +17,6 @@
 
 #define CHUNKS_DIRECTORY "chunks"
 
-/* A snapshot up to this size, of some 40,000 samples, is read whole when it is opened: that takes no time,
- * and damage shows at once. */
-#define WHOLE_BYTES (4u << 20)
-
 static void describe_fd(int fd, char *path, size_t size)
 {
 	char link[32];
@@ -169,8 +165,8 @@ int proof_verify(const struct proof *proof, int copy_fd, struct error *err)
 	proof_origin(proof, origin, sizeof(origin));
 	r = snapshot_open_fd(copy_fd, origin, &s, err);
 	if (r == 0)
-		r = proof->snapshot_bytes <= WHOLE_BYTES ? snapshot_verify(s, err)
-							 : snapshot_verify_tables(s, err);
+		r = proof->snapshot_bytes <= SNAPSHOT_WHOLE_BYTES ? snapshot_verify(s, err)
+								  : snapshot_verify_tables(s, err);
 	snapshot_close(s);
 	return r;
 }

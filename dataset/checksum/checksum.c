@@ -2,6 +2,8 @@
 #include "checksum.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
 
 /* Inlined, which is faster on short inputs and lets the state live on the stack whatever libxxhash is
  * installed. */
@@ -25,4 +27,34 @@ uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset)
 	XXH3_64bits_update(&state, &zero, sizeof(zero));
 	XXH3_64bits_update(&state, text + gap_offset + sizeof(zero), bytes - gap_offset - sizeof(zero));
 	return XXH3_64bits_digest(&state);
+}
+
+struct checksum_stream {
+	XXH3_state_t state;
+};
+
+int checksum_stream_new(struct checksum_stream **ret)
+{
+	struct checksum_stream *s = aligned_alloc(_Alignof(struct checksum_stream), sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	XXH3_64bits_reset(&s->state);
+	*ret = s;
+	return 0;
+}
+
+void checksum_stream_add(struct checksum_stream *s, const void *data, size_t bytes)
+{
+	XXH3_64bits_update(&s->state, data, bytes);
+}
+
+uint64_t checksum_stream_xxh3(const struct checksum_stream *s)
+{
+	return XXH3_64bits_digest(&s->state);
+}
+
+void checksum_stream_free(struct checksum_stream *s)
+{
+	free(s);
 }

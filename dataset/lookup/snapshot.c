@@ -12,84 +12,138 @@
 
 #include "checksum.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/sorted.h"
 #include "snapshot_map.h"
 
-static int check_header(const struct snapshot_header *h, uint64_t file_bytes, const char *origin,
-			struct error *err)
+/* The part of the header that all formats have, and the sections behind it. */
+static int read_header(struct snapshot *s, struct error *err)
 {
+	struct snapshot_header *h = &s->header;
+	struct snapshot_old_header old;
+	size_t needed;
+
+	memcpy(h, s->map, offsetof(struct snapshot_header, sections));
 	if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof(h->magic)) != 0)
-		return error_set(err, -EBADMSG, "%s is no snapshot (wrong magic); " SNAPSHOT_DAMAGED, origin);
+		return error_set(err, -EBADMSG, "%s is no snapshot (wrong magic); " SNAPSHOT_DAMAGED,
+				 s->origin);
 	if (h->format > SNAPSHOT_VERSION)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
 		    "%s has snapshot format version %u, this program knows up to %u; update it, or "
 		    "run `dieselctl snapshot` with this one",
-		    origin, h->format, SNAPSHOT_VERSION);
-	if (checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3)) != h->header_xxh3)
+		    s->origin, h->format, SNAPSHOT_VERSION);
+	s->is_old = h->format < SNAPSHOT_VERSION;
+	needed = s->is_old ? sizeof(old) : sizeof(*h);
+	if (s->map_bytes < needed ||
+	    checksum_xxh3_gap(s->map, needed, offsetof(struct snapshot_header, header_xxh3)) !=
+		h->header_xxh3)
 		return error_set(err, -EBADMSG,
-				 "%s: header is damaged (checksum mismatch); " SNAPSHOT_DAMAGED, origin);
-	if (h->file_bytes != file_bytes)
-		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " SNAPSHOT_DAMAGED,
-				 origin, file_bytes < h->file_bytes ? "is truncated" : "is too long",
-				 (unsigned long long)file_bytes, (unsigned long long)h->file_bytes);
-	if (h->format < SNAPSHOT_VERSION_PLAIN || h->n_sections != SNAPSHOT_N_SECTIONS ||
-	    h->n_samples > SNAPSHOT_MAX_SAMPLES || h->n_chunks > UINT32_MAX)
-		return error_set(err, -EBADMSG, "%s: header contradicts itself; " SNAPSHOT_DAMAGED, origin);
+				 "%s: header is damaged (checksum mismatch); " SNAPSHOT_DAMAGED, s->origin);
+	if (!s->is_old) {
+		memcpy(h, s->map, sizeof(*h));
+		return 0;
+	}
+	memcpy(&old, s->map, sizeof(old));
+	memcpy(h->sections, old.sections, sizeof(old.sections));
+	if (h->format == SNAPSHOT_OLD_DIGESTS) {
+		h->flags = SNAPSHOT_FLAG_DIGESTS;
+		h->sections[SNAPSHOT_DIGESTS] = (struct snapshot_extent){
+		    old.digests_offset, h->n_chunks * sizeof(struct digest), old.digests_xxh3};
+	}
 	return 0;
 }
 
-/* Checks that the sections lie in the file and have the lengths that the counts ask for. */
-static int check_sections(const struct snapshot_header *h, const char *origin, struct error *err)
+static int check_header(const struct snapshot *s, struct error *err)
 {
+	const struct snapshot_header *h = &s->header;
+
+	if (h->file_bytes != s->map_bytes)
+		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " SNAPSHOT_DAMAGED,
+				 s->origin, s->map_bytes < h->file_bytes ? "is truncated" : "is too long",
+				 (unsigned long long)s->map_bytes, (unsigned long long)h->file_bytes);
+	if (h->format < SNAPSHOT_OLD_PLAIN ||
+	    h->n_sections != (s->is_old ? SNAPSHOT_OLD_N_SECTIONS : SNAPSHOT_N_SECTIONS) ||
+	    h->n_samples > SNAPSHOT_MAX_SAMPLES || h->n_chunks > UINT32_MAX)
+		return error_set(err, -EBADMSG, "%s: header contradicts itself; " SNAPSHOT_DAMAGED,
+				 s->origin);
+	return 0;
+}
+
+/* Returns true if the hash index has a size that n_samples fit in. */
+static bool index_fits(const struct snapshot *s)
+{
+	const struct snapshot_header *h = &s->header;
+	uint64_t bytes = h->sections[SNAPSHOT_HASH].bytes, n;
+
+	if (!s->is_old) {
+		n = bytes / sizeof(struct snapshot_bucket);
+		return bytes % sizeof(struct snapshot_bucket) == 0 && h->n_buckets > 0 && h->n_buckets <= n &&
+		       h->n_samples <= n * SNAPSHOT_BUCKET_SLOTS;
+	}
+	n = bytes / sizeof(struct snapshot_old_slot);
+	return n > 0 && (n & (n - 1)) == 0 && h->n_samples <= n / 4 * 3 &&
+	       bytes % sizeof(struct snapshot_old_slot) == 0;
+}
+
+/* Checks that the sections lie in the file and have the lengths that the counts ask for. */
+static int check_sections(const struct snapshot *s, struct error *err)
+{
+	const struct snapshot_header *h = &s->header;
+	bool has_digests = h->flags & SNAPSHOT_FLAG_DIGESTS;
 	const uint64_t needed[SNAPSHOT_N_SECTIONS] = {
 	    [SNAPSHOT_CHUNKS] = h->n_chunks * sizeof(struct snapshot_chunk_entry),
-	    [SNAPSHOT_RECORDS] = h->n_samples * sizeof(struct snapshot_record),
+	    [SNAPSHOT_RECORDS] = h->n_samples * (s->is_old ? sizeof(struct snapshot_old_record)
+							   : sizeof(struct snapshot_record)),
 	    [SNAPSHOT_HASH] = h->sections[SNAPSHOT_HASH].bytes,
 	    [SNAPSHOT_TREE] = h->n_samples * sizeof(uint32_t),
 	    [SNAPSHOT_PATHS] = h->sections[SNAPSHOT_PATHS].bytes,
 	    [SNAPSHOT_CLASSES] = h->n_classes * sizeof(struct snapshot_class),
+	    [SNAPSHOT_DIGESTS] = has_digests ? h->n_chunks * sizeof(struct digest) : 0,
+	    [SNAPSHOT_TIMES] = h->sections[SNAPSHOT_TIMES].bytes,
 	};
-	uint64_t n_slots = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_slot);
 
 	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
 		const struct snapshot_extent *e = &h->sections[i];
 
 		if (e->offset % SNAPSHOT_ALIGN || e->offset > h->file_bytes ||
 		    e->bytes > h->file_bytes - e->offset || e->bytes != needed[i])
-			return error_set(err, -EBADMSG,
-					 "%s: section %d lies outside the file; " SNAPSHOT_DAMAGED, origin,
-					 i);
+			return error_set(err, -EBADMSG, "%s: %s outside the file; " SNAPSHOT_DAMAGED,
+					 s->origin, i == SNAPSHOT_DIGESTS ? "digests lie" : "a section lies");
 	}
-	if (h->format == SNAPSHOT_VERSION_DIGESTS &&
-	    (h->digests_offset % SNAPSHOT_ALIGN || h->digests_offset > h->file_bytes ||
-	     h->n_chunks * sizeof(struct digest) > h->file_bytes - h->digests_offset))
-		return error_set(err, -EBADMSG, "%s: digests lie outside the file; " SNAPSHOT_DAMAGED,
-				 origin);
-	if (n_slots == 0 || (n_slots & (n_slots - 1)) || h->n_samples > n_slots / 4 * 3 ||
-	    h->sections[SNAPSHOT_HASH].bytes % sizeof(struct snapshot_slot))
-		return error_set(err, -EBADMSG, "%s: hash index has a wrong size; " SNAPSHOT_DAMAGED, origin);
+	if (!index_fits(s))
+		return error_set(err, -EBADMSG, "%s: hash index has a wrong size; " SNAPSHOT_DAMAGED,
+				 s->origin);
 	return 0;
 }
 
 static const void *section_start(const struct snapshot *s, enum snapshot_section section)
 {
-	return s->map + s->header->sections[section].offset;
+	return s->map + s->header.sections[section].offset;
 }
 
 static void bind_sections(struct snapshot *s)
 {
-	const struct snapshot_header *h = s->header;
+	const struct snapshot_header *h = &s->header;
 
 	s->chunks = section_start(s, SNAPSHOT_CHUNKS);
-	s->records = section_start(s, SNAPSHOT_RECORDS);
-	s->slots = section_start(s, SNAPSHOT_HASH);
-	s->n_slots = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_slot);
+	if (s->is_old) {
+		s->old_records = section_start(s, SNAPSHOT_RECORDS);
+		s->old_slots = section_start(s, SNAPSHOT_HASH);
+		s->n_old_slots = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_old_slot);
+	} else {
+		s->records = section_start(s, SNAPSHOT_RECORDS);
+		s->buckets = section_start(s, SNAPSHOT_HASH);
+		s->n_all_buckets = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_bucket);
+	}
 	s->tree = section_start(s, SNAPSHOT_TREE);
 	s->paths = section_start(s, SNAPSHOT_PATHS);
 	s->paths_bytes = h->sections[SNAPSHOT_PATHS].bytes;
 	s->classes = section_start(s, SNAPSHOT_CLASSES);
-	if (h->format == SNAPSHOT_VERSION_DIGESTS)
-		s->digests = (const struct digest *)(s->map + h->digests_offset);
+	s->times = section_start(s, SNAPSHOT_TIMES);
+	s->times_bytes = h->sections[SNAPSHOT_TIMES].bytes;
+	if (h->flags & SNAPSHOT_FLAG_DIGESTS)
+		s->digests = section_start(s, SNAPSHOT_DIGESTS);
 	s->info = (struct snapshot_info){
 	    .version = h->version,
 	    .n_samples = h->n_samples,
@@ -100,6 +154,7 @@ static void bind_sections(struct snapshot *s)
 	    .total_bytes = h->total_bytes,
 	    .max_chunk_file_bytes = h->max_chunk_file_bytes,
 	    .created_ns = h->created_ns,
+	    .file_bytes = h->file_bytes,
 	    .has_digests = s->digests != NULL,
 	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
 	};
@@ -111,7 +166,7 @@ static int map_file(struct snapshot *s, int fd, struct error *err)
 
 	if (fstat(fd, &st) < 0)
 		return error_errno(err, -errno, "cannot read %s", s->origin);
-	if (st.st_size < (off_t)sizeof(struct snapshot_header))
+	if (st.st_size < (off_t)sizeof(struct snapshot_old_header))
 		return error_set(err, -EBADMSG, "%s is truncated: %lld bytes; " SNAPSHOT_DAMAGED, s->origin,
 				 (long long)st.st_size);
 	void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
@@ -120,7 +175,6 @@ static int map_file(struct snapshot *s, int fd, struct error *err)
 		return error_errno(err, -errno, "cannot map %s", s->origin);
 	s->map = map;
 	s->map_bytes = (uint64_t)st.st_size;
-	s->header = map;
 	return 0;
 }
 
@@ -135,9 +189,11 @@ int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct e
 	int r = map_file(s, fd, err);
 
 	if (r == 0)
-		r = check_header(s->header, s->map_bytes, origin, err);
+		r = read_header(s, err);
 	if (r == 0)
-		r = check_sections(s->header, origin, err);
+		r = check_header(s, err);
+	if (r == 0)
+		r = check_sections(s, err);
 	if (r < 0) {
 		snapshot_close(s);
 		return r;
@@ -209,46 +265,141 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	return 0;
 }
 
-/* Asked of each record when it is used, because most of a large snapshot is not read before. */
-bool snapshot_record_fits(const struct snapshot *s, uint64_t sample)
+/*
+ * Of n ascending numbers, `stride` bytes apart, how many do not exceed `limit`. They are likely to be spread
+ * evenly up to `end`, so the search begins where it would then be, and widens. Where they do not ascend the
+ * result means nothing, but is at most n.
+ */
+static uint64_t count_up_to(const uint64_t *first, size_t stride, uint64_t n, uint64_t limit, uint64_t end)
 {
-	const struct snapshot_record *r = &s->records[sample];
+	const char *numbers = (const char *)first;
+	uint64_t low = end ? (uint64_t)((unsigned __int128)limit * n / end) : 0, high, step = 1;
 
-	if (r->chunk >= s->info.n_chunks)
-		return false;
-	const struct snapshot_chunk_entry *c = &s->chunks[r->chunk];
+#define NUMBER(i) (*(const uint64_t *)(numbers + (i)*stride))
+	low = low < n ? low : n;
+	high = low;
+	while (low > 0 && NUMBER(low - 1) > limit) { /* what is at low - 1 and before may exceed it */
+		high = low - 1;
+		low = low > step ? low - step : 0;
+		step *= 2;
+	}
+	for (step = 1; high < n && NUMBER(high) <= limit; step *= 2) {
+		low = high + 1;
+		high = n - high > step ? high + step : n;
+	}
+	return low + sorted_count(high - low, i, NUMBER(low + i) <= limit);
+#undef NUMBER
+}
 
-	return sample >= c->first_sample && sample - c->first_sample < c->n_samples &&
-	       r->offset >= c->payload_offset && r->offset <= c->file_bytes &&
-	       r->stored_bytes <= c->file_bytes - r->offset && r->bytes <= s->info.max_bytes &&
-	       (s->info.equal_bytes == 0 || r->bytes == s->info.equal_bytes) &&
-	       r->class_index >= SNAPSHOT_NO_CLASS && r->class_index < (int64_t)s->info.n_classes;
+static uint64_t chunk_of(const struct snapshot *s, uint64_t sample)
+{
+	return count_up_to(&s->chunks->first_sample, sizeof(*s->chunks), s->info.n_chunks, sample,
+			   s->info.n_samples) -
+	       1;
+}
+
+/* Classes lie one behind the other in the paths, behind samples that have none. */
+static int32_t class_of(const struct snapshot *s, uint64_t path_offset)
+{
+	return (int32_t)count_up_to(&s->classes->name_offset, sizeof(*s->classes), s->info.n_classes,
+				    path_offset, s->paths_bytes) -
+	       1;
+}
+
+/* Where the places of a chunk are, and behind them its times. NULL if they lie outside the section. */
+static const unsigned char *places_of(const struct snapshot *s, const struct snapshot_chunk_entry *c)
+{
+	uint64_t offset = (uint64_t)c->times_offset * SNAPSHOT_TIMES_ALIGN;
+	uint64_t bytes = c->n_samples * ((c->has_places ? sizeof(uint32_t) : 0) + (uint64_t)c->time_bytes);
+
+	return offset <= s->times_bytes && bytes <= s->times_bytes - offset ? s->times + offset : NULL;
+}
+
+/* Asked of each record when it is used, because most of a large snapshot is not read before. */
+static bool fields_fit(const struct snapshot *s, const struct snapshot_fields *f,
+		       const struct snapshot_chunk_entry *c)
+{
+	return f->offset >= c->payload_offset && f->offset <= c->file_bytes &&
+	       f->stored_bytes <= c->file_bytes - f->offset && f->bytes <= s->info.max_bytes &&
+	       (s->info.equal_bytes == 0 || f->bytes == s->info.equal_bytes);
 }
 
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret)
 {
 	if (sample >= s->info.n_samples)
 		return -ERANGE;
-	const struct snapshot_record *r = &s->records[sample];
-	struct path_text path = snapshot_path(s, sample);
+	const struct snapshot_fields f = snapshot_fields(s, sample);
+	struct path_text path = snapshot_fields_path(s, &f);
+	uint64_t chunk = chunk_of(s, sample);
 
-	if (!path.text || path.length > CHUNK_NAME_MAX || !snapshot_record_fits(s, sample))
+	if (!path.text || path.length > CHUNK_NAME_MAX || chunk >= s->info.n_chunks)
 		return -EBADMSG;
+	const struct snapshot_chunk_entry *c = &s->chunks[chunk];
+
+	if (sample < c->first_sample || sample - c->first_sample >= c->n_samples || !fields_fit(s, &f, c))
+		return -EBADMSG;
+	uint32_t record = (uint32_t)(sample - c->first_sample);
+
+	if (s->is_old) {
+		record = s->old_records[sample].record;
+	} else if (c->has_places) {
+		const unsigned char *places = places_of(s, c);
+
+		if (!places)
+			return -EBADMSG;
+		memcpy(&record, places + record * sizeof(record), sizeof(record));
+	}
 	*ret = (struct snapshot_sample){
-	    .chunk = r->chunk,
-	    .record = r->record,
-	    .offset = r->offset,
-	    .bytes = r->bytes,
-	    .stored_bytes = r->stored_bytes,
-	    .encoding = r->encoding,
-	    .class_index = r->class_index,
-	    .xxh3 = r->xxh3,
-	    .mtime_ns = r->mtime_ns,
-	    .mode = r->mode,
+	    .chunk = (uint32_t)chunk,
+	    .record = record,
+	    .offset = f.offset,
+	    .bytes = f.bytes,
+	    .stored_bytes = f.stored_bytes,
+	    .encoding = f.encoding,
+	    .class_index = class_of(s, f.path_offset),
+	    .xxh3 = f.xxh3,
+	    .mode = f.mode,
 	    .path = path.text,
 	    .path_length = (uint16_t)path.length,
 	};
 	return 0;
+}
+
+int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns)
+{
+	uint64_t chunk, place, time = 0;
+
+	if (sample >= s->info.n_samples)
+		return -ERANGE;
+	if (s->is_old) {
+		*ret_ns = s->old_records[sample].mtime_ns;
+		return 0;
+	}
+	chunk = chunk_of(s, sample);
+	if (chunk >= s->info.n_chunks)
+		return -EBADMSG;
+	const struct snapshot_chunk_entry *c = &s->chunks[chunk];
+	const unsigned char *times = places_of(s, c);
+
+	place = sample - c->first_sample;
+	if (!times || place >= c->n_samples || c->time_bytes > sizeof(time))
+		return -EBADMSG;
+	times += c->has_places ? c->n_samples * sizeof(uint32_t) : 0;
+	memcpy(&time, times + place * c->time_bytes, c->time_bytes);
+	*ret_ns = c->base_ns + time * (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
+	return 0;
+}
+
+int snapshot_sample_stat(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret)
+{
+	struct snapshot_sample found;
+	int r = snapshot_sample_get(s, sample, &found);
+
+	if (r == 0)
+		r = snapshot_mtime(s, sample, &found.mtime_ns);
+	if (r == 0)
+		*ret = found;
+	return r;
 }
 
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
@@ -275,27 +426,4 @@ bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const ch
 	return top > 0 && class_index >= 0 &&
 	       snapshot_class_name(s, (uint32_t)class_index, &name, &length) == 0 && length == top &&
 	       memcmp(name, path, top) == 0;
-}
-
-int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)
-{
-	uint64_t hash = checksum_xxh3(path, path_length);
-	uint32_t tag = (uint32_t)(hash >> 32);
-
-	/* Bounded, because an index may have been made to be slow. */
-	for (uint64_t i = 0; i < s->n_slots && i < SNAPSHOT_PROBE_MAX; i++) {
-		const struct snapshot_slot *slot = &s->slots[(hash + i) & (s->n_slots - 1)];
-
-		if (slot->sample_plus_1 == 0)
-			return -ENOENT;
-		if (slot->tag != tag)
-			continue;
-		struct path_text found = snapshot_path(s, slot->sample_plus_1 - 1);
-
-		if (found.text && found.length == path_length && memcmp(found.text, path, path_length) == 0) {
-			*ret_sample = slot->sample_plus_1 - 1;
-			return 0;
-		}
-	}
-	return -ENOENT;
 }

@@ -19,33 +19,40 @@ static int check_section(const struct snapshot *s, enum snapshot_section section
 	    [SNAPSHOT_CHUNKS] = "chunk table", [SNAPSHOT_RECORDS] = "records",
 	    [SNAPSHOT_HASH] = "hash index",    [SNAPSHOT_TREE] = "tree order",
 	    [SNAPSHOT_PATHS] = "paths",        [SNAPSHOT_CLASSES] = "class table",
+	    [SNAPSHOT_DIGESTS] = "digests",    [SNAPSHOT_TIMES] = "times",
 	};
-	const struct snapshot_extent *e = &s->header->sections[section];
+	const struct snapshot_extent *e = &s->header.sections[section];
 
+	if (s->is_old && section == SNAPSHOT_TIMES)
+		return 0; /* they are in the records */
+	if (section == SNAPSHOT_DIGESTS && !s->digests)
+		return 0;
 	return checksum_xxh3(s->map + e->offset, e->bytes) == e->xxh3 ? 0 : damaged(s, names[section], err);
+}
+
+static int check_sections(const struct snapshot *s, const enum snapshot_section *sections, size_t n,
+			  struct error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = check_section(s, sections[i], err);
+	return r;
 }
 
 int snapshot_check_tables(const struct snapshot *s, struct error *err)
 {
-	int r = check_section(s, SNAPSHOT_CHUNKS, err);
+	static const enum snapshot_section tables[] = {SNAPSHOT_CHUNKS, SNAPSHOT_CLASSES, SNAPSHOT_DIGESTS};
 
-	if (r == 0)
-		r = check_section(s, SNAPSHOT_CLASSES, err);
-	if (r == 0 && s->digests &&
-	    checksum_xxh3(s->digests, s->info.n_chunks * sizeof(*s->digests)) != s->header->digests_xxh3)
-		r = damaged(s, "digests", err);
-	return r;
+	return check_sections(s, tables, sizeof(tables) / sizeof(tables[0]), err);
 }
 
 int snapshot_check_rest(const struct snapshot *s, struct error *err)
 {
 	static const enum snapshot_section rest[] = {SNAPSHOT_RECORDS, SNAPSHOT_HASH, SNAPSHOT_TREE,
-						     SNAPSHOT_PATHS};
-	int r = 0;
+						     SNAPSHOT_PATHS, SNAPSHOT_TIMES};
 
-	for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]) && r == 0; i++)
-		r = check_section(s, rest[i], err);
-	return r;
+	return check_sections(s, rest, sizeof(rest) / sizeof(rest[0]), err);
 }
 
 int snapshot_check_lookups(struct snapshot *s, struct error *err)

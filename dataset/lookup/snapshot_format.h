@@ -2,27 +2,26 @@
 #pragma once
 
 /*
- * The bytes of a snapshot file (docs/formats.md): the header; the sections, each 64-byte aligned, in the
- * order of enum snapshot_section; in format 2 also n_chunks x struct digest, the SHA-256 of each chunk's file
- * in the chunk table's order. A snapshot without digests has format 1, which older programs read. Little
- * endian.
+ * The bytes of a snapshot file (docs/formats.md): the header, and the sections, each 64-byte aligned, in any
+ * order. Little endian. What is written has format 3; formats 1 and 2, of older programs, are read
+ * (snapshot_format_old.h).
  */
 
 #include "dataset/snapshot.h"
 
-#define SNAPSHOT_MAGIC           "DSLSNAP"
-#define SNAPSHOT_VERSION         2 /* the newest that is known */
-#define SNAPSHOT_VERSION_PLAIN   1
-#define SNAPSHOT_VERSION_DIGESTS 2
-#define SNAPSHOT_ALIGN           64u
+#define SNAPSHOT_MAGIC   "DSLSNAP"
+#define SNAPSHOT_VERSION 3
+#define SNAPSHOT_ALIGN   64u
 
 enum snapshot_section {
 	SNAPSHOT_CHUNKS,  /* n_chunks x struct snapshot_chunk_entry, ids ascending */
 	SNAPSHOT_RECORDS, /* n_samples x struct snapshot_record, in storage order */
-	SNAPSHOT_HASH,    /* a power of two of struct snapshot_slot, at most three quarters of them taken */
+	SNAPSHOT_HASH,    /* at least n_buckets x struct snapshot_bucket */
 	SNAPSHOT_TREE,    /* n_samples x uint32_t: sample numbers in tree order (path_order.h) */
 	SNAPSHOT_PATHS,   /* the paths' bytes, in tree order, no terminators */
 	SNAPSHOT_CLASSES, /* n_classes x struct snapshot_class, names ascending */
+	SNAPSHOT_DIGESTS, /* n_chunks x struct digest, the SHA-256 of each chunk's file; or nothing */
+	SNAPSHOT_TIMES,   /* of each chunk, at its times_offset: places, then times */
 	SNAPSHOT_N_SECTIONS
 };
 
@@ -30,6 +29,10 @@ struct snapshot_extent {
 	uint64_t offset; /* from the file's start */
 	uint64_t bytes;
 	uint64_t xxh3;
+};
+
+enum snapshot_flag {
+	SNAPSHOT_FLAG_DIGESTS = 1 << 0,
 };
 
 struct snapshot_header {
@@ -43,16 +46,19 @@ struct snapshot_header {
 	uint32_t n_classes;
 	uint32_t equal_bytes;
 	uint32_t max_bytes;
-	uint32_t names; /* enum snapshot_names; 0 in files of older programs */
+	uint32_t names; /* enum snapshot_names */
 	uint64_t total_bytes;
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns;
 	uint64_t header_xxh3; /* of the header with this field taken as 0 */
 	struct snapshot_extent sections[SNAPSHOT_N_SECTIONS];
-	uint64_t digests_offset; /* 0 in format 1 */
-	uint64_t digests_xxh3;
+	uint64_t n_buckets;
+	uint64_t flags; /* enum snapshot_flag */
+	uint8_t reserved[8];
 };
 
+/* A sample's place in its chunk is sample - first_sample unless has_places, and its modification time
+ * base_ns + unit * time, with a time of time_bytes. */
 struct snapshot_chunk_entry {
 	struct chunk_id id;
 	uint64_t file_bytes;
@@ -60,29 +66,47 @@ struct snapshot_chunk_entry {
 	uint32_t n_samples;
 	uint32_t payload_offset;
 	uint64_t head_xxh3;
-	uint8_t reserved[16];
+	uint32_t times_offset; /* in SNAPSHOT_TIMES, in units of SNAPSHOT_TIMES_ALIGN */
+	uint8_t time_bytes;    /* 0 .. 8 */
+	uint8_t time_unit;     /* enum snapshot_time_unit */
+	uint8_t has_places;    /* the times are behind n_samples x uint32_t */
+	uint8_t reserved;
+	uint64_t base_ns;
 };
 
+#define SNAPSHOT_TIMES_ALIGN 8u
+
+enum snapshot_time_unit {
+	SNAPSHOT_NANOSECONDS,
+	SNAPSHOT_SECONDS,
+};
+
+/* Stored as it is (CHUNK_ENCODING_RAW). Its chunk and its class are those in whose range it lies. */
 struct snapshot_record {
-	uint64_t offset;
 	uint64_t xxh3;
-	uint64_t mtime_ns;
-	uint64_t path_offset; /* in SNAPSHOT_PATHS */
-	uint32_t chunk;
-	uint32_t record;
-	uint32_t bytes;
-	uint32_t stored_bytes;
-	uint32_t mode;
-	int32_t class_index;
-	uint16_t path_length;
-	uint16_t encoding;
-	uint8_t reserved[4];
+	/* Bits 0-30: length; 31-59: offset in the chunk's file / CHUNK_SAMPLE_ALIGN; 60-63: bits 12-15 of the
+	 * mode. */
+	uint64_t stored;
+	/* Bits 0-39: offset in SNAPSHOT_PATHS; 40-51: length; 52-63: bits 0-11 of the mode. */
+	uint64_t path;
 };
 
-/* Open addressing: the search for a path starts at slot (hash mod slots) and goes on with the next ones. */
-struct snapshot_slot {
-	uint32_t sample_plus_1; /* 0: free, the search ends */
-	uint32_t tag;           /* high half of the path's XXH3-64; the low half chooses the first slot */
+#define SNAPSHOT_BYTES_BITS       31
+#define SNAPSHOT_OFFSET_BITS      29
+#define SNAPSHOT_PATH_OFFSET_BITS 40
+#define SNAPSHOT_PATH_LENGTH_BITS 12
+
+/*
+ * The search for a path of XXH3-64 `hash` begins at bucket hash * n_buckets / 2^64, goes on to the next one
+ * while they are full, and ends after SNAPSHOT_PROBE_MAX buckets. What the last ones overflow into lies
+ * behind n_buckets.
+ */
+#define SNAPSHOT_BUCKET_SLOTS 12u
+
+struct snapshot_bucket {
+	uint8_t tags[SNAPSHOT_BUCKET_SLOTS]; /* low 8 bits of the hash */
+	uint32_t n_taken;
+	uint32_t samples[SNAPSHOT_BUCKET_SLOTS];
 };
 
 struct snapshot_class {
@@ -93,17 +117,22 @@ struct snapshot_class {
 };
 
 _Static_assert(sizeof(struct snapshot_extent) == 24, "stored");
-_Static_assert(sizeof(struct snapshot_header) == 256, "stored");
+_Static_assert(sizeof(struct snapshot_header) == 312, "stored");
 _Static_assert(sizeof(struct snapshot_chunk_entry) == 64, "stored");
-_Static_assert(sizeof(struct snapshot_record) == 64, "stored");
-_Static_assert(sizeof(struct snapshot_slot) == 8, "stored");
+_Static_assert(sizeof(struct snapshot_record) == 24, "stored");
+_Static_assert(sizeof(struct snapshot_bucket) == 64, "stored");
 _Static_assert(sizeof(struct snapshot_class) == 16, "stored");
 _Static_assert(sizeof(struct digest) == 32, "stored");
 
-/* The most slots that a search in the hash index looks at. In an index that is three quarters full the
- * longest run of taken slots grows with the logarithm of their number: even with four thousand million
- * samples it stays far below this. */
-#define SNAPSHOT_PROBE_MAX 1024u
+static inline uint64_t snapshot_bucket_of(uint64_t hash, uint64_t n_buckets)
+{
+	return (uint64_t)((unsigned __int128)hash * n_buckets >> 64);
+}
 
-/* Sample numbers are stored in 32 bits, of which one value means "free". */
+/* Of n_buckets buckets for n samples 11 of 12 slots are taken. Then runs of full buckets grow with the
+ * logarithm of their number: of four thousand million samples the longest is far below this. */
+#define SNAPSHOT_BUCKET_LOAD 11u
+#define SNAPSHOT_PROBE_MAX   64u
+
+/* Sample numbers are stored in 32 bits. */
 #define SNAPSHOT_MAX_SAMPLES (UINT32_MAX - 1)

@@ -6,39 +6,99 @@
 #include <stdatomic.h>
 
 #include "path_order.h"
-#include "snapshot_format.h"
+#include "snapshot_format_old.h"
 
 struct snapshot {
 	const unsigned char *map;
 	uint64_t map_bytes;
 	char *origin;
 	struct snapshot_info info;
-	const struct snapshot_header *header;
+	bool is_old; /* format 1 or 2: old_records and old_slots stand for records and buckets */
+	/* A copy, brought into the form of format 3. */
+	struct snapshot_header header;
 	const struct snapshot_chunk_entry *chunks;
 	const struct snapshot_record *records;
-	const struct snapshot_slot *slots;
-	uint64_t n_slots; /* a power of two */
+	const struct snapshot_old_record *old_records;
+	const struct snapshot_bucket *buckets;
+	uint64_t n_all_buckets; /* with those behind n_buckets */
+	const struct snapshot_old_slot *old_slots;
+	uint64_t n_old_slots; /* a power of two */
 	const uint32_t *tree;
 	const char *paths;
 	uint64_t paths_bytes;
 	const struct snapshot_class *classes;
 	const struct digest *digests; /* NULL: none */
-	atomic_bool is_checked;       /* snapshot_check_lookups() has passed */
+	const unsigned char *times;
+	uint64_t times_bytes;
+	atomic_bool is_checked; /* snapshot_check_lookups() has passed */
 };
+
+/* What a record says, whatever the format. */
+struct snapshot_fields {
+	uint64_t xxh3;
+	uint64_t offset;
+	uint64_t path_offset;
+	uint32_t bytes;
+	uint32_t stored_bytes;
+	uint32_t mode;
+	uint16_t path_length;
+	uint16_t encoding;
+};
+
+#define SNAPSHOT_LOW_BITS(n) ((UINT64_C(1) << (n)) - 1)
+
+static inline struct snapshot_fields snapshot_unpack(const struct snapshot_record *r)
+{
+	uint32_t bytes = (uint32_t)(r->stored & SNAPSHOT_LOW_BITS(SNAPSHOT_BYTES_BITS));
+
+	return (struct snapshot_fields){
+	    .xxh3 = r->xxh3,
+	    .offset = (r->stored >> SNAPSHOT_BYTES_BITS & SNAPSHOT_LOW_BITS(SNAPSHOT_OFFSET_BITS)) *
+		      CHUNK_SAMPLE_ALIGN,
+	    .path_offset = r->path & SNAPSHOT_LOW_BITS(SNAPSHOT_PATH_OFFSET_BITS),
+	    .bytes = bytes,
+	    .stored_bytes = bytes,
+	    .mode = (uint32_t)(r->stored >> 60 << 12 | r->path >> 52),
+	    .path_length = r->path >> SNAPSHOT_PATH_OFFSET_BITS & CHUNK_NAME_MAX,
+	    .encoding = CHUNK_ENCODING_RAW,
+	};
+}
+
+/* Of a sample < n_samples. */
+static inline struct snapshot_fields snapshot_fields(const struct snapshot *s, uint64_t sample)
+{
+	if (!s->is_old)
+		return snapshot_unpack(&s->records[sample]);
+	const struct snapshot_old_record *r = &s->old_records[sample];
+
+	return (struct snapshot_fields){
+	    .xxh3 = r->xxh3,
+	    .offset = r->offset,
+	    .path_offset = r->path_offset,
+	    .bytes = r->bytes,
+	    .stored_bytes = r->stored_bytes,
+	    .mode = r->mode,
+	    .path_length = r->path_length,
+	    .encoding = r->encoding,
+	};
+}
+
+/* Its text is NULL when the record is out of bounds. */
+static inline struct path_text snapshot_fields_path(const struct snapshot *s, const struct snapshot_fields *f)
+{
+	if (f->path_offset > s->paths_bytes || f->path_length > s->paths_bytes - f->path_offset)
+		return (struct path_text){0};
+	return (struct path_text){s->paths + f->path_offset, f->path_length};
+}
 
 /* The path of a sample; its text is NULL when the number or the record is out of bounds. */
 static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t sample)
 {
 	if (sample >= s->info.n_samples)
 		return (struct path_text){0};
-	const struct snapshot_record *r = &s->records[sample];
+	const struct snapshot_fields f = snapshot_fields(s, sample);
 
-	if (r->path_offset > s->paths_bytes || r->path_length > s->paths_bytes - r->path_offset)
-		return (struct path_text){0};
-	return (struct path_text){s->paths + r->path_offset, r->path_length};
+	return snapshot_fields_path(s, &f);
 }
-
-/* Returns true if the record of a sample < n_samples agrees with its chunk's entry and with the header. */
-bool snapshot_record_fits(const struct snapshot *s, uint64_t sample);
 
 #define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it"

@@ -13,6 +13,17 @@ struct dataset {
 	struct store *store;
 };
 
+/* Whoever asks for one sample of many does not wait for a second until each of them is looked at: the
+ * checksums say whether they are what was written. */
+static int verify_snapshot(const struct snapshot *s, struct error *err)
+{
+	if (snapshot_info(s)->file_bytes <= SNAPSHOT_WHOLE_BYTES)
+		return snapshot_verify(s, err);
+	int r = snapshot_verify_tables(s, err);
+
+	return r < 0 ? r : snapshot_check_rest(s, err);
+}
+
 int dataset_open(const char *path, struct dataset **ret, struct error *err)
 {
 	return dataset_open_version(path, 0, ret, err);
@@ -34,7 +45,7 @@ int dataset_open_version(const char *path, uint64_t version, struct dataset **re
 	int r = open_place(d, path, version, err);
 
 	if (r == 0)
-		r = snapshot_verify(d->snapshot, err);
+		r = verify_snapshot(d->snapshot, err);
 	if (r == 0)
 		r = place_store(d->place, false, &d->store, err);
 	if (r < 0) {

@@ -143,14 +143,10 @@ static int replay_all(struct meta *meta, struct replay *r, const struct meta_inf
 
 static int make_snapshot(struct replay *r, const char *folder)
 {
-	_cleanup_(freep) void *image = NULL;
 	_cleanup_(closep) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	size_t bytes = 0;
 	int result = fd < 0 ? error_errno(r->err, -errno, "cannot open %s", folder)
-			    : snapshot_build(r->to, r->version, r->wanted.time_ns, &image, &bytes, r->err);
+			    : snapshot_stage(r->to, r->version, r->wanted.time_ns, fd, folder, r->err);
 
-	if (result == 0)
-		result = snapshot_stage(fd, folder, image, bytes, r->err);
 	return result < 0 ? result : snapshot_publish(fd, folder, r->err);
 }
 

@@ -4,57 +4,67 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <unistd.h>
 
-#include "buffer.h"
-#include "checksum.h"
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 #include "lib/sorted.h"
-#include "lib/text.h"
 #include "path_order.h"
-#include "snapshot_format.h"
+#include "snapshot_parts.h"
 
-/* While building, path_offset of a record is an offset in `paths`, where paths lie in the order they came. */
-struct snapshot_builder {
-	struct buffer chunks;  /* struct snapshot_chunk_entry */
-	struct buffer digests; /* struct digest of each chunk; or empty */
-	struct buffer records; /* struct snapshot_record */
-	struct buffer paths;
-	struct buffer classes; /* struct snapshot_class */
+/* Of a path that was added; the path stands behind it. */
+struct path_entry {
+	uint64_t place; /* chunk << 32 | place in it */
+	uint64_t xxh3;
+	uint64_t mtime_ns;
+	uint64_t offset;
+	uint32_t bytes;
+	uint16_t mode;
+	uint16_t path_length;
 };
 
-static struct snapshot_chunk_entry *chunks_of(const struct snapshot_builder *b)
+static struct path_text path_of(const void *data)
 {
-	return (struct snapshot_chunk_entry *)b->chunks.data;
+	struct path_entry e;
+
+	memcpy(&e, data, sizeof(e));
+	return (struct path_text){(const char *)data + sizeof(e), e.path_length};
 }
 
-static size_t n_chunks_of(const struct snapshot_builder *b)
+static uint64_t place_of(const void *data)
 {
-	return b->chunks.bytes / sizeof(struct snapshot_chunk_entry);
+	struct path_entry e;
+
+	memcpy(&e, data, sizeof(e));
+	return e.place;
 }
 
-static bool has_digests(const struct snapshot_builder *b)
+static int compare_paths(const void *a, const void *b)
 {
-	return b->digests.bytes > 0;
+	int order = path_order_compare(path_of(a), path_of(b));
+
+	return order ? order : compare_numbers(place_of(a), place_of(b));
 }
 
-static struct snapshot_record *records_of(const struct snapshot_builder *b)
-{
-	return (struct snapshot_record *)b->records.data;
-}
-
-static size_t n_records_of(const struct snapshot_builder *b)
-{
-	return b->records.bytes / sizeof(struct snapshot_record);
-}
-
-int snapshot_builder_new(struct snapshot_builder **ret)
+int snapshot_builder_new(int dir_fd, size_t budget, struct snapshot_builder **ret)
 {
 	struct snapshot_builder *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return -ENOMEM;
+	b->dir_fd = dir_fd;
+	b->budget = budget;
+	/* At most two of them grow at a time: while paths are taken out, what is stored where; while that is
+	 * taken out, names and tree. */
+	if (spill_sort_new(dir_fd, budget / 2, compare_paths, &b->paths) < 0 ||
+	    spill_sort_new(dir_fd, budget / 4, NULL, &b->stored) < 0 ||
+	    builder_new_names(dir_fd, budget / 8, &b->names) < 0 ||
+	    spill_sort_new(dir_fd, budget / 16, NULL, &b->tree) < 0 ||
+	    spill_sort_new(dir_fd, budget / 16, NULL, &b->classes) < 0) {
+		snapshot_builder_free(b);
+		return -ENOMEM;
+	}
 	*ret = b;
 	return 0;
 }
@@ -65,15 +75,22 @@ void snapshot_builder_free(struct snapshot_builder *b)
 		return;
 	buffer_free(&b->chunks);
 	buffer_free(&b->digests);
-	buffer_free(&b->records);
-	buffer_free(&b->paths);
-	buffer_free(&b->classes);
+	spill_sort_free(b->paths);
+	spill_sort_free(b->stored);
+	spill_sort_free(b->names);
+	spill_sort_free(b->tree);
+	spill_sort_free(b->classes);
 	free(b);
+}
+
+static bool has_digests(const struct snapshot_builder *b)
+{
+	return b->digests.bytes > 0;
 }
 
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk)
 {
-	size_t n = n_chunks_of(b);
+	size_t n = builder_n_chunks(b);
 	struct snapshot_chunk_entry entry = {
 	    .id = chunk->id,
 	    .file_bytes = chunk->file_bytes,
@@ -81,7 +98,7 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 	    .head_xxh3 = chunk->head_xxh3,
 	};
 
-	if ((n && chunk_id_compare(&chunks_of(b)[n - 1].id, &chunk->id) >= 0) || n_records_of(b) ||
+	if ((n && chunk_id_compare(&builder_chunks(b)[n - 1].id, &chunk->id) >= 0) || b->n_added ||
 	    n >= UINT32_MAX || (n && chunk->has_sha256 != has_digests(b)))
 		return -EINVAL;
 	int r = buffer_append(&b->chunks, &entry, sizeof(entry));
@@ -90,316 +107,277 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 					   : r;
 }
 
-static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint32_t *ret)
+static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint64_t *ret)
 {
-	size_t at = sorted_count(n_chunks_of(b), i, chunk_id_compare(&chunks_of(b)[i].id, id) < 0);
+	const struct snapshot_chunk_entry *chunks = builder_chunks(b);
+	size_t n = builder_n_chunks(b);
+	size_t at = sorted_count(n, i, chunk_id_compare(&chunks[i].id, id) < 0);
 
-	if (at == n_chunks_of(b) || chunk_id_compare(&chunks_of(b)[at].id, id) != 0)
+	if (at == n || chunk_id_compare(&chunks[at].id, id) != 0)
 		return -EINVAL;
-	*ret = (uint32_t)at;
+	*ret = at;
 	return 0;
+}
+
+/* Returns true if a snapshot can say where the record is: chunks have no other ones. */
+static bool can_be_stored(const struct chunk_record *r)
+{
+	return r->encoding == CHUNK_ENCODING_RAW && r->bytes == r->stored_bytes &&
+	       r->bytes <= CHUNK_SAMPLE_MAX_BYTES && r->offset % CHUNK_SAMPLE_ALIGN == 0 &&
+	       r->offset / CHUNK_SAMPLE_ALIGN < UINT64_C(1) << SNAPSHOT_OFFSET_BITS;
 }
 
 int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path)
 {
 	const struct chunk_record *from = &path->record;
-	struct snapshot_record record = {
-	    .offset = from->offset,
+	unsigned char data[sizeof(struct path_entry) + CHUNK_NAME_MAX];
+	struct path_entry entry = {
 	    .xxh3 = from->xxh3,
 	    .mtime_ns = from->mtime_ns,
-	    .path_offset = b->paths.bytes,
-	    .record = path->record_index,
+	    .offset = from->offset,
 	    .bytes = from->bytes,
-	    .stored_bytes = from->stored_bytes,
-	    .mode = from->mode,
-	    .class_index = SNAPSHOT_NO_CLASS,
+	    .mode = (uint16_t)from->mode,
 	    .path_length = (uint16_t)path->path_length,
-	    .encoding = from->encoding,
 	};
-	int r = find_chunk(b, &path->chunk, &record.chunk);
+	uint64_t chunk;
+	int r = find_chunk(b, &path->chunk, &chunk);
 
 	if (r < 0)
 		return r;
-	if (!chunk_name_is_valid(path->path, path->path_length))
+	if (!chunk_name_is_valid(path->path, path->path_length) || !can_be_stored(from))
 		return -EINVAL;
-	if (n_records_of(b) >= SNAPSHOT_MAX_SAMPLES)
+	if (b->n_added >= SNAPSHOT_MAX_SAMPLES)
 		return -EOVERFLOW;
-	r = buffer_append(&b->paths, path->path, path->path_length);
+	b->n_added++;
+	entry.place = chunk << 32 | path->record_index;
+	memcpy(data, &entry, sizeof(entry));
+	memcpy(data + sizeof(entry), path->path, path->path_length);
+	return spill_sort_add(b->paths, 0, data, (uint32_t)(sizeof(entry) + path->path_length));
+}
+
+int builder_begin_section(const struct snapshot_builder *b, struct section_writer *w)
+{
+	return section_begin(w, b->fd, b->end);
+}
+
+int builder_end_section(struct snapshot_builder *b, struct section_writer *w, enum snapshot_section section)
+{
+	struct snapshot_extent *e = &b->header.sections[section];
+	int r = section_end(w, e);
+
 	if (r == 0)
-		r = buffer_append(&b->records, &record, sizeof(record));
-	if (r == 0)
-		chunks_of(b)[record.chunk].n_samples++;
+		b->end = e->offset + e->bytes;
 	return r;
 }
 
-static struct path_text record_path(const struct snapshot_builder *b, const struct snapshot_record *r)
+static int write_section(struct snapshot_builder *b, enum snapshot_section section, const struct buffer *from)
 {
-	return (struct path_text){(const char *)b->paths.data + r->path_offset, r->path_length};
+	_cleanup_(section_free) struct section_writer w = {0};
+	int r = builder_begin_section(b, &w);
+
+	if (r == 0)
+		r = section_add(&w, from->data, from->bytes);
+	return r < 0 ? r : builder_end_section(b, &w, section);
 }
 
-static int compare_tree(const void *a, const void *b, void *builder)
+/* Writes the data of all entries, one behind the other. */
+static int write_sorted(struct snapshot_builder *b, enum snapshot_section section, struct spill_sort *from)
 {
-	const struct snapshot_record *records = records_of(builder);
+	_cleanup_(section_free) struct section_writer w = {0};
+	struct spill_entry e;
+	int r = builder_begin_section(b, &w);
 
-	return path_order_compare(record_path(builder, &records[*(const uint32_t *)a]),
-				  record_path(builder, &records[*(const uint32_t *)b]));
+	while (r == 0 && (r = spill_sort_next(from, &e)) == SPILL_SORT_ENTRY)
+		r = section_add(&w, e.data, e.bytes);
+	return r < 0 ? r : builder_end_section(b, &w, section);
 }
 
-static int compare_storage(const void *a, const void *b)
-{
-	const struct snapshot_record *x = a, *y = b;
+/* The last path that was written, and what is known until there. */
+struct tree_walk {
+	struct section_writer paths;
+	char last[CHUNK_NAME_MAX];
+	size_t last_length;
+};
 
-	if (x->chunk != y->chunk)
-		return x->chunk < y->chunk ? -1 : 1;
-	return (x->record > y->record) - (x->record < y->record);
+static uint64_t path_word(uint64_t offset, size_t length)
+{
+	return offset | (uint64_t)length << SNAPSHOT_PATH_OFFSET_BITS;
 }
 
-/* Drops chunks without live samples, numbers the rest, and puts the records in storage order. */
-static void order_storage(struct snapshot_builder *b)
+/* Notes each directory that the path is the first one of: none of them may be a file. */
+static int add_directories(struct snapshot_builder *b, const struct tree_walk *walk, struct path_text path)
 {
-	struct snapshot_chunk_entry *chunks = chunks_of(b);
-	struct snapshot_record *records = records_of(b);
-	struct digest *digests = (struct digest *)b->digests.data;
-	size_t n_kept = 0;
-	uint64_t first = 0;
+	size_t common = 0;
+	int r = 0;
 
-	if (n_records_of(b))
-		qsort(records, n_records_of(b), sizeof(*records), compare_storage);
-	for (size_t i = 0; i < n_chunks_of(b); i++) {
-		if (chunks[i].n_samples == 0)
-			continue;
-		chunks[n_kept] = chunks[i];
-		if (has_digests(b))
-			digests[n_kept] = digests[i];
-		chunks[n_kept].first_sample = first;
-		for (uint64_t s = first; s < first + chunks[n_kept].n_samples; s++)
-			records[s].chunk = (uint32_t)n_kept;
-		first += chunks[n_kept].n_samples;
-		n_kept++;
+	while (common < path.length && common < walk->last_length && path.text[common] == walk->last[common])
+		common++;
+	for (size_t end = common; end < path.length && r == 0; end++) {
+		uint64_t value = NAME_IS_DIRECTORY | path_word(walk->paths.bytes, end);
+
+		if (path.text[end] == '/')
+			r = spill_sort_add(b->names, checksum_xxh3(path.text, end), &value, sizeof(value));
 	}
-	b->chunks.bytes = n_kept * sizeof(*chunks);
-	if (has_digests(b))
-		b->digests.bytes = n_kept * sizeof(*digests);
+	return r;
 }
 
-/* Numbers the classes in tree order, which sorts them, and copies the paths in that order. */
-static int number_classes(struct snapshot_builder *b, const uint32_t *tree, struct buffer *ret_paths)
+static int add_class(struct snapshot_builder *b, const struct tree_walk *walk, struct path_text path)
 {
-	struct snapshot_record *records = records_of(b);
-	struct path_text class_name = {0};
-	int32_t class_index = SNAPSHOT_NO_CLASS;
+	size_t top = path_top_length(path);
+	struct snapshot_class class = {.name_offset = walk->paths.bytes, .name_length = (uint32_t)top};
+	struct path_text last = {walk->last, walk->last_length};
 
-	for (size_t i = 0; i < n_records_of(b); i++) {
-		struct snapshot_record *record = &records[tree[i]];
-		struct path_text path = record_path(b, record);
-		struct path_text top = {path.text, path_top_length(path)};
-		uint64_t offset = ret_paths->bytes;
+	if (top == 0 || (path_top_length(last) == top && memcmp(last.text, path.text, top) == 0))
+		return 0;
+	return spill_sort_add(b->classes, b->header.n_classes++, &class, sizeof(class));
+}
 
-		if (top.length &&
-		    (top.length != class_name.length || memcmp(top.text, class_name.text, top.length) != 0)) {
-			struct snapshot_class entry = {.name_offset = offset,
-						       .name_length = (uint32_t)top.length};
+static void summarize(struct snapshot_header *h, const struct path_entry *e, struct path_text path)
+{
+	h->n_samples++;
+	h->total_bytes += e->bytes;
+	h->max_bytes = e->bytes > h->max_bytes ? e->bytes : h->max_bytes;
+	if (h->names != SNAPSHOT_NAMES_OTHERS)
+		h->names = snapshot_name_is_image(path.text, path.length) ? SNAPSHOT_NAMES_IMAGES
+									  : SNAPSHOT_NAMES_OTHERS;
+}
 
-			if (buffer_append(&b->classes, &entry, sizeof(entry)) < 0)
-				return -ENOMEM;
-			class_name = top;
-			class_index++;
-		}
-		record->class_index = top.length ? class_index : SNAPSHOT_NO_CLASS;
-		buffer_append(ret_paths, path.text, path.length); /* reserved by the caller */
-	}
-	/* Not earlier, because the comparisons above need the old offsets. */
-	for (size_t i = 0, offset = 0; i < n_records_of(b); i++) {
-		records[tree[i]].path_offset = offset;
-		offset += records[tree[i]].path_length;
-	}
+/* The next path in tree order. */
+static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const struct path_entry *e,
+		     struct path_text path)
+{
+	struct stored_entry stored = {
+	    .record =
+		{
+		    .xxh3 = e->xxh3,
+		    .stored = e->bytes | e->offset / CHUNK_SAMPLE_ALIGN << SNAPSHOT_BYTES_BITS |
+			      (uint64_t)(e->mode >> 12) << 60,
+		    .path = path_word(walk->paths.bytes, path.length) | (uint64_t)(e->mode & 07777) << 52,
+		},
+	    .mtime_ns = e->mtime_ns,
+	    .hash = checksum_xxh3(path.text, path.length),
+	    .tree_place = b->header.n_samples,
+	};
+
+	if (walk->paths.bytes + path.length >= UINT64_C(1) << SNAPSHOT_PATH_OFFSET_BITS)
+		return -EOVERFLOW;
+	int r = add_directories(b, walk, path);
+
+	if (r == 0)
+		r = add_class(b, walk, path);
+	if (r == 0)
+		r = spill_sort_add(b->stored, e->place, &stored, sizeof(stored));
+	if (r == 0)
+		r = section_add(&walk->paths, path.text, path.length);
+	if (r < 0)
+		return r;
+	summarize(&b->header, e, path);
+	builder_chunks(b)[e->place >> 32].n_samples++;
+	memcpy(walk->last, path.text, path.length);
+	walk->last_length = path.length;
 	return 0;
 }
 
-static uint64_t slots_for(uint64_t n_samples)
+/* Writes the paths. Of entries with one path the last one is taken, which is known once the next one differs.
+ */
+static int walk_tree(struct snapshot_builder *b, struct tree_walk *walk)
 {
-	uint64_t n = 8;
+	_cleanup_(buffer_free) struct buffer held = {0};
+	struct spill_entry e;
+	struct path_entry entry;
+	int r = 0;
 
-	while (n / 4 * 3 < n_samples)
-		n *= 2;
-	return n;
-}
+	for (;;) {
+		r = spill_sort_next(b->paths, &e);
+		if (r < 0)
+			return r;
+		if (held.bytes &&
+		    (r == SPILL_SORT_END || path_order_compare(path_of(held.data), path_of(e.data)) != 0)) {
+			memcpy(&entry, held.data, sizeof(entry));
+			int taken = take_path(b, walk, &entry, path_of(held.data));
 
-/* Returns false if a search would take more than SNAPSHOT_PROBE_MAX slots. */
-static bool fill_hash(const struct snapshot_builder *b, struct snapshot_slot *slots, uint64_t n_slots)
-{
-	for (uint32_t i = 0; i < n_records_of(b); i++) {
-		struct path_text path = record_path(b, &records_of(b)[i]);
-		uint64_t hash = checksum_xxh3(path.text, path.length), probe = 0;
-
-		while (slots[(hash + probe) & (n_slots - 1)].sample_plus_1)
-			probe++;
-		if (probe >= SNAPSHOT_PROBE_MAX)
-			return false;
-		slots[(hash + probe) & (n_slots - 1)] =
-		    (struct snapshot_slot){.sample_plus_1 = i + 1, .tag = (uint32_t)(hash >> 32)};
-	}
-	return true;
-}
-
-/* Refuses a name that is both a file and a directory, which no file system could show. In tree order a file
- * that has a directory's name comes before the directory, but not always right before it, so look it up. */
-static int check_conflicts(const struct snapshot_builder *b, const struct snapshot_slot *slots,
-			   uint64_t n_slots, struct error *err)
-{
-	struct path_text last_directory = {0};
-
-	for (size_t i = 0; i < n_records_of(b); i++) {
-		struct path_text path = record_path(b, &records_of(b)[i]);
-
-		for (size_t end = path.length; end-- > 0;) {
-			if (path.text[end] != '/')
-				continue;
-			struct path_text directory = {path.text, end};
-
-			if (directory.length == last_directory.length &&
-			    memcmp(directory.text, last_directory.text, end) == 0)
-				break;
-			last_directory = directory;
-			uint64_t hash = checksum_xxh3(path.text, end);
-
-			for (uint64_t at = hash & (n_slots - 1); slots[at].sample_plus_1;
-			     at = (at + 1) & (n_slots - 1)) {
-				struct path_text other =
-				    record_path(b, &records_of(b)[slots[at].sample_plus_1 - 1]);
-				char text[200];
-
-				if (other.length == end && memcmp(other.text, path.text, end) == 0)
-					return error_set(
-					    err, -EEXIST,
-					    "'%s' would be a file and a directory; remove one of them first",
-					    text_printable(text, sizeof(text), path.text, end));
-			}
+			if (taken < 0)
+				return taken;
 		}
+		if (r == SPILL_SORT_END)
+			return 0;
+		held.bytes = 0;
+		r = buffer_append(&held, e.data, e.bytes);
+		if (r < 0)
+			return r;
 	}
-	return 0;
 }
 
-static void summarize(const struct snapshot_builder *b, struct snapshot_header *h)
+static void tree_walk_freep(struct tree_walk **walk)
 {
-	const struct snapshot_record *records = records_of(b);
+	if (*walk)
+		section_free(&(*walk)->paths);
+	free(*walk);
+}
 
-	h->n_samples = n_records_of(b);
-	h->n_chunks = n_chunks_of(b);
-	h->n_classes = (uint32_t)(b->classes.bytes / sizeof(struct snapshot_class));
-	h->names = h->n_samples ? SNAPSHOT_NAMES_IMAGES : SNAPSHOT_NAMES_UNKNOWN;
-	for (size_t i = 0; i < h->n_samples; i++) {
-		struct path_text path = record_path(b, &records[i]);
+static int write_paths(struct snapshot_builder *b)
+{
+	_cleanup_(tree_walk_freep) struct tree_walk *walk = calloc(1, sizeof(*walk));
+	int r = walk ? builder_begin_section(b, &walk->paths) : -ENOMEM;
 
-		if (!snapshot_name_is_image(path.text, path.length))
-			h->names = SNAPSHOT_NAMES_OTHERS;
-		h->total_bytes += records[i].bytes;
-		if (records[i].bytes > h->max_bytes)
-			h->max_bytes = records[i].bytes;
-	}
+	if (r == 0)
+		r = walk_tree(b, walk);
+	if (r == 0)
+		r = builder_end_section(b, &walk->paths, SNAPSHOT_PATHS);
+	spill_sort_free(steal_pointer(b->paths));
+	return r;
+}
+
+static int write_header(struct snapshot_builder *b)
+{
+	struct snapshot_header *h = &b->header;
+
+	h->n_chunks = builder_n_chunks(b);
+	h->file_bytes = b->end;
 	if (h->n_samples && (uint64_t)h->max_bytes * h->n_samples == h->total_bytes)
 		h->equal_bytes = h->max_bytes;
 	for (size_t i = 0; i < h->n_chunks; i++)
-		if (chunks_of(b)[i].file_bytes > h->max_chunk_file_bytes)
-			h->max_chunk_file_bytes = chunks_of(b)[i].file_bytes;
+		if (builder_chunks(b)[i].file_bytes > h->max_chunk_file_bytes)
+			h->max_chunk_file_bytes = builder_chunks(b)[i].file_bytes;
+	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
+	/* Sections may end in a gap, or in nothing. */
+	if (ftruncate(b->fd, (off_t)h->file_bytes) < 0)
+		return -errno;
+	return fd_write_at(b->fd, h, sizeof(*h), 0);
 }
 
-static uint64_t round_up(uint64_t offset)
+int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd,
+			    const char *origin, struct error *err)
 {
-	return (offset + SNAPSHOT_ALIGN - 1) / SNAPSHOT_ALIGN * SNAPSHOT_ALIGN;
-}
+	struct error why = ERROR_INIT;
 
-/* Lays the sections out behind the header and copies them. */
-static int assemble(const struct snapshot_builder *b, const struct snapshot_header *summary,
-		    const struct iovec sections[SNAPSHOT_N_SECTIONS], void **ret_image, size_t *ret_bytes)
-{
-	struct snapshot_header h = *summary;
-	uint64_t offset = sizeof(h);
-
-	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
-		offset = round_up(offset);
-		h.sections[i] = (struct snapshot_extent){
-		    .offset = offset,
-		    .bytes = sections[i].iov_len,
-		    .xxh3 = checksum_xxh3(sections[i].iov_base, sections[i].iov_len),
-		};
-		offset += sections[i].iov_len;
-	}
-	if (h.format == SNAPSHOT_VERSION_DIGESTS) {
-		offset = round_up(offset);
-		h.digests_offset = offset;
-		h.digests_xxh3 = checksum_xxh3(b->digests.data, b->digests.bytes);
-		offset += b->digests.bytes;
-	}
-	h.file_bytes = offset;
-	h.header_xxh3 = checksum_xxh3_gap(&h, sizeof(h), offsetof(struct snapshot_header, header_xxh3));
-	unsigned char *image = calloc(1, offset);
-
-	if (!image)
-		return -ENOMEM;
-	memcpy(image, &h, sizeof(h));
-	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++)
-		if (sections[i].iov_len)
-			memcpy(image + h.sections[i].offset, sections[i].iov_base, sections[i].iov_len);
-	if (b->digests.bytes)
-		memcpy(image + h.digests_offset, b->digests.data, b->digests.bytes);
-	*ret_image = image;
-	*ret_bytes = offset;
-	return 0;
-}
-
-int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64_t created_ns,
-			    void **ret_image, size_t *ret_bytes, struct error *err)
-{
-	size_t n = n_records_of(b);
-	uint64_t n_slots = slots_for(n);
-	_cleanup_(freep) uint32_t *tree = calloc(n + 1, sizeof(*tree));
-	_cleanup_(freep) struct snapshot_slot *slots = calloc(n_slots, sizeof(*slots));
-	_cleanup_(buffer_free) struct buffer paths = {0};
-
-	if (!tree || !slots || buffer_reserve(&paths, b->paths.bytes) < 0)
-		return error_errno(err, -ENOMEM, "snapshot of %zu samples", n);
-	bool digests = has_digests(b); /* asked now, because no chunk may be left below */
-
-	order_storage(b);
-	for (size_t i = 0; i < n; i++)
-		tree[i] = (uint32_t)i;
-	qsort_r(tree, n, sizeof(*tree), compare_tree, b);
-	b->classes.bytes = 0;
-	if (number_classes(b, tree, &paths) < 0)
-		return error_errno(err, -ENOMEM, "snapshot of %zu samples", n);
-	struct buffer unordered = b->paths;
-
-	b->paths = paths;
-	paths = unordered;
-	if (!fill_hash(b, slots, n_slots))
-		return error_set(
-		    err, -E2BIG,
-		    "the names of more than %u samples have one checksum, which no accident does: "
-		    "rename them",
-		    SNAPSHOT_PROBE_MAX);
-	int r = check_conflicts(b, slots, n_slots, err);
-
-	if (r < 0)
-		return r;
-	struct snapshot_header h = {
+	b->fd = fd;
+	b->end = sizeof(b->header);
+	b->header = (struct snapshot_header){
 	    .magic = SNAPSHOT_MAGIC,
-	    .format = digests ? SNAPSHOT_VERSION_DIGESTS : SNAPSHOT_VERSION_PLAIN,
+	    .format = SNAPSHOT_VERSION,
 	    .n_sections = SNAPSHOT_N_SECTIONS,
 	    .version = version,
 	    .created_ns = created_ns,
+	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* also if no chunk is left below */
 	};
-	const struct iovec sections[SNAPSHOT_N_SECTIONS] = {
-	    [SNAPSHOT_CHUNKS] = {b->chunks.data, b->chunks.bytes},
-	    [SNAPSHOT_RECORDS] = {b->records.data, b->records.bytes},
-	    [SNAPSHOT_HASH] = {slots, n_slots * sizeof(*slots)},
-	    [SNAPSHOT_TREE] = {tree, n * sizeof(*tree)},
-	    [SNAPSHOT_PATHS] = {b->paths.data, b->paths.bytes},
-	    [SNAPSHOT_CLASSES] = {b->classes.data, b->classes.bytes},
-	};
+	int r = write_paths(b);
 
-	summarize(b, &h);
-	if (assemble(b, &h, sections, ret_image, ret_bytes) < 0)
-		return error_errno(err, -ENOMEM, "snapshot of %zu samples", n);
-	return 0;
+	if (r == 0)
+		r = builder_write_records(b);
+	if (r == 0)
+		r = write_sorted(b, SNAPSHOT_TREE, b->tree);
+	if (r == 0)
+		r = builder_write_index(b, &why);
+	if (r == -EEXIST || r == -E2BIG)
+		return error_set(err, r, "%s", why.text);
+	if (r == 0)
+		r = write_sorted(b, SNAPSHOT_CLASSES, b->classes);
+	if (r == 0)
+		r = write_section(b, SNAPSHOT_CHUNKS, &b->chunks);
+	if (r == 0)
+		r = write_section(b, SNAPSHOT_DIGESTS, &b->digests);
+	if (r == 0)
+		r = write_header(b);
+	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", origin) : 0;
 }

@@ -32,22 +32,21 @@ static int verify_chunks(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
-static int verify_record(const struct snapshot *s, uint64_t i)
+static int verify_record(const struct snapshot *s, uint64_t i, struct snapshot_sample *last)
 {
-	const struct snapshot_record *r = &s->records[i];
-	struct path_text path = snapshot_path(s, i);
-	uint64_t found;
+	struct snapshot_sample sample;
+	uint64_t found, mtime_ns;
 
-	if (!path.text || !chunk_name_is_valid(path.text, path.length) || !snapshot_record_fits(s, i) ||
-	    r->encoding != CHUNK_ENCODING_RAW || r->bytes != r->stored_bytes)
+	if (snapshot_sample_get(s, i, &sample) < 0 || snapshot_mtime(s, i, &mtime_ns) < 0 ||
+	    !chunk_name_is_valid(sample.path, sample.path_length) || sample.encoding != CHUNK_ENCODING_RAW ||
+	    sample.bytes != sample.stored_bytes)
 		return -EBADMSG;
-	const struct snapshot_chunk_entry *c = &s->chunks[r->chunk];
-
 	/* Samples of a chunk are in the chunk's order, and no two of them are the same record. */
-	if (i > c->first_sample && s->records[i - 1].record >= r->record)
+	if (i > s->chunks[sample.chunk].first_sample && last->record >= sample.record)
 		return -EBADMSG;
-	if (snapshot_find(s, path.text, path.length, &found) < 0 || found != i)
+	if (snapshot_find(s, sample.path, sample.path_length, &found) < 0 || found != i)
 		return -EBADMSG;
+	*last = sample;
 	return 0;
 }
 
@@ -57,26 +56,26 @@ static int verify_path_lengths(const struct snapshot *s, struct error *err)
 	uint64_t sum = 0;
 
 	for (uint64_t i = 0; i < s->info.n_samples; i++)
-		sum += s->records[i].path_length;
+		sum += snapshot_fields(s, i).path_length;
 	return sum == s->paths_bytes ? 0 : damaged(s, "the length of paths", sum, err);
 }
 
 static int verify_records(const struct snapshot *s, struct error *err)
 {
+	struct snapshot_sample sample = {0};
 	uint64_t total = 0;
-	uint32_t longest = 0;
+	uint32_t longest = 0, first_bytes = 0;
 	bool equal = true, images = true;
 
 	for (uint64_t i = 0; i < s->info.n_samples; i++) {
-		if (verify_record(s, i) < 0)
+		if (verify_record(s, i, &sample) < 0)
 			return damaged(s, "record", i, err);
-		struct path_text path = snapshot_path(s, i);
-
-		images = images && snapshot_name_is_image(path.text, path.length);
-		total += s->records[i].bytes;
-		equal = equal && s->records[i].bytes == s->records[0].bytes;
-		if (s->records[i].bytes > longest)
-			longest = s->records[i].bytes;
+		images = images && snapshot_name_is_image(sample.path, sample.path_length);
+		total += sample.bytes;
+		first_bytes = i == 0 ? sample.bytes : first_bytes;
+		equal = equal && sample.bytes == first_bytes;
+		if (sample.bytes > longest)
+			longest = sample.bytes;
 	}
 	if (total != s->info.total_bytes || longest != s->info.max_bytes ||
 	    s->info.equal_bytes != (equal ? longest : 0))
@@ -86,17 +85,21 @@ static int verify_records(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
-/* If paths ascend strictly and numbers are in range, the tree is a permutation. */
+/* If paths ascend strictly, one behind the other in the file, and numbers are in range, the tree is a
+ * permutation. */
 static int verify_tree(const struct snapshot *s, struct error *err)
 {
 	int32_t class_index = SNAPSHOT_NO_CLASS;
 	struct path_text last = {0};
+	const char *next = s->paths;
 
 	for (uint64_t i = 0; i < s->info.n_samples; i++) {
 		struct path_text path = snapshot_path(s, s->tree[i]);
+		struct snapshot_sample sample;
 
-		if (!path.text || (i && path_order_compare(last, path) >= 0))
+		if (!path.text || path.text != next || (i && path_order_compare(last, path) >= 0))
 			return damaged(s, "place in tree order", i, err);
+		next += path.length;
 		size_t top = path_top_length(path);
 
 		if (top && (class_index < 0 || path_top_length(last) != top ||
@@ -105,10 +108,10 @@ static int verify_tree(const struct snapshot *s, struct error *err)
 			size_t length;
 
 			if (snapshot_class_name(s, (uint32_t)++class_index, &name, &length) < 0 ||
-			    length != top || memcmp(name, path.text, top) != 0)
+			    length != top || name != path.text)
 				return damaged(s, "class", (uint64_t)class_index, err);
 		}
-		if (s->records[s->tree[i]].class_index != (top ? class_index : SNAPSHOT_NO_CLASS))
+		if (snapshot_sample_get(s, s->tree[i], &sample) < 0 || sample.class_index != class_index)
 			return damaged(s, "the class of place", i, err);
 		last = path;
 	}
@@ -122,8 +125,10 @@ static int verify_hash(const struct snapshot *s, struct error *err)
 	uint64_t n_taken = 0;
 
 	/* verify_record() has found every sample; there must be no more slots than samples. */
-	for (uint64_t i = 0; i < s->n_slots; i++)
-		n_taken += s->slots[i].sample_plus_1 != 0;
+	for (uint64_t i = 0; i < s->n_old_slots; i++)
+		n_taken += s->old_slots[i].sample_plus_1 != 0;
+	for (uint64_t i = 0; i < s->n_all_buckets; i++)
+		n_taken += s->buckets[i].n_taken;
 	if (n_taken != s->info.n_samples)
 		return damaged(s, "the count of hash index entries", n_taken, err);
 	return 0;

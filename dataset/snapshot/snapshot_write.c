@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
-#include "lib/fd_io.h"
 #include "lib/text.h"
 
 #define TMP_FILE ".snapshot.tmp"
 
 struct build_context {
 	struct snapshot_builder *builder;
+	const char *dataset_path;
 	struct error *err;
 };
 
@@ -32,42 +32,51 @@ static int add_path(const struct meta_path *path, void *context)
 	int r = snapshot_builder_add_path(c->builder, path);
 
 	if (r == -EINVAL)
-		return error_set(c->err, -EBADMSG,
-				 "meta.db: '%s' lies in an unknown chunk; run `dieselctl rebuild`",
-				 text_printable(text, sizeof(text), path->path, path->path_length));
-	return r < 0 ? error_errno(c->err, r, "snapshot") : 0;
+		return error_set(
+		    c->err, -EBADMSG,
+		    "%s: metadata: '%s' lies in an unknown chunk, or where no sample can be; run "
+		    "`dieselctl rebuild`",
+		    c->dataset_path, text_printable(text, sizeof(text), path->path, path->path_length));
+	return r < 0 ? error_errno(c->err, r, "cannot sort the paths of %s", c->dataset_path) : 0;
 }
 
-int snapshot_build(struct meta *meta, uint64_t version, uint64_t created_ns, void **ret_image,
-		   size_t *ret_bytes, struct error *err)
+static void builder_freep(struct snapshot_builder **b)
 {
-	struct build_context c = {.err = err};
-	int r = snapshot_builder_new(&c.builder);
+	snapshot_builder_free(*b);
+}
+
+static int build(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
+		 const char *dataset_path, int fd, struct error *err)
+{
+	_cleanup_(builder_freep) struct snapshot_builder *builder = NULL;
+	int r = snapshot_builder_new(dataset_fd, SNAPSHOT_BUILD_BYTES, &builder);
+	struct build_context c = {.builder = builder, .dataset_path = dataset_path, .err = err};
 
 	if (r < 0)
 		return error_errno(err, r, "snapshot");
 	r = meta_each_chunk(meta, add_chunk, &c, err);
 	if (r == 0)
 		r = meta_each_path(meta, add_path, &c, err);
-	if (r == 0)
-		r = snapshot_builder_finish(c.builder, version, created_ns, ret_image, ret_bytes, err);
-	snapshot_builder_free(c.builder);
-	return r;
+	return r < 0 ? r : snapshot_builder_finish(builder, version, created_ns, fd, dataset_path, err);
 }
 
-int snapshot_stage(int dataset_fd, const char *dataset_path, const void *image, size_t bytes,
-		   struct error *err)
+int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
+		   const char *dataset_path, struct error *err)
 {
 	unlinkat(dataset_fd, TMP_FILE,
 		 0); /* left by a dead writer, because the caller holds the writer lock */
 	_cleanup_(closep) int fd =
-	    openat(dataset_fd, TMP_FILE, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	    openat(dataset_fd, TMP_FILE, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" TMP_FILE, dataset_path);
-	int r = fd_write(fd, image, bytes);
+	int r = build(meta, version, created_ns, dataset_fd, dataset_path, fd, err);
 
-	if (r == 0 && fsync(fd) < 0)
+	if (r < 0) {
+		snapshot_unstage(dataset_fd);
+		return r;
+	}
+	if (fsync(fd) < 0)
 		r = -errno;
 	if (close(steal_fd(&fd)) < 0 && r == 0)
 		r = -errno;

@@ -161,11 +161,7 @@ static uint64_t next_version(const struct writer *w)
 /* Builds the snapshot from the metadata as this transaction leaves it. */
 static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 {
-	_cleanup_(freep) void *image = NULL;
-	size_t image_bytes;
-	int r = snapshot_build(w->meta, version, clock_realtime_ns(), &image, &image_bytes, err);
-
-	return r < 0 ? r : snapshot_stage(w->dir_fd, w->path, image, image_bytes, err);
+	return snapshot_stage(w->meta, version, clock_realtime_ns(), w->dir_fd, w->path, err);
 }
 
 /* What is published elsewhere is the folder as the commit leaves it. */

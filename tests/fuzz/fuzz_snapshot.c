@@ -11,26 +11,32 @@
 
 #include "checksum.h"
 #include "dataset/snapshot.h"
-#include "snapshot_format.h"
+#include "snapshot_format_old.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void sign_section(const unsigned char *file, size_t bytes, struct snapshot_extent *e)
+{
+	if (e->offset <= bytes && e->bytes <= bytes - e->offset)
+		e->xxh3 = checksum_xxh3(file + e->offset, e->bytes);
+}
 
 static void sign(unsigned char *file, size_t bytes)
 {
 	struct snapshot_header *h = (struct snapshot_header *)file;
+	struct snapshot_old_header *old = (struct snapshot_old_header *)file;
+	bool is_old = bytes >= sizeof(*old) && h->format < SNAPSHOT_VERSION;
 
-	if (bytes < sizeof(*h))
+	if (bytes < (is_old ? sizeof(*old) : sizeof(*h)))
 		return;
-	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
-		struct snapshot_extent *e = &h->sections[i];
-
-		if (e->offset <= bytes && e->bytes <= bytes - e->offset)
-			e->xxh3 = checksum_xxh3(file + e->offset, e->bytes);
-	}
-	if (h->digests_offset <= bytes && h->n_chunks <= (bytes - h->digests_offset) / sizeof(struct digest))
-		h->digests_xxh3 =
-		    checksum_xxh3(file + h->digests_offset, h->n_chunks * sizeof(struct digest));
-	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
+	for (int i = 0; i < (is_old ? SNAPSHOT_OLD_N_SECTIONS : SNAPSHOT_N_SECTIONS); i++)
+		sign_section(file, bytes, &h->sections[i]);
+	if (is_old && old->digests_offset <= bytes &&
+	    h->n_chunks <= (bytes - old->digests_offset) / sizeof(struct digest))
+		old->digests_xxh3 =
+		    checksum_xxh3(file + old->digests_offset, h->n_chunks * sizeof(struct digest));
+	h->header_xxh3 = checksum_xxh3_gap(h, is_old ? sizeof(*old) : sizeof(*h),
+					   offsetof(struct snapshot_header, header_xxh3));
 }
 
 static void require(int fine)
@@ -63,6 +69,7 @@ static void use(const struct snapshot *s, int verified)
 		int r = snapshot_sample_get(s, i, &sample);
 
 		require(!verified || r == 0);
+		require(snapshot_mtime(s, i, &number) == 0 || !verified);
 		if (r == 0) {
 			r = snapshot_find(s, sample.path, sample.path_length, &number);
 			require(!verified || (r == 0 && number == i));

@@ -31,6 +31,9 @@
 #define SNAPSHOT_FILE     "snapshot" /* in the dataset's directory, beside chunks/ and meta.db */
 #define SNAPSHOT_NO_CLASS (-1)
 
+/* Up to this size, of some 60,000 samples, snapshot_verify() takes no time, and shows damage at once. */
+#define SNAPSHOT_WHOLE_BYTES (4u << 20)
+
 struct snapshot;
 
 struct snapshot_sample {
@@ -42,7 +45,7 @@ struct snapshot_sample {
 	uint16_t encoding;   /* enum chunk_encoding */
 	int32_t class_index; /* as torchvision's ImageFolder numbers it, or SNAPSHOT_NO_CLASS */
 	uint64_t xxh3;
-	uint64_t mtime_ns;
+	uint64_t mtime_ns; /* 0 but by snapshot_sample_stat() */
 	uint32_t mode;
 	const char *path; /* borrowed; path_length bytes, not terminated */
 	uint16_t path_length;
@@ -76,6 +79,7 @@ struct snapshot_info {
 	uint64_t total_bytes; /* of all samples */
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns; /* CLOCK_REALTIME */
+	uint64_t file_bytes; /* of the snapshot */
 	bool has_digests;
 	enum snapshot_names names;
 };
@@ -101,6 +105,10 @@ const struct snapshot_info *snapshot_info(const struct snapshot *s);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
+/* When the file was modified, which is kept apart from all else. Errors as snapshot_sample_get(). */
+int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns);
+/* Both of them. */
+int snapshot_sample_stat(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
 /* The name is borrowed, has *ret_length bytes, and is not terminated. */
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
 			size_t *ret_length);

@@ -14,10 +14,11 @@ except ImportError as error:
     raise SystemExit(77)
 from dieseld_support import BIN, CTL, Case, SCRATCH, chunk_files, main
 
-N, BYTES, CLASSES = 45_000, 400, 9
-WHOLE_BYTES = 4 << 20  # up to here it would be verified whole (daemon/storage/proof.c)
+N, BYTES, CLASSES = 81_000, 224, 9
+WHOLE_BYTES = 4 << 20  # up to here it would be verified whole (SNAPSHOT_WHOLE_BYTES)
 CHUNKS, RECORDS, HASH, TREE, PATHS = range(5)  # sections
-RECORD_BYTES, PATH_OFFSET, LABEL = 64, 24, 52  # of a record
+RECORD_BYTES = 24
+XXH3, STORED, PATH = 0, 8, 16  # words of a record
 
 
 class Large(Case):
@@ -32,15 +33,15 @@ class Large(Case):
         shutil.copytree(self.original, self.path)
         return self.path / "snapshot"
 
-    def spoil(self, snapshot, section, at):
-        """Flips a bit."""
+    def spoil(self, snapshot, section, at, bit=1):
+        """Flips a bit of the byte there."""
         with open(snapshot, "r+b") as f:
             f.seek(96 + 24 * section)  # the header's extents
             place = struct.unpack("<Q", f.read(8))[0] + at
             f.seek(place)
             byte = f.read(1)[0]
             f.seek(place)
-            f.write(bytes([byte ^ 1]))
+            f.write(bytes([byte ^ bit]))
 
     def epoch(self, daemon):
         """How many samples come, all of them right, and the errors that came in the place of others."""
@@ -64,11 +65,12 @@ class Large(Case):
     def test_a_wrong_record(self):
         """The chunk with that sample is not served, and the others are; then the snapshot is made anew."""
         first_chunk = chunk_files(self.original)[0]
-        for at, says in ((LABEL, "sample class0000/00000003.bin differs from the snapshot"), (0, "differs from the snapshot"),
-                         (36, "has no record for sample 3")):
+        self.assertLess(N // CLASSES * len("class0000/00000003.bin"), 1 << 18)  # so a path that far behind is of another class
+        for at, bit, says in ((PATH + 2, 1 << 2, "sample class0000/00000003.bin differs from the snapshot"),
+                              (XXH3, 1, "differs from the snapshot"), (STORED + 4, 1, "differs from the snapshot")):
             with self.subTest(at=at):
                 snapshot = self.copy(f"record{at}")
-                self.spoil(snapshot, RECORDS, 3 * RECORD_BYTES + at)
+                self.spoil(snapshot, RECORDS, 3 * RECORD_BYTES + at, bit)
                 daemon = self.daemon()
                 n, errors = self.epoch(daemon)
                 self.assertEqual(len(errors), 1, errors)
@@ -89,7 +91,7 @@ class Large(Case):
         snapshot = self.copy("lookups")
         daemon = self.daemon()
         good = diesel_loader.Dataset(self.path, socket=daemon.socket)
-        self.assertEqual(good.sample_path(44_999), "class0008/00044999.bin")
+        self.assertEqual(good.sample_path(N - 1), "class0008/00080999.bin")
         self.assertEqual(good.targets, [i * CLASSES // N for i in range(N)])
         self.assertEqual(len(good.filter("class0004")), N // CLASSES)
         self.assertEqual(good.class_to_idx["class0008"], 8)
@@ -122,7 +124,7 @@ class Large(Case):
         self.assertEqual(self.epoch(daemon), (N, set()))
         os.truncate(snapshot, 300)
         self.assertEqual(self.epoch(daemon), (N, set()))
-        self.assertEqual(good.label(44_999), 8)
+        self.assertEqual(good.label(N - 1), 8)
         os.truncate(snapshot, (self.original / "snapshot").stat().st_size)  # now of zeros
         self.assertEqual(self.epoch(daemon), (N, set()))
         daemon.kill()

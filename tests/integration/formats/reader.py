@@ -36,23 +36,24 @@ def from_chunks(dataset):
 
 
 def from_snapshot(dataset):
-    data = pathlib.Path(dataset, "snapshot").read_bytes()
-    magic, form, _, size, _, n_samples, n_chunks = struct.unpack_from("<8sIIQQQQ", data)
-    expect((magic, form in (1, 2), size) == (b"DSLSNAP\0", True, len(data)), "snapshot")
-    checked(data[:88] + bytes(8) + data[96:256], struct.unpack_from("<Q", data, 88)[0], "header")
-    chunks, records, slots, _, paths, _ = [checked(data[at:at + length], xxh3, f"section at {at}")
-                                           for at, length, xxh3 in struct.iter_unpack("<QQQ", data[96:240])]
-    ids, samples = [entry[0].hex() for entry in struct.iter_unpack("<16s48x", chunks)], {}
-    expect((len(ids), len(records)) == (n_chunks, 64 * n_samples), "snapshot")
-    for number, record in enumerate(struct.iter_unpack("<QQ8xQI4xII8xHH4x", records)):
-        offset, xxh3, path, chunk, n_bytes, n_stored, length, encoding = record
-        path, hashed = paths[path:path + length], xxhash.xxh3_64_intdigest(paths[path:path + length])
-        slot = hashed % (len(slots) // 8)  # of the hash index: the search has to come to this sample
-        while (found := struct.unpack_from("<II", slots, 8 * slot)) != (number + 1, hashed >> 32):
-            expect(found[0], path)
-            slot = (slot + 1) % (len(slots) // 8)
-        with open(pathlib.Path(dataset, "chunks", ids[chunk] + ".chunk"), "rb") as file:
-            file.seek(offset)
-            samples[path] = checked(file.read(n_stored), xxh3, (ids[chunk], path))
-        expect(encoding == 0 and n_stored == n_bytes, path)
+    data, samples = pathlib.Path(dataset, "snapshot").read_bytes(), {}
+    expect(struct.unpack_from("<8sIIQ", data) == (b"DSLSNAP\0", 3, 8, len(data)), "snapshot")
+    checked(data[:88] + bytes(8) + data[96:312], struct.unpack_from("<Q", data, 88)[0], "header")
+    chunks, records, buckets, _, paths, *_ = [checked(data[at:at + length], xxh3, f"section at {at}")
+                                              for at, length, xxh3 in struct.iter_unpack("<QQQ", data[96:288])]
+    for number, first, n in struct.iter_unpack("<16s8xQI28x", chunks):
+        with open(pathlib.Path(dataset, "chunks", number.hex() + ".chunk"), "rb") as file:
+            for sample, record in enumerate(struct.iter_unpack("<QQQ", records[24 * first:24 * (first + n)]), first):
+                xxh3, stored, path = record
+                path = paths[path % (1 << 40):][:path >> 40 & 4095]
+                hashed = xxhash.xxh3_64_intdigest(path)
+                bucket = hashed * struct.unpack_from("<Q", data, 288)[0] >> 64  # the search has to come to this sample
+                while (found := struct.unpack_from("<12BI12I", buckets, 64 * bucket)):
+                    if (hashed & 255, sample) in list(zip(found[:12], found[13:]))[:found[12]]:
+                        break
+                    expect(found[12] == 12, path)
+                    bucket += 1
+                file.seek((stored >> 31 & (1 << 29) - 1) * 16)
+                samples[path] = checked(file.read(stored % (1 << 31)), xxh3, (number, path))
+    expect(len(samples) == struct.unpack_from("<Q", data, 32)[0], "snapshot")
     return samples

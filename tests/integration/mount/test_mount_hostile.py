@@ -142,10 +142,10 @@ class Unverified(Mount):
 
     def test_damaged_where_names_are(self):
         original = os.path.join(SCRATCH, "many")
-        subprocess.run([os.path.join(BIN, "many_samples"), original, "45000", "16", "9"], check=True)
-        self.assertGreater(os.stat(f"{original}/snapshot").st_size, 4 << 20)  # WHOLE_BYTES of daemon/storage/proof.c
+        subprocess.run([os.path.join(BIN, "many_samples"), original, "81000", "16", "9"], check=True)
+        self.assertGreater(os.stat(f"{original}/snapshot").st_size, 4 << 20)  # SNAPSHOT_WHOLE_BYTES
         where = self.mount(dataset=original)
-        self.assertEqual((len(os.listdir(where)), sum(len(names) for _, _, names in os.walk(where))), (9, 45_000))
+        self.assertEqual((len(os.listdir(where)), sum(len(names) for _, _, names in os.walk(where))), (9, 81_000))
         for section in (RECORDS, HASH, TREE, PATHS):
             dataset, over, told = shutil.copytree(original, f"{original}{section}"), self.folder(), f"{original}{section}.told"
             self.spoil(dataset, section)

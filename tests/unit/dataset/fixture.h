@@ -10,6 +10,7 @@
 #include "dataset/meta.h"
 #include "dataset/snapshot.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,15 +70,38 @@ static inline struct image make_chunk(uint32_t n, uint32_t flags)
 	return image;
 }
 
-/* A snapshot of these paths, n_a_chunk of them in each chunk, sample i of i % 7 + 1 bytes (equal: 8). */
-static inline struct image make_snapshot_with(const char *const *paths, size_t n, size_t n_a_chunk,
-					      bool equal, bool digests)
+static inline struct snapshot_builder *new_builder(void)
 {
 	struct snapshot_builder *b;
-	struct image image;
-	struct error err = ERROR_INIT;
 
-	assert_int_equal(snapshot_builder_new(&b), 0);
+	assert_int_equal(snapshot_builder_new(AT_FDCWD, SNAPSHOT_BUILD_BYTES, &b), 0);
+	return b;
+}
+
+/* The file that it makes. Frees it. */
+static inline struct image finish(struct snapshot_builder *b)
+{
+	int fd = memfd_create("snapshot", MFD_CLOEXEC);
+	struct error err = ERROR_INIT;
+	struct image image;
+
+	if (snapshot_builder_finish(b, 5, 99, fd, "DATASET", &err) < 0)
+		fail_msg("%s", err.text);
+	snapshot_builder_free(b);
+	image.bytes = (size_t)lseek(fd, 0, SEEK_END);
+	image.data = malloc(image.bytes);
+	assert_int_equal(pread(fd, image.data, image.bytes, 0), image.bytes);
+	close(fd);
+	return image;
+}
+
+/* A snapshot of these paths, n_a_chunk of them in each chunk, sample i of i % 7 + 1 bytes (equal: 8). */
+static inline struct image make_snapshot_within(size_t budget, const char *const *paths, size_t n,
+						size_t n_a_chunk, bool equal, bool digests)
+{
+	struct snapshot_builder *b;
+
+	assert_int_equal(snapshot_builder_new(AT_FDCWD, budget, &b), 0);
 	for (size_t c = 0; c * n_a_chunk < n; c++) {
 		struct meta_chunk chunk = {
 		    .id.bytes = {(uint8_t)(c >> 8), (uint8_t)c},
@@ -105,10 +129,13 @@ static inline struct image make_snapshot_with(const char *const *paths, size_t n
 
 		assert_int_equal(snapshot_builder_add_path(b, &path), 0);
 	}
-	if (snapshot_builder_finish(b, 5, 99, (void **)&image.data, &image.bytes, &err) < 0)
-		fail_msg("%s", err.text);
-	snapshot_builder_free(b);
-	return image;
+	return finish(b);
+}
+
+static inline struct image make_snapshot_with(const char *const *paths, size_t n, size_t n_a_chunk,
+					      bool equal, bool digests)
+{
+	return make_snapshot_within(SNAPSHOT_BUILD_BYTES, paths, n, n_a_chunk, equal, digests);
 }
 
 static inline struct image make_snapshot(const char *const *paths, size_t n, size_t n_a_chunk, bool equal)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "checksum.h"
+#include "lib/clock.h"
 #include "path_order.h"
 #include "snapshot_format.h"
 
@@ -391,7 +392,6 @@ static void test_classes_of_paths(void **state)
 	free(image.data);
 }
 
-/* Without them the file is as programs before digests wrote it, and as they read it. */
 static void test_digests(void **state)
 {
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
@@ -409,8 +409,6 @@ static void test_digests(void **state)
 	}
 	snapshot_close(s);
 	s = open_good(&plain);
-	assert_int_equal(((struct snapshot_header *)plain.data)->format, 1);
-	assert_int_equal(((struct snapshot_header *)image.data)->format, 2);
 	assert_false(snapshot_info(s)->has_digests);
 	assert_int_equal(snapshot_chunk_get(s, 0, &chunk), 0);
 	assert_false(chunk.has_sha256);
@@ -425,14 +423,13 @@ static void test_digests_outside(void **state)
 	static const uint64_t offsets[] = {1, UINT64_MAX - 63, UINT64_C(1) << 40};
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
 	struct snapshot_header *h = (struct snapshot_header *)image.data;
-	uint64_t at = h->digests_offset;
+	uint64_t *offset = &h->sections[SNAPSHOT_DIGESTS].offset, at = *offset;
 	struct snapshot *s;
 
 	for (size_t i = 0; i <= sizeof(offsets) / sizeof(offsets[0]); i++) {
 		struct error err = ERROR_INIT;
 
-		h->digests_offset =
-		    i < sizeof(offsets) / sizeof(offsets[0]) ? offsets[i] : at + SNAPSHOT_ALIGN;
+		*offset = i < sizeof(offsets) / sizeof(offsets[0]) ? offsets[i] : at + SNAPSHOT_ALIGN;
 		h->header_xxh3 =
 		    checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 		assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), -EBADMSG);
@@ -444,12 +441,189 @@ static void test_digests_outside(void **state)
 static void test_some_digests(void **state)
 {
 	struct meta_chunk with = {.id.bytes = {1}, .has_sha256 = true}, without = {.id.bytes = {2}};
-	struct snapshot_builder *b;
+	struct snapshot_builder *b = new_builder();
 
-	assert_int_equal(snapshot_builder_new(&b), 0);
 	assert_int_equal(snapshot_builder_add_chunk(b, &with), 0);
 	assert_int_equal(snapshot_builder_add_chunk(b, &without), -EINVAL);
 	snapshot_builder_free(b);
+}
+
+/* Sorted in memory or beside it: the same bytes. */
+static void test_sorted_in_pieces(void **state)
+{
+	enum { N = 20000 };
+	static char texts[N][24];
+	static const char *names[N];
+
+	for (uint32_t i = 0; i < N; i++) {
+		uint32_t mixed = i * 7919 % N; /* N and 7919 have no common divisor */
+
+		snprintf(texts[i], sizeof(texts[i]), "%u/%u/%u", mixed % 7, mixed % 91, mixed);
+		names[i] = texts[i];
+	}
+	struct image whole = make_snapshot_with(names, N, 999, false, false);
+	struct image pieces = make_snapshot_within(64 << 10, names, N, 999, false, false);
+	struct snapshot *s = open_good(&pieces);
+
+	assert_int_equal(snapshot_info(s)->n_samples, N);
+	assert_int_equal(snapshot_info(s)->n_classes, 7);
+	snapshot_close(s);
+	assert_int_equal(pieces.bytes, whole.bytes);
+	assert_memory_equal(pieces.data, whole.data, whole.bytes);
+	/* Beside the paths and the table of chunks. */
+	uint64_t bytes = whole.bytes - ((struct snapshot_header *)whole.data)->sections[SNAPSHOT_PATHS].bytes;
+
+	assert_true(bytes < (uint64_t)40 * N);
+	free(whole.data);
+	free(pieces.data);
+}
+
+/* Of some records of a chunk, with times that differ: what is in the snapshot for each. */
+static void test_places_and_times(void **state)
+{
+	static const uint64_t steps[] = {0, 1, 1000, NS_PER_S, 3 * NS_PER_S + 1, UINT64_C(1) << 40};
+	enum { N = 5 };
+
+	for (size_t t = 0; t < sizeof(steps) / sizeof(steps[0]); t++) {
+		struct meta_chunk chunk = {.file_bytes = 1 << 20, .payload_offset = 4096};
+		struct image image = {0};
+		struct snapshot_builder *b = new_builder();
+		struct snapshot *s;
+
+		assert_int_equal(snapshot_builder_add_chunk(b, &chunk), 0);
+		for (uint32_t i = 0; i < N; i++) {
+			char name[] = {'z' - (char)i};
+			struct meta_path path = {.path = name,
+						 .path_length = 1,
+						 .record_index = 2 * i,
+						 .record = {.offset = 4096 + 16 * i,
+							    .mode = 0100600 + i,
+							    .mtime_ns = 17 * NS_PER_S + (N - i) * steps[t]}};
+
+			assert_int_equal(snapshot_builder_add_path(b, &path), 0);
+		}
+		image = finish(b);
+		s = open_good(&image);
+		for (uint32_t i = 0; i < N; i++) {
+			struct snapshot_sample sample;
+			uint64_t mtime_ns;
+
+			assert_int_equal(snapshot_sample_get(s, i, &sample), 0);
+			assert_int_equal(sample.record, 2 * i);
+			assert_int_equal(sample.mode, 0100600 + i);
+			assert_int_equal(sample.offset, 4096 + 16 * i);
+			assert_int_equal(sample.path[0], 'z' - i);
+			assert_int_equal(snapshot_mtime(s, i, &mtime_ns), 0);
+			assert_int_equal(mtime_ns, 17 * NS_PER_S + (N - i) * steps[t]);
+		}
+		assert_int_equal(snapshot_mtime(s, N, &(uint64_t){0}), -ERANGE);
+		snapshot_close(s);
+		free(image.data);
+	}
+}
+
+/* Of two records with one path the later one counts, whatever the order in which they come. */
+static void test_replaced(void **state)
+{
+	for (int swapped = 0; swapped < 2; swapped++) {
+		struct snapshot_builder *b = new_builder();
+		struct snapshot_sample sample;
+		struct snapshot *s;
+		struct image image;
+
+		for (uint8_t c = 1; c <= 2; c++)
+			assert_int_equal(
+			    snapshot_builder_add_chunk(b, &(struct meta_chunk){.id.bytes = {c},
+									       .file_bytes = 8192,
+									       .payload_offset = 4096}),
+			    0);
+		for (uint8_t i = 0; i < 2; i++) {
+			struct meta_path path = {.path = "a/b",
+						 .path_length = 3,
+						 .chunk.bytes = {(uint8_t)(1 + (i ^ swapped))},
+						 .record.offset = 4096};
+
+			assert_int_equal(snapshot_builder_add_path(b, &path), 0);
+		}
+		image = finish(b);
+		s = open_good(&image);
+		assert_int_equal(snapshot_info(s)->n_samples, 1);
+		assert_int_equal(snapshot_info(s)->n_chunks, 1);
+		struct snapshot_chunk chunk;
+
+		assert_int_equal(snapshot_sample_get(s, 0, &sample), 0);
+		assert_int_equal(snapshot_chunk_get(s, sample.chunk, &chunk), 0);
+		assert_int_equal(chunk.id.bytes[0], 2);
+		snapshot_close(s);
+		free(image.data);
+	}
+}
+
+/* What no chunk has. */
+static void test_refused_records(void **state)
+{
+	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};
+	struct meta_path good = {.path = "a", .path_length = 1, .record.offset = 4096}, bad[5];
+	struct snapshot_builder *b = new_builder();
+
+	for (size_t i = 0; i < 5; i++)
+		bad[i] = good;
+	bad[0].record.offset++;
+	bad[1].record.bytes = 1;
+	bad[2].record.encoding = 1;
+	bad[3].record.offset = UINT64_C(16) << 29;
+	bad[4].chunk.bytes[0] = 1;
+	assert_int_equal(snapshot_builder_add_chunk(b, &chunk), 0);
+	for (size_t i = 0; i < 5; i++)
+		assert_int_equal(snapshot_builder_add_path(b, &bad[i]), -EINVAL);
+	assert_int_equal(snapshot_builder_add_path(b, &good), 0);
+	snapshot_builder_free(b);
+}
+
+/* Files of format 1 and 2, as the programs of their time wrote them. */
+static void test_old_formats(void **state)
+{
+	static const char *const files[] = {"five_files", "digests"};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct snapshot_sample sample;
+		struct snapshot *s;
+		struct error err = ERROR_INIT;
+		char name[4096];
+		unsigned char data[4096];
+		uint64_t found, mtime_ns;
+
+		/* The first byte is the fuzzer's. */
+		snprintf(name, sizeof(name), TESTS_DIR "/fuzz/corpus/snapshot/%s", files[i]);
+		FILE *file = fopen(name, "re");
+
+		assert_non_null(file);
+		size_t n = fread(data, 1, sizeof(data), file);
+
+		fclose(file);
+		assert_int_equal(open_snapshot_bytes(data + 1, n - 1, &s, &err), 0);
+		assert_int_equal(data[1 + offsetof(struct snapshot_header, format)], i + 1);
+		assert_int_equal(snapshot_info(s)->has_digests, i == 1);
+		if (snapshot_verify(s, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_true(snapshot_info(s)->n_samples > 0);
+		for (uint64_t k = 0; k < snapshot_info(s)->n_samples; k++) {
+			assert_int_equal(snapshot_sample_get(s, k, &sample), 0);
+			assert_int_equal(snapshot_mtime(s, k, &mtime_ns), 0);
+			assert_int_equal(snapshot_find(s, sample.path, sample.path_length, &found), 0);
+			assert_int_equal(found, k);
+		}
+		snapshot_close(s);
+		for (size_t at = 1; at < n; at++) { /* damaged, it is as bounded as ever */
+			data[at] ^= 0xff;
+			if (open_snapshot_bytes(data + 1, n - 1, &s, NULL) == 0) {
+				use_accessors(s);
+				snapshot_verify(s, NULL);
+				snapshot_close(s);
+			}
+			data[at] ^= 0xff;
+		}
+	}
 }
 
 static void test_newer_version(void **state)
@@ -480,13 +654,11 @@ static void test_empty(void **state)
 static void test_file_and_directory(void **state)
 {
 	static const char *const clash[] = {"a/b", "a.txt/x", "a/b/c"};
-	struct snapshot_builder *b;
+	struct snapshot_builder *b = new_builder();
 	struct error err = ERROR_INIT;
 	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};
-	void *image;
-	size_t bytes;
+	int fd = memfd_create("snapshot", MFD_CLOEXEC);
 
-	assert_int_equal(snapshot_builder_new(&b), 0);
 	assert_int_equal(snapshot_builder_add_chunk(b, &chunk), 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		struct meta_path path = {
@@ -494,7 +666,8 @@ static void test_file_and_directory(void **state)
 
 		assert_int_equal(snapshot_builder_add_path(b, &path), 0);
 	}
-	assert_int_equal(snapshot_builder_finish(b, 1, 1, &image, &bytes, &err), -EEXIST);
+	assert_int_equal(snapshot_builder_finish(b, 1, 1, fd, "DATASET", &err), -EEXIST);
+	close(fd);
 	assert_non_null(strstr(err.text, "'a/b'"));
 	snapshot_builder_free(b);
 }
@@ -517,6 +690,11 @@ int main(void)
 	    cmocka_unit_test(test_classes_and_order),
 	    cmocka_unit_test(test_list),
 	    cmocka_unit_test(test_path_order),
+	    cmocka_unit_test(test_sorted_in_pieces),
+	    cmocka_unit_test(test_places_and_times),
+	    cmocka_unit_test(test_replaced),
+	    cmocka_unit_test(test_refused_records),
+	    cmocka_unit_test(test_old_formats),
 	    cmocka_unit_test(test_every_byte),
 	    cmocka_unit_test(test_every_truncation),
 	    cmocka_unit_test(test_signed_lies),

@@ -7,7 +7,7 @@
 #include "checksum.h"
 #include "snapshot_format.h"
 
-enum { N = 3000, N_SLOTS = 4096 };
+enum { N = 3000 };
 
 static struct image make(void)
 {
@@ -21,12 +21,12 @@ static struct image make(void)
 	return make_snapshot(paths, N, 1000, true);
 }
 
-static struct snapshot_slot *slots_of(struct image *image)
+static struct snapshot_bucket *buckets_of(struct image *image, size_t *ret_n)
 {
 	struct snapshot_header *h = (struct snapshot_header *)image->data;
 
-	assert_int_equal(h->sections[SNAPSHOT_HASH].bytes, N_SLOTS * sizeof(struct snapshot_slot));
-	return (struct snapshot_slot *)(image->data + h->sections[SNAPSHOT_HASH].offset);
+	*ret_n = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_bucket);
+	return (struct snapshot_bucket *)(image->data + h->sections[SNAPSHOT_HASH].offset);
 }
 
 static void sign(struct image *image)
@@ -38,45 +38,64 @@ static void sign(struct image *image)
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
-static void test_more_than_three_quarters(void **state)
+static void test_too_few_buckets(void **state)
 {
 	struct image image = make();
 	struct snapshot_header *h = (struct snapshot_header *)image.data;
 	struct snapshot *s;
-	struct error err = ERROR_INIT;
+	uint64_t bytes = h->sections[SNAPSHOT_HASH].bytes, n = h->n_buckets;
 
-	/* All in a quarter of the slots less than there must be. */
-	h->sections[SNAPSHOT_HASH].bytes /= 2;
-	sign(&image);
-	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), -EBADMSG);
-	assert_non_null(strstr(err.text, "hash index"));
+	for (int wrong = 0; wrong < 4; wrong++) {
+		struct error err = ERROR_INIT;
+
+		h->sections[SNAPSHOT_HASH].bytes =
+		    wrong == 0 ? (N - 1) / SNAPSHOT_BUCKET_SLOTS * sizeof(struct snapshot_bucket)
+			       : bytes - (wrong == 1);
+		h->n_buckets = wrong == 2 ? bytes / sizeof(struct snapshot_bucket) + 1 : wrong == 3 ? 0 : n;
+		if (wrong == 0)
+			h->n_buckets = 1;
+		sign(&image);
+		assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), -EBADMSG);
+		assert_non_null(strstr(err.text, "hash index"));
+	}
 	free(image.data);
 }
 
-/* One run of taken slots, and sample 0 at its far end: a search for it goes through all of them. */
+/* All buckets full or taken for full, and sample 0 at the far end: a search for it goes through many, not
+ * through all. */
 static void test_a_long_probe(void **state)
 {
 	struct image image = make();
-	struct snapshot_slot *slots = slots_of(&image), *run = calloc(N_SLOTS, sizeof(*run)), first = {0};
+	size_t n, first = 0;
+	struct snapshot_bucket *buckets = buckets_of(&image, &n);
 	uint64_t hash = checksum_xxh3("a/0000", 6), number;
 	struct snapshot *s;
 	struct error err = ERROR_INIT;
-	size_t n = 0;
 
-	for (size_t i = 0; i < N_SLOTS; i++) {
-		if (slots[i].sample_plus_1 == 1)
-			first = slots[i];
-		else if (slots[i].sample_plus_1)
-			run[(hash + n++) % N_SLOTS] = slots[i];
+	first = snapshot_bucket_of(hash, ((struct snapshot_header *)image.data)->n_buckets);
+	assert_true(first + SNAPSHOT_PROBE_MAX < n);
+	for (size_t i = 0; i < n; i++) {
+		struct snapshot_bucket *b = &buckets[i];
+
+		b->n_taken = SNAPSHOT_BUCKET_SLOTS;
+		for (size_t k = 0; k < SNAPSHOT_BUCKET_SLOTS; k++) {
+			bool is_it = i == first + SNAPSHOT_PROBE_MAX && k == 0;
+
+			b->tags[k] = is_it ? (uint8_t)hash : (uint8_t)~hash;
+			b->samples[k] = is_it ? 0 : 1;
+		}
 	}
-	run[(hash + n) % N_SLOTS] = first;
-	memcpy(slots, run, N_SLOTS * sizeof(*run));
-	free(run);
 	sign(&image);
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), 0);
 	assert_int_equal(snapshot_find(s, "a/0000", 6, &number), -ENOENT);
 	assert_int_equal(snapshot_verify(s, &err), -EBADMSG);
-	assert_non_null(strstr(err.text, "record 0"));
+	snapshot_close(s);
+	/* One bucket earlier it is found. */
+	buckets[first + SNAPSHOT_PROBE_MAX - 1] = buckets[first + SNAPSHOT_PROBE_MAX];
+	sign(&image);
+	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), 0);
+	assert_int_equal(snapshot_find(s, "a/0000", 6, &number), 0);
+	assert_int_equal(number, 0);
 	snapshot_close(s);
 	free(image.data);
 }
@@ -91,8 +110,8 @@ static void test_overlapping_paths(void **state)
 	struct snapshot *s;
 	struct error err = ERROR_INIT;
 
-	records[N - 1].path_length += 1;
-	records[N - 1].path_offset -= 1;
+	records[N - 1].path +=
+	    (UINT64_C(1) << SNAPSHOT_PATH_OFFSET_BITS) - 1; /* longer, and begins earlier */
 	h->sections[SNAPSHOT_RECORDS].xxh3 = checksum_xxh3(records, h->sections[SNAPSHOT_RECORDS].bytes);
 	sign(&image);
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), 0);
@@ -105,7 +124,7 @@ static void test_overlapping_paths(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_more_than_three_quarters),
+	    cmocka_unit_test(test_too_few_buckets),
 	    cmocka_unit_test(test_a_long_probe),
 	    cmocka_unit_test(test_overlapping_paths),
 	};

@@ -247,20 +247,21 @@ static void test_damage(void **state)
 	stop(&f);
 }
 
-/* Writes to the record of a sample in the dataset's snapshot. */
-static void spoil_record(const char *path, uint64_t sample, size_t at, const void *data, size_t bytes)
+/* Flips bits of a word of a sample's record in the dataset's snapshot. */
+static void spoil_record(const char *path, uint64_t sample, size_t at, uint64_t flipped)
 {
 	char *name;
 	struct snapshot_header header;
+	uint64_t word;
 	int fd;
 
 	assert_true(asprintf(&name, "%s/" SNAPSHOT_FILE, path) > 0);
 	fd = open(name, O_RDWR | O_CLOEXEC);
 	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
-	assert_int_equal(pwrite(fd, data, bytes,
-				(off_t)(header.sections[SNAPSHOT_RECORDS].offset +
-					sample * sizeof(struct snapshot_record) + at)),
-			 bytes);
+	at += header.sections[SNAPSHOT_RECORDS].offset + sample * sizeof(struct snapshot_record);
+	assert_int_equal(pread(fd, &word, sizeof(word), (off_t)at), sizeof(word));
+	word ^= flipped;
+	assert_int_equal(pwrite(fd, &word, sizeof(word), (off_t)at), sizeof(word));
 	close(fd);
 	free(name);
 }
@@ -270,21 +271,24 @@ static void spoil_record(const char *path, uint64_t sample, size_t at, const voi
 static void test_wrong_record(void **state)
 {
 	static const struct {
-		size_t at, bytes;
-		uint64_t value;
+		size_t at;
+		uint64_t flipped;
 		const char *says;
 	} wrong[] = {
-	    {offsetof(struct snapshot_record, class_index), 4, UINT32_MAX, "differs from the snapshot"},
-	    {offsetof(struct snapshot_record, class_index), 4, 77, "has no record for sample 1:"},
-	    {offsetof(struct snapshot_record, offset), 8, 4096, "differs from the snapshot"},
-	    {offsetof(struct snapshot_record, offset), 8, UINT64_MAX - 4, "has no record for sample 1:"},
-	    {offsetof(struct snapshot_record, bytes), 4, 1, "differs from the snapshot"},
-	    {offsetof(struct snapshot_record, xxh3), 8, 1, "differs from the snapshot"},
-	    {offsetof(struct snapshot_record, chunk), 4, 1, "has no record for sample 1:"},
-	    {offsetof(struct snapshot_record, record), 4, 0, "has no record for sample 1:"},
-	    {offsetof(struct snapshot_record, record), 4, 9999, "has no record for sample 1:"},
+	    /* Where its name is: in another class, nowhere. */
+	    {offsetof(struct snapshot_record, path), 1 << 6, "differs from the snapshot"},
+	    {offsetof(struct snapshot_record, path), UINT64_C(1) << 39, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, stored), 8, "differs from the snapshot"}, /* its length */
+	    {offsetof(struct snapshot_record, stored), 1 << 30, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, stored), UINT64_C(1) << 32,
+	     "differs from the snapshot"}, /* place */
+	    {offsetof(struct snapshot_record, stored), UINT64_C(1) << 59, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, xxh3), 1, "differs from the snapshot"},
 	};
 
+	struct dataset_plan two = plain;
+
+	two.n_classes = 2;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		char root[4096];
 		struct fixture f;
@@ -292,8 +296,8 @@ static void test_wrong_record(void **state)
 		snprintf(root, sizeof(root), "%s/%zu", (const char *)*state, i);
 		assert_int_equal(mkdir(root, 0755), 0);
 		real_cache_start(&f.f);
-		f.path = make_dataset(root, "data", &plain);
-		spoil_record(f.path, 1, wrong[i].at, &wrong[i].value, wrong[i].bytes);
+		f.path = make_dataset(root, "data", &two);
+		spoil_record(f.path, 1, wrong[i].at, wrong[i].flipped);
 		open_made(&f);
 		assert_int_equal(load(&f, 0), 0);
 		assert_int_equal(finish(&f, 0), CHUNK_BAD);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Writes a section of a snapshot from its beginning to its end. {.fd = -EBADF} is one that was not begun. Not
+ * thread-safe. */
+
+#include "buffer.h"
+#include "checksum.h"
+#include "snapshot_format.h"
+
+struct section_writer {
+	int fd; /* borrowed */
+	uint64_t offset, bytes;
+	struct buffer block;
+	struct checksum_stream *sum;
+};
+
+/* From the first place at or behind `offset` on where a section may begin. -ENOMEM. */
+int section_begin(struct section_writer *w, int fd, uint64_t offset);
+/* -ENOMEM, -errno of the file. */
+int section_add(struct section_writer *w, const void *data, size_t bytes);
+/* *ret is what the header says of the section. -errno of the file. */
+int section_end(struct section_writer *w, struct snapshot_extent *ret);
+void section_free(struct section_writer *w);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a snapshot has in storage order: records, and the places and times of each chunk. */
+#include "snapshot_parts.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+
+/* The chunk whose samples are being taken. */
+struct chunk_walk {
+	struct section_writer records, times;
+	struct buffer places; /* uint32_t each */
+	struct buffer mtimes; /* uint64_t each */
+	uint64_t chunk;       /* its number before chunks are dropped */
+	size_t n_kept;        /* chunks with live samples before it */
+	uint64_t n_samples;   /* of all chunks until now */
+};
+
+static uint8_t bytes_for(uint64_t value)
+{
+	uint8_t n = 0;
+
+	for (; value; value >>= 8)
+		n++;
+	return n;
+}
+
+/* Whole seconds, as archives keep them, take half the room. */
+static void choose_times(struct snapshot_chunk_entry *c, const uint64_t *mtimes, size_t n)
+{
+	uint64_t last = mtimes[0];
+	bool whole = true;
+
+	c->base_ns = mtimes[0];
+	for (size_t i = 0; i < n; i++) {
+		c->base_ns = mtimes[i] < c->base_ns ? mtimes[i] : c->base_ns;
+		last = mtimes[i] > last ? mtimes[i] : last;
+	}
+	for (size_t i = 0; i < n && whole; i++)
+		whole = (mtimes[i] - c->base_ns) % NS_PER_S == 0;
+	c->time_unit = whole ? SNAPSHOT_SECONDS : SNAPSHOT_NANOSECONDS;
+	c->time_bytes = bytes_for((last - c->base_ns) / (whole ? NS_PER_S : 1));
+}
+
+static int add_places_and_times(struct snapshot_chunk_entry *c, struct chunk_walk *w)
+{
+	static const unsigned char zeros[SNAPSHOT_TIMES_ALIGN];
+	const uint64_t *mtimes = (const uint64_t *)w->mtimes.data;
+	const uint32_t *places = (const uint32_t *)w->places.data;
+	size_t n = c->n_samples;
+	uint64_t at = w->times.bytes / SNAPSHOT_TIMES_ALIGN;
+	int r = 0;
+
+	choose_times(c, mtimes, n);
+	c->has_places = places[n - 1] != n - 1; /* they ascend: if none is missing, each is its index */
+	if (at > UINT32_MAX)
+		return -EOVERFLOW;
+	c->times_offset = (uint32_t)at;
+	if (c->has_places)
+		r = section_add(&w->times, places, w->places.bytes);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		uint64_t time = (mtimes[i] - c->base_ns) / (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
+
+		r = section_add(&w->times, &time, c->time_bytes);
+	}
+	return r < 0 ? r : section_add(&w->times, zeros, -w->times.bytes % SNAPSHOT_TIMES_ALIGN);
+}
+
+/* The chunk's samples are all taken: keeps the chunk. */
+static int end_chunk(struct snapshot_builder *b, struct chunk_walk *w)
+{
+	struct snapshot_chunk_entry *chunks = builder_chunks(b), *kept = &chunks[w->n_kept];
+	struct digest *digests = (struct digest *)b->digests.data;
+
+	*kept = chunks[w->chunk];
+	if (digests)
+		digests[w->n_kept] = digests[w->chunk];
+	kept->first_sample = w->n_samples - kept->n_samples;
+	int r = add_places_and_times(kept, w);
+
+	w->n_kept++;
+	w->mtimes.bytes = w->places.bytes = 0;
+	return r;
+}
+
+/* The next record in storage order. */
+static int take_record(struct snapshot_builder *b, struct chunk_walk *w, uint64_t place,
+		       const struct stored_entry *e)
+{
+	uint64_t sample = w->n_samples;
+	uint32_t in_chunk = (uint32_t)place;
+	int r = 0;
+
+	if (place >> 32 != w->chunk && sample)
+		r = end_chunk(b, w);
+	w->chunk = place >> 32;
+	w->n_samples++;
+	if (r == 0)
+		r = section_add(&w->records, &e->record, sizeof(e->record));
+	if (r == 0)
+		r = buffer_append(&w->places, &in_chunk, sizeof(in_chunk));
+	if (r == 0)
+		r = buffer_append(&w->mtimes, &e->mtime_ns, sizeof(e->mtime_ns));
+	if (r == 0)
+		r = spill_sort_add(b->names, e->hash, &sample, sizeof(sample));
+	return r < 0 ? r : spill_sort_add(b->tree, e->tree_place, &(uint32_t){(uint32_t)sample}, 4);
+}
+
+static int walk_storage(struct snapshot_builder *b, struct chunk_walk *w)
+{
+	struct spill_entry e;
+	struct stored_entry stored;
+	int r;
+
+	while ((r = spill_sort_next(b->stored, &e)) == SPILL_SORT_ENTRY) {
+		memcpy(&stored, e.data, sizeof(stored));
+		r = take_record(b, w, e.key, &stored);
+		if (r < 0)
+			return r;
+	}
+	if (r == 0 && w->n_samples)
+		r = end_chunk(b, w);
+	b->chunks.bytes = w->n_kept * sizeof(struct snapshot_chunk_entry);
+	if (b->digests.bytes)
+		b->digests.bytes = w->n_kept * sizeof(struct digest);
+	return r;
+}
+
+static void walk_free(struct chunk_walk *w)
+{
+	section_free(&w->records);
+	section_free(&w->times);
+	buffer_free(&w->places);
+	buffer_free(&w->mtimes);
+}
+
+int builder_write_records(struct snapshot_builder *b)
+{
+	_cleanup_(walk_free) struct chunk_walk w = {0};
+	int r = builder_begin_section(b, &w.records);
+
+	/* Both grow at once, and how long the first one will be is known. */
+	if (r == 0)
+		r = section_begin(&w.times, b->fd,
+				  w.records.offset + b->header.n_samples * sizeof(struct snapshot_record));
+	if (r == 0)
+		r = walk_storage(b, &w);
+	if (r == 0)
+		r = builder_end_section(b, &w.records, SNAPSHOT_RECORDS);
+	if (r == 0)
+		r = builder_end_section(b, &w.times, SNAPSHOT_TIMES);
+	spill_sort_free(steal_pointer(b->stored));
+	return r;
+}

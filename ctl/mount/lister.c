@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,6 +23,7 @@
 #define BUFFER_BYTES    (16u << 10)
 #define PATIENCE_MS     5000
 #define TAKE_AWAY_TRIES 500
+#define FIRST_GO        25 /* tries */
 
 /* Nothing but the mount itself, in which there are no links. */
 static int open_folder(const char *where, const char *folder)
@@ -79,18 +81,30 @@ static void unmount(const char *where)
 	(void)wait(NULL);
 }
 
+/* Asks nobody but the kernel. 0: not known. */
+static uint64_t mount_id(const char *where)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, where, AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_MNT_ID,
+		  &st) < 0)
+		return 0;
+	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
+}
+
 /* The mount's process has ended. If it was killed, the mount stays, and fusermount3, which is there to take
- * it away (auto_unmount), leaves it where it looks while the process is still about to end. */
-static void take_away(const char *where)
+ * it away (auto_unmount) and has the first go, leaves it where it looks while the process is still about to
+ * end. What lies below, which may be a mount, too, is nobody's to take away. */
+static void take_away(const char *where, uint64_t id)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
 
-	for (int i = 0; i < TAKE_AWAY_TRIES; i++) {
-		_cleanup_(closep) int fd = open_folder(where, "");
+	for (int i = 0; i < TAKE_AWAY_TRIES && id && mount_id(where) == id; i++) {
+		_cleanup_(closep) int fd = i < FIRST_GO ? -EBADF : open_folder(where, "");
 
-		if (fd != -ENOTCONN && fd != -ECONNABORTED)
+		if (fd >= 0)
 			return;
-		if (fd == -ENOTCONN)
+		if (fd == -ENOTCONN && mount_id(where) == id)
 			unmount(where);
 		nanosleep(&pause, NULL);
 	}
@@ -114,8 +128,10 @@ int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
 		(void)kernel_close_range(LISTER_FD + 1, UINT32_MAX);
 		signal(SIGINT, SIG_IGN); /* Ctrl-C is the mount's */
 		prctl(PR_SET_NAME, "dieselctl-list");
+		uint64_t id = mount_id(where);
+
 		serve(where);
-		take_away(where);
+		take_away(where, id);
 		_exit(0);
 	}
 	close(fds[1]);

@@ -176,6 +176,47 @@ int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, c
 	return 0;
 }
 
+int diesel_dataset_find(const struct diesel_dataset *dataset, const char *path, size_t path_length,
+			uint64_t *ret_sample)
+{
+	int r = snapshot_check_lookups(dataset->snapshot, NULL);
+
+	return r < 0 ? r : snapshot_find(dataset->snapshot, path, path_length, ret_sample);
+}
+
+int diesel_dataset_list(const struct diesel_dataset *dataset, const char *directory, size_t length,
+			uint64_t *cursor, struct diesel_entry *ret)
+{
+	struct snapshot_entry entry;
+	int r = snapshot_check_lookups(dataset->snapshot, NULL);
+
+	if (r == 0)
+		r = snapshot_list(dataset->snapshot, directory, length, cursor, &entry);
+	if (r == 0)
+		*ret = (struct diesel_entry){
+		    .name = entry.name,
+		    .name_length = entry.name_length,
+		    .sample = entry.is_directory ? 0 : entry.sample,
+		    .is_directory = entry.is_directory,
+		};
+	return r;
+}
+
+int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, struct diesel_stat *ret)
+{
+	struct snapshot_sample s;
+	int r = dataset_look_up(dataset, sample, &s);
+
+	if (r == 0)
+		*ret = (struct diesel_stat){
+		    .mtime_ns = s.mtime_ns,
+		    .mode = s.mode,
+		    .bytes = s.bytes,
+		    .label = s.class_index,
+		};
+	return r;
+}
+
 const struct snapshot *mapped_snapshot(const struct diesel_dataset *dataset)
 {
 	return dataset->snapshot;

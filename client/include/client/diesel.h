@@ -70,10 +70,39 @@ int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_in
 int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
 			size_t *ret_length);
 
+/* By paths inside the dataset, which have no slash at either end. The number of a path's sample; -ENOENT. */
+int diesel_dataset_find(const struct diesel_dataset *dataset, const char *path, size_t path_length,
+			uint64_t *ret_sample);
+
+struct diesel_entry {
+	const char *name; /* borrowed until close, not terminated */
+	size_t name_length;
+	uint64_t sample; /* of a file */
+	uint32_t is_directory;
+	uint32_t reserved;
+};
+
+/* The next entry of a directory ("" is the root): files by name, then directories by name. *cursor is 0
+ * before the first. -ENOENT: there are no more, or no such directory. */
+int diesel_dataset_list(const struct diesel_dataset *dataset, const char *directory, size_t length,
+			uint64_t *cursor, struct diesel_entry *ret);
+
+struct diesel_stat {
+	uint64_t mtime_ns; /* since 1970, of the file that was packed */
+	uint32_t mode;     /* its st_mode */
+	uint32_t bytes;
+	int32_t label;
+	uint32_t reserved;
+};
+
+/* -ERANGE: there is no such sample. */
+int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, struct diesel_stat *ret);
+
 /*
  * Samples by number, in any order: read from the dataset's files with the caller's own rights, past the
  * daemon and its cache. Numbers are those of struct diesel_item: the order of storage. These calls, and
- * diesel_dataset_info(), _class() and _path(), may be made by any thread, and by children that were forked.
+ * diesel_dataset_info(), _class(), _path(), _find(), _list() and _stat(), may be made by any thread, and by
+ * children that were forked.
  */
 struct diesel_sample_info {
 	uint32_t bytes;

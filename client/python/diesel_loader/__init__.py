@@ -7,7 +7,7 @@
 diesel_loader.numpy has the same loader without torch. This module needs neither PyTorch nor anything else outside
 the standard library.
 """
-from .dataset import Dataset, status
+from .dataset import Dataset, SampleStat, open, status  # noqa: A004
 from .errors import DamagedData
 from .native import VERSION as __version__
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # as in typing, whose import takes a while
 if TYPE_CHECKING:
     from .recipe.codec import codec
 
-__all__ = ["DamagedData", "Dataset", "__version__", "codec", "status"]
+__all__ = ["DamagedData", "Dataset", "SampleStat", "__version__", "codec", "open", "status"]
 
 
 def __getattr__(name: str) -> object:

@@ -2,6 +2,7 @@
 """What dieseld serves: datasets with their size, classes and paths; and what it is doing."""
 from __future__ import annotations
 
+import collections
 import collections.abc
 import copy
 import ctypes
@@ -19,9 +20,20 @@ from .subset import Subset
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any  # whose import takes a fifth of this package's
+    from typing import Any, NamedTuple  # whose import takes a fifth of this package's
 
     from typing_extensions import Self
+
+    class SampleStat(NamedTuple):
+        sample: int
+        bytes: int
+        label: int
+        mode: int
+        mtime_ns: int
+else:
+    SampleStat = collections.namedtuple("SampleStat", ("sample", "bytes", "label", "mode", "mtime_ns"))
+    SampleStat.__doc__ = """A sample: its number, its length, its class (-1: none), and mode (st_mode) and time of change (ns since
+1970) of the file that was packed."""
 
 
 AUTO, NEVER = "auto", "never"
@@ -157,6 +169,8 @@ class Dataset:
     the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
     single samples.
 
+    By paths inside the dataset: dataset["cat/1.jpg"] is its bytes; "cat/1.jpg" in dataset, listdir(), stat(), find().
+
     dataset[a:b:step], select(), filter(), random_split() and train_test_split() give Datasets with some of the
     samples: the daemon serves such a one by itself, shuffled chunk-wise. len(), [i], targets and samples are then of
     these; classes, and the numbers that sample_path(), label() and read() take, stay those of the whole.
@@ -291,9 +305,56 @@ class Dataset:
             raise errors.from_result(result, os.fsdecode(text.value))
         return data
 
+    def find(self, path: str) -> int:
+        """The number of the sample of a path inside the dataset. Raises KeyError, also where it is not one of a subset's."""
+        text, number = os.fsencode(path), native.c_uint64()
+        result = lib.diesel_dataset_find(self._connection.reader, text, len(text), byref(number))
+        if result == -errno.ENOENT:
+            raise KeyError(path)
+        if result < 0:
+            raise errors.of_look_up(result, self.path, os.strerror(-result))
+        if self.subset is not None:
+            try:
+                self.subset.to_indices((native.c_uint64 * 1)(number.value), 1)
+            except IndexError:
+                raise KeyError(path) from None
+        return number.value
+
+    def __contains__(self, path: object) -> bool:
+        """Whether there is a sample of this path."""
+        try:
+            return isinstance(path, str) and self.find(path) >= 0
+        except KeyError:
+            return False
+
+    def listdir(self, path: str = "") -> list[str]:
+        """The names in a folder of the whole dataset ("": the root), as os.listdir() has them: files, sorted, then folders.
+        Raises FileNotFoundError, NotADirectoryError."""
+        text, cursor, entry, names = os.fsencode(path.rstrip("/")), native.c_uint64(), native.Entry(), []
+        reader = self._connection.reader
+        while (result := lib.diesel_dataset_list(reader, text, len(text), byref(cursor), byref(entry))) == 0:
+            names.append(os.fsdecode(ctypes.string_at(entry.name, entry.name_length)))
+        if result != -errno.ENOENT:
+            raise errors.of_look_up(result, self.path, os.strerror(-result))
+        if text and not names:
+            number = native.c_uint64()
+            found = lib.diesel_dataset_find(reader, text, len(text), byref(number)) == 0
+            raise OSError(errno.ENOTDIR if found else errno.ENOENT, f"{self.path} has no folder", path)
+        return names
+
+    def stat(self, path: str) -> SampleStat:
+        """What is known of the sample of a path. Raises KeyError."""
+        number, found = self.find(path), native.Stat()
+        result = lib.diesel_dataset_stat(self._connection.reader, number, byref(found))
+        if result < 0:
+            raise errors.of_look_up(result, self.path, os.strerror(-result))
+        return SampleStat(number, found.bytes, found.label, found.mode, found.mtime_ns)
+
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return self._slice(i)
+        if isinstance(i, str):
+            return bytes(self.read(self.find(i)))
         number = self.number(i)
         return self.read(number), self.label(number)
 
@@ -371,6 +432,11 @@ class Dataset:
         part = "" if self.subset is None else f" of {self._n_samples}"
         return (f"{type(self).__name__}({self.path!r}: {len(self)}{part} samples, {self._n_classes} classes, "
                 f"version {self.version})")
+
+
+def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> Dataset:  # noqa: A001
+    """Dataset(path, socket, daemon), by the name that other formats' modules have for it."""
+    return Dataset(path, socket, daemon)
 
 
 def status(socket: str | None = None) -> dict[str, Any]:

@@ -58,6 +58,16 @@ class SampleInfo(Structure):
     _fields_ = [("bytes", c_uint32), ("label", c_int32)]
 
 
+class Entry(Structure):
+    _fields_ = [("name", c_void_p), ("name_length", c_size_t), ("sample", c_uint64), ("is_directory", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Stat(Structure):
+    _fields_ = [("mtime_ns", c_uint64), ("mode", c_uint32), ("bytes", c_uint32), ("label", c_int32),
+                ("reserved", c_uint32)]
+
+
 class Item(Structure):
     _fields_ = [("data", c_void_p), ("sample", c_uint64), ("bytes", c_uint32), ("label", c_int32)]
 
@@ -92,6 +102,9 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_dataset_info": (c_int, [c_void_p, POINTER(DatasetInfo)]),
         "diesel_dataset_class": (c_int, [c_void_p, c_uint32, POINTER(c_void_p), POINTER(c_size_t)]),
         "diesel_dataset_path": (c_int, [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_size_t)]),
+        "diesel_dataset_find": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_uint64)]),
+        "diesel_dataset_list": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_uint64), POINTER(Entry)]),
+        "diesel_dataset_stat": (c_int, [c_void_p, c_uint64, POINTER(Stat)]),
         "diesel_dataset_sample": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo)]),
         "diesel_dataset_labels": (c_int, [c_void_p, c_void_p]),
         "diesel_dataset_read": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t, c_char_p, c_size_t]),

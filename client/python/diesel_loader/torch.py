@@ -82,8 +82,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         return super()._of(subset)
 
     def __getitem__(self, i):
-        if isinstance(i, slice):
-            return self._slice(i)
+        if isinstance(i, (slice, str)):
+            return super().__getitem__(i)
         number = self.number(i)
         data = self.read(number)
         tensor = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

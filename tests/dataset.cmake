@@ -11,6 +11,9 @@ endforeach()
 diesel_script_test(integration dataset.imagefolder
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_imagefolder.py)
 
+foreach(case kills flips)
+  diesel_script_test(fault verbs.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_verbs.py ${case})
+endforeach()
 diesel_script_test(integration dataset.reader
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/formats/test_reader.py)
 
@@ -21,6 +24,7 @@ if(NOT DIESEL_SANITIZE)
   foreach(case kth crash)
     diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})
   endforeach()
+  diesel_script_test(fault verbs.calls /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_verbs.py calls)
   foreach(case damage refuse)
     diesel_script_test(fault repair.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_repair.py ${case})
   endforeach()

@@ -6,9 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checksum.h"
 #include "dataset/chunk_id.h"
 
 #define FIRST_LINE "DIESEL change"
+
+/* Old versions are read by what an entry says. */
+static size_t add_check(char text[CHANGE_MAX], size_t bytes)
+{
+	return bytes + (size_t)snprintf(text + bytes, CHANGE_MAX - bytes, "check %016" PRIx64 "\n",
+					checksum_xxh3(text, bytes));
+}
 
 size_t change_format(const struct change *c, char text[CHANGE_MAX])
 {
@@ -19,12 +27,14 @@ size_t change_format(const struct change *c, char text[CHANGE_MAX])
 	if (c->is_counted)
 		snprintf(paths, sizeof(paths), "%" PRIu64 " %" PRIu64 " %" PRIu64, c->n_added, c->n_replaced,
 			 c->n_deleted);
-	return (size_t)snprintf(text, CHANGE_MAX,
-				FIRST_LINE " 1\nversion %" PRIu64 " %" PRIu64 "\ntime %" PRIu64
-					   "\nnewest %s\npaths %s\nsamples %" PRIu64 "\nwritten %" PRIu64
-					   " %" PRIu64 "\nhost %s\nuser %s\ncommand %s\n",
-				c->version, c->oldest, c->time_ns, newest, paths, c->n_samples, c->n_chunks,
-				c->n_bytes, c->host, c->user, c->command);
+	int n = snprintf(text, CHANGE_MAX,
+			 FIRST_LINE " 1\nversion %" PRIu64 " %" PRIu64 "\ntime %" PRIu64
+				    "\nnewest %s\npaths %s\nsamples %" PRIu64 "\nwritten %" PRIu64 " %" PRIu64
+				    "\nhost %s\nuser %s\ncommand %s\n",
+			 c->version, c->oldest, c->time_ns, newest, paths, c->n_samples, c->n_chunks,
+			 c->n_bytes, c->host, c->user, c->command);
+
+	return add_check(text, (size_t)n);
 }
 
 /* The rest of the line that begins with name, at *at, which goes on to the next. */

@@ -142,13 +142,28 @@ static int check_pages(struct sql *db, struct error *err)
 	return r;
 }
 
+/* A path that is a blob is another one to SQLite, which no check of pages minds. */
+static int check_types(struct sql *db, struct error *err)
+{
+	int64_t n_wrong = 0;
+	int r = sql_number(
+	    db,
+	    "SELECT (SELECT count(*) FROM path WHERE typeof(path) <> 'text' OR typeof(chunk) <> 'blob' OR "
+	    "typeof(record + offset + bytes + stored_bytes + encoding) <> 'integer' OR "
+	    "typeof(encoding) <> 'integer' OR typeof(xxh3) <> 'integer' OR typeof(mtime_ns) <> 'integer' OR "
+	    "typeof(mode) <> 'integer') + (SELECT count(*) FROM chunk WHERE typeof(id) <> 'blob')",
+	    &n_wrong, err);
+
+	if (r == 0 && n_wrong)
+		r = error_set(err, -EBADMSG, "%s is damaged: run `dieselctl rebuild`", sql_path(db));
+	return r;
+}
+
 static int open_checked(const char *path, enum meta_mode mode, struct sql **ret, struct error *err)
 {
 	static const enum sql_mode modes[] = {
-	    [META_READ] = SQL_READ,
-	    [META_WRITE] = SQL_WRITE,
-	    [META_CREATE] = SQL_CREATE,
-	    [META_REPLACE] = SQL_CREATE,
+	    [META_READ] = SQL_READ,     [META_CHECK] = SQL_READ,     [META_WRITE] = SQL_WRITE,
+	    [META_CREATE] = SQL_CREATE, [META_REPLACE] = SQL_CREATE,
 	};
 	const struct sql_options options = {
 	    .mode = modes[mode],
@@ -162,8 +177,10 @@ static int open_checked(const char *path, enum meta_mode mode, struct sql **ret,
 	if (r < 0)
 		return r;
 	r = check_schema(db, modes[mode] == SQL_CREATE, err);
-	if (r == 0 && mode == META_REPLACE)
+	if (r == 0 && (mode == META_REPLACE || mode == META_CHECK))
 		r = check_pages(db, err);
+	if (r == 0 && mode == META_CHECK)
+		r = check_types(db, err);
 	if (r < 0) {
 		sql_close(db);
 		return r;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "checksum.h"
 #include "dataset/chunk_id.h"
 #include "dataset/meta.h"
 #include "dataset/place.h"
@@ -28,9 +29,16 @@ struct verify {
 	struct meta_info info;
 	struct store_object *objects;
 	size_t n_objects;
-	size_t next_object; /* place in objects while the metadata's chunks are compared with them */
+	size_t next_object;     /* place in objects while the metadata's chunks are compared with them */
+	struct live_sums *sums; /* of each object; NULL: metadata and snapshot cannot be compared */
 	unsigned char *buffer;
 	size_t buffer_bytes;
+};
+
+/* Of the records of a chunk's samples that are live, in any order, as metadata and chunk have them. So
+ * everything that the metadata say of them is compared, without keeping it. */
+struct live_sums {
+	uint64_t in_meta, in_chunk;
 };
 
 /* A chunk's file that is being checked. */
@@ -128,9 +136,35 @@ static bool find_snapshot_chunk(const struct verify *v, const struct chunk_id *i
 	return false;
 }
 
+static uint64_t sum_of(const struct chunk_record *r, uint32_t index, const char *path, size_t path_length)
+{
+	const uint64_t fields[] = {r->offset,   r->bytes,    r->stored_bytes,
+				   r->xxh3,     r->mtime_ns, r->mode,
+				   r->encoding, index,       checksum_xxh3(path, path_length)};
+
+	return checksum_xxh3(fields, sizeof(fields));
+}
+
+static int compare_object(const void *id, const void *object)
+{
+	return chunk_id_compare(id, &((const struct store_object *)object)->id);
+}
+
+/* NULL: not in the store. */
+static struct live_sums *sums_of(const struct verify *v, const struct chunk_id *id)
+{
+	const struct store_object *found =
+	    v->sums && v->n_objects
+		? bsearch(id, v->objects, v->n_objects, sizeof(*v->objects), compare_object)
+		: NULL;
+
+	return found ? &v->sums[found - v->objects] : NULL;
+}
+
 /* Compares the snapshot's samples of this chunk with its records. */
 static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view, const char *name)
 {
+	struct live_sums *sums = sums_of(v, &view->header->id);
 	struct snapshot_chunk chunk;
 	struct snapshot_sample s;
 	char text[512];
@@ -153,8 +187,11 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 
 		if (r && r->offset == s.offset && r->bytes == s.bytes && r->xxh3 == s.xxh3 &&
 		    r->name_length == s.path_length &&
-		    !memcmp(view->names + r->name_offset, s.path, s.path_length))
+		    !memcmp(view->names + r->name_offset, s.path, s.path_length)) {
+			if (sums)
+				sums->in_chunk += sum_of(r, s.record, s.path, s.path_length);
 			continue;
+		}
 		snprintf(text, sizeof(text),
 			 "%s: the snapshot's sample %llu is not record %u; run `dieselctl rebuild`", name,
 			 (unsigned long long)(chunk.first_sample + i), s.record);
@@ -217,6 +254,26 @@ static int read_head(struct verify *v, struct chunk_file *f, struct error *err)
 	return r;
 }
 
+static bool is_described(const struct meta_chunk *known, const struct chunk_header *h)
+{
+	return known->head_xxh3 == h->head_xxh3 && known->file_bytes == h->file_bytes &&
+	       known->created_ns == h->created_ns && known->n_records == h->n_records &&
+	       known->payload_offset == h->payload_offset && known->flags == h->flags;
+}
+
+/* Reports what the metadata say of a chunk's samples and the chunk does not. */
+static void check_sums(struct verify *v, const struct chunk_id *id, const char *name)
+{
+	const struct live_sums *sums = sums_of(v, id);
+	char text[STORE_NAME_MAX + 128];
+
+	if (!sums || sums->in_meta == sums->in_chunk)
+		return;
+	snprintf(text, sizeof(text), "metadata and %s disagree about its samples; run `dieselctl rebuild`",
+		 name);
+	damage_text(v, NULL, text);
+}
+
 /* Checks everything about a file with one read of it. */
 static void check_file(struct verify *v, struct chunk_file *f, const struct meta_chunk *known)
 {
@@ -236,7 +293,7 @@ static void check_file(struct verify *v, struct chunk_file *f, const struct meta
 		damage_text(v, id, err.text);
 		return;
 	}
-	if (known && known->head_xxh3 != f->view.header->head_xxh3) {
+	if (known && !is_described(known, f->view.header)) {
 		snprintf(text, sizeof(text),
 			 "%s is another file than the metadata describes; restore it, or run "
 			 "`dieselctl rebuild`",
@@ -244,6 +301,7 @@ static void check_file(struct verify *v, struct chunk_file *f, const struct meta
 		damage_text(v, id, text);
 	}
 	check_snapshot_chunk(v, &f->view, f->name);
+	check_sums(v, id, f->name);
 	check_samples(v, f);
 }
 
@@ -315,8 +373,14 @@ static int check_path(const struct meta_path *path, void *context)
 	    snapshot_sample_get(v->snapshot, number, &s) == 0 &&
 	    snapshot_chunk_get(v->snapshot, s.chunk, &chunk) == 0 &&
 	    chunk_id_compare(&chunk.id, &path->chunk) == 0 && s.record == path->record_index &&
-	    s.offset == path->record.offset && s.xxh3 == path->record.xxh3 && s.bytes == path->record.bytes)
+	    s.offset == path->record.offset && s.xxh3 == path->record.xxh3 && s.bytes == path->record.bytes) {
+		struct live_sums *sums = sums_of(v, &path->chunk);
+
+		if (sums)
+			sums->in_meta +=
+			    sum_of(&path->record, path->record_index, path->path, path->path_length);
 		return 0;
+	}
 	snprintf(text, sizeof(text), "metadata and snapshot disagree about '%s'; run `dieselctl rebuild`",
 		 text_printable(printable, sizeof(printable), path->path, path->path_length));
 	damage(v,
@@ -333,11 +397,26 @@ static void open_metadata(struct verify *v, const char *path)
 		snapshot_close(v->snapshot);
 		v->snapshot = NULL;
 	}
-	if (meta_open(path, META_READ, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
+	if (meta_open(path, META_CHECK, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
 		damage_text(v, NULL, err.text);
 		meta_free(v->meta);
 		v->meta = NULL;
 	}
+}
+
+static int skip_change(const struct change *change, void *context)
+{
+	(void)change;
+	(void)context;
+	return 0;
+}
+
+static void check_log(struct verify *v)
+{
+	struct error err = ERROR_INIT;
+
+	if (meta_each_change(v->meta, skip_change, NULL, &err) < 0)
+		damage_text(v, NULL, err.text);
 }
 
 static void check_agreement(struct verify *v)
@@ -366,6 +445,7 @@ static void check_agreement(struct verify *v)
 			 (unsigned long long)info->n_samples, (unsigned long long)v->info.n_paths);
 		damage_text(v, NULL, text);
 	}
+	v->sums = calloc(v->n_objects + 1, sizeof(*v->sums)); /* without memory for it, less is compared */
 	if (meta_each_path(v->meta, check_path, v, &err) < 0)
 		damage_text(v, NULL, err.text);
 }
@@ -395,6 +475,8 @@ static int check_all(struct verify *v, const char *path, struct error *err)
 	if (r < 0)
 		return r;
 	open_metadata(v, path);
+	if (v->meta)
+		check_log(v);
 	if (v->snapshot && v->meta)
 		check_agreement(v);
 	else if (v->snapshot)
@@ -430,6 +512,7 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 	store_free(v.store);
 	place_close(place);
 	free(v.objects);
+	free(v.sums);
 	free(v.buffer);
 	if (r == 0)
 		*ret = v.result;

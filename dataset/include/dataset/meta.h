@@ -82,7 +82,8 @@ struct meta {
 };
 
 enum meta_mode {
-	META_READ, /* rolls back what a writer that died has left, where that is permitted */
+	META_READ,  /* rolls back what a writer that died has left, where that is permitted */
+	META_CHECK, /* as META_READ, and looks at all of it: what cannot be read later fails now */
 	META_WRITE,
 	META_CREATE,  /* as META_WRITE, and creates it if it is missing */
 	META_REPLACE, /* as META_CREATE, and puts it aside and creates it anew if it is damaged */

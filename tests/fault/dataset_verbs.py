@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb that changes a dataset, killed at any moment or failing at any call, loses nothing; and no flipped bit goes unseen.
+
+usage: dataset_verbs.py kills | calls | flips
+
+DIESEL_ROUNDS=N: as many kills, or flips, instead of a few; DIESEL_ALL_CALLS=1: every call, instead of some.
+"""
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+from dataset_support import DIESELCTL, SHIM, content, dieselctl, failing, files_of, make_source, patched, skip, stray_files
+
+
+class Scene:
+    """A small dataset of a few chunks, and for each verb what it makes of it."""
+
+    def __init__(self, root):
+        self.root, self.source, self.dataset, self.before = root, root / "src", root / "ds", root / "before"
+        make_source(self.source, 24, 300_000, 11)
+        dieselctl("pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.before, check=0)
+        self.old = files_of(self.source)
+        self.more = root / "more"
+        shutil.copytree(self.source, self.more)
+        make_source(self.more / "added", 4, 300_000, 12)
+        (self.more / "class0" / "0.bin").write_bytes(b"replaced")
+        self.appended = files_of(self.more)
+        self.fewer = {path: data for path, data in self.old.items() if not path.startswith("class1/")}
+        self.verbs = {
+            "pack": (["pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.dataset], None, self.old),
+            "append": (["pack", "--append", "--chunk-size", "4M", self.more, self.dataset], self.old, self.appended),
+            "rm": (["rm", "-r", self.dataset, "class1"], self.old, self.fewer),
+            "rebuild": (["rebuild", self.dataset], self.old, self.old),
+            "snapshot": (["snapshot", self.dataset], self.old, self.old),
+        }
+
+    def reset(self, before):
+        shutil.rmtree(self.dataset, ignore_errors=True)
+        if before is not None:
+            shutil.copytree(self.before, self.dataset)
+
+    def check(self, verb, where):
+        """What a reader finds is whole, as before or as after; the same command then finishes."""
+        command, before, after = self.verbs[verb]
+        if before is None and not (self.dataset / "snapshot").exists():
+            pass  # not published yet
+        else:
+            state = content(self.dataset)
+            assert state in (before, after), f"{where}: half of it"
+            told = dieselctl("verify", self.dataset)
+            assert told.returncode == 0, f"{where}: {told.stdout}{told.stderr}"
+        if verb == "rm" and content(self.dataset) == after:
+            return
+        again = dieselctl(*command)
+        done = verb == "pack" and "already" in again.stderr
+        assert again.returncode == 0 or done, f"{where}: {again.stderr}"
+        assert content(self.dataset) == after, f"{where}: not finished"
+        told = dieselctl("verify", self.dataset, check=0)
+        assert told.stderr == "" or verb == "rm", f"{where}: {told.stderr}"
+        assert not stray_files(self.dataset), f"{where}: {stray_files(self.dataset)}"
+
+
+def test_kills(root):
+    scene, generator = Scene(root), random.Random(13)
+    rounds = int(os.environ.get("DIESEL_ROUNDS", "12"))
+    longest = {}
+    for verb, (command, before, _) in scene.verbs.items():
+        scene.reset(before)
+        start = time.monotonic()
+        dieselctl(*command, check=0)
+        longest[verb] = time.monotonic() - start
+    n_killed = 0
+    for i in range(rounds):
+        verb = list(scene.verbs)[i % len(scene.verbs)]
+        command, before, _ = scene.verbs[verb]
+        scene.reset(before)
+        process = subprocess.Popen([DIESELCTL, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        moment = generator.uniform(0, longest[verb])
+        time.sleep(moment)
+        process.kill()
+        n_killed += process.wait() == -signal.SIGKILL
+        scene.check(verb, f"{verb} killed after {moment * 1000:.1f} ms")
+    print(f"{n_killed} killed in {rounds} rounds")
+    assert n_killed > 0
+
+
+def test_calls(root):
+    if not SHIM.exists():
+        skip("the failing calls are injected into plain builds only")
+    scene, generator = Scene(root), random.Random(14)
+    all_calls = bool(os.environ.get("DIESEL_ALL_CALLS"))
+    for verb, (command, before, _) in scene.verbs.items():
+        for error, kind, stay in ((5, "change", False), (28, "change", True), (0, "change", False), (5, "read", False), (1, "short", False)):
+            k = n = 0
+            while True:
+                k += 1 if all_calls else generator.randrange(1, 40)
+                scene.reset(before)
+                done, reached = failing(lambda **more: dieselctl(*command, **more), k, error, stay, kind)
+                where = f"{verb}, errno {error}, {kind}, call {k}: {done.stderr.strip()}"
+                if not reached:
+                    assert done.returncode == 0, where
+                    break
+                n += 1
+                assert done.returncode in ((-signal.SIGKILL,) if error == 0 else (0, 1)), where
+                assert kind != "short" or done.returncode == 0, where
+                assert done.returncode != 1 or len(done.stderr.splitlines()) == 1, where
+                scene.check(verb, where)
+            print(f"{verb}, errno {error}, {kind}: {n} of {k} calls")
+
+
+def meaning(dataset):
+    """What the metadata says, to whoever reads all of it; None if it cannot be read."""
+    try:
+        with sqlite3.connect(dataset / "meta.db") as database:
+            database.text_factory = bytes  # as it is read: whatever the bytes are
+            tables = [name for name, in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
+            return [sorted(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in tables]
+    except sqlite3.DatabaseError:
+        return None
+
+
+def test_flips(root):
+    """One bit of a chunk, the snapshot or the metadata is another: `verify` says so, or nobody can tell the difference."""
+    scene, generator = Scene(root), random.Random(15)
+    scene.reset(scene.old)
+    said, listed = meaning(scene.dataset), dieselctl("ls", "-R", "-l", "--json", scene.dataset, check=0).stdout
+    files = sorted(path for path in scene.dataset.rglob("*") if path.is_file())
+    n = {"seen": 0, "without meaning": 0}
+    for i in range(int(os.environ.get("DIESEL_ROUNDS", "120"))):
+        path = files[i % len(files)]
+        at = generator.randrange(path.stat().st_size)
+        with open(path, "rb") as file:
+            file.seek(at)
+            byte = file.read(1)
+        patched(path, at, bytes([byte[0] ^ 1 << generator.randrange(8)]))
+        told = dieselctl("verify", scene.dataset)
+        if told.returncode == 1 or told.stderr:
+            n["seen"] += 1
+        else:
+            assert "chunk" not in path.suffix, f"{path.name}, byte {at}: not seen"
+            assert content(scene.dataset) == scene.old and meaning(scene.dataset) == said, f"{path.name}, byte {at}: not seen"
+            assert dieselctl("ls", "-R", "-l", "--json", scene.dataset, check=0).stdout == listed, f"{path.name}, byte {at}: not seen"
+            n["without meaning"] += 1
+        patched(path, at, byte)
+    print(n)
+    assert n["seen"] > n["without meaning"]
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="diesel-verbs-") as root:
+        globals()[f"test_{sys.argv[1]}"](pathlib.Path(root))
+
+
+main()

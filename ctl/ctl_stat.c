@@ -8,6 +8,7 @@
 
 #include "ctl_dataset.h"
 #include "ctl_json.h"
+#include "ctl_shape.h"
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
 #include "dataset/digest.h"
@@ -24,11 +25,12 @@ struct facts {
 	bool has_meta;
 	struct meta_info meta;
 	struct error meta_error; /* why there is none */
+	struct shape shape;
 };
 
 static void collect(const char *path, const struct snapshot *s, bool is_old, struct facts *ret)
 {
-	struct meta *meta;
+	struct meta *meta = NULL;
 	struct snapshot_chunk chunk;
 	struct facts f = {0};
 
@@ -40,8 +42,10 @@ static void collect(const char *path, const struct snapshot *s, bool is_old, str
 		f.meta = (struct meta_info){.version = snapshot_info(s)->version};
 	} else if (meta_open(path, META_READ, &meta, &f.meta_error) == 0) {
 		f.has_meta = meta_info(meta, &f.meta, &f.meta_error) == 0;
-		meta_free(meta);
 	}
+	/* What the metadata say of another version than the snapshot's is not about these chunks. */
+	shape_collect(s, f.has_meta && f.meta.version == snapshot_info(s)->version ? meta : NULL, &f.shape);
+	meta_free(meta);
 	*ret = f;
 }
 
@@ -63,6 +67,7 @@ static void print_dataset_json(const char *path, const struct snapshot *s, const
 	if (f->has_meta)
 		printf("\"meta_version\": %llu, \"pending\": %s, ", (unsigned long long)f->meta.version,
 		       f->meta.has_pending ? "true" : "false");
+	shape_print_json(&f->shape);
 	fputs("\"classes\": [", stdout);
 	for (uint32_t i = 0; i < info->n_classes; i++) {
 		const char *name;
@@ -116,6 +121,7 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	if (f->has_meta && f->meta.has_pending)
 		puts("pending   a pack is at work, or was interrupted: the same command goes on where it "
 		     "stopped");
+	shape_print(&f->shape, info->version);
 }
 
 /* s NULL: it comes from the metadata, which knows no classes. */

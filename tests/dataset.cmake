@@ -14,6 +14,7 @@ diesel_script_test(integration dataset.imagefolder
 foreach(case kills flips)
   diesel_script_test(fault verbs.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_verbs.py ${case})
 endforeach()
+diesel_script_test(integration dataset.stat /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_stat.py)
 diesel_script_test(integration dataset.reader
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/formats/test_reader.py)
 

@@ -22,6 +22,7 @@ struct pack_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
 	bool started;
+	bool json;
 	/* --jpeg-restarts */
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
 	uint64_t bytes_before, bytes_after;       /* of those that got markers */
@@ -90,6 +91,7 @@ static const struct option long_options[] = {
     {"digest", required_argument, NULL, 'd'},
     {"jpeg-restarts", no_argument, NULL, 'r'},
     {"meta", required_argument, NULL, 'm'},
+    {"json", no_argument, NULL, 'J'},
     CTL_OPTION_HELP,
     {0},
 };
@@ -162,6 +164,30 @@ static void print_summary(const struct pack_result *result, uint64_t elapsed_ns)
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
 }
 
+static void print_json(const struct pack_result *result, uint64_t elapsed_ns, bool rewrote,
+		       const struct pack_context *c)
+{
+	printf("{\"schema\": \"diesel.pack/1\", \"version\": %llu, \"files\": %llu, \"bytes\": %llu, "
+	       "\"chunks\": "
+	       "%llu, \"seconds\": %.3f, \"resumed\": %llu, \"unchanged\": %llu, \"unreadable\": %llu, "
+	       "\"not_regular\": %llu",
+	       (unsigned long long)result->version, (unsigned long long)result->n_files,
+	       (unsigned long long)result->bytes, (unsigned long long)result->n_chunks,
+	       (double)elapsed_ns / NS_PER_S, (unsigned long long)result->n_resumed,
+	       (unsigned long long)result->n_unchanged, (unsigned long long)result->n_skipped,
+	       (unsigned long long)result->n_other);
+	if (rewrote)
+		printf(", \"jpeg_restarts\": {\"added\": %llu, \"there\": %llu, \"kept\": %llu, \"other\": "
+		       "%llu, "
+		       "\"bytes_before\": %llu, \"bytes_after\": %llu}",
+		       (unsigned long long)c->n_files[JPEG_RESTARTS_ADDED],
+		       (unsigned long long)c->n_files[JPEG_RESTARTS_THERE],
+		       (unsigned long long)c->n_files[JPEG_RESTARTS_KEPT],
+		       (unsigned long long)c->n_files[JPEG_RESTARTS_OTHER],
+		       (unsigned long long)c->bytes_before, (unsigned long long)c->bytes_after);
+	puts("}");
+}
+
 static void print_restarts(const struct pack_context *c)
 {
 	uint64_t n = c->n_files[JPEG_RESTARTS_ADDED];
@@ -199,7 +225,9 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, short_options, long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (parse_option(verb, option, &o) != CTL_OK)
+		if (option == 'J')
+			context.json = true;
+		else if (parse_option(verb, option, &o) != CTL_OK)
 			return CTL_USAGE;
 	}
 	if (argc - optind != 2)
@@ -218,9 +246,13 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		progress_end(&context.bar);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	print_summary(&result, clock_monotonic_ns() - start_ns);
-	if (o.rewrite)
-		print_restarts(&context);
+	if (context.json) {
+		print_json(&result, clock_monotonic_ns() - start_ns, o.rewrite, &context);
+	} else {
+		print_summary(&result, clock_monotonic_ns() - start_ns);
+		if (o.rewrite)
+			print_restarts(&context);
+	}
 	return ctl_finish(verb);
 }
 
@@ -237,6 +269,7 @@ const struct ctl_verb ctl_pack = {
 	    "      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
 	    "      --meta URL          keep the metadata on a Redis server or cluster: "
 	    "redis://HOST[:PORT]/PREFIX\n"
+	    "      --json              say as a JSON object what was done\n"
 	    "      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
 	    "crop needs no decoding\n"
 	    "\n"

@@ -11,6 +11,8 @@
 #include "dataset/meta.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -19,105 +21,165 @@ static void writer_freep(struct writer **w)
 	writer_free(*w);
 }
 
-/* For verbs without options of their own. Returns true if the verb is to end, with *ret_exit as its exit
- * status. */
-static bool only_help(const struct ctl_verb *verb, int argc, char **argv, int *ret_exit)
-{
-	static const struct option long_options[] = {CTL_OPTION_HELP, {0}};
-	int option = getopt_long(argc, argv, ":h", long_options, NULL);
-
-	if (option < 0)
-		return false;
-	ctl_common_option(verb, option, argv);
-	*ret_exit = option == 'h' ? CTL_OK : CTL_USAGE;
-	return true;
-}
-
 static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
 {
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	const struct meta_info *info;
 	struct error err = ERROR_INIT;
-	int exit_status;
+	bool json = false;
+	int option;
 
-	if (only_help(verb, argc, argv, &exit_status))
-		return exit_status;
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		json = true;
+	}
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
 	if (writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err) < 0 ||
 	    writer_snapshot(w, &err) < 0)
 		return ctl_failed(verb, &err);
 	info = writer_info(w);
-	printf("snapshot of version %llu: %llu sample%s in %llu chunk%s\n", (unsigned long long)info->version,
-	       (unsigned long long)info->n_paths, units_plural(info->n_paths),
-	       (unsigned long long)info->n_chunks, units_plural(info->n_chunks));
+	if (json)
+		printf("{\"schema\": \"diesel.snapshot/1\", \"version\": %llu, \"samples\": %llu, "
+		       "\"chunks\": %llu}\n",
+		       (unsigned long long)info->version, (unsigned long long)info->n_paths,
+		       (unsigned long long)info->n_chunks);
+	else
+		printf("snapshot of version %llu: %llu sample%s in %llu chunk%s\n",
+		       (unsigned long long)info->version, (unsigned long long)info->n_paths,
+		       units_plural(info->n_paths), (unsigned long long)info->n_chunks,
+		       units_plural(info->n_chunks));
 	return ctl_finish(verb);
 }
 
 const struct ctl_verb ctl_snapshot = {
     .name = "snapshot",
-    .arguments = "DATASET",
+    .arguments = "[--json] DATASET",
     .summary = "Write the snapshot anew from the metadata",
-    .help = "For a snapshot that is damaged, missing or behind the metadata.\n",
+    .help = "      --json  say as a JSON object what was done\n\nFor a snapshot that is damaged, missing or "
+	    "behind the metadata.\n",
     .run = run_snapshot,
 };
 
+struct rebuild_context {
+	const struct ctl_verb *verb;
+	struct progress bar;
+	bool started;
+	bool json, first;
+};
+
+static void end_bar(struct rebuild_context *c)
+{
+	if (c->started)
+		progress_end(&c->bar);
+	c->started = false;
+}
+
+static void show_rebuild(uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
+{
+	struct rebuild_context *c = context;
+
+	if (!c->started)
+		progress_start(&c->bar, "rebuilding", n_chunks, clock_monotonic_ns());
+	c->started = true;
+	progress_update(&c->bar, done, bytes, clock_monotonic_ns());
+}
+
 static void show_lost(const struct chunk_id *id, const char *text, void *context)
 {
-	const struct ctl_verb *verb = context;
+	struct rebuild_context *c = context;
+	char name[CHUNK_ID_TEXT];
 
-	(void)id;
-	ctl_warn(verb, text);
+	end_bar(c);
+	ctl_warn(c->verb, text);
+	if (c->json)
+		printf("%s\"%s\"", c->first ? "" : ", ", chunk_id_format(id, name));
+	c->first = false;
+}
+
+static void print_rebuilt(const struct writer_result *result, uint64_t n_lost)
+{
+	printf("rebuilt version %llu: %llu sample%s in %llu chunk%s", (unsigned long long)result->version,
+	       (unsigned long long)result->n_paths, units_plural(result->n_paths),
+	       (unsigned long long)result->n_chunks, units_plural(result->n_chunks));
+	if (n_lost)
+		printf("; %llu damaged chunk%s left out", (unsigned long long)n_lost, units_plural(n_lost));
+	putchar('\n');
+}
+
+/* An object that was begun is ended: without a version if there is none. */
+static void print_rebuilt_json(const struct writer_result *result)
+{
+	fputs("]", stdout);
+	if (result)
+		printf(", \"version\": %llu, \"samples\": %llu, \"chunks\": %llu",
+		       (unsigned long long)result->version, (unsigned long long)result->n_paths,
+		       (unsigned long long)result->n_chunks);
+	puts("}");
+}
+
+static int rebuild(const char *dataset, bool keep_digests, struct rebuild_context *c,
+		   struct writer_result *ret, uint64_t *ret_n_lost, struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	int r = writer_open(dataset, WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, err);
+
+	if (r < 0)
+		return r;
+	writer_set_command(w, ctl_command());
+	writer_show_rebuild(w, show_rebuild, c);
+	if (keep_digests)
+		r = writer_keep_digests(w, err);
+	if (r == 0)
+		r = writer_rebuild(w, show_lost, c, ret_n_lost, err);
+	return r < 0 ? r : writer_commit(w, ret, err);
 }
 
 static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {
-	    {"digest", required_argument, NULL, 'd'}, CTL_OPTION_HELP, {0}};
-	_cleanup_(writer_freep) struct writer *w = NULL;
+	    {"digest", required_argument, NULL, 'd'}, {"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	struct rebuild_context context = {.verb = verb, .first = true};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
 	bool keep_digests = false;
+	uint64_t n_lost = 0;
 	int option;
 
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (strcmp(optarg, DIGEST_NAME) != 0)
+		if (option == 'd' && strcmp(optarg, DIGEST_NAME) != 0)
 			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
-		keep_digests = true;
+		keep_digests |= option == 'd';
+		context.json |= option == 'J';
 	}
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
-	int r = writer_open(argv[optind], WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, &err);
-	uint64_t n_lost = 0;
+	if (context.json)
+		fputs("{\"schema\": \"diesel.rebuild/1\", \"lost\": [", stdout);
+	int r = rebuild(argv[optind], keep_digests, &context, &result, &n_lost, &err);
 
-	if (r == 0)
-		writer_set_command(w, ctl_command());
-	if (r == 0 && keep_digests)
-		r = writer_keep_digests(w, &err);
-	if (r == 0)
-		r = writer_rebuild(w, show_lost, (void *)verb, &n_lost, &err);
-	if (r == 0)
-		r = writer_commit(w, &result, &err);
+	end_bar(&context);
+	if (context.json)
+		print_rebuilt_json(r == 0 ? &result : NULL);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	printf("rebuilt version %llu: %llu sample%s in %llu chunk%s", (unsigned long long)result.version,
-	       (unsigned long long)result.n_paths, units_plural(result.n_paths),
-	       (unsigned long long)result.n_chunks, units_plural(result.n_chunks));
-	if (n_lost)
-		printf("; %llu damaged chunk%s left out", (unsigned long long)n_lost, units_plural(n_lost));
-	putchar('\n');
+	if (!context.json)
+		print_rebuilt(&result, n_lost);
 	r = ctl_finish(verb);
 	return r == CTL_OK && n_lost ? CTL_FAILED : r;
 }
 
 const struct ctl_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "[--digest sha256] DATASET",
+    .arguments = "[--digest sha256] [--json] DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
     .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
 	    "has them\n"
+	    "      --json           say as a JSON object what was done, and the ids of lost chunks\n"
 	    "\n"
 	    "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
 	    "each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged.\n",
@@ -174,18 +236,19 @@ static int remove_path(struct writer *w, const char *path, bool recursive, uint6
 static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {
-	    {"recursive", no_argument, NULL, 'r'}, CTL_OPTION_HELP, {0}};
+	    {"recursive", no_argument, NULL, 'r'}, {"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	struct writer_result result;
 	struct error err = ERROR_INIT;
 	uint64_t n_removed = 0;
-	bool recursive = false;
+	bool recursive = false, json = false;
 	int option;
 
 	while ((option = getopt_long(argc, argv, ":hr", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		recursive = true;
+		recursive |= option == 'r';
+		json |= option == 'J';
 	}
 	if (argc - optind < 2)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
@@ -199,15 +262,20 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 		r = writer_commit(w, &result, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	printf("removed %llu sample%s; dataset version %llu\n", (unsigned long long)n_removed,
-	       units_plural(n_removed), (unsigned long long)result.version);
+	if (json)
+		printf("{\"schema\": \"diesel.rm/1\", \"removed\": %llu, \"version\": %llu}\n",
+		       (unsigned long long)n_removed, (unsigned long long)result.version);
+	else
+		printf("removed %llu sample%s; dataset version %llu\n", (unsigned long long)n_removed,
+		       units_plural(n_removed), (unsigned long long)result.version);
 	return ctl_finish(verb);
 }
 
 const struct ctl_verb ctl_rm = {
     .name = "rm",
-    .arguments = "[-r] DATASET PATH ...",
+    .arguments = "[-r] [--json] DATASET PATH ...",
     .summary = "Remove samples from a dataset",
-    .help = "  -r, --recursive  remove folders too\n\nAll of them or none. Their bytes stay in the chunks.\n",
+    .help = "  -r, --recursive  remove folders too\n      --json       say as a JSON object what was "
+	    "done\n\nAll of them or none. Their bytes stay in the chunks.\n",
     .run = run_rm,
 };

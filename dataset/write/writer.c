@@ -270,11 +270,17 @@ int writer_snapshot(struct writer *w, struct error *err)
 	return r < 0 ? r : snapshot_publish(w->dir_fd, w->path, err);
 }
 
+void writer_show_rebuild(struct writer *w, writer_progress_callback *progress, void *context)
+{
+	w->progress = progress;
+	w->progress_context = context;
+}
+
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err)
 {
 	int r = meta_clear(w->meta, err);
-	uint64_t n_lost = 0;
+	uint64_t n_lost = 0, bytes = 0;
 
 	w->rebuilt = true;
 	writer_change_begin(w);
@@ -284,6 +290,9 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 		struct error head_err = ERROR_INIT;
 		struct chunk_view view;
 
+		bytes += w->objects[i].bytes;
+		if (w->progress)
+			w->progress(i + 1, w->n_objects, bytes, w->progress_context);
 		r = store_read_head(w->store, id, &head, &view, &head_err);
 		if (r == -EBADMSG) {
 			lost(id, head_err.text, context);

@@ -34,6 +34,8 @@ struct writer {
 	uint32_t current_flags;
 	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
 	bool rebuilt;
+	writer_progress_callback *progress; /* of a rebuild, or NULL */
+	void *progress_context;
 
 	char command[CHANGE_COMMAND];
 	struct change change; /* counted while chunks are replayed */

@@ -22,13 +22,13 @@ _dieselctl()
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --jpeg-restarts' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --jpeg-restarts --json' ;;
 	ls) options='-l -R --json --meta --version' ;;
 	cat) options='--force --meta --version' ;;
-	snapshot) options= ;;
-	rebuild) options=--digest ;;
+	snapshot) options=--json ;;
+	rebuild) options='--digest --json' ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
-	rm) options='--recursive' ;;
+	rm) options='--recursive --json' ;;
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;
 	fetch) options='--socket' ;;

@@ -79,6 +79,10 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 typedef void writer_lost_callback(const struct chunk_id *id, const char *text, void *context);
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err);
+/* Called for each chunk that writer_rebuild() has replayed. */
+typedef void writer_progress_callback(uint64_t done_chunks, uint64_t n_chunks, uint64_t done_bytes,
+				      void *context);
+void writer_show_rebuild(struct writer *w, writer_progress_callback *progress, void *context);
 
 /* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);

@@ -205,11 +205,14 @@ int diesel_dataset_list(const struct diesel_dataset *dataset, const char *direct
 int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, struct diesel_stat *ret)
 {
 	struct snapshot_sample s;
+	uint64_t mtime_ns = 0;
 	int r = dataset_look_up(dataset, sample, &s);
 
 	if (r == 0)
+		r = snapshot_mtime(dataset->snapshot, sample, &mtime_ns);
+	if (r == 0)
 		*ret = (struct diesel_stat){
-		    .mtime_ns = s.mtime_ns,
+		    .mtime_ns = mtime_ns,
 		    .mode = s.mode,
 		    .bytes = s.bytes,
 		    .label = s.class_index,

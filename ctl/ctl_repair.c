@@ -276,6 +276,6 @@ const struct ctl_verb ctl_rm = {
     .arguments = "[-r] [--json] DATASET PATH ...",
     .summary = "Remove samples from a dataset",
     .help = "  -r, --recursive  remove folders too\n      --json       say as a JSON object what was "
-	    "done\n\nAll of them or none. Their bytes stay in the chunks.\n",
+	    "done\n\nAll of them or none. Their bytes stay in the chunks until a purge.\n",
     .run = run_rm,
 };

@@ -33,12 +33,16 @@ if(NOT DIESEL_SANITIZE)
 endif()
 
 foreach(engine folder redis)
-  diesel_script_test(integration dataset.versions_${engine}
-    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_versions.py ${engine})
+  foreach(case versions purge)
+    diesel_script_test(integration dataset.${case}_${engine}
+      /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py ${engine})
+  endforeach()
 endforeach()
 if(DIESEL_S3)
-  diesel_script_test(integration dataset.versions_bucket
-    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_versions.py bucket)
+  foreach(case versions purge)
+    diesel_script_test(integration dataset.${case}_bucket
+      /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
+  endforeach()
 endif()
 
 diesel_unit_test(dataset/redis USES diesel_dataset_redis)

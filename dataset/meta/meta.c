@@ -46,6 +46,11 @@ int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *
 	return m->ops->add_chunk(m, view, err);
 }
 
+int meta_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *err)
+{
+	return m->ops->remove_chunk(m, id, err);
+}
+
 int meta_keep_digests(struct meta *m, struct error *err)
 {
 	return m->ops->keep_digests(m, err);

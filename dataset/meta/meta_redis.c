@@ -538,6 +538,11 @@ static int redis_add_chunk(struct meta *m, const struct chunk_view *view, struct
 	return r;
 }
 
+static int redis_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *err)
+{
+	return put(redis_of(m), REDIS_CHUNKS, id->bytes, sizeof(id->bytes), NULL, 0, err);
+}
+
 static int redis_keep_digests(struct meta *m, struct error *err)
 {
 	redis_of(m)->keeps_digests = true;
@@ -866,6 +871,7 @@ static const struct meta_ops redis_ops = {
     .begin = redis_begin,
     .clear = redis_clear,
     .add_chunk = redis_add_chunk,
+    .remove_chunk = redis_remove_chunk,
     .keep_digests = redis_keep_digests,
     .put_digest = redis_put_digest,
     .commit = redis_commit,

@@ -21,6 +21,7 @@ enum statement {
 	SQL_INFO,
 	SQL_SET_PENDING,
 	SQL_ADD_CHUNK,
+	SQL_REMOVE_CHUNK,
 	SQL_PUT_DIGEST,
 	SQL_PUT_PATH,
 	SQL_DELETE_PATH,
@@ -42,6 +43,7 @@ static const char *const statement_sql[N_STATEMENTS] = {
 		 " (SELECT max(id) FROM chunk) FROM state",
     [SQL_SET_PENDING] = "UPDATE state SET pending = ?1",
     [SQL_ADD_CHUNK] = "INSERT INTO chunk (" CHUNK_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_REMOVE_CHUNK] = "DELETE FROM chunk WHERE id = ?1",
     [SQL_PUT_DIGEST] = "UPDATE chunk SET sha256 = ?2 WHERE id = ?1",
     [SQL_PUT_PATH] = "INSERT OR REPLACE INTO path VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     [SQL_DELETE_PATH] = "DELETE FROM path WHERE path = ?1",
@@ -254,6 +256,17 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 	return r;
 }
 
+static int sqlite_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *err)
+{
+	struct sql_statement *st = NULL;
+	int r = prepare(sqlite_of(m), SQL_REMOVE_CHUNK, &st, err);
+
+	if (r < 0)
+		return r;
+	bind_id(st, 1, id);
+	return sql_run(st, err);
+}
+
 static int sqlite_keep_digests(struct meta *m, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
@@ -452,6 +465,7 @@ static const struct meta_ops sqlite_ops = {
     .begin = sqlite_begin,
     .clear = sqlite_clear,
     .add_chunk = sqlite_add_chunk,
+    .remove_chunk = sqlite_remove_chunk,
     .keep_digests = sqlite_keep_digests,
     .put_digest = sqlite_put_digest,
     .commit = sqlite_commit,

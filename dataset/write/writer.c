@@ -231,14 +231,18 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		writer_change_begin(w);
 	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++)
 		r = replay(w, &chunks[i], err);
+	if (r == 0)
+		r = writer_drop_rows(w, err);
 	struct writer_result result = {.version = w->info.version};
 	struct meta_info now = {0};
 
 	if (r == 0)
 		r = meta_info(w->meta, &now, err);
-	if (r == 0 && (n_chunks_of(w) || w->rebuilt)) {
+	if (r == 0 && (n_chunks_of(w) || w->rebuilt || w->drops.bytes)) {
 		result.version = next_version(w);
-		r = commit_version(w, result.version, &now, err);
+		r = writer_drops_begin(w, result.version, err);
+		if (r == 0)
+			r = commit_version(w, result.version, &now, err);
 	} else if (r == 0 && !w->place->ops && w->info.version &&
 		   writer_snapshot_version(w) != w->info.version) {
 		r = writer_snapshot(w, err); /* an earlier writer died before it did */
@@ -247,6 +251,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		return r;
 	if (!w->rebuilt)
 		drop_leftovers(w);
+	writer_drops_end(w);
 	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);
 	result.n_paths = now.n_paths;
 	w->n_leftovers = 0;

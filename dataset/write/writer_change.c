@@ -101,7 +101,7 @@ int writer_change_end(struct writer *w, uint64_t version, const struct meta_info
 	struct change *c = &w->change;
 
 	end_run(w, now->n_paths);
-	if (!c->is_counted)
+	if (!c->is_counted || w->keep_from) /* copies of what was there */
 		c->n_added = c->n_replaced = c->n_deleted = 0;
 	c->version = version;
 	c->time_ns = clock_realtime_ns();
@@ -112,5 +112,6 @@ int writer_change_end(struct writer *w, uint64_t version, const struct meta_info
 		writer_set_command(w, program_invocation_short_name);
 	memcpy(c->command, w->command, sizeof(c->command));
 	name_writer(c);
-	return find_oldest(w, version, err);
+	c->oldest = w->keep_from;
+	return w->keep_from ? 0 : find_oldest(w, version, err);
 }

@@ -74,7 +74,7 @@ static void raise_ids(struct writer *w, const struct chunk_id *id)
 		chunk_id_source_init(&w->ids, w->ids.machine, w->ids.process, id);
 }
 
-static int list_objects(struct writer *w, struct error *err)
+int writer_list(struct writer *w, struct error *err)
 {
 	free(w->objects);
 	w->objects = NULL;
@@ -123,7 +123,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 
 	chunk_id_source_init(&w->ids, chunk_id_local_machine(), (uint32_t)getpid(), NULL);
 	if (r == 0)
-		r = list_objects(w, err);
+		r = writer_list(w, err);
 	if (r < 0)
 		return r;
 	assume_floor(w);
@@ -143,7 +143,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		return r;
 	w->begun = true;
 	assume_floor(w);
-	r = list_objects(w, err); /* again, now that nobody else writes */
+	r = writer_list(w, err); /* again, now that nobody else writes */
 	if (r == 0)
 		r = store_sweep(w->store, err);
 	if (r == 0)
@@ -263,6 +263,7 @@ void writer_free(struct writer *w)
 	place_close(w->place);
 	closep(&w->dir_fd);
 	buffer_free(&w->chunks);
+	buffer_free(&w->drops);
 	free(w->objects);
 	free(w->path);
 	free(w);

@@ -37,6 +37,9 @@ struct writer {
 	writer_progress_callback *progress; /* of a rebuild, or NULL */
 	void *progress_context;
 
+	struct buffer drops; /* struct chunk_id: what the commit removes, in this order */
+	uint64_t keep_from;  /* the oldest version that can be read from this commit on; 0: as before */
+
 	char command[CHANGE_COMMAND];
 	struct change change; /* counted while chunks are replayed */
 	uint64_t run_paths,
@@ -53,3 +56,11 @@ uint64_t writer_snapshot_version(const struct writer *w);
 void writer_change_begin(struct writer *w);
 int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err);
 int writer_change_end(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err);
+
+/* Lists the store's chunks anew. */
+int writer_list(struct writer *w, struct error *err);
+
+/* Chunks that the commit removes: within its transaction; right before and behind it. */
+int writer_drop_rows(struct writer *w, struct error *err);
+int writer_drops_begin(struct writer *w, uint64_t version, struct error *err);
+void writer_drops_end(struct writer *w);

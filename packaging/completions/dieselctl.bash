@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff snapshot rebuild mount status jobs why set replay fetch --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount status jobs why set replay fetch --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -35,6 +35,7 @@ _dieselctl()
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat) options='--json --meta --version' ;;
+	purge) options='--keep --older-than --dry-run --json' ;;
 	log | diff) options='--json' ;;
 	verify) options='--json --repair --from --dry-run' ;;
 	esac

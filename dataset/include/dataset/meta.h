@@ -64,6 +64,7 @@ struct meta_ops {
 	int (*begin)(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err);
 	int (*clear)(struct meta *m, struct error *err);
 	int (*add_chunk)(struct meta *m, const struct chunk_view *view, struct error *err);
+	int (*remove_chunk)(struct meta *m, const struct chunk_id *id, struct error *err);
 	int (*keep_digests)(struct meta *m, struct error *err);
 	int (*put_digest)(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 			  struct error *err);
@@ -120,6 +121,9 @@ int meta_clear(struct meta *m, struct error *err);
 
 /* Replays one chunk, within the transaction: ids must ascend (-EINVAL). */
 int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err);
+
+/* Forgets a chunk of which no path lies in it any more, within the transaction. */
+int meta_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *err);
 
 /* From this transaction on every chunk has a digest: call meta_put_digest() for all chunks that are known
  * already and for each that is added. This raises the metadata's format, which older programs then refuse. */

@@ -61,6 +61,13 @@ int writer_add(struct writer *w, const struct chunk_sample *sample, struct error
 /* The path need not exist. */
 int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err);
 
+/* For purge. The commit removes this chunk, of which no version from writer_keep_from() on needs anything;
+ * the files go behind it, in the order of these calls. */
+int writer_drop_chunk(struct writer *w, const struct chunk_id *id, struct error *err);
+void writer_keep_from(struct writer *w, uint64_t version);
+/* Removes what a purge that died behind its commit has left. Before the first writer_adopt(). */
+int writer_finish_drops(struct writer *w, struct error *err);
+
 /* Hands the samples added so far to the store as a chunk that is not full. */
 int writer_flush(struct writer *w, struct error *err);
 

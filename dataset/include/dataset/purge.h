@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Gives back what nobody needs: what `dieselctl purge` does. Chunks of which some samples were deleted or
+ * replaced are written anew without them, and chunks that no version needs any more are removed.
+ *
+ * One commit: before it nothing is removed, and behind it what is removed belongs to no version that can be
+ * read. Data goes before the tombstones that hide it, so at any moment a rebuild gives the newest version.
+ * The next run finishes what an interrupted one has begun.
+ */
+
+#include "lib/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct purge_options {
+	const char *dataset;
+	const char *command; /* for the log, or NULL */
+	uint64_t keep;       /* versions that can be read at least, the newest ones; >= 1 */
+	uint64_t older_ns;   /* and those that were the newest within this time */
+	uint64_t chunk_bytes;
+	bool dry_run; /* changes nothing, and says what it would do */
+	void (*progress)(uint64_t done_chunks, uint64_t n_chunks, uint64_t bytes, void *context);
+	bool (*cancelled)(void *context);
+	void *context;
+};
+
+struct purge_result {
+	uint64_t version;                  /* of the dataset now; dry run: that it has */
+	uint64_t oldest;                   /* version that can be read */
+	uint64_t n_holed;                  /* chunks that are written anew */
+	uint64_t n_samples;                /* copied */
+	uint64_t n_resumed;                /* of them by a run that was interrupted */
+	uint64_t n_written;                /* chunks; dry run: 0 */
+	uint64_t n_removed, removed_bytes; /* chunks */
+	uint64_t n_waiting, waiting_bytes; /* chunks of which only versions before the newest need anything */
+};
+
+/* -EBUSY: there is another writer; -EBADMSG: a sample is damaged (err names it); -ECANCELED. After a failure
+ * the dataset is what it was, except -ESTALE: err says so. */
+int purge_run(const struct purge_options *options, struct purge_result *ret, struct error *err);

@@ -52,7 +52,7 @@ class Clients(Case):
         daemon = self.daemon()
         path, source = dataset("views")
         p = start_probe(daemon, path, "--source", source, "--pause-us", 2000)
-        for message in (b"", b"x", b"\0" * 8, os.urandom(64), os.urandom(4000), struct.pack("<IHHQ", 3, 16, 1, 0)):
+        for message in (b"", b"x", b"\0" * 8, os.urandom(64), os.urandom(4000), struct.pack("<IHHQII", 3, 24, 1, 0, 0, 0)):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                 s.connect(daemon.socket)
                 s.settimeout(10)
@@ -66,7 +66,7 @@ class Clients(Case):
             s.recv(1000)
             # Descriptors that are no dataset: a pipe and the daemon's own socket path.
             read, write = os.pipe()
-            request = struct.pack("<IHHQ", 3, 16, 1, 0)
+            request = struct.pack("<IHHQII", 3, 24, 1, 0, 0, 0)
             socket.send_fds(s, [request], [read, write])
             self.assertEqual(s.recv(1000)[:4], bytes(4))  # an ERROR message
             os.close(read)

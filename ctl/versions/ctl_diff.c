@@ -10,10 +10,10 @@
 #include "ctl_json.h"
 #include "dataset/chunk.h"
 #include "dataset/dataset.h"
+#include "dataset/path_order.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
 #include "lib/units.h"
-#include "path_order.h"
 
 static void dataset_closep(struct dataset **d)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "path_order.h"
+#include "dataset/path_order.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "path_order.h"
+#include "dataset/path_order.h"
 #include "snapshot_format_old.h"
 
 struct snapshot {

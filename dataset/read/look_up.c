@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dataset/look_up.h"
+#include "dataset/path_order.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +10,6 @@
 #include "checksum.h"
 #include "dataset/place.h"
 #include "lib/text.h"
-#include "path_order.h"
 
 #define SETTLE_FIRST 4096 /* entries */
 

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "dataset/chunk_id.h"
+#include "dataset/path_order.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/sorted.h"
-#include "path_order.h"
 #include "snapshot_parts.h"
 
 /* Of a path that was added; the path stands behind it. */

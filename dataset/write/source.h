@@ -8,8 +8,8 @@
  * leads back to a directory it lies in is an error. FIFOs, sockets and devices are left out and counted.
  */
 
+#include "dataset/path_order.h"
 #include "lib/error.h"
-#include "path_order.h"
 
 #include <stdbool.h>
 #include <stdint.h>

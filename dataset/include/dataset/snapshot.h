@@ -121,7 +121,7 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
 
 /*
  * The sorted tree. snapshot_by_path() gives the i-th sample (0 <= i < n_samples) in tree order, which
- * dataset/snapshot/path_order.h defines: that of ImageFolder.samples. snapshot_list() iterates over the
+ * dataset/path_order.h defines: that of ImageFolder.samples. snapshot_list() iterates over the
  * entries of one directory ("" is the root) in O(log n + entries). A subdirectory appears once, with
  * is_directory set and its name without a slash.
  */

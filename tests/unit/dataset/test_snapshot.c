@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/path_order.h"
 #include "fixture.h"
 
 #include <errno.h>
@@ -6,7 +7,6 @@
 
 #include "checksum.h"
 #include "lib/clock.h"
-#include "path_order.h"
 #include "snapshot_format.h"
 
 static const char *const paths[] = {

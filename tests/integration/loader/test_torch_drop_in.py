@@ -508,6 +508,8 @@ class MapStyle(DropInTest):
                 with self.assertRaisesRegex(IndexError, f"{N} samples"):
                     dataset[i]
             with self.assertRaises(TypeError):
+                dataset[1.5]
+            with self.assertRaises(KeyError):
                 dataset["a"]
 
     def test_paths_and_classes(self):

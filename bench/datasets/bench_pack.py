@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a dataset of samples of 4 KiB, beside what else keeps as many.
+
+Files, of which the source is in the page cache:
+
+    pack               dieselctl pack: durable at its end
+    cp, tar            cp -r to a fresh tree, tar cf to a fresh file: in the page cache at their end
+    cp_sync, tar_sync  the same, and sync -f: durable, too
+
+Samples from memory, by one program in C (put.c) with the same bytes:
+
+    dataset            the dataset's writer: durable, with its metadata and snapshot, at its end
+    redis, memcached   SET and set over a Unix socket, pipelined 256 at a time, each reply looked at; the server, without a log of
+                       writes, keeps them in memory alone; its CPU time is counted
+    disk               fio's sequential write of as many bytes with O_DIRECT, 16 at a time, and fsync
+
+The ways alternate; what one has left to write back is written before the next begins. DIESEL_BENCH_FILES (20,000),
+DIESEL_BENCH_MIB (400, from memory), DIESEL_BENCH_ROUNDS (5).
+
+    bench_pack.py [--only files|memory]
+"""
+import argparse
+import contextlib
+import os
+import shutil
+
+import stores
+import support
+
+NAME = "pack"
+BYTES = 4096
+N_FILES = int(os.environ.get("DIESEL_BENCH_FILES", 20_000))
+MIB = int(os.environ.get("DIESEL_BENCH_MIB", 400))
+N_MEMORY = (MIB << 20) // BYTES
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+PEERS = ("cp", "tar", "cp_sync", "tar_sync")
+
+
+def check(dataset, n):
+    found = stores.told(support.program("dieselctl"), "stat", "--json", dataset)["samples"]
+    if found != n:
+        raise SystemExit(f"{dataset} has {found} samples, not {n}")
+
+
+def pack_files(source, target, way):
+    """One way, timed; what it has made is removed."""
+    kind = way.partition("_")[0]
+    command = {"pack": [support.program("dieselctl"), "pack", source, target], "cp": ["cp", "-r", source, target],
+               "tar": ["tar", "cf", target, "-C", source, "."]}[kind]
+    if way.endswith("_sync"):
+        command = ["sh", "-c", '"$@" && exec sync -f "$0"', target.parent, *command]
+    os.sync()
+    row = stores.timed(*command)
+    if kind == "pack":
+        check(target, N_FILES)
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink()
+    return row
+
+
+def files(folder):
+    source, rows = folder / "source", {}
+    for path in support.random_files(source, N_FILES, BYTES):
+        path.read_bytes()
+    with support.Steal() as steal:
+        for _ in range(ROUNDS):
+            for way in ("pack", *PEERS):
+                rows.setdefault(way, []).append(pack_files(source, folder / "target", way))
+    return rows, steal
+
+
+def disk(folder):
+    """Seconds of fio; its own CPU time is not told."""
+    path = folder / "sequential"
+    done = stores.told("fio", "--name=sequential", f"--filename={path}", "--rw=write", "--bs=1M", "--direct=1", "--iodepth=16", "--ioengine=io_uring",
+                       f"--size={MIB}M", "--end_fsync=1", "--refill_buffers", "--output-format=json")
+    path.unlink()
+    return {"s": done["jobs"][0]["write"]["runtime"] / 1000}
+
+
+def put(program, folder, way, server):
+    store = server.socket if server else folder / "made"
+    before = server.cpu_s() if server else 0
+    row = stores.told(program, way, store, N_MEMORY, BYTES)
+    if server:
+        row["cpu_s"] += server.cpu_s() - before
+        if server.count() != N_MEMORY:
+            raise SystemExit(f"{way} has {server.count()} samples, not {N_MEMORY}")
+        server.clear()
+    else:
+        check(store, N_MEMORY)
+        shutil.rmtree(store)
+    return row
+
+
+def memory(folder):
+    program, rows = stores.build(folder, "put.c"), {}
+    with contextlib.ExitStack() as stack:
+        running = {"dataset": None, "redis": stores.Redis(folder)}
+        stack.callback(running["redis"].stop)
+        if why := stores.Memcached.why_not():
+            print(f"memcached is left out: {why}")
+        else:
+            running["memcached"] = stores.Memcached(folder, 2 * MIB + 1024)
+            stack.callback(running["memcached"].stop)
+        if not shutil.which("fio"):
+            print("the disk's own rate is left out: fio is not installed (apt install fio)")
+        with support.Steal() as steal:
+            for _ in range(ROUNDS):
+                for way, server in running.items():
+                    os.sync()
+                    rows.setdefault(way, []).append(put(program, folder, way, server))
+                if shutil.which("fio"):
+                    os.sync()
+                    rows.setdefault("disk", []).append(disk(folder))
+    return rows, steal
+
+
+def report(title, rows, n, steal):
+    """Samples a second, and a CPU second, of each way."""
+    print(f"\n{title}\n{'':10}{'a second':>12}{'a CPU second':>14}")
+    figures = {}
+    for way, got in rows.items():
+        figures[f"{way}_per_s"] = n / support.median(row["s"] for row in got)
+        if "cpu_s" in got[0]:
+            figures[f"{way}_per_cpu_s"] = n / support.median(row["cpu_s"] for row in got)
+        cpu = f"{figures[f'{way}_per_cpu_s']:14,.0f}" if "cpu_s" in got[0] else ""
+        print(f"{way:10}{figures[f'{way}_per_s']:12,.0f}{cpu}")
+    stores.tell(steal)
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=("files", "memory"))
+    options = parser.parse_args()
+    raw, figures = {}, {}
+    with support.Scratch() as folder:
+        if options.only != "memory":
+            rows, steal = files(folder)
+            raw["files"] = {"n": N_FILES, "rounds": rows, "steal": steal.ratio, "neighbours": steal.neighbours}
+            figures |= report(f"{N_FILES:,} files of {BYTES} bytes from the page cache", rows, N_FILES, steal)
+            figures |= {f"pack_over_{way}": figures["pack_per_s"] / figures[f"{way}_per_s"] for way in PEERS}
+        if options.only != "files":
+            rows, steal = memory(folder)
+            raw["memory"] = {"n": N_MEMORY, "rounds": rows, "steal": steal.ratio, "neighbours": steal.neighbours}
+            figures |= report(f"{N_MEMORY:,} samples of {BYTES} bytes from memory", rows, N_MEMORY, steal)
+            figures |= {f"dataset_over_{way}": figures["dataset_per_s"] / figures[f"{way}_per_s"] for way in rows if way != "dataset"}
+    support.result_write(NAME, raw, **figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks of datasets share: programs in C that are linked with the dataset's rooms, servers to compare with, and CPU time."""
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import support
+from jobs import usage
+
+os.environ.setdefault("DIESEL_BIN", os.path.dirname(support.program("dieselctl")))
+sys.path.insert(0, str(support.ROOT / "tests" / "integration" / "redis"))
+import servers
+
+
+def build(folder, source, *options):
+    """Path of the program of a C source of this folder. Rooms that it does not call are left out by the linker."""
+    made = pathlib.Path(support.program("dieselctl")).parent.parent
+    rooms = [*sorted((made / "dataset").glob("*/*.a")), made / "sqlite/libdiesel_sqlite.a", made / "lib/libdiesel_base.a"]
+    includes = [f"-I{support.ROOT / room / 'include'}" for room in ("lib", "dataset", "sqlite")]
+    return support.build(folder, HERE / source, "-D_GNU_SOURCE", *includes, "-Wl,--start-group",
+                         *(room for room in rooms if room.parent.name != "remote"), "-Wl,--end-group",
+                         "-lsqlite3", "-lhiredis", "-lssl", "-lcrypto", "-lxxhash", "-lm", "-pthread", *options)
+
+
+def timed(*command, **options):
+    """Seconds, and CPU seconds of the command with its children; nothing else may end meanwhile."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(list(map(str, command)), check=True, **{"stdout": subprocess.DEVNULL} | options)
+    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"s": seconds, "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+
+
+def told(*command):
+    """The JSON that a command prints."""
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{pathlib.Path(command[0]).name} has failed")
+    return json.loads(done.stdout)
+
+
+def tell(steal):
+    print(f"steal {steal.ratio:.1%}, other processes {steal.neighbours:.1%} of {os.cpu_count()} CPUs", flush=True)
+
+
+class Redis(servers.Server):
+    """Without a log of writes; at a Unix socket, too, which is the faster way in."""
+
+    def __init__(self, folder):
+        if not shutil.which("redis-server"):
+            support.skip("needs redis-server (apt install redis-server)")
+        self.socket = pathlib.Path(folder) / "redis.sock"
+        super().__init__(folder, "--unixsocket", str(self.socket), "--appendonly", "no")
+        support.wait_for(self.socket.exists, "redis-server starts")
+
+    def cpu_s(self):
+        return usage.cpu_of([self.process.pid])
+
+    def count(self):
+        return int(self.cli("dbsize"))
+
+    def clear(self):
+        self.cli("flushall", "sync")
+
+
+class Memcached:
+    """With room for all that is put into it."""
+
+    def __init__(self, folder, mib):
+        self.socket = pathlib.Path(folder) / "memcached.sock"
+        self.process = subprocess.Popen(["memcached", "-u", "root", "-m", str(mib), "-s", str(self.socket)], start_new_session=True)
+        support.wait_for(self.socket.exists, "memcached starts")
+
+    @staticmethod
+    def why_not():
+        return None if shutil.which("memcached") else "memcached is not installed (apt install memcached)"
+
+    def ask(self, command, end):
+        import socket
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(str(self.socket))
+            s.sendall(command + b"\r\n")
+            said = b""
+            while not said.endswith(end):
+                said += s.recv(1 << 16)
+            return said
+
+    def cpu_s(self):
+        return usage.cpu_of([self.process.pid])
+
+    def count(self):
+        said = self.ask(b"stats", b"END\r\n").split()
+        return int(said[said.index(b"curr_items") + 1])
+
+    def clear(self):
+        self.ask(b"flush_all", b"OK\r\n")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()

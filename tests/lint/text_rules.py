@@ -36,6 +36,7 @@ OWNERS = {
     "jpeglib.h": ("image",),
     "libelf.h": ("bpf/symbols",),
     "liburing.h": ("daemon/storage",),
+    "lmdb.h": (),
     "microhttpd.h": ("daemon/run",),
     "openssl/": ("dataset/chunk", "dataset/redis", "s3"),
     "png.h": ("image",),

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths looked up, at random, in the snapshot of a dataset of a million samples, and in what else keeps metadata:
+
+    snapshot   mapped; one path after the other
+    sqlite     the dataset's own meta.db, mapped, a prepared statement in one transaction
+    lmdb       24 bytes a path, one read transaction
+    redis      24 bytes a key, GET over a Unix socket, pipelined 256 at a time; the server's CPU time is counted
+    stat       empty files of an ext4 folder (or what the scratch folder is on), fewer of them; names and inodes in the kernel's caches
+    juicefs    the same on a mount of JuiceFS, whose metadata are on that Redis server, fewer again; the CPU time of both is counted. By
+               its defaults the kernel keeps attributes for a second
+
+All is in memory. With one process and with as many as there are cores (which may be hardware threads of one), each a second, and a
+CPU second. Then: opening the snapshot, making it anew (seconds, memory), what it takes a file beside its path, and `dieselctl ls -R`
+against `ls -R` of the same files of the ext4 folder.
+
+DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_FILES (100,000), DIESEL_BENCH_MOUNTED (5,000; 0: no JuiceFS), DIESEL_BENCH_SECONDS (2, of a
+run), DIESEL_BENCH_ROUNDS (3).
+
+    bench_metadata.py [--keep FOLDER]
+"""
+import argparse
+import contextlib
+import os
+import pathlib
+import subprocess
+import time
+
+import stores
+import support
+from peers.environments import SERVERS, python_of
+
+NAME = "metadata"
+N = int(os.environ.get("DIESEL_BENCH_SAMPLES", 1_000_000))
+N_FILES = int(os.environ.get("DIESEL_BENCH_FILES", 100_000))
+N_MOUNTED = int(os.environ.get("DIESEL_BENCH_MOUNTED", 5_000))
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
+SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 2))
+BYTES, PATH_BYTES = 64, len("class0000/00000000.bin")
+
+
+class JuiceFs:
+    """A volume of JuiceFS, mounted; its objects in a folder, its metadata in database 1 of a Redis server."""
+
+    def __init__(self, program, folder, redis):
+        self.mount, url = folder / "mount", f"redis://127.0.0.1:{redis.port}/1"
+        self.mount.mkdir()
+        home = os.environ | {"HOME": str(folder)}
+        subprocess.run([program, "format", "--storage", "file", "--bucket", f"{folder}/objects/", url, "volume"], check=True, capture_output=True,
+                       env=home)
+        self.process = subprocess.Popen([program, "mount", "--no-usage-report", "--cache-dir", folder / "cache", "--log", folder / "log", "--metrics",
+                                         "127.0.0.1:0", url, self.mount], env=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            if self.mount.is_mount():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        self.stop()
+        raise OSError("its mount does not come up")
+
+    def cpu_s(self):
+        return stores.usage.cpu_of([self.process.pid])
+
+    def stop(self):
+        subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
+        self.process.terminate()
+        self.process.wait()
+
+
+def juicefs(folder, redis):
+    """One that is mounted, or None and why there is none."""
+    python, why = python_of("servers", *SERVERS)
+    if why or not N_MOUNTED:
+        return None, why or "DIESEL_BENCH_MOUNTED is 0"
+    try:
+        return JuiceFs(pathlib.Path(python).parent / "juicefs", folder, redis), ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        return None, str(error)
+
+
+def make(put, path, n):
+    """The dataset, and what making its snapshot anew takes."""
+    if not (path / "snapshot").exists():
+        stores.told(put, "dataset", path, n, BYTES)
+    began = time.monotonic()
+    process = subprocess.Popen([support.program("dieselctl"), "snapshot", path], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit("dieselctl snapshot has failed")
+    return {"snapshot_s": time.monotonic() - began, "snapshot_cpu_s": usage.ru_utime + usage.ru_stime,
+            "snapshot_peak_mib": usage.ru_maxrss / 1024, "snapshot_bytes_beside_path": (path / "snapshot").stat().st_size / n - PATH_BYTES}
+
+
+def run(program, way, n_processes):
+    """Paths found a second by all processes, and a CPU second of theirs and the servers."""
+    kind, store, n, served = way
+    before = sum(server.cpu_s() for server in served)
+    processes = [subprocess.Popen([program, "run", kind, store, str(n), str(SECONDS), str(seed)], stdout=subprocess.PIPE, text=True)
+                 for seed in range(n_processes)]
+    said = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise SystemExit(f"a look-up by {kind} has failed")
+    found = [stores.json.loads(text) for text in said]
+    cpu_s = sum(one["cpu_s"] for one in found) + sum(server.cpu_s() for server in served) - before
+    return {"per_s": sum(one["n"] / one["s"] for one in found), "per_cpu_s": sum(one["n"] for one in found) / cpu_s,
+            "open_ms": support.median(one["open_ms"] for one in found)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the dataset, which is made where it is missing")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(support.Scratch())
+        lmdb = pathlib.Path("/usr/include/lmdb.h").exists()
+        put, program = stores.build(folder, "put.c"), stores.build(folder, "look_up.c", *(["-llmdb"] if lmdb else []))
+        dataset, few = (options.keep or folder) / f"{N}", folder / "few"
+        made = make(put, dataset, N)
+        make(put, few, N_FILES)
+        redis = stores.Redis(folder)
+        stack.callback(redis.stop)
+        # kind of look_up.c, store, paths, servers
+        ways = {"snapshot": ("snapshot", dataset, N, []), "sqlite": ("sqlite", dataset / "meta.db", N, []), "lmdb": ("lmdb", folder / "lmdb", N, []),
+                "redis": ("redis", redis.socket, N, [redis]), "stat": ("stat", folder / "files", N_FILES, [])}
+        if not lmdb:
+            print("lmdb is left out: its header is not installed (apt install liblmdb-dev)")
+            del ways["lmdb"]
+        (folder / "files").mkdir()
+        mounted, why = juicefs(folder, redis)
+        if mounted:
+            stack.callback(mounted.stop)
+            ways["juicefs"] = ("stat", mounted.mount, N_MOUNTED, [mounted, redis])
+        else:
+            print(f"juicefs is left out: {why}")
+        for way, (kind, store, n, _) in ways.items():
+            if way not in ("snapshot", "sqlite"):
+                subprocess.run([program, "fill", kind, store, str(n)], check=True)
+        counts, rows, lists = sorted({1, os.cpu_count()}), {}, {"snapshot": [], "files": []}
+        with support.Steal() as steal:
+            for _ in range(ROUNDS):
+                for name, way in ways.items():
+                    for count in counts:
+                        rows.setdefault(f"{name}_{count}", []).append(run(program, way, count))
+                lists["snapshot"].append(stores.timed(support.program("dieselctl"), "ls", "-R", few))
+                lists["files"].append(stores.timed("ls", "-R", folder / "files"))
+    figures = report(ways, rows, lists, counts, steal)
+    support.result_write(NAME, {"rounds": rows, "lists": lists, "steal": steal.ratio, "neighbours": steal.neighbours}, **figures, **made, n=N,
+                         n_files=N_FILES, n_mounted=N_MOUNTED)
+
+
+def report(ways, rows, lists, counts, steal):
+    figures = {f"{name}_{what}": support.median(row[what] for row in got) for name, got in rows.items() for what in ("per_s", "per_cpu_s")}
+    many = counts[-1]
+    print(f"{'paths found':12}{'of':>12}{'1 process':>14}{f'{many} processes':>14}{'a CPU second':>14}")
+    for name, way in ways.items():
+        print(f"{name:12}{way[2]:12,}{figures[f'{name}_1_per_s']:14,.0f}{figures[f'{name}_{many}_per_s']:14,.0f}{figures[f'{name}_1_per_cpu_s']:14,.0f}")
+        if name != "snapshot":
+            figures[f"snapshot_over_{name}"] = figures["snapshot_1_per_cpu_s"] / figures[f"{name}_1_per_cpu_s"]
+    stores.tell(steal)
+    figures["snapshot_processes_over_1"] = figures[f"snapshot_{many}_per_s"] / figures["snapshot_1_per_s"]
+    figures["open_ms"] = support.median(row["open_ms"] for row in rows["snapshot_1"])
+    for what in ("s", "cpu_s"):
+        figures[f"ls_R_over_files_{what}"] = support.median(row[what] for row in lists["files"]) / support.median(row[what] for row in lists["snapshot"])
+    return figures
+
+
+if __name__ == "__main__":
+    main()

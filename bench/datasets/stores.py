@@ -46,7 +46,7 @@ def told(*command):
 
 
 def tell(steal):
-    print(f"steal {steal.ratio:.1%}, other processes {steal.neighbours:.1%} of {os.cpu_count()} CPUs", flush=True)
+    print(f"steal {steal.ratio:.1%}, other processes, servers among them, {steal.neighbours:.1%} of {os.cpu_count()} CPUs", flush=True)
 
 
 class Redis(servers.Server):

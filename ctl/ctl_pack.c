@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ctl_rewrite.h"
+#include "ctl_wait.h"
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
@@ -17,12 +18,15 @@
 
 #define DEFAULT_THREADS 8
 #define MAX_THREADS     64
+/* In a bucket. Each one that fails is one that another writer has published. */
+#define MIN_TRIES 16
 
 struct pack_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
 	bool started;
 	bool json;
+	struct ctl_wait wait;
 	/* --jpeg-restarts */
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
 	uint64_t bytes_before, bytes_after;       /* of those that got markers */
@@ -73,6 +77,23 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
+/* What was counted counts for nothing when another writer was first. */
+static int pack_until_published(const struct pack_options *o, struct pack_context *c, struct pack_result *ret,
+				struct error *err)
+{
+	int r;
+
+	do {
+		memset(c->n_files, 0, sizeof(c->n_files));
+		c->bytes_before = c->bytes_after = 0;
+		r = pack_run(o, ret, err);
+		if (c->started)
+			progress_end(&c->bar);
+		c->started = false;
+	} while (ctl_wait_again(&c->wait, r));
+	return r;
+}
+
 static bool is_cancelled(void *context)
 {
 	(void)context;
@@ -92,6 +113,7 @@ static const struct option long_options[] = {
     {"jpeg-restarts", no_argument, NULL, 'r'},
     {"meta", required_argument, NULL, 'm'},
     {"json", no_argument, NULL, 'J'},
+    CTL_OPTION_WAIT,
     CTL_OPTION_HELP,
     {0},
 };
@@ -143,7 +165,7 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 	return CTL_USAGE;
 }
 
-static void print_summary(const struct pack_result *result, uint64_t elapsed_ns)
+static void print_summary(const struct pack_result *result, uint64_t elapsed_ns, bool met_others)
 {
 	double elapsed_s = (double)elapsed_ns / NS_PER_S;
 	char bytes[24];
@@ -154,7 +176,8 @@ static void print_summary(const struct pack_result *result, uint64_t elapsed_ns)
 	       units_plural(result->n_chunks), elapsed_s, (double)result->bytes / 1e6 / elapsed_s,
 	       (double)result->n_files / elapsed_s);
 	if (result->n_resumed)
-		printf("; %llu were packed before an interruption", (unsigned long long)result->n_resumed);
+		printf("; %llu were packed before %s", (unsigned long long)result->n_resumed,
+		       met_others ? "another writer published" : "an interruption");
 	if (result->n_unchanged)
 		printf("; %llu unchanged", (unsigned long long)result->n_unchanged);
 	if (result->n_skipped)
@@ -207,7 +230,7 @@ static void print_restarts(const struct pack_context *c)
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	struct pack_context context = {.verb = verb};
+	struct pack_context context = {.verb = verb, .wait = {.verb = verb, .n_least = MIN_TRIES}};
 	struct pack_options o = {
 	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
 	    .n_threads = DEFAULT_THREADS,
@@ -227,29 +250,29 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 			return option == 'h' ? CTL_OK : CTL_USAGE;
 		if (option == 'J')
 			context.json = true;
-		else if (parse_option(verb, option, &o) != CTL_OK)
+		else if (option == 'w' ? ctl_wait_option(verb, &context.wait.ns)
+				       : parse_option(verb, option, &o))
 			return CTL_USAGE;
 	}
 	if (argc - optind != 2)
 		return ctl_usage(verb, "a source and a dataset are needed");
 	o.command = ctl_command();
 	o.source = argv[optind];
-	o.dataset = argv[optind + 1];
+	o.dataset = context.wait.dataset = argv[optind + 1];
+	ctl_wait_begin(&context.wait);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 
 	uint64_t start_ns = clock_monotonic_ns();
-	int r = pack_run(&o, &result, &err);
+	int r = pack_until_published(&o, &context, &result, &err);
 
-	if (context.started)
-		progress_end(&context.bar);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (context.json) {
 		print_json(&result, clock_monotonic_ns() - start_ns, o.rewrite, &context);
 	} else {
-		print_summary(&result, clock_monotonic_ns() - start_ns);
+		print_summary(&result, clock_monotonic_ns() - start_ns, context.wait.n_tries > 0);
 		if (o.rewrite)
 			print_restarts(&context);
 	}
@@ -260,20 +283,22 @@ const struct ctl_verb ctl_pack = {
     .name = "pack",
     .arguments = "[OPTION ...] SOURCE DATASET",
     .summary = "Pack a folder of files into a dataset",
-    .help = "  -c, --chunk-size SIZE   4M to 64M (default 8M)\n"
-	    "  -o, --order ORDER       random (default): each chunk a fair sample; source: folder by folder\n"
-	    "  -s, --seed N            of the random order (default 0)\n"
-	    "  -j, --jobs N            files read at once (default 8)\n"
-	    "      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
-	    "      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
-	    "      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
-	    "      --meta URL          keep the metadata on a Redis server or cluster: "
-	    "redis://HOST[:PORT]/PREFIX\n"
-	    "      --json              say as a JSON object what was done\n"
-	    "      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
-	    "crop needs no decoding\n"
-	    "\n"
-	    "Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
-	    "the same command goes on where it stopped.\n",
+    .help =
+	"  -c, --chunk-size SIZE   4M to 64M (default 8M)\n"
+	"  -o, --order ORDER       random (default): each chunk a fair sample; source: folder by folder\n"
+	"  -s, --seed N            of the random order (default 0)\n"
+	"  -j, --jobs N            files read at once (default 8)\n"
+	"      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
+	"      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
+	"      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
+	"      --meta URL          keep the metadata on a Redis server or cluster: "
+	"redis://HOST[:PORT]/PREFIX\n"
+	"      --wait SECONDS      how long to wait for another writer of the dataset (5m too; default 0)\n"
+	"      --json              say as a JSON object what was done\n"
+	"      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
+	"crop needs no decoding\n"
+	"\n"
+	"Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
+	"the same command goes on where it stopped.\n",
     .run = run,
 };

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "ctl_wait.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/writer.h"
@@ -139,8 +140,12 @@ static int rebuild(const char *dataset, bool keep_digests, struct rebuild_contex
 
 static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"digest", required_argument, NULL, 'd'}, {"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	static const struct option long_options[] = {{"digest", required_argument, NULL, 'd'},
+						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_WAIT,
+						     CTL_OPTION_HELP,
+						     {0}};
+	struct ctl_wait wait = {.verb = verb};
 	struct rebuild_context context = {.verb = verb, .first = true};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
@@ -153,16 +158,23 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 			return option == 'h' ? CTL_OK : CTL_USAGE;
 		if (option == 'd' && strcmp(optarg, DIGEST_NAME) != 0)
 			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
+		if (option == 'w' && ctl_wait_option(verb, &wait.ns) != CTL_OK)
+			return CTL_USAGE;
 		keep_digests |= option == 'd';
 		context.json |= option == 'J';
 	}
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
+	wait.dataset = argv[optind];
+	ctl_wait_begin(&wait);
 	if (context.json)
 		fputs("{\"schema\": \"diesel.rebuild/1\", \"lost\": [", stdout);
-	int r = rebuild(argv[optind], keep_digests, &context, &result, &n_lost, &err);
+	int r;
 
-	end_bar(&context);
+	do {
+		r = rebuild(argv[optind], keep_digests, &context, &result, &n_lost, &err);
+		end_bar(&context);
+	} while (context.first && ctl_wait_again(&wait, r)); /* what was lost is said once */
 	if (context.json)
 		print_rebuilt_json(r == 0 ? &result : NULL);
 	if (r < 0)
@@ -175,10 +187,11 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "[--digest sha256] [--json] DATASET",
+    .arguments = "[--digest sha256] [--wait SECONDS] [--json] DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
     .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
 	    "has them\n"
+	    "      --wait SECONDS   how long to wait for another writer of the dataset (5m too; default 0)\n"
 	    "      --json           say as a JSON object what was done, and the ids of lost chunks\n"
 	    "\n"
 	    "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
@@ -233,11 +246,29 @@ static int remove_path(struct writer *w, const char *path, bool recursive, uint6
 			 recursive ? "" : " (-r removes a folder)");
 }
 
+/* All of these paths, or none. */
+static int remove_paths(char **argv, bool recursive, uint64_t *ret_n, struct writer_result *ret,
+			struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	int r = writer_open(argv[0], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
+
+	*ret_n = 0;
+	if (r == 0)
+		writer_set_command(w, ctl_command());
+	for (char **path = argv + 1; *path && r == 0; path++)
+		r = remove_path(w, *path, recursive, ret_n, err);
+	return r < 0 ? r : writer_commit(w, ret, err);
+}
+
 static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"recursive", no_argument, NULL, 'r'}, {"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
-	_cleanup_(writer_freep) struct writer *w = NULL;
+	static const struct option long_options[] = {{"recursive", no_argument, NULL, 'r'},
+						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_WAIT,
+						     CTL_OPTION_HELP,
+						     {0}};
+	struct ctl_wait wait = {.verb = verb};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
 	uint64_t n_removed = 0;
@@ -247,19 +278,20 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, ":hr", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 'w' && ctl_wait_option(verb, &wait.ns) != CTL_OK)
+			return CTL_USAGE;
 		recursive |= option == 'r';
 		json |= option == 'J';
 	}
 	if (argc - optind < 2)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
-	int r = writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err);
+	int r;
 
-	if (r == 0)
-		writer_set_command(w, ctl_command());
-	for (int i = optind + 1; i < argc && r == 0; i++)
-		r = remove_path(w, argv[i], recursive, &n_removed, &err);
-	if (r == 0)
-		r = writer_commit(w, &result, &err);
+	wait.dataset = argv[optind];
+	ctl_wait_begin(&wait);
+	do {
+		r = remove_paths(argv + optind, recursive, &n_removed, &result, &err);
+	} while (ctl_wait_again(&wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (json)
@@ -273,9 +305,11 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rm = {
     .name = "rm",
-    .arguments = "[-r] [--json] DATASET PATH ...",
+    .arguments = "[-r] [--wait SECONDS] [--json] DATASET PATH ...",
     .summary = "Remove samples from a dataset",
-    .help = "  -r, --recursive  remove folders too\n      --json       say as a JSON object what was "
-	    "done\n\nAll of them or none. Their bytes stay in the chunks until a purge.\n",
+    .help = "  -r, --recursive     remove folders too\n"
+	    "      --wait SECONDS  how long to wait for another writer of the dataset (5m too; default 0)\n"
+	    "      --json          say as a JSON object what was done\n\n"
+	    "All of them or none. Their bytes stay in the chunks until a purge.\n",
     .run = run_rm,
 };

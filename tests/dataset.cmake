@@ -33,13 +33,13 @@ if(NOT DIESEL_SANITIZE)
 endif()
 
 foreach(engine folder redis)
-  foreach(case versions purge)
+  foreach(case versions purge writers)
     diesel_script_test(integration dataset.${case}_${engine}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py ${engine})
   endforeach()
 endforeach()
 if(DIESEL_S3)
-  foreach(case versions purge)
+  foreach(case versions purge writers)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
   endforeach()

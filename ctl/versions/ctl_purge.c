@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ctl_json.h"
+#include "ctl_wait.h"
 #include "dataset/chunk.h"
 #include "dataset/purge.h"
 #include "lib/clock.h"
@@ -120,6 +121,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {"older-than", required_argument, NULL, 'o'},
 						     {"dry-run", no_argument, NULL, 'n'},
 						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_WAIT,
 						     CTL_OPTION_HELP,
 						     {0}};
 	struct purge_context context = {.started = false};
@@ -134,6 +136,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	};
 	struct sigaction action = {.sa_handler = on_signal,
 				   .sa_flags = SA_RESETHAND}; /* a second one kills */
+	struct ctl_wait wait = {.verb = verb};
 	struct purge_result result;
 	struct error err = ERROR_INIT;
 	bool json = false;
@@ -142,20 +145,25 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, ":hn", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (parse_option(verb, option, &o) != CTL_OK)
+		if (option == 'w' ? ctl_wait_option(verb, &wait.ns) : parse_option(verb, option, &o))
 			return CTL_USAGE;
 		json |= option == 'J';
 	}
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
-	o.dataset = argv[optind];
+	o.dataset = wait.dataset = argv[optind];
+	ctl_wait_begin(&wait);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
-	int r = purge_run(&o, &result, &err);
+	int r;
 
-	if (context.started)
-		progress_end(&context.bar);
+	do {
+		r = purge_run(&o, &result, &err);
+		if (context.started)
+			progress_end(&context.bar);
+		context.started = false;
+	} while (ctl_wait_again(&wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (json)
@@ -174,6 +182,7 @@ const struct ctl_verb ctl_purge = {
 	"      --older-than AGE  and all that were the newest within this time: 12h, 30d (default 1d); jobs\n"
 	"                        that read older ones than that get errors\n"
 	"  -n, --dry-run         say what it would do\n"
+	"      --wait SECONDS    how long to wait for another writer of the dataset (5m too; default 0)\n"
 	"      --json            as a JSON object\n"
 	"\n"
 	"The dataset changes at the end or not at all; when a run was interrupted, the same command goes on\n"

@@ -22,20 +22,20 @@ _dieselctl()
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --jpeg-restarts --json' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --wait --jpeg-restarts --json' ;;
 	ls) options='-l -R --json --meta --version' ;;
 	cat) options='--force --meta --version' ;;
 	snapshot) options=--json ;;
-	rebuild) options='--digest --json' ;;
+	rebuild) options='--digest --wait --json' ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
-	rm) options='--recursive --json' ;;
+	rm) options='--recursive --wait --json' ;;
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;
 	fetch) options='--socket' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat) options='--json --meta --version' ;;
-	purge) options='--keep --older-than --dry-run --json' ;;
+	purge) options='--keep --older-than --dry-run --wait --json' ;;
 	log | diff) options='--json' ;;
 	verify) options='--json --repair --from --dry-run' ;;
 	esac

@@ -21,6 +21,8 @@
 #include "dataset/digest.h"
 #include "lib/error.h"
 
+#include <sys/types.h>
+
 struct meta;
 
 struct meta_info {
@@ -108,6 +110,10 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 /* -EINVAL; the text goes on after the URL's name. */
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
+
+/* Returns true if a writer is at work on the dataset in this folder: *ret_pid is its process, or 0 if that
+ * cannot be told. Not while this process has the dataset open, whose locks it would lose. */
+bool meta_is_held(const char *dataset_path, pid_t *ret_pid);
 
 /* What the metadata holds now. -errno if it cannot be read. */
 int meta_info(struct meta *m, struct meta_info *ret, struct error *err);

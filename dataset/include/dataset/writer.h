@@ -8,7 +8,9 @@
  * Chunks are written as they fill, and stay when the writer is interrupted. The next writer may adopt them,
  * one by one, before it adds anything; its commit drops those that it did not adopt.
  *
- * A dataset has one writer at a time. Not thread-safe; a thread of the writer's own writes the chunks.
+ * A dataset in a folder has one writer at a time; elsewhere, of several that began with one version, the
+ * first to commit wins, and the others' commits are -EBUSY, which change nothing. Not thread-safe; a thread
+ * of the writer's own writes the chunks.
  */
 
 #include "dataset/chunk_builder.h"

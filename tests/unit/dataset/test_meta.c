@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
 
 static struct meta *open_meta(const char *path, enum meta_mode mode)
 {
@@ -123,7 +124,8 @@ static int chunk_of(struct meta *m, unsigned k)
 
 static void test_nothing(void **state)
 {
-	struct meta *m = open_meta(path_in(*state, "ds"), META_CREATE);
+	_cleanup_(freep) char *path = path_in(*state, "ds"), *other = path_in(*state, "other");
+	struct meta *m = open_meta(path, META_CREATE);
 	struct meta_info info = info_of(m);
 
 	assert_int_equal(info.version, 0);
@@ -133,13 +135,13 @@ static void test_nothing(void **state)
 	assert_int_equal(chunk_of(m, 1), -1);
 	assert_int_equal(meta_find(m, "", 0, &(struct meta_path){0}, NULL), -ENOENT);
 	meta_free(m);
-	assert_int_equal(meta_open(path_in(*state, "other"), META_READ, &m, NULL), -ENOENT);
+	assert_int_equal(meta_open(other, META_READ, &m, NULL), -ENOENT);
 }
 
 /* A reader sees what was committed, and nothing of what is on its way. */
 static void test_commit(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
 
 	assert_false(begin(m).has_pending);
@@ -191,7 +193,7 @@ static void test_commit(void **state)
 
 static void test_rollback(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
 
 	begin(m);
@@ -220,7 +222,7 @@ static void test_rollback(void **state)
 /* A writer that dies has done nothing, but for the floor, which the next one finds. */
 static void test_crash(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
 
 	begin(m);
@@ -257,7 +259,7 @@ static void test_crash(void **state)
 
 static void test_one_writer(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *other = open_meta(path, META_WRITE);
 	struct chunk_id floor = id_of(60000);
 	struct meta_info info;
@@ -332,7 +334,7 @@ static int stop(const struct meta_path *path, void *context)
 /* Chunks in order, each path once, and so many of them that no engine takes them in one go. */
 static void test_each(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
 	struct error err = ERROR_INIT;
 	struct seen *seen = calloc(1, sizeof(*seen));
@@ -372,7 +374,7 @@ static void put_digest(struct meta *m, unsigned i)
 
 static void test_digests(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
 	struct seen *seen = calloc(1, sizeof(*seen));
 	struct error err = ERROR_INIT;
@@ -403,7 +405,7 @@ static void test_digests(void **state)
 /* What rebuild does: all anew, in one step, and again where it was interrupted. */
 static void test_clear(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_REPLACE);
 
 	begin(m);

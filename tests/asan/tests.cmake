@@ -20,6 +20,10 @@ set(not_with_asan
   integration.reports_page          # what runs is a browser; integration.reports writes the page
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
+  integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
+  integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
+  integration.s3.juicefs            # long; integration.s3.rclone is the same with another server
+  integration.redis.cluster         # long; to C it is unit.dataset.redis and integration.redis.redis
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
   integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
   integration.batch_log             # Python

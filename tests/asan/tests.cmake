@@ -22,7 +22,7 @@ set(not_with_asan
   fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
   integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
   integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
-  integration.s3.juicefs            # long; integration.s3.rclone is the same with another server
+  integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
   integration.redis.cluster         # long; to C it is unit.dataset.redis and integration.redis.redis
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
   integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
@@ -43,7 +43,8 @@ set(python_with_libdiesel
   integration.arrays
   integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
   integration.native integration.numpy
-  integration.own_daemon
+  integration.own_daemon integration.paths
+  integration.s3.jobs_faults integration.s3.jobs_neighbours integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk)

@@ -23,7 +23,7 @@ set(not_with_asan
   integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
   integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
   integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
-  integration.redis.cluster         # long; to C it is unit.dataset.redis and integration.redis.redis
+  integration.redis.cluster integration.redis.redis # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
   integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
   integration.batch_log             # Python

@@ -46,6 +46,10 @@ const char *ctl_command(void);
  * short options must start with ':'). */
 bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv);
 
+/* The options of a verb that has --json alone. Returns true; or false with the exit status, if there is
+ * nothing left to do. */
+bool ctl_json_option(const struct ctl_verb *verb, int argc, char **argv, bool *ret_json, int *ret_status);
+
 /* "dieselctl VERB: text" and CTL_USAGE. */
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -24,18 +24,14 @@ static void writer_freep(struct writer **w)
 
 static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	const struct meta_info *info;
 	struct error err = ERROR_INIT;
 	bool json = false;
-	int option;
+	int status;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		json = true;
-	}
+	if (!ctl_json_option(verb, argc, argv, &json, &status))
+		return status;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
 	if (writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err) < 0 ||

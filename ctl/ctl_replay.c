@@ -140,15 +140,11 @@ static int replay(const struct ctl_verb *verb, const char *path, struct replay *
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	struct replay p = {0};
-	int option, r;
+	int r;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		p.json = true;
-	}
+	if (!ctl_json_option(verb, argc, argv, &p.json, &r))
+		return r;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one file is needed: a history or a recording");
 	p.state = calloc(1, tuner_state_bytes());

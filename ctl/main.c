@@ -60,6 +60,23 @@ bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv)
 	return true;
 }
 
+bool ctl_json_option(const struct ctl_verb *verb, int argc, char **argv, bool *ret_json, int *ret_status)
+{
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	bool json = false;
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv)) {
+			*ret_status = option == 'h' ? CTL_OK : CTL_USAGE;
+			return false;
+		}
+		json = true;
+	}
+	*ret_json = json;
+	return true;
+}
+
 int ctl_version(const struct ctl_verb *verb, uint64_t *ret)
 {
 	int64_t value;

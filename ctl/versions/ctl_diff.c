@@ -96,18 +96,14 @@ static int parse_version(const struct ctl_verb *verb, const char *text, uint64_t
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	_cleanup_(dataset_closep) struct dataset *a = NULL, *b = NULL;
 	struct error err = ERROR_INIT;
 	uint64_t versions[2] = {0};
 	struct diff d = {.json = false};
-	int option;
+	int status;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		d.json = true;
-	}
+	if (!ctl_json_option(verb, argc, argv, &d.json, &status))
+		return status;
 	if (argc - optind != 2 && argc - optind != 3)
 		return ctl_usage(verb, "a dataset and one or two versions are needed");
 	for (int i = 1; i < argc - optind; i++)

@@ -133,17 +133,13 @@ static void print_log(const struct log *log)
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	struct log log = {0};
 	struct error err = ERROR_INIT;
 	bool json = false;
-	int option;
+	int status;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		json = true;
-	}
+	if (!ctl_json_option(verb, argc, argv, &json, &status))
+		return status;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
 	int r = read_log(argv[optind], &log, &err);

@@ -5,6 +5,8 @@ The digits are stored as 128 x 128 pixel images (each of the 8 x 8 pixels repeat
 the loader), so that the training set fills six chunks of 4 MiB; the window is one chunk, the hardest case.
 Full shuffle: PyTorch's RandomSampler over the same samples. Five seeds each, same network, same epochs.
 """
+import argparse
+
 import numpy
 import support
 import torch
@@ -64,6 +66,7 @@ def full_epochs(images, labels, seed):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     digits = load_digits()
     order = numpy.random.default_rng(0).permutation(len(digits.target))
     images, labels = digits.images[order].astype(numpy.uint8), digits.target[order]

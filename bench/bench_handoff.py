@@ -5,6 +5,7 @@ arena (jobs/handoff.py says what each does). Each run is a process of its own; t
 Needs a Python that has torch and spdl from PyPI: DIESEL_STOCK_PYTHON names one.
 
 Also how long next() takes where a batch is ready: samples of 64 bytes, batches of 8."""
+import argparse
 import os
 import struct
 import sys
@@ -44,6 +45,7 @@ def files(folder, n, size):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     python, raw, figures = Pythons([]).for_job("torch spdl")[0], [], {}
     with support.Scratch() as folder:
         files(folder / "numbers", N, 4)

@@ -9,6 +9,7 @@ construction of the loader to the last batch, so start-up counts; modules are lo
 
 The sums over all bytes of both must agree, so that nobody wins by reading less.
 """
+import argparse
 import os
 import time
 
@@ -114,6 +115,7 @@ def rate(raw, name, phase):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     if os.geteuid() != 0:
         support.skip("dropping the caches for the cold runs needs root")
     raw = []

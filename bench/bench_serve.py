@@ -3,6 +3,7 @@
 many bytes with O_DIRECT on the same disk; warm samples a second, copied into one array a batch (packed) and where they lie in the cache
 (DIESEL_VIEWS); how long next() takes when a batch is ready; the first batch, cold and warm; the daemon's memory. The ways
 alternate, each with a dieseld and a client process of its own."""
+import argparse
 import os
 import pathlib
 import shutil
@@ -57,6 +58,7 @@ def figures_of(raw, size, n):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     if os.geteuid() != 0:
         support.skip("dropping the caches for the cold runs needs root")
     if not shutil.which("fio"):

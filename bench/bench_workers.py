@@ -9,6 +9,7 @@ hand-off of it costs shows), `dear` besides hashes them for about half a millise
 The sums over all batches of both must agree. With another Python than the distribution's (DIESEL_PYTHON), the figures go to
 workers-torch-VERSION.json.
 """
+import argparse
 import hashlib
 import itertools
 import os
@@ -109,6 +110,7 @@ def report(transform, workers, mine, peer):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     torch.set_num_threads(1)
     raw, figures = [], {}
     with support.Scratch() as folder:

@@ -5,7 +5,7 @@
  * next() of PyTorch's DataLoader, and of everything that is built on it. Since 1.5 it runs inside of a
  * record_function("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"): an at::RecordFunction is
  * made when it begins, and its end() is called when it ends. That happens a few times per step, because
- * optimizers do the same; operators do it only while a profiler runs.
+ * optimizers do the same, and with each Tensor.numpy(); operators do it only while a profiler runs.
  */
 
 #include "groups.h"
@@ -60,8 +60,20 @@ int batch_named(struct pt_regs *regs)
 	return 0;
 }
 
-/* RecordFunction::RecordFunction(RecordScope). In PyTorch 1 the caller is a function that cannot be probed.
- * It needs the name afterwards, so it has it in one of the registers that a call must preserve. */
+/* In PyTorch 1 the caller of RecordFunction's constructor is a function that cannot be probed. It needs the
+ * name afterwards, so it has it in one of the registers that a call must preserve. */
+static __always_inline uint32_t batch_kind_of_caller(struct pt_regs *regs)
+{
+	uint32_t kind = batch_kind(BPF_CORE_READ(regs, r12));
+
+	if (!kind)
+		kind = batch_kind(BPF_CORE_READ(regs, bx));
+	if (!kind)
+		kind = batch_kind(BPF_CORE_READ(regs, bp));
+	return kind ? kind : batch_kind(BPF_CORE_READ(regs, r13));
+}
+
+/* RecordFunction::RecordFunction(RecordScope). Cookie: 1, batch_named() sees the callers that matter. */
 SEC("?uprobe")
 int batch_begin(struct pt_regs *regs)
 {
@@ -74,14 +86,8 @@ int batch_begin(struct pt_regs *regs)
 		return 0;
 	kind = member->batch_kind;
 	member->batch_kind = 0;
-	if (!kind)
-		kind = batch_kind(BPF_CORE_READ(regs, r12));
-	if (!kind)
-		kind = batch_kind(BPF_CORE_READ(regs, bx));
-	if (!kind)
-		kind = batch_kind(BPF_CORE_READ(regs, bp));
-	if (!kind)
-		kind = batch_kind(BPF_CORE_READ(regs, r13));
+	if (!kind && !bpf_get_attach_cookie(regs))
+		kind = batch_kind_of_caller(regs);
 	/* A loader that a dataset itself uses is part of the outer loader's next(). */
 	if (!kind || (member->batch_scope && member->batch_scope != scope))
 		return 0;

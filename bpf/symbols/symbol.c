@@ -71,29 +71,40 @@ static int find_address(Elf *elf, const char *prefix, bool exact, uint64_t *ret_
 }
 
 /* Returns true for what the kernel's uprobes emulate on x86: push r64 (50..57, or 41 50..57), nop (90), call
- * and jump (e8, e9, eb). Conditional jumps too, but no function begins with one. */
+ * and jump (e8, e9, eb), short conditional jump (70..7f). */
 static bool is_cheap(const uint8_t *code)
 {
-	if (code[0] == 0x90 || code[0] == 0xe8 || code[0] == 0xe9 || code[0] == 0xeb)
+	if (code[0] == 0x90 || code[0] == 0xe8 || code[0] == 0xe9 || code[0] == 0xeb ||
+	    (code[0] & 0xf0) == 0x70)
 		return true;
 	if (code[0] == 0x41)
 		code++;
 	return (code[0] & 0xf8) == 0x50;
 }
 
-static uint64_t skip_endbr(int fd, uint64_t offset, bool *ret_cheap)
+/* Bytes of an instruction after which stack, arguments and what is left to execute are as at the entry:
+ * endbr64, or cmpb $value,offset(%rdi). 0: not known to be one. */
+static size_t harmless_length(const uint8_t *code)
 {
-	static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+	static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, compare[] = {0x80, 0x7f};
+
+	return memcmp(code, endbr64, sizeof(endbr64)) && memcmp(code, compare, sizeof(compare)) ? 0 : 4;
+}
+
+static uint64_t skip_harmless(int fd, uint64_t offset, bool *ret_cheap)
+{
 	uint8_t code[8];
+	size_t length;
 
 	*ret_cheap = false;
 	if (pread(fd, code, sizeof(code), (off_t)offset) != sizeof(code))
 		return offset;
 	*ret_cheap = is_cheap(code);
-	if (memcmp(code, endbr64, sizeof(endbr64)) || !is_cheap(code + sizeof(endbr64)))
+	length = harmless_length(code);
+	if (length == 0 || !is_cheap(code + length))
 		return offset;
 	*ret_cheap = true;
-	return offset + sizeof(endbr64);
+	return offset + length;
 }
 
 static const char *find_soname(Elf *elf)
@@ -172,7 +183,7 @@ int symbol_file_find(const struct symbol_file *file, const char *prefix, bool ex
 	r = symbol_file_offset(file, address, true, &offset);
 	if (r < 0)
 		return r;
-	*ret_offset = skip_endbr(file->fd, offset, &cheap);
+	*ret_offset = skip_harmless(file->fd, offset, &cheap);
 	if (ret_cheap)
 		*ret_cheap = cheap;
 	return 0;

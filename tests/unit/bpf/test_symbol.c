@@ -43,6 +43,52 @@ static void test_offset_is_the_functions_code(void **state)
 	}
 }
 
+/* What the kernel does not emulate is skipped where nothing of the call is lost and what follows is emulated.
+ */
+static void test_cheap_place(void **state)
+{
+	static const uint8_t endbr64[4] = {0xf3, 0x0f, 0x1e, 0xfa};
+	static const struct {
+		uint8_t code[8];
+		uint64_t skipped;
+		bool cheap;
+	} cases[] = {
+	    {{0x55, 0x48, 0x89, 0xe5}, 0, true},                          /* push; mov */
+	    {{0x48, 0x83, 0xec, 0x68, 0x55}, 0, false},                   /* sub from the stack pointer */
+	    {{0xf3, 0x0f, 0x1e, 0xfa, 0x55}, 4, true},                    /* endbr64; push */
+	    {{0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 0x08}, 0, false}, /* endbr64; sub */
+	    {{0x80, 0x7f, 0x68, 0x00, 0x74, 0x5a}, 4, true},              /* cmpb $0,0x68(%rdi); je */
+	    {{0x80, 0x7f, 0x68, 0x00, 0x48, 0x83, 0xec, 0x08}, 0, false}, /* cmpb; sub */
+	    {{0x80, 0x7c, 0x24, 0x08, 0x00, 0x74, 0x5a}, 0, false},       /* cmpb $0,8(%rsp), 5 bytes; je */
+	    {{0xf3, 0x0f, 0x1e, 0xfa, 0x80, 0x7f, 0x68, 0x00}, 0, false}, /* endbr64; cmpb */
+	};
+	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
+	_cleanup_(freep) uint8_t *image = NULL;
+	struct stat info;
+	uint64_t entry;
+
+	(void)state;
+	assert_int_equal(fstat(source, &info), 0);
+	image = malloc((size_t)info.st_size);
+	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
+	assert_int_equal(symbol_find(source, "_assert_true", true, &entry), 0);
+	if (memcmp(image + entry - sizeof(endbr64), endbr64, sizeof(endbr64)) == 0)
+		entry -= sizeof(endbr64);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct symbol_file *file;
+		uint64_t offset;
+		bool cheap;
+
+		memcpy(image + entry, cases[i].code, sizeof(cases[i].code));
+		_cleanup_(closep) int fd = nameless_file(image, (size_t)info.st_size);
+		assert_int_equal(symbol_file_open(fd, &file), 0);
+		assert_int_equal(symbol_file_find(file, "_assert_true", true, &offset, &cheap), 0);
+		assert_int_equal(offset, entry + cases[i].skipped);
+		assert_int_equal(cheap, cases[i].cheap);
+		symbol_file_close(file);
+	}
+}
+
 static void test_prefix_and_missing(void **state)
 {
 	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
@@ -98,6 +144,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_offset_is_the_functions_code),
+	    cmocka_unit_test(test_cheap_place),
 	    cmocka_unit_test(test_prefix_and_missing),
 	    cmocka_unit_test(test_no_elf_file),
 	    cmocka_unit_test(test_damaged_library),

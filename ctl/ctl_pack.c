@@ -11,10 +11,12 @@
 #include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/pack.h"
+#include "dataset/place.h"
 #include "image/jpeg_restarts.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
 #include "lib/units.h"
+#include "pack_tar.h"
 
 #define DEFAULT_THREADS 8
 #define MAX_THREADS     64
@@ -26,6 +28,7 @@ struct pack_context {
 	struct progress bar;
 	bool started;
 	bool json;
+	bool is_tar, orders; /* the source is an archive; --order is there */
 	struct ctl_wait wait;
 	/* --jpeg-restarts */
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
@@ -77,6 +80,12 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
+/* In a bucket, it shows at the end that another writer was first: what came through a pipe is gone by then. */
+static bool can_try_again(const struct pack_options *o)
+{
+	return strcmp(o->source, "-") != 0 || !place_is_elsewhere(o->dataset);
+}
+
 /* What was counted counts for nothing when another writer was first. */
 static int pack_until_published(const struct pack_options *o, struct pack_context *c, struct pack_result *ret,
 				struct error *err)
@@ -86,11 +95,11 @@ static int pack_until_published(const struct pack_options *o, struct pack_contex
 	do {
 		memset(c->n_files, 0, sizeof(c->n_files));
 		c->bytes_before = c->bytes_after = 0;
-		r = pack_run(o, ret, err);
+		r = c->is_tar ? pack_tar(o, ret, err) : pack_run(o, ret, err);
 		if (c->started)
 			progress_end(&c->bar);
 		c->started = false;
-	} while (ctl_wait_again(&c->wait, r));
+	} while (can_try_again(o) && ctl_wait_again(&c->wait, r));
 	return r;
 }
 
@@ -248,6 +257,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, short_options, long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
+		context.orders |= option == 'o';
 		if (option == 'J')
 			context.json = true;
 		else if (option == 'w' ? ctl_wait_option(verb, &context.wait.ns)
@@ -259,6 +269,14 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	o.command = ctl_command();
 	o.source = argv[optind];
 	o.dataset = context.wait.dataset = argv[optind + 1];
+	context.is_tar = pack_is_tar(o.source);
+	if (context.is_tar && o.skip_unreadable)
+		return ctl_usage(
+		    verb,
+		    "--skip-unreadable is for files of a folder: an archive is packed whole or not at all");
+	if (context.is_tar && context.orders && o.order == PACK_ORDER_RANDOM)
+		return ctl_usage(
+		    verb, "--order random is for files of a folder: an archive is packed in its own order");
 	ctl_wait_begin(&context.wait);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -282,7 +300,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 const struct ctl_verb ctl_pack = {
     .name = "pack",
     .arguments = "[OPTION ...] SOURCE DATASET",
-    .summary = "Pack a folder of files into a dataset",
+    .summary = "Pack a folder of files, or a tar archive, into a dataset",
     .help =
 	"  -c, --chunk-size SIZE   4M to 64M (default 8M)\n"
 	"  -o, --order ORDER       random (default): each chunk a fair sample; source: folder by folder\n"
@@ -298,7 +316,8 @@ const struct ctl_verb ctl_pack = {
 	"      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
 	"crop needs no decoding\n"
 	"\n"
-	"Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
-	"the same command goes on where it stopped.\n",
+	"SOURCE is a folder, a tar archive (as it is, .gz, .zst), or - for one on standard input:\n"
+	"tar cf - DIR | dieselctl pack - DATASET. Links in a folder are followed. The dataset changes at\n"
+	"the end or not at all; when a run was interrupted, the same command goes on where it stopped.\n",
     .run = run,
 };

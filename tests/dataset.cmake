@@ -15,6 +15,7 @@ foreach(case kills flips)
   diesel_script_test(fault verbs.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_verbs.py ${case})
 endforeach()
 diesel_script_test(integration dataset.stat /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_stat.py)
+diesel_script_test(integration dataset.tar /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_tar.py)
 diesel_script_test(integration dataset.reader
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/formats/test_reader.py)
 
@@ -33,13 +34,13 @@ if(NOT DIESEL_SANITIZE)
 endif()
 
 foreach(engine folder redis)
-  foreach(case versions purge writers)
+  foreach(case versions purge writers put)
     diesel_script_test(integration dataset.${case}_${engine}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py ${engine})
   endforeach()
 endforeach()
 if(DIESEL_S3)
-  foreach(case versions purge writers)
+  foreach(case versions purge writers put)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
   endforeach()

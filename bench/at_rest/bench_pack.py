@@ -4,12 +4,14 @@
 Files, of which the source is in the page cache:
 
     pack               dieselctl pack: durable at its end
+    from_tar           dieselctl pack of a tar archive of them
     cp, tar            cp -r to a fresh tree, tar cf to a fresh file: in the page cache at their end
     cp_sync, tar_sync  the same, and sync -f: durable, too
 
 Samples from memory, by one program in C (put.c) with the same bytes:
 
     dataset            the dataset's writer: durable, with its metadata and snapshot, at its end
+    python             the same by diesel_loader.create(), whose samples another process writes; that one's CPU time is not told
     redis, memcached   SET and set over a Unix socket, pipelined 256 at a time, each reply looked at; the server, without a log of
                        writes, keeps them in memory alone; its CPU time is counted
     disk               fio's sequential write of as many bytes with O_DIRECT, 16 at a time, and fsync
@@ -22,7 +24,10 @@ DIESEL_BENCH_MIB (400, from memory), DIESEL_BENCH_ROUNDS (5).
 import argparse
 import contextlib
 import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import stores
 import support
@@ -44,7 +49,7 @@ def check(dataset, n):
 
 def pack_files(source, target, way):
     """One way, timed; what it has made is removed."""
-    kind = way.partition("_")[0]
+    kind = "pack" if way == "from_tar" else way.partition("_")[0]
     command = {"pack": [support.program("dieselctl"), "pack", source, target], "cp": ["cp", "-r", source, target],
                "tar": ["tar", "cf", target, "-C", source, "."]}[kind]
     if way.endswith("_sync"):
@@ -64,10 +69,12 @@ def files(folder):
     source, rows = folder / "source", {}
     for path in support.random_files(source, N_FILES, BYTES):
         path.read_bytes()
+    archive = folder / "source.tar"
+    subprocess.run(["tar", "cf", archive, "-C", source, "."], check=True)
     with support.Steal() as steal:
         for _ in range(ROUNDS):
-            for way in ("pack", *PEERS):
-                rows.setdefault(way, []).append(pack_files(source, folder / "target", way))
+            for way in ("pack", "from_tar", *PEERS):
+                rows.setdefault(way, []).append(pack_files(archive if way == "from_tar" else source, folder / "target", way))
     return rows, steal
 
 
@@ -83,7 +90,10 @@ def disk(folder):
 def put(program, folder, way, server):
     store = server.socket if server else folder / "made"
     before = server.cpu_s() if server else 0
-    row = stores.told(program, way, store, N_MEMORY, BYTES)
+    if way == "python":
+        row = stores.told(sys.executable, pathlib.Path(__file__).with_name("put_python.py"), store, N_MEMORY, BYTES)
+    else:
+        row = stores.told(program, way, store, N_MEMORY, BYTES)
     if server:
         row["cpu_s"] += server.cpu_s() - before
         if server.count() != N_MEMORY:
@@ -98,7 +108,7 @@ def put(program, folder, way, server):
 def memory(folder):
     program, rows = stores.build(folder, "put.c"), {}
     with contextlib.ExitStack() as stack:
-        running = {"dataset": None, "redis": stores.Redis(folder)}
+        running = {"dataset": None, "python": None, "redis": stores.Redis(folder)}
         stack.callback(running["redis"].stop)
         if why := stores.Memcached.why_not():
             print(f"memcached is left out: {why}")

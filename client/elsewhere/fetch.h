@@ -16,9 +16,8 @@
 /* Returns true if the name is that of a dataset which is in no folder. */
 bool fetch_is_elsewhere(const char *name);
 
-/* Starts the process: $DIESEL_DIESELCTL, else what diesel_dieselctl() was told, else in PATH. Returns when it
- * reads for the daemon at socket_path. -ENOENT: no such dataset, or program; -ECONNREFUSED: no daemon;
- * -EACCES; -EINTR; else as bucket.h has it. */
+/* Starts the process (start.h). Returns when it reads for the daemon at socket_path. -ENOENT: no such
+ * dataset, or program; -ECONNREFUSED: no daemon; -EACCES; -EINTR; else as bucket.h has it. */
 int fetch_start(const char *url, const char *socket_path, struct shown *ret, struct error *err);
 
 /* A store that can only be read, through the channel, which stays the caller's. */

@@ -15,6 +15,13 @@ uint64_t checksum_xxh3(const void *data, size_t bytes)
 	return XXH3_64bits(data, bytes);
 }
 
+struct checksum_128 checksum_xxh3_128(const void *data, size_t bytes)
+{
+	XXH128_hash_t hash = XXH3_128bits(data, bytes);
+
+	return (struct checksum_128){hash.low64, hash.high64};
+}
+
 uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset)
 {
 	static const uint64_t zero;

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* XXH3-64 with seed 0, by libxxhash, whose header nobody else includes. Thread-safe. */
+/* XXH3 with seed 0, by libxxhash, whose header nobody else includes. 64 bits unless it says so. Thread-safe.
+ */
 
 #include <stddef.h>
 #include <stdint.h>
 
 uint64_t checksum_xxh3(const void *data, size_t bytes);
+
+/* So many bits that two texts have the same ones only if somebody looked for them. */
+struct checksum_128 {
+	uint64_t low, high;
+};
+struct checksum_128 checksum_xxh3_128(const void *data, size_t bytes);
 
 /* As checksum_xxh3(), but takes the 8 bytes at gap_offset, the field that holds the result, as zeros. */
 uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset);

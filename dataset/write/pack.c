@@ -59,18 +59,37 @@ static int check_places(const struct pack_options *o, struct error *err)
 	return 0;
 }
 
-static int check_dataset(const struct pack *p, struct error *err)
+static int check_dataset(const struct pack_options *o, const struct writer *w, struct error *err)
 {
-	const struct meta_info *info = writer_info(p->writer);
+	const struct meta_info *info = writer_info(w);
 
-	if (info->n_paths == 0 || p->options->append)
+	if (info->n_paths == 0 || o->append)
 		return 0;
 	return error_set(
 	    err, -EEXIST,
 	    "%s has %llu sample%s already (version %llu): add --append to add to it and to replace "
 	    "changed files, or choose a new directory",
-	    p->options->dataset, (unsigned long long)info->n_paths, units_plural(info->n_paths),
+	    o->dataset, (unsigned long long)info->n_paths, units_plural(info->n_paths),
 	    (unsigned long long)info->version);
+}
+
+int pack_open(const struct pack_options *o, struct writer **ret, struct error *err)
+{
+	struct writer *w;
+	int r = writer_open_on(o->dataset, WRITER_PACK, o->chunk_bytes, o->meta_url, &w, err);
+
+	if (r < 0)
+		return r;
+	if (o->command)
+		writer_set_command(w, o->command);
+	r = check_dataset(o, w, err);
+	if (r == 0 && o->keep_digests)
+		r = writer_keep_digests(w, err);
+	if (r < 0)
+		writer_free(w);
+	else
+		*ret = w;
+	return r;
 }
 
 static int scan_source(struct pack *p, struct error *err)
@@ -205,12 +224,8 @@ static int pack_files(struct pack *p, struct error *err)
 
 static int pack_all(struct pack *p, struct error *err)
 {
-	int r = check_dataset(p, err);
+	int r = scan_source(p, err);
 
-	if (r == 0 && p->options->keep_digests)
-		r = writer_keep_digests(p->writer, err);
-	if (r == 0)
-		r = scan_source(p, err);
 	if (r == 0)
 		r = pack_resume(p->writer, p->source, p->options->rewrite, &p->result.n_resumed, err);
 	if (r == 0)
@@ -239,10 +254,7 @@ int pack_run(const struct pack_options *options, struct pack_result *ret, struct
 	int r = check_places(options, err);
 
 	if (r == 0)
-		r = writer_open_on(options->dataset, WRITER_PACK, options->chunk_bytes, options->meta_url,
-				   &p.writer, err);
-	if (r == 0 && options->command)
-		writer_set_command(p.writer, options->command);
+		r = pack_open(options, &p.writer, err);
 	if (r == 0)
 		r = pack_all(&p, err);
 	writer_free(p.writer);

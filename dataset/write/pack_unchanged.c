@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "buffer.h"
+#include "checksum.h"
 #include "dataset/chunk_id.h"
+#include "dataset/pack.h"
 #include "lib/cleanup.h"
 
 /* A sample whose length is not the file's: either the file changed, or it was rewritten when it was packed.
@@ -93,4 +95,16 @@ int pack_unchanged(struct writer *w, struct source *source, uint64_t *ret_n_file
 	if (r == 0)
 		*ret_n_files = n_files;
 	return r;
+}
+
+int pack_has(struct writer *w, const struct chunk_sample *sample, struct error *err)
+{
+	struct meta_path known;
+	int r = meta_find(writer_meta(w), sample->path, sample->path_length, &known, err);
+
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	return known.record.bytes == sample->bytes && known.record.mtime_ns == sample->mtime_ns &&
+	       known.record.mode == sample->mode &&
+	       known.record.xxh3 == checksum_xxh3(sample->data, sample->bytes);
 }

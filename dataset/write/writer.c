@@ -52,6 +52,12 @@ const struct store_object *writer_leftovers(const struct writer *w, size_t *ret_
 	return w->n_leftovers ? w->objects + (w->n_objects - w->n_leftovers) : NULL;
 }
 
+const struct chunk_id *writer_chunks(const struct writer *w, size_t *ret_n)
+{
+	*ret_n = n_chunks_of(w);
+	return (const struct chunk_id *)w->chunks.data;
+}
+
 int writer_adopt(struct writer *w, size_t i, struct error *err)
 {
 	size_t n;
@@ -191,17 +197,8 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 	return r;
 }
 
-/* Elsewhere another writer may be at work, and those above this commit's last chunk may still become its own.
- */
-static bool may_drop(const struct writer *w, const struct chunk_id *id)
-{
-	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;
-	size_t n = n_chunks_of(w);
-
-	return !w->place->ops || (n && chunk_id_compare(id, &chunks[n - 1]) < 0);
-}
-
-/* Removes leftovers that nobody adopted. Only the commit has made them meaningless. */
+/* Removes leftovers that nobody adopted. Only the commit has made them meaningless. Elsewhere another writer
+ * may still be at work, who will read them again to go on from this version: there purge removes them. */
 static void drop_leftovers(struct writer *w)
 {
 	size_t n, adopted = 0;
@@ -211,7 +208,7 @@ static void drop_leftovers(struct writer *w)
 	for (size_t i = 0; i < n; i++) {
 		if (adopted < n_chunks_of(w) && chunk_id_compare(&chunks[adopted], &leftovers[i].id) == 0)
 			adopted++;
-		else if (may_drop(w, &leftovers[i].id))
+		else
 			store_remove(w->store, &leftovers[i].id,
 				     NULL); /* if this fails it stays, unknown to the metadata */
 	}
@@ -249,7 +246,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	}
 	if (r < 0)
 		return r;
-	if (!w->rebuilt)
+	if (!w->rebuilt && !w->place->ops)
 		drop_leftovers(w);
 	writer_drops_end(w);
 	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);

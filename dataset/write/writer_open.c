@@ -245,11 +245,27 @@ static bool leaves_nothing(const struct writer *w)
 	return n == 0;
 }
 
+void writer_discard(struct writer *w)
+{
+	w->discards = true;
+}
+
+/* What cannot be removed stays, unknown to the metadata, for the next writer. */
+static void remove_written(const struct writer *w)
+{
+	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;
+
+	for (size_t i = 0; i < w->chunks.bytes / sizeof(*chunks); i++)
+		store_remove(w->store, &chunks[i], NULL);
+}
+
 void writer_free(struct writer *w)
 {
 	if (!w)
 		return;
 	put_queue_free(w->queue); /* first: its thread may still be writing */
+	if (w->discards && w->begun)
+		remove_written(w);
 	bool left_nothing = w->begun && leaves_nothing(w);
 
 	if (w->begun) {

@@ -33,6 +33,7 @@ struct writer {
 	struct chunk_builder *current; /* being filled, or NULL */
 	uint32_t current_flags;
 	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
+	bool discards;        /* writer_discard() */
 	bool rebuilt;
 	writer_progress_callback *progress; /* of a rebuild, or NULL */
 	void *progress_context;

@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount status jobs why set replay fetch --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount status jobs why set replay fetch put --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -32,6 +32,7 @@ _dieselctl()
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;
 	fetch) options='--socket' ;;
+	put) options='--append --chunk-size --digest --meta' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat) options='--json --meta --version' ;;

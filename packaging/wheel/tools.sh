@@ -83,6 +83,7 @@ compiler "$glibc"
 say "collecting static archives"
 make_root
 describe libbpf bpf elf z
+describe libarchive archive zstd z
 describe libcrypto crypto
 describe libelf elf z
 describe fuse3 fuse3

@@ -21,6 +21,7 @@ set(not_with_asan
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
   integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
+  integration.dataset.put_bucket integration.dataset.put_redis # to C it is integration.dataset.put_folder
   integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
   integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
   integration.redis.cluster integration.redis.redis # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
@@ -42,6 +43,7 @@ set(python_with_libdiesel
   fault.opening
   integration.arrays
   integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
+  integration.dataset.put_folder
   integration.native integration.numpy
   integration.own_daemon integration.paths
   integration.s3.jobs_faults integration.s3.jobs_neighbours integration.s3.jobs_rclone

@@ -40,6 +40,7 @@ def look(path: pathlib.Path) -> None:
     assert_type(dataset.listdir("cat"), "list[str]")
     assert_type(dataset.stat("cat/1.jpg"), diesel_loader.SampleStat)
     assert_type(dataset.stat("cat/1.jpg").mtime_ns, int)
+    assert_type(list(dataset.walk()), "list[tuple[str, list[str], list[str]]]")
     assert_type(diesel_loader.open(path), diesel_loader.Dataset)
     assert_type(dataset.targets, "list[int]")
     assert_type(dataset.samples[0][0], Any)
@@ -51,6 +52,15 @@ def look(path: pathlib.Path) -> None:
     assert_type(diesel_loader.status(dataset.socket), "dict[str, Any]")
     assert_type(str(diesel_loader.codec("wav", options="length=16000")), str)
     assert_type(pil_loader(torch.zeros(9, dtype=torch.uint8)), PIL.Image.Image)
+
+
+def write(path: pathlib.Path) -> None:
+    with diesel_loader.create(path, append=True, chunk_bytes=4 << 20, digest="sha256", meta=None) as writer:
+        assert_type(writer, diesel_loader.Writer)
+        writer.put("cat/1.jpg", b"bytes", mode=0o600, mtime=1.5)
+        writer.put(pathlib.PurePosixPath("cat/2.jpg"), memoryview(b"bytes"))
+        assert_type(writer.commit(), int)
+    assert_type(writer.version, "int | None")
 
 
 def train(path: pathlib.Path) -> None:

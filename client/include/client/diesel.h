@@ -46,8 +46,8 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 			size_t error_size);
 void diesel_dataset_close(struct diesel_dataset *dataset);
 
-/* The program dieselctl that reads buckets, unless $DIESEL_DIESELCTL names one; otherwise it is looked for in
- * PATH. -ENOMEM. */
+/* The program dieselctl that reads buckets and writes datasets, unless $DIESEL_DIESELCTL names one; otherwise
+ * it is looked for in PATH. -ENOMEM. */
 int diesel_dieselctl(const char *path);
 
 struct diesel_dataset_info {
@@ -118,6 +118,59 @@ int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels)
  * bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk. error receives the line. */
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
 			char *error, size_t error_size);
+
+/*
+ * Writes a dataset: samples from memory, then one commit. Until then, and if it fails or the process dies,
+ * readers see the version before, or no dataset. No daemon takes part: a process of the caller's user, which
+ * is started here and ends with the writer, writes chunks while samples come.
+ *
+ * Any thread may put and commit. A dataset in a folder has one writer at a time; in a bucket several may
+ * append at once: who commits second goes on from the first one's version.
+ */
+struct diesel_writer;
+
+enum diesel_writer_flag {
+	DIESEL_WRITER_APPEND = 1 << 0, /* the dataset may have samples; a path that it has is replaced */
+	DIESEL_WRITER_DIGESTS =
+	    1 << 1, /* keep a SHA-256 of each chunk, as `dieselctl pack --digest sha256` */
+};
+
+struct diesel_writer_options {
+	uint64_t chunk_bytes; /* 4 MiB to 64 MiB; 0: 8 MiB */
+	uint32_t flags;       /* enum diesel_writer_flag */
+	uint32_t reserved;
+	const char *meta_url; /* a Redis server for the metadata, redis://HOST[:PORT]/PREFIX; NULL: in the
+				 dataset's folder */
+};
+
+/* Opens a folder, which is made if it is missing, or s3://BUCKET/PREFIX. options NULL: all 0. error receives
+ * the line on failure. -EEXIST: there are samples, and no DIESEL_WRITER_APPEND; -ENOTEMPTY: the folder is
+ * neither empty nor a dataset; -EBUSY: it has another writer; -ENOENT: no program dieselctl; -EACCES,
+ * -EINVAL, -EINTR, ... */
+int diesel_writer_open(const char *path, const struct diesel_writer_options *options,
+		       struct diesel_writer **ret, char *error, size_t error_size);
+
+/*
+ * Adds a sample; data is copied. path: relative, as `a/b.jpg`: no slash at either end, no empty name, none of
+ * . and ..; not terminated. stat: its time of change and mode (0: 0644) are kept with the sample; NULL: now,
+ * 0644.
+ *
+ * 0; refused, and the writer goes on: -EEXIST: this writer has put the path before; -EINVAL: no such path can
+ * be; -EFBIG: more than 1 GiB; -EINTR: a signal came while it waited, and the sample was not taken: call
+ * again. Anything else, such as -ENOSPC, may be of a sample before, and ends the writer: each call gives it
+ * again.
+ */
+int diesel_writer_put(struct diesel_writer *writer, const char *path, size_t path_length, const void *data,
+		      size_t bytes, const struct diesel_stat *stat, char *error, size_t error_size);
+
+/* Makes all of it durable and visible, as one version: *ret_version, which may be NULL. Without samples, the
+ * dataset stays as it is. -EINTR: call again; -EBUSY: other writers of a bucket were first, 16 times, and
+ * nothing changed; -ESTALE: it is committed, but without a snapshot (error says what to do); else nothing
+ * changed. */
+int diesel_writer_commit(struct diesel_writer *writer, uint64_t *ret_version, char *error, size_t error_size);
+
+/* What was not committed is removed, with a dataset that this writer made. NULL is fine. */
+void diesel_writer_free(struct diesel_writer *writer);
 
 /*
  * A subset of a dataset's samples, for a session or an order: it is shuffled chunk-wise as a whole dataset

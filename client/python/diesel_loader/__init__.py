@@ -14,13 +14,17 @@ from .native import VERSION as __version__
 TYPE_CHECKING = False  # as in typing, whose import takes a while
 if TYPE_CHECKING:
     from .recipe.codec import codec
+    from .writing.writer import Writer, create
 
-__all__ = ["DamagedData", "Dataset", "SampleStat", "__version__", "codec", "open", "status"]
+__all__ = ["DamagedData", "Dataset", "SampleStat", "Writer", "__version__", "codec", "create", "open", "status"]
 
 
 def __getattr__(name: str) -> object:
     """What few programs use is imported when they use it."""
-    if name != "codec":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .recipe.codec import codec as used
-    return used
+    if name == "codec":
+        from .recipe.codec import codec as used
+        return used
+    if name in ("Writer", "create"):
+        from .writing import writer
+        return getattr(writer, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from .subset import Subset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, NamedTuple  # whose import takes a fifth of this package's
 
     from typing_extensions import Self
@@ -46,8 +46,8 @@ def info_of(handle: Any) -> native.DatasetInfo:
     return info
 
 
-def _place_of(path: str | os.PathLike[str]) -> str:
-    """What does not change with the working directory."""
+def place_of(path: str | os.PathLike[str]) -> str:
+    """A dataset's name, as it does not change with the working directory."""
     text = os.fspath(path)
     return text if text.startswith(BUCKET) else os.path.abspath(text)
 
@@ -169,7 +169,7 @@ class Dataset:
     the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
     single samples.
 
-    By paths inside the dataset: dataset["cat/1.jpg"] is its bytes; "cat/1.jpg" in dataset, listdir(), stat(), find().
+    By paths inside the dataset: dataset["cat/1.jpg"] is its bytes; "cat/1.jpg" in dataset, listdir(), walk(), stat(), find().
 
     dataset[a:b:step], select(), filter(), random_split() and train_test_split() give Datasets with some of the
     samples: the daemon serves such a one by itself, shuffled chunk-wise. len(), [i], targets and samples are then of
@@ -190,7 +190,7 @@ class Dataset:
     _targets: list[int] | None
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> None:
-        self._connection = _Connection(_place_of(path), socket, daemon)
+        self._connection = _Connection(place_of(path), socket, daemon)
         self._describe()
 
     def _describe(self) -> None:
@@ -330,13 +330,28 @@ class Dataset:
     def listdir(self, path: str = "") -> list[str]:
         """The names in a folder of the whole dataset ("": the root), as os.listdir() has them: files, sorted, then folders.
         Raises FileNotFoundError, NotADirectoryError."""
-        text, cursor, entry, names = os.fsencode(path.rstrip("/")), native.c_uint64(), native.Entry(), []
+        files, folders = self._list(path)
+        return files + folders
+
+    def walk(self, top: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
+        """(path of a folder, names of its folders, names of its files), of this one and of all folders below, in the whole
+        dataset, as os.walk() has them from the top down: what is removed from the second list is left out. Raises
+        FileNotFoundError, NotADirectoryError."""
+        files, folders = self._list(top)
+        yield top, folders, files
+        for name in folders:
+            yield from self.walk(f"{top.rstrip('/')}/{name}" if top.rstrip("/") else name)
+
+    def _list(self, path: str) -> tuple[list[str], list[str]]:
+        """The names of a folder's files, and of its folders."""
+        text, cursor, entry = os.fsencode(path.rstrip("/")), native.c_uint64(), native.Entry()
+        names: tuple[list[str], list[str]] = ([], [])
         reader = self._connection.reader
         while (result := lib.diesel_dataset_list(reader, text, len(text), byref(cursor), byref(entry))) == 0:
-            names.append(os.fsdecode(ctypes.string_at(entry.name, entry.name_length)))
+            names[bool(entry.is_directory)].append(os.fsdecode(ctypes.string_at(entry.name, entry.name_length)))
         if result != -errno.ENOENT:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
-        if text and not names:
+        if text and not any(names):
             number = native.c_uint64()
             found = lib.diesel_dataset_find(reader, text, len(text), byref(number)) == 0
             raise OSError(errno.ENOTDIR if found else errno.ENOENT, f"{self.path} has no folder", path)

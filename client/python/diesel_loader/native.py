@@ -24,6 +24,8 @@ SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
 VIEWS = 1 << 3
 PINNABLE = 1 << 4
+APPEND = 1 << 0      # enum diesel_writer_flag
+DIGESTS = 1 << 1
 BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
 GROUP_MAX = 31       # bytes, WIRE_GROUP_BYTES - 1
 
@@ -68,6 +70,10 @@ class Stat(Structure):
                 ("reserved", c_uint32)]
 
 
+class WriterOptions(Structure):
+    _fields_ = [("chunk_bytes", c_uint64), ("flags", c_uint32), ("reserved", c_uint32), ("meta_url", c_char_p)]
+
+
 class Item(Structure):
     _fields_ = [("data", c_void_p), ("sample", c_uint64), ("bytes", c_uint32), ("label", c_int32)]
 
@@ -108,6 +114,10 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_dataset_sample": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo)]),
         "diesel_dataset_labels": (c_int, [c_void_p, c_void_p]),
         "diesel_dataset_read": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t, c_char_p, c_size_t]),
+        "diesel_writer_open": (c_int, [c_char_p, POINTER(WriterOptions), POINTER(c_void_p), c_char_p, c_size_t]),
+        "diesel_writer_put": (c_int, [c_void_p, c_char_p, c_size_t, c_void_p, c_size_t, POINTER(Stat), c_char_p, c_size_t]),
+        "diesel_writer_commit": (c_int, [c_void_p, POINTER(c_uint64), c_char_p, c_size_t]),
+        "diesel_writer_free": (None, [c_void_p]),
         "diesel_subset_load": (c_int, [c_uint64, c_char_p, POINTER(c_void_p)]),
         "diesel_subset_select": (c_int, [c_void_p, c_void_p, c_void_p, c_uint64, POINTER(c_void_p)]),
         "diesel_subset_slice": (c_int, [c_void_p, c_void_p, c_uint64, c_uint64, c_uint64, POINTER(c_void_p)]),

@@ -34,7 +34,7 @@ struct pack_rewritten {
 };
 
 struct pack_options {
-	const char *source;
+	const char *source; /* of pack_run() alone */
 	const char *dataset;
 	const char
 	    *meta_url; /* a Redis server for the metadata, or NULL: as the dataset has it, or meta.db */
@@ -67,5 +67,20 @@ struct pack_result {
 	uint64_t version;     /* of the dataset now */
 };
 
-/* -EEXIST: the dataset has samples and append is not set; -ENODATA: the source has no files. */
+/* Opens a dataset for samples that come one by one: writer_add(), writer_commit(), or writer_discard(), and
+ * writer_free(). Of the options, it uses dataset, meta_url, chunk_bytes, command, append and keep_digests.
+ * Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
+struct writer;
+int pack_open(const struct pack_options *options, struct writer **ret, struct error *err);
+/* writer_commit() of what pack_open() has opened. In a bucket, where another writer has published since, it
+ * goes on from that version, up to 16 times: *w is another writer then, or NULL after a failure. What is
+ * newer than the other's last chunk is used as it is, the rest is read from the store and written again. */
+struct writer_result;
+int pack_commit(const struct pack_options *options, struct writer **w, struct writer_result *ret,
+		struct error *err);
+/* Returns 1 if the dataset has this sample already: bytes, mode and time. */
+struct chunk_sample;
+int pack_has(struct writer *w, const struct chunk_sample *sample, struct error *err);
+
+/* Errors as pack_open(); -ENODATA: the source has no files. */
 int pack_run(const struct pack_options *options, struct pack_result *ret, struct error *err);

@@ -6,7 +6,7 @@
  * until then, and after a crash, readers see the version before.
  *
  * Chunks are written as they fill, and stay when the writer is interrupted. The next writer may adopt them,
- * one by one, before it adds anything; its commit drops those that it did not adopt.
+ * one by one, before it adds anything; in a folder, its commit drops those that it did not adopt.
  *
  * A dataset in a folder has one writer at a time; elsewhere, of several that began with one version, the
  * first to commit wins, and the others' commits are -EBUSY, which change nothing. Not thread-safe; a thread
@@ -41,6 +41,10 @@ void writer_set_command(struct writer *w, const char *command);
 /* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);
 
+/* Has writer_free() remove the chunks that this writer wrote, too, unless it has committed: for what nobody
+ * could go on with. */
+void writer_discard(struct writer *w);
+
 /* From this commit on, metadata and snapshot have a SHA-256 of each chunk's file, against people who may
  * write chunks but not the snapshot. A dataset that has digests keeps them without this call. Call it before
  * the first writer_add(), or before writer_rebuild(), which alone can give digests to chunks that exist.
@@ -56,6 +60,11 @@ struct store *writer_store(const struct writer *w);
 const struct store_object *writer_leftovers(const struct writer *w, size_t *ret_n);
 /* Takes leftover i into this commit. Call it in ascending order, before the first writer_add(). */
 int writer_adopt(struct writer *w, size_t i, struct error *err);
+
+/* The chunks of this commit that were handed to the store until now, in id order. Borrowed until the next
+ * call.
+ */
+const struct chunk_id *writer_chunks(const struct writer *w, size_t *ret_n);
 
 /* Copies the sample's data. Replaces a path that exists already. */
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err);

@@ -198,7 +198,8 @@ def test_held(engine):
 
 
 def test_suspended(engine):
-    """A writer that sleeps right before it publishes, while another one removes its chunks, and a third a sample."""
+    """A writer that sleeps right before it publishes, while another one publishes, a third removes its chunks, and a fourth a
+    sample."""
     sources = begin(engine, "suspended")
     reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
     sleeper = append(engine, sources[0])
@@ -206,6 +207,8 @@ def test_suspended(engine):
     os.killpg(sleeper.pid, signal.SIGSTOP)
     engine.proxy.reset()
     assert ended(append(engine, sources[1]))[1] == ""
+    assert not any(method == "DELETE" and "/chunks/" in path for method, path in engine.proxy.seen)
+    engine.ctl("purge", engine.dataset)
     assert any(method == "DELETE" and "/chunks/" in path for method, path in engine.proxy.seen)
     engine.ctl("rm", engine.dataset, "first")
     go_on.set()

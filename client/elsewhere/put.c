@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing datasets. What that takes, a database, object stores and their libraries, this library has not: it
+ * hands samples to a process of the caller's user, `dieselctl put` (client/put_channel.h), which ends with
+ * the writer.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/diesel.h"
+#include "client/put_channel.h"
+#include "dataset.h"
+#include "dataset/chunk.h"
+#include "dataset/path_set.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/text.h"
+#include "start.h"
+
+/* Samples are sent together: a call for each takes longer than to copy a small one. */
+#define SEND_BYTES ((size_t)256 << 10)
+#define MODE       (S_IFREG | 0644)
+
+struct diesel_writer {
+	char *name;
+	pid_t owner; /* a forked child's copy of the writer is none */
+	int channel_fd;
+	pthread_mutex_t lock;
+	struct path_set paths;
+	uint8_t *buffer; /* what was taken and is to be sent: [n_sent, n) */
+	size_t n_sent, n, n_allocated;
+	bool committing, committed; /* the word for it is in the buffer; its answer has come */
+	struct error failure;       /* of all calls from then on */
+	uint64_t version;
+};
+
+/* Waits for an answer. -EINTR: a signal, and nothing is lost. */
+static int receive(struct diesel_writer *w, struct error *err)
+{
+	struct put_reply reply;
+	ssize_t n = recv(w->channel_fd, &reply, sizeof(reply), MSG_WAITALL);
+
+	if (n < 0 && errno == EINTR)
+		return error_errno(err, -EINTR, "%s", w->name);
+	if (n != sizeof(reply) || reply.result > 0)
+		return start_broken(w->name, err);
+	reply.text[sizeof(reply.text) - 1] = '\0';
+	if (reply.result < 0)
+		return error_set(err, reply.result, "%s", reply.text);
+	w->version = reply.version;
+	return 0;
+}
+
+/* The process has closed its end: it says why. */
+static int failed(struct diesel_writer *w, struct error *err)
+{
+	int r;
+
+	do
+		r = receive(w, &w->failure);
+	while (r == -EINTR);
+	if (r == 0) /* it has answered what was not asked */
+		r = start_broken(w->name, &w->failure);
+	if (err)
+		*err = w->failure;
+	return r;
+}
+
+/* -EINTR: a signal, and the rest is still to be sent. */
+static int flush(struct diesel_writer *w, struct error *err)
+{
+	while (w->n_sent < w->n) {
+		ssize_t n = send(w->channel_fd, w->buffer + w->n_sent, w->n - w->n_sent, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			return error_errno(err, -EINTR, "%s", w->name);
+		if (n < 0)
+			return failed(w, err);
+		w->n_sent += (size_t)n;
+	}
+	w->n_sent = w->n = 0;
+	if (w->n_allocated > 4 * SEND_BYTES) { /* of a large sample */
+		free(w->buffer);
+		w->buffer = NULL;
+		w->n_allocated = 0;
+	}
+	return 0;
+}
+
+static int reserve(struct diesel_writer *w, size_t bytes)
+{
+	size_t wanted = w->n + bytes;
+
+	if (wanted <= w->n_allocated)
+		return 0;
+	if (wanted < 2 * SEND_BYTES)
+		wanted = 2 * SEND_BYTES;
+	uint8_t *grown = realloc(w->buffer, wanted);
+
+	if (!grown)
+		return -ENOMEM;
+	w->buffer = grown;
+	w->n_allocated = wanted;
+	return 0;
+}
+
+/* There is room. */
+static void append(struct diesel_writer *w, const void *data, size_t bytes)
+{
+	if (bytes)
+		memcpy(w->buffer + w->n, data, bytes);
+	w->n += bytes;
+}
+
+static int check(const struct diesel_writer *w, struct error *err)
+{
+	if (w->failure.code < 0) {
+		if (err)
+			*err = w->failure;
+		return w->failure.code;
+	}
+	if (w->owner != getpid())
+		return error_set(err, -EINVAL, "%s: a forked process cannot use its parent's writer",
+				 w->name);
+	if (w->committing)
+		return error_set(err, -EINVAL, "%s is committed: open it anew to add to it", w->name);
+	return 0;
+}
+
+static int check_sample(const struct diesel_writer *w, const char *path, size_t length, size_t bytes,
+			const struct diesel_stat *stat, struct error *err)
+{
+	char text[200];
+
+	text_printable(text, sizeof(text), path, length);
+	if (!chunk_name_is_valid(path, length))
+		return error_set(err, -EINVAL,
+				 "%s: '%s' is no path of a sample: it is relative, of names between single "
+				 "slashes, none of "
+				 "them . or .., and has at most %u bytes",
+				 w->name, text, CHUNK_NAME_MAX);
+	if (bytes > CHUNK_SAMPLE_MAX_BYTES)
+		return error_set(err, -EFBIG,
+				 "%s: '%s' has %zu bytes, and a sample can have at most 1 GiB: split it",
+				 w->name, text, bytes);
+	if (stat && stat->mode & S_IFMT && !S_ISREG(stat->mode))
+		return error_set(err, -EINVAL,
+				 "%s: '%s' has the mode of something that is no regular file: %o", w->name,
+				 text, stat->mode);
+	return 0;
+}
+
+static int put(struct diesel_writer *w, const char *path, size_t length, const void *data, size_t bytes,
+	       const struct diesel_stat *stat, struct error *err)
+{
+	struct put_record record = {
+	    .bytes = bytes,
+	    .mtime_ns = stat ? stat->mtime_ns : clock_realtime_ns(),
+	    .mode = stat ? stat->mode | S_IFREG : MODE,
+	    .path_length = (uint32_t)length,
+	};
+	char text[200];
+	int r = check(w, err);
+
+	if (r == 0)
+		r = check_sample(w, path, length, bytes, stat, err);
+	if (r == 0 && w->n - w->n_sent >= SEND_BYTES) /* a signal has left it */
+		r = flush(w, err);
+	if (r < 0)
+		return r;
+	r = reserve(w, sizeof(record) + length + bytes);
+	if (r == 0)
+		r = path_set_add(&w->paths, path, length);
+	if (r < 0)
+		return error_errno(err, r, "%s", w->name);
+	if (r == 0)
+		return error_set(err, -EEXIST, "%s: '%s' was put before, by this writer", w->name,
+				 text_printable(text, sizeof(text), path, length));
+	append(w, &record, sizeof(record));
+	append(w, path, length);
+	append(w, data, bytes);
+	r = w->n < SEND_BYTES ? 0 : flush(w, err);
+	return r == -EINTR ? 0 : r; /* the sample was taken */
+}
+
+int diesel_writer_put(struct diesel_writer *w, const char *path, size_t path_length, const void *data,
+		      size_t bytes, const struct diesel_stat *stat, char *error, size_t error_size)
+{
+	struct error err = ERROR_INIT;
+
+	pthread_mutex_lock(&w->lock);
+	int r = put(w, path, path_length, data, bytes, stat, &err);
+
+	pthread_mutex_unlock(&w->lock);
+	return r < 0 ? report_error(&err, r, error, error_size) : 0;
+}
+
+static int commit(struct diesel_writer *w, struct error *err)
+{
+	const struct put_record end = {.path_length = 0};
+	int r = w->committing && w->failure.code == 0 ? 0 : check(w, err);
+
+	if (r == 0 && !w->committing) {
+		r = reserve(w, sizeof(end));
+		if (r < 0)
+			return error_errno(err, r, "%s", w->name);
+		append(w, &end, sizeof(end));
+		w->committing = true;
+	}
+	if (r == 0)
+		r = flush(w, err);
+	if (r < 0 || w->committed)
+		return r;
+	r = receive(w, err);
+	w->committed = r == 0;
+	if (r < 0 && r != -EINTR && err)
+		w->failure = *err;
+	return r;
+}
+
+int diesel_writer_commit(struct diesel_writer *w, uint64_t *ret_version, char *error, size_t error_size)
+{
+	struct error err = ERROR_INIT;
+
+	pthread_mutex_lock(&w->lock);
+	int r = commit(w, &err);
+
+	if (r == 0 && ret_version)
+		*ret_version = w->version;
+	pthread_mutex_unlock(&w->lock);
+	return r < 0 ? report_error(&err, r, error, error_size) : 0;
+}
+
+static int start(const struct diesel_writer_options *o, struct diesel_writer *w, struct error *err)
+{
+	char size[32] = "--chunk-size=8388608", meta[1024] = "";
+	char *arguments[8] = {(char *)"put", size};
+	size_t n = 2;
+
+	if (o->chunk_bytes)
+		snprintf(size, sizeof(size), "--chunk-size=%llu", (unsigned long long)o->chunk_bytes);
+	if (o->meta_url && snprintf(meta, sizeof(meta), "--meta=%s", o->meta_url) >= (int)sizeof(meta))
+		return error_set(err, -EINVAL, "%s: the URL for its metadata is too long", w->name);
+	if (o->meta_url)
+		arguments[n++] = meta;
+	if (o->flags & DIESEL_WRITER_APPEND)
+		arguments[n++] = (char *)"--append";
+	if (o->flags & DIESEL_WRITER_DIGESTS)
+		arguments[n++] = (char *)"--digest=sha256";
+	arguments[n++] = (char *)"--";
+	arguments[n++] = w->name;
+	arguments[n] = NULL;
+	int r = start_dieselctl(arguments, SOCK_STREAM, w->name, &w->channel_fd, err);
+
+	return r < 0 ? r : receive(w, err);
+}
+
+int diesel_writer_open(const char *path, const struct diesel_writer_options *options,
+		       struct diesel_writer **ret, char *error, size_t error_size)
+{
+	static const struct diesel_writer_options none;
+	struct diesel_writer *w = calloc(1, sizeof(*w));
+	struct error err = ERROR_INIT;
+	int r = w && (w->name = strdup(path)) ? 0 : -ENOMEM;
+
+	if (r < 0) {
+		free(w);
+		return report_error(&err, r, error, error_size);
+	}
+	w->channel_fd = -EBADF;
+	w->owner = getpid();
+	pthread_mutex_init(&w->lock, NULL);
+	r = start(options ? options : &none, w, &err);
+	if (r < 0) {
+		diesel_writer_free(w);
+		return report_error(&err, r, error, error_size);
+	}
+	*ret = w;
+	return 0;
+}
+
+/* The process may have much to remove. It is awaited, so that nobody finds half of it. */
+static void end(const struct diesel_writer *w)
+{
+	char rest[256];
+	ssize_t n;
+
+	shutdown(w->channel_fd, SHUT_WR); /* forked children may have it open, too */
+	do
+		n = recv(w->channel_fd, rest, sizeof(rest), 0);
+	while (n > 0 || (n < 0 && errno == EINTR));
+}
+
+void diesel_writer_free(struct diesel_writer *w)
+{
+	if (!w)
+		return;
+	if (w->channel_fd >= 0 && w->owner == getpid())
+		end(w);
+	closep(&w->channel_fd);
+	pthread_mutex_destroy(&w->lock);
+	path_set_free(&w->paths);
+	free(w->buffer);
+	free(w->name);
+	free(w);
+}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing datasets: samples from memory, then one commit."""
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+import time
+import warnings
+
+from .. import errors, native, on_demand
+from ..dataset import place_of
+from ..native import byref, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from typing_extensions import Buffer, Self
+
+SHA256 = "sha256"
+NS_PER_S = 1_000_000_000
+
+
+class Writer:
+    """What create() returns: a dataset that is being written. As a context manager it commits at the end of the block, or,
+    if the block raises, changes nothing.
+
+    Any thread may put; several gain nothing but that each need not hand its samples over. It belongs to the process that
+    made it.
+    """
+
+    path: str
+    version: int | None  # of the dataset, once it is committed
+
+    def __init__(self, path: str | os.PathLike[str], append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
+                 meta: str | None = None) -> None:
+        self._handle: Any = None
+        if digest not in (None, SHA256):
+            raise ValueError(f'digest must be "{SHA256}" or None, not {digest!r}')
+        self.path, self.version = place_of(path), None
+        self._lock = threading.RLock()
+        on_demand.find_dieselctl()
+        options = native.WriterOptions(chunk_bytes, (native.APPEND if append else 0) | (native.DIGESTS if digest else 0), 0,
+                                       None if meta is None else os.fsencode(meta))
+        handle = ctypes.c_void_p()
+        self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
+        self._handle = handle
+
+    @staticmethod
+    def _call(function: Any, *arguments: Any) -> None:
+        text = ctypes.create_string_buffer(native.ERROR_BYTES)
+        result = -errno.EINTR
+        while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+            result = function(*arguments, text, len(text))
+        if result < 0:
+            raise errors.from_result(result, os.fsdecode(text.value))
+
+    def _open_handle(self) -> Any:
+        if self._handle is None:
+            raise ValueError(f"{self.path}: the writer is closed")
+        return self._handle
+
+    def put(self, path: str | os.PathLike[str], data: Buffer, *, mode: int = 0o644, mtime: float | None = None) -> None:
+        """Adds a sample, whose bytes are copied.
+
+        path: inside the dataset, such as "cats/1.jpg"; its first folder is the sample's class. data: bytes, or anything with
+        their buffer, such as an array (its memory as it is). mode, mtime: as of a file; mtime in seconds since 1970; None: now.
+
+        Raises ValueError for what is no path of a sample, FileExistsError for a path that this writer has put before,
+        OSError (EFBIG) above 1 GiB: the sample is refused, and the writer goes on. Any other OSError, such as one of a full
+        disk, may be of a sample before, and ends the writer.
+        """
+        name = os.fsencode(path)
+        memory, size = _memory_of(data)
+        mtime_ns = time.time_ns() if mtime is None else int(mtime // 1) * NS_PER_S + round(mtime % 1 * NS_PER_S)
+        if mtime_ns < 0:
+            raise ValueError(f"mtime must be at least 0, not {mtime!r}")
+        stat = native.Stat(mtime_ns, mode, 0, 0, 0)
+        with self._lock:
+            self._call(lib.diesel_writer_put, self._open_handle(), name, len(name), memory, size, byref(stat))
+
+    def commit(self) -> int:
+        """Makes all of it durable and visible, closes the writer, and returns the dataset's version. Raises OSError, and
+        nothing changes, unless the text says that it is committed."""
+        version = native.c_uint64()
+        with self._lock:
+            self._call(lib.diesel_writer_commit, self._open_handle(), byref(version))
+            self.version = version.value
+            self.close()
+        return version.value
+
+    def close(self) -> None:
+        """Ends it. What was not committed is removed."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            lib.diesel_writer_free(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        try:
+            if kind is None and self._handle is not None:
+                self.commit()
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            warnings.warn(f"{self.path}: a writer was dropped without commit(): what it put is removed", ResourceWarning,
+                          stacklevel=2, source=self)
+            lib.diesel_writer_free(self._handle)
+
+    def __repr__(self) -> str:
+        state = "open" if self._handle is not None else f"version {self.version}" if self.version else "closed"
+        return f"{type(self).__name__}({self.path!r}: {state})"
+
+
+def _memory_of(data: Buffer) -> tuple[Any, int]:
+    """(what ctypes passes as its address, its length in bytes)"""
+    if isinstance(data, bytes):
+        return data, len(data)
+    view = memoryview(data)
+    if view.readonly or not view.c_contiguous or not view.nbytes:  # no address is to be had
+        return view.tobytes(), view.nbytes
+    return (ctypes.c_char * view.nbytes).from_buffer(data), view.nbytes
+
+
+def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
+           meta: str | None = None) -> Writer:
+    """Writes a dataset: samples from memory, and one commit, at the end of a block. Until then, and if the block raises or
+    the process dies, readers see the version before, or no dataset.
+
+        with diesel_loader.create("photos.diesel") as w:
+            w.put("cats/1.jpg", data)
+
+    path: a folder, which is made if it is missing, or s3://BUCKET/PREFIX, written with this process's credentials.
+    append: add to the samples that the dataset has, and replace those of the same path; otherwise it must not have any.
+    chunk_bytes: how large chunks are, 4 MiB to 64 MiB (default: 8 MiB). digest: "sha256", for datasets that users share.
+    meta: keep the metadata on a Redis server, "redis://HOST[:PORT]/PREFIX".
+
+    Samples lie in the order in which they are put, and jobs shuffle within windows of some chunks: so put them in random
+    order where neighbours are alike. No daemon takes part: a process `dieselctl put` writes, of the package diesel-tools.
+
+    Raises FileExistsError, PermissionError, OSError (EBUSY) where the dataset has another writer, FileNotFoundError without
+    dieselctl, ValueError, OSError: in one line.
+    """
+    return Writer(path, append, chunk_bytes, digest, meta)

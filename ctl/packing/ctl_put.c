@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl put: writes a dataset for the program that started it (client/put_channel.h), of samples that it
+ * hands over one by one. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/put_channel.h"
+#include "dataset/chunk.h"
+#include "dataset/meta.h"
+#include "dataset/pack.h"
+#include "dataset/writer.h"
+#include "lib/kernel_calls.h"
+#include "lib/units.h"
+
+#define CHANNEL    STDIN_FILENO
+#define READ_BYTES ((size_t)1 << 20)
+
+/* What came over the channel and was not looked at yet: [from, to). */
+struct input {
+	unsigned char *data;
+	size_t from, to, n_allocated;
+};
+
+/* Makes `bytes` of them available: 1, or 0: the channel ends before that; -errno. */
+static int have(struct input *in, size_t bytes)
+{
+	if (in->to - in->from >= bytes)
+		return 1;
+	size_t wanted = bytes > READ_BYTES ? bytes : READ_BYTES;
+
+	if (in->from)
+		memmove(in->data, in->data + in->from, in->to - in->from);
+	in->to -= in->from;
+	in->from = 0;
+	if (wanted > in->n_allocated) {
+		unsigned char *grown = realloc(in->data, wanted);
+
+		if (!grown)
+			return -ENOMEM;
+		in->data = grown;
+		in->n_allocated = wanted;
+	}
+	while (in->to < bytes) {
+		ssize_t n = read(CHANNEL, in->data + in->to, in->n_allocated - in->to);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 && errno != ECONNRESET ? -errno : 0;
+		in->to += (size_t)n;
+	}
+	return 1;
+}
+
+static int say(int result, uint64_t version, const char *text)
+{
+	struct put_reply reply = {.result = result, .version = version};
+
+	snprintf(reply.text, sizeof(reply.text), "%s", text);
+	return send(CHANNEL, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply) ? 0 : -EPIPE;
+}
+
+/* One sample: 1; the word to commit: 0; -EPIPE: the channel ends here. */
+static int take_sample(struct input *in, struct writer *w, struct error *err)
+{
+	struct put_record record;
+	int r = have(in, sizeof(record));
+
+	if (r > 0)
+		memcpy(&record, in->data + in->from, sizeof(record));
+	if (r > 0 && record.path_length == 0)
+		return 0;
+	if (r > 0 && (record.path_length > CHUNK_NAME_MAX || record.bytes > CHUNK_SAMPLE_MAX_BYTES))
+		return error_set(err, -EPROTO, "the program that puts samples is of another version");
+	if (r > 0)
+		r = have(in, sizeof(record) + record.path_length + record.bytes);
+	if (r <= 0)
+		return r < 0 ? error_errno(err, r, "cannot take a sample") : -EPIPE;
+	const unsigned char *at = in->data + in->from + sizeof(record);
+	struct chunk_sample sample = {
+	    .path = (const char *)at,
+	    .path_length = record.path_length,
+	    .data = at + record.path_length,
+	    .bytes = record.bytes,
+	    .mode = record.mode,
+	    .mtime_ns = record.mtime_ns,
+	};
+
+	in->from += sizeof(record) + record.path_length + record.bytes;
+	r = writer_add(w, &sample, err);
+	return r < 0 ? r : 1;
+}
+
+static int take_all(struct writer *w, uint64_t *ret_n, struct error *err)
+{
+	struct input in = {0};
+	uint64_t n = 0;
+	int r;
+
+	while ((r = take_sample(&in, w, err)) > 0)
+		n++;
+	free(in.data);
+	if (r == 0)
+		*ret_n = n;
+	return r;
+}
+
+/* Keeps nothing of the program's open, and is nobody's child. */
+static int settle(void)
+{
+	const struct rlimit none = {0};
+	pid_t pid;
+
+	(void)setrlimit(RLIMIT_CORE, &none); /* credentials, and the program's samples */
+	(void)kernel_close_range(STDERR_FILENO + 1, UINT32_MAX);
+	pid = fork();
+	if (pid > 0)
+		_exit(0);
+	return pid < 0 ? -errno : 0;
+}
+
+static bool is_started_by_program(void)
+{
+	int type = 0;
+	socklen_t size = sizeof(type);
+
+	return getsockopt(CHANNEL, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+/* Nobody reads what a wrong option prints: it is told over the channel, as all else. */
+static int parse_option(int option, struct pack_options *o, struct error *err)
+{
+	switch (option) {
+	case 'a': o->append = true; return 0;
+	case 'd': o->keep_digests = true; return 0;
+	case 'c':
+		if (units_parse_bytes(optarg, &o->chunk_bytes) < 0 || o->chunk_bytes < CHUNK_MIN_BYTES ||
+		    o->chunk_bytes > CHUNK_MAX_BYTES)
+			return error_set(err, -EINVAL,
+					 "chunks of %s bytes: a size from 4 MiB to 64 MiB is needed", optarg);
+		return 0;
+	case 'm': o->meta_url = optarg; return meta_redis_check_url(optarg, err);
+	}
+	return error_set(err, -EPROTO, "the program that puts samples is of another version");
+}
+
+static int parse(int argc, char **argv, struct pack_options *o, struct error *err)
+{
+	static const struct option options[] = {{"append", no_argument, NULL, 'a'},
+						{"chunk-size", required_argument, NULL, 'c'},
+						{"digest", required_argument, NULL, 'd'},
+						{"meta", required_argument, NULL, 'm'},
+						{0}};
+	int option, r = 0;
+
+	while (r == 0 && (option = getopt_long(argc, argv, ":", options, NULL)) != -1)
+		r = parse_option(option, o, err);
+	if (r == 0 && argc != optind + 1)
+		return error_set(err, -EINVAL, "the name of a dataset is needed");
+	if (r == 0)
+		o->dataset = argv[optind];
+	return r;
+}
+
+static int write_dataset(const struct pack_options *o, struct error *err)
+{
+	struct writer_result committed = {0};
+	struct writer *w = NULL;
+	uint64_t n = 0;
+	int r = pack_open(o, &w, err);
+
+	if (r == 0)
+		r = say(0, 0, "");
+	if (r == 0)
+		r = take_all(w, &n, err);
+	/* Nothing was put into what is no dataset yet: it is none afterwards. */
+	if (r == 0 && (writer_info(w)->version || n))
+		r = pack_commit(o, &w, &committed, err);
+	(void)say(r, committed.version, r < 0 ? err->text : "");
+	(void)shutdown(CHANNEL, SHUT_RD); /* who puts need not wait until all is removed */
+	if (r < 0 && w)
+		writer_discard(w);
+	writer_free(w);
+	return r;
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	struct pack_options o = {.chunk_bytes = CHUNK_DEFAULT_BYTES, .command = ctl_command()};
+	struct error err = ERROR_INIT;
+
+	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		ctl_common_option(verb, 'h', argv);
+		return CTL_OK;
+	}
+	if (!is_started_by_program())
+		return ctl_usage(verb, "is started by a program that writes a dataset, not by hand");
+	int r = settle();
+
+	if (r < 0)
+		error_errno(&err, r, "cannot start what writes the dataset");
+	if (r == 0)
+		r = parse(argc, argv, &o, &err);
+	if (r < 0)
+		(void)say(r, 0, err.text);
+	else
+		r = write_dataset(&o, &err);
+	return r < 0 ? CTL_FAILED : CTL_OK;
+}
+
+const struct ctl_verb ctl_put = {
+    .name = "put",
+    .arguments = "[--append] [--chunk-size BYTES] [--digest sha256] [--meta URL] DATASET",
+    .summary = "write a dataset for a program (diesel_loader.create()), which starts it",
+    .help = "It ends with the program. Options are those of dieselctl pack:\n\n"
+	    "  --append            add to a dataset\n"
+	    "  --chunk-size BYTES  4 MiB to 64 MiB\n"
+	    "  --digest sha256     keep a SHA-256 of each chunk\n"
+	    "  --meta URL          keep the metadata on a Redis server\n",
+    .run = run,
+};

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tar.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataset/chunk.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/text.h"
+#include "lib/units.h"
+
+#define READ_BYTES ((size_t)256 << 10)
+#define BLOCK      512
+/* What whoever writes the archive may still have for us behind its end, so that he need not die of a closed
+ * pipe: blocks of zeros up to a multiple of his record. */
+#define MAX_REST ((size_t)16 << 20)
+
+struct tar {
+	struct archive *archive;
+	int fd;
+	bool owns_fd;
+	char name[256];
+	uint64_t bytes;
+	unsigned char *data;
+	size_t n_allocated;
+};
+
+static int read_error(const struct tar *t, struct error *err)
+{
+	char text[256];
+	int code = archive_errno(t->archive);
+	const char *why = archive_error_string(t->archive);
+
+	/* libarchive has numbers of its own, some below 0, for what is wrong with the archive. */
+	if (code == ENOMEM || code == EIO || code == EISDIR)
+		return error_errno(err, -code, "cannot read %s", t->name);
+	text_line(text, sizeof(text), why ? why : "nothing is known of it");
+	return error_set(err, -EBADMSG, "%s is damaged or cut off, at byte %llu: %s", t->name,
+			 (unsigned long long)archive_filter_bytes(t->archive, 0), text);
+}
+
+static int open_archive(struct tar *t, struct error *err)
+{
+	t->archive = archive_read_new();
+	if (!t->archive || archive_read_support_format_tar(t->archive) != ARCHIVE_OK ||
+	    archive_read_support_filter_gzip(t->archive) != ARCHIVE_OK ||
+	    archive_read_support_filter_zstd(t->archive) != ARCHIVE_OK)
+		return error_errno(err, -ENOMEM, "%s", t->name);
+	if (archive_read_open_fd(t->archive, t->fd, READ_BYTES) == ARCHIVE_OK)
+		return 0;
+	if (archive_errno(t->archive) == EIO || archive_errno(t->archive) == EISDIR)
+		return error_errno(err, -archive_errno(t->archive), "cannot read %s", t->name);
+	if (archive_filter_code(t->archive, 0) != ARCHIVE_FILTER_NONE)
+		return error_set(err, -EBADMSG, "%s is compressed, and damaged or cut off, or no tar archive",
+				 t->name);
+	return error_set(err, -EBADMSG,
+			 "%s is neither a folder nor a tar archive, as it is or compressed by gzip or zstd",
+			 t->name);
+}
+
+int tar_open(const char *name, struct tar **ret, struct error *err)
+{
+	struct tar *t = calloc(1, sizeof(*t));
+	struct stat st;
+	int r = 0;
+
+	if (!t)
+		return error_errno(err, -ENOMEM, "%s", name);
+	t->owns_fd = strcmp(name, "-") != 0;
+	text_printable(t->name, sizeof(t->name), t->owns_fd ? name : "standard input",
+		       strlen(t->owns_fd ? name : "standard input"));
+	t->fd = t->owns_fd ? open(name, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+	if (t->fd < 0 || fstat(t->fd, &st) < 0)
+		r = error_errno(err, -errno, "cannot read the source %s", t->name);
+	else if (isatty(t->fd))
+		r = error_set(err, -EINVAL,
+			      "%s is a terminal: pipe an archive into it, as in `tar cf - DIR | dieselctl "
+			      "pack - DATASET`",
+			      t->name);
+	else if (S_ISREG(st.st_mode))
+		t->bytes = (uint64_t)st.st_size;
+	if (r == 0)
+		r = open_archive(t, err);
+	if (r < 0)
+		tar_free(t);
+	else
+		*ret = t;
+	return r;
+}
+
+void tar_free(struct tar *t)
+{
+	if (!t)
+		return;
+	archive_read_free(t->archive);
+	if (t->owns_fd)
+		closep(&t->fd);
+	free(t->data);
+	free(t);
+}
+
+const char *tar_name(const struct tar *t)
+{
+	return t->name;
+}
+
+uint64_t tar_position(const struct tar *t)
+{
+	return (uint64_t)archive_filter_bytes(t->archive, -1);
+}
+
+uint64_t tar_bytes(const struct tar *t)
+{
+	return t->bytes;
+}
+
+static const char *kind_of(struct archive_entry *entry)
+{
+	if (archive_entry_hardlink(entry))
+		return "a hard link; make the archive with `tar --hard-dereference`";
+	switch (archive_entry_filetype(entry)) {
+	case AE_IFREG: return NULL;
+	case AE_IFLNK: return "a symbolic link; make the archive with `tar --dereference`";
+	case AE_IFCHR:
+	case AE_IFBLK: return "a device";
+	case AE_IFIFO: return "a FIFO";
+	case AE_IFSOCK: return "a socket";
+	default: return "of a kind that no dataset has";
+	}
+}
+
+static int check_entry(const struct tar *t, struct archive_entry *entry, const char *path, size_t length,
+		       struct error *err)
+{
+	const char *kind = kind_of(entry);
+	char text[200], size[24];
+
+	text_printable(text, sizeof(text), path, length);
+	if (kind)
+		return error_set(err, -EBADMSG, "%s: '%s' is %s", t->name, text, kind);
+	if (!chunk_name_is_valid(path, length))
+		return error_set(err, -EBADMSG,
+				 "%s: '%s' is no path of a sample: it is relative, without empty names, . "
+				 "and .., and has at "
+				 "most %u bytes",
+				 t->name, text, CHUNK_NAME_MAX);
+	if (archive_entry_size(entry) < 0 || archive_entry_size(entry) > CHUNK_SAMPLE_MAX_BYTES)
+		return error_set(
+		    err, -EFBIG,
+		    "%s: '%s' has %s, a sample can have at most 1 GiB: split it, or leave it out", t->name,
+		    text, units_format_bytes(size, sizeof(size), (uint64_t)archive_entry_size(entry)));
+	return 0;
+}
+
+static int reserve(struct tar *t, size_t bytes)
+{
+	if (bytes <= t->n_allocated)
+		return 0;
+	unsigned char *grown = realloc(t->data, bytes);
+
+	if (!grown)
+		return -ENOMEM;
+	t->data = grown;
+	t->n_allocated = bytes;
+	return 0;
+}
+
+static int read_data(struct tar *t, size_t bytes, struct error *err)
+{
+	size_t done = 0;
+	unsigned char more;
+	la_ssize_t n = 1;
+
+	if (reserve(t, bytes) < 0)
+		return error_errno(err, -ENOMEM, "%s: a file of %zu bytes", t->name, bytes);
+	while (done < bytes && (n = archive_read_data(t->archive, t->data + done, bytes - done)) > 0)
+		done += (size_t)n;
+	if (n > 0) /* also what fills up its last block */
+		n = archive_read_data(t->archive, &more, 1);
+	if (n == 0 && done == bytes)
+		return 0;
+	return n < 0 ? read_error(t, err)
+		     : error_set(err, -EBADMSG, "%s has a file that is not as long as it says", t->name);
+}
+
+/* An archive ends in a block of zeros. One that was cut between two files has none, and libarchive does not
+ * mind. */
+static int read_end(struct tar *t, la_int64_t before, struct error *err)
+{
+	size_t rest = 0;
+	ssize_t n;
+
+	if (archive_filter_bytes(t->archive, 0) < before + BLOCK)
+		return error_set(err, -EBADMSG,
+				 "%s is cut off: it ends at byte %llu without the mark of an end", t->name,
+				 (unsigned long long)before);
+	if (reserve(t, READ_BYTES) < 0)
+		return 0;
+	while (rest < MAX_REST && (n = read(t->fd, t->data, READ_BYTES)) > 0)
+		rest += (size_t)n;
+	return 0;
+}
+
+static uint64_t mtime_of(struct archive_entry *entry)
+{
+	if (!archive_entry_mtime_is_set(entry) || archive_entry_mtime(entry) < 0 ||
+	    (uint64_t)archive_entry_mtime(entry) > UINT64_MAX / NS_PER_S - 1)
+		return 0;
+	return (uint64_t)archive_entry_mtime(entry) * NS_PER_S + (uint64_t)archive_entry_mtime_nsec(entry);
+}
+
+int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
+{
+	struct archive_entry *entry;
+
+	for (;;) {
+		la_int64_t before = archive_filter_bytes(t->archive, 0);
+		int r = archive_read_next_header(t->archive, &entry);
+
+		if (r == ARCHIVE_EOF)
+			return read_end(t, before, err);
+		/* A warning is that a name is not of this locale, and it comes as it is. */
+		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+			return read_error(t, err);
+		const char *path = archive_entry_pathname(entry);
+
+		if (!path)
+			return error_set(err, -EBADMSG, "%s has a file without a name", t->name);
+		if (archive_entry_filetype(entry) == AE_IFDIR && !archive_entry_hardlink(entry))
+			continue;
+		while (path[0] == '.' && path[1] == '/')
+			path += 2;
+		size_t length = strlen(path);
+
+		r = check_entry(t, entry, path, length, err);
+		if (r == 0)
+			r = read_data(t, (size_t)archive_entry_size(entry), err);
+		if (r < 0)
+			return r;
+		*ret = (struct tar_file){
+		    .path = path,
+		    .path_length = length,
+		    .data = t->data,
+		    .bytes = (size_t)archive_entry_size(entry),
+		    .mode = S_IFREG | (archive_entry_perm(entry) & 07777),
+		    .mtime_ns = mtime_of(entry),
+		};
+		return 1;
+	}
+}

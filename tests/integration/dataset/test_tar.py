@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dieselctl pack of tar archives: by GNU tar and by Python's tarfile, sound ones and all kinds of others."""
+import contextlib
+import gzip
+import io
+import json
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from dieseld_support import CTL, SCRATCH
+
+ROOT = pathlib.Path(SCRATCH)
+SOURCE = ROOT / "source"
+FILES = {"cat/1.bin": b"one", "cat/2.bin": b"", "dog/" + "long" * 40 + "/3.bin": os.urandom(700_000), "top": b"t" * 512,
+         "größe/ü": b"u", os.fsdecode(b"cat/\xff\n.bin"): b"of any bytes"}
+
+
+def ctl(*words, **more):
+    return subprocess.run([CTL, *map(str, words)], capture_output=True, timeout=120, check=False, **more)
+
+
+def content(dataset):
+    """path -> (bytes, mode, mtime)"""
+    listed = json.loads(ctl("ls", "-R", "--json", dataset).stdout)
+    found = {}
+    for entry in listed:
+        path = entry["path"].replace("\\xff", os.fsdecode(b"\xff"))
+        found[path] = ctl("cat", "-f", dataset, path).stdout, entry["mode"], entry["mtime_ns"]
+    return found
+
+
+def archive(*members, **more):
+    """Bytes of an archive of (name, data) or TarInfo, with or without data."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", **more) as tar:
+        for member in members:
+            info, data = member if isinstance(member, tuple) else (member, b"")
+            if isinstance(info, str):
+                info = tarfile.TarInfo(info)
+                info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def special(name, kind, target=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+class Tar(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for i, (path, data) in enumerate(FILES.items()):
+            (SOURCE / path).parent.mkdir(parents=True, exist_ok=True)
+            (SOURCE / path).write_bytes(data)
+            os.chmod(SOURCE / path, 0o600 + i)
+            os.utime(SOURCE / path, ns=(0, (10**9 + i) * 10**9))
+        done = ctl("pack", SOURCE, ROOT / "folder")
+        assert done.returncode == 0, done.stderr
+        cls.expected = content(ROOT / "folder")
+        assert len(cls.expected) == len(FILES)
+
+    def setUp(self):
+        self.dataset = ROOT / "set"
+        self.addCleanup(shutil.rmtree, self.dataset, ignore_errors=True)
+
+    def pack(self, data, *options, says=None):
+        """Of bytes on standard input. says: it has to fail so, in one line, and publish nothing."""
+        done = ctl("pack", *options, "-", self.dataset, input=data)
+        if says is None:
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            return done.stdout.decode()
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (1, b"", 1), done.stderr)
+        self.assertIn(says, os.fsdecode(done.stderr))
+        return None
+
+    def test_as_the_folder(self):
+        """The same samples, whoever made the archive, and however it comes."""
+        ways = {"gnu": [], "pax": ["--format=pax"], "sorted": ["--sort=name"], "gzip": ["-z"]}
+        if shutil.which("zstd"):
+            ways["zstd"] = ["--zstd"]
+        for name, options in ways.items():
+            with self.subTest(name):
+                path = ROOT / f"{name}.tar"
+                subprocess.run(["tar", *options, "-cf", path, "-C", SOURCE, "."], check=True)
+                done = ctl("pack", path, self.dataset)
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+                self.assertEqual(content(self.dataset), self.expected)
+                self.assertEqual(ctl("verify", self.dataset).returncode, 0)
+                shutil.rmtree(self.dataset)
+                self.pack(path.read_bytes())
+                self.assertEqual(content(self.dataset), self.expected)
+                shutil.rmtree(self.dataset)
+
+    def test_through_a_pipe(self):
+        """tar is not killed by a pipe that nobody reads to its end."""
+        done = subprocess.run(["bash", "-c", 'set -o pipefail; tar -b 4000 -cf - -C "$1" . | "$2" pack --json - "$3"', "-", SOURCE, CTL,
+                               self.dataset], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        told = json.loads(done.stdout)
+        self.assertEqual((told["files"], told["version"]), (len(FILES), 1))
+        self.assertEqual(content(self.dataset), self.expected)
+
+    def test_sparse_files(self):
+        with open(ROOT / "sparse", "wb") as file:
+            file.truncate(3_000_000)
+            file.seek(1_000_000)
+            file.write(b"here")
+        data = subprocess.run(["tar", "--sparse", "-cf", "-", "-C", ROOT, "sparse"], check=True, capture_output=True).stdout
+        self.assertLess(len(data), 100_000)
+        self.pack(data)
+        self.assertEqual(content(self.dataset)["sparse"][0], (ROOT / "sparse").read_bytes())
+
+    def test_order_is_the_archives(self):
+        self.pack(archive(("b", b"1"), ("a", b"2")))
+        listed = json.loads(ctl("ls", "--json", self.dataset).stdout)
+        self.assertEqual({entry["path"]: entry["sample"] for entry in listed}, {"b": 0, "a": 1})
+
+    def test_append(self):
+        self.pack(archive(("a", b"1"), ("b", b"2")))
+        self.pack(archive(("c", b"3")), says="has 2 samples already")
+        said = self.pack(archive(("a", b"1"), ("b", b"two"), ("c", b"3")), "--append")
+        self.assertRegex(said, "^packed 2 files.*; 1 unchanged; dataset version 2")
+        self.assertEqual({path: data for path, (data, *_) in content(self.dataset).items()}, {"a": b"1", "b": b"two", "c": b"3"})
+        self.assertIn("version 2", self.pack(archive(("a", b"1")), "--append"))
+
+    def test_hostile_archives(self):
+        """Nothing of one is published, neither as a new dataset nor into one."""
+        big = tarfile.TarInfo("big")
+        big.size = 2 << 30
+        claimed = tarfile.TarInfo("claimed")
+        claimed.size = 1 << 30
+        whole = archive(("a", b"x" * 512), ("b", b"y"))
+        cases = {
+            "absolute": (archive(("/etc/passwd", b"x")), "'/etc/passwd' is no path of a sample"),
+            "above": (archive(("../x", b"x")), "'../x' is no path"),
+            "within": (archive(("a/../../x", b"x")), "is no path"),
+            "empty name": (archive(("a//b", b"x")), "is no path"),
+            "too long": (archive(("x/" * 2100 + "x", b"x")), "at most 4095 bytes"),
+            "symbolic link": (archive(special("l", tarfile.SYMTYPE, "/etc/passwd")), "'l' is a symbolic link; make"),
+            "link to a folder": (archive(special("l", tarfile.SYMTYPE, "/"), ("l/x", b"x")), "'l' is a symbolic link"),
+            "hard link": (archive(("a", b"1"), special("l", tarfile.LNKTYPE, "a")), "'l' is a hard link; make"),
+            "device": (archive(special("d", tarfile.BLKTYPE)), "'d' is a device"),
+            "FIFO": (archive(special("f", tarfile.FIFOTYPE)), "'f' is a FIFO"),
+            "twice": (archive(("a", b"1"), ("b", b"2"), ("./a", b"3")), "has 'a' twice"),
+            "file and folder": (archive(("a", b"1"), ("a/b", b"2")), "a"),
+            "huge": (big_head(big), "'big' has 2.0 GiB"),
+            "claimed": (big_head(claimed) + b"x" * 5000, "damaged or cut off"),
+            "text": (b"this is no archive\n" * 100, "neither a folder nor a tar archive"),
+            "nothing": (b"", "neither a folder nor a tar archive"),
+            "no files": (archive(special("d", tarfile.DIRTYPE)), "there are no files in"),
+            "steers the terminal": (archive(("/\x1b]0;x\x07", b"x")), "'/\\x1b]0;x\\x07' is no path"),
+            "checksum": (whole[:1030] + b"!" + whole[1031:], "damaged or cut off"),
+            "gzip cut": (gzip.compress(archive(("a", os.urandom(9000)), ("b", b"")))[:5000], "damaged or cut off"),
+        }
+        for end in (512, 700, 1024, 1536, 1600, 2048):
+            cases[f"cut at {end}"] = whole[:end], "cut off"
+        for name, (data, says) in cases.items():
+            with self.subTest(name):
+                self.pack(data, says=says)
+                self.assertFalse(self.dataset.exists())
+        self.pack(archive(("old", b"1")))
+        before = sorted(os.listdir(self.dataset / "chunks"))
+        filler = [(f"{i}", os.urandom(1 << 20)) for i in range(6)]  # so that chunks are written first
+        for last in (("/x", b""), ("0", b"")):
+            self.pack(archive(*filler, last), "--append", "--chunk-size", "4M", says="the dataset is unchanged")
+        self.assertEqual(sorted(os.listdir(self.dataset / "chunks")), before)
+        self.assertEqual(list(content(self.dataset)), ["old"])
+
+    def test_a_size_that_is_only_claimed_takes_no_memory(self):
+        claimed = tarfile.TarInfo("claimed")
+        claimed.size = 1 << 30
+        done = subprocess.run(["/bin/sh", "-c", 'ulimit -d 300000; "$1" pack - "$2"', "-", CTL, self.dataset], input=big_head(claimed) + b"x" * 5000,
+                              capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr.count(b"\n")), (1, 1), done.stderr)
+
+    def test_wrong_use(self):
+        path = ROOT / "one.tar"
+        path.write_bytes(archive(("a", b"1")))
+        for option, says in (("--order=random", "in its own order"), ("--skip-unreadable", "whole or not at all")):
+            done = ctl("pack", option, path, self.dataset)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(says, done.stderr.decode())
+        self.assertEqual(ctl("pack", "--order=source", path, self.dataset).returncode, 0)
+        main_end, terminal = pty.openpty()
+        done = ctl("pack", "-", ROOT / "no", stdin=terminal)
+        self.assertIn(b"is a terminal", done.stderr)
+        for fd in (main_end, terminal):
+            os.close(fd)
+        self.assertIn(b"No such file", ctl("pack", ROOT / "missing.tar", ROOT / "no").stderr)
+        self.assertFalse((ROOT / "no").exists())
+
+    def interrupt(self, data, number):
+        """Ends a pack of data by a signal when its first chunks are there."""
+        process = subprocess.Popen([CTL, "pack", "--chunk-size", "4M", "-", self.dataset], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(data[:9 << 20])
+        process.stdin.flush()
+        while len(list(self.dataset.glob("chunks/*.chunk"))) < 2:
+            time.sleep(0.01)
+        process.send_signal(number)
+        with contextlib.suppress(BrokenPipeError), process.stdin:  # it may be gone already
+            process.stdin.write(data[9 << 20:])
+        said = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(process.wait(), 1 if number == signal.SIGTERM else -number, said)
+        self.assertFalse((self.dataset / "snapshot").exists())
+        return said
+
+    def test_interrupted(self):
+        """The next run writes what is not written yet, and only if it is the same."""
+        samples = [(f"{i}", os.urandom(1 << 20)) for i in range(12)]
+        data = archive(*samples)
+        for number, says in ((signal.SIGTERM, b"dieselctl pack: interrupted; the dataset is unchanged, the same archive goes on where "
+                              b"this one stopped\n"), (signal.SIGKILL, b"")):
+            self.assertEqual(self.interrupt(data, number), says)
+            told = json.loads(self.pack(data, "--chunk-size", "4M", "--json"))
+            self.assertEqual((told["resumed"] + told["files"], told["version"]), (12, 1))
+            self.assertGreaterEqual(told["resumed"], 6)
+            self.assertEqual([data for data, *_ in content(self.dataset).values()], [data for _, data in sorted(samples)])
+            self.assertEqual(ctl("verify", self.dataset).returncode, 0)
+            shutil.rmtree(self.dataset)
+        self.interrupt(data, signal.SIGKILL)
+        changed = [samples[0], ("1", b"other" * 10), *samples[2:]]
+        told = json.loads(self.pack(archive(*changed), "--chunk-size", "4M", "--json"))
+        self.assertEqual((told["resumed"], told["files"]), (0, 12))
+        self.assertEqual([data for data, *_ in content(self.dataset).values()], [data for _, data in sorted(changed)])
+        self.assertEqual(ctl("verify", self.dataset).returncode, 0)
+
+
+def big_head(info):
+    """The head of a file, whose data the caller adds."""
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

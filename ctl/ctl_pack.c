@@ -26,7 +26,6 @@
 struct pack_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
-	bool started;
 	bool json;
 	bool is_tar, orders; /* the source is an archive; --order is there */
 	struct ctl_wait wait;
@@ -43,24 +42,18 @@ static void on_signal(int number)
 	stop_signal = number;
 }
 
-static void show_progress(uint64_t done, uint64_t n_files, uint64_t bytes, void *context)
+static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
 {
 	struct pack_context *c = context;
 
-	if (!c->started) {
-		progress_start(&c->bar, "packing", n_files, clock_monotonic_ns());
-		c->started = true;
-	}
-	if (c->bar.visible)
-		progress_update(&c->bar, done, bytes, clock_monotonic_ns());
+	progress_show(&c->bar, what, done, total, bytes);
 }
 
 static void show_skipped(const char *text, void *context)
 {
 	struct pack_context *c = context;
 
-	if (c->started)
-		progress_end(&c->bar);
+	progress_hide(&c->bar);
 	ctl_warn(c->verb, text);
 }
 
@@ -80,7 +73,8 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
-/* In a bucket, it shows at the end that another writer was first: what came through a pipe is gone by then. */
+/* In a bucket, it shows at the end that another writer was first: what came through a pipe is gone by then.
+ */
 static bool can_try_again(const struct pack_options *o)
 {
 	return strcmp(o->source, "-") != 0 || !place_is_elsewhere(o->dataset);
@@ -96,9 +90,7 @@ static int pack_until_published(const struct pack_options *o, struct pack_contex
 		memset(c->n_files, 0, sizeof(c->n_files));
 		c->bytes_before = c->bytes_after = 0;
 		r = c->is_tar ? pack_tar(o, ret, err) : pack_run(o, ret, err);
-		if (c->started)
-			progress_end(&c->bar);
-		c->started = false;
+		progress_end(&c->bar);
 	} while (can_try_again(o) && ctl_wait_again(&c->wait, r));
 	return r;
 }

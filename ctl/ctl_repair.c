@@ -12,7 +12,6 @@
 #include "dataset/meta.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
-#include "lib/clock.h"
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
@@ -20,6 +19,22 @@
 static void writer_freep(struct writer **w)
 {
 	writer_free(*w);
+}
+
+static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
+{
+	progress_show(context, what, done, total, bytes);
+}
+
+static int write_snapshot(struct writer *w, struct error *err)
+{
+	struct progress bar = {0};
+
+	writer_show(w, show_progress, &bar);
+	int r = writer_snapshot(w, err);
+
+	progress_end(&bar);
+	return r;
 }
 
 static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
@@ -35,7 +50,7 @@ static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
 	if (writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err) < 0 ||
-	    writer_snapshot(w, &err) < 0)
+	    write_snapshot(w, &err) < 0)
 		return ctl_failed(verb, &err);
 	info = writer_info(w);
 	if (json)
@@ -63,33 +78,15 @@ const struct ctl_verb ctl_snapshot = {
 struct rebuild_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
-	bool started;
 	bool json, first;
 };
-
-static void end_bar(struct rebuild_context *c)
-{
-	if (c->started)
-		progress_end(&c->bar);
-	c->started = false;
-}
-
-static void show_rebuild(uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
-{
-	struct rebuild_context *c = context;
-
-	if (!c->started)
-		progress_start(&c->bar, "rebuilding", n_chunks, clock_monotonic_ns());
-	c->started = true;
-	progress_update(&c->bar, done, bytes, clock_monotonic_ns());
-}
 
 static void show_lost(const struct chunk_id *id, const char *text, void *context)
 {
 	struct rebuild_context *c = context;
 	char name[CHUNK_ID_TEXT];
 
-	end_bar(c);
+	progress_hide(&c->bar);
 	ctl_warn(c->verb, text);
 	if (c->json)
 		printf("%s\"%s\"", c->first ? "" : ", ", chunk_id_format(id, name));
@@ -126,7 +123,7 @@ static int rebuild(const char *dataset, bool keep_digests, struct rebuild_contex
 	if (r < 0)
 		return r;
 	writer_set_command(w, ctl_command());
-	writer_show_rebuild(w, show_rebuild, c);
+	writer_show(w, show_progress, &c->bar);
 	if (keep_digests)
 		r = writer_keep_digests(w, err);
 	if (r == 0)
@@ -169,7 +166,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 
 	do {
 		r = rebuild(argv[optind], keep_digests, &context, &result, &n_lost, &err);
-		end_bar(&context);
+		progress_end(&context.bar);
 	} while (context.first && ctl_wait_again(&wait, r)); /* what was lost is said once */
 	if (context.json)
 		print_rebuilt_json(r == 0 ? &result : NULL);
@@ -199,7 +196,8 @@ struct rm_context {
 	const char *directory;
 	size_t length;
 	struct writer *writer;
-	uint64_t n_removed;
+	struct progress *bar;
+	uint64_t n_seen, n_removed;
 	struct error *err;
 };
 
@@ -207,6 +205,7 @@ static int remove_below(const struct meta_path *path, void *context)
 {
 	struct rm_context *c = context;
 
+	progress_show(c->bar, "looking for samples", ++c->n_seen, writer_info(c->writer)->n_paths, 0);
 	if (path->path_length <= c->length || path->path[c->length] != '/' ||
 	    memcmp(path->path, c->directory, c->length) != 0)
 		return 0;
@@ -215,9 +214,10 @@ static int remove_below(const struct meta_path *path, void *context)
 }
 
 static int remove_path(struct writer *w, const char *path, bool recursive, uint64_t *n_removed,
-		       struct error *err)
+		       struct progress *bar, struct error *err)
 {
-	struct rm_context context = {.directory = path, .length = strlen(path), .writer = w, .err = err};
+	struct rm_context context = {
+	    .directory = path, .length = strlen(path), .writer = w, .bar = bar, .err = err};
 	struct meta_path found;
 	char text[200];
 
@@ -247,14 +247,20 @@ static int remove_paths(char **argv, bool recursive, uint64_t *ret_n, struct wri
 			struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
+	struct progress bar = {0};
 	int r = writer_open(argv[0], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
 
 	*ret_n = 0;
-	if (r == 0)
+	if (r == 0) {
 		writer_set_command(w, ctl_command());
+		writer_show(w, show_progress, &bar);
+	}
 	for (char **path = argv + 1; *path && r == 0; path++)
-		r = remove_path(w, *path, recursive, ret_n, err);
-	return r < 0 ? r : writer_commit(w, ret, err);
+		r = remove_path(w, *path, recursive, ret_n, &bar, err);
+	if (r == 0)
+		r = writer_commit(w, ret, err);
+	progress_end(&bar);
+	return r;
 }
 
 static int run_rm(const struct ctl_verb *verb, int argc, char **argv)

@@ -8,15 +8,13 @@
 #include "ctl_rewrite.h"
 #include "dataset/repair.h"
 #include "lib/cleanup.h"
-#include "lib/clock.h"
 #include "lib/progress.h"
 #include "lib/units.h"
 
 struct verify_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
-	const char *label; /* of the part that follows the first */
-	bool started;
+	bool repairs; /* the first part, which verifies, has ended */
 	bool json;
 	bool first; /* of a JSON array */
 };
@@ -45,8 +43,7 @@ static void show_damage(const struct verify_damage *d, void *context)
 {
 	struct verify_context *c = context;
 
-	if (c->started)
-		progress_end(&c->bar);
+	progress_hide(&c->bar);
 	if (c->json)
 		print_damage_json(d, c);
 	else
@@ -57,19 +54,15 @@ static void show_note(const char *text, void *context)
 {
 	struct verify_context *c = context;
 
-	if (c->started)
-		progress_end(&c->bar);
+	progress_hide(&c->bar);
 	ctl_warn(c->verb, text);
 }
 
-static void show_progress(uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
+static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
 {
 	struct verify_context *c = context;
 
-	if (!c->started)
-		progress_start(&c->bar, c->label ? c->label : "verifying", n_chunks, clock_monotonic_ns());
-	c->started = true;
-	progress_update(&c->bar, done, bytes, clock_monotonic_ns());
+	progress_show(&c->bar, what, done, total, bytes);
 }
 
 static void print_counts(const struct verify_result *r)
@@ -94,13 +87,6 @@ static void print_counts_json(const struct verify_result *r)
 	       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
 }
 
-static void end_bar(struct verify_context *c)
-{
-	if (c->started)
-		progress_end(&c->bar);
-	c->started = false;
-}
-
 static int verify_only(const struct ctl_verb *verb, const char *path, struct verify_context *c,
 		       const struct verify_callbacks *callbacks)
 {
@@ -108,7 +94,7 @@ static int verify_only(const struct ctl_verb *verb, const char *path, struct ver
 	struct error err = ERROR_INIT;
 	int r = verify_dataset(path, callbacks, &result, &err);
 
-	end_bar(c);
+	progress_end(&c->bar);
 	if (c->json) { /* an object that was begun is ended */
 		print_counts_json(&result);
 		puts("}");
@@ -125,7 +111,7 @@ static void show_verified(const struct verify_result *result, void *context)
 {
 	struct verify_context *c = context;
 
-	end_bar(c);
+	progress_end(&c->bar);
 	if (c->json) {
 		print_counts_json(result);
 		fputs(",\n\"repairs\": [", stdout);
@@ -133,7 +119,7 @@ static void show_verified(const struct verify_result *result, void *context)
 		print_counts(result);
 	}
 	c->first = true;
-	c->label = "repairing";
+	c->repairs = true;
 }
 
 static void show_repair(const struct repair_chunk *chunk, void *context)
@@ -141,7 +127,7 @@ static void show_repair(const struct repair_chunk *chunk, void *context)
 	struct verify_context *c = context;
 	char id[CHUNK_ID_TEXT];
 
-	end_bar(c);
+	progress_hide(&c->bar);
 	if (!c->json) {
 		puts(chunk->text);
 		return;
@@ -162,7 +148,7 @@ static void show_lost(const struct verify_damage *sample, void *context)
 	struct verify_context *c = context;
 	char id[CHUNK_ID_TEXT];
 
-	end_bar(c);
+	progress_end(&c->bar);
 	if (c->json) {
 		fputs(c->first ? "\n{" : ",\n{", stdout);
 		c->first = false;
@@ -191,12 +177,12 @@ static int repair(const struct ctl_verb *verb, const char *path, struct verify_c
 	options->rewrite = ctl_add_restarts;
 	int r = repair_dataset(path, options, &result, &err);
 
-	end_bar(c);
+	progress_end(&c->bar);
 	if (c->json) {
 		/* Which of the two arrays was begun shows whether the first part came to its end. */
-		if (!c->label)
+		if (!c->repairs)
 			print_counts_json(&result.verified);
-		printf("%s, \"repaired\": %llu, \"unrepaired\": %llu}\n", c->label ? "]" : "",
+		printf("%s, \"repaired\": %llu, \"unrepaired\": %llu}\n", c->repairs ? "]" : "",
 		       (unsigned long long)result.n_repaired, (unsigned long long)result.n_unrepaired);
 	} else if (r == 0 && result.verified.n_damages) {
 		printf("%s %llu, not repaired %llu\n", options->dry_run ? "would repair" : "repaired",

@@ -11,51 +11,76 @@
 #define REDRAW_NS (100 * NS_PER_MS)
 #define BAR_CELLS 30
 
-void progress_start(struct progress *p, const char *label, uint64_t total, uint64_t now_ns)
+static void draw_rate(uint64_t bytes, double elapsed_s)
 {
-	*p = (struct progress){
-	    .label = label,
-	    .total = total,
-	    .start_ns = now_ns,
-	    .visible = isatty(STDERR_FILENO),
-	};
+	char text[24], rate[24];
+
+	if (bytes)
+		fprintf(stderr, "  %s  %s/s", units_format_bytes(text, sizeof(text), bytes),
+			units_format_bytes(rate, sizeof(rate),
+					   elapsed_s > 0 ? (uint64_t)((double)bytes / elapsed_s) : 0));
 }
 
-void progress_update(struct progress *p, uint64_t done, uint64_t done_bytes, uint64_t now_ns)
+static void draw_bar(uint64_t done, uint64_t total)
 {
-	if (!p->visible || now_ns - p->drawn_ns < REDRAW_NS)
+	char bar[BAR_CELLS + 1];
+	int cells = (int)((double)done / (double)total * BAR_CELLS);
+
+	memset(bar, '#', (size_t)cells);
+	memset(bar + cells, '.', (size_t)(BAR_CELLS - cells));
+	bar[BAR_CELLS] = '\0';
+	fprintf(stderr, " [%s] %3.0f %%", bar, 100.0 * (double)done / (double)total);
+}
+
+static void draw(const struct progress *p, uint64_t done, uint64_t total, uint64_t bytes)
+{
+	double elapsed_s = (double)(p->drawn_ns - p->start_ns) / NS_PER_S;
+	char left[32];
+
+	fprintf(stderr, "\r\033[K%s", p->what);
+	if (!total) {
+		fprintf(stderr, " %llu", (unsigned long long)done);
+		draw_rate(bytes, elapsed_s);
+		return;
+	}
+	if (done > total)
+		done = total;
+	draw_bar(done, total);
+	draw_rate(bytes, elapsed_s);
+	if (done) {
+		double left_s = elapsed_s * (double)(total - done) / (double)done;
+
+		fprintf(stderr, "  %s left",
+			units_format_duration(left, sizeof(left), (uint64_t)(left_s * NS_PER_S)));
+	}
+}
+
+void progress_show(struct progress *p, const char *what, uint64_t done, uint64_t total, uint64_t bytes)
+{
+	if (p->what != what) {
+		progress_end(p);
+		*p = (struct progress){
+		    .what = what, .start_ns = clock_monotonic_ns(), .visible = isatty(STDERR_FILENO)};
+	}
+	if (!p->visible)
+		return;
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (now_ns - p->drawn_ns < REDRAW_NS)
 		return;
 	p->drawn_ns = now_ns;
+	draw(p, done, total, bytes);
+}
 
-	double elapsed_s = (double)(now_ns - p->start_ns) / NS_PER_S;
-	char bytes[24], rate[24], left[32] = "";
-
-	units_format_bytes(bytes, sizeof(bytes), done_bytes);
-	units_format_bytes(rate, sizeof(rate),
-			   elapsed_s > 0 ? (uint64_t)((double)done_bytes / elapsed_s) : 0);
-	if (!p->total) {
-		fprintf(stderr, "\r\033[K%s %lu, %s, %s/s", p->label, (unsigned long)done, bytes, rate);
-		return;
-	}
-	if (done > p->total)
-		done = p->total;
-	if (done) {
-		double left_s = elapsed_s * (double)(p->total - done) / (double)done;
-
-		units_format_duration(left, sizeof(left), (uint64_t)(left_s * NS_PER_S));
-	}
-	char bar[BAR_CELLS + 1];
-	int cells = (int)(done * BAR_CELLS / p->total);
-
-	memset(bar, '#', cells);
-	memset(bar + cells, '.', BAR_CELLS - cells);
-	bar[BAR_CELLS] = '\0';
-	fprintf(stderr, "\r\033[K%s [%s] %3.0f %%  %s  %s/s  %s left", p->label, bar,
-		100.0 * (double)done / (double)p->total, bytes, rate, left);
+void progress_hide(struct progress *p)
+{
+	if (p->visible && p->drawn_ns)
+		fputs("\r\033[K", stderr);
+	p->drawn_ns = 0;
 }
 
 void progress_end(struct progress *p)
 {
-	if (p->visible && p->drawn_ns)
-		fputs("\r\033[K", stderr);
+	progress_hide(p);
+	*p = (struct progress){0};
 }

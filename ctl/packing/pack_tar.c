@@ -111,8 +111,8 @@ static int pack_files(struct packing *p, struct error *err)
 		if (r < 0)
 			return r;
 		if (o->progress)
-			o->progress(tar_bytes(p->tar) ? tar_position(p->tar) : p->paths.n, tar_bytes(p->tar),
-				    p->result.bytes, o->context);
+			o->progress("packing", tar_bytes(p->tar) ? tar_position(p->tar) : p->paths.n,
+				    tar_bytes(p->tar), p->result.bytes, o->context);
 	}
 	if (r == 0 && p->paths.n == 0)
 		return error_set(err, -ENODATA, "there are no files in %s", tar_name(p->tar));

@@ -12,6 +12,7 @@
 #include "dataset/dataset.h"
 #include "dataset/path_order.h"
 #include "lib/cleanup.h"
+#include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -26,6 +27,8 @@ struct diff {
 	const struct snapshot *a, *b;
 	uint64_t counts[N_KINDS];
 	bool json;
+	bool shows_progress; /* not among lines on the same terminal */
+	struct progress bar;
 };
 
 static void print_path(struct diff *d, enum kind kind, const struct snapshot_sample *s)
@@ -80,6 +83,9 @@ static void compare(struct diff *d)
 			print_path(d, CHANGED, &b);
 		i += order <= 0;
 		k += order >= 0;
+		if (d->shows_progress)
+			progress_show(&d->bar, "comparing", i + k,
+				      snapshot_info(d->a)->n_samples + snapshot_info(d->b)->n_samples, 0);
 	}
 }
 
@@ -99,7 +105,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	_cleanup_(dataset_closep) struct dataset *a = NULL, *b = NULL;
 	struct error err = ERROR_INIT;
 	uint64_t versions[2] = {0};
-	struct diff d = {.json = false};
+	struct diff d = {.shows_progress = !isatty(STDOUT_FILENO)};
 	int status;
 
 	if (!ctl_json_option(verb, argc, argv, &d.json, &status))
@@ -122,6 +128,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		       (unsigned long long)snapshot_info(d.b)->version);
 	}
 	compare(&d);
+	progress_end(&d.bar);
 	if (d.json)
 		printf("],\n\"added\": %llu, \"changed\": %llu, \"deleted\": %llu}\n",
 		       (unsigned long long)d.counts[ADDED], (unsigned long long)d.counts[CHANGED],

@@ -16,11 +16,6 @@
 
 #define DAY_S 86400
 
-struct purge_context {
-	struct progress bar;
-	bool started;
-};
-
 static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number)
@@ -34,15 +29,9 @@ static bool is_cancelled(void *context)
 	return stop_signal != 0;
 }
 
-static void show_progress(uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
+static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
 {
-	struct purge_context *c = context;
-
-	if (!c->started)
-		progress_start(&c->bar, "purging", n_chunks, clock_monotonic_ns());
-	c->started = true;
-	if (c->bar.visible)
-		progress_update(&c->bar, done, bytes, clock_monotonic_ns());
+	progress_show(context, what, done, total, bytes);
 }
 
 /* "30d" too. */
@@ -124,7 +113,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     CTL_OPTION_WAIT,
 						     CTL_OPTION_HELP,
 						     {0}};
-	struct purge_context context = {.started = false};
+	struct progress bar = {0};
 	struct purge_options o = {
 	    .command = ctl_command(),
 	    .keep = 1,
@@ -132,7 +121,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
 	    .progress = show_progress,
 	    .cancelled = is_cancelled,
-	    .context = &context,
+	    .context = &bar,
 	};
 	struct sigaction action = {.sa_handler = on_signal,
 				   .sa_flags = SA_RESETHAND}; /* a second one kills */
@@ -160,9 +149,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 	do {
 		r = purge_run(&o, &result, &err);
-		if (context.started)
-			progress_end(&context.bar);
-		context.started = false;
+		progress_end(&bar);
 	} while (ctl_wait_again(&wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);

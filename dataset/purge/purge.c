@@ -142,7 +142,7 @@ static int copy_all(struct purge *p)
 			continue;
 		r = copy_chunk(p, i);
 		if (r == 0 && o->progress)
-			o->progress(++done, p->result.n_holed, p->bytes, o->context);
+			o->progress("purging", ++done, p->result.n_holed, p->bytes, o->context);
 		if (r == 0 && o->cancelled && o->cancelled(o->context))
 			r = error_set(p->err, -ECANCELED,
 				      "interrupted; the dataset is as it was, the same command goes on");
@@ -226,6 +226,8 @@ int purge_run(const struct purge_options *options, struct purge_result *ret, str
 
 	if (r == 0 && options->command)
 		writer_set_command(p.w, options->command);
+	if (r == 0)
+		writer_show(p.w, options->progress, options->context);
 	if (r == 0)
 		r = purge(&p);
 	writer_free(p.w);

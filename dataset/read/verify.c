@@ -318,7 +318,7 @@ static void check_chunk(struct verify *v, const struct store_object *object, con
 static void progress(const struct verify *v)
 {
 	if (v->callbacks->progress)
-		v->callbacks->progress(v->result.n_chunks, v->n_objects, v->result.bytes,
+		v->callbacks->progress("verifying", v->result.n_chunks, v->n_objects, v->result.bytes,
 				       v->callbacks->context);
 }
 

@@ -145,7 +145,7 @@ static int make_snapshot(struct replay *r, const char *folder)
 {
 	_cleanup_(closep) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int result = fd < 0 ? error_errno(r->err, -errno, "cannot open %s", folder)
-			    : snapshot_stage(r->to, r->version, r->wanted.time_ns, fd, folder, r->err);
+			    : snapshot_stage(r->to, r->version, r->wanted.time_ns, fd, folder, NULL, r->err);
 
 	return result < 0 ? result : snapshot_publish(fd, folder, r->err);
 }

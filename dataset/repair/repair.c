@@ -48,12 +48,12 @@ static void pass_note(const char *text, void *context)
 	callbacks->note(text, callbacks->context);
 }
 
-static void pass_progress(uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
+static void pass_progress(const char *what, uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
 {
 	const struct verify_callbacks *callbacks = &((struct collector *)context)->repair->options->verify;
 
 	if (callbacks->progress)
-		callbacks->progress(done, n_chunks, bytes, callbacks->context);
+		callbacks->progress(what, done, n_chunks, bytes, callbacks->context);
 }
 
 static int compare_broken(const void *a, const void *b)
@@ -222,7 +222,7 @@ static int repair_chunks(struct repair *r, struct error *err)
 		repair_one(r, &all[i]);
 		bytes += all[i].meta.file_bytes;
 		if (r->options->progress)
-			r->options->progress(i + 1, n, bytes, r->options->context);
+			r->options->progress("repairing", i + 1, n, bytes, r->options->context);
 	}
 	return result;
 }
@@ -304,6 +304,8 @@ static int make_again(struct repair *r, const char *path, bool snapshot_only, st
 	int result =
 	    writer_open(path, snapshot_only ? WRITER_CHANGE : WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, err);
 
+	if (result == 0)
+		writer_show(w, r->options->progress, r->options->context);
 	if (result == 0 && snapshot_only)
 		return writer_snapshot(w, err);
 	if (result == 0)

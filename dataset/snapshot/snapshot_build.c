@@ -13,6 +13,9 @@
 #include "lib/sorted.h"
 #include "snapshot_parts.h"
 
+/* Over all paths: they are added, taken out in tree order, and in storage order. */
+#define N_PASSES 3
+
 /* Of a path that was added; the path stands behind it. */
 struct path_entry {
 	uint64_t place; /* chunk << 32 | place in it */
@@ -67,6 +70,20 @@ int snapshot_builder_new(int dir_fd, size_t budget, struct snapshot_builder **re
 	}
 	*ret = b;
 	return 0;
+}
+
+void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progress_callback *progress,
+			   void *context)
+{
+	b->progress = progress;
+	b->progress_context = context;
+	b->n_steps = N_PASSES * n_paths;
+}
+
+void builder_step(struct snapshot_builder *b)
+{
+	if (b->progress)
+		b->progress("snapshot", ++b->n_done, b->n_steps, 0, b->progress_context);
 }
 
 void snapshot_builder_free(struct snapshot_builder *b)
@@ -149,6 +166,7 @@ int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path
 	if (b->n_added >= SNAPSHOT_MAX_SAMPLES)
 		return -EOVERFLOW;
 	b->n_added++;
+	builder_step(b);
 	entry.place = chunk << 32 | path->record_index;
 	memcpy(data, &entry, sizeof(entry));
 	memcpy(data + sizeof(entry), path->path, path->path_length);
@@ -271,6 +289,7 @@ static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const s
 		r = section_add(&walk->paths, path.text, path.length);
 	if (r < 0)
 		return r;
+	builder_step(b);
 	summarize(&b->header, e, path);
 	builder_chunks(b)[e->place >> 32].n_samples++;
 	memcpy(walk->last, path.text, path.length);

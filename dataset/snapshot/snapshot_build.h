@@ -9,6 +9,7 @@
 
 #include "dataset/meta.h"
 #include "dataset/snapshot.h"
+#include "lib/progress.h"
 
 struct snapshot_builder;
 
@@ -17,6 +18,10 @@ struct snapshot_builder;
 /* dir_fd: where there is room to sort; borrowed. */
 int snapshot_builder_new(int dir_fd, size_t budget, struct snapshot_builder **ret);
 void snapshot_builder_free(struct snapshot_builder *b);
+
+/* Has it told how far it is with this many paths. */
+void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progress_callback *progress,
+			   void *context);
 
 /* A chunk that turns out to hold no live sample is left out of the snapshot. -EINVAL: it does not come in id
  * order or behind a path, or it has a digest and the others have none, or the reverse. */
@@ -37,7 +42,13 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
  * above from a metadata store, writes and syncs DATASET/.snapshot.tmp; snapshot_publish() renames it and
  * syncs the directory.
  */
+struct snapshot_progress {
+	progress_callback *callback; /* or NULL */
+	void *context;
+};
+
+/* progress: or NULL */
 int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
-		   const char *dataset_path, struct error *err);
+		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err);
 int snapshot_publish(int dataset_fd, const char *dataset_path, struct error *err);
 void snapshot_unstage(int dataset_fd);

@@ -19,6 +19,9 @@ struct snapshot_builder {
 	struct spill_sort *tree;    /* key: place in tree order; its sample */
 	struct spill_sort *classes; /* key: number; struct snapshot_class */
 	uint64_t n_added;
+	progress_callback *progress; /* or NULL */
+	void *progress_context;
+	uint64_t n_done, n_steps;
 	int fd;
 	struct snapshot_header header;
 	uint64_t end; /* of what is written */
@@ -42,6 +45,9 @@ static inline size_t builder_n_chunks(const struct snapshot_builder *b)
 {
 	return b->chunks.bytes / sizeof(struct snapshot_chunk_entry);
 }
+
+/* One path of a pass over all of them is done. */
+void builder_step(struct snapshot_builder *b);
 
 /* Begins the section behind what is written, and ends it. Errors as section_begin() and section_end(). */
 int builder_begin_section(const struct snapshot_builder *b, struct section_writer *w);

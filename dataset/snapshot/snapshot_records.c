@@ -97,6 +97,7 @@ static int take_record(struct snapshot_builder *b, struct chunk_walk *w, uint64_
 		r = end_chunk(b, w);
 	w->chunk = place >> 32;
 	w->n_samples++;
+	builder_step(b);
 	if (r == 0)
 		r = section_add(&w->records, &e->record, sizeof(e->record));
 	if (r == 0)

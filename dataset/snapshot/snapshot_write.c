@@ -46,22 +46,29 @@ static void builder_freep(struct snapshot_builder **b)
 }
 
 static int build(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
-		 const char *dataset_path, int fd, struct error *err)
+		 const char *dataset_path, int fd, const struct snapshot_progress *progress,
+		 struct error *err)
 {
+	struct meta_info info = {0};
 	_cleanup_(builder_freep) struct snapshot_builder *builder = NULL;
 	int r = snapshot_builder_new(dataset_fd, SNAPSHOT_BUILD_BYTES, &builder);
 	struct build_context c = {.builder = builder, .dataset_path = dataset_path, .err = err};
 
 	if (r < 0)
 		return error_errno(err, r, "snapshot");
-	r = meta_each_chunk(meta, add_chunk, &c, err);
+	if (progress && progress->callback) {
+		r = meta_info(meta, &info, err);
+		snapshot_builder_show(builder, info.n_paths, progress->callback, progress->context);
+	}
+	if (r == 0)
+		r = meta_each_chunk(meta, add_chunk, &c, err);
 	if (r == 0)
 		r = meta_each_path(meta, add_path, &c, err);
 	return r < 0 ? r : snapshot_builder_finish(builder, version, created_ns, fd, dataset_path, err);
 }
 
 int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
-		   const char *dataset_path, struct error *err)
+		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err)
 {
 	unlinkat(dataset_fd, TMP_FILE,
 		 0); /* left by a dead writer, because the caller holds the writer lock */
@@ -70,7 +77,7 @@ int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" TMP_FILE, dataset_path);
-	int r = build(meta, version, created_ns, dataset_fd, dataset_path, fd, err);
+	int r = build(meta, version, created_ns, dataset_fd, dataset_path, fd, progress, err);
 
 	if (r < 0) {
 		snapshot_unstage(dataset_fd);

@@ -82,6 +82,7 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 		return r;
 	if (o->command)
 		writer_set_command(w, o->command);
+	writer_show(w, o->progress, o->context);
 	r = check_dataset(o, w, err);
 	if (r == 0 && o->keep_digests)
 		r = writer_keep_digests(w, err);
@@ -214,7 +215,7 @@ static int pack_files(struct pack *p, struct error *err)
 
 		r = add_item(p, &item, err);
 		if (o->progress)
-			o->progress(i + 1, p->n_order, p->result.bytes, o->context);
+			o->progress("packing", i + 1, p->n_order, p->result.bytes, o->context);
 		if (r == 0 && o->cancelled && o->cancelled(o->context))
 			r = error_set(err, -ECANCELED, "interrupted");
 	}

@@ -167,7 +167,9 @@ static uint64_t next_version(const struct writer *w)
 /* Builds the snapshot from the metadata as this transaction leaves it. */
 static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 {
-	return snapshot_stage(w->meta, version, clock_realtime_ns(), w->dir_fd, w->path, err);
+	const struct snapshot_progress progress = {w->progress, w->progress_context};
+
+	return snapshot_stage(w->meta, version, clock_realtime_ns(), w->dir_fd, w->path, &progress, err);
 }
 
 /* What is published elsewhere is the folder as the commit leaves it. */
@@ -226,8 +228,11 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	chunks = (const struct chunk_id *)w->chunks.data;
 	if (!w->rebuilt)
 		writer_change_begin(w);
-	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++)
+	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++) {
 		r = replay(w, &chunks[i], err);
+		if (w->progress)
+			w->progress("committing", i + 1, n_chunks_of(w), 0, w->progress_context);
+	}
 	if (r == 0)
 		r = writer_drop_rows(w, err);
 	struct writer_result result = {.version = w->info.version};
@@ -272,7 +277,7 @@ int writer_snapshot(struct writer *w, struct error *err)
 	return r < 0 ? r : snapshot_publish(w->dir_fd, w->path, err);
 }
 
-void writer_show_rebuild(struct writer *w, writer_progress_callback *progress, void *context)
+void writer_show(struct writer *w, progress_callback *progress, void *context)
 {
 	w->progress = progress;
 	w->progress_context = context;
@@ -294,7 +299,7 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 
 		bytes += w->objects[i].bytes;
 		if (w->progress)
-			w->progress(i + 1, w->n_objects, bytes, w->progress_context);
+			w->progress("rebuilding", i + 1, w->n_objects, bytes, w->progress_context);
 		r = store_read_head(w->store, id, &head, &view, &head_err);
 		if (r == -EBADMSG) {
 			lost(id, head_err.text, context);

@@ -87,6 +87,8 @@ void writer_drops_end(struct writer *w)
 		int r = store_remove(w->store, &ids[i], NULL);
 
 		all = r == 0 || r == -ENOENT;
+		if (w->progress)
+			w->progress("removing", i + 1, w->drops.bytes / sizeof(*ids), 0, w->progress_context);
 	}
 	if (all && !w->place->ops && w->drops.bytes)
 		unlinkat(w->dir_fd, LIST_FILE, 0);

@@ -35,7 +35,7 @@ struct writer {
 	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
 	bool discards;        /* writer_discard() */
 	bool rebuilt;
-	writer_progress_callback *progress; /* of a rebuild, or NULL */
+	progress_callback *progress; /* or NULL */
 	void *progress_context;
 
 	struct buffer drops; /* struct chunk_id: what the commit removes, in this order */

@@ -10,6 +10,7 @@
  */
 
 #include "lib/error.h"
+#include "lib/progress.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +50,7 @@ struct pack_options {
 	pack_rewriter *rewrite; /* NULL: files are packed as they are */
 
 	/* All may be NULL. */
-	void (*progress)(uint64_t done_files, uint64_t n_files, uint64_t done_bytes, void *context);
+	progress_callback *progress;
 	void (*skipped)(const char *text, void *context); /* a file that skip_unreadable left out */
 	void (*rewritten)(const struct pack_rewritten *file, void *context);
 	bool (*cancelled)(void *context); /* asked before each file; true: -ECANCELED */

@@ -11,6 +11,7 @@
  */
 
 #include "lib/error.h"
+#include "lib/progress.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +23,7 @@ struct purge_options {
 	uint64_t older_ns;   /* and those that were the newest within this time */
 	uint64_t chunk_bytes;
 	bool dry_run; /* changes nothing, and says what it would do */
-	void (*progress)(uint64_t done_chunks, uint64_t n_chunks, uint64_t bytes, void *context);
+	progress_callback *progress;
 	bool (*cancelled)(void *context);
 	void *context;
 };

@@ -12,6 +12,7 @@
  * disk is full, the file stays as it is. While chunks are replaced nobody else changes the dataset.
  */
 
+#include "lib/progress.h"
 #include "dataset/pack.h"
 #include "dataset/verify.h"
 
@@ -36,7 +37,7 @@ struct repair_options {
 	void (*verified)(const struct verify_result *result, void *context); /* the first part has ended */
 	void (*chunk)(const struct repair_chunk *chunk, void *context);
 	void (*lost)(const struct verify_damage *sample, void *context); /* a sample that is nowhere */
-	void (*progress)(uint64_t done_chunks, uint64_t n_chunks, uint64_t done_bytes, void *context);
+	progress_callback *progress;
 	void *context; /* of these */
 };
 

@@ -8,6 +8,7 @@
 
 #include "dataset/chunk.h"
 #include "lib/error.h"
+#include "lib/progress.h"
 
 struct verify_damage {
 	const struct chunk_id *chunk; /* NULL: not in a chunk */
@@ -22,7 +23,7 @@ struct verify_damage {
 struct verify_callbacks {
 	void (*damage)(const struct verify_damage *damage, void *context);
 	void (*note)(const char *text, void *context); /* worth knowing, no damage */
-	void (*progress)(uint64_t done_chunks, uint64_t n_chunks, uint64_t done_bytes, void *context);
+	progress_callback *progress;
 	void *context;
 };
 

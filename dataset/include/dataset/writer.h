@@ -16,6 +16,7 @@
 #include "dataset/chunk_builder.h"
 #include "dataset/meta.h"
 #include "dataset/store.h"
+#include "lib/progress.h"
 
 struct writer;
 
@@ -37,6 +38,9 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 /* What the dataset's log says of this commit: the command that made it, without secrets. Control characters
  * are made printable, and what is too long is cut. Without this call it is the program's name. */
 void writer_set_command(struct writer *w, const char *command);
+
+/* Has it told how far writer_rebuild(), writer_commit() and writer_snapshot() are. */
+void writer_show(struct writer *w, progress_callback *progress, void *context);
 
 /* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);
@@ -97,10 +101,6 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 typedef void writer_lost_callback(const struct chunk_id *id, const char *text, void *context);
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err);
-/* Called for each chunk that writer_rebuild() has replayed. */
-typedef void writer_progress_callback(uint64_t done_chunks, uint64_t n_chunks, uint64_t done_bytes,
-				      void *context);
-void writer_show_rebuild(struct writer *w, writer_progress_callback *progress, void *context);
 
 /* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);

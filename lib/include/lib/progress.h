@@ -9,18 +9,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct progress {
-	const char *label; /* borrowed */
-	uint64_t total;    /* in units of work; 0: unknown, shows a count instead of a bar */
+/* How long work tells how far it is. what: borrowed, the same pointer as long as the same is being done;
+ * done: of total, units of work (files, chunks), total being 0 while it is not known; bytes: 0 where they say
+ * nothing. */
+typedef void progress_callback(const char *what, uint64_t done, uint64_t total, uint64_t bytes,
+			       void *context);
+
+struct progress { /* {0} at first */
+	const char *what;
 	uint64_t start_ns, drawn_ns;
 	bool visible;
 };
 
-/* total: how many units of work (files, chunks) there are, 0 when that is not known. */
-void progress_start(struct progress *p, const char *label, uint64_t total, uint64_t now_ns);
+/* Arguments are those of progress_callback. Another `what` than before begins another bar. */
+void progress_show(struct progress *p, const char *what, uint64_t done, uint64_t total, uint64_t bytes);
 
-/* The bar follows done / total; bytes and bytes per second are shown beside it. */
-void progress_update(struct progress *p, uint64_t done, uint64_t done_bytes, uint64_t now_ns);
+/* Removes the bar from the screen, for a line of text: the next progress_show() draws it again. */
+void progress_hide(struct progress *p);
 
-/* Removes the bar from the screen. */
+/* Removes it for good: what is shown next is another one. */
 void progress_end(struct progress *p);

@@ -55,8 +55,11 @@ int batch_named(struct pt_regs *regs)
 {
 	struct member *member = member_of(bpf_get_current_task_btf());
 
-	if (member)
-		member->batch_kind = batch_kind(BPF_CORE_READ(regs, si));
+	if (!member)
+		return 0;
+	member->batch_kind = batch_kind(BPF_CORE_READ(regs, si));
+	if (member->batch_kind)
+		member->batch_is_named = true;
 	return 0;
 }
 
@@ -73,7 +76,7 @@ static __always_inline uint32_t batch_kind_of_caller(struct pt_regs *regs)
 	return kind ? kind : batch_kind(BPF_CORE_READ(regs, r13));
 }
 
-/* RecordFunction::RecordFunction(RecordScope). Cookie: 1, batch_named() sees the callers that matter. */
+/* RecordFunction::RecordFunction(RecordScope) */
 SEC("?uprobe")
 int batch_begin(struct pt_regs *regs)
 {
@@ -86,7 +89,7 @@ int batch_begin(struct pt_regs *regs)
 		return 0;
 	kind = member->batch_kind;
 	member->batch_kind = 0;
-	if (!kind && !bpf_get_attach_cookie(regs))
+	if (!kind && !member->batch_is_named)
 		kind = batch_kind_of_caller(regs);
 	/* A loader that a dataset itself uses is part of the outer loader's next(). */
 	if (!kind || (member->batch_scope && member->batch_scope != scope))

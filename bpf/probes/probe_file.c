@@ -42,11 +42,6 @@ static const struct known_library {
     {LIBRARY_NVTX, "libnvToolsExt"},
 };
 
-/* Since PyTorch 2. */
-#define RECORD_FUNCTION_ENTER "_ZN5torch8autograd8profiler25record_function_enter_new"
-/* In place of a cookie: 1 where the library has that function, else 0. */
-#define COOKIE_IS_NAMED UINT64_MAX
-
 static const struct target {
 	enum library library;
 	const char *symbol;
@@ -58,9 +53,8 @@ static const struct target {
     {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute", 0, false},
     /* Ends come first: the other way round, a next() in between would look like one that never ends. */
     {LIBRARY_TORCH, "_ZN2at14RecordFunction3endEv", true, "batch_end", 0, false},
-    {LIBRARY_TORCH, "_ZN2at14RecordFunctionC1ENS_11RecordScopeE", true, "batch_begin", COOKIE_IS_NAMED,
-     false},
-    {LIBRARY_TORCH, RECORD_FUNCTION_ENTER, false, "batch_named", 0, false},
+    {LIBRARY_TORCH, "_ZN2at14RecordFunctionC1ENS_11RecordScopeE", true, "batch_begin", 0, false},
+    {LIBRARY_TORCH, "_ZN5torch8autograd8profiler25record_function_enter_new", false, "batch_named", 0, false},
     {LIBRARY_DIESEL, "diesel_mark", true, "diesel_mark", 0, false},
     {LIBRARY_NVTX, "nvtxRangePushA", true, "nvtx_push", 0, true},
     {LIBRARY_NVTX, "nvtxRangePushEx", true, "nvtx_push_attributes", 0, true},
@@ -95,15 +89,6 @@ static struct bpf_program *program_of(const struct probing *probing, const char 
 	return bpf_object__find_program_by_name(probing->object, name);
 }
 
-static uint64_t cookie_of(const struct probing *probing, const struct target *target)
-{
-	uint64_t offset;
-
-	if (target->cookie != COOKIE_IS_NAMED)
-		return target->cookie;
-	return symbol_file_find(probing->symbols, RECORD_FUNCTION_ENTER, false, &offset, NULL) == 0;
-}
-
 static size_t attach_targets(struct probing *probing, enum library library)
 {
 	size_t n = 0;
@@ -111,7 +96,7 @@ static size_t attach_targets(struct probing *probing, enum library library)
 	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
 		struct uprobe_links *links =
 		    targets[i].frequent ? &probing->file->work_links : &probing->file->links;
-		struct uprobe_point point = {0};
+		struct uprobe_point point = {.cookie = targets[i].cookie};
 		size_t n_attached = 0;
 		int r;
 
@@ -119,7 +104,6 @@ static size_t attach_targets(struct probing *probing, enum library library)
 			continue;
 		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &point.offset,
 				     NULL);
-		point.cookie = cookie_of(probing, &targets[i]);
 		if (r == 0)
 			r = uprobe_attach(links, program_of(probing, targets[i].program), false,
 					  probing->path, &point, 1, &n_attached);

@@ -8,6 +8,10 @@
 
 #include "lib/text.h"
 
+/* Samples of a batch lie all over the records, so each is a wait for memory: as many as a processor has under
+ * way. */
+#define RECORDS_AHEAD 8
+
 static uint32_t max_chunks(uint32_t batch, uint64_t n_chunks)
 {
 	return n_chunks < batch ? (uint32_t)n_chunks : batch;
@@ -91,6 +95,8 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 	for (uint32_t i = 0; i < n; i++) {
 		struct snapshot_sample s;
 
+		if (i + RECORDS_AHEAD < n)
+			snapshot_sample_prefetch(d->snapshot, samples[i + RECORDS_AHEAD]);
 		if (snapshot_sample_get(d->snapshot, samples[i], &s) < 0 || s.chunk >= d->info.n_chunks) {
 			fail_by_number(b, d, samples[i]);
 			return;

@@ -265,6 +265,18 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	return 0;
 }
 
+/* n * part / all, but n at most. A division of 128 bits takes several times as long as one of 64. */
+static uint64_t share_of(uint64_t part, uint64_t n, uint64_t all)
+{
+	uint64_t product;
+
+	if (part >= all)
+		return n;
+	if (__builtin_mul_overflow(part, n, &product))
+		return (uint64_t)((unsigned __int128)part * n / all);
+	return product / all;
+}
+
 /*
  * Of n ascending numbers, `stride` bytes apart, how many do not exceed `limit`. They are likely to be spread
  * evenly up to `end`, so the search begins where it would then be, and widens. Where they do not ascend the
@@ -273,10 +285,10 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 static uint64_t count_up_to(const uint64_t *first, size_t stride, uint64_t n, uint64_t limit, uint64_t end)
 {
 	const char *numbers = (const char *)first;
-	uint64_t low = end ? (uint64_t)((unsigned __int128)limit * n / end) : 0, high, step = 1;
+	uint64_t low, high, step = 1;
 
 #define NUMBER(i) (*(const uint64_t *)(numbers + (i)*stride))
-	low = low < n ? low : n;
+	low = share_of(limit, n, end);
 	high = low;
 	while (low > 0 && NUMBER(low - 1) > limit) { /* what is at low - 1 and before may exceed it */
 		high = low - 1;
@@ -363,6 +375,12 @@ int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapsh
 	    .path_length = (uint16_t)path.length,
 	};
 	return 0;
+}
+
+void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample)
+{
+	if (!s->is_old && sample < s->info.n_samples)
+		__builtin_prefetch(&s->records[sample]);
 }
 
 int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns)

@@ -105,6 +105,8 @@ const struct snapshot_info *snapshot_info(const struct snapshot *s);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
+/* Begins to bring in what snapshot_sample_get() reads of a sample that is wanted soon. Any number. */
+void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample);
 /* When the file was modified, which is kept apart from all else. Errors as snapshot_sample_get(). */
 int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns);
 /* Both of them. */

@@ -34,6 +34,8 @@ if(NOT DIESEL_SANITIZE)
   diesel_long_tests(fault.dataset.kth fault.dataset.crash)
 endif()
 
+diesel_script_test(integration dataset.killed_redis
+  /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_killed.py redis)
 foreach(engine folder redis)
   foreach(case versions purge writers put)
     diesel_script_test(integration dataset.${case}_${engine}
@@ -41,7 +43,7 @@ foreach(engine folder redis)
   endforeach()
 endforeach()
 if(DIESEL_S3)
-  foreach(case versions purge writers put)
+  foreach(case killed versions purge writers put)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
   endforeach()

@@ -27,8 +27,11 @@ class Folder:
         self.dataset = f"{SCRATCH}/{name}"
         return self
 
+    def pack_words(self, *words):
+        return ["pack", "-c", "4M", *words, SOURCE, self.dataset]
+
     def pack(self, *words, **more):
-        return self.ctl("pack", "-c", "4M", *words, SOURCE, self.dataset, **more)
+        return self.ctl(*self.pack_words(*words), **more)
 
     def ctl(self, *words, fails=False):
         """Standard output, or the one line of a command that has to fail."""
@@ -57,9 +60,9 @@ class Redis(Folder):
         super().__init__()
         self.server = Server(pathlib.Path(SCRATCH))
 
-    def pack(self, *words, **more):
+    def pack_words(self, *words):
         name = os.path.basename(self.dataset)
-        return super().pack(*([] if os.path.exists(self.dataset) else ["--meta", self.server.url(name)]), *words, **more)
+        return super().pack_words(*([] if os.path.exists(self.dataset) else ["--meta", self.server.url(name)]), *words)
 
     def stop(self):
         self.server.stop()

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each verb that changes a dataset, killed at any moment: readers have what was before, or all of what comes after, and the same command
+completes it. For purge see test_purge.py, for a folder with SQLite tests/fault/dataset_verbs.py.
+
+    test_killed.py redis|bucket                            DIESEL_ROUNDS=N: so many instead of a few
+"""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from engines import ENGINES, SOURCE, write
+from test_versions import content
+
+VERBS = {"redis": ("pack", "append", "rm", "rebuild", "snapshot"), "bucket": ("pack", "append", "rm", "rebuild")}
+N, BYTES = 60, 150_000  # three chunks of 4 MiB
+
+
+def source():
+    found = {}
+    for folder, _, names in os.walk(SOURCE):
+        for name in names:
+            with open(f"{folder}/{name}", encoding="ascii") as file:
+                found[os.path.relpath(f"{folder}/{name}", SOURCE)] = file.read()
+    return found
+
+
+def seen(engine):
+    """Content; {} where nothing was published yet."""
+    process = engine.start("ls", engine.dataset)
+    listed, text = process.communicate()
+    if process.returncode == 0:
+        return content(engine) if listed else {}
+    assert process.returncode == 1 and text.count("\n") == 1 and "there is no dataset" in text, text
+    return {}
+
+
+def kill(engine, words, after_s):
+    """Seconds that the command took, or None: it was killed."""
+    process, began = engine.start(*words), time.monotonic()
+    try:
+        _, text = process.communicate(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None
+    assert process.returncode == 0, text
+    return time.monotonic() - began
+
+
+def prepare(engine, verb, i, choose):
+    """The command, and what there is before and after it."""
+    if verb == "pack":
+        engine.new(f"new{i}")
+        return engine.pack_words(), {}, source()
+    engine.new("set")
+    before = content(engine)
+    after = dict(before)
+    if verb == "rm":
+        gone = choose.choice(sorted(before))
+        os.remove(f"{SOURCE}/{gone}")
+        del after[gone]
+        return ["rm", engine.dataset, gone], before, after
+    if verb == "append":
+        for path in (f"c0/new{i}", choose.choice(sorted(before))):
+            write(path, b"%d " % i * (BYTES // 4))
+        return engine.pack_words("--append"), before, source()
+    return [verb, engine.dataset], before, after
+
+
+def main():
+    name, choose = sys.argv[1], random.Random(17)
+    rounds, verbs, n_killed = int(os.environ.get("DIESEL_ROUNDS", "8")), VERBS[name], 0
+    took = dict.fromkeys(verbs, 0.3)
+    engine = ENGINES[name]()
+    try:
+        for i in range(N):
+            write(f"c{i % 3}/{i}", bytes([65 + i % 26]) * BYTES)
+        engine.new("set").pack()
+        for i in range(rounds):
+            verb = verbs[i % len(verbs)]
+            words, before, after = prepare(engine, verb, i, choose)
+            moment = choose.random() * took[verb]
+            where = f"{verb}, killed after {moment * 1000:.1f} ms"
+            done_s = kill(engine, words, moment)
+            n_killed += done_s is None
+            took[verb] = done_s or took[verb]
+            now = seen(engine)
+            assert now in (before, after), f"{where}: half of it, {len(now)} samples"
+            if now:
+                assert engine.ctl("verify", engine.dataset).startswith("sound:"), where
+            if now != after or verb not in ("pack", "rm"):
+                engine.ctl(*words)
+            assert content(engine) == after, f"{where}: not completed"
+            assert engine.ctl("verify", engine.dataset).startswith("sound:"), where
+    finally:
+        engine.stop()
+    print(f"{n_killed} killed of {rounds}")
+    assert n_killed > 0
+
+
+if __name__ == "__main__":
+    os.makedirs(SOURCE, exist_ok=True)
+    main()

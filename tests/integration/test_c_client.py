@@ -9,11 +9,11 @@ import subprocess
 import sys
 import zlib
 
-from dieseld_support import BIN, SCRATCH, Case, Daemon, chunk_files, main, make_source, pack
+from dieseld_support import BIN, CTL, SCRATCH, Case, Daemon, chunk_files, main, make_source, pack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STAGE = pathlib.Path(SCRATCH, "stage")
-PROGRAM = os.path.join(SCRATCH, "epoch")
+PROGRAM, WRITER = os.path.join(SCRATCH, "epoch"), os.path.join(SCRATCH, "write")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 
@@ -53,8 +53,9 @@ class CClient(Case):
     @classmethod
     def setUpClass(cls):
         must("cmake", "--install", os.path.dirname(BIN), "--prefix", "/usr", env=os.environ | {"DESTDIR": str(STAGE)})
-        example, = STAGE.rglob("epoch.c")
-        must("cc", "-std=c11", *WARNINGS, "-O2", "-o", PROGRAM, example, *pkg_config("--cflags", "--libs"))
+        for program, source in ((PROGRAM, "epoch.c"), (WRITER, "write.c")):
+            example, = STAGE.rglob(source)
+            must("cc", "-std=c11", *WARNINGS, "-O2", "-o", program, example, *pkg_config("--cflags", "--libs"))
         cls.library = pkg_config("--variable=libdir")[0]
         cls.source = make_source("plain", 150, lambda rng: rng.randint(0, 5000))
         cls.dataset = pack(cls.source, "plain")
@@ -96,6 +97,19 @@ class CClient(Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.splitlines(), [f"dark: 70 samples, {70 * 32 * 32 * 3} bytes, 20.0 on average",
                                                     f"light: 70 samples, {70 * 32 * 32 * 3} bytes, 210.0 on average"])
+
+    def test_written(self):
+        """One example reads what the other one has written."""
+        dataset = os.path.join(SCRATCH, "written")
+        environment = os.environ | {"LD_LIBRARY_PATH": self.library, "DIESEL_DIESELCTL": os.path.abspath(CTL)}
+        self.assertEqual(must(WRITER, dataset, env=environment), f"{dataset}: 1000 samples, version 1\n")
+        done = self.epoch(dataset)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([line.split(",")[:2] for line in done.stdout.splitlines()],
+                         [[f"class{i}: 100 samples", f" {100 * 256 * 4} bytes"] for i in range(10)])
+        done = run(WRITER, dataset, env=environment)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, "^write: .*has 1000 samples already.*\n$")
 
     def test_wrong_input(self):
         self.fails("usage: epoch DATASET [SIDE]", code=2)

@@ -54,6 +54,7 @@ foreach(case redis cluster tls)
   diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
 endforeach()
 
+diesel_fuzz_target(ctl/tar USES diesel_packing)
 foreach(parser change chunk_head redis_reply redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Archives that are to be packed: what is taken out of one is a sample as a chunk may have it. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "dataset/chunk.h"
+#include "tar.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct error err = ERROR_INIT;
+	struct tar_file file;
+	struct tar *tar;
+	char name[64];
+	int fd = memfd_create("tar", MFD_CLOEXEC), r;
+	uint64_t sum = 0;
+
+	if (fd < 0 || write(fd, data, size) != (ssize_t)size) {
+		close(fd);
+		return 0;
+	}
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	r = tar_open(name, &tar, &err);
+	if (r == 0) {
+		while ((r = tar_next(tar, &file, &err)) > 0) {
+			if (!chunk_name_is_valid(file.path, file.path_length) ||
+			    file.bytes > CHUNK_SAMPLE_MAX_BYTES || (file.mode & 0170000) != 0100000)
+				abort();
+			for (size_t i = 0; i < file.bytes; i++)
+				sum += file.data[i];
+		}
+		tar_free(tar);
+	}
+	if (r != 0 && (err.code != r || !err.text[0] || strchr(err.text, '\n')))
+		abort();
+	close(fd);
+	return sum == UINT64_MAX;
+}

@@ -33,10 +33,13 @@ class Scene:
         make_source(self.more / "added", 4, 300_000, 12)
         (self.more / "class0" / "0.bin").write_bytes(b"replaced")
         self.appended = files_of(self.more)
+        self.archive = root / "more.tar"
+        subprocess.run(["tar", "--sort=name", "-cf", self.archive, "-C", self.more, "."], check=True)
         self.fewer = {path: data for path, data in self.old.items() if not path.startswith("class1/")}
         self.verbs = {
             "pack": (["pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.dataset], None, self.old),
             "append": (["pack", "--append", "--chunk-size", "4M", self.more, self.dataset], self.old, self.appended),
+            "tar": (["pack", "--append", "--chunk-size", "4M", self.archive, self.dataset], self.old, self.appended),
             "rm": (["rm", "-r", self.dataset, "class1"], self.old, self.fewer),
             "rebuild": (["rebuild", self.dataset], self.old, self.old),
             "snapshot": (["snapshot", self.dataset], self.old, self.old),

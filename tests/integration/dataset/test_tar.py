@@ -135,6 +135,21 @@ class Tar(unittest.TestCase):
         self.assertEqual({path: data for path, (data, *_) in content(self.dataset).items()}, {"a": b"1", "b": b"two", "c": b"3"})
         self.assertIn("version 2", self.pack(archive(("a", b"1")), "--append"))
 
+    def test_jpeg_restarts(self):
+        """As for files of a folder, which `verify --repair` makes again."""
+        try:
+            from PIL import Image
+        except ImportError:
+            self.skipTest("needs Pillow (apt install python3-pil)")
+        file = io.BytesIO()
+        Image.effect_noise((200, 150), 60).save(file, "JPEG")
+        told = json.loads(self.pack(archive(("a.jpg", file.getvalue()), ("b.txt", b"text")), "--jpeg-restarts", "--json"))
+        self.assertEqual({key: told["jpeg_restarts"][key] for key in ("added", "kept", "other")}, {"added": 1, "kept": 0, "other": 1})
+        kept = content(self.dataset)
+        self.assertEqual(kept["b.txt"][0], b"text")
+        self.assertNotEqual(kept["a.jpg"][0], file.getvalue())
+        self.assertEqual(Image.open(io.BytesIO(kept["a.jpg"][0])).tobytes(), Image.open(file).tobytes())
+
     def test_hostile_archives(self):
         """Nothing of one is published, neither as a new dataset nor into one."""
         big = tarfile.TarInfo("big")

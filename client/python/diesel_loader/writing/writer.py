@@ -42,6 +42,7 @@ class Writer:
             raise ValueError(f'digest must be "{SHA256}" or None, not {digest!r}')
         self.path, self.version = place_of(path), None
         self._lock = threading.RLock()
+        self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # of the call at hand
         on_demand.find_dieselctl()
         options = native.WriterOptions(chunk_bytes, (native.APPEND if append else 0) | (native.DIGESTS if digest else 0), 0,
                                        None if meta is None else os.fsencode(meta))
@@ -49,14 +50,12 @@ class Writer:
         self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
         self._handle = handle
 
-    @staticmethod
-    def _call(function: Any, *arguments: Any) -> None:
-        text = ctypes.create_string_buffer(native.ERROR_BYTES)
+    def _call(self, function: Any, *arguments: Any) -> None:
         result = -errno.EINTR
         while result == -errno.EINTR:  # a signal, whose Python handler has run by then
-            result = function(*arguments, text, len(text))
+            result = function(*arguments, self._text, native.ERROR_BYTES)
         if result < 0:
-            raise errors.from_result(result, os.fsdecode(text.value))
+            raise errors.from_result(result, os.fsdecode(self._text.value))
 
     def _open_handle(self) -> Any:
         if self._handle is None:

@@ -184,6 +184,24 @@ int diesel_dataset_find(const struct diesel_dataset *dataset, const char *path, 
 	return r < 0 ? r : snapshot_find(dataset->snapshot, path, path_length, ret_sample);
 }
 
+int diesel_dataset_find_many(const struct diesel_dataset *dataset, const char *const *paths,
+			     const size_t *path_lengths, uint64_t n, uint64_t *samples)
+{
+	enum { N_AT_ONCE = 256 };
+	int r = snapshot_check_lookups(dataset->snapshot, NULL);
+	uint64_t n_found = 0;
+
+	for (uint64_t first = 0; r == 0 && first < n; first += N_AT_ONCE) {
+		uint64_t n_now = n - first < N_AT_ONCE ? n - first : N_AT_ONCE;
+		struct path_text texts[N_AT_ONCE];
+
+		for (uint64_t i = 0; i < n_now; i++)
+			texts[i] = (struct path_text){paths[first + i], path_lengths[first + i]};
+		n_found += snapshot_find_many(dataset->snapshot, texts, n_now, samples + first);
+	}
+	return r == 0 && n_found < n ? -ENOENT : r;
+}
+
 int diesel_dataset_list(const struct diesel_dataset *dataset, const char *directory, size_t length,
 			uint64_t *cursor, struct diesel_entry *ret)
 {

@@ -318,15 +318,6 @@ static int32_t class_of(const struct snapshot *s, uint64_t path_offset)
 	       1;
 }
 
-/* Where the places of a chunk are, and behind them its times. NULL if they lie outside the section. */
-static const unsigned char *places_of(const struct snapshot *s, const struct snapshot_chunk_entry *c)
-{
-	uint64_t offset = (uint64_t)c->times_offset * SNAPSHOT_TIMES_ALIGN;
-	uint64_t bytes = c->n_samples * ((c->has_places ? sizeof(uint32_t) : 0) + (uint64_t)c->time_bytes);
-
-	return offset <= s->times_bytes && bytes <= s->times_bytes - offset ? s->times + offset : NULL;
-}
-
 /* Asked of each record when it is used, because most of a large snapshot is not read before. */
 static bool fields_fit(const struct snapshot *s, const struct snapshot_fields *f,
 		       const struct snapshot_chunk_entry *c)
@@ -355,7 +346,7 @@ int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapsh
 	if (s->is_old) {
 		record = s->old_records[sample].record;
 	} else if (c->has_places) {
-		const unsigned char *places = places_of(s, c);
+		const unsigned char *places = snapshot_places(s, c);
 
 		if (!places)
 			return -EBADMSG;
@@ -397,7 +388,7 @@ int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns)
 	if (chunk >= s->info.n_chunks)
 		return -EBADMSG;
 	const struct snapshot_chunk_entry *c = &s->chunks[chunk];
-	const unsigned char *times = places_of(s, c);
+	const unsigned char *times = snapshot_places(s, c);
 
 	place = sample - c->first_sample;
 	if (!times || place >= c->n_samples || c->time_bytes > sizeof(time))

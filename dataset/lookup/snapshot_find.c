@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples by their paths: the hash index. */
+/*
+ * Samples by their paths: the hash index.
+ *
+ * Nearly all of a search's time is waiting for memory, three times: for the bucket, the record and the path.
+ * So a search is cut into steps, each of which asks for what the next one reads, and searches for many paths
+ * take steps in turn.
+ */
 #include "dataset/snapshot.h"
 
 #include <errno.h>
@@ -8,16 +14,29 @@
 #include "checksum.h"
 #include "snapshot_map.h"
 
-static bool is_path_of(const struct snapshot *s, uint64_t sample, const char *path, size_t path_length)
-{
-	struct path_text found = snapshot_path(s, sample);
+#define N_IN_TURN 32u /* more searches than a processor has reads under way */
 
-	return found.text && found.length == path_length && memcmp(found.text, path, path_length) == 0;
-}
+enum { GOES_ON = 1 };
 
-static int find_in_slots(const struct snapshot *s, const char *path, size_t path_length, uint64_t hash,
-			 uint64_t *ret_sample)
+struct search {
+	struct path_text path;
+	uint64_t *result;
+	uint64_t hash;
+	uint64_t bucket, end;
+	uint32_t candidates; /* slots of the bucket with the tag that are still to be looked at: a bit each */
+	uint32_t sample;     /* the candidate being looked at */
+	const char *text;    /* its path, as long as the one that is looked for */
+	bool is_full;        /* the bucket */
+	enum {
+		LOOK_AT_BUCKET,
+		LOOK_AT_RECORD,
+		LOOK_AT_PATH,
+	} next;
+};
+
+static int find_in_slots(const struct snapshot *s, struct path_text path, uint64_t *ret_sample)
 {
+	uint64_t hash = checksum_xxh3(path.text, path.length);
 	uint32_t tag = (uint32_t)(hash >> 32);
 
 	/* Bounded, because an index may have been made to be slow. */
@@ -26,7 +45,12 @@ static int find_in_slots(const struct snapshot *s, const char *path, size_t path
 
 		if (slot->sample_plus_1 == 0)
 			return -ENOENT;
-		if (slot->tag == tag && is_path_of(s, slot->sample_plus_1 - 1, path, path_length)) {
+		if (slot->tag != tag)
+			continue;
+		struct path_text found = snapshot_path(s, slot->sample_plus_1 - 1);
+
+		if (found.text && found.length == path.length &&
+		    memcmp(found.text, path.text, path.length) == 0) {
 			*ret_sample = slot->sample_plus_1 - 1;
 			return 0;
 		}
@@ -44,28 +68,137 @@ static uint32_t equal_tags(const struct snapshot_bucket *b, uint32_t n, uint8_t 
 	return equal & ((1u << n) - 1);
 }
 
+/* What may lie in two cache lines. */
+static void fetch(const void *data, size_t bytes)
+{
+	__builtin_prefetch(data);
+	__builtin_prefetch((const char *)data + bytes - 1);
+}
+
+static void begin(const struct snapshot *s, struct path_text path, uint64_t *result, struct search *f)
+{
+	uint64_t hash = checksum_xxh3(path.text, path.length);
+	uint64_t first = snapshot_bucket_of(hash, s->header.n_buckets);
+	uint64_t end = first + SNAPSHOT_PROBE_MAX;
+
+	*f = (struct search){
+	    .path = path,
+	    .result = result,
+	    .hash = hash,
+	    .bucket = first,
+	    .end = end < s->n_all_buckets ? end : s->n_all_buckets,
+	};
+	__builtin_prefetch(&s->buckets[first]);
+}
+
+static int next_candidate(const struct snapshot *s, struct search *f)
+{
+	while (f->candidates) {
+		f->sample = s->buckets[f->bucket].samples[__builtin_ctz(f->candidates)];
+		f->candidates &= f->candidates - 1;
+		if (f->sample >= s->info.n_samples)
+			continue;
+		fetch(&s->records[f->sample], sizeof(*s->records));
+		f->next = LOOK_AT_RECORD;
+		return GOES_ON;
+	}
+	if (!f->is_full || ++f->bucket >= f->end)
+		return -ENOENT;
+	__builtin_prefetch(&s->buckets[f->bucket]);
+	f->next = LOOK_AT_BUCKET;
+	return GOES_ON;
+}
+
+static int look_at_bucket(const struct snapshot *s, struct search *f)
+{
+	const struct snapshot_bucket *b = &s->buckets[f->bucket];
+	uint32_t n = b->n_taken < SNAPSHOT_BUCKET_SLOTS ? b->n_taken : SNAPSHOT_BUCKET_SLOTS;
+
+	f->candidates = equal_tags(b, n, (uint8_t)f->hash);
+	f->is_full = n == SNAPSHOT_BUCKET_SLOTS;
+	return next_candidate(s, f);
+}
+
+static int look_at_record(const struct snapshot *s, struct search *f)
+{
+	struct path_text found = snapshot_path(s, f->sample);
+
+	if (!found.text || found.length != f->path.length || found.length == 0)
+		return next_candidate(s, f);
+	f->text = found.text;
+	fetch(f->text, found.length);
+	f->next = LOOK_AT_PATH;
+	return GOES_ON;
+}
+
+/* Ends the search, unless it returns GOES_ON. */
+static int step(const struct snapshot *s, struct search *f)
+{
+	switch (f->next) {
+	case LOOK_AT_BUCKET: return look_at_bucket(s, f);
+	case LOOK_AT_RECORD: return look_at_record(s, f);
+	case LOOK_AT_PATH: break;
+	}
+	if (memcmp(f->text, f->path.text, f->path.length) != 0)
+		return next_candidate(s, f);
+	*f->result = f->sample;
+	return 0;
+}
+
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)
 {
-	uint64_t hash = checksum_xxh3(path, path_length), first, last;
+	struct path_text text = {path, path_length};
+	struct search f;
+	int r;
 
 	if (s->is_old)
-		return find_in_slots(s, path, path_length, hash, ret_sample);
-	first = snapshot_bucket_of(hash, s->header.n_buckets);
-	last = first + SNAPSHOT_PROBE_MAX < s->n_all_buckets ? first + SNAPSHOT_PROBE_MAX : s->n_all_buckets;
-	for (uint64_t i = first; i < last; i++) {
-		const struct snapshot_bucket *b = &s->buckets[i];
-		uint32_t n = b->n_taken < SNAPSHOT_BUCKET_SLOTS ? b->n_taken : SNAPSHOT_BUCKET_SLOTS;
+		return find_in_slots(s, text, ret_sample);
+	begin(s, text, ret_sample, &f);
+	do
+		r = step(s, &f);
+	while (r == GOES_ON);
+	return r;
+}
 
-		for (uint32_t equal = equal_tags(b, n, (uint8_t)hash); equal; equal &= equal - 1) {
-			uint32_t sample = b->samples[__builtin_ctz(equal)];
+static uint64_t find_old(const struct snapshot *s, const struct path_text *paths, uint64_t n,
+			 uint64_t *samples)
+{
+	uint64_t n_found = 0;
 
-			if (is_path_of(s, sample, path, path_length)) {
-				*ret_sample = sample;
-				return 0;
+	for (uint64_t i = 0; i < n; i++)
+		n_found += find_in_slots(s, paths[i], &samples[i]) == 0;
+	return n_found;
+}
+
+uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *paths, uint64_t n,
+			    uint64_t *samples)
+{
+	struct search searches[N_IN_TURN];
+	uint64_t n_begun = 0, n_found = 0;
+	unsigned n_going = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		samples[i] = SNAPSHOT_NOT_FOUND;
+	if (s->is_old)
+		return find_old(s, paths, n, samples);
+	for (; n_going < N_IN_TURN && n_begun < n; n_begun++)
+		begin(s, paths[n_begun], &samples[n_begun], &searches[n_going++]);
+	while (n_going > 0) {
+		for (unsigned i = 0; i < n_going;) {
+			int r = step(s, &searches[i]);
+
+			if (r == GOES_ON) {
+				i++;
+				continue;
+			}
+			n_found += r == 0;
+			if (n_begun < n) {
+				begin(s, paths[n_begun], &samples[n_begun], &searches[i++]);
+				n_begun++;
+			} else {
+				searches[i] = searches[--n_going];
 			}
 		}
-		if (n < SNAPSHOT_BUCKET_SLOTS)
-			break;
 	}
-	return -ENOENT;
+	return n_found;
 }

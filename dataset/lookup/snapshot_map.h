@@ -101,4 +101,15 @@ static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t 
 	return snapshot_fields_path(s, &f);
 }
 
+/* Where the places of a chunk are, if it has any, and behind them its times. NULL if they lie outside the
+ * section. */
+static inline const unsigned char *snapshot_places(const struct snapshot *s,
+						   const struct snapshot_chunk_entry *c)
+{
+	uint64_t offset = (uint64_t)c->times_offset * SNAPSHOT_TIMES_ALIGN;
+	uint64_t bytes = c->n_samples * ((c->has_places ? sizeof(uint32_t) : 0) + (uint64_t)c->time_bytes);
+
+	return offset <= s->times_bytes && bytes <= s->times_bytes - offset ? s->times + offset : NULL;
+}
+
 #define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it"

@@ -32,10 +32,12 @@ static int verify_chunks(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
+#define N_AT_ONCE 256u
+
 static int verify_record(const struct snapshot *s, uint64_t i, struct snapshot_sample *last)
 {
 	struct snapshot_sample sample;
-	uint64_t found, mtime_ns;
+	uint64_t mtime_ns;
 
 	if (snapshot_sample_get(s, i, &sample) < 0 || snapshot_mtime(s, i, &mtime_ns) < 0 ||
 	    !chunk_name_is_valid(sample.path, sample.path_length) || sample.encoding != CHUNK_ENCODING_RAW ||
@@ -44,9 +46,26 @@ static int verify_record(const struct snapshot *s, uint64_t i, struct snapshot_s
 	/* Samples of a chunk are in the chunk's order, and no two of them are the same record. */
 	if (i > s->chunks[sample.chunk].first_sample && last->record >= sample.record)
 		return -EBADMSG;
-	if (snapshot_find(s, sample.path, sample.path_length, &found) < 0 || found != i)
-		return -EBADMSG;
 	*last = sample;
+	return 0;
+}
+
+/* The hash index finds each sample. */
+static int verify_index(const struct snapshot *s, struct error *err)
+{
+	struct path_text paths[N_AT_ONCE];
+	uint64_t found[N_AT_ONCE];
+
+	for (uint64_t first = 0; first < s->info.n_samples; first += N_AT_ONCE) {
+		uint64_t left = s->info.n_samples - first, n = left < N_AT_ONCE ? left : N_AT_ONCE;
+
+		for (uint64_t i = 0; i < n; i++)
+			paths[i] = snapshot_path(s, first + i);
+		snapshot_find_many(s, paths, n, found);
+		for (uint64_t i = 0; i < n; i++)
+			if (found[i] != first + i)
+				return damaged(s, "record", first + i, err);
+	}
 	return 0;
 }
 
@@ -124,7 +143,7 @@ static int verify_hash(const struct snapshot *s, struct error *err)
 {
 	uint64_t n_taken = 0;
 
-	/* verify_record() has found every sample; there must be no more slots than samples. */
+	/* verify_index() finds every sample; there must be no more slots than samples. */
 	for (uint64_t i = 0; i < s->n_old_slots; i++)
 		n_taken += s->old_slots[i].sample_plus_1 != 0;
 	for (uint64_t i = 0; i < s->n_all_buckets; i++)
@@ -156,6 +175,8 @@ int snapshot_verify(const struct snapshot *s, struct error *err)
 		r = verify_path_lengths(s, err); /* first, because verify_records() reads the paths */
 	if (r == 0)
 		r = verify_records(s, err);
+	if (r == 0)
+		r = verify_index(s, err);
 	if (r == 0)
 		r = verify_tree(s, err);
 	return r;

@@ -320,6 +320,25 @@ class Dataset:
                 raise KeyError(path) from None
         return number.value
 
+    def find_many(self, paths: Iterable[str]) -> list[int]:
+        """find() of each of them, in a fraction of the time."""
+        names = list(paths)
+        texts, n = [os.fsencode(name) for name in names], len(names)
+        numbers = (native.c_uint64 * n)()
+        result = lib.diesel_dataset_find_many(self._connection.reader, (ctypes.c_char_p * n)(*texts),
+                                              (ctypes.c_size_t * n)(*map(len, texts)), n, numbers)
+        if result == -errno.ENOENT:
+            raise KeyError(names[list(numbers).index(native.NOT_FOUND)])
+        if result < 0:
+            raise errors.of_look_up(result, self.path, os.strerror(-result))
+        found = list(numbers)
+        if self.subset is not None:
+            try:
+                self.subset.to_indices(numbers, n)
+            except IndexError:
+                raise KeyError(next(name for name in names if name not in self)) from None
+        return found
+
     def __contains__(self, path: object) -> bool:
         """Whether there is a sample of this path."""
         try:

@@ -40,6 +40,7 @@ MARK_WAIT_END = 4
 CAUSE_PREP = 2
 
 ERROR_BYTES = 512
+NOT_FOUND = (1 << 64) - 1
 
 
 class DatasetInfo(Structure):
@@ -109,6 +110,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_dataset_class": (c_int, [c_void_p, c_uint32, POINTER(c_void_p), POINTER(c_size_t)]),
         "diesel_dataset_path": (c_int, [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_size_t)]),
         "diesel_dataset_find": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_uint64)]),
+        "diesel_dataset_find_many": (c_int, [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
         "diesel_dataset_list": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_uint64), POINTER(Entry)]),
         "diesel_dataset_stat": (c_int, [c_void_p, c_uint64, POINTER(Stat)]),
         "diesel_dataset_sample": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo)]),

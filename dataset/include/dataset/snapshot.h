@@ -23,6 +23,7 @@
 
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
+#include "dataset/path_order.h"
 #include "lib/error.h"
 
 #include <stddef.h>
@@ -120,6 +121,11 @@ bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const ch
 bool snapshot_name_is_image(const char *path, size_t path_length);
 /* Finds a sample by its path, through the hash index. -ENOENT. */
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample);
+/* The same for n paths: samples[n], SNAPSHOT_NOT_FOUND where there is none. Waits for memory once for many of
+ * them. Returns how many were found. */
+#define SNAPSHOT_NOT_FOUND UINT64_MAX
+uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *paths, uint64_t n,
+			    uint64_t *samples);
 
 /*
  * The sorted tree. snapshot_by_path() gives the i-th sample (0 <= i < n_samples) in tree order, which

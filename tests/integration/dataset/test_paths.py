@@ -2,6 +2,7 @@
 """Samples by their paths, as folders have them; without torch, and with it where there is one."""
 import importlib.util
 import os
+import re
 import pathlib
 import sys
 import tempfile
@@ -48,6 +49,12 @@ class Paths(unittest.TestCase):
             for look in (self.ds.find, self.ds.stat, self.ds.__getitem__):
                 with self.assertRaises(KeyError):
                     look(wrong)
+        names = [*FILES, *reversed(FILES)] * 300  # more than are looked up in one go
+        self.assertEqual(self.ds.find_many(names), [self.ds.find(name) for name in names])
+        self.assertEqual(self.ds.find_many([]), [])
+        for wrong in ("cat", "cat/1.bin\0", "x" * 5000):
+            with self.assertRaisesRegex(KeyError, re.escape(repr(wrong)[1:40])):
+                self.ds.find_many([*names, wrong, "dog"])
         for wrong in (None, 3, b"top"):
             self.assertNotIn(wrong, self.ds)
 
@@ -78,6 +85,9 @@ class Paths(unittest.TestCase):
         self.assertNotIn("top", cats)
         with self.assertRaises(KeyError):
             cats["top"]
+        self.assertEqual(cats.find_many(["cat/1.bin"]), [self.ds.find("cat/1.bin")])
+        with self.assertRaisesRegex(KeyError, "top"):
+            cats.find_many(["cat/1.bin", "top"])
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "there is no torch")
     def test_torch(self):

@@ -121,12 +121,68 @@ static void test_overlapping_paths(void **state)
 	free(image.data);
 }
 
+/* The same answers as one by one. */
+static void compare_ways(const struct snapshot *s, const struct path_text *paths, size_t n)
+{
+	uint64_t *together = malloc(n * sizeof(*together)), n_found = 0;
+
+	assert_non_null(together);
+	uint64_t n_together = snapshot_find_many(s, paths, n, together);
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t number = SNAPSHOT_NOT_FOUND;
+
+		n_found += snapshot_find(s, paths[i].text, paths[i].length, &number) == 0;
+		assert_int_equal(together[i], number);
+	}
+	assert_int_equal(n_together, n_found);
+	free(together);
+}
+
+/* Of an index that is sound, and of such that are not, which find what they may, within bounds. */
+static void test_find_many(void **state)
+{
+	static char text[2 * N][16];
+	static struct path_text paths[2 * N];
+	struct image image = make();
+	size_t n_buckets;
+	struct snapshot_bucket *buckets = buckets_of(&image, &n_buckets);
+	uint64_t seed = 88172645463325252u;
+	struct snapshot *s;
+
+	for (size_t i = 0; i < 2 * N; i++) /* each second one is not there */
+		paths[i] =
+		    (struct path_text){text[i], (size_t)snprintf(text[i], sizeof(text[i]),
+								 i % 2 ? "b/%04zu" : "a/%04zu", i / 2)};
+	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
+	for (size_t n = 0; n < 100; n++)
+		compare_ways(s, paths, n + 1);
+	compare_ways(s, paths, 2 * N);
+	assert_int_equal(snapshot_find_many(s, paths, 0, NULL), 0);
+	snapshot_close(s);
+	for (int round = 0; round < 50; round++) {
+		for (int k = 0; k < 100; k++) {
+			struct snapshot_bucket *b = &buckets[(seed >> 8) % n_buckets];
+
+			seed = seed * 6364136223846793005u + 1442695040888963407u;
+			b->n_taken = seed >> 60 ? SNAPSHOT_BUCKET_SLOTS : (uint32_t)(seed >> 16);
+			b->tags[seed >> 20 & 7] = (uint8_t)(seed >> 32);
+			b->samples[seed >> 24 & 7] = (uint32_t)(seed >> 30) % (N + 5);
+		}
+		assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
+		compare_ways(s, paths, 2 * N);
+		snapshot_close(s);
+	}
+	free(image.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_too_few_buckets),
 	    cmocka_unit_test(test_a_long_probe),
 	    cmocka_unit_test(test_overlapping_paths),
+	    cmocka_unit_test(test_find_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,33 +31,39 @@ int store_parse_head(struct store *s, const struct chunk_id *id, const void *hea
 int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
 		    struct error *err)
 {
+	struct store_object object = {.id = *id};
+	size_t likely = 0;
+	int r = store_size(s, id, &object.bytes, err);
+
+	return r < 0 ? r : store_read_head_of(s, &object, &likely, ret_head, ret_view, err);
+}
+
+int store_read_head_of(struct store *s, const struct store_object *object, size_t *likely, void **ret_head,
+		       struct chunk_view *ret_view, struct error *err)
+{
 	_cleanup_(freep) void *head = NULL;
 	char name[STORE_NAME_MAX];
 	struct chunk_view view;
-	uint64_t file_bytes, needed;
-	int r = store_size(s, id, &file_bytes, err);
+	uint64_t needed = 0;
+	uint64_t n = *likely > FIRST_READ_BYTES ? *likely : FIRST_READ_BYTES;
+	int r = -EAGAIN;
 
-	if (r < 0)
-		return r;
-	store_describe(s, id, name);
-	for (size_t head_bytes = 0, n = FIRST_READ_BYTES;; n = needed) {
-		if (n > file_bytes)
-			n = file_bytes;
+	store_describe(s, &object->id, name);
+	for (size_t head_bytes = 0; r == -EAGAIN; head_bytes = n, n = needed) {
+		if (n > object->bytes)
+			n = object->bytes;
 		void *grown = realloc(head, n ? n : 1);
 
 		if (!grown)
 			return error_errno(err, -ENOMEM, "%s", name);
 		head = grown;
-		r = store_read(s, id, head_bytes, (char *)head + head_bytes, n - head_bytes, err);
-		if (r < 0)
-			return r;
-		head_bytes = n;
-		r = store_parse_head(s, id, head, head_bytes, file_bytes, &view, &needed, err);
-		if (r != -EAGAIN)
-			break;
+		r = store_read(s, &object->id, head_bytes, (char *)head + head_bytes, n - head_bytes, err);
+		if (r == 0)
+			r = store_parse_head(s, &object->id, head, n, object->bytes, &view, &needed, err);
 	}
 	if (r < 0)
 		return r;
+	*likely = view.header->payload_offset;
 	*ret_head = steal_pointer(head);
 	*ret_view = view;
 	return 0;

@@ -95,3 +95,7 @@ int store_parse_head(struct store *s, const struct chunk_id *id, const void *hea
  * the caller frees. */
 int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
 		    struct error *err);
+/* The same where its size is known, in one read if *likely is at least the head's length; which it is then,
+ * for the next one: heads of a dataset are much alike. *likely is 0 before the first. */
+int store_read_head_of(struct store *s, const struct store_object *object, size_t *likely, void **ret_head,
+		       struct chunk_view *ret_view, struct error *err);

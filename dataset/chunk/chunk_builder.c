@@ -72,6 +72,26 @@ static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_rec
 			CHUNK_ALIGN);
 }
 
+/* As buffer_reserve(), aligned as those want it who write past the page cache. */
+static int reserve_aligned(struct buffer *b, size_t capacity)
+{
+	size_t grown = b->capacity + b->capacity / 2;
+
+	if (capacity <= b->capacity)
+		return 0;
+	grown = round_up(grown < capacity ? capacity : grown, CHUNK_ALIGN);
+	unsigned char *data = aligned_alloc(CHUNK_ALIGN, grown);
+
+	if (!data)
+		return -ENOMEM;
+	if (b->bytes)
+		memcpy(data, b->data, b->bytes);
+	free(b->data);
+	b->data = data;
+	b->capacity = grown;
+	return 0;
+}
+
 static int check_sample(const struct chunk_sample *sample, struct error *err)
 {
 	char path[160], size[24], limit[24];
@@ -116,7 +136,7 @@ int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample
 	    .source_bytes = (uint32_t)sample->source_bytes,
 	};
 
-	if (buffer_reserve(&b->payload, round_up(offset + sample->bytes, CHUNK_ALIGN)) < 0 ||
+	if (reserve_aligned(&b->payload, round_up(offset + sample->bytes, CHUNK_ALIGN)) < 0 ||
 	    buffer_append(&b->names, sample->path, sample->path_length) < 0)
 		return error_errno(err, -ENOMEM, "chunk");
 	if (buffer_append(&b->records, &record, sizeof(record)) < 0) {

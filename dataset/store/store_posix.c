@@ -60,12 +60,30 @@ static int object_error(const struct store *s, const struct chunk_id *id, int co
 	return error_errno(err, code, "cannot %s %s", doing, store_describe(s, id, text));
 }
 
-static int write_parts(int fd, const struct iovec *parts, int n_parts)
+/* Chunks are read past the page cache, by dieseld, and written past it where they can be: copying them there
+ * costs more than all else, and takes the room of what somebody may still need. Heads are read again soon. */
+#define DIRECT_MIN_BYTES (1u << 20)
+
+static bool is_for_direct(const struct iovec *part, uint64_t offset)
 {
+	return part->iov_len >= DIRECT_MIN_BYTES &&
+	       ((uintptr_t)part->iov_base | part->iov_len | offset) % CHUNK_ALIGN == 0;
+}
+
+static int write_parts(int fd, int direct_fd, const struct iovec *parts, int n_parts)
+{
+	uint64_t offset = 0;
 	int r = 0;
 
-	for (int i = 0; i < n_parts && r == 0; i++)
-		r = fd_write(fd, parts[i].iov_base, parts[i].iov_len);
+	for (int i = 0; i < n_parts && r == 0; i++) {
+		r = -EINVAL; /* also of file systems that want more, and of what goes on behind a short write
+			      */
+		if (direct_fd >= 0 && is_for_direct(&parts[i], offset))
+			r = fd_write_at(direct_fd, parts[i].iov_base, parts[i].iov_len, offset);
+		if (r == -EINVAL)
+			r = fd_write_at(fd, parts[i].iov_base, parts[i].iov_len, offset);
+		offset += parts[i].iov_len;
+	}
 	return r;
 }
 
@@ -101,20 +119,23 @@ static int write_object(struct store *s, const struct chunk_id *id, const struct
 {
 	int dir_fd = posix_of(s)->dir_fd;
 	char name[NAME_BYTES], tmp[NAME_BYTES + 1], text[CHUNK_ID_TEXT];
-	_cleanup_(closep) int fd = -EBADF;
+	_cleanup_(closep) int fd = -EBADF, direct_fd = -EBADF;
 	int r;
 
 	snprintf(tmp, sizeof(tmp), ".%s" TMP_SUFFIX, chunk_id_format(id, text));
 	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return object_error(s, id, -errno, "create", err);
+	direct_fd = openat(dir_fd, tmp, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_DIRECT);
 	object_name(id, name);
-	r = write_parts(fd, parts, n_parts);
+	r = write_parts(fd, direct_fd, parts, n_parts);
 	if (r == 0 && replace)
 		r = take_over(dir_fd, name, fd);
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;
 	/* Some network file systems report a failed write only here. */
+	if (direct_fd >= 0 && close(steal_fd(&direct_fd)) < 0 && r == 0)
+		r = -errno;
 	if (close(steal_fd(&fd)) < 0 && r == 0)
 		r = -errno;
 	if (r == 0 && replace)

@@ -22,8 +22,8 @@ struct put_digest {
 
 struct put_queue {
 	struct store *store;
-	pthread_t thread;
-	bool started;
+	pthread_t threads[PUT_QUEUE_THREADS];
+	int n_threads;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* one of the fields below */
 	struct chunk_builder *builders[PUT_QUEUE_BUILDERS];
@@ -31,7 +31,7 @@ struct put_queue {
 	int n_free;
 	struct put_item waiting[PUT_QUEUE_BUILDERS]; /* [0] is next */
 	int n_waiting;
-	bool writing;
+	int n_writing;
 	bool stop;
 	struct error failure; /* of the first put that failed */
 	bool keep_digests;
@@ -51,6 +51,20 @@ static int make_digest(const struct put_item *item, const struct iovec *parts, s
 	return 0;
 }
 
+/* Chunks may be done in another order than they came. */
+static int keep_digest_of(struct put_queue *q, const struct put_digest *digest)
+{
+	size_t n = q->digests.bytes / sizeof(*digest);
+	int r = buffer_append(&q->digests, digest, sizeof(*digest));
+	struct put_digest *digests = (struct put_digest *)q->digests.data;
+
+	for (; r == 0 && n > 0 && chunk_id_compare(&digests[n - 1].id, &digest->id) > 0; n--) {
+		digests[n] = digests[n - 1];
+		digests[n - 1] = *digest;
+	}
+	return r;
+}
+
 /* Called with the lock held, which it releases while it writes. */
 static void write_next(struct put_queue *q)
 {
@@ -63,7 +77,7 @@ static void write_next(struct put_queue *q)
 	q->n_waiting--;
 	for (int i = 0; i < q->n_waiting; i++)
 		q->waiting[i] = q->waiting[i + 1];
-	q->writing = true;
+	q->n_writing++;
 	pthread_mutex_unlock(&q->lock);
 	int r = chunk_builder_finish(item.builder, &item.id, item.created_ns, parts, &err);
 
@@ -72,11 +86,11 @@ static void write_next(struct put_queue *q)
 	if (r == 0)
 		r = store_put(q->store, &item.id, parts, 2, &err);
 	pthread_mutex_lock(&q->lock);
-	if (r == 0 && keep_digest && buffer_append(&q->digests, &digest, sizeof(digest)) < 0)
+	if (r == 0 && keep_digest && keep_digest_of(q, &digest) < 0)
 		r = error_errno(&err, -ENOMEM, "cannot keep digests");
-	q->writing = false;
+	q->n_writing--;
 	q->free[q->n_free++] = item.builder;
-	if (r < 0)
+	if (r < 0 && !q->failure.code)
 		q->failure = err;
 	pthread_cond_broadcast(&q->changed);
 }
@@ -105,10 +119,10 @@ static int start_thread(struct put_queue *q)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = -pthread_create(&q->thread, NULL, run, q);
+	int r = -pthread_create(&q->threads[q->n_threads], NULL, run, q);
 
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	q->started = r == 0;
+	q->n_threads += r == 0;
 	return r;
 }
 
@@ -127,7 +141,7 @@ int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **
 		if (r == 0)
 			q->free[q->n_free++] = q->builders[i];
 	}
-	if (r == 0)
+	while (r == 0 && q->n_threads < PUT_QUEUE_THREADS)
 		r = start_thread(q);
 	if (r < 0) {
 		put_queue_free(q);
@@ -141,13 +155,12 @@ void put_queue_free(struct put_queue *q)
 {
 	if (!q)
 		return;
-	if (q->started) {
-		pthread_mutex_lock(&q->lock);
-		q->stop = true;
-		pthread_cond_broadcast(&q->changed);
-		pthread_mutex_unlock(&q->lock);
-		pthread_join(q->thread, NULL);
-	}
+	pthread_mutex_lock(&q->lock);
+	q->stop = true;
+	pthread_cond_broadcast(&q->changed);
+	pthread_mutex_unlock(&q->lock);
+	for (int i = 0; i < q->n_threads; i++)
+		pthread_join(q->threads[i], NULL);
 	for (int i = 0; i < PUT_QUEUE_BUILDERS; i++)
 		chunk_builder_free(q->builders[i]);
 	pthread_cond_destroy(&q->changed);
@@ -218,7 +231,7 @@ int put_queue_put(struct put_queue *q, struct chunk_builder *b, const struct chu
 int put_queue_flush(struct put_queue *q, struct error *err)
 {
 	pthread_mutex_lock(&q->lock);
-	while ((q->n_waiting || q->writing) && !q->failure.code)
+	while ((q->n_waiting && !q->failure.code) || q->n_writing)
 		pthread_cond_wait(&q->changed, &q->lock);
 	int r = failure_of(q, err);
 

@@ -2,17 +2,19 @@
 #pragma once
 
 /*
- * Chunks on their way into a store: a thread writes and syncs them while the caller fills the next one. The
- * caller takes an empty builder, fills it and hands it in; at most PUT_QUEUE_BUILDERS exist. Chunks are put
- * in the order they are handed in. The first failure stops everything, and every later call returns it.
+ * Chunks on their way into a store: threads write and sync them while the caller fills the next one. The
+ * caller takes an empty builder, fills it and hands it in; at most PUT_QUEUE_BUILDERS exist. Two are written
+ * at a time, because a disk does nothing while one is synced and renamed, and a bucket little. The first
+ * failure stops everything, and every later call returns it.
  *
- * Thread-safety: one thread calls; the queue's own thread puts.
+ * Thread-safety: one thread calls; the queue's own threads put.
  */
 
 #include "dataset/chunk_builder.h"
 #include "dataset/store.h"
 
-#define PUT_QUEUE_BUILDERS 3 /* one being filled, one being written, one waiting */
+#define PUT_QUEUE_THREADS  2
+#define PUT_QUEUE_BUILDERS (PUT_QUEUE_THREADS + 2) /* one being filled, one waiting */
 
 struct put_queue;
 

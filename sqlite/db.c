@@ -140,6 +140,11 @@ int64_t sql_last_id(const struct sql *sql)
 	return sqlite3_last_insert_rowid(sql->handle);
 }
 
+int64_t sql_n_changed(const struct sql *sql)
+{
+	return sqlite3_changes(sql->handle);
+}
+
 int sql_prepare(struct sql *sql, const char *text, struct sql_statement **ret, struct error *err)
 {
 	struct sql_statement *st = calloc(1, sizeof(*st));

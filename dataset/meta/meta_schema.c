@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataset/change.h"
 #include "lib/cleanup.h"
 
 #define SCHEMA_VERSION 2 /* the newest that is known */
@@ -120,6 +121,45 @@ int meta_schema_has_log(struct sql *db, bool *ret, struct error *err)
 int meta_schema_add_log(struct sql *db, struct error *err)
 {
 	return sql_execute(db, log_sql, err);
+}
+
+/* 1: the log has no entry of this version. */
+static int find_count(struct sql *db, uint64_t version, uint64_t *ret, struct error *err)
+{
+	_cleanup_(sql_statement_freep) struct sql_statement *st = NULL;
+	bool has_log = false;
+	struct change change;
+	size_t bytes = 0;
+	int r = meta_schema_has_log(db, &has_log, err);
+
+	if (r < 0 || !has_log)
+		return r < 0 ? r : 1;
+	r = sql_prepare(db, "SELECT entry FROM log WHERE version = ?1", &st, err);
+	if (r < 0)
+		return r;
+	sql_bind_integer(st, 1, (int64_t)version);
+	r = sql_step(st, err);
+	if (r < 0)
+		return r;
+	const char *text = r == SQL_ROW ? sql_bytes(st, 0, &bytes) : NULL;
+
+	if (!text || change_parse(text, bytes, &change) < 0)
+		return 1;
+	*ret = change.n_samples;
+	return 0;
+}
+
+int meta_schema_count_paths(struct sql *db, uint64_t version, bool exactly, uint64_t *ret, struct error *err)
+{
+	int64_t n = 0;
+	int r = exactly ? 1 : find_count(db, version, ret, err);
+
+	if (r != 1)
+		return r;
+	r = sql_number(db, "SELECT count(*) FROM path", &n, err);
+	if (r == 0)
+		*ret = (uint64_t)n;
+	return r;
 }
 
 /* A file that opens may still have damaged pages. */

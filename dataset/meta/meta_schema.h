@@ -26,3 +26,7 @@ int meta_schema_add_digests(struct sql *db, struct error *err);
 int meta_schema_has_log(struct sql *db, bool *ret, struct error *err);
 /* Adds one if there is none, within a transaction. */
 int meta_schema_add_log(struct sql *db, struct error *err);
+
+/* How many paths the transaction that made this version has left. What the log says, which takes no time;
+ * where it says nothing, or with `exactly`, they are counted. Errors as sql_execute(). */
+int meta_schema_count_paths(struct sql *db, uint64_t version, bool exactly, uint64_t *ret, struct error *err);

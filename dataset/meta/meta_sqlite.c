@@ -14,17 +14,15 @@
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "meta_rows.h"
 #include "meta_schema.h"
 #include "sqlite/db.h"
 
 enum statement {
 	SQL_INFO,
 	SQL_SET_PENDING,
-	SQL_ADD_CHUNK,
 	SQL_REMOVE_CHUNK,
 	SQL_PUT_DIGEST,
-	SQL_PUT_PATH,
-	SQL_DELETE_PATH,
 	SQL_COMMIT_STATE,
 	SQL_FIND,
 	SQL_EACH_CHUNK,
@@ -39,14 +37,11 @@ enum statement {
 #define PATH_COLUMNS  "chunk, record, offset, bytes, stored_bytes, encoding, xxh3, mtime_ns, mode"
 
 static const char *const statement_sql[N_STATEMENTS] = {
-    [SQL_INFO] = "SELECT version, pending, (SELECT count(*) FROM chunk), (SELECT count(*) FROM path),"
-		 " (SELECT max(id) FROM chunk) FROM state",
+    [SQL_INFO] = "SELECT version, pending, (SELECT count(*) FROM chunk), (SELECT max(id) FROM chunk)"
+		 " FROM state",
     [SQL_SET_PENDING] = "UPDATE state SET pending = ?1",
-    [SQL_ADD_CHUNK] = "INSERT INTO chunk (" CHUNK_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     [SQL_REMOVE_CHUNK] = "DELETE FROM chunk WHERE id = ?1",
     [SQL_PUT_DIGEST] = "UPDATE chunk SET sha256 = ?2 WHERE id = ?1",
-    [SQL_PUT_PATH] = "INSERT OR REPLACE INTO path VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    [SQL_DELETE_PATH] = "DELETE FROM path WHERE path = ?1",
     [SQL_COMMIT_STATE] = "UPDATE state SET version = ?1, pending = NULL",
     [SQL_FIND] = "SELECT " PATH_COLUMNS ", path FROM path WHERE path = ?1",
     [SQL_EACH_CHUNK] = "SELECT " CHUNK_COLUMNS " FROM chunk ORDER BY id",
@@ -60,8 +55,12 @@ struct meta_sqlite {
 	struct meta meta;
 	struct sql *db;
 	struct sql_statement *statements[N_STATEMENTS];
+	struct meta_rows *rows;
 	bool has_last; /* last: the newest chunk added, ids must ascend */
 	struct chunk_id last;
+	bool checks; /* META_CHECK */
+	bool counts; /* n_paths: as the transaction has left it until rows were settled last */
+	uint64_t n_paths;
 };
 
 static struct meta_sqlite *sqlite_of(struct meta *m)
@@ -78,6 +77,12 @@ static int prepare(struct meta_sqlite *s, enum statement which, struct sql_state
 	if (r == 0)
 		*ret = s->statements[which];
 	return r;
+}
+
+/* Before the database is used. */
+static int settle(struct meta_sqlite *s, struct error *err)
+{
+	return meta_rows_settle(s->rows, &s->n_paths, err);
 }
 
 /* Returns false if the column does not hold bytes of this size. */
@@ -106,28 +111,35 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
+	struct meta_info info = {0};
 	bool has_digests = false;
-	int r = meta_schema_has_digests(s->db, &has_digests, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = meta_schema_has_digests(s->db, &has_digests, err);
 	if (r == 0)
 		r = prepare(s, SQL_INFO, &st, err);
 	if (r < 0)
 		return r;
 	r = sql_step(st, err);
 	if (r == SQL_ROW) {
-		*ret = (struct meta_info){
+		info = (struct meta_info){
 		    .version = (uint64_t)sql_integer(st, 0),
 		    .n_chunks = (uint64_t)sql_integer(st, 2),
-		    .n_paths = (uint64_t)sql_integer(st, 3),
+		    .n_paths = s->n_paths,
 		    .has_digests = has_digests,
 		};
-		ret->has_pending = column_blob(st, 1, &ret->pending, sizeof(ret->pending));
-		ret->has_newest = column_blob(st, 4, &ret->newest, sizeof(ret->newest));
+		info.has_pending = column_blob(st, 1, &info.pending, sizeof(info.pending));
+		info.has_newest = column_blob(st, 3, &info.newest, sizeof(info.newest));
 		r = 0;
 	} else if (r == SQL_DONE) {
 		r = damaged(s, "no state", err);
 	}
 	sql_reset(st);
+	if (r == 0 && !s->counts)
+		r = meta_schema_count_paths(s->db, info.version, s->checks, &info.n_paths, err);
+	if (r == 0)
+		*ret = info;
 	return r;
 }
 
@@ -135,6 +147,8 @@ static void sqlite_rollback(struct meta *m, bool forget_pending)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 
+	meta_rows_drop(s->rows);
+	s->counts = false;
 	/* A failure leaves the floor behind, which the next writer copes with. */
 	if (sql_rollback(s->db) && forget_pending)
 		sql_execute(s->db, "UPDATE state SET pending = NULL", NULL);
@@ -185,55 +199,32 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 	return 0;
 }
 
-static int sqlite_clear(struct meta *m, struct error *err)
+/* Before each change of paths. */
+static int start_count(struct meta_sqlite *s, struct error *err)
 {
-	struct meta_sqlite *s = sqlite_of(m);
-	int r = sql_execute(s->db, "DELETE FROM chunk; DELETE FROM path", err);
+	struct meta_info info = {0};
+	int r = s->counts ? 0 : sqlite_info(&s->meta, &info, err);
 
-	if (r == 0)
-		s->has_last = false;
+	if (r == 0 && !s->counts) {
+		s->counts = true;
+		s->n_paths = info.n_paths;
+	}
 	return r;
 }
 
-static int add_chunk_row(struct meta_sqlite *s, const struct chunk_header *h, struct error *err)
+static int sqlite_clear(struct meta *m, struct error *err)
 {
-	struct sql_statement *st = NULL;
-	int r = prepare(s, SQL_ADD_CHUNK, &st, err);
+	struct meta_sqlite *s = sqlite_of(m);
+	int r = settle(s, err);
 
-	if (r < 0)
-		return r;
-	bind_id(st, 1, &h->id);
-	sql_bind_integer(st, 2, (int64_t)h->file_bytes);
-	sql_bind_integer(st, 3, (int64_t)h->created_ns);
-	sql_bind_integer(st, 4, (int64_t)h->head_xxh3);
-	sql_bind_integer(st, 5, h->n_records);
-	sql_bind_integer(st, 6, h->payload_offset);
-	sql_bind_integer(st, 7, h->flags);
-	return sql_run(st, err);
-}
-
-static int put_path_row(struct meta_sqlite *s, const struct chunk_view *view, uint32_t i, struct error *err)
-{
-	const struct chunk_record *record = &view->records[i];
-	bool tombstone = view->header->flags & CHUNK_FLAG_TOMBSTONE;
-	struct sql_statement *st = NULL;
-	int r = prepare(s, tombstone ? SQL_DELETE_PATH : SQL_PUT_PATH, &st, err);
-
-	if (r < 0)
-		return r;
-	sql_bind_name(st, 1, view->names + record->name_offset, record->name_length);
-	if (!tombstone) {
-		bind_id(st, 2, &view->header->id);
-		sql_bind_integer(st, 3, i);
-		sql_bind_integer(st, 4, (int64_t)record->offset);
-		sql_bind_integer(st, 5, record->bytes);
-		sql_bind_integer(st, 6, record->stored_bytes);
-		sql_bind_integer(st, 7, record->encoding);
-		sql_bind_integer(st, 8, (int64_t)record->xxh3);
-		sql_bind_integer(st, 9, (int64_t)record->mtime_ns);
-		sql_bind_integer(st, 10, record->mode);
+	if (r == 0)
+		r = sql_execute(s->db, "DELETE FROM chunk; DELETE FROM path", err);
+	if (r == 0) {
+		s->has_last = false;
+		s->counts = true;
+		s->n_paths = 0;
 	}
-	return sql_run(st, err);
+	return r;
 }
 
 static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err)
@@ -245,10 +236,10 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 		return error_set(err, -EINVAL,
 				 "chunk %s is older than what %s holds: run `dieselctl rebuild`",
 				 chunk_id_format(&view->header->id, text), sql_path(s->db));
-	int r = add_chunk_row(s, view->header, err);
+	int r = start_count(s, err);
 
-	for (uint32_t i = 0; i < view->header->n_records && r == 0; i++)
-		r = put_path_row(s, view, i, err);
+	if (r == 0)
+		r = meta_rows_put(s->rows, view, err);
 	if (r == 0) {
 		s->has_last = true;
 		s->last = view->header->id;
@@ -258,9 +249,12 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 
 static int sqlite_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *err)
 {
+	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = prepare(sqlite_of(m), SQL_REMOVE_CHUNK, &st, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = prepare(s, SQL_REMOVE_CHUNK, &st, err);
 	if (r < 0)
 		return r;
 	bind_id(st, 1, id);
@@ -271,8 +265,10 @@ static int sqlite_keep_digests(struct meta *m, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	bool has = false;
-	int r = meta_schema_has_digests(s->db, &has, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = meta_schema_has_digests(s->db, &has, err);
 	return r < 0 || has ? r : meta_schema_add_digests(s->db, err);
 }
 
@@ -281,8 +277,10 @@ static int sqlite_put_digest(struct meta *m, const struct chunk_id *id, const st
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = prepare(s, SQL_PUT_DIGEST, &st, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = prepare(s, SQL_PUT_DIGEST, &st, err);
 	if (r < 0)
 		return r;
 	bind_id(st, 1, id);
@@ -310,8 +308,10 @@ static int sqlite_commit(struct meta *m, uint64_t version, const struct change *
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = change ? add_change(s, change, err) : 0;
+	int r = settle(s, err);
 
+	if (r == 0 && change)
+		r = add_change(s, change, err);
 	if (r == 0)
 		r = prepare(s, SQL_COMMIT_STATE, &st, err);
 	if (r == 0) {
@@ -320,8 +320,11 @@ static int sqlite_commit(struct meta *m, uint64_t version, const struct change *
 	}
 	if (r == 0)
 		r = sql_execute(s->db, "COMMIT", err);
-	if (r < 0)
+	if (r < 0) {
+		meta_rows_drop(s->rows);
 		sql_rollback(s->db);
+	}
+	s->counts = false;
 	return r;
 }
 
@@ -350,8 +353,10 @@ static int sqlite_find(struct meta *m, const char *path, size_t path_length, str
 	struct meta_sqlite *s = sqlite_of(m);
 	struct meta_path found = {0};
 	struct sql_statement *st = NULL;
-	int r = prepare(s, SQL_FIND, &st, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = prepare(s, SQL_FIND, &st, err);
 	if (r < 0)
 		return r;
 	sql_bind_name(st, 1, path, path_length);
@@ -373,8 +378,10 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
 	bool has_digests = false;
-	int r = meta_schema_has_digests(s->db, &has_digests, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = meta_schema_has_digests(s->db, &has_digests, err);
 	if (r == 0)
 		r = prepare(s, has_digests ? SQL_EACH_CHUNK_DIGEST : SQL_EACH_CHUNK, &st, err);
 	if (r < 0)
@@ -407,8 +414,10 @@ static int sqlite_each_path(struct meta *m, meta_path_callback *callback, void *
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = prepare(s, SQL_EACH_PATH, &st, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = prepare(s, SQL_EACH_PATH, &st, err);
 	if (r < 0)
 		return r;
 	while ((r = sql_step(st, err)) == SQL_ROW) {
@@ -430,8 +439,10 @@ static int sqlite_each_change(struct meta *m, meta_change_callback *callback, vo
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
 	bool has_log = false;
-	int r = meta_schema_has_log(s->db, &has_log, err);
+	int r = settle(s, err);
 
+	if (r == 0)
+		r = meta_schema_has_log(s->db, &has_log, err);
 	if (r == 0 && has_log)
 		r = prepare(s, SQL_EACH_CHANGE, &st, err);
 	if (r < 0 || !has_log)
@@ -454,6 +465,7 @@ static void sqlite_free(struct meta *m)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 
+	meta_rows_free(s->rows);
 	for (int i = 0; i < N_STATEMENTS; i++)
 		sql_statement_free(s->statements[i]);
 	sql_close(s->db);
@@ -488,8 +500,11 @@ int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta 
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
 	s->meta.ops = &sqlite_ops;
+	s->checks = mode == META_CHECK;
 	int r = meta_schema_open(path, mode, &s->db, err);
 
+	if (r == 0 && meta_rows_new(s->db, &s->rows) < 0)
+		r = error_errno(err, -ENOMEM, "%s", path);
 	if (r < 0) {
 		sqlite_free(&s->meta);
 		return r;

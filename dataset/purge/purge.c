@@ -201,6 +201,14 @@ static int change(struct purge *p)
 	return r;
 }
 
+/* A purge that died right behind its commit has left the snapshot, and what it had copied before. */
+static int clear_up(struct purge *p)
+{
+	struct writer_result committed;
+
+	return writer_commit(p->w, &committed, p->err);
+}
+
 static int purge(struct purge *p)
 {
 	int r = p->o->dry_run ? 0 : writer_finish_drops(p->w, p->err);
@@ -214,9 +222,9 @@ static int purge(struct purge *p)
 	count(p);
 	/* Where there is nothing to gain no version is made, and those that can be read stay. */
 	p->result.oldest = p->result.n_holed + p->result.n_removed ? p->plan.oldest : p->plan.readable;
-	if (p->o->dry_run || p->result.n_holed + p->result.n_removed == 0)
+	if (p->o->dry_run)
 		return 0;
-	return change(p);
+	return p->result.n_holed + p->result.n_removed ? change(p) : clear_up(p);
 }
 
 int purge_run(const struct purge_options *options, struct purge_result *ret, struct error *err)

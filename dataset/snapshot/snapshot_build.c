@@ -24,7 +24,8 @@ struct path_entry {
 	uint64_t offset;
 	uint32_t bytes;
 	uint16_t mode;
-	uint16_t path_length;
+	uint16_t path_length : 15;
+	uint16_t is_delete : 1; /* it goes, unless a later one brings it back */
 };
 
 static struct path_text path_of(const void *data)
@@ -77,7 +78,8 @@ void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progres
 {
 	b->progress = progress;
 	b->progress_context = context;
-	b->n_steps = N_PASSES * n_paths;
+	b->n_done = b->n_added;
+	b->n_steps = N_PASSES * (n_paths > b->n_added ? n_paths : b->n_added);
 }
 
 void builder_step(struct snapshot_builder *b)
@@ -105,9 +107,21 @@ static bool has_digests(const struct snapshot_builder *b)
 	return b->digests.bytes > 0;
 }
 
-int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk)
+static int add_chunk(struct snapshot_builder *b, const struct snapshot_chunk_entry *entry,
+		     const struct digest *sha256)
 {
 	size_t n = builder_n_chunks(b);
+
+	if ((n && chunk_id_compare(&builder_chunks(b)[n - 1].id, &entry->id) >= 0) || n >= UINT32_MAX ||
+	    (n && (sha256 != NULL) != has_digests(b)))
+		return -EINVAL;
+	int r = buffer_append(&b->chunks, entry, sizeof(*entry));
+
+	return r == 0 && sha256 ? buffer_append(&b->digests, sha256, sizeof(*sha256)) : r;
+}
+
+int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk)
+{
 	struct snapshot_chunk_entry entry = {
 	    .id = chunk->id,
 	    .file_bytes = chunk->file_bytes,
@@ -115,13 +129,7 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 	    .head_xxh3 = chunk->head_xxh3,
 	};
 
-	if ((n && chunk_id_compare(&builder_chunks(b)[n - 1].id, &chunk->id) >= 0) || b->n_added ||
-	    n >= UINT32_MAX || (n && chunk->has_sha256 != has_digests(b)))
-		return -EINVAL;
-	int r = buffer_append(&b->chunks, &entry, sizeof(entry));
-
-	return r == 0 && chunk->has_sha256 ? buffer_append(&b->digests, &chunk->sha256, sizeof(chunk->sha256))
-					   : r;
+	return b->n_added ? -EINVAL : add_chunk(b, &entry, chunk->has_sha256 ? &chunk->sha256 : NULL);
 }
 
 static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint64_t *ret)
@@ -144,33 +152,62 @@ static bool can_be_stored(const struct chunk_record *r)
 	       r->offset / CHUNK_SAMPLE_ALIGN < UINT64_C(1) << SNAPSHOT_OFFSET_BITS;
 }
 
-int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path)
+static int add_path(struct snapshot_builder *b, uint64_t chunk, uint32_t place, struct path_text path,
+		    const struct chunk_record *from, bool is_delete)
 {
-	const struct chunk_record *from = &path->record;
 	unsigned char data[sizeof(struct path_entry) + CHUNK_NAME_MAX];
 	struct path_entry entry = {
+	    .place = chunk << 32 | place,
 	    .xxh3 = from->xxh3,
 	    .mtime_ns = from->mtime_ns,
 	    .offset = from->offset,
 	    .bytes = from->bytes,
 	    .mode = (uint16_t)from->mode,
-	    .path_length = (uint16_t)path->path_length,
+	    .path_length = path.length & CHUNK_NAME_MAX,
+	    .is_delete = is_delete,
 	};
-	uint64_t chunk;
-	int r = find_chunk(b, &path->chunk, &chunk);
 
-	if (r < 0)
-		return r;
-	if (!chunk_name_is_valid(path->path, path->path_length) || !can_be_stored(from))
+	if (!chunk_name_is_valid(path.text, path.length) || !can_be_stored(from))
 		return -EINVAL;
 	if (b->n_added >= SNAPSHOT_MAX_SAMPLES)
 		return -EOVERFLOW;
 	b->n_added++;
 	builder_step(b);
-	entry.place = chunk << 32 | path->record_index;
 	memcpy(data, &entry, sizeof(entry));
-	memcpy(data + sizeof(entry), path->path, path->path_length);
-	return spill_sort_add(b->paths, 0, data, (uint32_t)(sizeof(entry) + path->path_length));
+	memcpy(data + sizeof(entry), path.text, path.length);
+	return spill_sort_add(b->paths, 0, data, (uint32_t)(sizeof(entry) + path.length));
+}
+
+int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path)
+{
+	uint64_t chunk;
+	int r = find_chunk(b, &path->chunk, &chunk);
+
+	return r < 0 ? r
+		     : add_path(b, chunk, path->record_index,
+				(struct path_text){path->path, path->path_length}, &path->record, false);
+}
+
+int snapshot_builder_replay(struct snapshot_builder *b, const struct chunk_view *view,
+			    const struct digest *sha256)
+{
+	const struct chunk_header *h = view->header;
+	uint64_t chunk = builder_n_chunks(b);
+	struct snapshot_chunk_entry entry = {
+	    .id = h->id,
+	    .file_bytes = h->file_bytes,
+	    .payload_offset = h->payload_offset,
+	    .head_xxh3 = h->head_xxh3,
+	};
+	int r = add_chunk(b, &entry, sha256);
+
+	for (uint32_t i = 0; i < h->n_records && r == 0; i++) {
+		const struct chunk_record *record = &view->records[i];
+		struct path_text path = {view->names + record->name_offset, record->name_length};
+
+		r = add_path(b, chunk, i, path, record, h->flags & CHUNK_FLAG_TOMBSTONE);
+	}
+	return r;
 }
 
 int builder_begin_section(const struct snapshot_builder *b, struct section_writer *w)
@@ -188,7 +225,8 @@ int builder_end_section(struct snapshot_builder *b, struct section_writer *w, en
 	return r;
 }
 
-static int write_section(struct snapshot_builder *b, enum snapshot_section section, const struct buffer *from)
+int builder_write_section(struct snapshot_builder *b, enum snapshot_section section,
+			  const struct buffer *from)
 {
 	_cleanup_(section_free) struct section_writer w = {0};
 	int r = builder_begin_section(b, &w);
@@ -217,11 +255,6 @@ struct tree_walk {
 	size_t last_length;
 };
 
-static uint64_t path_word(uint64_t offset, size_t length)
-{
-	return offset | (uint64_t)length << SNAPSHOT_PATH_OFFSET_BITS;
-}
-
 /* Notes each directory that the path is the first one of: none of them may be a file. */
 static int add_directories(struct snapshot_builder *b, const struct tree_walk *walk, struct path_text path)
 {
@@ -231,7 +264,7 @@ static int add_directories(struct snapshot_builder *b, const struct tree_walk *w
 	while (common < path.length && common < walk->last_length && path.text[common] == walk->last[common])
 		common++;
 	for (size_t end = common; end < path.length && r == 0; end++) {
-		uint64_t value = NAME_IS_DIRECTORY | path_word(walk->paths.bytes, end);
+		uint64_t value = NAME_IS_DIRECTORY | builder_path_word(walk->paths.bytes, end);
 
 		if (path.text[end] == '/')
 			r = spill_sort_add(b->names, checksum_xxh3(path.text, end), &value, sizeof(value));
@@ -250,28 +283,13 @@ static int add_class(struct snapshot_builder *b, const struct tree_walk *walk, s
 	return spill_sort_add(b->classes, b->header.n_classes++, &class, sizeof(class));
 }
 
-static void summarize(struct snapshot_header *h, const struct path_entry *e, struct path_text path)
-{
-	h->n_samples++;
-	h->total_bytes += e->bytes;
-	h->max_bytes = e->bytes > h->max_bytes ? e->bytes : h->max_bytes;
-	if (h->names != SNAPSHOT_NAMES_OTHERS)
-		h->names = snapshot_name_is_image(path.text, path.length) ? SNAPSHOT_NAMES_IMAGES
-									  : SNAPSHOT_NAMES_OTHERS;
-}
-
 /* The next path in tree order. */
 static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const struct path_entry *e,
 		     struct path_text path)
 {
 	struct stored_entry stored = {
-	    .record =
-		{
-		    .xxh3 = e->xxh3,
-		    .stored = e->bytes | e->offset / CHUNK_SAMPLE_ALIGN << SNAPSHOT_BYTES_BITS |
-			      (uint64_t)(e->mode >> 12) << 60,
-		    .path = path_word(walk->paths.bytes, path.length) | (uint64_t)(e->mode & 07777) << 52,
-		},
+	    .record = builder_record(e->xxh3, e->bytes, e->offset, e->mode,
+				     builder_path_word(walk->paths.bytes, path.length)),
 	    .mtime_ns = e->mtime_ns,
 	    .hash = checksum_xxh3(path.text, path.length),
 	    .tree_place = b->header.n_samples,
@@ -290,7 +308,8 @@ static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const s
 	if (r < 0)
 		return r;
 	builder_step(b);
-	summarize(&b->header, e, path);
+	builder_count_sample(&b->header, e->bytes);
+	builder_count_name(&b->header, path);
 	builder_chunks(b)[e->place >> 32].n_samples++;
 	memcpy(walk->last, path.text, path.length);
 	walk->last_length = path.length;
@@ -313,7 +332,7 @@ static int walk_tree(struct snapshot_builder *b, struct tree_walk *walk)
 		if (held.bytes &&
 		    (r == SPILL_SORT_END || path_order_compare(path_of(held.data), path_of(e.data)) != 0)) {
 			memcpy(&entry, held.data, sizeof(entry));
-			int taken = take_path(b, walk, &entry, path_of(held.data));
+			int taken = entry.is_delete ? 0 : take_path(b, walk, &entry, path_of(held.data));
 
 			if (taken < 0)
 				return taken;
@@ -347,7 +366,21 @@ static int write_paths(struct snapshot_builder *b)
 	return r;
 }
 
-static int write_header(struct snapshot_builder *b)
+void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd)
+{
+	b->fd = fd;
+	b->end = sizeof(b->header);
+	b->header = (struct snapshot_header){
+	    .magic = SNAPSHOT_MAGIC,
+	    .format = SNAPSHOT_VERSION,
+	    .n_sections = SNAPSHOT_N_SECTIONS,
+	    .version = version,
+	    .created_ns = created_ns,
+	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* also if no chunk is left below */
+	};
+}
+
+int builder_write_header(struct snapshot_builder *b)
 {
 	struct snapshot_header *h = &b->header;
 
@@ -370,16 +403,7 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 {
 	struct error why = ERROR_INIT;
 
-	b->fd = fd;
-	b->end = sizeof(b->header);
-	b->header = (struct snapshot_header){
-	    .magic = SNAPSHOT_MAGIC,
-	    .format = SNAPSHOT_VERSION,
-	    .n_sections = SNAPSHOT_N_SECTIONS,
-	    .version = version,
-	    .created_ns = created_ns,
-	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* also if no chunk is left below */
-	};
+	builder_begin(b, version, created_ns, fd);
 	int r = write_paths(b);
 
 	if (r == 0)
@@ -393,10 +417,10 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 	if (r == 0)
 		r = write_sorted(b, SNAPSHOT_CLASSES, b->classes);
 	if (r == 0)
-		r = write_section(b, SNAPSHOT_CHUNKS, &b->chunks);
+		r = builder_write_section(b, SNAPSHOT_CHUNKS, &b->chunks);
 	if (r == 0)
-		r = write_section(b, SNAPSHOT_DIGESTS, &b->digests);
+		r = builder_write_section(b, SNAPSHOT_DIGESTS, &b->digests);
 	if (r == 0)
-		r = write_header(b);
+		r = builder_write_header(b);
 	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", origin) : 0;
 }

@@ -49,10 +49,51 @@ static inline size_t builder_n_chunks(const struct snapshot_builder *b)
 /* One path of a pass over all of them is done. */
 void builder_step(struct snapshot_builder *b);
 
+static inline uint64_t builder_path_word(uint64_t offset, size_t length)
+{
+	return offset | (uint64_t)length << SNAPSHOT_PATH_OFFSET_BITS;
+}
+
+static inline struct snapshot_record builder_record(uint64_t xxh3, uint32_t bytes, uint64_t offset,
+						    uint16_t mode, uint64_t path_word)
+{
+	return (struct snapshot_record){
+	    .xxh3 = xxh3,
+	    .stored =
+		bytes | offset / CHUNK_SAMPLE_ALIGN << SNAPSHOT_BYTES_BITS | (uint64_t)(mode >> 12) << 60,
+	    .path = path_word | (uint64_t)(mode & 07777) << 52,
+	};
+}
+
+static inline void builder_count_sample(struct snapshot_header *h, uint32_t bytes)
+{
+	h->n_samples++;
+	h->total_bytes += bytes;
+	h->max_bytes = bytes > h->max_bytes ? bytes : h->max_bytes;
+}
+
+static inline void builder_count_name(struct snapshot_header *h, struct path_text path)
+{
+	if (h->names != SNAPSHOT_NAMES_OTHERS)
+		h->names = snapshot_name_is_image(path.text, path.length) ? SNAPSHOT_NAMES_IMAGES
+									  : SNAPSHOT_NAMES_OTHERS;
+}
+
+/* Begins the file: chunks and digests are there. */
+void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd);
+/* Ends it: all sections are written. -errno. */
+int builder_write_header(struct snapshot_builder *b);
+/* Writes a section as a whole. Errors as section_begin() and section_end(). */
+int builder_write_section(struct snapshot_builder *b, enum snapshot_section section,
+			  const struct buffer *from);
+
 /* Begins the section behind what is written, and ends it. Errors as section_begin() and section_end(). */
 int builder_begin_section(const struct snapshot_builder *b, struct section_writer *w);
 int builder_end_section(struct snapshot_builder *b, struct section_writer *w, enum snapshot_section section);
 
+/* Writes the places and times of a chunk's samples, and says where. -EOVERFLOW, -errno. */
+int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *times,
+		      const struct buffer *places /* uint32_t */, const struct buffer *mtimes /* uint64_t */);
 /* Writes records and times, and drops chunks without live samples. -errno. */
 int builder_write_records(struct snapshot_builder *b);
 /* What `names` is. -ENOMEM. */

@@ -44,28 +44,29 @@ static void choose_times(struct snapshot_chunk_entry *c, const uint64_t *mtimes,
 	c->time_bytes = bytes_for((last - c->base_ns) / (whole ? NS_PER_S : 1));
 }
 
-static int add_places_and_times(struct snapshot_chunk_entry *c, struct chunk_walk *w)
+int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *times,
+		      const struct buffer *places, const struct buffer *mtimes)
 {
 	static const unsigned char zeros[SNAPSHOT_TIMES_ALIGN];
-	const uint64_t *mtimes = (const uint64_t *)w->mtimes.data;
-	const uint32_t *places = (const uint32_t *)w->places.data;
+	const uint64_t *ns = (const uint64_t *)mtimes->data;
 	size_t n = c->n_samples;
-	uint64_t at = w->times.bytes / SNAPSHOT_TIMES_ALIGN;
+	uint64_t at = times->bytes / SNAPSHOT_TIMES_ALIGN;
 	int r = 0;
 
-	choose_times(c, mtimes, n);
-	c->has_places = places[n - 1] != n - 1; /* they ascend: if none is missing, each is its index */
+	choose_times(c, ns, n);
+	/* They ascend: if none is missing, each is its index. */
+	c->has_places = ((const uint32_t *)places->data)[n - 1] != n - 1;
 	if (at > UINT32_MAX)
 		return -EOVERFLOW;
 	c->times_offset = (uint32_t)at;
 	if (c->has_places)
-		r = section_add(&w->times, places, w->places.bytes);
-	for (size_t i = 0; i < n && r == 0; i++) {
-		uint64_t time = (mtimes[i] - c->base_ns) / (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
+		r = section_add(times, places->data, places->bytes);
+	for (size_t i = 0; i < n && r == 0 && c->time_bytes; i++) {
+		uint64_t time = (ns[i] - c->base_ns) / (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
 
-		r = section_add(&w->times, &time, c->time_bytes);
+		r = section_add(times, &time, c->time_bytes);
 	}
-	return r < 0 ? r : section_add(&w->times, zeros, -w->times.bytes % SNAPSHOT_TIMES_ALIGN);
+	return r < 0 ? r : section_add(times, zeros, -times->bytes % SNAPSHOT_TIMES_ALIGN);
 }
 
 /* The chunk's samples are all taken: keeps the chunk. */
@@ -78,7 +79,7 @@ static int end_chunk(struct snapshot_builder *b, struct chunk_walk *w)
 	if (digests)
 		digests[w->n_kept] = digests[w->chunk];
 	kept->first_sample = w->n_samples - kept->n_samples;
-	int r = add_places_and_times(kept, w);
+	int r = builder_add_times(kept, &w->times, &w->places, &w->mtimes);
 
 	w->n_kept++;
 	w->mtimes.bytes = w->places.bytes = 0;

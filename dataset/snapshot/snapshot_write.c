@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
 
@@ -67,8 +68,83 @@ static int build(struct meta *meta, uint64_t version, uint64_t created_ns, int d
 	return r < 0 ? r : snapshot_builder_finish(builder, version, created_ns, fd, dataset_path, err);
 }
 
+static void snapshot_closep(struct snapshot **s)
+{
+	snapshot_close(*s);
+}
+
+struct chunk_search {
+	const struct snapshot *base;
+	uint64_t n_found; /* of its chunks */
+};
+
+static int find_chunk(const struct meta_chunk *chunk, void *context)
+{
+	struct chunk_search *search = context;
+	struct snapshot_chunk next;
+
+	if (snapshot_chunk_get(search->base, search->n_found, &next) == 0 &&
+	    chunk_id_compare(&next.id, &chunk->id) == 0 && next.head_xxh3 == chunk->head_xxh3 &&
+	    next.file_bytes == chunk->file_bytes)
+		search->n_found++;
+	return 0;
+}
+
+/* Returns true if the base is what the metadata was, as far as its counts and its chunks tell. */
+static bool is_of(const struct snapshot *base, struct meta *meta, const struct meta_info *before)
+{
+	const struct snapshot_info *info = snapshot_info(base);
+	struct chunk_search search = {.base = base};
+
+	return info->version == before->version && info->n_samples == before->n_paths &&
+	       meta_each_chunk(meta, find_chunk, &search, NULL) == 0 && search.n_found == info->n_chunks;
+}
+
+/* SNAPSHOT_NOT_UPDATED leaves the file empty. */
+static int update(const struct snapshot_source *from, uint64_t version, uint64_t created_ns, int dataset_fd,
+		  const char *dataset_path, int fd, struct error *err)
+{
+	_cleanup_(snapshot_closep) struct snapshot *base = NULL;
+	_cleanup_(closep) int base_fd = -EBADF;
+	int r = SNAPSHOT_NOT_UPDATED;
+
+	if (!from->changes)
+		return r;
+	base_fd = openat(dataset_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (base_fd >= 0 && snapshot_open_fd(base_fd, dataset_path, &base, NULL) == 0 &&
+	    is_of(base, from->meta, from->before))
+		r = snapshot_update(base, from->changes, version, created_ns, fd, dataset_path, err);
+	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(fd, 0) < 0)
+		return error_errno(err, -errno, "cannot write %s/" TMP_FILE, dataset_path);
+	return r;
+}
+
+static int write_file(const struct snapshot_source *from, uint64_t version, uint64_t created_ns,
+		      int dataset_fd, const char *dataset_path, int fd,
+		      const struct snapshot_progress *progress, struct error *err)
+{
+	if (from->builder && progress)
+		snapshot_builder_show(from->builder, 0, progress->callback, progress->context);
+	if (from->builder)
+		return snapshot_builder_finish(from->builder, version, created_ns, fd, dataset_path, err);
+	int r = update(from, version, created_ns, dataset_fd, dataset_path, fd, err);
+
+	return r == SNAPSHOT_NOT_UPDATED
+		   ? build(from->meta, version, created_ns, dataset_fd, dataset_path, fd, progress, err)
+		   : r;
+}
+
 int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
 		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err)
+{
+	const struct snapshot_source from = {.meta = meta};
+
+	return snapshot_stage_from(&from, version, created_ns, dataset_fd, dataset_path, progress, err);
+}
+
+int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, uint64_t created_ns,
+			int dataset_fd, const char *dataset_path, const struct snapshot_progress *progress,
+			struct error *err)
 {
 	unlinkat(dataset_fd, TMP_FILE,
 		 0); /* left by a dead writer, because the caller holds the writer lock */
@@ -77,7 +153,7 @@ int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" TMP_FILE, dataset_path);
-	int r = build(meta, version, created_ns, dataset_fd, dataset_path, fd, progress, err);
+	int r = write_file(from, version, created_ns, dataset_fd, dataset_path, fd, progress, err);
 
 	if (r < 0) {
 		snapshot_unstage(dataset_fd);

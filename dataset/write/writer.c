@@ -10,6 +10,10 @@
 #include "snapshot_build.h"
 #include "writer_private.h"
 
+/* Of this many samples one may change for the snapshot to be updated: each change is searched for, several
+ * times. */
+#define FEW_OF 64
+
 const struct meta_info *writer_info(const struct writer *w)
 {
 	return &w->info;
@@ -116,21 +120,56 @@ int writer_delete(struct writer *w, const char *path, size_t path_length, struct
 }
 
 /* The digest is of what was written, or, for a chunk that was there already, of the file as it is found. */
-static int add_digest(struct writer *w, const struct chunk_id *id, struct error *err)
+static int add_digest(struct writer *w, const struct chunk_id *id, struct digest *sha256, struct error *err)
 {
-	struct digest sha256;
-	int r = put_queue_digest(w->queue, id, &sha256) ? 0 : store_digest(w->store, id, &sha256, err);
+	int r = put_queue_digest(w->queue, id, sha256) ? 0 : store_digest(w->store, id, sha256, err);
 
-	return r < 0 ? r : meta_put_digest(w->meta, id, &sha256, err);
+	return r < 0 ? r : meta_put_digest(w->meta, id, sha256, err);
+}
+
+/* Who has replayed all chunks needs no paths from the metadata. */
+static int begin_snapshot(struct writer *w, struct error *err)
+{
+	int r;
+
+	writer_end_snapshot(w); /* of a commit that failed */
+	if (w->rebuilt || w->info.version == 0)
+		r = snapshot_builder_new(w->dir_fd, SNAPSHOT_BUILD_BYTES, &w->builder);
+	else
+		r = snapshot_changes_new(w->info.n_paths / FEW_OF, &w->changes);
+	return r < 0 ? error_errno(err, r, "%s", w->path) : 0;
+}
+
+void writer_end_snapshot(struct writer *w)
+{
+	snapshot_builder_free(steal_pointer(w->builder));
+	snapshot_changes_free(steal_pointer(w->changes));
+}
+
+static int add_to_snapshot(struct writer *w, const struct chunk_view *view, const struct digest *sha256,
+			   struct error *err)
+{
+	int r = 0;
+
+	if (w->builder)
+		r = snapshot_builder_replay(w->builder, view, sha256);
+	else if (w->changes)
+		r = snapshot_changes_add(w->changes, view, sha256);
+	return r < 0 ? error_errno(err, r, "cannot sort the paths of %s", w->path) : 0;
 }
 
 static int add_chunk(struct writer *w, const struct chunk_view *view, struct error *err)
 {
+	struct digest sha256 = {0};
 	int r = writer_change_count(w, view, err);
 
 	if (r == 0)
 		r = meta_add_chunk(w->meta, view, err);
-	return r == 0 && w->keeps_digests ? add_digest(w, &view->header->id, err) : r;
+	if (r == 0 && w->keeps_digests)
+		r = add_digest(w, &view->header->id, &sha256, err);
+	if (r == 0)
+		r = add_to_snapshot(w, view, w->keeps_digests ? &sha256 : NULL, err);
+	return r;
 }
 
 static int replay(struct writer *w, const struct chunk_id *id, struct error *err)
@@ -164,12 +203,20 @@ static uint64_t next_version(const struct writer *w)
 	return (seen > w->info.version ? seen : w->info.version) + 1;
 }
 
-/* Builds the snapshot from the metadata as this transaction leaves it. */
+/* The snapshot of the metadata as this transaction leaves it. */
 static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 {
 	const struct snapshot_progress progress = {w->progress, w->progress_context};
+	struct snapshot_source from = {.meta = w->meta, .before = &w->info};
 
-	return snapshot_stage(w->meta, version, clock_realtime_ns(), w->dir_fd, w->path, &progress, err);
+	if (!w->drops.bytes) {
+		from.builder = w->builder;
+		from.changes = w->changes;
+	}
+	int r = snapshot_stage_from(&from, version, clock_realtime_ns(), w->dir_fd, w->path, &progress, err);
+
+	writer_end_snapshot(w);
+	return r;
 }
 
 /* What is published elsewhere is the folder as the commit leaves it. */
@@ -184,8 +231,6 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 {
 	int r = writer_change_end(w, version, now, err);
 
-	if (r == 0)
-		r = stage_snapshot(w, version, err);
 	if (r == 0)
 		r = meta_commit(w->meta, version, &w->change, err);
 	if (r < 0)
@@ -226,8 +271,10 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	if (r < 0)
 		return r;
 	chunks = (const struct chunk_id *)w->chunks.data;
-	if (!w->rebuilt)
+	if (!w->rebuilt) {
 		writer_change_begin(w);
+		r = begin_snapshot(w, err);
+	}
 	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++) {
 		r = replay(w, &chunks[i], err);
 		if (w->progress)
@@ -236,15 +283,20 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	if (r == 0)
 		r = writer_drop_rows(w, err);
 	struct writer_result result = {.version = w->info.version};
+	bool has_changed = n_chunks_of(w) || w->rebuilt || w->drops.bytes;
 	struct meta_info now = {0};
 
-	if (r == 0)
-		r = meta_info(w->meta, &now, err);
-	if (r == 0 && (n_chunks_of(w) || w->rebuilt || w->drops.bytes)) {
+	if (r == 0 && has_changed) {
 		result.version = next_version(w);
 		r = writer_drops_begin(w, result.version, err);
-		if (r == 0)
-			r = commit_version(w, result.version, &now, err);
+	}
+	/* While the metadata still takes chunks in. */
+	if (r == 0 && has_changed)
+		r = stage_snapshot(w, result.version, err);
+	if (r == 0)
+		r = meta_info(w->meta, &now, err);
+	if (r == 0 && has_changed) {
+		r = commit_version(w, result.version, &now, err);
 	} else if (r == 0 && !w->place->ops && w->info.version &&
 		   writer_snapshot_version(w) != w->info.version) {
 		r = writer_snapshot(w, err); /* an earlier writer died before it did */
@@ -288,9 +340,12 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 {
 	int r = meta_clear(w->meta, err);
 	uint64_t n_lost = 0, bytes = 0;
+	size_t likely = 0;
 
 	w->rebuilt = true;
 	writer_change_begin(w);
+	if (r == 0)
+		r = begin_snapshot(w, err);
 	for (size_t i = 0; i < w->n_objects && r == 0; i++) {
 		const struct chunk_id *id = &w->objects[i].id;
 		_cleanup_(freep) void *head = NULL;
@@ -300,7 +355,7 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 		bytes += w->objects[i].bytes;
 		if (w->progress)
 			w->progress("rebuilding", i + 1, w->n_objects, bytes, w->progress_context);
-		r = store_read_head(w->store, id, &head, &view, &head_err);
+		r = store_read_head_of(w->store, &w->objects[i], &likely, &head, &view, &head_err);
 		if (r == -EBADMSG) {
 			lost(id, head_err.text, context);
 			n_lost++;

@@ -272,6 +272,7 @@ void writer_free(struct writer *w)
 		meta_rollback(w->meta, left_nothing);
 		snapshot_unstage(w->dir_fd);
 	}
+	writer_end_snapshot(w);
 	meta_free(w->meta);
 	if (w->made_directory && w->dir_fd >= 0 && (left_nothing || !w->begun))
 		remove_directory(w);

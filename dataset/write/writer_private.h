@@ -38,6 +38,9 @@ struct writer {
 	progress_callback *progress; /* or NULL */
 	void *progress_context;
 
+	/* For the snapshot of this commit, while chunks are replayed: one of them. */
+	struct snapshot_builder *builder;
+	struct snapshot_changes *changes;
 	struct buffer drops; /* struct chunk_id: what the commit removes, in this order */
 	uint64_t keep_from;  /* the oldest version that can be read from this commit on; 0: as before */
 
@@ -51,6 +54,9 @@ struct writer {
 
 /* The version of the snapshot; 0: there is none that can be read. */
 uint64_t writer_snapshot_version(const struct writer *w);
+
+/* Frees builder and changes. */
+void writer_end_snapshot(struct writer *w);
 
 /* The log's entry of this commit. Before the first chunk; for each; behind the last, with the state as the
  * transaction leaves it. */

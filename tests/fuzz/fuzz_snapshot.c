@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a snapshot. Input: one byte of options, then the file. Bit 0: all checksums are made right
- * first. Unverified, every accessor stays inside; verified, every accessor succeeds.
+ * first. Unverified, every accessor stays inside; verified, every accessor succeeds, and so does an update.
  */
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 #include <unistd.h>
 
 #include "checksum.h"
+#include "dataset/chunk_builder.h"
 #include "dataset/snapshot.h"
+#include "snapshot_build.h"
 #include "snapshot_format_old.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -71,8 +74,13 @@ static void use(const struct snapshot *s, int verified)
 		require(!verified || r == 0);
 		require(snapshot_mtime(s, i, &number) == 0 || !verified);
 		if (r == 0) {
+			struct path_text path = {sample.path, sample.path_length};
+			uint64_t again = 0;
+
 			r = snapshot_find(s, sample.path, sample.path_length, &number);
 			require(!verified || (r == 0 && number == i));
+			require(snapshot_find_many(s, &path, 1, &again) == (r == 0));
+			require(again == (r == 0 ? number : SNAPSHOT_NOT_FOUND));
 			list(s, sample.path, sample.path_length / 2);
 		}
 		r = snapshot_by_path(s, i, &number);
@@ -118,6 +126,56 @@ static void fit(const struct snapshot *s)
 	}
 }
 
+static void add_chunk(struct snapshot_changes *c, const struct snapshot *s, const char *path, size_t length,
+		      uint32_t flags, uint8_t id)
+{
+	const struct chunk_id chunk_id = {.bytes = {0xff, id}};
+	static const struct digest digest;
+	struct chunk_sample sample = {.path = path, .path_length = length};
+	struct chunk_builder *b;
+	struct chunk_view view;
+	struct iovec parts[2];
+	uint64_t needed;
+
+	require(chunk_builder_new(CHUNK_MIN_BYTES, &b) == 0);
+	chunk_builder_reset(b, flags);
+	if (chunk_builder_add(b, &sample, NULL) == 0) {
+		require(chunk_builder_finish(b, &chunk_id, 1, parts, NULL) == 0);
+		require(chunk_parse_head(parts[0].iov_base, parts[0].iov_len,
+					 parts[0].iov_len + parts[1].iov_len, "FUZZ", &view, &needed,
+					 NULL) == 0);
+		require(snapshot_changes_add(c, &view, snapshot_info(s)->has_digests ? &digest : NULL) == 0);
+	}
+	chunk_builder_free(b);
+}
+
+/* The next version of what is verified is sound, too; that of anything is made within bounds. */
+static void update(const struct snapshot *s, int verified)
+{
+	struct snapshot_sample sample;
+	struct snapshot_changes *c;
+	struct error err = ERROR_INIT;
+	struct snapshot *next;
+	int fd = memfd_create("fuzz", MFD_CLOEXEC);
+
+	require(fd >= 0 && snapshot_changes_new(UINT64_MAX, &c) == 0);
+	add_chunk(c, s, "new/file.jpg", 12, 0, 1);
+	for (uint8_t i = 0; i < 4; i++)
+		if (snapshot_sample_get(s, i, &sample) == 0)
+			add_chunk(c, s, sample.path, sample.path_length, i % 2 ? CHUNK_FLAG_TOMBSTONE : 0,
+				  (uint8_t)(i + 2));
+	int r = snapshot_update(s, c, 2, 1, fd, "FUZZ", &err);
+
+	require(r >= 0 || r == -EEXIST);
+	if (verified && r == 0) {
+		require(snapshot_open_fd(fd, "FUZZ", &next, &err) == 0);
+		require(snapshot_verify(next, &err) == 0);
+		snapshot_close(next);
+	}
+	snapshot_changes_free(c);
+	close(fd);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct error err = ERROR_INIT;
@@ -140,8 +198,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		use(s, 0);
 		if (snapshot_verify_tables(s, &err) == 0)
 			fit(s);
-		if (snapshot_verify(s, &err) == 0)
+		int verified = snapshot_verify(s, &err) == 0;
+
+		if (verified)
 			use(s, 1);
+		update(s, verified);
 		snapshot_close(s);
 	}
 	close(fd);

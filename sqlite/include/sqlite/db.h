@@ -46,6 +46,9 @@ bool sql_rollback(struct sql *sql);
 /* The id of the row that was inserted last. */
 int64_t sql_last_id(const struct sql *sql);
 
+/* How many rows the statement that ran last has inserted, changed or deleted. */
+int64_t sql_n_changed(const struct sql *sql);
+
 /* 0, or as sql_execute(). */
 int sql_prepare(struct sql *sql, const char *text, struct sql_statement **ret, struct error *err);
 void sql_statement_free(struct sql_statement *st);

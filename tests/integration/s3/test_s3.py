@@ -123,6 +123,11 @@ def case_faults():
         assert "sound:" in ctl(port, "verify", fresh)
     proxy.reset(once("slow", lambda method, path: "chunks/" in path and method == "GET"))
     assert "sound:" in ctl(port, "verify", URL, DIESEL_S3_TIMEOUT="2")
+    # Rebuilding lists the chunks, and reads each once, if they have no digests.
+    proxy.reset()
+    ctl(port, "rebuild", f"{URL}/busy")
+    read = [(method, path) for method, path in proxy.seen if path.endswith(".chunk")]
+    assert len(read) > 1 and len(set(read)) == len(read) and {method for method, _ in read} == {"GET"}, read
     # What stays is said, with the object, the code and what to do.
     for fault, words in ((refused(403, "AccessDenied"), "AccessDenied"), (refused(503, "SlowDown"), "try again later"),
                          (refused(404, "NoSuchBucket"), "make the bucket first"),

@@ -434,6 +434,41 @@ static void test_clear(void **state)
 	meta_free(m);
 }
 
+/* The log knows how many paths its version has, which saves counting; what older programs commit is not in
+ * it. */
+static void test_count(void **state)
+{
+	_cleanup_(freep) char *path = path_in(*state, "ds");
+	struct meta *m = open_meta(path, META_CREATE), *checker;
+	struct change change = {.version = 1, .oldest = 1, .n_samples = 77};
+	bool is_counted = getenv("DIESEL_TEST_REDIS") != NULL; /* where it takes no time */
+
+	begin(m);
+	add_chunk(m, 1, 0, 10, 0);
+	assert_int_equal(info_of(m).n_paths, 10);
+	assert_int_equal(meta_commit(m, 1, &change, NULL), 0);
+	assert_int_equal(info_of(m).n_paths, is_counted ? 10 : 77);
+	assert_int_equal(meta_open(path, META_CHECK, &checker, NULL), 0);
+	assert_int_equal(info_of(checker).n_paths, 10);
+	meta_free(checker);
+	begin(m);
+	add_chunk(m, 2, 8, 4, 0);
+	commit(m, 2);
+	assert_int_equal(info_of(m).n_paths, 12);
+	/* From there it goes on. */
+	change = (struct change){.version = 3, .oldest = 1, .n_samples = 12};
+	begin(m);
+	assert_int_equal(meta_commit(m, 3, &change, NULL), 0);
+	begin(m);
+	add_chunk(m, 3, 0, 3, CHUNK_FLAG_TOMBSTONE);
+	add_chunk(m, 4, 2, 3, 0);
+	add_chunk(m, 5, 100, 1, CHUNK_FLAG_TOMBSTONE);
+	assert_int_equal(info_of(m).n_paths, 10);
+	meta_rollback(m, true);
+	assert_int_equal(info_of(m).n_paths, 12);
+	meta_free(m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +480,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_each, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_digests, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_clear, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_count, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the parts of updating a snapshot share: snapshot_changes.c takes chunks in and finds out what they
+ * mean for the snapshot before, the base; snapshot_update.c writes the sections, snapshot_update_index.c the
+ * hash index.
+ *
+ * Samples have interim numbers meanwhile: those of the base keep theirs, new ones go on behind them in
+ * storage order. What is removed makes the numbers that are written smaller (changes_final()).
+ */
+
+#include "buffer.h"
+#include "snapshot_build.h"
+#include "snapshot_map.h"
+
+/* A record of a chunk. */
+struct change_entry {
+	size_t path; /* in the text */
+	uint16_t path_length;
+	uint16_t mode;
+	bool is_delete;
+	bool is_last; /* of its path: no other one counts */
+	uint32_t chunk, record;
+	uint32_t bytes;
+	uint32_t number; /* interim; not of a delete */
+	uint64_t xxh3;
+	uint64_t mtime_ns;
+	uint64_t offset;
+	/* Of those that count: */
+	uint64_t hash;
+	uint64_t base;        /* the sample of the base that goes, or SNAPSHOT_NOT_FOUND */
+	uint64_t place;       /* of that one in the base's tree, or before which this one comes */
+	uint64_t path_offset; /* in what is written */
+};
+
+struct snapshot_changes {
+	uint64_t max_records;
+	bool too_many;
+	struct buffer chunks;  /* struct snapshot_chunk_entry */
+	struct buffer digests; /* struct digest of each, or empty */
+	struct buffer text;    /* paths */
+	struct buffer entries; /* struct change_entry, in storage order */
+	/* From here on: once they are compared with the base. */
+	struct buffer by_path;    /* uint32_t: the entries that count, in tree order */
+	uint64_t n_put;           /* entries that count and are no deletes */
+	uint64_t *removed;        /* a bit for each sample of the base; NULL: none is */
+	uint32_t *removed_before; /* in each word of `removed` */
+	uint64_t n_removed;
+};
+
+#define REMOVED_BITS 64u
+
+static inline struct change_entry *changes_entries(const struct snapshot_changes *c)
+{
+	return (struct change_entry *)c->entries.data;
+}
+
+static inline size_t changes_n_entries(const struct snapshot_changes *c)
+{
+	return c->entries.bytes / sizeof(struct change_entry);
+}
+
+static inline size_t changes_n_by_path(const struct snapshot_changes *c)
+{
+	return c->by_path.bytes / sizeof(uint32_t);
+}
+
+/* The i-th in tree order. */
+static inline struct change_entry *changes_by_path(const struct snapshot_changes *c, size_t i)
+{
+	return &changes_entries(c)[((const uint32_t *)c->by_path.data)[i]];
+}
+
+static inline struct path_text changes_path(const struct snapshot_changes *c, const struct change_entry *e)
+{
+	return (struct path_text){(const char *)c->text.data + e->path, e->path_length};
+}
+
+static inline bool changes_is_removed(const struct snapshot_changes *c, uint64_t sample)
+{
+	return c->removed && c->removed[sample / REMOVED_BITS] >> sample % REMOVED_BITS & 1;
+}
+
+/* How many samples of the base before this one go. */
+static inline uint64_t changes_removed_before(const struct snapshot_changes *c, uint64_t sample)
+{
+	if (!c->removed)
+		return 0;
+	uint64_t below = (UINT64_C(1) << sample % REMOVED_BITS) - 1, word = sample / REMOVED_BITS;
+
+	return c->removed_before[word] + (uint64_t)__builtin_popcountll(c->removed[word] & below);
+}
+
+/* The number that is written for an interim one. */
+static inline uint32_t changes_final(const struct snapshot_changes *c, uint64_t n_base, uint64_t number)
+{
+	return (uint32_t)(number < n_base ? number - changes_removed_before(c, number)
+					  : number - c->n_removed);
+}
+
+/* Finds out what the changes mean for the base. SNAPSHOT_NOT_UPDATED; -EEXIST: a path would be a file and a
+ * directory, err names it; -ENOMEM. */
+int changes_resolve(struct snapshot_changes *c, const struct snapshot *base, struct error *err);
+
+/* Adds the hash index of the base with the changes to what b has written. SNAPSHOT_NOT_UPDATED: it would be
+ * too full; -ENOMEM, -errno. */
+struct snapshot_builder;
+int changes_write_index(const struct snapshot_changes *c, const struct snapshot *base,
+			struct snapshot_builder *b);

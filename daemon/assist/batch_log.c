@@ -27,7 +27,7 @@ static void pipe_clear(struct worker_pipe *p)
 		batch_free(pending(p, i));
 	batch_free(&p->now);
 	free(p->names);
-	*p = (struct worker_pipe){0};
+	*p = (struct worker_pipe){.last_number = -1};
 }
 
 /* Of the pipe; a new one takes the place of the one that was used longest ago. */
@@ -53,13 +53,13 @@ static struct worker_pipe *pipe_of(struct batch_log *log, uint32_t inode, bool m
 /* ---- what comes ---------------------------------------------------------------------------------------- */
 
 /* Returns true if little is missing: a few samples may never have been seen with their files. */
-static bool is_known(const struct batch_log *log, const struct written_batch *b)
+static bool is_known(const struct batch_log *log, const struct written_batch *b, int set)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < b->n; i++)
-		n += file_table_find(&log->table, b->indices[i]) != NULL;
-	return log->per_sample > 0 && n >= b->n - b->n / KNOWN_SHARE;
+	for (uint32_t i = 0; set >= 0 && i < b->n; i++)
+		n += file_table_find(&log->sets.table, set, b->indices[i]) != NULL;
+	return set >= 0 && n >= b->n - b->n / KNOWN_SHARE;
 }
 
 /* Batches of this epoch that are written and not made, as far as is known. */
@@ -80,7 +80,8 @@ static uint32_t count_in_flight(struct batch_log *log)
 /* b is the newest of those pending. */
 static void order(struct batch_log *log, const struct written_batch *b, uint32_t number, uint64_t now_ns)
 {
-	struct batch_written written = {.at_ns = now_ns, .number = number, .known = is_known(log, b)};
+	int set = data_sets_guess(&log->sets, b->pass);
+	struct batch_written written = {.at_ns = now_ns, .number = number, .known = is_known(log, b, set)};
 	uint32_t n;
 
 	if (number == 0) {
@@ -95,10 +96,10 @@ static void order(struct batch_log *log, const struct written_batch *b, uint32_t
 	if (!judge_ahead_written(&log->judge, &written))
 		return;
 	for (uint32_t i = 0; i < b->n; i++) {
-		const char *names = file_table_find(&log->table, b->indices[i]);
+		const char *names = file_table_find(&log->sets.table, set, b->indices[i]);
 
 		if (names)
-			log->handler.ahead(log->handler.user, b->id, names, log->per_sample);
+			log->handler.ahead(log->handler.user, b->id, names, log->sets.per_sample[set]);
 	}
 }
 
@@ -120,6 +121,8 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 	b.head_bytes = r->bytes < INDEX_HEAD_BYTES ? r->bytes : INDEX_HEAD_BYTES;
 	memcpy(b.head, bytes, b.head_bytes);
 	log->next_id++;
+	b.pass = p->pass = data_sets_written(&log->sets, p->pass, p->last_number, number);
+	p->last_number = number;
 	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or that was not seen */
 		batch_free(pending(p, 0));
 		p->first = (p->first + 1) % BATCH_LOG_PENDING;
@@ -131,17 +134,14 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 
 /* ---- what came ----------------------------------------------------------------------------------------- */
 
-static void learn(struct batch_log *log, const struct worker_pipe *p)
+static void learn(struct batch_log *log, const struct data_batch *b, int set)
 {
-	const char *names = p->names;
+	const char *names = b->names;
 
-	for (uint32_t i = 0; i < p->now.n; i++) {
-		size_t n_bytes = 0;
-		int r;
+	for (uint32_t i = 0; i < b->n; i++) {
+		uint32_t n_bytes = data_names_bytes(names, b->per_sample);
+		int r = file_table_learn(&log->sets.table, set, b->indices[i], names, n_bytes);
 
-		for (uint32_t k = 0; k < log->per_sample; k++)
-			n_bytes += strlen(names + n_bytes) + 1;
-		r = file_table_learn(&log->table, p->now.indices[i], names, n_bytes);
 		names += n_bytes;
 		if (r != FILE_TABLE_SAME && r != FILE_TABLE_OTHER)
 			continue;
@@ -183,6 +183,32 @@ static void measure(struct batch_log *log, const struct worker_pipe *p, const st
 	judge_ahead_worker(&log->judge, &t);
 }
 
+/* What the batch opened is learnt, if it opened as many files for each of its samples. Returns whether it
+ * did. */
+static bool learn_batch(struct batch_log *log, struct worker_pipe *p)
+{
+	struct written_batch *b = &p->now;
+	struct data_batch files = {
+	    .indices = b->indices, .n = b->n, .per_sample = p->n_names / b->n, .names = p->names};
+	uint64_t pass = b->pass;
+	uint32_t n_wrong;
+	int set;
+
+	if (p->overflow || !p->n_names || p->n_names % b->n != 0 || files.per_sample > BATCH_LOG_PER)
+		return false;
+	set = data_sets_settle(&log->sets, &pass, &files, &n_wrong);
+	if (p->pass == b->pass)
+		p->pass = pass;
+	log->n_misses += n_wrong;
+	if (set < 0)
+		judge_ahead_no_order(&log->judge);
+	else if (log->sets.per_sample[set] != files.per_sample)
+		return false;
+	else
+		learn(log, &files, set);
+	return true;
+}
+
 /* The worker is done with what it made, and reads the next. */
 static void finish(struct batch_log *log, struct worker_pipe *p, const struct index_record *next)
 {
@@ -194,15 +220,10 @@ static void finish(struct batch_log *log, struct worker_pipe *p, const struct in
 	log->handler.done(log->handler.user, b->id);
 	log->n_batches++;
 	log->n_samples += b->n;
-	fits = !p->overflow && p->n_names && p->n_names % b->n == 0 && p->n_names / b->n <= BATCH_LOG_PER;
-	if (fits && !log->per_sample)
-		log->per_sample = p->n_names / b->n;
-	fits = fits && p->n_names / b->n == log->per_sample;
+	fits = learn_batch(log, p);
 	judge_ahead_fit(&log->judge, fits, p->n_names, b->n);
-	if (fits) {
-		learn(log, p);
+	if (fits)
 		measure(log, p, next);
-	}
 	batch_free(b);
 }
 
@@ -302,5 +323,5 @@ void batch_log_free(struct batch_log *log)
 {
 	for (size_t i = 0; i < BATCH_LOG_PIPES; i++)
 		pipe_clear(&log->pipes[i]);
-	file_table_free(&log->table);
+	file_table_free(&log->sets.table);
 }

@@ -7,7 +7,7 @@
  */
 
 #include "bpf/index_watch.h"
-#include "file_table.h"
+#include "data_sets.h"
 #include "indices.h"
 #include "judge_ahead.h"
 
@@ -18,6 +18,7 @@
 
 struct written_batch {
 	uint64_t id; /* 0: none */
+	uint64_t pass;
 	uint32_t n;
 	uint32_t *indices;
 	uint8_t head[INDEX_HEAD_BYTES];
@@ -27,6 +28,8 @@ struct written_batch {
 struct worker_pipe {
 	uint32_t inode;
 	uint64_t used_ns;
+	uint64_t pass;       /* of the batch written last, */
+	int64_t last_number; /* whose number this is; -1: there is none */
 	struct written_batch pending[BATCH_LOG_PENDING];
 	uint32_t first, n_pending;
 	struct written_batch now; /* what its worker makes */
@@ -49,11 +52,10 @@ struct batch_log_handler {
 struct batch_log {
 	struct batch_log_handler handler;
 	struct judge_ahead judge;
-	struct file_table table;
+	struct data_sets sets;
 	struct worker_pipe pipes[BATCH_LOG_PIPES];
 	uint64_t next_id, epoch_id;           /* of the batch that began the epoch */
 	uint32_t in_flight, in_flight_before; /* most in this epoch, and in the one before */
-	uint32_t per_sample;                  /* files; 0: not known */
 	uint64_t n_batches, n_samples, n_hits, n_misses;
 };
 

@@ -18,6 +18,7 @@
 #define GAIN_MAX      0.97 /* of the time without, to go on */
 #define SURE          2.5  /* standard errors */
 #define CUT_MAX       64   /* turns without a measurement */
+#define UNKNOWN_MAX   64   /* batches: it is learnt first */
 #define WATCH         16   /* turns after which it is looked at again whether it helps */
 #define SPENT         0.97
 #define RESIDENT_MIN  128 /* files */
@@ -163,12 +164,24 @@ static void taken(struct judge_ahead *j, const struct judge_slot *s, uint32_t in
 /* A turn comes to nothing if an epoch ends in it, or a batch's files are not known. */
 static void turn_cut(struct judge_ahead *j)
 {
-	if (j->turn.n)
-		turn_begin(j, false);
+	if (!j->turn.n)
+		return;
+	turn_begin(j, false);
 	if (j->state != ASSIST_TRIES || ++j->n_cut < CUT_MAX)
 		return;
 	rest(j);
 	snprintf(j->why, sizeof(j->why), "its epochs are too short to tell whether it helps");
+}
+
+/* The job goes through another data set: for so long that no trial can go on. */
+static void unknown(struct judge_ahead *j)
+{
+	turn_cut(j);
+	if (++j->n_unknown < UNKNOWN_MAX || (j->state != ASSIST_TRIES && j->state != ASSIST_HELPS))
+		return;
+	j->state = ASSIST_LEARNS;
+	forget_slots(j);
+	snprintf(j->why, sizeof(j->why), "its indices stand for files that are not known yet");
 }
 
 bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b)
@@ -195,9 +208,10 @@ bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b)
 	s = &j->slots[b->number % JUDGE_BATCHES];
 	*s = (struct judge_slot){.number = b->number};
 	if (!b->known) {
-		turn_cut(j);
+		unknown(j);
 		return false;
 	}
+	j->n_unknown = 0;
 	if (j->turn.n >= length)
 		turn_begin(j, true);
 	s->valid = true;
@@ -272,6 +286,14 @@ void judge_ahead_prediction(struct judge_ahead *j, bool same)
 		    j->n_other, j->n_same + j->n_other);
 	}
 	j->n_same = j->n_other = 0;
+}
+
+void judge_ahead_no_order(struct judge_ahead *j)
+{
+	j->state = ASSIST_STOPPED;
+	snprintf(
+	    j->why, sizeof(j->why),
+	    "an index does not open the same file each time it comes: its order of files cannot be known");
 }
 
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices)

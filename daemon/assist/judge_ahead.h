@@ -18,7 +18,7 @@
 
 enum assist_state {
 	ASSIST_LOOKS,   /* what do workers wait for? */
-	ASSIST_LEARNS,  /* for files; which ones an index opens is learnt */
+	ASSIST_LEARNS,  /* for files; which ones an index opens is learnt, also of a data set that is new */
 	ASSIST_TRIES,   /* batches with and without, in turns */
 	ASSIST_HELPS,   /* it reads ahead */
 	ASSIST_RESTS,   /* nothing to gain, for now */
@@ -70,6 +70,7 @@ struct judge_ahead {
 		uint64_t from_ns;    /* 0: not yet */
 	} measured;
 	uint32_t n_cut;                         /* turns in a row of which nothing was measured */
+	uint32_t n_unknown;                     /* batches in a row whose files are not known */
 	struct judge_mean with, without, since; /* seconds a batch, of turns */
 	uint64_t n_read, n_resident;            /* files, when the trial began */
 	bool counted;
@@ -85,6 +86,8 @@ void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t);
 void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
 /* A known index opened the same files again, or others. */
 void judge_ahead_prediction(struct judge_ahead *j, bool same);
+/* An index has opened other files in each of too many passes. */
+void judge_ahead_no_order(struct judge_ahead *j);
 /* A batch of n indices opened that many files, which does or does not fit. */
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices);
 /* After a rest. */

@@ -20,6 +20,7 @@ set(not_with_asan
   integration.reports_page          # what runs is a browser; integration.reports writes the page
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
+  integration.assist_changes        # long; to C it is unit.daemon.data_sets, batch_log and integration.assist
   integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
   integration.dataset.put_bucket integration.dataset.put_redis # to C it is integration.dataset.put_folder
   integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too

@@ -177,7 +177,7 @@ static void test_what_comes_next_is_ordered(void **state)
 	assert_int_equal(j->log.n_misses, 0);
 	batch(j, 16, 0);
 	assert_string_equal(j->last, "/data/23");
-	assert_int_equal(j->log.table.n, 40 * BATCH);
+	assert_int_equal(file_table_known(&j->log.sets.table), 40 * BATCH);
 	job_free(j);
 }
 
@@ -275,12 +275,81 @@ static void test_another_file_each_time_ends_it(void **state)
 	struct job *j = job_new(5 * MS, MS, MS);
 	uint32_t before;
 
-	epochs(j, 3, 1);
+	epochs(j, FILE_TABLE_SETS, 1);
+	assert_int_not_equal(j->log.judge.state, ASSIST_STOPPED);
+	assert_int_equal(j->n_ahead,
+			 2 * BATCH); /* what was written before the second epoch's first one was done */
+	j->number = 0;
+	batch(j, 0, 1000);
+	batch(j, BATCH, 1000);
 	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
-	assert_true(j->log.n_misses > 0);
+	assert_non_null(strstr(j->log.judge.why, "does not open the same file"));
+	assert_int_equal(j->log.n_misses, BATCH);
 	before = j->n_ahead;
 	epochs(j, 1, 0);
 	assert_int_equal(j->n_ahead, before);
+	job_free(j);
+}
+
+/* Its first batch opens what its index says, the next ones do not. */
+static void test_lies_in_the_middle_of_an_epoch_end_it(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
+	uint32_t before;
+
+	epochs(j, 3, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	before = j->n_ahead;
+	for (uint32_t b = 0; b < 40; b++)
+		batch(j, b * BATCH, b ? 1000 : 0);
+	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
+	assert_non_null(strstr(j->log.judge.why, "opened another"));
+	assert_in_range(j->n_ahead - before, BATCH, 10 * BATCH);
+	job_free(j);
+}
+
+static void pass(struct job *j, uint32_t n, uint32_t shift)
+{
+	j->number = 0;
+	for (uint32_t b = 0; b < n; b++)
+		batch(j, b * BATCH, shift);
+}
+
+static void test_training_and_validation_are_both_helped(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
+
+	pass(j, 2, 1000); /* as Lightning does before it trains */
+	for (uint32_t e = 0; e < 4; e++) {
+		pass(j, 40, 0);
+		pass(j, 10, 1000);
+	}
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	assert_string_equal(j->last, "/data/1079");
+	assert_int_equal(file_table_known(&j->log.sets.table), 50 * BATCH);
+	assert_in_range(j->log.n_misses, 0, BATCH);
+	batch(j, 0, 1000);
+	assert_string_equal(j->last, "/data/1007");
+	job_free(j);
+}
+
+static void test_another_data_set_is_learnt_anew(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
+	uint32_t before;
+
+	for (uint32_t e = 0; e < 3; e++)
+		pass(j, 80, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	before = j->n_ahead;
+	pass(j, 80, 1000);
+	assert_int_equal(j->log.judge.state, ASSIST_LEARNS);
+	assert_non_null(strstr(j->log.judge.why, "not known yet"));
+	assert_int_equal(j->n_ahead - before, 2 * BATCH);
+	pass(j, 80, 1000);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	assert_string_equal(j->last, "/data/1639");
+	assert_int_equal(j->log.n_misses, BATCH);
 	job_free(j);
 }
 
@@ -329,21 +398,6 @@ static void test_records_may_be_anything(void **state)
 	job_free(j);
 }
 
-static void test_the_table_is_bounded(void **state)
-{
-	struct file_table t = {0};
-
-	assert_int_equal(file_table_learn(&t, FILE_TABLE_INDICES, "a", 2), -ERANGE);
-	assert_int_equal(file_table_learn(&t, 5, "a", 2), FILE_TABLE_NEW);
-	assert_int_equal(file_table_learn(&t, 5, "a", 2), FILE_TABLE_SAME);
-	assert_int_equal(file_table_learn(&t, 5, "b", 2), FILE_TABLE_OTHER);
-	assert_int_equal(file_table_learn(&t, 5, "a much longer one", 18), FILE_TABLE_OTHER);
-	assert_string_equal(file_table_find(&t, 5), "a");
-	assert_null(file_table_find(&t, 6));
-	assert_int_equal(t.n, 1);
-	file_table_free(&t);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -358,9 +412,11 @@ int main(void)
 	    cmocka_unit_test(test_epochs_may_be_too_short),
 	    cmocka_unit_test(test_it_stops_where_it_does_not_help),
 	    cmocka_unit_test(test_another_file_each_time_ends_it),
+	    cmocka_unit_test(test_lies_in_the_middle_of_an_epoch_end_it),
+	    cmocka_unit_test(test_training_and_validation_are_both_helped),
+	    cmocka_unit_test(test_another_data_set_is_learnt_anew),
 	    cmocka_unit_test(test_samples_that_are_no_files_end_it),
 	    cmocka_unit_test(test_records_may_be_anything),
-	    cmocka_unit_test(test_the_table_is_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data_sets.h"
+
+#define N 4
+
+/* What a batch of N indices from `first` on opened: files of folder `of`. Returns the set, having learnt it
+ * there. */
+static int opened(struct data_sets *s, uint64_t pass, uint32_t first, const char *of, uint32_t *n_wrong)
+{
+	uint32_t indices[N];
+	char names[256];
+	size_t n = 0;
+	struct data_batch b = {.indices = indices, .n = N, .per_sample = 1, .names = names};
+	int set;
+
+	for (uint32_t i = 0; i < N; i++) {
+		indices[i] = first + i;
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s/%u", of, first + i) + 1;
+	}
+	set = data_sets_settle(s, &pass, &b, n_wrong);
+	n = 0;
+	for (uint32_t i = 0; set >= 0 && i < N; i++) {
+		uint32_t bytes = data_names_bytes(names + n, 1);
+
+		(void)file_table_learn(&s->table, set, indices[i], names + n, bytes);
+		n += bytes;
+	}
+	return set;
+}
+
+static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state)
+{
+	struct data_sets s = {0};
+	uint64_t one = data_sets_written(&s, 0, -1, 0), other;
+	uint32_t wrong;
+
+	assert_int_equal(data_sets_written(&s, 0, -1, 1), one); /* to the second worker */
+	assert_int_equal(data_sets_written(&s, one, 0, 2), one);
+	other = data_sets_written(&s, 0, -1, 0); /* another loader meanwhile */
+	assert_int_not_equal(other, one);
+	assert_int_equal(data_sets_written(&s, 0, -1, 1), other);
+	assert_int_equal(data_sets_written(&s, one, 1, 3), one);
+	assert_int_equal(data_sets_written(&s, other, 1, 3), other);
+	/* the same workers again, the second one first */
+	one = data_sets_written(&s, one, 3, 1);
+	assert_int_not_equal(one, other);
+	assert_int_equal(data_sets_written(&s, 1, 2, 0), one);
+	/* One whose batch is done has all its workers. */
+	(void)opened(&s, one, 0, "train", &wrong);
+	other = data_sets_written(&s, 0, -1, 2);
+	assert_int_not_equal(other, one);
+	/* and again, where there is only one */
+	assert_int_not_equal(data_sets_written(&s, other, 2, 2), other);
+	file_table_free(&s.table);
+}
+
+static void test_files_tell_one_set_from_another(void **state)
+{
+	struct data_sets s = {0};
+	uint64_t pass = data_sets_written(&s, 0, -1, 0);
+	uint32_t wrong;
+	int train, test;
+
+	assert_int_equal(data_sets_guess(&s, pass), -1);
+	train = opened(&s, pass, 0, "train", &wrong);
+	assert_int_equal(data_sets_guess(&s, pass), train);
+	assert_int_equal(opened(&s, pass, 8, "train", &wrong), train);
+
+	pass = data_sets_written(&s, 0, -1, 0);
+	assert_int_equal(data_sets_guess(&s, pass), train); /* the only one */
+	test = opened(&s, pass, 0, "test", &wrong);
+	assert_int_not_equal(test, train);
+	assert_int_equal(wrong, N);
+	assert_string_equal(file_table_find(&s.table, train, 1), "train/1");
+	assert_string_equal(file_table_find(&s.table, test, 1), "test/1");
+
+	for (int i = 0; i < 20; i++) {
+		pass = data_sets_written(&s, 0, -1, 0);
+		assert_int_equal(data_sets_guess(&s, pass), -1);
+		assert_int_equal(opened(&s, pass, 0, i % 2 ? "test" : "train", &wrong), i % 2 ? test : train);
+		assert_int_equal(wrong, 0);
+		assert_int_equal(data_sets_guess(&s, pass), i % 2 ? test : train);
+	}
+	assert_int_equal(file_table_known(&s.table), 3 * N);
+	file_table_free(&s.table);
+}
+
+/* A pass that says nothing of what is known is learnt by itself, until it does. */
+static void test_parts_of_one_set_come_together(void **state)
+{
+	struct data_sets s = {0};
+	uint32_t wrong;
+	int first = opened(&s, data_sets_written(&s, 0, -1, 0), 0, "train", &wrong);
+	uint64_t pass = data_sets_written(&s, 0, -1, 0);
+	int own = opened(&s, pass, 100, "train", &wrong);
+
+	assert_int_not_equal(own, first);
+	assert_int_equal(opened(&s, pass, 2, "train", &wrong), first);
+	assert_int_equal(wrong, 0);
+	assert_string_equal(file_table_find(&s.table, first, 101), "train/101");
+	assert_null(file_table_find(&s.table, own, 101));
+	assert_int_equal(data_sets_guess(&s, pass), first);
+	/* And where a batch shows that two are one. */
+	pass = data_sets_written(&s, 0, -1, 0);
+	own = opened(&s, pass, 96, "train", &wrong);
+	assert_int_not_equal(own, first);
+	pass = data_sets_written(&s, 0, -1, 0);
+	first = opened(&s, pass, 98, "train", &wrong);
+	assert_string_equal(file_table_find(&s.table, first, 96), "train/96");
+	assert_string_equal(file_table_find(&s.table, first, 0), "train/0");
+	/* Many short ones that have no sample in common. */
+	for (uint32_t i = 2; i < 20; i++)
+		assert_true(opened(&s, data_sets_written(&s, 0, -1, 0), i * 100, "train", &wrong) >= 0);
+	assert_int_equal(file_table_known(&s.table), 4 * N - 2 + 18 * N);
+	file_table_free(&s.table);
+}
+
+static void test_there_are_only_so_many(void **state)
+{
+	struct data_sets s = {0};
+	uint32_t wrong;
+	char name[16];
+
+	for (uint32_t i = 0; i <= FILE_TABLE_SETS; i++) {
+		snprintf(name, sizeof(name), "made-%u", i);
+		assert_int_equal(opened(&s, data_sets_written(&s, 0, -1, 0), 0, name, &wrong) < 0,
+				 i == FILE_TABLE_SETS);
+	}
+	file_table_free(&s.table);
+}
+
+static void test_the_table_is_bounded(void **state)
+{
+	struct file_table t = {0};
+
+	assert_int_equal(file_table_learn(&t, 0, FILE_TABLE_INDICES, "a", 2), -ERANGE);
+	assert_int_equal(file_table_learn(&t, 0, 5, "a", 2), FILE_TABLE_NEW);
+	assert_int_equal(file_table_learn(&t, 0, 5, "a", 2), FILE_TABLE_SAME);
+	assert_int_equal(file_table_learn(&t, 0, 5, "b", 2), FILE_TABLE_OTHER);
+	assert_int_equal(file_table_learn(&t, 0, 5, "a much longer one", 18), FILE_TABLE_OTHER);
+	assert_string_equal(file_table_find(&t, 0, 5), "a");
+	assert_null(file_table_find(&t, 0, 6));
+	assert_null(file_table_find(&t, 1, 5));
+	assert_int_equal(file_table_known(&t), 1);
+	assert_int_equal(file_table_learn(&t, 0, FILE_TABLE_INDICES - 1, "a", 2), FILE_TABLE_NEW);
+	assert_int_equal(file_table_learn(&t, 1, FILE_TABLE_INDICES - 1, "a", 2), -ERANGE);
+	assert_int_equal(file_table_learn(&t, 1, 5, "a", 2), FILE_TABLE_NEW);
+	file_table_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_a_pass_begins_with_batch_0_and_has_all_its_workers),
+	    cmocka_unit_test(test_files_tell_one_set_from_another),
+	    cmocka_unit_test(test_parts_of_one_set_come_together),
+	    cmocka_unit_test(test_there_are_only_so_many),
+	    cmocka_unit_test(test_the_table_is_bounded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

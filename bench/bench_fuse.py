@@ -4,7 +4,8 @@ cache=always, built from the source in Debian's libfuse3-dev) over these.
 
 Files of 4 KiB, and of 110 KB, of random bytes in class folders, read by a C program, jobs/read_files.c, one after the other:
 
-    cold      caches of the machine dropped, daemon and mounts new: all files in order of names; of the small ones, also shuffled
+    cold      caches of the machine dropped, daemon and mounts new: all files in order of names; of the small ones, also shuffled; of the large
+              ones, also few: each 200th, drawn, so that most are of chunks of their own
     first     bytes in memory (the page cache, the daemon's cache), mounts new: all files
     again     those same files over and over: what the kernel keeps. Also 8 parts of 512 bytes of each large file
     find, cp  cold: `find -size +0` and `cp -r` of the small files into memory
@@ -65,7 +66,8 @@ class Ground:
         os.sync()
         self.sums = {}
         self.lists = {"ordered": self._list("ordered", self.paths),
-                      "shuffled": self._list("shuffled", random.Random(2).sample(self.paths, len(self.paths)))}
+                      "shuffled": self._list("shuffled", random.Random(2).sample(self.paths, len(self.paths))),
+                      "few": self._list("few", random.Random(3).sample(self.paths, len(self.paths) // 200))}
 
     def _list(self, name, paths):
         path = self.folder / name
@@ -99,7 +101,8 @@ class Ground:
             subprocess.run([self.programs["read_files"], mode, str(seconds), where], stdin=paths, stdout=out, check=True)
             out.seek(0)
             told = json.load(out)
-        if mode == "whole" and self.sums.setdefault(mode, told["sum"]) != told["sum"]:
+        kind = mode, order == "few"
+        if mode == "whole" and self.sums.setdefault(kind, told["sum"]) != told["sum"]:
             raise SystemExit(f"{where} has other bytes than were written")
         return told["files"] / told["seconds"]
 
@@ -141,6 +144,9 @@ def one_way(ground, way):
             yield "find", n / timed(["find", where, "-type", "f", "-size", "+0"])
         with ground.fresh(way) as where, tempfile.TemporaryDirectory(dir="/dev/shm") as copy:
             yield "cp", n / timed(["cp", "-r", where, copy])
+    else:
+        with ground.fresh(way) as where:
+            yield "cold_few", ground.read("whole", 0, where, "few")
     with contextlib.ExitStack() as stack:
         if way == "diesel":
             stack.enter_context(Daemon(ground.folder, "--cache", CACHE, "--metrics", "off"))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 _Static_assert(DIESEL_ASK_MAX == WIRE_ASK_SAMPLES, "one limit");
+_Static_assert(DIESEL_ASK_FEW == WIRE_ASK_FEW, "one number");
 
 static const struct asked_batch *asked_at(const struct diesel_session *s, uint64_t index)
 {
@@ -20,7 +21,7 @@ static void tell(const struct diesel_session *s, uint64_t index)
 	protocol_init(&message, WIRE_ASK);
 	message.ask.index = index;
 	message.ask.n_samples = a->n;
-	message.ask.ahead = a->ahead < WIRE_ASK_AHEAD ? a->ahead : WIRE_ASK_AHEAD;
+	message.ask.ahead = a->ahead < WIRE_ASK_AHEAD || a->ahead == WIRE_ASK_FEW ? a->ahead : WIRE_ASK_AHEAD;
 	memcpy(message.ask.samples, a->samples, a->n * sizeof(*a->samples));
 	(void)transport_send(s->attachment->transport.fd, &message, NULL, 0);
 }

@@ -75,7 +75,8 @@ static bool asked_ok(const struct wire_open_session *m)
 
 static bool ask_ok(const struct wire_ask *m)
 {
-	if (m->n_samples < 1 || m->n_samples > WIRE_ASK_SAMPLES || m->ahead > WIRE_ASK_AHEAD)
+	if (m->n_samples < 1 || m->n_samples > WIRE_ASK_SAMPLES ||
+	    (m->ahead > WIRE_ASK_AHEAD && m->ahead != WIRE_ASK_FEW))
 		return false;
 	for (uint32_t i = m->n_samples; i < WIRE_ASK_SAMPLES; i++) {
 		if (m->samples[i])

@@ -66,7 +66,7 @@ static int give_one(struct ahead *a, uint64_t place)
 	if (r < 0)
 		return r;
 	if (sample.bytes == 0 || sample.bytes > AHEAD_FILE_BYTES ||
-	    views_look(a->views, &sample, &view, &data) < 0)
+	    views_look(a->views, number, &sample, &view, &data) < 0)
 		return 0;
 	r = a->store(a->user, tree_sample_inode(number), data, sample.bytes);
 	views_release(a->views, view);

@@ -23,6 +23,8 @@ struct view {
 	void *lease; /* NULL: unused */
 	const uint8_t *base;
 	uint32_t chunk;
+	bool few;        /* of the chunk there may be nothing but... */
+	uint64_t number; /* ... this sample */
 	uint32_t users;
 	uint64_t used_ns;
 };
@@ -72,7 +74,8 @@ int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), str
 
 static void drop_view(struct views *v, struct view *view)
 {
-	v->by_chunk[view->chunk] = NULL;
+	if (v->by_chunk[view->chunk] == view) /* and not one that has all of it */
+		v->by_chunk[view->chunk] = NULL;
 	diesel_batch_release(view->lease);
 	view->lease = NULL;
 }
@@ -157,14 +160,17 @@ static bool is_coming(const struct views *v, uint64_t chunk)
 	return false;
 }
 
-/* Whether somebody reads chunk after chunk. */
+/* How many chunks to read ahead: who reads chunk after chunk wants more of them, and who came here before
+ * more of this one. Where neither is so, the rest of a chunk may be of no use. */
 static uint32_t note_recent(struct views *v, uint64_t chunk)
 {
-	uint32_t ahead = 0;
+	uint32_t ahead = DIESEL_ASK_FEW;
 
 	for (uint32_t i = 0; i < N_RECENT; i++) {
 		if (chunk > 0 && v->recent[i] == chunk)
 			ahead = AHEAD;
+		else if (v->recent[i] == chunk + 1 && ahead != AHEAD)
+			ahead = 0;
 	}
 	v->recent[v->n_recent++ % N_RECENT] = chunk + 1;
 	return ahead;
@@ -269,6 +275,8 @@ static int load(struct views *v, struct reader *r, struct view *room, uint64_t n
 		room->lease = batch.lease;
 		room->base = batch.items[0].data - sample->offset;
 		room->chunk = sample->chunk;
+		room->few = ahead == DIESEL_ASK_FEW;
+		room->number = number;
 		v->by_chunk[sample->chunk] = room;
 	}
 	pthread_cond_broadcast(&v->changed);
@@ -289,11 +297,27 @@ static void drop_failed(struct views *v, struct reader *r)
 	reader_free(v, r);
 }
 
+/* The view that has the sample, or NULL. */
+static struct view *find_view(const struct views *v, uint64_t number, const struct snapshot_sample *sample)
+{
+	struct view *view = v->by_chunk[sample->chunk];
+
+	return view && (!view->few || view->number == number) ? view : NULL;
+}
+
+/* Of a chunk all of which is wanted now a view of one sample would only keep the daemon from using its
+ * memory. */
+static void drop_few(struct views *v, struct view *view)
+{
+	if (view && view->few && view->users == 0 && !view->reader->busy)
+		drop_view(v, view);
+}
+
 static int get_locked(struct views *v, uint64_t number, const struct snapshot_sample *sample,
 		      struct view **ret)
 {
 	for (;;) {
-		struct view *view = v->by_chunk[sample->chunk], *room;
+		struct view *view = find_view(v, number, sample), *room;
 		struct reader *r;
 		int result = 0;
 
@@ -305,6 +329,7 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 			return -EINTR;
 		if (atomic_load(&v->replaced))
 			return -ESTALE;
+		drop_few(v, v->by_chunk[sample->chunk]);
 		r = is_coming(v, sample->chunk) ? NULL : find_reader(v, &room);
 		if (r) {
 			result = load(v, r, room, number, sample);
@@ -344,13 +369,13 @@ int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sa
 	return r;
 }
 
-int views_look(struct views *v, const struct snapshot_sample *sample, struct view **ret_view,
+int views_look(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
 	       const uint8_t **ret_data)
 {
 	struct view *view;
 
 	pthread_mutex_lock(&v->lock);
-	view = v->by_chunk[sample->chunk];
+	view = find_view(v, number, sample);
 	if (view)
 		hold(view, sample, ret_view, ret_data);
 	pthread_mutex_unlock(&v->lock);
@@ -360,8 +385,11 @@ int views_look(struct views *v, const struct snapshot_sample *sample, struct vie
 void views_release(struct views *v, struct view *view)
 {
 	pthread_mutex_lock(&v->lock);
-	if (--view->users == 0)
+	if (--view->users == 0) {
+		if (v->by_chunk[view->chunk] != view)
+			drop_few(v, view);
 		pthread_cond_broadcast(&v->changed);
+	}
 	pthread_mutex_unlock(&v->lock);
 }
 

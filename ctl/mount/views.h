@@ -5,7 +5,8 @@
  * Views of chunks in the daemon's cache, for threads that read samples in any order. A chunk that was asked
  * for stays in view (and pinned in the cache) as long as somebody reads it and then until its place is needed
  * for another one, so most reads ask nobody. Chunks come by a few sessions (DIESEL_ASKED), which are opened
- * when reads wait for one another, and closed when nothing is read for a while.
+ * when reads wait for one another, and closed when nothing is read for a while. The first read of a chunk, if
+ * it is out of the blue, asks for its sample alone; the second for all.
  *
  * Any thread.
  */
@@ -28,8 +29,8 @@ void views_free(struct views *v);
  */
 int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
 	      const uint8_t **ret_data);
-/* The same if its chunk is in view already; else -EAGAIN. */
-int views_look(struct views *v, const struct snapshot_sample *sample, struct view **ret_view,
+/* The same if it is in view already; else -EAGAIN. */
+int views_look(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
 	       const uint8_t **ret_data);
 void views_release(struct views *v, struct view *view);
 

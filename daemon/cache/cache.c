@@ -353,6 +353,7 @@ void cache_fill_done(struct segment *from, struct segment *to, bool filled)
 	to->filling = false;
 	if (!filled)
 		return;
+	from->filling = false;
 	to->chunk = from->chunk;
 	to->dataset->chunks[to->chunk].segment = to;
 	cache_victim_first(from);

@@ -139,10 +139,9 @@ bool cache_make_room(struct cache *c, uint64_t bytes);
 
 /* Starts to fill a chunk, which is absent or lacks samples (cached_lacks()), on behalf of a job. -ENOSPC: no
  * segment may be taken for a chunk at this distance (policy.h). The chunk is opened in this place first,
- * which is referred to until the load ends. of: it is wanted for this subset's samples alone; NULL: for all.
- */
+ * which is referred to until the load ends. want: which samples it is read for. */
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
-	       struct place *place, const struct subset *of);
+	       struct place *place, const struct cached_want *want);
 
 void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_unpin(struct cached_dataset *d, uint64_t chunk);

@@ -151,23 +151,31 @@ static inline bool cached_is_loading(const struct cached_chunk *chunk)
 	return chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING;
 }
 
+/* Which of the dataset's samples somebody needs: a subset's, or these few in any order; neither: all. */
+struct cached_want {
+	const struct subset *subset;
+	const uint64_t *samples;
+	uint32_t n;
+};
+
 /*
- * chunk_part.c. Of a chunk of which a subset has few samples, these alone may be read. Returns true if the
- * chunk, which is READY, has all of its samples that are in the subset; NULL: all of its samples.
+ * chunk_part.c. Of a chunk of which few samples are wanted, these alone may be read. Returns true if the
+ * chunk, which is READY, has all of its samples that are wanted.
  */
-bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct subset *of);
-/* Returns true if it has to be loaded before this subset's samples are there. */
-static inline bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct subset *of)
+bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
+/* Returns true if it has to be loaded before the samples are there. */
+static inline bool cached_lacks(const struct cached_dataset *d, uint64_t chunk,
+				const struct cached_want *want)
 {
 	const struct cached_chunk *k = &d->chunks[chunk];
 
-	return cached_is_missing(k) || (k->state == CHUNK_READY && k->part && !cached_has(d, chunk, of));
+	return cached_is_missing(k) || (k->state == CHUNK_READY && k->part && !cached_has(d, chunk, want));
 }
-/* What to read of the chunk for this subset. Returns the bits of its samples, which the caller frees; NULL:
+/* What to read of the chunk for these samples. Returns the bits of its samples, which the caller frees; NULL:
  * all of it, because that is hardly more work, or there is no memory. */
 struct reader_order;
 uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot_chunk *meta,
-			   const struct subset *of, struct reader_order *order, uint64_t *ret_bytes);
+			   const struct cached_want *want, struct reader_order *order, uint64_t *ret_bytes);
 static inline bool cached_part_has(const uint64_t *part, uint64_t i)
 {
 	return !part || (part[i / 64] >> (i % 64) & 1);

@@ -520,7 +520,7 @@ static struct segment *take_part(struct cache *c, const struct cached_chunk *k)
 }
 
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
-	       struct place *place, const struct subset *of)
+	       struct place *place, const struct cached_want *want)
 {
 	struct cached_chunk *k = &d->chunks[chunk];
 	struct load *l;
@@ -565,7 +565,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	order_fill(l);
 	l->read_bytes = l->meta.file_bytes;
 	if (!l->into && !is_known(l))
-		l->part = cached_plan_part(d, &l->meta, of, &l->read.order, &l->read_bytes);
+		l->part = cached_plan_part(d, &l->meta, want, &l->read.order, &l->read_bytes);
 	r = load_read(l);
 	if (r < 0) {
 		cache_drop_segment(c, l->segment);
@@ -581,5 +581,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		d->n_cached--;
 	k->state = CHUNK_READING;
 	k->segment = l->into ? l->into : l->segment;
+	/* Or it would look as if it held nothing. */
+	l->segment->filling = l->into != NULL;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks of which some samples alone are read: those of a subset that has few of them. Who wants others has
- * the whole chunk read, which then takes the place of the part (chunk_load.c). */
+/* Chunks of which some samples alone are read, because few are wanted. Who wants others has the whole chunk
+ * read, which then takes the place of the part (chunk_load.c). */
 #include "cached_dataset.h"
 
 #include <stdlib.h>
@@ -14,7 +14,26 @@
  * far away has more of both. */
 #define READ_COST_BYTES ((uint64_t)128 << 10)
 
-bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct subset *of)
+static bool wants_all(const struct cached_want *want)
+{
+	return !want->subset && !want->samples;
+}
+
+/* Returns the first sample from this one on that is wanted; UINT64_MAX or a number that is no sample's: none.
+ */
+static uint64_t next_wanted(const struct cached_want *want, uint64_t sample)
+{
+	uint64_t next = UINT64_MAX;
+
+	if (want->subset)
+		return subset_next(want->subset, sample);
+	for (uint32_t i = 0; i < want->n; i++)
+		if (want->samples[i] >= sample && want->samples[i] < next)
+			next = want->samples[i];
+	return next;
+}
+
+bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want)
 {
 	const uint64_t *part = d->chunks[chunk].part;
 	struct snapshot_chunk meta;
@@ -22,10 +41,10 @@ bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct sub
 
 	if (!part)
 		return true;
-	if (!of || snapshot_chunk_get(d->snapshot, chunk, &meta) < 0)
+	if (wants_all(want) || snapshot_chunk_get(d->snapshot, chunk, &meta) < 0)
 		return false;
 	end = meta.first_sample + meta.n_samples;
-	for (uint64_t i = subset_next(of, meta.first_sample); i < end; i = subset_next(of, i + 1)) {
+	for (uint64_t i = next_wanted(want, meta.first_sample); i < end; i = next_wanted(want, i + 1)) {
 		if (!cached_part_has(part, i - meta.first_sample))
 			return false;
 	}
@@ -52,8 +71,8 @@ static bool add_range(struct reader_order *o, uint64_t begin, uint64_t end)
 	return true;
 }
 
-static bool plan(const struct cached_dataset *d, const struct snapshot_chunk *meta, const struct subset *of,
-		 struct reader_order *o, uint64_t *part)
+static bool plan(const struct cached_dataset *d, const struct snapshot_chunk *meta,
+		 const struct cached_want *want, struct reader_order *o, uint64_t *part)
 {
 	uint64_t first = meta->first_sample, end = first + meta->n_samples;
 
@@ -62,7 +81,7 @@ static bool plan(const struct cached_dataset *d, const struct snapshot_chunk *me
 	if (meta->payload_offset == 0 || meta->payload_offset % CHUNK_ALIGN != 0 ||
 	    meta->payload_offset > o->bytes)
 		return false;
-	for (uint64_t i = subset_next(of, first); i < end; i = subset_next(of, i + 1)) {
+	for (uint64_t i = next_wanted(want, first); i < end; i = next_wanted(want, i + 1)) {
 		struct snapshot_sample s;
 
 		if (snapshot_sample_get(d->snapshot, i, &s) < 0 || s.offset > o->bytes ||
@@ -75,15 +94,15 @@ static bool plan(const struct cached_dataset *d, const struct snapshot_chunk *me
 }
 
 uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot_chunk *meta,
-			   const struct subset *of, struct reader_order *order, uint64_t *ret_bytes)
+			   const struct cached_want *want, struct reader_order *order, uint64_t *ret_bytes)
 {
 	uint64_t bytes = 0, *part;
 
 	/* A digest is of all of the file. */
-	if (!of || meta->has_sha256)
+	if (wants_all(want) || meta->has_sha256)
 		return NULL;
 	part = calloc(subset_words(meta->n_samples), sizeof(*part));
-	if (part && plan(d, meta, of, order, part)) {
+	if (part && plan(d, meta, want, order, part)) {
 		for (uint32_t i = 0; i < order->n_ranges; i++)
 			bytes += order->ranges[i].bytes;
 		if (bytes + order->n_ranges * READ_COST_BYTES <= meta->file_bytes / 2) {

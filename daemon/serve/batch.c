@@ -133,7 +133,7 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 	}
 }
 
-enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct subset *of,
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct cached_want *want,
 			    uint64_t now_ns)
 {
 	enum batch_wait wait = BATCH_READY;
@@ -152,7 +152,7 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const str
 				wait = BATCH_VERIFY;
 			break;
 		case CHUNK_READY:
-			if (!cached_has(d, b->chunks[i], of))
+			if (!cached_has(d, b->chunks[i], want))
 				wait = BATCH_FETCH;
 			break;
 		case CHUNK_BAD:

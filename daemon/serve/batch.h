@@ -85,10 +85,10 @@ enum batch_wait {
 	BATCH_VERIFY, /* all are read, one is being verified */
 };
 
-/* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. of: the
- * samples that it needs of its chunks; NULL: all. now_ns: chunks whose time to be retried has come are
+/* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. want: the
+ * samples that it needs of its chunks. now_ns: chunks whose time to be retried has come are
  * retried. */
-enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct subset *of,
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct cached_want *want,
 			    uint64_t now_ns);
 
 /* Pins the chunks, which must all be ready, and resolves the items' places. */

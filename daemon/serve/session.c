@@ -349,7 +349,7 @@ void session_pump(struct session *s)
 			return;
 		found = group_find(s, &s->head, &source);
 		if (!found)
-			wait = batch_check(&s->head, s->dataset, session_part(s), clock_monotonic_ns());
+			wait = batch_check(&s->head, s->dataset, &s->want, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */
 		if (s->order_first != s->order_last || wait == BATCH_VERIFY)
 			set_cause(s, RING_CAUSE_PREP);
@@ -391,7 +391,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, 0);
-		if (!missing && cached_lacks(d, chunk, session_part(s))) {
+		if (!missing && cached_lacks(d, chunk, &s->want)) {
 			*ret_chunk = chunk;
 			*ret_distance = 0;
 			missing = true;
@@ -401,7 +401,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->ahead[i];
 
 		cache_mark(s->cache, d, chunk, i + 1);
-		if (!missing && cached_lacks(d, chunk, session_part(s))) {
+		if (!missing && cached_lacks(d, chunk, &s->want)) {
 			*ret_chunk = chunk;
 			*ret_distance = i + 1;
 			missing = true;

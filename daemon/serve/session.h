@@ -52,7 +52,7 @@ struct slot {
 
 /* A batch that the client asked for. */
 struct asked_batch {
-	uint32_t n_samples, ahead;
+	uint32_t n_samples, ahead; /* ahead: as in struct wire_ask */
 	uint64_t samples[WIRE_ASK_SAMPLES];
 };
 
@@ -112,11 +112,12 @@ struct session {
 	uint64_t asked_end;        /* ... those from index on, up to this one */
 	struct batch head;
 	bool has_head;
+	struct cached_want want; /* the samples that it needs of its chunks; of one that asks: of head's */
 	struct epoch_plan plans[2];
 	struct cached_cursor cursor; /* where it is, while the dataset evicts */
 	bool has_cursor;
 	uint32_t *chunk_samples; /* of each chunk of the dataset, whether they are in the subset or not */
-	uint64_t *samples;
+	uint64_t *samples;       /* head's */
 	uint32_t *stamps, stamp;
 
 	uint32_t *ahead; /* chunks in the order they are needed: those of head's windows, then read-ahead */
@@ -159,12 +160,6 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch);
 /* Marks the distances of its chunks in this round. Finds the nearest chunk that is not in memory; false:
  * there is none. */
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance);
-/* The samples that it needs of its chunks; NULL: all of them. Who asks for samples looks at their neighbours,
- * too. */
-static inline const struct subset *session_part(const struct session *s)
-{
-	return s->asked ? NULL : s->subset;
-}
 
 struct session_usage {
 	uint32_t ready, held, pinned_chunks;

@@ -9,8 +9,9 @@
 int session_asked_init(struct session *s)
 {
 	s->asked = calloc(s->n_slots, sizeof(*s->asked));
+	s->samples = calloc(s->batch, sizeof(*s->samples));
 	s->asked_end = s->request.first_batch;
-	return s->asked ? 0 : -ENOMEM;
+	return s->asked && s->samples ? 0 : -ENOMEM;
 }
 
 static struct asked_batch *asked_at(const struct session *s, uint64_t index)
@@ -36,6 +37,9 @@ static void update_ahead(struct session *s, uint32_t last_chunk, uint32_t ahead)
 	for (uint64_t i = s->index; i < s->asked_end; i++) {
 		const struct asked_batch *a = asked_at(s, i);
 
+		/* What it needs of its chunks is known when it is head. */
+		if (a->ahead == WIRE_ASK_FEW)
+			return;
 		for (uint32_t k = 0; k < a->n_samples; k++) {
 			if (s->n_ahead >= s->prefetch_chunks)
 				return;
@@ -81,9 +85,13 @@ bool session_prepare_asked(struct session *s)
 	if (s->index == s->asked_end)
 		return false;
 	a = asked_at(s, s->index);
-	session_set_head(s, a->samples, a->n_samples);
+	memcpy(s->samples, a->samples, a->n_samples * sizeof(*s->samples));
+	s->want = (struct cached_want){0};
+	if (a->ahead == WIRE_ASK_FEW)
+		s->want = (struct cached_want){.samples = s->samples, .n = a->n_samples};
+	session_set_head(s, s->samples, a->n_samples);
 	s->index++;
 	s->job->counters.chunk_visits += s->head.n_chunks;
-	update_ahead(s, last_chunk_of(&s->head), a->ahead);
+	update_ahead(s, last_chunk_of(&s->head), a->ahead == WIRE_ASK_FEW ? 0 : a->ahead);
 	return true;
 }

@@ -252,6 +252,7 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 		return error_errno(err, -ENOMEM, "cannot open the session");
 	}
 	s->subset = subset;
+	s->want.subset = subset;
 	s->cache = cache;
 	s->options = options;
 	s->dataset = dataset;

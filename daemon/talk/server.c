@@ -102,14 +102,21 @@ static void look_again(struct server *s, uint64_t now_ns, uint64_t again_ns)
 			       again_ns > now_ns ? (again_ns - now_ns) / NS_PER_MS + 1 : 1, 0);
 }
 
-/* Of which samples the session's chunks are read: of all, if another session needs them soon. */
-static const struct subset *part_for(const struct server *s, const struct session *q)
+/* For which samples the session's chunk is read: for all, if another session needs them soon. Who asks for
+ * samples, few of each chunk, gets the whole chunk when he comes to it for the second time; but what is not
+ * head yet is no part of what he wants. */
+static struct cached_want want_for(const struct server *s, const struct session *q, uint64_t chunk,
+				   uint32_t distance)
 {
+	const struct cached_want all = {0};
+
+	if (q->asked && (distance > 0 || q->dataset->chunks[chunk].part))
+		return all;
 	for (const struct session *o = s->serving.sessions; o; o = o->next) {
-		if (o->dataset == q->dataset && !session_part(o))
-			return NULL;
+		if (o->dataset == q->dataset && !o->asked && !o->subset)
+			return all;
 	}
-	return session_part(q);
+	return q->want;
 }
 
 /* Starts reads until enough are under way, or no session can use another one. */
@@ -125,6 +132,7 @@ static void server_schedule(struct server *s)
 		uint64_t now_ns = clock_monotonic_ns();
 		size_t n = collect_wants(s, candidates, wants, now_ns, &held_ns);
 		long pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
+		struct cached_want want;
 		struct session *q;
 
 		if (pick < 0) {
@@ -132,8 +140,9 @@ static void server_schedule(struct server *s)
 			return;
 		}
 		q = candidates[pick].session;
+		want = want_for(s, q, candidates[pick].chunk, wants[pick].distance);
 		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
-					wants[pick].distance, q->job, q->place, part_for(s, q));
+					wants[pick].distance, q->job, q->place, &want);
 		if (q->starved == 0)
 			q->last_served = ++s->cached_clock;
 	}

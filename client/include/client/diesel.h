@@ -347,8 +347,10 @@ int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret
  * For sessions that were opened with DIESEL_ASKED: asks for a batch of these samples, in this order, one of
  * them perhaps more than once. diesel_session_next() gives the batches in the order in which they were asked
  * for, as views, and returns 1 when all of them have been delivered. ahead: how many chunks the daemon may
- * read behind these samples' last one, because they will probably be asked for next; 0: none. May be called
- * while other batches are awaited or held. Does not wait.
+ * read behind these samples' last one, because they will probably be asked for next; 0: none. DIESEL_ASK_FEW:
+ * none, and of the samples' own chunks probably no other sample for now, so that of a chunk that is not in
+ * memory only these need be read, which takes less time; beside them there may be nothing but zeroes then.
+ * May be called while other batches are awaited or held. Does not wait.
  *
  * Of the options, such a session has batch (at most DIESEL_ASK_MAX), slots and reconnect_ms; rank is 0, world
  * is 1, and all else is 0. Asked for or held, together at most diesel_session_max_held() + 1 batches.
@@ -357,6 +359,7 @@ int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret
  * sample; -EBUSY: that many batches are asked for or held.
  */
 #define DIESEL_ASK_MAX 64
+#define DIESEL_ASK_FEW UINT32_MAX
 int diesel_session_ask(struct diesel_session *session, const uint64_t *samples, uint32_t n, uint32_t ahead);
 /* Continues at (epoch, batch of this rank); batches that were made ready for the old position are dropped.
  * -EINVAL: the session has no order, batches are asked for. */

@@ -59,6 +59,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_GROUP_BYTES  32
 #define WIRE_ASK_SAMPLES  64u
 #define WIRE_ASK_AHEAD    64u /* chunks */
+#define WIRE_ASK_FEW      UINT32_MAX
 #define WIRE_WHY_MAX      1000
 #define WIRE_SETTINGS_MAX 16
 #define WIRE_OBJECT_BYTES 48
@@ -189,7 +190,8 @@ struct wire_ask {
 	struct wire_header header;
 	uint64_t index; /* of the batch: grows by 1 from the session's first_batch on */
 	uint32_t n_samples;
-	uint32_t ahead; /* chunks behind the last sample's that may be read too, at most WIRE_ASK_AHEAD */
+	uint32_t ahead; /* chunks behind the last sample's that may be read too, at most WIRE_ASK_AHEAD; or
+			   WIRE_ASK_FEW: of these samples' own chunks the rest need not be read */
 	uint64_t samples[WIRE_ASK_SAMPLES]; /* zero behind n_samples */
 };
 

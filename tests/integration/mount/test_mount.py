@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from dieseld_support import CTL, chunk_files, main, pack
+from dieseld_support import CTL, Daemon, chunk_files, main, pack
 from mount_support import FUSE, Mount, digests, is_mounted
 
 
@@ -126,6 +126,20 @@ class Ahead(Mount):
         for name in names:
             if name not in names[::3] and os.path.getsize(f"{self.source}/{name}") > 0:
                 self.assertFalse(self.has(f"{where}/{name}"), name)
+
+    def test_one_file_is_not_a_whole_chunk(self):
+        node = Daemon(cache="64M")
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        where, names = self.mount(node=node), self.names()
+        few = [name for name in names if os.path.getsize(f"{self.source}/{name}") == 4096][:1]
+        self.read(where, few)
+        self.assertLess(node.status()["cache"]["read_bytes"], 1 << 20)
+        self.read(where, few * 2)
+        self.assertEqual(node.status()["cache"]["reads"], 1)
+        self.assertEqual(digests(where), digests(self.source))
+        total = sum(os.path.getsize(os.path.join(folder, name)) for folder, _, found in os.walk(self.dataset) for name in found)
+        self.assertLess(node.status()["cache"]["read_bytes"], total + (len(os.listdir(f"{self.dataset}/chunks")) << 20))
 
     def test_it_ends_with_the_mount(self):
         where = self.mount()

@@ -54,9 +54,11 @@ static void stop(struct fixture *f)
 	real_cache_stop(&f->f);
 }
 
+static const struct cached_want all;
+
 static int load(struct fixture *f, uint64_t chunk)
 {
-	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, NULL);
+	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, &all);
 }
 
 static bool is_over(void *cache)
@@ -134,7 +136,14 @@ static void check_only(const struct fixture *f, uint64_t chunk, const struct sub
 
 static int load_part(struct fixture *f, uint64_t chunk, const struct subset *of)
 {
-	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, of);
+	const struct cached_want want = {.subset = of};
+
+	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, &want);
+}
+
+static bool lacks(const struct fixture *f, uint64_t chunk, const struct subset *of)
+{
+	return cached_lacks(f->d, chunk, &(struct cached_want){.subset = of});
 }
 
 static char *file_of(const struct fixture *f, uint64_t chunk)
@@ -485,21 +494,21 @@ static void test_a_part(void **state)
 	struct fixture f;
 
 	start(&f, *state, &many);
-	assert_true(cached_lacks(f.d, 0, some));
+	assert_true(lacks(&f, 0, some));
 	assert_int_equal(load_part(&f, 0, some), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	assert_true(f.cache->counters.read_bytes < 400000);
 	part = f.d->chunks[0].segment;
 	check_only(&f, 0, some);
-	assert_false(cached_lacks(f.d, 0, some));
-	assert_true(cached_lacks(f.d, 0, others));
-	assert_true(cached_lacks(f.d, 0, NULL));
+	assert_false(lacks(&f, 0, some));
+	assert_true(lacks(&f, 0, others));
+	assert_true(cached_lacks(f.d, 0, &all));
 	/* It is in use: it stays where it is, and gets the rest. */
 	cache_pin(f.cache, f.d, 0);
 	assert_int_equal(load_part(&f, 0, others), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	assert_ptr_equal(f.d->chunks[0].segment, part);
-	assert_false(cached_lacks(f.d, 0, NULL));
+	assert_false(cached_lacks(f.d, 0, &all));
 	check_samples(&f, 0);
 	cache_unpin(f.d, 0);
 	assert_int_equal(f.d->n_cached, 1);
@@ -507,13 +516,38 @@ static void test_a_part(void **state)
 	assert_int_equal(load_part(&f, 1, some), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_READY);
 	check_only(&f, 1, some);
-	assert_true(cached_lacks(f.d, 1, NULL));
+	assert_true(cached_lacks(f.d, 1, &all));
 	assert_int_equal(load(&f, 1), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_READY);
 	check_samples(&f, 1);
 	assert_int_equal(f.d->n_cached, 2);
 	subset_free(some);
 	subset_free(others);
+	stop(&f);
+}
+
+/* The rest of a part that is in use is read into a segment that seems to hold nothing: no other chunk gets it
+ * meanwhile. */
+static void test_the_rest_of_a_part_in_a_full_cache(void **state)
+{
+	struct subset *some = subset_of(1 << 3);
+	struct fixture f;
+
+	start(&f, *state, &many);
+	assert_int_equal(load_part(&f, 0, some), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	cache_pin(f.cache, f.d, 0);
+	f.cache->limit_bytes = f.cache->budget_bytes = cache_total_bytes(f.cache) + f.d->segment_bytes;
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(load(&f, 1), -ENOSPC);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	check_samples(&f, 0);
+	assert_int_equal(load(&f, 1), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_READY);
+	check_samples(&f, 0);
+	check_samples(&f, 1);
+	cache_unpin(f.d, 0);
+	subset_free(some);
 	stop(&f);
 }
 
@@ -525,7 +559,7 @@ static void read_whole(const char *root, const struct dataset_plan *plan, uint64
 	start(&f, root, plan);
 	assert_int_equal(load_part(&f, 0, some), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
-	assert_false(cached_lacks(f.d, 0, NULL));
+	assert_false(cached_lacks(f.d, 0, &all));
 	check_samples(&f, 0);
 	stop(&f);
 	subset_free(some);
@@ -616,6 +650,7 @@ int main(void)
 	    CASE(test_not_now),
 	    CASE(test_verified_before_it_is_lent),
 	    CASE(test_a_part),
+	    CASE(test_the_rest_of_a_part_in_a_full_cache),
 	    CASE(test_no_part_of_many),
 	    CASE(test_no_part_with_a_digest),
 	    CASE(test_a_part_of_a_damaged_chunk),

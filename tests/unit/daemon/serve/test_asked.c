@@ -174,6 +174,102 @@ static void test_reading_ahead(void **state)
 	bench_stop(&b);
 }
 
+struct reads {
+	uint64_t n, bytes;
+};
+
+static void count_reads(struct node *node, void *answer)
+{
+	const struct cache_counters *c = &node->server.serving.cache.counters;
+
+	*(struct reads *)answer = (struct reads){c->reads, c->read_bytes};
+}
+
+static struct reads reads_of(struct bench *b)
+{
+	struct reads r;
+
+	node_ask(&b->node, count_reads, &r);
+	return r;
+}
+
+static void ask_and_take(struct diesel_session *s, uint64_t sample, uint32_t ahead)
+{
+	assert_int_equal(diesel_session_ask(s, &sample, 1, ahead), 0);
+	take(s, &sample, 1);
+}
+
+/* Of a chunk that is come to once, the sample alone is read; all of it for who comes again, also while the
+ * part is held. */
+static void test_few_of_a_chunk(void **state)
+{
+	static const struct dataset_plan large = {.n_samples = 160, .bytes = 64 << 10, .n_a_chunk = 40};
+	const uint64_t part_bytes = 256 << 10, chunk_bytes = 40 * (64 << 10);
+	struct bench b = {0};
+	struct diesel_session *s;
+	struct diesel_batch held;
+	struct reads r;
+
+	bench_start(&b, *state, &large);
+	s = open_session(&b, 1, 0);
+	for (uint64_t chunk = 0; chunk < 3; chunk++)
+		ask_and_take(s, chunk * 40 + 5, DIESEL_ASK_FEW);
+	r = reads_of(&b);
+	assert_int_equal(r.n, 3);
+	assert_in_range(r.bytes, 3 * (64 << 10), 3 * part_bytes);
+	ask_and_take(s, 5, DIESEL_ASK_FEW); /* it is there */
+	assert_int_equal(reads_of(&b).n, 3);
+
+	ask_and_take(s, 7, DIESEL_ASK_FEW);
+	assert_int_equal(reads_of(&b).n, 4);
+	assert_in_range(reads_of(&b).bytes - r.bytes, chunk_bytes, chunk_bytes + part_bytes);
+	for (uint64_t i = 0; i < 40; i++)
+		ask_and_take(s, i, i % 2 ? DIESEL_ASK_FEW : 0);
+	assert_int_equal(reads_of(&b).n, 4);
+
+	assert_int_equal(diesel_session_ask(s, &(uint64_t){45}, 1, DIESEL_ASK_FEW), 0);
+	assert_int_equal(diesel_session_next(s, &held), 0);
+	ask_and_take(s, 46, 0); /* its neighbours are wanted, too */
+	ask_and_take(s, 79, DIESEL_ASK_FEW);
+	assert_true(node_item_is_right(&held, 0));
+	assert_int_equal(reads_of(&b).n, 5);
+	diesel_batch_release(held.lease);
+
+	/* What is asked for behind another batch is read whole meanwhile, or alone when its turn comes. */
+	assert_int_equal(diesel_session_ask(s, &(uint64_t){90}, 1, DIESEL_ASK_FEW), 0);
+	assert_int_equal(diesel_session_ask(s, &(uint64_t){130}, 1, 0), 0);
+	take(s, &(uint64_t){90}, 1);
+	take(s, &(uint64_t){130}, 1);
+	ask_and_take(s, 159, 0);
+	assert_int_equal(reads_of(&b).n, 7);
+	diesel_session_close(s);
+	bench_stop(&b);
+}
+
+/* Beside a session that goes through all samples, chunks are read whole. */
+static void test_few_of_what_another_one_needs_whole(void **state)
+{
+	static const struct dataset_plan large = {.n_samples = 1600, .bytes = 16 << 10, .n_a_chunk = 100};
+	const struct diesel_session_options options = {
+	    .world = 1, .batch = 4, .slots = 2, .reconnect_ms = 10000};
+	struct bench b = {0};
+	struct diesel_session *all, *s;
+	struct reads r;
+	char error[ERROR];
+
+	bench_start(&b, *state, &large);
+	if (diesel_session_open(b.dataset, &options, &all, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	s = open_session(&b, 1, 0);
+	for (uint64_t chunk = 15; chunk > 12; chunk--)
+		ask_and_take(s, chunk * 100, DIESEL_ASK_FEW);
+	r = reads_of(&b);
+	assert_true(r.n >= 4 && r.bytes >= r.n * 100 * (16 << 10));
+	diesel_session_close(s);
+	diesel_session_close(all);
+	bench_stop(&b);
+}
+
 /* A connection with an asked session, by hand. */
 static struct transport connect_by_hand(const struct bench *b)
 {
@@ -266,6 +362,8 @@ int main(void)
 	    CASE(test_any_samples_in_any_order),
 	    CASE(test_what_cannot_be_asked),
 	    CASE(test_reading_ahead),
+	    CASE(test_few_of_a_chunk),
+	    CASE(test_few_of_what_another_one_needs_whole),
 	    CASE(test_a_client_that_asks_wrongly_is_cut_off),
 	    CASE(test_a_new_daemon_is_told),
 	};

@@ -12,6 +12,7 @@
 #include "client/mapped.h"
 #include "client/transport.h"
 #include "dataset.h"
+#include "dataset/snapshot_kept.h"
 #include "elsewhere/fetch.h"
 #include "image/recipe.h"
 #include "lib/cleanup.h"
@@ -39,7 +40,7 @@ static const char *socket_or_default(const char *socket)
 static int open_files(struct diesel_dataset *d, struct error *err)
 {
 	if (fetch_is_elsewhere(d->path))
-		return fetch_start(d->path, d->socket_path, &d->shown, err);
+		return fetch_start(d->path, d->wanted, d->socket_path, &d->shown, err);
 	d->shown.dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through it is enough */
 		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -48,6 +49,8 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 			return error_set(err, -ENOENT, "%s: no such dataset directory", d->path);
 		return error_errno(err, -errno, "cannot open dataset %s", d->path);
 	}
+	if (d->wanted)
+		return snapshot_kept_open(d->shown.dir_fd, d->path, d->wanted, &d->shown.snapshot_fd, err);
 	d->shown.snapshot_fd = openat(d->shown.dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (d->shown.snapshot_fd < 0) {
 		if (errno == ENOENT)
@@ -62,7 +65,21 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 
 static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
-	return attachment_connect(d->socket_path, &d->shown, 0, &d->connection, ret_copy_fd, err);
+	return attachment_connect(d->socket_path, &d->shown, d->wanted, &d->connection, ret_copy_fd, err);
+}
+
+/* Between our opening the snapshot and the daemon's looking at it, it may have been given up: who asks again
+ * is told. */
+static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
+{
+	int r = ask_for_snapshot(d, ret_copy_fd, err);
+
+	if (r != -ESTALE || !d->wanted || fetch_is_elsewhere(d->path))
+		return r;
+	shown_close(&d->shown);
+	int again = open_files(d, err);
+
+	return again < 0 ? again : ask_for_snapshot(d, ret_copy_fd, err);
 }
 
 /* Where the daemon went away while it answered, another one may follow. One that was not there is said to be
@@ -70,7 +87,7 @@ static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct e
 static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	struct patience patience = patience_begin(OPEN_PATIENCE_MS, clock_monotonic_ns());
-	int r = ask_for_snapshot(d, ret_copy_fd, err);
+	int r = ask_for_version(d, ret_copy_fd, err);
 	bool was_there = r == -ECONNRESET;
 
 	while (was_there && patience_helps(r)) {
@@ -83,13 +100,19 @@ static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error
 					 d->socket_path, d->path, OPEN_PATIENCE_MS / 1000);
 		if (pause < 0)
 			return error_errno(err, pause, "dieseld at %s went away", d->socket_path);
-		r = ask_for_snapshot(d, ret_copy_fd, err);
+		r = ask_for_version(d, ret_copy_fd, err);
 	}
 	return r;
 }
 
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size)
+{
+	return diesel_dataset_open_version(path, 0, socket, ret, error, error_size);
+}
+
+int diesel_dataset_open_version(const char *path, uint64_t version, const char *socket,
+				struct diesel_dataset **ret, char *error, size_t error_size)
 {
 	struct error err = ERROR_INIT;
 	struct diesel_dataset *d = calloc(1, sizeof(*d));
@@ -101,6 +124,7 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 	d->shown = SHOWN_NOTHING;
 	pthread_mutex_init(&d->store_lock, NULL);
 	d->connection = (struct transport)TRANSPORT_INIT;
+	d->wanted = version;
 	d->path = strdup(path);
 	d->socket_path = strdup(socket_or_default(socket));
 	r = d->path && d->socket_path ? open_files(d, &err) : -ENOMEM;

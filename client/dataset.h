@@ -13,6 +13,7 @@
 struct diesel_dataset {
 	char *path;
 	char *socket_path;
+	uint64_t wanted; /* version; 0: the newest */
 	struct shown shown;
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; its tables are

@@ -39,6 +39,17 @@ extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ct
 /* The argument of --version. CTL_OK or CTL_USAGE. */
 int ctl_version(const struct ctl_verb *verb, uint64_t *ret);
 
+#define CTL_OPTION_KEEP_SNAPSHOTS                                                                            \
+	{                                                                                                    \
+		"keep-snapshots", required_argument, NULL, 'K'                                               \
+	}
+#define CTL_KEEP_SNAPSHOTS_HELP                                                                              \
+	"      --keep-snapshots N  of how many versions, the newest, the snapshots stay, so that jobs can "  \
+	"go\n"                                                                                               \
+	"                          on with them (default 4)\n"
+/* The argument of --keep-snapshots. CTL_OK or CTL_USAGE. */
+int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret);
+
 /* The command as it was given, without secrets: for a dataset's log. */
 const char *ctl_command(void);
 

@@ -29,6 +29,7 @@
 
 struct fetch {
 	const char *url, *socket_path;
+	uint64_t version;    /* 0: the newest */
 	struct place *place; /* open to the end: it keeps the folder */
 	struct store *store;
 	int dir_fd, snapshot_fd;
@@ -45,7 +46,7 @@ static int say(int result, const char *text, const int *fds, size_t n_fds)
 
 static int open_snapshot(struct fetch *f, struct error *err)
 {
-	int r = place_open(f->url, PLACE_SNAPSHOT, &f->place, err);
+	int r = place_open_version(f->url, f->version, &f->place, err);
 
 	if (r == 0)
 		r = place_store(f->place, false, &f->store, err);
@@ -212,8 +213,10 @@ static bool is_started_by_client(void)
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option options[] = {
-	    {"socket", required_argument, NULL, 's'}, CTL_OPTION_HELP, {NULL, 0, NULL, 0}};
+	static const struct option options[] = {{"socket", required_argument, NULL, 's'},
+						CTL_OPTION_VERSION,
+						CTL_OPTION_HELP,
+						{NULL, 0, NULL, 0}};
 	struct fetch f = {.dir_fd = -EBADF, .snapshot_fd = -EBADF};
 	struct error err = ERROR_INIT;
 	struct fetch_link *link = NULL;
@@ -222,6 +225,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
 		if (option == 's')
 			f.socket_path = optarg;
+		else if (option == 'V' && ctl_version(verb, &f.version) != CTL_OK)
+			return CTL_USAGE;
 		else if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
 	}
@@ -253,9 +258,10 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_fetch = {
     .name = "fetch",
-    .arguments = "--socket PATH s3://BUCKET/PREFIX",
+    .arguments = "--socket PATH [--version N] s3://BUCKET/PREFIX",
     .summary = "read a dataset in a bucket for dieseld; jobs start it",
     .help = "It ends with the job. Credentials and endpoint are those of its environment and files.\n\n"
-	    "  --socket PATH  where dieseld listens\n",
+	    "  --socket PATH  where dieseld listens\n"
+	    "  --version N    not the newest version\n",
     .run = run,
 };

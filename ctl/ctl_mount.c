@@ -2,9 +2,7 @@
 /* dieselctl mount: a dataset as files. */
 #include "ctl.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
 
@@ -29,22 +27,13 @@ static void say(const char *line)
 	pthread_mutex_unlock(&lock);
 }
 
-static bool parse_version(const char *text, uint64_t *ret)
-{
-	char *end;
-
-	errno = 0;
-	*ret = strtoull(text, &end, 10);
-	return errno == 0 && *end == '\0' && *text >= '1' && *text <= '9';
-}
-
 static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {{"allow-other", no_argument, NULL, 'a'},
 						     {"foreground", no_argument, NULL, 'f'},
 						     {"over", no_argument, NULL, 'o'},
 						     {"socket", required_argument, NULL, 's'},
-						     {"version", required_argument, NULL, 'V'},
+						     CTL_OPTION_VERSION,
 						     CTL_OPTION_HELP,
 						     {0}};
 	struct mount_options o = {.say = say};
@@ -60,8 +49,8 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 		o.over |= option == 'o';
 		if (option == 's')
 			o.socket = optarg;
-		if (option == 'V' && !parse_version(optarg, &o.version))
-			return ctl_usage(verb, "--version needs a dataset's version, a number from 1 on");
+		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
+			return CTL_USAGE;
 	}
 	argc -= optind;
 	argv += optind;
@@ -92,7 +81,7 @@ const struct ctl_verb ctl_mount = {
 	    "user does, until\n"
 	    "fusermount3 -u DIR.\n\n"
 	    "      --over         DIR may have something in it: the files it was packed from\n"
-	    "      --version N    only if the dataset is at this version\n"
+	    "      --version N    not the newest version; it stays that one in any case\n"
 	    "      --allow-other  let other users in, as far as they may read DATASET/snapshot\n"
 	    "  -f, --foreground   stay, and print what happens, rather than write it to syslog\n"
 	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's)\n",

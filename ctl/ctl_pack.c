@@ -114,6 +114,7 @@ static const struct option long_options[] = {
     {"jpeg-restarts", no_argument, NULL, 'r'},
     {"meta", required_argument, NULL, 'm'},
     {"json", no_argument, NULL, 'J'},
+    CTL_OPTION_KEEP_SNAPSHOTS,
     CTL_OPTION_WAIT,
     CTL_OPTION_HELP,
     {0},
@@ -151,6 +152,7 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 			return ctl_usage(verb, "--meta URL: %s", err.text);
 		o->meta_url = optarg;
 		return CTL_OK;
+	case 'K': return ctl_keep_snapshots(verb, &o->keep_snapshots);
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
 	case 'r':
@@ -302,7 +304,7 @@ const struct ctl_verb ctl_pack = {
 	"      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
 	"      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
 	"      --meta URL          keep the metadata on a Redis server or cluster: "
-	"redis://HOST[:PORT]/PREFIX\n"
+	"redis://HOST[:PORT]/PREFIX\n" CTL_KEEP_SNAPSHOTS_HELP
 	"      --wait SECONDS      how long to wait for another writer of the dataset (5m too; default 0)\n"
 	"      --json              say as a JSON object what was done\n"
 	"      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "

@@ -26,55 +26,6 @@ static void show_progress(const char *what, uint64_t done, uint64_t total, uint6
 	progress_show(context, what, done, total, bytes);
 }
 
-static int write_snapshot(struct writer *w, struct error *err)
-{
-	struct progress bar = {0};
-
-	writer_show(w, show_progress, &bar);
-	int r = writer_snapshot(w, err);
-
-	progress_end(&bar);
-	return r;
-}
-
-static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
-{
-	_cleanup_(writer_freep) struct writer *w = NULL;
-	const struct meta_info *info;
-	struct error err = ERROR_INIT;
-	bool json = false;
-	int status;
-
-	if (!ctl_json_option(verb, argc, argv, &json, &status))
-		return status;
-	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
-	if (writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err) < 0 ||
-	    write_snapshot(w, &err) < 0)
-		return ctl_failed(verb, &err);
-	info = writer_info(w);
-	if (json)
-		printf("{\"schema\": \"diesel.snapshot/1\", \"version\": %llu, \"samples\": %llu, "
-		       "\"chunks\": %llu}\n",
-		       (unsigned long long)info->version, (unsigned long long)info->n_paths,
-		       (unsigned long long)info->n_chunks);
-	else
-		printf("snapshot of version %llu: %llu sample%s in %llu chunk%s\n",
-		       (unsigned long long)info->version, (unsigned long long)info->n_paths,
-		       units_plural(info->n_paths), (unsigned long long)info->n_chunks,
-		       units_plural(info->n_chunks));
-	return ctl_finish(verb);
-}
-
-const struct ctl_verb ctl_snapshot = {
-    .name = "snapshot",
-    .arguments = "[--json] DATASET",
-    .summary = "Write the snapshot anew from the metadata",
-    .help = "      --json  say as a JSON object what was done\n\nFor a snapshot that is damaged, missing or "
-	    "behind the metadata.\n",
-    .run = run_snapshot,
-};
-
 struct rebuild_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
@@ -114,7 +65,7 @@ static void print_rebuilt_json(const struct writer_result *result)
 	puts("}");
 }
 
-static int rebuild(const char *dataset, bool keep_digests, struct rebuild_context *c,
+static int rebuild(const char *dataset, bool keep_digests, uint64_t keep_snapshots, struct rebuild_context *c,
 		   struct writer_result *ret, uint64_t *ret_n_lost, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
@@ -123,6 +74,7 @@ static int rebuild(const char *dataset, bool keep_digests, struct rebuild_contex
 	if (r < 0)
 		return r;
 	writer_set_command(w, ctl_command());
+	writer_keep_snapshots(w, keep_snapshots);
 	writer_show(w, show_progress, &c->bar);
 	if (keep_digests)
 		r = writer_keep_digests(w, err);
@@ -135,6 +87,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {{"digest", required_argument, NULL, 'd'},
 						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_KEEP_SNAPSHOTS,
 						     CTL_OPTION_WAIT,
 						     CTL_OPTION_HELP,
 						     {0}};
@@ -143,7 +96,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	struct writer_result result;
 	struct error err = ERROR_INIT;
 	bool keep_digests = false;
-	uint64_t n_lost = 0;
+	uint64_t n_lost = 0, keep_snapshots = WRITER_KEEP_SNAPSHOTS;
 	int option;
 
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
@@ -152,6 +105,8 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 		if (option == 'd' && strcmp(optarg, DIGEST_NAME) != 0)
 			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
 		if (option == 'w' && ctl_wait_option(verb, &wait.ns) != CTL_OK)
+			return CTL_USAGE;
+		if (option == 'K' && ctl_keep_snapshots(verb, &keep_snapshots) != CTL_OK)
 			return CTL_USAGE;
 		keep_digests |= option == 'd';
 		context.json |= option == 'J';
@@ -165,7 +120,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	int r;
 
 	do {
-		r = rebuild(argv[optind], keep_digests, &context, &result, &n_lost, &err);
+		r = rebuild(argv[optind], keep_digests, keep_snapshots, &context, &result, &n_lost, &err);
 		progress_end(&context.bar);
 	} while (context.first && ctl_wait_again(&wait, r)); /* what was lost is said once */
 	if (context.json)
@@ -180,10 +135,10 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "[--digest sha256] [--wait SECONDS] [--json] DATASET",
+    .arguments = "[--digest sha256] [--keep-snapshots N] [--wait SECONDS] [--json] DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
     .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
-	    "has them\n"
+	    "has them\n" CTL_KEEP_SNAPSHOTS_HELP
 	    "      --wait SECONDS   how long to wait for another writer of the dataset (5m too; default 0)\n"
 	    "      --json           say as a JSON object what was done, and the ids of lost chunks\n"
 	    "\n"
@@ -243,8 +198,8 @@ static int remove_path(struct writer *w, const char *path, bool recursive, uint6
 }
 
 /* All of these paths, or none. */
-static int remove_paths(char **argv, bool recursive, uint64_t *ret_n, struct writer_result *ret,
-			struct error *err)
+static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, uint64_t *ret_n,
+			struct writer_result *ret, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	struct progress bar = {0};
@@ -253,6 +208,7 @@ static int remove_paths(char **argv, bool recursive, uint64_t *ret_n, struct wri
 	*ret_n = 0;
 	if (r == 0) {
 		writer_set_command(w, ctl_command());
+		writer_keep_snapshots(w, keep_snapshots);
 		writer_show(w, show_progress, &bar);
 	}
 	for (char **path = argv + 1; *path && r == 0; path++)
@@ -267,13 +223,14 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {{"recursive", no_argument, NULL, 'r'},
 						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_KEEP_SNAPSHOTS,
 						     CTL_OPTION_WAIT,
 						     CTL_OPTION_HELP,
 						     {0}};
 	struct ctl_wait wait = {.verb = verb};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
-	uint64_t n_removed = 0;
+	uint64_t n_removed = 0, keep_snapshots = WRITER_KEEP_SNAPSHOTS;
 	bool recursive = false, json = false;
 	int option;
 
@@ -281,6 +238,8 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
 		if (option == 'w' && ctl_wait_option(verb, &wait.ns) != CTL_OK)
+			return CTL_USAGE;
+		if (option == 'K' && ctl_keep_snapshots(verb, &keep_snapshots) != CTL_OK)
 			return CTL_USAGE;
 		recursive |= option == 'r';
 		json |= option == 'J';
@@ -292,7 +251,7 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 	wait.dataset = argv[optind];
 	ctl_wait_begin(&wait);
 	do {
-		r = remove_paths(argv + optind, recursive, &n_removed, &result, &err);
+		r = remove_paths(argv + optind, recursive, keep_snapshots, &n_removed, &result, &err);
 	} while (ctl_wait_again(&wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);
@@ -307,9 +266,9 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rm = {
     .name = "rm",
-    .arguments = "[-r] [--wait SECONDS] [--json] DATASET PATH ...",
+    .arguments = "[-r] [--keep-snapshots N] [--wait SECONDS] [--json] DATASET PATH ...",
     .summary = "Remove samples from a dataset",
-    .help = "  -r, --recursive     remove folders too\n"
+    .help = "  -r, --recursive     remove folders too\n" CTL_KEEP_SNAPSHOTS_HELP
 	    "      --wait SECONDS  how long to wait for another writer of the dataset (5m too; default 0)\n"
 	    "      --json          say as a JSON object what was done\n\n"
 	    "All of them or none. Their bytes stay in the chunks until a purge.\n",

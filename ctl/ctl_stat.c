@@ -3,7 +3,9 @@
 #include "ctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ctl_dataset.h"
@@ -12,8 +14,10 @@
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
 #include "dataset/digest.h"
+#include "dataset/frozen.h"
 #include "dataset/meta.h"
 #include "dataset/place.h"
+#include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
@@ -26,7 +30,15 @@ struct facts {
 	struct meta_info meta;
 	struct error meta_error; /* why there is none */
 	struct shape shape;
+	bool is_frozen, knows_kept;
+	uint64_t *kept; /* versions whose snapshots are kept */
+	size_t n_kept;
 };
+
+static void facts_freep(const struct facts *f)
+{
+	free(f->kept);
+}
 
 static void collect(const char *path, const struct snapshot *s, bool is_old, struct facts *ret)
 {
@@ -46,7 +58,19 @@ static void collect(const char *path, const struct snapshot *s, bool is_old, str
 	/* What the metadata say of another version than the snapshot's is not about these chunks. */
 	shape_collect(s, f.has_meta && f.meta.version == snapshot_info(s)->version ? meta : NULL, &f.shape);
 	meta_free(meta);
+	if (!place_is_elsewhere(path)) {
+		_cleanup_(closep) int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		f.is_frozen = fd >= 0 && frozen_is(fd, ".");
+		f.knows_kept = fd >= 0 && snapshot_kept_list(fd, &f.kept, &f.n_kept) == 0;
+	}
 	*ret = f;
+}
+
+static void print_kept(const struct facts *f)
+{
+	for (size_t i = 0; i < f->n_kept; i++)
+		printf("%s%llu", i ? ", " : "", (unsigned long long)f->kept[i]);
 }
 
 static void print_dataset_json(const char *path, const struct snapshot *s, const struct facts *f)
@@ -64,10 +88,16 @@ static void print_dataset_json(const char *path, const struct snapshot *s, const
 	       (unsigned long long)f->stored_bytes, info->max_bytes, info->equal_bytes,
 	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns,
 	       info->has_digests ? "\"" DIGEST_NAME "\"" : "null");
+	printf("\"frozen\": %s, ", f->is_frozen ? "true" : "false");
 	if (f->has_meta)
 		printf("\"meta_version\": %llu, \"pending\": %s, ", (unsigned long long)f->meta.version,
 		       f->meta.has_pending ? "true" : "false");
 	shape_print_json(&f->shape);
+	if (f->knows_kept) {
+		fputs("\"snapshots\": [", stdout);
+		print_kept(f);
+		fputs("], ", stdout);
+	}
 	fputs("\"classes\": [", stdout);
 	for (uint32_t i = 0; i < info->n_classes; i++) {
 		const char *name;
@@ -113,7 +143,9 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	       units_format_bytes(stored, sizeof(stored), f->stored_bytes));
 	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
-	if (!f->has_meta)
+	if (f->is_frozen)
+		puts("metadata  none: it is frozen; `dieselctl rebuild` makes them anew");
+	else if (!f->has_meta)
 		printf("metadata  %s\n", f->meta_error.text);
 	else if (f->meta.version != info->version)
 		printf("metadata  version %llu: run `dieselctl snapshot` to bring the snapshot up to date\n",
@@ -121,6 +153,11 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	if (f->has_meta && f->meta.has_pending)
 		puts("pending   a pack is at work, or was interrupted: the same command goes on where it "
 		     "stopped");
+	if (f->n_kept) {
+		fputs("snapshots ", stdout);
+		print_kept(f);
+		puts(": jobs can read these versions");
+	}
 	shape_print(&f->shape, info->version);
 }
 
@@ -196,7 +233,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {0}};
 	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct error err = ERROR_INIT;
-	struct facts facts;
+	_cleanup_(facts_freep) struct facts facts = {0};
 	uint64_t version = 0;
 	bool json = false, from_meta = false;
 	int option, r;

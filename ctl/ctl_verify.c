@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ctl_json.h"
 #include "ctl_rewrite.h"
+#include "dataset/frozen.h"
+#include "dataset/place.h"
 #include "dataset/repair.h"
 #include "lib/cleanup.h"
 #include "lib/progress.h"
@@ -87,12 +90,13 @@ static void print_counts_json(const struct verify_result *r)
 	       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
 }
 
-static int verify_only(const struct ctl_verb *verb, const char *path, struct verify_context *c,
-		       const struct verify_callbacks *callbacks)
+static int verify_only(const struct ctl_verb *verb, const char *path, uint64_t version, bool by_version,
+		       struct verify_context *c, const struct verify_callbacks *callbacks)
 {
 	struct verify_result result = {0};
 	struct error err = ERROR_INIT;
-	int r = verify_dataset(path, callbacks, &result, &err);
+	int r = by_version ? verify_version(path, version, callbacks, &result, &err)
+			   : verify_dataset(path, callbacks, &result, &err);
 
 	progress_end(&c->bar);
 	if (c->json) { /* an object that was begun is ended */
@@ -202,6 +206,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {"repair", no_argument, NULL, 'r'},
 						     {"from", required_argument, NULL, 'f'},
 						     {"dry-run", no_argument, NULL, 'n'},
+						     CTL_OPTION_VERSION,
 						     CTL_OPTION_HELP,
 						     {0}};
 	struct verify_context context = {.verb = verb, .first = true};
@@ -209,6 +214,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	    .damage = show_damage, .note = show_note, .progress = show_progress, .context = &context};
 	struct repair_options options = {.verify = callbacks};
 	_cleanup_(freep) const char **from = calloc((size_t)argc, sizeof(*from));
+	struct error err = ERROR_INIT;
+	uint64_t version = 0;
 	bool repairs = false;
 	int option;
 
@@ -218,6 +225,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
+			return CTL_USAGE;
 		context.json |= option == 'J';
 		repairs |= option == 'r';
 		options.dry_run |= option == 'n';
@@ -228,18 +237,27 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "one dataset is needed");
 	if (!repairs && (options.n_from || options.dry_run))
 		return ctl_usage(verb, "--from and --dry-run say how to --repair");
+	bool frozen = !place_is_elsewhere(argv[optind]) && frozen_is(AT_FDCWD, argv[optind]);
+
+	if (repairs && frozen) {
+		frozen_error(argv[optind], &err);
+		return ctl_failed(verb, &err);
+	}
+	if (repairs && version)
+		return ctl_usage(verb, "--repair is for all of a dataset: leave out --version");
 	if (context.json)
 		fputs("{\"schema\": \"diesel.verify/1\", \"damages\": [", stdout);
 	return repairs ? repair(verb, argv[optind], &context, &options)
-		       : verify_only(verb, argv[optind], &context, &callbacks);
+		       : verify_only(verb, argv[optind], version, version || frozen, &context, &callbacks);
 }
 
 const struct ctl_verb ctl_verify = {
     .name = "verify",
-    .arguments = "[--json] [--repair [--from PLACE ...] [--dry-run]] DATASET",
+    .arguments = "[--json] [--version N | --repair [--from PLACE ...] [--dry-run]] DATASET",
     .summary = "Check every chunk, sample, the snapshot and the metadata; repair them",
     .help =
 	"      --json         as a JSON object\n"
+	"      --version N    what that version needs, and nothing else\n"
 	"      --repair       make what is damaged or missing again, as it was packed\n"
 	"      --from PLACE   of another copy of the dataset, or of the files that were packed; may be\n"
 	"                     given several times\n"

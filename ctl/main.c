@@ -88,6 +88,16 @@ int ctl_version(const struct ctl_verb *verb, uint64_t *ret)
 	return CTL_OK;
 }
 
+int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret)
+{
+	int64_t value;
+
+	if (units_parse_integer(optarg, 1, INT64_MAX, &value) < 0)
+		return ctl_usage(verb, "--keep-snapshots %s: a number of versions from 1 is needed", optarg);
+	*ret = (uint64_t)value;
+	return CTL_OK;
+}
+
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 {
 	char text[512];

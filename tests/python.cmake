@@ -14,6 +14,12 @@ if(TARGET dieseld)
   diesel_script_test(fault opening /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_opening.py)
   diesel_script_test(integration codecs /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/codec/test_codecs.py)
   diesel_script_test(integration paths /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_paths.py)
+  diesel_script_test(integration dataset.pinned_folder
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_pinned.py folder)
+  if(DIESEL_S3)
+    diesel_script_test(integration dataset.pinned_bucket
+      /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_pinned.py bucket)
+  endif()
   diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel.py)
   # The first run takes PyTorch and what trains with it from PyPI.

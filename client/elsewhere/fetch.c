@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -42,11 +43,20 @@ static int receive(int channel_fd, const char *url, struct shown *ret, struct er
 	return error_set(err, reply.result, "%s", reply.text);
 }
 
-int fetch_start(const char *url, const char *socket_path, struct shown *ret, struct error *err)
+int fetch_start(const char *url, uint64_t version, const char *socket_path, struct shown *ret,
+		struct error *err)
 {
 	_cleanup_(closep) int channel_fd = -EBADF;
-	char *const arguments[] = {(char *)"fetch", (char *)"--socket", (char *)socket_path,
-				   (char *)"--",    (char *)url,        NULL};
+	char number[40];
+	char *const arguments[] = {(char *)"fetch",
+				   (char *)"--socket",
+				   (char *)socket_path,
+				   version ? number : (char *)"--",
+				   version ? (char *)"--" : (char *)url,
+				   version ? (char *)url : NULL,
+				   NULL};
+
+	snprintf(number, sizeof(number), "--version=%llu", (unsigned long long)version);
 	int r = start_dieselctl(arguments, SOCK_SEQPACKET, url, &channel_fd, err);
 
 	if (r == 0)

@@ -8,6 +8,7 @@
  */
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "dataset/store.h"
 #include "lib/error.h"
@@ -16,9 +17,11 @@
 /* Returns true if the name is that of a dataset which is in no folder. */
 bool fetch_is_elsewhere(const char *name);
 
-/* Starts the process (start.h). Returns when it reads for the daemon at socket_path. -ENOENT: no such
- * dataset, or program; -ECONNREFUSED: no daemon; -EACCES; -EINTR; else as bucket.h has it. */
-int fetch_start(const char *url, const char *socket_path, struct shown *ret, struct error *err);
+/* Starts the process (start.h) for a version of the dataset; 0: the newest. Returns when it reads for the
+ * daemon at socket_path. -ENOENT: no such dataset, version or program; -ECONNREFUSED: no daemon; -EACCES;
+ * -EINTR; else as bucket.h has it. */
+int fetch_start(const char *url, uint64_t version, const char *socket_path, struct shown *ret,
+		struct error *err);
 
 /* A store that can only be read, through the channel, which stays the caller's. */
 int fetch_store_open(const char *url, int channel_fd, struct store **ret, struct error *err);

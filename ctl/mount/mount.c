@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "client/mapped.h"
+#include "dataset/snapshot_kept.h"
 #include "ahead.h"
 #include "files.h"
 #include "lib/cleanup.h"
@@ -41,13 +42,27 @@ struct mounted {
 	int status;
 };
 
+/* The file whose rights the mount has. */
+static int look_at_snapshot(const struct mount_options *o, uint64_t version, char *path, size_t size,
+			    struct stat *ret, struct error *err)
+{
+	char name[SNAPSHOT_KEPT_NAME];
+
+	snprintf(path, size, "%s/%s", o->dataset, snapshot_kept_name(version, name));
+	if (o->version && stat(path, ret) == 0)
+		return 0;
+	snprintf(path, size, "%s/" SNAPSHOT_FILE, o->dataset);
+	return stat(path, ret) < 0 ? error_errno(err, -errno, "cannot look at %s", path) : 0;
+}
+
 static int open_dataset(struct mounted *m, struct error *err)
 {
 	const struct mount_options *o = m->options;
 	const struct snapshot_info *info;
 	char text[sizeof(err->text)], path[4096];
 	struct stat st;
-	int r = diesel_dataset_open(o->dataset, o->socket, &m->dataset, text, sizeof(text));
+	int r =
+	    diesel_dataset_open_version(o->dataset, o->version, o->socket, &m->dataset, text, sizeof(text));
 
 	if (r < 0)
 		return error_set(err, r, "%s", text);
@@ -55,12 +70,9 @@ static int open_dataset(struct mounted *m, struct error *err)
 	/* Of a large one the daemon has verified the tables alone. The rest is compared with its checksums
 	 * when the first name is looked up, and a record with its chunk in the daemon. */
 	info = snapshot_info(m->files.tree.snapshot);
-	if (o->version && o->version != info->version)
-		return error_set(err, -ESTALE, "%s is at version %llu, not %llu", o->dataset,
-				 (unsigned long long)info->version, (unsigned long long)o->version);
-	snprintf(path, sizeof(path), "%s/" SNAPSHOT_FILE, o->dataset);
-	if (stat(path, &st) < 0)
-		return error_errno(err, -errno, "cannot look at %s", path);
+	r = look_at_snapshot(o, info->version, path, sizeof(path), &st, err);
+	if (r < 0)
+		return r;
 	if (o->allow_other && getxattr(path, "system.posix_acl_access", NULL, 0) > 0)
 		return error_set(
 		    err, -EPERM,

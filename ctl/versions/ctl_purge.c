@@ -67,6 +67,7 @@ static int parse_option(const struct ctl_verb *verb, int option, struct purge_op
 			return ctl_usage(verb, "--older-than %s: a time such as 12h or 30d is needed",
 					 optarg);
 		return CTL_OK;
+	case 'K': return ctl_keep_snapshots(verb, &o->keep_snapshots);
 	case 'n': o->dry_run = true; return CTL_OK;
 	}
 	return CTL_OK;
@@ -110,6 +111,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {"older-than", required_argument, NULL, 'o'},
 						     {"dry-run", no_argument, NULL, 'n'},
 						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_KEEP_SNAPSHOTS,
 						     CTL_OPTION_WAIT,
 						     CTL_OPTION_HELP,
 						     {0}};
@@ -167,7 +169,7 @@ const struct ctl_verb ctl_purge = {
     .help =
 	"      --keep N          versions that can be read afterwards at least, the newest (default 1)\n"
 	"      --older-than AGE  and all that were the newest within this time: 12h, 30d (default 1d); jobs\n"
-	"                        that read older ones than that get errors\n"
+	"                        that read older ones than that get errors\n" CTL_KEEP_SNAPSHOTS_HELP
 	"  -n, --dry-run         say what it would do\n"
 	"      --wait SECONDS    how long to wait for another writer of the dataset (5m too; default 0)\n"
 	"      --json            as a JSON object\n"

@@ -33,10 +33,11 @@ const struct cached_chunk *cache_chunk_of(const struct segment *s)
 	return k->segment == s ? k : NULL;
 }
 
-/* Returns true if nobody uses the dataset, and none of its chunks is under way. */
+/* Returns true if nobody uses the dataset, and none of its chunks is under way, or copied for another
+ * version. */
 static bool is_droppable(const struct cache *c, const struct cached_dataset *d)
 {
-	if (cached_is_used(d))
+	if (cached_is_used(d) || d->pinned_bytes > 0)
 		return false;
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
@@ -477,7 +478,7 @@ static void drop_many_idle(struct cache *c)
 void cache_add_dataset(struct cache *c, struct cached_dataset *d)
 {
 	drop_many_idle(c);
-	/* An older version that nobody uses any more will not be asked for again. */
+	/* An older version that nobody uses any more is seldom asked for again. */
 	for (struct cached_dataset *o = c->datasets, *next; o; o = next) {
 		next = o->next;
 		if (o->identity.directory_dev == d->identity.directory_dev &&

@@ -44,6 +44,7 @@ struct cache_counters {
 	uint64_t reads; /* chunk fills started, repeated ones included */
 	uint64_t read_bytes;
 	uint64_t carried; /* chunks from before a restart that saved a read */
+	uint64_t shared;  /* chunks in memory of another version of the dataset that saved a read */
 	uint64_t evictions;
 	uint64_t damaged;  /* chunks quarantined */
 	uint64_t buffered; /* files opened without O_DIRECT */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "shared_memory.h"
 
 static int descending(const void *a, const void *b)
@@ -62,6 +63,37 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof)
 bool cached_is_missing(const struct cached_chunk *chunk)
 {
 	return chunk->state == CHUNK_ABSENT || chunk->state == CHUNK_CARRIED;
+}
+
+bool cached_has_chunks_of(const struct cached_dataset *d, const struct cached_dataset *other)
+{
+	const struct proof_identity *a = &d->identity, *b = &other->identity;
+
+	if (d == other || a->is_fetched != b->is_fetched)
+		return false;
+	if (a->is_fetched)
+		return a->rights.uid == b->rights.uid;
+	return a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino;
+}
+
+struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
+				  uint64_t *ret_chunk)
+{
+	struct snapshot_chunk found = {0};
+	uint64_t i = sorted_count(d->info.n_chunks, k,
+				  snapshot_chunk_get(d->snapshot, k, &found) == 0 &&
+				      memcmp(&found.id, &wanted->id, sizeof(found.id)) < 0);
+	const struct cached_chunk *k;
+
+	if (snapshot_chunk_get(d->snapshot, i, &found) < 0 ||
+	    memcmp(&found.id, &wanted->id, sizeof(found.id)) != 0 || found.head_xxh3 != wanted->head_xxh3 ||
+	    found.file_bytes != wanted->file_bytes)
+		return NULL;
+	k = &d->chunks[i];
+	if (k->state != CHUNK_READY || k->part)
+		return NULL;
+	*ret_chunk = i;
+	return k->segment;
 }
 
 uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n)

@@ -145,6 +145,13 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 /* Returns true if the chunk can be loaded: it is not in memory yet. */
 bool cached_is_missing(const struct cached_chunk *chunk);
 
+/* Returns true if the other one's chunks are in the same place, so that both may be versions of one dataset.
+ * In a bucket each has a folder of its own, and they are one user's: there, what is in a chunk decides. */
+bool cached_has_chunks_of(const struct cached_dataset *d, const struct cached_dataset *other);
+/* Where the chunk that another one's snapshot describes is in this one's memory, whole. NULL: it is not. */
+struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
+				  uint64_t *ret_chunk);
+
 /* Returns true if it is on its way into memory. */
 static inline bool cached_is_loading(const struct cached_chunk *chunk)
 {

@@ -38,7 +38,12 @@ struct load {
 	struct segment *carried; /* from before a restart: copied from there if the file is still the same */
 	struct staged *staged;   /* on the staging disk: read from there if the file is still the same */
 	struct stage_read fetch; /* from there */
-	bool copies;             /* the file is the same: the chunk comes from `carried` or `staged` */
+	bool shares;             /* another version has it: copied from there if the file is still the same */
+	struct access_stamp shared_stamp; /* which it had then */
+	struct cached_dataset *sibling;   /* that version, while it is copied: the chunk is pinned there */
+	uint64_t sibling_chunk;
+	int sibling_fd; /* of its memory, borrowed */
+	bool copies;    /* the file is the same: the chunk comes from where it is known */
 	uint32_t distance;
 	struct job *job;
 	struct place *own, *place; /* that of the session that asked; the one tried now */
@@ -57,7 +62,54 @@ static int load_read(struct load *l);
 /* The chunk is somewhere already, where it need not be read from storage. */
 static bool is_known(const struct load *l)
 {
-	return l->carried || l->staged;
+	return l->carried || l->staged || l->shares;
+}
+
+/* The chunk in memory of another version of the dataset; NULL: no other one has it. */
+static struct segment *find_shared(struct cache *c, const struct cached_dataset *d,
+				   const struct snapshot_chunk *wanted, struct cached_dataset **ret,
+				   uint64_t *ret_chunk)
+{
+	for (struct cached_dataset *o = c->datasets; o; o = o->next) {
+		struct segment *s =
+		    cached_has_chunks_of(o, d) ? cached_find_ready(o, wanted, ret_chunk) : NULL;
+
+		if (s) {
+			*ret = o;
+			return s;
+		}
+	}
+	return NULL;
+}
+
+/* Nothing is held while the chunk's file is opened, which may take as long as its storage likes. */
+static bool note_shared(struct cache *c, struct load *l, const struct cached_dataset *d)
+{
+	struct cached_dataset *o;
+	uint64_t chunk;
+	const struct segment *s = find_shared(c, d, &l->meta, &o, &chunk);
+
+	l->shares = s != NULL;
+	if (s)
+		l->shared_stamp = s->stamp;
+	return s != NULL;
+}
+
+/* Pins it there, for the time of a copy. Returns false if it has gone meanwhile, or was read from another
+ * file. */
+static bool hold_shared(struct load *l)
+{
+	struct cached_dataset *o;
+	uint64_t chunk;
+	struct segment *s = find_shared(l->cache, l->dataset, &l->meta, &o, &chunk);
+
+	if (!s || !access_stamp_equal(&s->stamp, &l->shared_stamp))
+		return false;
+	cache_pin(l->cache, o, chunk);
+	l->sibling = o;
+	l->sibling_chunk = chunk;
+	l->sibling_fd = s->memory.fd;
+	return true;
 }
 
 /* What was known is no longer needed: it was used, or the chunk comes from storage. */
@@ -67,8 +119,12 @@ static void drop_known(struct load *l)
 		cache_free_carried(l->cache, l->carried);
 	if (l->staged)
 		stage_let_go(l->cache->stage, l->staged);
+	if (l->sibling)
+		cache_unpin(l->sibling, l->sibling_chunk);
 	l->carried = NULL;
 	l->staged = NULL;
+	l->sibling = NULL;
+	l->shares = false;
 	l->copies = false;
 }
 
@@ -102,6 +158,7 @@ static void load_finish(struct load *l)
 		bool is_read = !l->copies;
 
 		c->counters.carried += l->copies && l->carried;
+		c->counters.shared += l->copies && l->sibling;
 		drop_known(l);
 		k->segment->stamp = l->read.stamp;
 		free(k->part);
@@ -144,6 +201,7 @@ static void load_fail(struct load *l)
 {
 	const char *format = l->carried  ? "%s (carried over the restart); reading it from storage"
 			     : l->staged ? "%s (as staged); reading it from storage"
+			     : l->shares ? "%s (as another version has it); reading it from storage"
 					 : "%s; reading it again";
 
 	if (l->repeated && !is_known(l)) {
@@ -255,13 +313,14 @@ static int verify_digest(struct load *l)
 }
 
 /* Copies as from a file: whatever happens to that memory meanwhile, what is verified is our copy. */
-static int copy_carried(struct load *l)
+static int copy_memory(struct load *l)
 {
+	int fd = l->carried ? l->carried->memory.fd : l->sibling_fd;
 	size_t done;
 
-	if (!l->copies || !l->carried)
+	if (!l->copies || !(l->carried || l->sibling))
 		return 0;
-	if (fd_read_at(l->carried->memory.fd, l->segment->memory.data, l->meta.file_bytes, 0, &done) < 0 ||
+	if (fd_read_at(fd, l->segment->memory.data, l->meta.file_bytes, 0, &done) < 0 ||
 	    done < l->meta.file_bytes)
 		return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->origin);
 	return 0;
@@ -272,7 +331,7 @@ static void verify_work(struct pool_task *task)
 	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
 	struct chunk_view view;
 	uint64_t needed;
-	int r = copy_carried(l);
+	int r = copy_memory(l);
 
 	if (r == 0)
 		r = chunk_parse_head(l->segment->memory.data, l->meta.file_bytes, l->meta.file_bytes,
@@ -414,8 +473,12 @@ static void on_read(struct reader_job *job)
 		load_fail(l);
 	else if (l->staged)
 		load_fetch(l);
-	else
+	else if (!l->shares || hold_shared(l))
 		load_verify(l);
+	else {
+		drop_known(l);
+		load_again(l);
+	}
 }
 
 /* Of a known chunk the file is looked at, and seldom read. */
@@ -439,7 +502,9 @@ static int load_read(struct load *l)
 	l->read.error = ERROR_INIT;
 	l->read.order.is_known = is_known(l);
 	if (is_known(l))
-		l->read.order.known = l->carried ? l->carried->stamp : l->staged->stamp;
+		l->read.order.known = l->carried  ? l->carried->stamp
+				      : l->staged ? l->staged->stamp
+						  : l->shared_stamp;
 	if (l->dataset->identity.is_fetched)
 		r = fetchers_submit(&l->dataset->fetchers, c->pool, &l->job->lane, &l->read,
 				    l->dataset->identity.chunks_dev, l->segment->memory.fd);
@@ -537,7 +602,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	l->into = k->part ? take_part(c, k) : NULL;
 	if (k->state == CHUNK_CARRIED)
 		l->carried = cache_detach_carried(c, d, chunk);
-	else
+	else if (!note_shared(c, l, d))
 		l->staged = stage_find(c->stage, d, &l->meta);
 	l->segment = cache_take_segment(c, d, chunk, distance, &r);
 	if (!l->segment) {

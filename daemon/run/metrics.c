@@ -60,6 +60,8 @@ static void cache_figures(FILE *text, const struct cache *c)
 		       n->read_bytes);
 	metrics_number(text, "diesel_chunks_carried_total", "counter",
 		       "Chunks from before a restart that saved a read.", n->carried);
+	metrics_number(text, "diesel_chunks_shared_total", "counter",
+		       "Chunks in memory of another version of the dataset that saved a read.", n->shared);
 	metrics_number(text, "diesel_chunk_reads_in_flight", "gauge", "Reads of chunks under way.",
 		       c->n_loading);
 	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks given up to make room.",

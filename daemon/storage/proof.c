@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dataset/snapshot.h"
+#include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
 #include "place.h"
 #include "shared_memory.h"
@@ -52,6 +53,11 @@ static int open_child(int dir_fd, const char *name, uint64_t flags, const char *
 	return 0;
 }
 
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
 static int mount_of(int fd, uint64_t *ret)
 {
 	struct statx stx;
@@ -83,14 +89,40 @@ static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_
 	return 0;
 }
 
+/* Finds what the client shows in the dataset's folder. *ret_found: it is there, as the newest snapshot or as
+ * one that is kept for its version, which is read out of what was shown: a number, as which nothing else can
+ * be meant. */
+static int find_snapshot(int dir_fd, int snapshot_fd, const struct stat *theirs, const char *path,
+			 bool *ret_found, int *ret_fd, struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF, kept_fd = -EBADF;
+	char name[SNAPSHOT_KEPT_NAME];
+	struct stat ours;
+	int r = open_child(dir_fd, SNAPSHOT_FILE, O_PATH, path, &ours, &fd, err);
+
+	if (r < 0)
+		return r;
+	bool found = is_same_file(&ours, theirs);
+
+	if (!found) {
+		snapshot_kept_name(snapshot_kept_version(snapshot_fd), name);
+		found = open_child(dir_fd, name, O_PATH, path, &ours, &kept_fd, NULL) == 0 &&
+			is_same_file(&ours, theirs);
+	}
+	*ret_found = found;
+	*ret_fd = found && kept_fd >= 0 ? steal_fd(&kept_fd) : steal_fd(&fd);
+	return 0;
+}
+
 int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error *err)
 {
 	_cleanup_(closep) int ours_fd = -EBADF, chunks_fd = -EBADF;
-	struct stat directory, theirs, ours, chunks;
+	struct stat directory, theirs, chunks;
 	struct proof proof = PROOF_INIT;
 	struct access_rights rights;
 	char *path = proof.path;
 	uint64_t mount_id = PLACE_MOUNT_UNKNOWN;
+	bool found = false;
 	int r;
 
 	describe_fd(dir_fd, path, sizeof(proof.path));
@@ -98,7 +130,7 @@ int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error 
 		return error_errno(err, -errno, "cannot look at %s", path);
 	if (!S_ISDIR(directory.st_mode) || !S_ISREG(theirs.st_mode) || !is_readable(snapshot_fd))
 		return error_set(err, -EACCES, "%s: the client shows no readable snapshot", path);
-	r = open_child(dir_fd, SNAPSHOT_FILE, O_PATH, path, &ours, &ours_fd, err);
+	r = find_snapshot(dir_fd, snapshot_fd, &theirs, path, &found, &ours_fd, err);
 	if (r == 0)
 		r = open_child(dir_fd, CHUNKS_DIRECTORY, O_PATH | O_DIRECTORY, path, &chunks, &chunks_fd,
 			       err);
@@ -117,7 +149,7 @@ int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error 
 						 .chunks_dev = chunks.st_dev,
 						 .chunks_ino = chunks.st_ino,
 						 .rights = rights};
-	proof.replaced = ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
+	proof.replaced = !found;
 	proof.snapshot = access_stamp(&theirs);
 	proof.mount_id = mount_id;
 	proof.snapshot_bytes = (uint64_t)theirs.st_size;

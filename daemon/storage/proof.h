@@ -26,7 +26,8 @@ struct proof_identity {
 /* What a client showed. */
 struct proof {
 	struct proof_identity identity;
-	bool replaced; /* the directory has another snapshot now; no harm if this one is served already */
+	bool replaced; /* the directory has it no more, neither as the newest snapshot nor as one that is
+			  kept; no harm if it is served already */
 	uint64_t mount_id, snapshot_bytes;
 	struct access_stamp snapshot; /* of the one that the client opened */
 	int chunks_fd, snapshot_fd;   /* the daemon's own, O_PATH */

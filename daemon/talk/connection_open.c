@@ -194,7 +194,8 @@ static void decide(struct open_request *q)
 	}
 	if (q->proof.replaced) {
 		q->result = error_set(&q->error, -ESTALE,
-				      "the dataset's snapshot was replaced by a newer one: open it again");
+				      "the dataset's snapshot was replaced by a newer one, and is not kept: "
+				      "open the dataset again");
 		finish(q, NULL);
 		return;
 	}

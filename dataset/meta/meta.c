@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "dataset/frozen.h"
 #include "lib/cleanup.h"
 
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
@@ -13,6 +14,8 @@ int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, 
 	_cleanup_(freep) char *file = NULL;
 	struct stat st;
 
+	if (mode != META_REPLACE && frozen_is(AT_FDCWD, dataset_path))
+		return frozen_error(dataset_path, err);
 	if (asprintf(&file, "%s/" META_REDIS_FILE, dataset_path) < 0) {
 		file = NULL;
 		return error_errno(err, -ENOMEM, "%s", dataset_path);

@@ -234,6 +234,8 @@ int purge_run(const struct purge_options *options, struct purge_result *ret, str
 
 	if (r == 0 && options->command)
 		writer_set_command(p.w, options->command);
+	if (r == 0 && options->keep_snapshots)
+		writer_keep_snapshots(p.w, options->keep_snapshots);
 	if (r == 0)
 		writer_show(p.w, options->progress, options->context);
 	if (r == 0)

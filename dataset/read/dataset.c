@@ -2,10 +2,13 @@
 #include "dataset/dataset.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include "dataset/place.h"
+#include "dataset/snapshot_kept.h"
 #include "dataset/version.h"
+#include "lib/cleanup.h"
 
 struct dataset {
 	struct place *place;
@@ -29,11 +32,38 @@ int dataset_open(const char *path, struct dataset **ret, struct error *err)
 	return dataset_open_version(path, 0, ret, err);
 }
 
+static int open_kept(const struct dataset *d, const char *path, uint64_t version, struct snapshot **ret,
+		     struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF, dir_fd = -EBADF;
+
+	if (!version || d->place->ops)
+		return snapshot_open(d->place->folder, ret, err);
+	dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir_fd < 0)
+		return error_errno(err, -errno, "cannot open %s", path);
+	int r = snapshot_kept_open(dir_fd, path, version, &fd, err);
+
+	return r < 0 ? r : snapshot_open_fd(fd, path, ret, err);
+}
+
+/* An earlier version whose snapshot is not kept is made anew out of the heads of its chunks. */
 static int open_place(struct dataset *d, const char *path, uint64_t version, struct error *err)
 {
-	int r = version ? version_open(path, version, &d->place, err)
-			: place_open(path, PLACE_SNAPSHOT, &d->place, err);
-	return r < 0 ? r : snapshot_open(d->place->folder, &d->snapshot, err);
+	struct error why = ERROR_INIT;
+	int r = place_open_version(path, version, &d->place, &why);
+
+	if (r == 0)
+		r = open_kept(d, path, version, &d->snapshot, &why);
+	if (r == -ENOENT && version) {
+		place_close(steal_pointer(d->place));
+		r = version_open(path, version, &d->place, &why);
+		if (r == 0)
+			r = snapshot_open(d->place->folder, &d->snapshot, &why);
+	}
+	if (r < 0 && err)
+		*err = why;
+	return r;
 }
 
 int dataset_open_version(const char *path, uint64_t version, struct dataset **ret, struct error *err)

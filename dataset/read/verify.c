@@ -8,6 +8,7 @@
 
 #include "checksum.h"
 #include "dataset/chunk_id.h"
+#include "dataset/dataset.h"
 #include "dataset/meta.h"
 #include "dataset/place.h"
 #include "dataset/snapshot.h"
@@ -24,8 +25,8 @@ struct verify {
 	const struct verify_callbacks *callbacks;
 	struct verify_result result;
 	struct store *store;
-	struct snapshot *snapshot; /* NULL: missing or damaged, and reported already */
-	struct meta *meta;         /* NULL: missing or damaged, and reported already */
+	const struct snapshot *snapshot; /* NULL: missing or damaged, and reported already */
+	struct meta *meta;               /* NULL: missing or damaged, and reported already */
 	struct meta_info info;
 	struct store_object *objects;
 	size_t n_objects;
@@ -388,15 +389,14 @@ static int check_path(const struct meta_path *path, void *context)
 	return 0;
 }
 
-static void open_metadata(struct verify *v, const char *path)
+static void open_metadata(struct verify *v, const char *path, struct snapshot **ret_snapshot)
 {
 	struct error err = ERROR_INIT;
 
-	if (snapshot_open(path, &v->snapshot, &err) < 0 || snapshot_verify(v->snapshot, &err) < 0) {
+	if (snapshot_open(path, ret_snapshot, &err) == 0 && snapshot_verify(*ret_snapshot, &err) == 0)
+		v->snapshot = *ret_snapshot;
+	else
 		damage(v, &(struct verify_damage){.snapshot_only = true, .text = err.text});
-		snapshot_close(v->snapshot);
-		v->snapshot = NULL;
-	}
 	if (meta_open(path, META_CHECK, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
 		damage_text(v, NULL, err.text);
 		meta_free(v->meta);
@@ -467,14 +467,58 @@ static void check_snapshot_has(struct verify *v)
 	}
 }
 
-static int check_all(struct verify *v, const char *path, struct error *err)
+/* The chunks of one version. */
+static void check_version(struct verify *v)
+{
+	struct error err = ERROR_INIT;
+	struct snapshot_chunk chunk;
+	size_t n = 0;
+
+	if (snapshot_verify(v->snapshot, &err) < 0) {
+		damage(v, &(struct verify_damage){.snapshot_only = true, .text = err.text});
+		return;
+	}
+	check_snapshot_has(v);
+	for (size_t i = 0; i < v->n_objects; i++)
+		if (find_snapshot_chunk(v, &v->objects[i].id, &chunk))
+			v->objects[n++] = v->objects[i];
+	v->n_objects = n;
+	for (size_t i = 0; i < n; i++) {
+		check_chunk(v, &v->objects[i], NULL);
+		progress(v);
+	}
+}
+
+int verify_version(const char *dataset_path, uint64_t version, const struct verify_callbacks *callbacks,
+		   struct verify_result *ret, struct error *err)
+{
+	struct verify v = {.callbacks = callbacks};
+	struct dataset *d = NULL;
+	int r = dataset_open_version(dataset_path, version, &d, err);
+
+	if (r < 0)
+		return r;
+	v.snapshot = dataset_snapshot(d);
+	v.store = dataset_store(d);
+	r = store_list(v.store, NULL, &v.objects, &v.n_objects, err);
+	if (r == 0)
+		check_version(&v);
+	dataset_close(d);
+	free(v.objects);
+	free(v.buffer);
+	if (r == 0)
+		*ret = v.result;
+	return r;
+}
+
+static int check_all(struct verify *v, const char *path, struct snapshot **ret_snapshot, struct error *err)
 {
 	struct error meta_err = ERROR_INIT;
 	int r = store_list(v->store, NULL, &v->objects, &v->n_objects, err);
 
 	if (r < 0)
 		return r;
-	open_metadata(v, path);
+	open_metadata(v, path, ret_snapshot);
 	if (v->meta)
 		check_log(v);
 	if (v->snapshot && v->meta)
@@ -492,6 +536,7 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 		   struct verify_result *ret, struct error *err)
 {
 	struct verify v = {.callbacks = callbacks};
+	struct snapshot *snapshot = NULL;
 	struct place *place = NULL;
 	struct stat st;
 
@@ -506,9 +551,9 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 		r = error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
 			      dataset_path);
 	if (r == 0)
-		r = check_all(&v, place->folder, err);
+		r = check_all(&v, place->folder, &snapshot, err);
 	meta_free(v.meta);
-	snapshot_close(v.snapshot);
+	snapshot_close(snapshot);
 	store_free(v.store);
 	place_close(place);
 	free(v.objects);

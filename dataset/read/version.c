@@ -12,6 +12,7 @@
 #include "dataset/chunk_id.h"
 #include "dataset/meta.h"
 #include "dataset/snapshot.h"
+#include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
 #include "snapshot_build.h"
 
@@ -39,9 +40,11 @@ static int version_store(struct place *p, struct store **ret, struct error *err)
 	return place_store(version_of(p)->of, false, ret, err);
 }
 
-static int version_publish(struct place *p, uint64_t version, struct error *err)
+static int version_publish(struct place *p, uint64_t version, const struct place_keep *keep,
+			   struct error *err)
 {
 	(void)version;
+	(void)keep;
 	return error_set(err, -EROFS, "%s: an old version cannot be changed", p->folder);
 }
 
@@ -90,8 +93,7 @@ static int check_version(struct meta *meta, struct replay *r, const struct meta_
 	if (result < 0)
 		return result;
 	if (r->version > info->version)
-		return error_set(r->err, -ENOENT, "%s has no version %" PRIu64 ": it is at version %" PRIu64,
-				 r->name, r->version, info->version);
+		return error_set(r->err, -ENOENT, SNAPSHOT_NO_VERSION, r->name, r->version, info->version);
 	bool follows = r->last.version == info->version;
 
 	if (r->wanted.version && follows && r->version >= r->last.oldest)

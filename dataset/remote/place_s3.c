@@ -24,6 +24,7 @@
 #include "dataset/meta.h"
 #include "dataset/remote.h"
 #include "dataset/snapshot.h"
+#include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_io.h"
@@ -35,6 +36,7 @@
 #define COPY_BYTES    ((size_t)8 << 20)
 #define KEY_BYTES     64
 #define N_LISTED      16
+#define MAX_ROUNDS    64
 #define SINGLE_WRITER "DIESEL_S3_SINGLE_WRITER"
 
 struct place_s3 {
@@ -42,7 +44,8 @@ struct place_s3 {
 	struct bucket *bucket;
 	struct manifest manifest;
 	bool has_manifest;
-	int cached_fd; /* the folder is one of snapshot_cache.h's, and stays */
+	uint64_t wanted; /* the version that is to be read; 0: the newest */
+	int cached_fd;   /* the folder is one of snapshot_cache.h's, and stays */
 };
 
 static struct place_s3 *s3_of(struct place *p)
@@ -195,6 +198,31 @@ static int fetch_parts(struct place_s3 *s, enum place_mode mode, struct error *e
 	return r;
 }
 
+/* Its manifest stays for ever, its snapshot as long as writers keep it. */
+static int fetch_earlier(struct place_s3 *s, uint64_t newest, struct error *err)
+{
+	struct error why = ERROR_INIT;
+	const char *url = bucket_url(s->bucket);
+	char key[KEY_BYTES];
+	uint64_t bytes;
+
+	if (s->wanted > newest)
+		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, url, s->wanted, newest);
+	int r = read_manifest(s, s->wanted, &s->manifest, &why);
+
+	/* Also if we have it still: what is not kept may have lost its chunks. */
+	if (r == 0)
+		r = bucket_size(s->bucket, data_key(&s->manifest.id, "snapshot", key), &bytes, &why);
+	if (r == 0)
+		r = fetch_parts(s, PLACE_SNAPSHOT, &why);
+	if (r == -ENOENT)
+		return error_set(err, r, SNAPSHOT_NOT_KEPT "; the newest is %" PRIu64, url, s->wanted,
+				 newest);
+	if (r < 0 && err)
+		*err = why;
+	return r;
+}
+
 /* A writer may have removed this version's data meanwhile, having published two more. */
 static int fetch_newest(struct place_s3 *s, enum place_mode mode, struct error *err)
 {
@@ -205,6 +233,8 @@ static int fetch_newest(struct place_s3 *s, enum place_mode mode, struct error *
 		if (r < 0 || !s->has_manifest)
 			return r;
 		s->place.version = version;
+		if (s->wanted && version && s->wanted != version)
+			return fetch_earlier(s, version, err);
 		r = read_manifest(s, version, &s->manifest, err);
 		if (r == 0 && version)
 			r = fetch_parts(s, mode, err);
@@ -326,7 +356,8 @@ static int open_parts(struct place_s3 *s, const char *name, enum place_mode mode
 
 static const struct place_ops s3_ops;
 
-static int s3_open(const char *name, enum place_mode mode, struct place **ret, struct error *err)
+static int s3_open(const char *name, enum place_mode mode, uint64_t version, struct place **ret,
+		   struct error *err)
 {
 	struct place_s3 *s = calloc(1, sizeof(*s));
 
@@ -334,6 +365,7 @@ static int s3_open(const char *name, enum place_mode mode, struct place **ret, s
 		return error_errno(err, -ENOMEM, "S3");
 	s->place.ops = &s3_ops;
 	s->cached_fd = -EBADF;
+	s->wanted = version;
 	int r = open_parts(s, name, mode, err);
 
 	if (r < 0) {
@@ -391,9 +423,28 @@ static int upload(struct place_s3 *s, const struct chunk_id *id, const char *kin
 	return bucket_put_file(s->bucket, data_key(id, kind, key), fd, ret->bytes, err);
 }
 
+struct kept_versions {
+	const struct place_keep *keep;
+	uint64_t n, last; /* so many are kept, and this is the earliest of them */
+};
+
+static int take_kept(const char *key, uint64_t bytes, void *context)
+{
+	struct kept_versions *kept = context;
+	uint64_t version;
+
+	if (take_first(key, bytes, &version) == 0)
+		return 0;
+	if (version == 0 || version < kept->keep->oldest)
+		return 1;
+	kept->last = version;
+	return ++kept->n == kept->keep->n;
+}
+
+/* Data of versions that are not kept. */
 struct old_data {
-	struct place_s3 *place;
-	char below[KEY_BYTES];
+	char kept[KEY_BYTES];   /* what lies before goes, */
+	char before[KEY_BYTES]; /* and of what lies before this, the metadata: nobody reads them */
 	char keys[N_LISTED][KEY_BYTES];
 	unsigned n;
 };
@@ -401,28 +452,42 @@ struct old_data {
 static int take_old(const char *key, uint64_t bytes, void *context)
 {
 	struct old_data *old = context;
+	const char *end = strrchr(key, '.');
 
 	(void)bytes;
-	if (strcmp(key, old->below) >= 0 || old->n == N_LISTED)
+	if (old->n == N_LISTED || (strcmp(key, old->kept) >= 0 && strcmp(key, old->before) >= 0))
 		return 1;
+	if (strcmp(key, old->kept) >= 0 && (!end || strcmp(end, ".meta") != 0))
+		return 0;
 	if (strlen(key) < KEY_BYTES)
 		snprintf(old->keys[old->n++], KEY_BYTES, "%s", key);
 	return 0;
 }
 
-/* Removes the data of versions before the one that was newest until now, which somebody may be reading. What
- * cannot be removed is tried again by the next writer. */
-static void remove_old(struct place_s3 *s)
+/* Removes what belongs to no version whose snapshot is to be kept. The one that was the newest until now is
+ * read by whoever has just looked for it, and stays, unless its chunks go next. What cannot be removed is
+ * tried again by the next writer. */
+static void remove_old(struct place_s3 *s, const struct manifest *newest, const struct place_keep *keep)
 {
-	struct old_data old = {.place = s};
+	struct kept_versions kept = {.keep = keep};
+	struct manifest last = *newest;
+	struct old_data old = {.n = N_LISTED};
 
-	if (!s->manifest.version)
+	if (bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_kept, &kept, NULL) < 0 || !kept.n)
 		return;
-	data_key(&s->manifest.id, "", old.below);
-	if (bucket_list(s->bucket, "data/", NULL, N_LISTED, take_old, &old, NULL) < 0)
+	if (kept.last != newest->version && read_manifest(s, kept.last, &last, NULL) < 0)
 		return;
-	for (unsigned i = 0; i < old.n; i++)
-		bucket_delete(s->bucket, old.keys[i], NULL);
+	if (kept.last == newest->version && s->manifest.version >= keep->oldest)
+		last = s->manifest;
+	data_key(&last.id, "", old.kept);
+	data_key(s->manifest.version >= keep->oldest ? &s->manifest.id : &newest->id, "", old.before);
+	for (unsigned round = 0; round < MAX_ROUNDS && old.n == N_LISTED; round++) {
+		old.n = 0;
+		if (bucket_list(s->bucket, "data/", NULL, N_LISTED, take_old, &old, NULL) < 0)
+			return;
+		for (unsigned i = 0; i < old.n; i++)
+			bucket_delete(s->bucket, old.keys[i], NULL);
+	}
 }
 
 static int write_manifest(struct place_s3 *s, const struct manifest *m, struct error *err)
@@ -445,7 +510,7 @@ static int write_manifest(struct place_s3 *s, const struct manifest *m, struct e
 	return r;
 }
 
-static int s3_publish(struct place *p, uint64_t version, struct error *err)
+static int s3_publish(struct place *p, uint64_t version, const struct place_keep *keep, struct error *err)
 {
 	struct place_s3 *s = s3_of(p);
 	struct manifest m = {.version = version};
@@ -467,7 +532,7 @@ static int s3_publish(struct place *p, uint64_t version, struct error *err)
 	}
 	if (r < 0)
 		return r;
-	remove_old(s);
+	remove_old(s, &m, keep);
 	s->manifest = m;
 	p->version = version;
 	return 0;

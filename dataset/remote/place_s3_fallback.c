@@ -4,9 +4,11 @@
 #include "dataset/place.h"
 #include "dataset/remote.h"
 
-static int not_here(const char *name, enum place_mode mode, struct place **ret, struct error *err)
+static int not_here(const char *name, enum place_mode mode, uint64_t version, struct place **ret,
+		    struct error *err)
 {
 	(void)mode;
+	(void)version;
 	(void)ret;
 	return error_set(err, -EPROTONOSUPPORT,
 			 "%s: this dieselctl was built without S3 (DIESEL_S3=OFF), as pip's is: take the "

@@ -91,3 +91,4 @@ int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, ui
 			struct error *err);
 int snapshot_publish(int dataset_fd, const char *dataset_path, struct error *err);
 void snapshot_unstage(int dataset_fd);
+#define SNAPSHOT_STAGED_FILE ".snapshot.tmp"

@@ -10,8 +10,6 @@
 #include "lib/cleanup.h"
 #include "lib/text.h"
 
-#define TMP_FILE ".snapshot.tmp"
-
 struct build_context {
 	struct snapshot_builder *builder;
 	const char *dataset_path;
@@ -115,7 +113,7 @@ static int update(const struct snapshot_source *from, uint64_t version, uint64_t
 	    is_of(base, from->meta, from->before))
 		r = snapshot_update(base, from->changes, version, created_ns, fd, dataset_path, err);
 	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(fd, 0) < 0)
-		return error_errno(err, -errno, "cannot write %s/" TMP_FILE, dataset_path);
+		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, dataset_path);
 	return r;
 }
 
@@ -146,13 +144,13 @@ int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, ui
 			int dataset_fd, const char *dataset_path, const struct snapshot_progress *progress,
 			struct error *err)
 {
-	unlinkat(dataset_fd, TMP_FILE,
+	unlinkat(dataset_fd, SNAPSHOT_STAGED_FILE,
 		 0); /* left by a dead writer, because the caller holds the writer lock */
-	_cleanup_(closep) int fd =
-	    openat(dataset_fd, TMP_FILE, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	_cleanup_(closep) int fd = openat(dataset_fd, SNAPSHOT_STAGED_FILE,
+					  O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 
 	if (fd < 0)
-		return error_errno(err, -errno, "cannot create %s/" TMP_FILE, dataset_path);
+		return error_errno(err, -errno, "cannot create %s/" SNAPSHOT_STAGED_FILE, dataset_path);
 	int r = write_file(from, version, created_ns, dataset_fd, dataset_path, fd, progress, err);
 
 	if (r < 0) {
@@ -165,14 +163,15 @@ int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, ui
 		r = -errno;
 	if (r < 0) {
 		snapshot_unstage(dataset_fd);
-		return error_errno(err, r, "cannot write %s/" TMP_FILE, dataset_path);
+		return error_errno(err, r, "cannot write %s/" SNAPSHOT_STAGED_FILE, dataset_path);
 	}
 	return 0;
 }
 
 int snapshot_publish(int dataset_fd, const char *dataset_path, struct error *err)
 {
-	if (renameat(dataset_fd, TMP_FILE, dataset_fd, SNAPSHOT_FILE) < 0 || fsync(dataset_fd) < 0)
+	if (renameat(dataset_fd, SNAPSHOT_STAGED_FILE, dataset_fd, SNAPSHOT_FILE) < 0 ||
+	    fsync(dataset_fd) < 0)
 		return error_errno(err, -errno,
 				   "cannot publish %s/" SNAPSHOT_FILE "; run `dieselctl snapshot`",
 				   dataset_path);
@@ -181,5 +180,5 @@ int snapshot_publish(int dataset_fd, const char *dataset_path, struct error *err
 
 void snapshot_unstage(int dataset_fd)
 {
-	unlinkat(dataset_fd, TMP_FILE, 0);
+	unlinkat(dataset_fd, SNAPSHOT_STAGED_FILE, 0);
 }

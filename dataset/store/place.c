@@ -22,7 +22,7 @@ int place_open(const char *name, enum place_mode mode, struct place **ret, struc
 	struct place *p;
 
 	if (place_is_elsewhere(name))
-		return registered->open(name, mode, ret, err);
+		return registered->open(name, mode, 0, ret, err);
 	p = calloc(1, sizeof(*p));
 	if (!p || !(p->folder = strdup(name))) {
 		free(p);
@@ -30,6 +30,13 @@ int place_open(const char *name, enum place_mode mode, struct place **ret, struc
 	}
 	*ret = p;
 	return 0;
+}
+
+int place_open_version(const char *name, uint64_t version, struct place **ret, struct error *err)
+{
+	if (place_is_elsewhere(name))
+		return registered->open(name, PLACE_SNAPSHOT, version, ret, err);
+	return place_open(name, PLACE_SNAPSHOT, ret, err);
 }
 
 void place_close(struct place *p)
@@ -47,7 +54,7 @@ int place_store(struct place *p, bool create, struct store **ret, struct error *
 	return p->ops ? p->ops->store(p, ret, err) : store_open(p->folder, create, ret, err);
 }
 
-int place_publish(struct place *p, uint64_t version, struct error *err)
+int place_publish(struct place *p, uint64_t version, const struct place_keep *keep, struct error *err)
 {
-	return p->ops ? p->ops->publish(p, version, err) : 0;
+	return p->ops ? p->ops->publish(p, version, keep, err) : 0;
 }

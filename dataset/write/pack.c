@@ -82,6 +82,8 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 		return r;
 	if (o->command)
 		writer_set_command(w, o->command);
+	if (o->keep_snapshots)
+		writer_keep_snapshots(w, o->keep_snapshots);
 	writer_show(w, o->progress, o->context);
 	r = check_dataset(o, w, err);
 	if (r == 0 && o->keep_digests)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataset/frozen.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "snapshot_build.h"
@@ -219,12 +220,19 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 	return r;
 }
 
-/* What is published elsewhere is the folder as the commit leaves it. */
-static int publish(struct writer *w, uint64_t version, struct error *err)
+/* What is published elsewhere is the folder as the commit leaves it. A snapshot that cannot be kept for later
+ * is no reason to leave the newest one behind the metadata. */
+static int publish(struct writer *w, uint64_t version, struct place_keep keep, struct error *err)
 {
-	int r = snapshot_publish(w->dir_fd, w->path, err);
+	writer_keep_published(w);
+	int kept = writer_keep_staged(w, version, err);
+	int r = snapshot_publish(w->dir_fd, w->path, kept < 0 ? NULL : err);
 
-	return r < 0 ? r : place_publish(w->place, version, err);
+	if (r == 0 && kept == 0)
+		r = place_publish(w->place, version, &keep, err);
+	if (r == 0 && kept == 0)
+		r = writer_trim_kept(w, version, keep, err);
+	return kept < 0 ? kept : r;
 }
 
 static int commit_version(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err)
@@ -236,7 +244,7 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 	if (r < 0)
 		return r;
 	w->begun = false;
-	r = publish(w, version, err);
+	r = publish(w, version, (struct place_keep){w->n_kept, w->change.oldest}, err);
 	if (r < 0 && !w->place->ops) {
 		error_prefix(err, "committed, but");
 		return -ESTALE;
@@ -297,10 +305,14 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = meta_info(w->meta, &now, err);
 	if (r == 0 && has_changed) {
 		r = commit_version(w, result.version, &now, err);
-	} else if (r == 0 && !w->place->ops && w->info.version &&
-		   writer_snapshot_version(w) != w->info.version) {
-		r = writer_snapshot(w, err); /* an earlier writer died before it did */
+	} else if (r == 0 && !w->place->ops && w->info.version) {
+		/* An earlier writer may have died before it did. */
+		if (writer_snapshot_version(w) != w->info.version)
+			r = writer_snapshot(w, err);
+		writer_keep_published(w);
 	}
+	if (r == 0 && w->rebuilt && frozen_is(w->dir_fd, "."))
+		r = frozen_unmark(w->dir_fd, w->path, err);
 	if (r < 0)
 		return r;
 	if (!w->rebuilt && !w->place->ops)
@@ -324,9 +336,13 @@ int writer_snapshot(struct writer *w, struct error *err)
 		    "%s has metadata and snapshot of one version, which are published together: `dieselctl "
 		    "rebuild` makes both anew",
 		    w->path);
-	int r = stage_snapshot(w, w->info.version, err);
+	/* How many stay is for those to say who change the dataset. */
+	struct place_keep keep = {.n = UINT64_MAX};
+	int r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
 
-	return r < 0 ? r : snapshot_publish(w->dir_fd, w->path, err);
+	if (r == 0)
+		r = stage_snapshot(w, w->info.version, err);
+	return r < 0 ? r : publish(w, w->info.version, keep, err);
 }
 
 void writer_show(struct writer *w, progress_callback *progress, void *context)

@@ -74,12 +74,13 @@ static int take_last(const struct change *change, void *context)
 
 /* Versions before a rebuild, or before one that was not recorded, cannot be told from chunks that were in
  * the store without belonging to them. */
-static int find_oldest(struct writer *w, uint64_t version, struct error *err)
+int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct error *err)
 {
 	struct last last = {0};
 	int r = w->rebuilt ? 0 : meta_each_change(w->meta, take_last, &last, err);
 
-	w->change.oldest = last.version && last.version == w->info.version ? last.oldest : version;
+	if (r == 0)
+		*ret = last.version && last.version == w->info.version ? last.oldest : version;
 	return r;
 }
 
@@ -113,5 +114,5 @@ int writer_change_end(struct writer *w, uint64_t version, const struct meta_info
 	memcpy(c->command, w->command, sizeof(c->command));
 	name_writer(c);
 	c->oldest = w->keep_from;
-	return w->keep_from ? 0 : find_oldest(w, version, err);
+	return w->keep_from ? 0 : writer_find_oldest(w, version, &c->oldest, err);
 }

@@ -183,10 +183,20 @@ static int remove_unknown(struct writer *w, const struct chunk_id *candidates, s
 
 int writer_finish_drops(struct writer *w, struct error *err)
 {
+	struct place_keep keep = {.n = UINT64_MAX};
 	struct buffer ids = {0};
-	int r = w->place->ops ? 0 : read_list(w, &ids);
+	int r = 0;
 
-	for (size_t i = 0; w->place->ops && i < w->n_objects - w->n_leftovers && r == 0; i++)
+	if (!w->place->ops && w->info.version && writer_snapshot_version(w) != w->info.version)
+		r = writer_snapshot(w, err);
+	if (r == 0 && !w->place->ops)
+		r = read_list(w, &ids);
+	/* Snapshots that need these chunks first. */
+	if (r == 0 && ids.bytes)
+		r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
+	if (r == 0 && ids.bytes)
+		r = writer_trim_kept(w, w->info.version, keep, err);
+	for (size_t i = 0; r == 0 && w->place->ops && i < w->n_objects - w->n_leftovers; i++)
 		r = buffer_append(&ids, &w->objects[i].id, sizeof(w->objects[i].id));
 	if (r == 0)
 		r = remove_unknown(w, (const struct chunk_id *)ids.data, ids.bytes / sizeof(struct chunk_id),

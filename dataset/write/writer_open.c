@@ -64,7 +64,7 @@ static int open_directory(struct writer *w, enum writer_purpose purpose, struct 
 
 	if (r == 0 && purpose != WRITER_PACK)
 		return error_set(err, -ENOENT, "%s is no dataset: it is empty", w->path);
-	return r < 0 ? r : 0;
+	return r < 0 ? r : writer_check_frozen(w, err);
 }
 
 /* Makes new ids come above this one, whatever the clock says. */
@@ -142,6 +142,9 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	if (r < 0)
 		return r;
 	w->begun = true;
+	r = writer_check_frozen(w, err);
+	if (r < 0)
+		return r;
 	assume_floor(w);
 	r = writer_list(w, err); /* again, now that nobody else writes */
 	if (r == 0)
@@ -210,6 +213,7 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 	w->dir_fd = -EBADF;
 	w->chunk_bytes = chunk_bytes;
 	w->purpose = purpose;
+	w->n_kept = WRITER_KEEP_SNAPSHOTS;
 	int r = open_parts(w, purpose, meta_url, err);
 
 	if (r < 0) {

@@ -44,6 +44,8 @@ struct writer {
 	struct buffer drops; /* struct chunk_id: what the commit removes, in this order */
 	uint64_t keep_from;  /* the oldest version that can be read from this commit on; 0: as before */
 
+	uint64_t n_kept; /* snapshots, of the newest versions */
+
 	char command[CHANGE_COMMAND];
 	struct change change; /* counted while chunks are replayed */
 	uint64_t run_paths,
@@ -63,6 +65,20 @@ void writer_end_snapshot(struct writer *w);
 void writer_change_begin(struct writer *w);
 int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err);
 int writer_change_end(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err);
+
+/* The oldest version that can be read once this one is the newest. */
+int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct error *err);
+
+/* Snapshots of earlier versions, where the dataset is in a folder: keeps the newest one, if a writer that
+ * failed, or an older program, has not; the one that is staged, whose version is committed; removes those
+ * that are too many, or too old. */
+void writer_keep_published(const struct writer *w);
+int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
+int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep keep, struct error *err);
+
+/* -EROFS: the dataset is frozen, and this writer is for something else than thawing it; -EBUSY: it was frozen
+ * after the metadata were opened. */
+int writer_check_frozen(const struct writer *w, struct error *err);
 
 /* Lists the store's chunks anew. */
 int writer_list(struct writer *w, struct error *err);

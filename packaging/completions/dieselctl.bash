@@ -22,23 +22,23 @@ _dieselctl()
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --wait --jpeg-restarts --json' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --keep-snapshots --wait --jpeg-restarts --json' ;;
 	ls) options='-l -R --json --meta --version' ;;
 	cat) options='--force --meta --version' ;;
-	snapshot) options=--json ;;
-	rebuild) options='--digest --wait --json' ;;
+	snapshot) options='--frozen --version --json' ;;
+	rebuild) options='--digest --keep-snapshots --wait --json' ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
-	rm) options='--recursive --wait --json' ;;
+	rm) options='--recursive --keep-snapshots --wait --json' ;;
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;
-	fetch) options='--socket' ;;
+	fetch) options='--socket --version' ;;
 	put) options='--append --chunk-size --digest --meta' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat) options='--json --meta --version' ;;
-	purge) options='--keep --older-than --dry-run --wait --json' ;;
+	purge) options='--keep --older-than --dry-run --keep-snapshots --wait --json' ;;
 	log | diff) options='--json' ;;
-	verify) options='--json --repair --from --dry-run' ;;
+	verify) options='--json --version --repair --from --dry-run' ;;
 	esac
 	case ${COMP_WORDS[1]}:$current in
 	set:[!-]* | set: | why:[!-]* | why:) # numbers of jobs, and knobs

@@ -50,6 +50,7 @@ class Scene:
         """As before or as after, nothing between; the next pack completes it and clears up."""
         state = content(self.dataset)
         assert state in (self.old, self.new), f"{where}: neither the old nor the new version"
+        check_kept(self.dataset, {1: self.old, 2: self.new}, where)
         verified = dieselctl("verify", self.dataset)
         assert verified.returncode == 0, f"{where}: {verified.stdout}{verified.stderr}"
         self.pack(check=0)
@@ -57,6 +58,23 @@ class Scene:
         verified = dieselctl("verify", self.dataset, check=0)
         assert verified.stderr == "", f"{where}: {verified.stderr}"
         assert not stray_files(self.dataset), f"{where}: {stray_files(self.dataset)}"
+        assert check_kept(self.dataset, {1: self.old, 2: self.new}, where) == [1, 2], where
+
+
+KNOWN = set()  # snapshots that are what they should be
+
+
+def check_kept(dataset, states, where):
+    """The versions whose snapshots are kept: each is one that was published, and what it was then."""
+    folder = dataset / "snapshots"
+    kept = sorted(int(p.name) for p in folder.iterdir() if p.name != ".tmp") if folder.exists() else []
+    for version in kept:
+        data = (folder / str(version)).read_bytes()
+        if data in KNOWN or data == (dataset / "snapshot").read_bytes():  # which was looked at
+            continue
+        assert content(dataset, "--version", version) == states[version], f"{where}: version {version}"
+        KNOWN.add(data)
+    return kept
 
 
 def run_to_call(scene, k, error, stay=False):

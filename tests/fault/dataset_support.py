@@ -46,11 +46,12 @@ def files_of(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def content(dataset):
-    """path -> bytes of a dataset, read without a daemon."""
-    listing = json.loads(dieselctl("ls", "-R", "-l", "--json", dataset, check=0).stdout)
+def content(dataset, *version):
+    """path -> bytes of a dataset, read without a daemon; version: --version N."""
+    version = [str(word) for word in version]
+    listing = json.loads(dieselctl("ls", "-R", "-l", "--json", *version, dataset, check=0).stdout)
     paths = [entry["path"] for entry in listing]
-    data = subprocess.run([DIESELCTL, "cat", dataset, *paths], check=True, capture_output=True).stdout if paths else b""
+    data = subprocess.run([DIESELCTL, "cat", *version, dataset, *paths], check=True, capture_output=True).stdout if paths else b""
     assert len(data) == sum(entry["bytes"] for entry in listing)
     result, at = {}, 0
     for entry in listing:

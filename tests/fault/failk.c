@@ -4,11 +4,11 @@
  * process's last.
  *
  *   FAILK=K          which call, counted from 1 over write, pwrite, fsync, fdatasync, ftruncate, open with
- *                    O_CREAT, mkdir, unlink and the renames, in order of occurrence
- *   FAILK_KIND=KIND  "read": counted are read, pread and readdir instead; "short": reads and writes of more
- * than one byte, which then do half of it FAILK_ERRNO=N    what it fails with (default EIO); 0: the process
- * is killed instead FAILK_FROM=1     all later ones fail too (a disk that stays full) FAILK_LOG=FD     a byte
- * is written there when call K was reached
+ *                    O_CREAT, mkdir, link, unlink and the renames, in order of occurrence
+ *   FAILK_KIND=KIND  "read": counted are read, pread and readdir instead; "link": link alone; "short":
+ * reads and writes of more than one byte, which then do half of it FAILK_ERRNO=N    what it fails with
+ * (default EIO); 0: the process is killed instead FAILK_FROM=1     all later ones fail too (a disk that stays
+ * full) FAILK_LOG=FD     a byte is written there when call K was reached
  *
  * File descriptors 0 to 2 are left alone.
  */
@@ -140,6 +140,16 @@ int ftruncate64(int fd, off64_t bytes)
 int mkdir(const char *path, mode_t mode)
 {
 	return fails() ? -1 : REAL(mkdir)(path, mode);
+}
+
+int mkdirat(int dir_fd, const char *path, mode_t mode)
+{
+	return fails() ? -1 : REAL(mkdirat)(dir_fd, path, mode);
+}
+
+int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+	return fails_as("link") || fails() ? -1 : REAL(linkat)(from_fd, from, to_fd, to, flags);
 }
 
 int unlink(const char *path)

@@ -20,7 +20,7 @@ assert_type(diesel_loader.__version__, str)
 
 def look(path: pathlib.Path) -> None:
     try:
-        dataset = diesel_loader.Dataset(path, socket="/run/diesel/dieseld.sock", daemon="auto")
+        dataset = diesel_loader.Dataset(path, socket="/run/diesel/dieseld.sock", daemon="auto", version=3)
     except diesel_loader.DamagedData as error:
         assert_type(error.errno, "int | None")
         return
@@ -64,7 +64,7 @@ def write(path: pathlib.Path) -> None:
 
 
 def train(path: pathlib.Path) -> None:
-    loader = diesel_loader.numpy.DataLoader(path, 64, shuffle=True, seed=1, transform=lambda data: data[:10], num_workers=2)
+    loader = diesel_loader.numpy.DataLoader(path, 64, shuffle=True, seed=1, version=3, transform=lambda data: data[:10], num_workers=2)
     augmented = transforms.Compose([transforms.RandomResizedCrop((224, 160), ratio=[0.5, 2]), transforms.RandomHorizontalFlip(),
                                     transforms.ToTensor("float32", layout="HWC"), transforms.Normalize([0, 0, 0], (1, 1, 1)),
                                     transforms.ToDtype(torch.float16), lambda array: array[::2]])

@@ -44,6 +44,12 @@ const char *diesel_version(void);
  */
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size);
+/* The same for one version of it (0: the newest), which stays that one whatever is published meanwhile.
+ * -ENOENT also: there is no such version, or its snapshot is not kept any more; error says which are. A
+ * sample whose chunk was purged meanwhile is -EBADMSG from diesel_session_next(), and -ENOENT from
+ * diesel_dataset_read(). */
+int diesel_dataset_open_version(const char *path, uint64_t version, const char *socket,
+				struct diesel_dataset **ret, char *error, size_t error_size);
 void diesel_dataset_close(struct diesel_dataset *dataset);
 
 /* The program dieselctl that reads buckets and writes datasets, unless $DIESEL_DIESELCTL names one; otherwise

@@ -37,6 +37,18 @@ else:
 
 
 AUTO, NEVER = "auto", "never"
+VERSION_MAX = (1 << 63) - 1
+
+
+def version_number(version: Any) -> int | None:
+    """The argument `version`, checked: ValueError."""
+    if version is None:
+        return None
+    if isinstance(version, bool) or not hasattr(version, "__index__") or not 0 < operator.index(version) <= VERSION_MAX:
+        raise ValueError(f"version must be a number from 1, as `dieselctl log` lists them, not {version!r}")
+    return operator.index(version)
+
+
 BUCKET = "s3://"
 
 
@@ -55,12 +67,12 @@ def place_of(path: str | os.PathLike[str]) -> str:
 class _Connection:
     """libdiesel's dataset, in the process that opened it and, to read, in those that are forked from it."""
 
-    def __init__(self, path: str, socket: str | None, daemon: str) -> None:
+    def __init__(self, path: str, socket: str | None, daemon: str, version: int | None = None) -> None:
         if daemon not in (AUTO, NEVER):
             raise ValueError(f'daemon must be "{AUTO}" or "{NEVER}", not {daemon!r}')
         self.path, self.socket, self.daemon = path, socket, daemon
         self.own: str | None = None  # the socket, where the daemon is the user's own
-        self.version: int | None = None  # of the dataset when it was opened first: sample numbers are of that
+        self.version = version  # that is asked for, or that the first one had who opened it: sample numbers are of that
         self._pid: int | None = None
         self._handle: Any = None
 
@@ -94,15 +106,10 @@ class _Connection:
         place = os.fsencode(socket) if socket else None
         result = -errno.EINTR
         while result == -errno.EINTR:  # a signal, whose Python handler has run by then
-            result = lib.diesel_dataset_open(os.fsencode(self.path), place, byref(handle), text, len(text))
+            result = lib.diesel_dataset_open_version(os.fsencode(self.path), self.version or 0, place, byref(handle), text, len(text))
         if result < 0:
             raise errors.from_result(result, os.fsdecode(text.value))
-        version = info_of(handle).version
-        if self.version not in (None, version):
-            lib.diesel_dataset_close(handle)
-            raise OSError(errno.ESTALE, f"{self.path} was changed: it is at version {version} now, and was opened at "
-                                        f"{self.version}: open it anew")
-        self.version = version
+        self.version = info_of(handle).version
         return handle
 
     def revive(self) -> bool:
@@ -164,6 +171,8 @@ class Dataset:
     daemon: "auto": where neither socket nor $DIESEL_SOCKET is given, and the node has no daemon, one of the user's own
         serves; it is started if need be, from $DIESEL_DAEMON or the program `dieseld` beside this Python or in PATH, and
         ends when idle. "never": no daemon is started.
+    version: of the dataset, as `dieselctl log` lists them, of which the snapshot is still kept (`dieselctl stat`); default the
+        newest. It stays that one, whatever is published meanwhile, in all processes and after unpickling.
 
     len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label); it is read from the files of
     the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
@@ -189,9 +198,24 @@ class Dataset:
     _class_to_idx: dict[str, int] | None
     _targets: list[int] | None
 
-    def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> None:
-        self._connection = _Connection(place_of(path), socket, daemon)
+    def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
+                 version: int | None = None) -> None:
+        self._connection = _Connection(place_of(path), socket, daemon, version_number(version))
         self._describe()
+
+    def go_to_version(self, version: int) -> None:
+        """Becomes the same dataset at another version. FileNotFoundError where its snapshot is not kept, and ValueError for a
+        part of a dataset, which is of its version: both leave all as it is."""
+        if self.subset is not None:
+            raise ValueError(f"this part of {self.path} was taken of version {self.version}: open version {version} of it, and take "
+                             "the part of that")
+        old = self._connection
+        self._connection = _Connection(old.path, old.socket, old.daemon, version)
+        try:
+            self._describe()
+        except BaseException:
+            self._connection = old
+            raise
 
     def _describe(self) -> None:
         info = info_of(self.handle)
@@ -468,9 +492,10 @@ class Dataset:
                 f"version {self.version})")
 
 
-def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> Dataset:  # noqa: A001
-    """Dataset(path, socket, daemon), by the name that other formats' modules have for it."""
-    return Dataset(path, socket, daemon)
+def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,  # noqa: A001
+         version: int | None = None) -> Dataset:
+    """Dataset(path, socket, daemon, version), by the name that other formats' modules have for it."""
+    return Dataset(path, socket, daemon, version)
 
 
 def status(socket: str | None = None) -> dict[str, Any]:

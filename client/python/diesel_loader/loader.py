@@ -66,7 +66,7 @@ class Loader:
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
                  random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, native_transform: Any = None,
-                 damaged: Any = "error", group: Any = None, served: bool = True) -> None:
+                 damaged: Any = "error", group: Any = None, served: bool = True, version: Any = None) -> None:
         for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
             if value and not served:
                 raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
@@ -78,6 +78,7 @@ class Loader:
         self._given = None if rank is None else (integer("rank", rank, 0), integer("world_size", world_size, 1))
         self._seed = 0 if seed is None else integer("seed", seed, 0)
         self._served = served
+        self._version = version
         self.shuffle = bool(shuffle)
         self.window_chunks = integer("window_chunks", window_chunks, 0)
         auto = num_workers is None or num_workers == AUTO
@@ -89,28 +90,16 @@ class Loader:
         depth = DEFAULT_DEPTH if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 1)
         if timeout < 0:
             raise ValueError(f"timeout must be at least 0, not {timeout!r}")
-        self._plan = self._make_plan(arrays, dataset, functions, served, bool(bucket_by_length), native_transform, damaged)
-        self._decoded = Decoded(self._plan) if self._plan.recipe else None
-        self._views = served and not self._decoded and functions == (None, None, None, arrays.list_collate)
-        if self._views:
-            functions = (None, None, None, None)
-        loader, transform, target_transform, collate_fn = functions
-        has_work = Assembly(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
-        if served and not has_work:
-            auto, workers = False, 0
-            if self._decoded and arrays.of_torch and arrays.channels_last:
-                self._decoded.make_channels_last()
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
-        self.num_workers = usable_cores() if workers is None else workers
-        self._arrays, self._functions, self._auto, self._random_state = arrays, functions, auto, random_state
-        self.bucket_by_length = _bucket_batches(bucket_by_length) if not dataset.equal_bytes else 0
+        self._arrays, self._random_state = arrays, random_state
+        self._asked = (functions, workers, bucket_by_length, native_transform, damaged)
+        self._fit()
         self._return_ids = bool(return_ids)
         self._record = None if record is None else os.path.abspath(os.fspath(record))
         self._batch_log: BatchLog | None = None
         self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
                                 "timeout": timeout}
-        self._damage = Damage(dataset, damaged == "skip")
         self._group = _group_name(group)
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
@@ -121,6 +110,27 @@ class Loader:
         self._ranks = None        # (rank, world size) of the streams
         if self._given:
             self._check_ranks(self._given, len(dataset), dataset.path)
+
+    def _fit(self):
+        """What follows from the arguments and the dataset, which may become another version of itself."""
+        functions, workers, bucket_by_length, native_transform, damaged = self._asked
+        arrays, dataset = self._arrays, self.dataset
+        self._plan = self._make_plan(arrays, dataset, functions, self._served, bool(bucket_by_length), native_transform, damaged)
+        self._decoded = Decoded(self._plan) if self._plan.recipe else None
+        self._views = self._served and not self._decoded and functions == (None, None, None, arrays.list_collate)
+        if self._views:
+            functions = (None, None, None, None)
+        loader, transform, target_transform, collate_fn = functions
+        has_work = Assembly(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
+        auto = workers is None
+        if self._served and not has_work:
+            auto, workers = False, 0
+            if self._decoded and arrays.of_torch and arrays.channels_last:
+                self._decoded.make_channels_last()
+        self.num_workers = usable_cores() if workers is None else workers
+        self._functions, self._auto = functions, auto
+        self.bucket_by_length = _bucket_batches(bucket_by_length) if not dataset.equal_bytes else 0
+        self._damage = Damage(dataset, damaged == "skip")
 
     @staticmethod
     def _make_plan(arrays, dataset, functions, served, bucketed, native_transform, damaged):
@@ -245,12 +255,15 @@ class Loader:
         return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, "batch_size": self.batch_size, **self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on behind the last batch that was delivered when `state` was taken.
+        """The next iteration goes on behind the last batch that was delivered when `state` was taken, of the version of the
+        dataset that was read then: a loader that was given no version opens it again.
 
-        Raises ValueError when the order would not be the same: another dataset version, seed, ..."""
+        Raises ValueError when the order would not be the same: another seed, world size x batch size, ...; FileNotFoundError
+        where the snapshot of that version is not kept any more."""
         self._needs_order("load_state_dict")
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
+        self._go_to_version(state.get("dataset_version"))
         self._adopt(state)
         for name, value in self._order().items():
             was = state.get(name, BEFORE_IT_WAS_KNOWN.get(name))
@@ -265,6 +278,20 @@ class Loader:
         self._next_epoch, self._next_batch = state["epoch"], state["batch"]
         self._position = (state["epoch"], state["batch"])
         self._resumed = True
+
+    def _go_to_version(self, version):
+        """Resuming, a loader that was told no version takes the one that it resumes."""
+        if version == self.dataset.version or not isinstance(version, int):
+            return
+        if self._version is not None:
+            raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader was given "
+                             f"version={self._version}: give it the other one, or none")
+        try:
+            self.dataset.go_to_version(version)
+        except (OSError, ValueError) as error:
+            raise type(error)(*error.args[:-1], f"cannot resume: {error.args[-1]}") from None
+        self.close()
+        self._fit()
 
     def _needs_order(self, call):
         if not self._served:
@@ -488,6 +515,13 @@ def _bucket_batches(value):
     if n > bucketing.MAX_BATCHES:
         raise ValueError(f"bucket_by_length must be at most {bucketing.MAX_BATCHES}, not {n}")
     return n
+
+
+def check_version(dataset, version):
+    """ValueError where the dataset that was given is of another version than the one that is asked for."""
+    if version is not None and dataset.version != operator.index(version):
+        raise ValueError(f"{dataset.path} was opened at version {dataset.version}, not {version}: give its path, or open it with "
+                         f"version={version}")
 
 
 def not_packed(dataset):

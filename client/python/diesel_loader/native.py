@@ -104,7 +104,7 @@ class Work(Structure):
 def _load() -> tuple[ctypes.CDLL, str]:
     calls = {
         "diesel_dieselctl": (c_int, [c_char_p]),
-        "diesel_dataset_open": (c_int, [c_char_p, c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
+        "diesel_dataset_open_version": (c_int, [c_char_p, c_uint64, c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_dataset_close": (None, [c_void_p]),
         "diesel_dataset_info": (c_int, [c_void_p, POINTER(DatasetInfo)]),
         "diesel_dataset_class": (c_int, [c_void_p, c_uint32, POINTER(c_void_p), POINTER(c_size_t)]),

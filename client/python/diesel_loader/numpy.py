@@ -2,13 +2,14 @@
 """A DataLoader over a dataset that dieseld serves, without torch: batches are NumPy arrays, as JAX takes them, too."""
 from __future__ import annotations
 
+import copy
 import os
 
 from . import dataset as served
 from . import seeding
 from .arrays import Arrays, collate, list_collate, pad_collate
 from .assembly import pil_loader
-from .loader import AUTO, Loader, not_packed
+from .loader import AUTO, Loader, check_version, not_packed
 from .mixture import Mixture
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ class DataLoader(Loader):
         all ranks have their long batches at the same steps. pad_collate pads.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
     daemon: of a dataset that is given as a path, as of diesel_loader.Dataset.
+    version: of the dataset (diesel_loader.Dataset). Without it the newest; load_state_dict() then opens the one that was read.
     prefetch_factor, persistent_workers, worker_init_fn: as of diesel_loader.torch.DataLoader.
 
     A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is
@@ -88,11 +90,14 @@ class DataLoader(Loader):
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
                  record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False,
                  daemon: str = served.AUTO, native: bool | str | None = None, damaged: str = "error",
-                 group: str | None = None) -> None:
+                 group: str | None = None, version: int | None = None) -> None:
         if isinstance(dataset, (str, os.PathLike)):
-            dataset = served.Dataset(dataset, daemon=daemon)
-        elif not isinstance(dataset, served.Dataset):
+            dataset = served.Dataset(dataset, daemon=daemon, version=version)
+        elif isinstance(dataset, served.Dataset):
+            dataset = copy.copy(dataset)
+        else:
             raise TypeError(not_packed(dataset))
+        check_version(dataset, version)
         if batch_size is None:
             raise ValueError("batch_size must be an integer of at least 1, not None")
         super().__init__(
@@ -101,4 +106,4 @@ class DataLoader(Loader):
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            native_transform=native, damaged=damaged, group=group)
+            native_transform=native, damaged=damaged, group=group, version=version)

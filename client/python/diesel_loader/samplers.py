@@ -126,7 +126,8 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
             raise ValueError(f"state of version {state.get('version')}, this sampler knows {STATE_VERSION}")
         for name, value in self._what().items():
             if state.get(name) != value:
-                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}")
+                hint = f": open the dataset with version={state.get(name)}" if name == "dataset_version" else ""
+                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}{hint}")
         was, now = (state["world_size"], state["batch_size"]), (self.num_replicas, self.batch_size)
         batch, of_batch = state["samples"] // (was[0] * was[1]), state["of_batch"]
         self._start = (batch, of_batch) if was == now else self._elsewhere(batch, of_batch, was, now)

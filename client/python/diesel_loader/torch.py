@@ -16,7 +16,7 @@ from . import dataset as served
 from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
-from .loader import AUTO, Loader, not_packed
+from .loader import AUTO, Loader, check_version, not_packed
 from .mixture import Mixture
 from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
@@ -28,7 +28,7 @@ __all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "list_coll
 class Dataset(served.Dataset, torch.utils.data.Dataset):
     """A packed dataset as a map-style dataset, as torchvision's ImageFolder is one.
 
-    path, socket, daemon: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
+    path, socket, daemon, version: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
     if it is given none of its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
@@ -38,8 +38,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     # Dataset[...] may stand in annotations, as PyTorch's may.
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
-    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO):
-        super().__init__(path, socket, daemon)
+    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO, version=None):
+        super().__init__(path, socket, daemon, version)
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
     @classmethod
@@ -149,6 +149,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     timeout: seconds to wait for a daemon that went away; then TimeoutError; and for a batch from a worker, then
         RuntimeError as in PyTorch. 0: 60 s; for a worker, no limit.
     daemon: of a dataset that is given as a path, as of diesel_loader.Dataset: "auto" starts one if need be, "never" does not.
+    version: of the dataset, which then is read whatever is published meanwhile (diesel_loader.Dataset). Without it the newest;
+        load_state_dict() then opens the one that was read.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
     persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
@@ -181,9 +183,10 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
                  rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
                  bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error",
-                 memory_format=None, group=None):
+                 memory_format=None, group=None, version=None):
         self.device = chosen(device)
-        dataset = _with_functions(dataset, loader, transform, target_transform, daemon)
+        dataset = _with_functions(dataset, loader, transform, target_transform, daemon, version)
+        check_version(dataset, version)
         dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
             name = "batch_sampler" if sampler is None else "sampler"
@@ -211,7 +214,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            native_transform=native, damaged=damaged, group=group, served=is_served)
+            native_transform=native, damaged=damaged, group=group, served=is_served, version=version)
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
                          pin_memory_device=pin_memory_device, in_order=in_order)
@@ -394,20 +397,20 @@ class _Understood:
             self._distributed.set_epoch(epoch)
 
 
-def _ours(dataset, daemon=served.AUTO):
+def _ours(dataset, daemon=served.AUTO, version=None):
     """A Dataset of ours, which may be changed."""
     if isinstance(dataset, served.Dataset):
         return Dataset.of(dataset)
     if isinstance(dataset, (str, os.PathLike)):
-        return Dataset(dataset, daemon=daemon)
+        return Dataset(dataset, daemon=daemon, version=version)
     if isinstance(dataset, torch.utils.data.Subset):
         return Dataset.of_torch_subset(dataset)
     raise TypeError(not_packed(dataset))
 
 
-def _with_functions(dataset, loader, transform, target_transform, daemon):
+def _with_functions(dataset, loader, transform, target_transform, daemon, version):
     """A Dataset of ours with these functions, or its own ones where there are none."""
-    dataset = _ours(dataset, daemon)
+    dataset = _ours(dataset, daemon, version)
     dataset.loader = loader or dataset.loader
     dataset.transform = transform or dataset.transform
     dataset.target_transform = target_transform or dataset.target_transform

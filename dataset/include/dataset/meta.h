@@ -92,8 +92,8 @@ enum meta_mode {
 	META_REPLACE, /* as META_CREATE, and puts it aside and creates it anew if it is damaged */
 };
 
-/* Opens the metadata of a dataset, whichever engine it has.
- * -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
+/* Opens the metadata of a dataset, whichever engine it has. -EROFS: it is frozen (frozen.h); META_REPLACE
+ * opens all the same. -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
 /* The engine that keeps DATASET/meta.db. Errors as meta_open(). */
 #define META_SQLITE_FILE "meta.db"

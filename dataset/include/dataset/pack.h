@@ -46,8 +46,9 @@ struct pack_options {
 	const char *command; /* for the log: writer_set_command(); or NULL */
 	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
 	bool skip_unreadable;
-	bool keep_digests;      /* writer_keep_digests() */
-	pack_rewriter *rewrite; /* NULL: files are packed as they are */
+	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
+	bool keep_digests;       /* writer_keep_digests() */
+	pack_rewriter *rewrite;  /* NULL: files are packed as they are */
 
 	/* All may be NULL. */
 	progress_callback *progress;

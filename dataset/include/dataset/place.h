@@ -26,11 +26,18 @@ enum place_mode {
 	PLACE_REBUILD,  /* as PLACE_CHANGE; what is damaged or missing is left out */
 };
 
+/* Whose snapshots stay when a version is published. */
+struct place_keep {
+	uint64_t n;      /* of so many versions, the newest, that one among them; >= 1 */
+	uint64_t oldest; /* and of none before this one, whose chunks may be removed next */
+};
+
 struct place_ops {
 	const char *scheme; /* how its names begin */
-	int (*open)(const char *name, enum place_mode mode, struct place **ret, struct error *err);
+	int (*open)(const char *name, enum place_mode mode, uint64_t version, struct place **ret,
+		    struct error *err);
 	int (*store)(struct place *p, struct store **ret, struct error *err);
-	int (*publish)(struct place *p, uint64_t version, struct error *err);
+	int (*publish)(struct place *p, uint64_t version, const struct place_keep *keep, struct error *err);
 	void (*close)(struct place *p);
 };
 
@@ -49,11 +56,16 @@ bool place_is_elsewhere(const char *name);
 /* A folder is not looked at. Elsewhere: -ENOENT: there is no dataset; -EACCES; -EIO, -ETIMEDOUT; -EBADMSG:
  * damaged; -ESTALE: it has chunks and no version, run rebuild; -EPROTONOSUPPORT: no such kind of place. */
 int place_open(const char *name, enum place_mode mode, struct place **ret, struct error *err);
+/* With PLACE_SNAPSHOT, that of an earlier version; elsewhere alone, since in a folder it is a file
+ * (snapshot_kept.h). version 0: the newest. -ENOENT also: there is no such version, or its snapshot is not
+ * kept.
+ */
+int place_open_version(const char *name, uint64_t version, struct place **ret, struct error *err);
 void place_close(struct place *p); /* accepts NULL */
 
 /* Errors as store_open(). */
 int place_store(struct place *p, bool create, struct store **ret, struct error *err);
 
-/* Publishes the folder's metadata and snapshot, which are of this version. 0 for a folder. -EBUSY: another
- * writer has published since the place was opened. */
-int place_publish(struct place *p, uint64_t version, struct error *err);
+/* Publishes the folder's metadata and snapshot, which are of this version, and gives up earlier snapshots. 0
+ * for a folder. -EBUSY: another writer has published since the place was opened. */
+int place_publish(struct place *p, uint64_t version, const struct place_keep *keep, struct error *err);

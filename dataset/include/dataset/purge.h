@@ -22,7 +22,8 @@ struct purge_options {
 	uint64_t keep;       /* versions that can be read at least, the newest ones; >= 1 */
 	uint64_t older_ns;   /* and those that were the newest within this time */
 	uint64_t chunk_bytes;
-	bool dry_run; /* changes nothing, and says what it would do */
+	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
+	bool dry_run;            /* changes nothing, and says what it would do */
 	progress_callback *progress;
 	bool (*cancelled)(void *context);
 	void *context;

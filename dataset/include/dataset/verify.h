@@ -34,6 +34,12 @@ struct verify_result {
 	uint64_t n_damages;
 };
 
+/* The same for one version (0: the newest), by its snapshot: the chunks that it needs, and that their samples
+ * are what it says. The metadata is asked for nothing, unless it takes that to make the snapshot anew. Errors
+ * as dataset_open_version(). */
+int verify_version(const char *dataset_path, uint64_t version, const struct verify_callbacks *callbacks,
+		   struct verify_result *ret, struct error *err);
+
 /* 0 even if damage was found: *ret says how much. Fails only if it could not look: no such dataset, no
  * memory. */
 int verify_dataset(const char *dataset_path, const struct verify_callbacks *callbacks,

@@ -83,6 +83,16 @@ void writer_keep_from(struct writer *w, uint64_t version);
 /* Removes what a purge that died behind its commit has left. Before the first writer_adopt(). */
 int writer_finish_drops(struct writer *w, struct error *err);
 
+/* Of so many versions, the newest, this commit leaves the snapshots, by which jobs may go on with them
+ * (dataset/ snapshot_kept.h); n >= 1. Without this call: */
+#define WRITER_KEEP_SNAPSHOTS 4
+void writer_keep_snapshots(struct writer *w, uint64_t n);
+
+/* Keeps the snapshot of an earlier version, which was made again (version.h): the file behind fd. The next
+ * commit gives it up as any other. -ENOENT: the version was purged meanwhile; -EOPNOTSUPP: elsewhere, or the
+ * file system has no hard links. */
+int writer_keep_version(struct writer *w, uint64_t version, int fd, struct error *err);
+
 /* Hands the samples added so far to the store as a chunk that is not full. */
 int writer_flush(struct writer *w, struct error *err);
 
@@ -101,6 +111,11 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 typedef void writer_lost_callback(const struct chunk_id *id, const char *text, void *context);
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err);
+
+/* Removes the metadata: the dataset is read by its snapshots alone (frozen.h) until a rebuild. What an
+ * interrupted writer has left goes first. Nothing may have been added; the writer is of no more use.
+ * -EOPNOTSUPP: elsewhere there is nothing to gain; -ENODATA: nothing was ever packed. */
+int writer_freeze(struct writer *w, struct error *err);
 
 /* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);

@@ -92,7 +92,7 @@ def test_missing_chunk(engine):
     """A version is whole or an error: never less than it was."""
     write("d/1", b"one")
     engine.new("missing").pack()
-    engine.ctl("rm", engine.dataset, "d/1")
+    engine.ctl("rm", "--keep-snapshots", "1", engine.dataset, "d/1")
     folder = engine.dataset + "/chunks"
     first = min(os.listdir(folder))
     os.rename(f"{folder}/{first}", SCRATCH + "/aside")

@@ -20,7 +20,8 @@
 #include "lib/clock.h"
 
 static const char usage_text[] =
-    "usage: daemon_probe --status | --dataset DIR [--socket S] [--source DIR] [--batch N] [--seed N] "
+    "usage: daemon_probe --status | --dataset DIR [--version N] [--socket S] [--source DIR] [--batch N] "
+    "[--seed N] "
     "[--epoch N] "
     "[--first N]\n"
     "  [--epochs N] [--rank N --world N] [--stride N --offset N] [--window N] [--no-shuffle] [--drop-last]\n"
@@ -36,7 +37,7 @@ struct probe {
 	uint64_t epochs, max_batches;
 	uint32_t hold, pause_us;
 	bool touch, scribble, wait, seek, status;
-	uint64_t seek_epoch, seek_batch;
+	uint64_t seek_epoch, seek_batch, version;
 	/* state */
 	struct diesel_dataset *d;
 	struct diesel_session *s;
@@ -246,7 +247,7 @@ static void run(struct probe *p)
 enum {
 	O_DATASET = 256, O_SOCKET, O_SOURCE, O_BATCH, O_SEED, O_EPOCH, O_FIRST, O_EPOCHS, O_RANK, O_WORLD, O_STRIDE,
 	O_OFFSET, O_WINDOW, O_NO_SHUFFLE, O_DROP_LAST, O_HOLD, O_MAX, O_PAUSE, O_RECONNECT, O_TOUCH, O_SCRIBBLE,
-	O_WAIT, O_SEEK, O_STATUS,
+	O_WAIT, O_SEEK, O_STATUS, O_VERSION,
 };
 
 static const struct option options[] = {
@@ -256,7 +257,8 @@ static const struct option options[] = {
 	{"window", 1, 0, O_WINDOW}, {"no-shuffle", 0, 0, O_NO_SHUFFLE}, {"drop-last", 0, 0, O_DROP_LAST},
 	{"hold", 1, 0, O_HOLD}, {"max-batches", 1, 0, O_MAX}, {"pause-us", 1, 0, O_PAUSE},
 	{"reconnect-ms", 1, 0, O_RECONNECT}, {"touch", 0, 0, O_TOUCH}, {"scribble", 0, 0, O_SCRIBBLE},
-	{"wait", 0, 0, O_WAIT}, {"seek", 1, 0, O_SEEK}, {"status", 0, 0, O_STATUS}, {0},
+	{"wait", 0, 0, O_WAIT}, {"seek", 1, 0, O_SEEK}, {"status", 0, 0, O_STATUS},
+	{"version", 1, 0, O_VERSION}, {0},
 };
 /* clang-format on */
 
@@ -297,6 +299,7 @@ static void set_option(struct probe *p, int key)
 	case O_SCRIBBLE: p->scribble = true; break;
 	case O_WAIT: p->wait = true; break;
 	case O_STATUS: p->status = true; break;
+	case O_VERSION: p->version = v; break;
 	case O_SEEK:
 		p->seek = true;
 		if (sscanf(optarg, "%lu:%lu", &p->seek_epoch, &p->seek_batch) != 2)
@@ -334,7 +337,7 @@ int main(int argc, char **argv)
 	if (!p.dataset || p.hold < 1 || p.hold > 64)
 		die("%s", usage_text);
 	p.open_ns = clock_monotonic_ns();
-	r = diesel_dataset_open(p.dataset, p.socket, &p.d, error, sizeof(error));
+	r = diesel_dataset_open_version(p.dataset, p.version, p.socket, &p.d, error, sizeof(error));
 	if (r == 0)
 		r = diesel_session_open(p.d, &p.o, &p.s, error, sizeof(error));
 	if (r < 0)

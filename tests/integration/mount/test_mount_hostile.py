@@ -163,6 +163,22 @@ class Unverified(Mount):
 
 
 class Replaced(Mount):
+    def test_a_version_that_is_kept(self):
+        """Also after a restart; and mounted by its number beside the newest."""
+        source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
+        dataset, node = pack(source, "kept"), self.daemon(cache="64M")
+        where, expected = self.mount(dataset=dataset, node=node), digests(source)
+        with open(f"{where}/class0/deep name, with\\ comma", "rb") as late:
+            with open(f"{source}/more", "w", encoding="utf-8") as f:
+                f.write("more\n")
+            subprocess.run([CTL, "pack", "--append", source, dataset], check=True, capture_output=True)
+            node.kill()
+            node.start()
+            self.assertEqual(os.pread(late.fileno(), 5, 600_000), b"xxxxx")
+        self.assertEqual(digests(where), expected)
+        self.assertEqual(digests(self.mount("--version", "1", dataset=dataset, node=node)), expected)
+        self.assertEqual(digests(self.mount("--version", "2", dataset=dataset, node=node)), digests(source))
+
     def test_another_version_after_a_restart(self):
         source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
         dataset, node, where = pack(source, "restarted"), self.daemon(cache="64M"), self.folder()
@@ -176,7 +192,7 @@ class Replaced(Mount):
             self.assertEqual(kept.read(), b"top\n")
             with open(f"{source}/more", "w", encoding="utf-8") as f:
                 f.write("more\n")
-            subprocess.run([CTL, "pack", "--append", source, dataset], check=True, capture_output=True)
+            subprocess.run([CTL, "pack", "--append", "--keep-snapshots", "1", source, dataset], check=True, capture_output=True)
             node.kill()
             node.start()
             kept.seek(0)

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl snapshot: made again, of the newest version or of an earlier one; or left alone, without
+ * metadata. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "dataset/frozen.h"
+#include "dataset/meta.h"
+#include "dataset/place.h"
+#include "dataset/snapshot.h"
+#include "dataset/version.h"
+#include "dataset/writer.h"
+#include "lib/cleanup.h"
+#include "lib/progress.h"
+#include "lib/units.h"
+
+static void writer_freep(struct writer **w)
+{
+	writer_free(*w);
+}
+
+/* What was interrupted behind its mark is completed. */
+static int freeze_again(const char *dataset, struct error *err)
+{
+	_cleanup_(closep) int fd = open(dataset, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	pid_t pid;
+
+	if (fd < 0)
+		return error_errno(err, -errno, "cannot open %s", dataset);
+	if (meta_is_held(dataset, &pid))
+		return error_set(err, -EBUSY, "%s is being changed: run the same command again", dataset);
+	return frozen_drop_metadata(fd, dataset, err);
+}
+
+static int freeze(const char *dataset, struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	int r;
+
+	if (!place_is_elsewhere(dataset) && frozen_is(AT_FDCWD, dataset))
+		return freeze_again(dataset, err);
+	r = writer_open(dataset, WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
+	return r < 0 ? r : writer_freeze(w, err);
+}
+
+static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
+{
+	progress_show(context, what, done, total, bytes);
+}
+
+static int write_snapshot(const char *dataset, struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	struct progress bar = {0};
+	int r = writer_open(dataset, WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
+
+	if (r < 0)
+		return r;
+	writer_show(w, show_progress, &bar);
+	r = writer_snapshot(w, err);
+	progress_end(&bar);
+	return r;
+}
+
+/* Made without the lock: what it is made of does not change. */
+static int keep_version(const char *dataset, uint64_t version, struct snapshot **ret, struct error *err)
+{
+	_cleanup_(writer_freep) struct writer *w = NULL;
+	_cleanup_(closep) int fd = -EBADF;
+	struct place *place = NULL;
+	char path[PATH_MAX];
+	int r = version_open(dataset, version, &place, err);
+
+	if (r == 0 && place->version != version) { /* it is the newest */
+		place_close(place);
+		r = write_snapshot(dataset, err);
+		return r < 0 ? r : snapshot_open(dataset, ret, err);
+	}
+	if (r == 0) {
+		snprintf(path, sizeof(path), "%s/" SNAPSHOT_FILE, place->folder);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		r = fd < 0 ? error_errno(err, -errno, "cannot open %s", path) : 0;
+	}
+	if (r == 0)
+		r = writer_open(dataset, WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
+	if (r == 0)
+		r = writer_keep_version(w, version, fd, err);
+	if (r == 0)
+		r = snapshot_open_fd(fd, path, ret, err);
+	place_close(place);
+	return r;
+}
+
+static void print_snapshot(const struct snapshot_info *info, bool frozen, bool json)
+{
+	if (json)
+		printf("{\"schema\": \"diesel.snapshot/1\", \"version\": %llu, \"samples\": %llu, "
+		       "\"chunks\": %llu, \"frozen\": %s}\n",
+		       (unsigned long long)info->version, (unsigned long long)info->n_samples,
+		       (unsigned long long)info->n_chunks, frozen ? "true" : "false");
+	else
+		printf("%s version %llu: %llu sample%s in %llu chunk%s\n",
+		       frozen ? "frozen at" : "snapshot of", (unsigned long long)info->version,
+		       (unsigned long long)info->n_samples, units_plural(info->n_samples),
+		       (unsigned long long)info->n_chunks, units_plural(info->n_chunks));
+}
+
+static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"frozen", no_argument, NULL, 'F'},
+						     CTL_OPTION_VERSION,
+						     {"json", no_argument, NULL, 'J'},
+						     CTL_OPTION_HELP,
+						     {0}};
+	struct snapshot *s = NULL;
+	struct error err = ERROR_INIT;
+	bool json = false, frozen = false;
+	uint64_t version = 0;
+	int option, r;
+
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
+			return CTL_USAGE;
+		json |= option == 'J';
+		frozen |= option == 'F';
+	}
+	if (argc - optind != 1)
+		return ctl_usage(verb, "one dataset is needed");
+	if (frozen && version)
+		return ctl_usage(verb, "--frozen is for the newest version: leave out --version");
+	if (version)
+		r = keep_version(argv[optind], version, &s, &err);
+	else
+		r = frozen ? freeze(argv[optind], &err) : write_snapshot(argv[optind], &err);
+	if (r == 0 && !version)
+		r = snapshot_open(argv[optind], &s, &err);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	print_snapshot(snapshot_info(s), frozen, json);
+	snapshot_close(s);
+	return ctl_finish(verb);
+}
+
+const struct ctl_verb ctl_snapshot = {
+    .name = "snapshot",
+    .arguments = "[--frozen | --version N] [--json] DATASET",
+    .summary = "Write the snapshot anew from the metadata",
+    .help =
+	"      --frozen     remove the metadata: the dataset is read by its snapshot alone, and not "
+	"changed,\n"
+	"                   until a rebuild\n"
+	"      --version N  make the snapshot of an earlier version again, so that jobs can open it; the "
+	"next\n"
+	"                   command that makes a version gives it up like any other\n"
+	"      --json       say as a JSON object what was done\n\nFor a snapshot that is damaged, missing or "
+	"behind the metadata.\n",
+    .run = run_snapshot,
+};

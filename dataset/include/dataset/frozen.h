@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A dataset in a folder that is frozen: jobs and tools read it by its snapshots, and it has no metadata, or
+ * none that counts. DATASET/frozen says so. It is written before the metadata are removed, under the writer's
+ * lock, and removed when a rebuild has made and published them anew; whatever lies between is frozen.
+ */
+
+#include "lib/error.h"
+
+#include <stdbool.h>
+
+#define FROZEN_FILE "frozen"
+
+/* dir_fd: of the dataset's folder, or AT_FDCWD with its path. */
+bool frozen_is(int dir_fd, const char *path);
+/* What to do with such a one: -EROFS. */
+int frozen_error(const char *dataset_path, struct error *err);
+
+/* Makes it so. The caller holds the writer's lock, and the snapshot is that of the metadata. */
+int frozen_mark(int dir_fd, const char *dataset_path, struct error *err);
+/* Removes what a frozen dataset has of metadata. */
+int frozen_drop_metadata(int dir_fd, const char *dataset_path, struct error *err);
+/* No longer. */
+int frozen_unmark(int dir_fd, const char *dataset_path, struct error *err);

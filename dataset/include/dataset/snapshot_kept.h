@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Snapshots of earlier versions, which jobs may go on with: DATASET/snapshots/N. That of the newest version
+ * is among them, and is the same file as DATASET/snapshot.
+ *
+ * A descriptor of the dataset's folder may be one that was opened with O_PATH.
+ */
+
+#include "lib/error.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SNAPSHOT_KEPT_FOLDER "snapshots"
+/* For texts: the dataset, the version that was asked for, the newest one. */
+#define SNAPSHOT_NO_VERSION "%s has no version %" PRIu64 ": it is at version %" PRIu64
+#define SNAPSHOT_NOT_KEPT   "%s has no snapshot of version %" PRIu64 " any more"
+#define SNAPSHOT_KEPT_NAME  (sizeof(SNAPSHOT_KEPT_FOLDER "/18446744073709551615"))
+
+/* Where it is, below the dataset's folder. Returns name. */
+const char *snapshot_kept_name(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
+
+/* The version that this file says it is of, from its first bytes, which nobody has verified. 0: it is no
+ * snapshot. */
+uint64_t snapshot_kept_version(int fd);
+
+/* The versions whose snapshots are kept, ascending: free() them. -errno: the folder cannot be read. Where
+ * there is none, none are kept. */
+int snapshot_kept_list(int dataset_fd, uint64_t **ret, size_t *ret_n);
+
+/* Opens the snapshot of this version, which may also be the newest. -ENOENT: there is no such version, or its
+ * snapshot is not kept; -EACCES; -EBADMSG. err says which are kept. */
+int snapshot_kept_open(int dataset_fd, const char *dataset_path, uint64_t version, int *ret_fd,
+		       struct error *err);

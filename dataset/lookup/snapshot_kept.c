@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/snapshot_kept.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataset/snapshot.h"
+#include "lib/array.h"
+#include "lib/cleanup.h"
+#include "lib/fd_io.h"
+#include "lib/sorted.h"
+#include "snapshot_format.h"
+
+const char *snapshot_kept_name(uint64_t version, char name[SNAPSHOT_KEPT_NAME])
+{
+	snprintf(name, SNAPSHOT_KEPT_NAME, SNAPSHOT_KEPT_FOLDER "/%" PRIu64, version);
+	return name;
+}
+
+uint64_t snapshot_kept_version(int fd)
+{
+	struct snapshot_header h;
+	size_t done = 0, bytes = offsetof(struct snapshot_header, n_samples);
+
+	if (fd_read_at(fd, &h, bytes, 0, &done) < 0 || done < bytes ||
+	    memcmp(h.magic, SNAPSHOT_MAGIC, sizeof(h.magic)) != 0)
+		return 0;
+	return h.version;
+}
+
+int snapshot_kept_list(int dataset_fd, uint64_t **ret, size_t *ret_n)
+{
+	_cleanup_(freep) uint64_t *versions = NULL;
+	size_t n = 0, n_allocated = 0;
+	int fd = openat(dataset_fd, SNAPSHOT_KEPT_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	int r = dir || errno == ENOENT ? 0 : -errno;
+
+	if (!dir)
+		closep(&fd);
+	for (const struct dirent *entry; dir && r == 0 && (entry = readdir(dir));) {
+		char name[SNAPSHOT_KEPT_NAME];
+		uint64_t version = strtoull(entry->d_name, NULL, 10);
+
+		/* There is one way to write it. */
+		snapshot_kept_name(version, name);
+		if (version == 0 || strcmp(name + strlen(SNAPSHOT_KEPT_FOLDER "/"), entry->d_name) != 0)
+			continue;
+		r = array_room(versions, n, n_allocated);
+		if (r == 0)
+			versions[n++] = version;
+	}
+	if (dir)
+		closedir(dir);
+	if (r < 0)
+		return r;
+	if (n)
+		qsort(versions, n, sizeof(*versions), compare_u64);
+	*ret = steal_pointer(versions);
+	*ret_n = n;
+	return 0;
+}
+
+static int not_kept(int dataset_fd, const char *dataset_path, uint64_t version, uint64_t newest,
+		    struct error *err)
+{
+	_cleanup_(freep) uint64_t *versions = NULL;
+	size_t n = 0;
+
+	if (version > newest)
+		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, dataset_path, version, newest);
+	if (snapshot_kept_list(dataset_fd, &versions, &n) < 0 || n == 0)
+		return error_set(err, -ENOENT, SNAPSHOT_NOT_KEPT "; there is that of the newest, %" PRIu64,
+				 dataset_path, version, newest);
+	return error_set(err, -ENOENT,
+			 SNAPSHOT_NOT_KEPT "; there are those of %" PRIu64 " to %" PRIu64
+					   ", and `dieselctl snapshot --version %" PRIu64
+					   "` makes it again unless that version was purged",
+			 dataset_path, version, versions[0], newest, version);
+}
+
+int snapshot_kept_open(int dataset_fd, const char *dataset_path, uint64_t version, int *ret_fd,
+		       struct error *err)
+{
+	char name[SNAPSHOT_KEPT_NAME];
+	_cleanup_(closep) int newest_fd = -EBADF, fd = openat(dataset_fd, snapshot_kept_name(version, name),
+							      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0 && errno != ENOENT && errno != ENOTDIR)
+		return error_errno(err, -errno, "may not read %s/%s", dataset_path, name);
+	if (fd >= 0 && snapshot_kept_version(fd) != version)
+		return error_set(err, -EBADMSG, "%s/%s is not the snapshot of that version: remove it",
+				 dataset_path, name);
+	if (fd < 0) {
+		newest_fd = openat(dataset_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		if (newest_fd < 0)
+			return error_errno(err, -errno, "may not read %s/" SNAPSHOT_FILE, dataset_path);
+		uint64_t newest = snapshot_kept_version(newest_fd);
+
+		if (newest != version)
+			return not_kept(dataset_fd, dataset_path, version, newest, err);
+		fd = steal_fd(&newest_fd);
+	}
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}

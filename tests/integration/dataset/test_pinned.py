@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on versions of their own, with real PyTorch: each reads exactly its version, though others are published and purged.
+
+    test_pinned.py folder|bucket
+"""
+import os
+import pickle
+import random
+import shutil
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../dieseld"))
+
+from engines import ENGINES, SCRATCH, SOURCE, s3_support, write
+from dieseld_support import Daemon, start_probe, finish_probe
+from hostile import MALLORY, Client, Refused, run_as
+
+try:
+    import torch
+
+    import diesel_loader.numpy
+    import diesel_loader.torch
+    from diesel_loader import Dataset
+except ImportError as error:
+    print(f"skipped: needs {error.name}")
+    sys.exit(77)
+
+NOW = ("--keep", "1", "--older-than", "0")
+SAMPLE = 40_000
+
+
+class Scene:
+    """A dataset whose versions are known sample by sample, and a daemon."""
+
+    def __init__(self, engine, name, n=240):
+        self.engine, self.states = engine, {}
+        self.random = random.Random(7)
+        shutil.rmtree(SOURCE, ignore_errors=True)
+        self.files = {}
+        self.publish([f"c{i % 3}/{i:04d}" for i in range(n)], name)
+
+    def publish(self, paths, name=None):
+        for path in paths:
+            self.files[path] = self.random.randbytes(SAMPLE + self.random.randrange(1000))
+            write(path, self.files[path])
+        if name:
+            self.engine.new(name).pack()
+        else:
+            self.engine.pack("--append")
+        self.note()
+
+    def remove(self, *paths):
+        self.engine.ctl("rm", self.engine.dataset, *paths)
+        for path in paths:
+            del self.files[path]
+            os.remove(f"{SOURCE}/{path}")
+        self.note()
+
+    def purge(self):
+        self.engine.ctl("purge", *NOW, self.engine.dataset)
+        self.note()
+
+    def note(self):
+        self.states[self.engine.json("log", self.engine.dataset)["version"]] = sorted(self.files.values())
+
+    def loader(self, daemon, module=diesel_loader.torch, **options):
+        os.environ["DIESEL_SOCKET"] = daemon.socket
+        return module.DataLoader(self.engine.dataset, batch_size=16, shuffle=True, seed=3, **options)
+
+
+def samples(batches):
+    return [bytes(memoryview(item.numpy() if isinstance(item, torch.Tensor) else item)) for data, _ in batches for item in data]
+
+
+def test_two_at_once(engine, daemon):
+    scene = Scene(engine, "two")
+    scene.publish([f"c1/new{i}" for i in range(60)])
+    scene.remove("c0/0000", "c1/0001")
+    found = {}
+    loaders = {version: scene.loader(daemon, version=version) for version in (1, 3, None)}
+    loaders[2] = scene.loader(daemon, diesel_loader.numpy, version=2)
+    iterators = {version: iter(loader) for version, loader in loaders.items()}
+    while iterators:
+        for version, iterator in list(iterators.items()):
+            batch = next(iterator, None)
+            if batch is None:
+                del iterators[version]
+            else:
+                found.setdefault(version, []).append(batch)
+    assert loaders[None].dataset.version == 3
+    for version, batches in found.items():
+        assert sorted(samples(batches)) == scene.states[version or 3], version
+    status = daemon.status()
+    served = sorted(d["version"] for d in status["datasets"])
+    assert set(served) == {1, 2, 3} and len(served) == 3, served  # one that was given no version is of the newest one's
+    if not engine.dataset.startswith("s3://"):  # jobs need no metadata store
+        engine.ctl("snapshot", "--frozen", engine.dataset)
+        assert sorted(samples(scene.loader(daemon))) == scene.states[3]
+    # One more job on an earlier version has all of it in memory.
+    more = scene.loader(daemon, version=1)
+    assert sorted(samples(more)) == scene.states[1]
+    assert daemon.status()["cache"]["reads"] == status["cache"]["reads"]
+
+
+def test_shared(engine, daemon):
+    """Of a version that is read while another one has its chunks in memory, storage is asked for the new ones alone."""
+    scene = Scene(engine, "shared")
+    first = scene.loader(daemon)
+    assert sorted(samples(first)) == scene.states[1]
+    scene.publish([f"c2/more{i}" for i in range(20)])
+    before = daemon.status()["cache"]
+    assert sorted(samples(scene.loader(daemon))) == scene.states[2]
+    after = daemon.status()["cache"]
+    assert after["reads"] - before["reads"] == 1 and after["shared"] - before["shared"] >= 2, (before, after)
+    assert sorted(samples(first)) == scene.states[1]
+
+
+def test_published_meanwhile(engine, daemon):
+    """Append, rm and purge while it reads; workers and unpickled datasets open the same version again."""
+    scene = Scene(engine, "meanwhile")
+    loader = scene.loader(daemon, num_workers=2, transform=bytes_of, collate_fn=list)
+    steps = iter(loader)
+    found = [next(steps) for _ in range(3)]
+    kept = pickle.dumps(loader.dataset)
+    scene.publish([f"c0/more{i}" for i in range(30)])
+    scene.remove("c2/0002")
+    assert sorted(data for batch in found + list(steps) for data, _ in batch) == scene.states[1]
+    again = pickle.loads(kept)
+    assert again.version == 1 and sorted(bytes(again[i][0]) for i in range(len(again))) == scene.states[1]
+    # The daemon goes, and comes back.
+    steps = iter(loader)
+    found = [next(steps) for _ in range(3)]
+    daemon.kill()
+    daemon.start()
+    assert sorted(data for batch in found + list(steps) for data, _ in batch) == scene.states[1]
+    # What nobody may read any more is an error, or still in memory: never other bytes.
+    steps = iter(loader)
+    found = [next(steps) for _ in range(3)]
+    scene.purge()
+    n_errors = take_all(steps, found, scene)
+    daemon.kill()
+    daemon.start()
+    n_errors += take_all(iter(loader), [], scene)
+    assert n_errors > 0
+    loader.close()
+    for version, said in ((1, "has no snapshot of version 1 any more"), (99, "has no version 99: it is at version 4")):
+        try:
+            scene.loader(daemon, version=version)
+        except FileNotFoundError as error:
+            assert said in str(error) and "\n" not in str(error), error
+        else:
+            raise AssertionError(f"version {version} was opened")
+    for wrong in (0, -1, True, "1", 1.0, 1 << 63):
+        try:
+            Dataset(engine.dataset, version=wrong)
+        except ValueError as error:
+            assert "version must be a number from 1" in str(error)
+        else:
+            raise AssertionError(wrong)
+
+
+def bytes_of(tensor):
+    return bytes(tensor.numpy())
+
+
+def take_all(steps, found, scene):
+    """What comes is of version 1, each sample once at most; else it is an error of one line. How many there were."""
+    n_errors, seen = 0, [data for batch in found for data, _ in batch]
+    while n_errors < 40:
+        try:
+            batch = next(steps, None)
+        except OSError as error:
+            assert str(error) and "\n" not in str(error), error
+            n_errors += 1
+            continue
+        if batch is None:
+            break
+        seen += [data for data, _ in batch]
+    assert len(seen) == len(set(seen)) and set(seen) <= set(scene.states[1])
+    assert n_errors or len(seen) == len(scene.states[1])
+    return n_errors
+
+
+def test_resumed(engine, daemon):
+    """A state goes on with the version that it is of, where it was: each unseen sample once, in the order of then."""
+    scene = Scene(engine, "resumed")
+    whole = samples(scene.loader(daemon))
+    loader = scene.loader(daemon)
+    steps = iter(loader)
+    first = samples(next(steps) for _ in range(5))
+    state = loader.state_dict()
+    scene.publish([f"c1/later{i}" for i in range(40)])
+    scene.remove("c2/0005")
+    for module in (diesel_loader.torch, diesel_loader.numpy):
+        other = scene.loader(daemon, module)
+        assert other.dataset.version == 3
+        other.load_state_dict(state)
+        assert (other.dataset.version, len(other), other.state_dict()) == (1, len(loader), state)
+        assert first + samples(other) == whole
+        assert sorted(samples(other)) == scene.states[1]  # and the next epoch
+    pinned = scene.loader(daemon, version=1)
+    pinned.load_state_dict(state)
+    assert first + samples(pinned) == whole
+    said = refused(scene.loader(daemon, version=3), state, ValueError)
+    assert "version 1 of" in said and "was given version=3" in said, said
+    part = diesel_loader.torch.DataLoader(Dataset(engine.dataset)[::2], batch_size=16, shuffle=True, seed=3)
+    assert "was taken of version 3" in refused(part, state, ValueError)
+    scene.purge()
+    loader = scene.loader(daemon)
+    assert "cannot resume: " in (said := refused(loader, state, FileNotFoundError)) and "no snapshot of version 1" in said, said
+    assert sorted(samples(loader)) == scene.states[4]  # it is what it was
+
+
+def refused(loader, state, kind):
+    try:
+        loader.load_state_dict(state)
+    except kind as error:
+        assert "\n" not in str(error)
+        return str(error)
+    raise AssertionError("it was resumed")
+
+
+def test_neighbours(engine, daemon):
+    """A version is one's own to read where its snapshot and its chunks are: no way to what is closed."""
+    if os.geteuid() != 0:
+        print("not root: neighbours are left out")
+        return
+    scene = Scene(engine, "neighbours", n=30)
+    scene.publish(["c0/open"])
+    path, own = engine.dataset, f"{SCRATCH}/mallory"
+    shutil.copytree(path, own)
+    for folder, folders, names in os.walk(own):
+        for name in [".", *folders, *names]:
+            os.chown(os.path.join(folder, name), MALLORY, MALLORY)
+
+    def opens(folder, snapshot):
+        """Whether the daemon takes this snapshot as one of that folder's, and serves a batch of it."""
+        def attack():
+            client = Client(daemon.socket)
+            fds = [os.open(folder, os.O_PATH), os.open(snapshot, os.O_RDONLY)]
+            try:
+                for fd in client.call("OPEN_DATASET", struct.pack("<QII", 0, 0, 0), fds)[2]:
+                    os.close(fd)
+            except Refused as refusal:
+                return str(refusal)
+            return True
+        try:
+            return run_as(attack)
+        except AssertionError as error:  # PermissionError: the kernel's
+            return str(error)
+
+    assert opens(path, f"{path}/snapshots/1") is True and opens(path, f"{path}/snapshot") is True
+    # Of a folder that is closed, what is open proves nothing: not a snapshot of one's own, of whichever version it says it is.
+    os.chmod(path, 0o711)
+    os.chmod(f"{path}/snapshots", 0o700)
+    assert opens(path, f"{own}/snapshots/1") is not True and "is not kept" in opens(path, f"{own}/snapshots/1")
+    assert "is not kept" in opens(path, f"{own}/snapshot")
+    assert "Permission denied" in opens(path, f"{path}/snapshots/1")
+    os.chmod(f"{path}/snapshots", 0o755)
+    os.chmod(f"{path}/snapshots/1", 0o600)
+    assert "Permission denied" in opens(path, f"{path}/snapshots/1")
+    # Nor a way out of one's own folder.
+    shutil.rmtree(f"{own}/snapshots")
+    os.symlink(f"{path}/snapshots", f"{own}/snapshots")
+    os.chmod(f"{path}/snapshots/1", 0o644)
+    assert "is not kept" in opens(own, f"{path}/snapshots/1")
+    # Chunks that were closed after the version was published stay closed, also where another version's reader has them.
+    # Root has them in memory.
+    assert sorted(samples(scene.loader(daemon))) == scene.states[2]
+    for name in os.listdir(f"{path}/chunks"):
+        os.chmod(f"{path}/chunks/{name}", 0o600)
+    os.chmod(path, 0o755)
+    said = run_as(lambda: probe_as(daemon, path))
+    assert said["samples"] == 0 and "chmod" in said["error"], said
+
+
+def probe_as(daemon, path):
+    """What a job of this user gets of version 1."""
+    return finish_probe(start_probe(daemon, path, "--version", 1))[0]
+
+
+def main():
+    engine = ENGINES[sys.argv[1]]()
+    os.environ.update(engine.env, DIESEL_DIESELCTL=s3_support.DIESELCTL)
+    daemon = Daemon(cache="1G")  # each job on a bucket takes 32 MiB
+    try:
+        test_two_at_once(engine, daemon)
+        if sys.argv[1] == "folder":
+            test_shared(engine, daemon)
+        test_published_meanwhile(engine, daemon)
+        test_resumed(engine, daemon)
+        if sys.argv[1] == "folder":
+            test_neighbours(engine, daemon)
+    finally:
+        daemon.kill()
+        engine.stop()
+
+
+if __name__ == "__main__":
+    os.makedirs(SOURCE, exist_ok=True)
+    main()

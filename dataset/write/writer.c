@@ -197,8 +197,11 @@ uint64_t writer_snapshot_version(const struct writer *w)
 /* A version above all that anybody may have seen, also if the metadata was lost. */
 static uint64_t next_version(const struct writer *w)
 {
-	uint64_t seen = w->rebuilt ? writer_snapshot_version(w) : 0;
+	uint64_t seen = w->rebuilt ? writer_snapshot_version(w) : 0,
+		 kept = w->rebuilt ? writer_newest_kept(w) : 0;
 
+	if (kept > seen)
+		seen = kept;
 	if (w->place->version > seen)
 		seen = w->place->version;
 	return (seen > w->info.version ? seen : w->info.version) + 1;

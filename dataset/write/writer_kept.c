@@ -80,6 +80,16 @@ int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep 
 		     : 0;
 }
 
+uint64_t writer_newest_kept(const struct writer *w)
+{
+	_cleanup_(freep) uint64_t *versions = NULL;
+	size_t n = 0;
+
+	if (w->place->ops || snapshot_kept_list(w->dir_fd, &versions, &n) < 0 || n == 0)
+		return 0;
+	return versions[n - 1];
+}
+
 static int copy_to_staged(const struct writer *w, int from)
 {
 	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);

@@ -73,6 +73,7 @@ int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct
  * failed, or an older program, has not; the one that is staged, whose version is committed; removes those
  * that are too many, or too old. */
 void writer_keep_published(const struct writer *w);
+uint64_t writer_newest_kept(const struct writer *w); /* 0: none is kept */
 int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
 int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep keep, struct error *err);
 

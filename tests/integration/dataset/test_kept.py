@@ -130,6 +130,12 @@ def test_folder(engine):
     shutil.copy(engine.dataset + "/snapshot", engine.dataset + "/snapshots/77")  # of no version that there was
     remove(engine, states)
     assert sorted(os.listdir(engine.dataset + "/snapshots")) == ["007", "1", "2", "3", "notes.txt"]
+    # All but chunks and kept snapshots is lost: no number is taken twice.
+    shutil.copytree(engine.dataset, engine.dataset + ".lost")
+    for name in ("meta.db", "snapshot"):
+        os.remove(f"{engine.dataset}.lost/{name}")
+    assert "rebuilt version 4: " in engine.ctl("rebuild", engine.dataset + ".lost")
+    assert sorted(os.listdir(engine.dataset + ".lost/snapshots")) == ["007", "4", "notes.txt"]
     shutil.rmtree(engine.dataset + "/snapshots")
     engine.ctl("snapshot", engine.dataset)
     assert os.listdir(engine.dataset + "/snapshots") == ["3"]

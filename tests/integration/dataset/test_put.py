@@ -90,6 +90,7 @@ class Put(Case):
         with self.assertRaisesRegex(ValueError, "closed"):
             w.put("more", b"")
 
+    @in_folder
     def test_order_is_that_of_put(self):
         with create("order") as w:
             for i in (3, 1, 2):
@@ -133,6 +134,7 @@ class Put(Case):
         self.assertEqual(w.version, 2)
         self.assertIn("1 added, 1 replaced, 0 deleted", ENGINE.ctl("log", ENGINE.dataset))
 
+    @in_folder
     def test_what_is_refused(self):
         """The writer goes on behind it."""
         with create("refused") as w:
@@ -153,6 +155,7 @@ class Put(Case):
         is_sound(1, 2)
         self.assertEqual(read("a/b"), b"1")
 
+    @in_folder
     def test_threads(self):
         def put(thread):
             for i in range(300):
@@ -166,6 +169,7 @@ class Put(Case):
         is_sound(1, 1200)
         self.assertEqual(read("3/299"), b"3-299" * 500)
 
+    @in_folder
     def test_a_file_and_a_folder_of_one_name(self):
         with self.assertRaisesRegex(OSError, "a"), create("both") as w:
             w.put("a", b"1")

@@ -32,10 +32,11 @@ def ctl(*words, **more):
 def content(dataset):
     """path -> (bytes, mode, mtime)"""
     listed = json.loads(ctl("ls", "-R", "--json", dataset).stdout)
-    found = {}
-    for entry in listed:
-        path = entry["path"].replace("\\xff", os.fsdecode(b"\xff"))
-        found[path] = ctl("cat", "-f", dataset, path).stdout, entry["mode"], entry["mtime_ns"]
+    paths = [entry["path"].replace("\\xff", os.fsdecode(b"\xff")) for entry in listed]
+    data, found = io.BytesIO(ctl("cat", "-f", dataset, *paths).stdout), {}
+    for path, entry in zip(paths, listed):
+        found[path] = data.read(entry["bytes"]), entry["mode"], entry["mtime_ns"]
+    assert data.read() == b""
     return found
 
 

@@ -215,6 +215,8 @@ static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, ui
 		r = remove_path(w, *path, recursive, ret_n, &bar, err);
 	if (r == 0)
 		r = writer_commit(w, ret, err);
+	else if (r == -ENOENT && w && *ret_n == 0)
+		(void)writer_commit(w, ret, NULL); /* a snapshot that still has them is replaced */
 	progress_end(&bar);
 	return r;
 }

@@ -18,12 +18,14 @@ struct index_update {
 	const struct snapshot *base;
 	uint32_t *patch_of;    /* of each bucket: 1 + its patch, or 0 */
 	struct buffer patches; /* struct snapshot_bucket, with interim numbers */
+	uint64_t *new_hashes;  /* of interim numbers from the base's number of samples on */
 	uint64_t n_buckets;    /* with those behind the last one where a search may begin */
 };
 
 static void index_free(struct index_update *u)
 {
 	free(u->patch_of);
+	free(u->new_hashes);
 	buffer_free(&u->patches);
 }
 
@@ -163,13 +165,67 @@ static int replace(struct index_update *u, const struct change_entry *e)
 	return r;
 }
 
+/* The bucket where the search for this sample begins. SNAPSHOT_NOT_UPDATED: it has no path. */
+static int home_of_sample(const struct index_update *u, uint32_t sample, uint64_t *ret)
+{
+	uint64_t n_base = u->base->info.n_samples;
+	struct path_text path = snapshot_path(u->base, sample);
+
+	if (sample < n_base && !path.text)
+		return SNAPSHOT_NOT_UPDATED;
+	*ret = home_of(u, sample < n_base ? checksum_xxh3(path.text, path.length)
+					  : u->new_hashes[sample - n_base]);
+	return 0;
+}
+
+/* Of a full bucket, the slot whose search begins last. */
+static int find_last(const struct index_update *u, const struct snapshot_bucket *b, uint32_t *ret_slot,
+		     uint64_t *ret_home)
+{
+	uint64_t last = 0;
+	uint32_t slot = 0;
+
+	for (uint32_t i = 0; i < b->n_taken; i++) {
+		uint64_t home = 0;
+
+		if (home_of_sample(u, b->samples[i], &home) != 0)
+			return SNAPSHOT_NOT_UPDATED;
+		if (home >= last) {
+			last = home;
+			slot = i;
+		}
+	}
+	*ret_slot = slot;
+	*ret_home = last;
+	return 0;
+}
+
+/* Runs of full buckets are long, so what comes to one takes the slot of what is nearest to its home, which
+ * goes on to the next bucket: nothing ends up far from where its search begins. */
 static int put(struct index_update *u, const struct change_entry *e)
 {
-	uint64_t home = home_of(u, e->hash);
+	uint8_t tag = (uint8_t)e->hash;
+	uint32_t sample = e->number, slot = 0;
+	uint64_t home = home_of(u, e->hash), other = 0;
 
-	for (uint64_t at = home; at < u->n_buckets && at < home + SNAPSHOT_PROBE_MAX; at++)
-		if (look_at(u, at)->n_taken < SNAPSHOT_BUCKET_SLOTS)
-			return add_slot(u, at, (uint8_t)e->hash, e->number);
+	for (uint64_t at = home; at < u->n_buckets && at - home < SNAPSHOT_PROBE_MAX; at++) {
+		struct snapshot_bucket was = *look_at(u, at), *b;
+
+		if (was.n_taken < SNAPSHOT_BUCKET_SLOTS)
+			return add_slot(u, at, tag, sample);
+		if (find_last(u, &was, &slot, &other) != 0)
+			return SNAPSHOT_NOT_UPDATED;
+		if (other <= home)
+			continue;
+		b = change(u, at);
+		if (!b)
+			return -ENOMEM;
+		b->tags[slot] = tag;
+		b->samples[slot] = sample;
+		tag = was.tags[slot];
+		sample = was.samples[slot];
+		home = other;
+	}
 	return SNAPSHOT_NOT_UPDATED;
 }
 
@@ -231,8 +287,15 @@ int changes_write_index(const struct snapshot_changes *c, const struct snapshot 
 		return SNAPSHOT_NOT_UPDATED;
 	b->header.n_buckets = base->header.n_buckets;
 	u.patch_of = calloc(u.n_buckets, sizeof(*u.patch_of));
-	if (!u.patch_of)
+	u.new_hashes = calloc(c->n_put + 1, sizeof(*u.new_hashes));
+	if (!u.patch_of || !u.new_hashes)
 		return -ENOMEM;
+	for (size_t i = 0; i < changes_n_by_path(c); i++) {
+		const struct change_entry *e = changes_by_path(c, i);
+
+		if (!e->is_delete)
+			u.new_hashes[e->number - base->info.n_samples] = e->hash;
+	}
 	r = make_changes(&u, c);
 	if (r == 0)
 		r = builder_begin_section(b, &w);

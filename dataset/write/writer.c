@@ -13,7 +13,7 @@
 
 /* Of this many samples one may change for the snapshot to be updated: each change is searched for, several
  * times. */
-#define FEW_OF 64
+#define FEW_OF 256
 
 const struct meta_info *writer_info(const struct writer *w)
 {

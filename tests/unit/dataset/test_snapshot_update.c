@@ -377,6 +377,34 @@ static int update_simple(const char *const *paths, size_t n, const char *const *
 	return r;
 }
 
+/* Of the hash index, runs of full buckets are longer than any search: much can come to them none the less. */
+static void test_long_runs(void **state)
+{
+	enum { N = 300000, N_NEW = 1500 };
+	static char text[N][16];
+	static const char *paths[N];
+	struct model *m = calloc(1, sizeof(*m));
+	struct error err = ERROR_INIT;
+	struct image from, made = {0};
+	size_t which[N_NEW];
+
+	assert_non_null(m);
+	m->seed = 3;
+	for (size_t i = 0; i < N; i++) {
+		snprintf(text[i], sizeof(text[i]), "a/%06zu", i);
+		paths[i] = text[i];
+	}
+	from = make_snapshot(paths, N, 3000, true);
+	for (size_t i = 0; i < N_NEW; i++)
+		which[i] = i;
+	add_chunk(m, which, N_NEW, 0);
+	assert_int_equal(update(m, &from, 0, &made, &err), 0);
+	verify(&made);
+	free(made.data);
+	free(from.data);
+	model_free(m);
+}
+
 /* A path cannot be a file and a directory, whichever of them comes second. */
 static void test_file_and_directory(void **state)
 {
@@ -449,8 +477,11 @@ static void test_not_updated(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_changes),     cmocka_unit_test(test_all_is_deleted),
-	    cmocka_unit_test(test_names),       cmocka_unit_test(test_file_and_directory),
+	    cmocka_unit_test(test_changes),
+	    cmocka_unit_test(test_all_is_deleted),
+	    cmocka_unit_test(test_names),
+	    cmocka_unit_test(test_long_runs),
+	    cmocka_unit_test(test_file_and_directory),
 	    cmocka_unit_test(test_not_updated),
 	};
 

@@ -52,6 +52,10 @@ static void print_rebuilt(const struct writer_result *result, uint64_t n_lost)
 	if (n_lost)
 		printf("; %llu damaged chunk%s left out", (unsigned long long)n_lost, units_plural(n_lost));
 	putchar('\n');
+	if (result->n_foreign)
+		printf("%llu chunk%s of no version left out, of other writers or about to be removed; "
+		       "--all-chunks takes them in\n",
+		       (unsigned long long)result->n_foreign, units_plural(result->n_foreign));
 }
 
 /* An object that was begun is ended: without a version if there is none. */
@@ -59,14 +63,15 @@ static void print_rebuilt_json(const struct writer_result *result)
 {
 	fputs("]", stdout);
 	if (result)
-		printf(", \"version\": %llu, \"samples\": %llu, \"chunks\": %llu",
+		printf(", \"version\": %llu, \"samples\": %llu, \"chunks\": %llu, \"foreign_chunks\": %llu",
 		       (unsigned long long)result->version, (unsigned long long)result->n_paths,
-		       (unsigned long long)result->n_chunks);
+		       (unsigned long long)result->n_chunks, (unsigned long long)result->n_foreign);
 	puts("}");
 }
 
-static int rebuild(const char *dataset, bool keep_digests, uint64_t keep_snapshots, struct rebuild_context *c,
-		   struct writer_result *ret, uint64_t *ret_n_lost, struct error *err)
+static int rebuild(const char *dataset, bool keep_digests, bool takes_all, uint64_t keep_snapshots,
+		   struct rebuild_context *c, struct writer_result *ret, uint64_t *ret_n_lost,
+		   struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	int r = writer_open(dataset, WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, err);
@@ -76,6 +81,8 @@ static int rebuild(const char *dataset, bool keep_digests, uint64_t keep_snapsho
 	writer_set_command(w, ctl_command());
 	writer_keep_snapshots(w, keep_snapshots);
 	writer_show(w, show_progress, &c->bar);
+	if (takes_all)
+		writer_take_all(w);
 	if (keep_digests)
 		r = writer_keep_digests(w, err);
 	if (r == 0)
@@ -86,6 +93,7 @@ static int rebuild(const char *dataset, bool keep_digests, uint64_t keep_snapsho
 static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {{"digest", required_argument, NULL, 'd'},
+						     {"all-chunks", no_argument, NULL, 'a'},
 						     {"json", no_argument, NULL, 'J'},
 						     CTL_OPTION_KEEP_SNAPSHOTS,
 						     CTL_OPTION_WAIT,
@@ -95,7 +103,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	struct rebuild_context context = {.verb = verb, .first = true};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
-	bool keep_digests = false;
+	bool keep_digests = false, takes_all = false;
 	uint64_t n_lost = 0, keep_snapshots = WRITER_KEEP_SNAPSHOTS;
 	int option;
 
@@ -109,6 +117,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 		if (option == 'K' && ctl_keep_snapshots(verb, &keep_snapshots) != CTL_OK)
 			return CTL_USAGE;
 		keep_digests |= option == 'd';
+		takes_all |= option == 'a';
 		context.json |= option == 'J';
 	}
 	if (argc - optind != 1)
@@ -120,7 +129,8 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	int r;
 
 	do {
-		r = rebuild(argv[optind], keep_digests, keep_snapshots, &context, &result, &n_lost, &err);
+		r = rebuild(argv[optind], keep_digests, takes_all, keep_snapshots, &context, &result, &n_lost,
+			    &err);
 		progress_end(&context.bar);
 	} while (context.first && ctl_wait_again(&wait, r)); /* what was lost is said once */
 	if (context.json)
@@ -135,10 +145,12 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "[--digest sha256] [--keep-snapshots N] [--wait SECONDS] [--json] DATASET",
+    .arguments = "[--digest sha256] [--all-chunks] [--keep-snapshots N] [--wait SECONDS] [--json] DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
     .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
-	    "has them\n" CTL_KEEP_SNAPSHOTS_HELP
+	    "has them\n"
+	    "      --all-chunks     in a bucket: chunks that belong to no version, too; not while others "
+	    "write\n" CTL_KEEP_SNAPSHOTS_HELP
 	    "      --wait SECONDS   how long to wait for another writer of the dataset (5m too; default 0)\n"
 	    "      --json           say as a JSON object what was done, and the ids of lost chunks\n"
 	    "\n"

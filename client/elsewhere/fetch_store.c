@@ -79,7 +79,6 @@ static void fetch_free(struct store *s)
 	free(fetch_store_of(s));
 }
 
-/* For diesel_dataset_read(), which does no more than that. */
 static const struct store_ops fetch_ops = {
     .read = fetch_read,
     .describe = fetch_describe,

@@ -20,6 +20,7 @@
 #include "files.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/thread.h"
 #include "lister.h"
 #include "namespace.h"
 
@@ -217,13 +218,8 @@ static void *keep(void *argument)
 
 static void start_keeper(struct mounted *m)
 {
-	sigset_t all, before;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
 	m->main = pthread_self();
-	m->has_keeper = pthread_create(&m->keeper, NULL, keep, m) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	m->has_keeper = thread_start(&m->keeper, keep, m) == 0;
 }
 
 static void end_keeper(struct mounted *m)

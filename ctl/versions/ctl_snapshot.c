@@ -28,11 +28,11 @@ static void writer_freep(struct writer **w)
 static int freeze_again(const char *dataset, struct error *err)
 {
 	_cleanup_(closep) int fd = open(dataset, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	pid_t pid;
+	struct writer_sign sign;
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot open %s", dataset);
-	if (meta_is_held(dataset, &pid))
+	if (writer_at_work(dataset, &sign))
 		return error_set(err, -EBUSY, "%s is being changed: run the same command again", dataset);
 	return frozen_drop_metadata(fd, dataset, err);
 }

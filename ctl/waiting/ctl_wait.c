@@ -6,8 +6,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "dataset/meta.h"
 #include "dataset/place.h"
+#include "dataset/writer.h"
 #include "lib/clock.h"
 #include "lib/units.h"
 
@@ -37,30 +37,60 @@ static bool pause_up_to(uint64_t most_ns)
 	return nanosleep(&t, NULL) == 0;
 }
 
-static void say_who(const struct ctl_wait *w, pid_t pid, uint64_t left_ns)
+static void say_who(const struct ctl_wait *w, const struct writer_sign *sign, uint64_t left_ns)
 {
 	struct error text = ERROR_INIT;
-	char who[40] = "another dieselctl", time[24];
+	char who[WRITER_SIGN_NAME], time[24];
 
-	if (pid > 0)
-		snprintf(who, sizeof(who), "process %ld", (long)pid);
-	error_set(&text, 0, "%s is being changed by %s: waiting for it, %s at most", w->dataset, who,
+	error_set(&text, 0, "%s is being changed by %s: waiting for it, %s at most", w->dataset,
+		  writer_sign_name(sign, who, sizeof(who)),
 		  units_format_duration(time, sizeof(time), left_ns));
 	ctl_warn(w->verb, text.text);
 }
 
+/* Returns true if this goes on without the other one. */
+static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
+{
+	struct error text = ERROR_INIT;
+	char who[WRITER_SIGN_NAME], time[24];
+	int r = writer_take_over(w->dataset, sign, &text);
+
+	if (r == 0)
+		error_set(&text, 0,
+			  "%s: there was no sign of life of %s for %s: going on without it, it can publish "
+			  "nothing any more",
+			  w->dataset, writer_sign_name(sign, who, sizeof(who)),
+			  units_format_duration(time, sizeof(time), sign->lease_ns));
+	if (text.text[0])
+		ctl_warn(w->verb, text.text);
+	return r == 0;
+}
+
+/* A pause counts as time without a sign of life for what it was meant to take: this process, too, may have
+ * been suspended. */
 static bool wait_for_holder(struct ctl_wait *w)
 {
+	struct writer_sign before = {0}, sign;
 	bool goes_on = true, said = w->n_tries > 0;
-	uint64_t now_ns = clock_monotonic_ns();
-	pid_t pid;
+	uint64_t now_ns = clock_monotonic_ns(), quiet_ns = 0;
 
-	for (; goes_on && now_ns < w->until_ns && meta_is_held(w->dataset, &pid);
-	     now_ns = clock_monotonic_ns()) {
+	while (goes_on && now_ns < w->until_ns && writer_at_work(w->dataset, &sign)) {
 		if (!said)
-			say_who(w, pid, w->until_ns - now_ns);
+			say_who(w, &sign, w->until_ns - now_ns);
 		said = true;
+		if (writer_sign_is_new(&sign, &before) || sign.is_kept)
+			quiet_ns = 0;
+		before = sign;
+		if (quiet_ns > sign.lease_ns) {
+			if (take_over(w, &sign))
+				return true;
+			quiet_ns = 0;
+		}
 		goes_on = pause_up_to(w->until_ns - now_ns < POLL_NS ? w->until_ns - now_ns : POLL_NS);
+		uint64_t then_ns = clock_monotonic_ns();
+
+		quiet_ns += then_ns - now_ns < POLL_NS ? then_ns - now_ns : POLL_NS;
+		now_ns = then_ns;
 	}
 	return goes_on;
 }

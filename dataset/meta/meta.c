@@ -24,33 +24,6 @@ int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, 
 				    : meta_sqlite_open(dataset_path, mode, ret, err);
 }
 
-/* Looks for a lock of another process, without taking one. */
-static bool is_locked(const char *dataset_path, const char *name, off_t start, off_t length, pid_t *ret_pid)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
-	_cleanup_(freep) char *file = NULL;
-
-	if (asprintf(&file, "%s/%s", dataset_path, name) < 0) {
-		file = NULL;
-		return false;
-	}
-	_cleanup_(closep) int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-	if (fd < 0 || fcntl(fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
-		return false;
-	*ret_pid = lock.l_pid > 0 ? lock.l_pid : 0;
-	return true;
-}
-
-bool meta_is_held(const char *dataset_path, pid_t *ret_pid)
-{
-	/* Where SQLite locks a database that a transaction is to change: its file format has the place. */
-	static const off_t reserved_byte = 0x40000001;
-
-	return is_locked(dataset_path, META_REDIS_FILE, 0, 0, ret_pid) ||
-	       is_locked(dataset_path, META_SQLITE_FILE, reserved_byte, 1, ret_pid);
-}
-
 void meta_free(struct meta *m)
 {
 	if (m)

@@ -3,9 +3,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/thread.h"
 
 enum statement { ADD_CHUNK, ADD_PATH, REPLACE_PATH, DELETE_PATH, N_STATEMENTS };
 
@@ -158,16 +159,10 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* Signals are for the program's threads, not for a library's. */
 static int start(struct meta_rows *m)
 {
-	sigset_t all, before;
+	int r = thread_start(&m->thread, work, m);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = -pthread_create(&m->thread, NULL, work, m);
-
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	m->started = r == 0;
 	return r;
 }

@@ -2,8 +2,9 @@
 /*
  * The metadata store in one SQLite file (meta_schema.h).
  *
- * It uses the rollback journal, not WAL, which needs shared memory that network file systems lack. Readers go
- * on while a writer fills its transaction, and wait only for its commit.
+ * It uses the rollback journal, not WAL, which needs shared memory that network file systems lack. The file
+ * is locked from the first change on: until then, which may take hours, other programs may use it, a writer
+ * too, and the later one of two finds another version.
  */
 #include "dataset/meta.h"
 
@@ -53,6 +54,9 @@ static const char *const statement_sql[N_STATEMENTS] = {
 
 struct meta_sqlite {
 	struct meta meta;
+	bool begun, changing; /* meta_begin(); and the file's transaction, from the first change on */
+	bool adds_digests;    /* with the first change */
+	uint64_t version;     /* that meta_begin() found */
 	struct sql *db;
 	struct sql_statement *statements[N_STATEMENTS];
 	struct meta_rows *rows;
@@ -150,8 +154,10 @@ static void sqlite_rollback(struct meta *m, bool forget_pending)
 	meta_rows_drop(s->rows);
 	s->counts = false;
 	/* A failure leaves the floor behind, which the next writer copes with. */
-	if (sql_rollback(s->db) && forget_pending)
+	sql_rollback(s->db);
+	if (s->begun && forget_pending)
 		sql_execute(s->db, "UPDATE state SET pending = NULL", NULL);
+	s->begun = s->changing = false;
 }
 
 static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, struct error *err)
@@ -165,14 +171,12 @@ static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, stru
 	return sql_run(st, err);
 }
 
-/* This takes two transactions, because the floor has to be durable before the first chunk is written. Between
- * them another writer may come in; this one then finds the metadata busy, its version changed, or the floor
- * forgotten by a writer that gave up. That does no harm, because it has written no chunk yet. */
+/* A transaction of its own, because the floor has to be durable before the first chunk is written. */
 static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret,
 			struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	struct meta_info info = {0}, now = {0};
+	struct meta_info info = {0};
 	int r = sql_execute(s->db, "BEGIN IMMEDIATE", err);
 
 	if (r < 0)
@@ -182,40 +186,46 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 		r = set_pending(s, floor, err);
 	if (r == 0)
 		r = sql_execute(s->db, "COMMIT", err);
-	if (r == 0)
-		r = sql_execute(s->db, "BEGIN IMMEDIATE", err);
-	if (r == 0)
-		r = sqlite_info(m, &now, err);
-	if (r == 0 && (now.version != info.version || !now.has_pending))
-		r = error_set(err, -EBUSY, "%s was changed by another dieselctl just now; try again",
-			      sql_path(s->db));
 	if (r < 0) {
 		sql_rollback(s->db);
 		return r;
 	}
+	s->begun = true;
+	s->version = info.version;
 	s->has_last = info.has_newest;
 	s->last = info.newest;
 	*ret = info;
 	return 0;
 }
 
-/* Before each change of paths. */
-static int start_count(struct meta_sqlite *s, struct error *err)
+/* Before each change. */
+static int start_change(struct meta_sqlite *s, struct error *err)
 {
-	struct meta_info info = {0};
-	int r = s->counts ? 0 : sqlite_info(&s->meta, &info, err);
+	struct meta_info now = {0};
 
-	if (r == 0 && !s->counts) {
-		s->counts = true;
-		s->n_paths = info.n_paths;
-	}
+	if (s->changing)
+		return settle(s, err);
+	int r = sql_execute(s->db, "BEGIN IMMEDIATE", err);
+
+	if (r < 0)
+		return r;
+	s->changing = true;
+	r = sqlite_info(&s->meta, &now, err);
+	if (r == 0 && now.version != s->version)
+		r = error_set(err, -EBUSY,
+			      "%s was changed by another dieselctl meanwhile; run the same command again",
+			      sql_path(s->db));
+	if (r == 0 && s->adds_digests && !now.has_digests)
+		r = meta_schema_add_digests(s->db, err);
+	s->counts = r == 0;
+	s->n_paths = now.n_paths;
 	return r;
 }
 
 static int sqlite_clear(struct meta *m, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	int r = settle(s, err);
+	int r = start_change(s, err);
 
 	if (r == 0)
 		r = sql_execute(s->db, "DELETE FROM chunk; DELETE FROM path", err);
@@ -236,7 +246,7 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 		return error_set(err, -EINVAL,
 				 "chunk %s is older than what %s holds: run `dieselctl rebuild`",
 				 chunk_id_format(&view->header->id, text), sql_path(s->db));
-	int r = start_count(s, err);
+	int r = s->changing ? 0 : start_change(s, err);
 
 	if (r == 0)
 		r = meta_rows_put(s->rows, view, err);
@@ -251,7 +261,7 @@ static int sqlite_remove_chunk(struct meta *m, const struct chunk_id *id, struct
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = settle(s, err);
+	int r = start_change(s, err);
 
 	if (r == 0)
 		r = prepare(s, SQL_REMOVE_CHUNK, &st, err);
@@ -269,7 +279,8 @@ static int sqlite_keep_digests(struct meta *m, struct error *err)
 
 	if (r == 0)
 		r = meta_schema_has_digests(s->db, &has, err);
-	return r < 0 || has ? r : meta_schema_add_digests(s->db, err);
+	s->adds_digests = true;
+	return r < 0 || has || !s->changing ? r : meta_schema_add_digests(s->db, err);
 }
 
 static int sqlite_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
@@ -277,7 +288,7 @@ static int sqlite_put_digest(struct meta *m, const struct chunk_id *id, const st
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = settle(s, err);
+	int r = start_change(s, err);
 
 	if (r == 0)
 		r = prepare(s, SQL_PUT_DIGEST, &st, err);
@@ -308,7 +319,7 @@ static int sqlite_commit(struct meta *m, uint64_t version, const struct change *
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = settle(s, err);
+	int r = start_change(s, err);
 
 	if (r == 0 && change)
 		r = add_change(s, change, err);
@@ -324,7 +335,7 @@ static int sqlite_commit(struct meta *m, uint64_t version, const struct change *
 		meta_rows_drop(s->rows);
 		sql_rollback(s->db);
 	}
-	s->counts = false;
+	s->counts = s->begun = s->changing = false;
 	return r;
 }
 

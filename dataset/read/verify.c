@@ -25,9 +25,11 @@ struct verify {
 	const struct verify_callbacks *callbacks;
 	struct verify_result result;
 	struct store *store;
+	bool in_bucket;
 	const struct snapshot *snapshot; /* NULL: missing or damaged, and reported already */
 	struct meta *meta;               /* NULL: missing or damaged, and reported already */
 	struct meta_info info;
+	struct chunk_id newest; /* of all versions */
 	struct store_object *objects;
 	size_t n_objects;
 	size_t next_object;     /* place in objects while the metadata's chunks are compared with them */
@@ -332,12 +334,16 @@ static void check_unknown(struct verify *v, const struct store_object *object)
 	progress(v);
 	if (!v->meta)
 		return;
-	bool pending = v->info.has_pending && chunk_id_compare(&object->id, &v->info.pending) >= 0;
+	/* In a bucket nobody says so before he begins. */
+	bool pending = v->in_bucket
+			   ? chunk_id_compare(&object->id, &v->newest) > 0
+			   : v->info.has_pending && chunk_id_compare(&object->id, &v->info.pending) >= 0;
 
 	snprintf(text, sizeof(text), "%s is not in the metadata: %s",
 		 store_describe(v->store, &object->id, name),
-		 pending ? "a pack is at work, or was interrupted and goes on with the same command"
-			 : "run `dieselctl rebuild` to take it in, or remove it");
+		 pending        ? "a pack is at work, or was interrupted and goes on with the same command"
+		 : v->in_bucket ? "it belongs to no version, and `dieselctl purge` removes it"
+				: "run `dieselctl rebuild` to take it in, or remove it");
 	v->callbacks->note(text, v->callbacks->context);
 }
 
@@ -404,10 +410,12 @@ static void open_metadata(struct verify *v, const char *path, struct snapshot **
 	}
 }
 
-static int skip_change(const struct change *change, void *context)
+static int take_change(const struct change *change, void *context)
 {
-	(void)change;
-	(void)context;
+	struct verify *v = context;
+
+	if (change->has_newest && chunk_id_compare(&change->newest, &v->newest) > 0)
+		v->newest = change->newest;
 	return 0;
 }
 
@@ -415,7 +423,8 @@ static void check_log(struct verify *v)
 {
 	struct error err = ERROR_INIT;
 
-	if (meta_each_change(v->meta, skip_change, NULL, &err) < 0)
+	v->newest = v->info.newest;
+	if (meta_each_change(v->meta, take_change, v, &err) < 0)
 		damage_text(v, NULL, err.text);
 }
 
@@ -550,6 +559,7 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 	if (r == -ENOENT || r == -ENOTDIR)
 		r = error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
 			      dataset_path);
+	v.in_bucket = place->ops;
 	if (r == 0)
 		r = check_all(&v, place->folder, &snapshot, err);
 	meta_free(v.meta);

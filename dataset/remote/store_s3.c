@@ -69,15 +69,6 @@ static int s3_read(struct store *s, const struct chunk_id *id, uint64_t offset, 
 	return bucket_read(bucket_of(s), key_of(id, key), offset, buffer, bytes, err);
 }
 
-static int s3_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err)
-{
-	char name[STORE_NAME_MAX];
-
-	(void)flags;
-	(void)ret_fd;
-	return error_set(err, -EOPNOTSUPP, "%s is no file", store_describe(s, id, name));
-}
-
 struct listing {
 	struct store_object *objects;
 	size_t n, n_allocated;
@@ -160,7 +151,6 @@ static const struct store_ops s3_ops = {
     .replace = s3_replace,
     .size = s3_size,
     .read = s3_read,
-    .open_fd = s3_open_fd,
     .list = s3_list,
     .remove = s3_remove,
     .sweep = s3_sweep,

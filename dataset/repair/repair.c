@@ -272,10 +272,14 @@ static int repair_locked(struct repair *r, const char *path, struct error *err)
 		if (result < 0)
 			r->metadata_damaged = true;
 	}
-	if (result == 0)
+	if (result == 0) {
+		result = writer_hold(w, err);
+		if (result < 0)
+			return result;
 		r->meta = writer_meta(w);
-	else if (meta_open(r->origins[0].place->folder, META_READ, &meta, NULL) == 0)
+	} else if (meta_open(r->origins[0].place->folder, META_READ, &meta, NULL) == 0) {
 		r->meta = meta;
+	}
 	if (result < 0 && !r->options->dry_run)
 		result = store_sweep(r->origins[0].store, err);
 	else

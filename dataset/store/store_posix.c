@@ -163,12 +163,11 @@ static int posix_replace(struct store *s, const struct chunk_id *id, const struc
 	return write_object(s, id, parts, n_parts, true, err);
 }
 
-static int posix_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd,
-			 struct error *err)
+static int open_object(struct store *s, const struct chunk_id *id, int *ret_fd, struct error *err)
 {
 	char name[NAME_BYTES];
 	int fd = openat(posix_of(s)->dir_fd, object_name(id, name),
-			O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | flags);
+			O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 
 	if (fd < 0)
@@ -199,7 +198,7 @@ static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offse
 	_cleanup_(closep) int fd = -EBADF;
 	char name[STORE_NAME_MAX];
 	size_t done;
-	int r = posix_open_fd(s, id, 0, &fd, err);
+	int r = open_object(s, id, &fd, err);
 
 	if (r < 0)
 		return r;
@@ -332,7 +331,6 @@ static const struct store_ops posix_ops = {
     .replace = posix_replace,
     .size = posix_size,
     .read = posix_read,
-    .open_fd = posix_open_fd,
     .list = posix_list,
     .remove = posix_remove,
     .sweep = posix_sweep,

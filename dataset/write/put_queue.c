@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "buffer.h"
 #include "dataset/chunk_id.h"
+#include "lib/thread.h"
 
 struct put_item {
 	struct chunk_builder *builder;
@@ -22,6 +22,7 @@ struct put_digest {
 
 struct put_queue {
 	struct store *store;
+	struct writer_lock *lock_file;
 	pthread_t threads[PUT_QUEUE_THREADS];
 	int n_threads;
 	pthread_mutex_t lock;
@@ -65,6 +66,21 @@ static int keep_digest_of(struct put_queue *q, const struct put_digest *digest)
 	return r;
 }
 
+/* Who takes a dataset over clears up what its writer was in the middle of, which is no failure of the disk.
+ */
+static int put(struct put_queue *q, const struct chunk_id *id, const struct iovec *parts, struct error *err)
+{
+	struct error lock_err = ERROR_INIT;
+	int r = writer_lock_check(q->lock_file, err);
+
+	if (r < 0)
+		return r;
+	r = store_put(q->store, id, parts, 2, err);
+	if (r < 0 && writer_lock_check(q->lock_file, &lock_err) < 0)
+		*err = lock_err;
+	return r < 0 ? err->code : 0;
+}
+
 /* Called with the lock held, which it releases while it writes. */
 static void write_next(struct put_queue *q)
 {
@@ -84,7 +100,7 @@ static void write_next(struct put_queue *q)
 	if (r == 0 && keep_digest)
 		r = make_digest(&item, parts, &digest, &err);
 	if (r == 0)
-		r = store_put(q->store, &item.id, parts, 2, &err);
+		r = put(q, &item.id, parts, &err);
 	pthread_mutex_lock(&q->lock);
 	if (r == 0 && keep_digest && keep_digest_of(q, &digest) < 0)
 		r = error_errno(&err, -ENOMEM, "cannot keep digests");
@@ -112,21 +128,8 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Signals are blocked, because they are for the program's threads, not for a library's. */
-static int start_thread(struct put_queue *q)
-{
-	sigset_t all, before;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = -pthread_create(&q->threads[q->n_threads], NULL, run, q);
-
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	q->n_threads += r == 0;
-	return r;
-}
-
-int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **ret, struct error *err)
+int put_queue_new(struct store *store, struct writer_lock *lock_file, uint64_t chunk_bytes,
+		  struct put_queue **ret, struct error *err)
 {
 	struct put_queue *q = calloc(1, sizeof(*q));
 	int r = 0;
@@ -134,6 +137,7 @@ int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **
 	if (!q)
 		return error_errno(err, -ENOMEM, "cannot start writing");
 	q->store = store;
+	q->lock_file = lock_file;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->changed, NULL);
 	for (int i = 0; i < PUT_QUEUE_BUILDERS && r == 0; i++) {
@@ -141,8 +145,10 @@ int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **
 		if (r == 0)
 			q->free[q->n_free++] = q->builders[i];
 	}
-	while (r == 0 && q->n_threads < PUT_QUEUE_THREADS)
-		r = start_thread(q);
+	while (r == 0 && q->n_threads < PUT_QUEUE_THREADS) {
+		r = thread_start(&q->threads[q->n_threads], run, q);
+		q->n_threads += r == 0;
+	}
 	if (r < 0) {
 		put_queue_free(q);
 		return error_errno(err, r, "cannot start writing");

@@ -12,14 +12,16 @@
 
 #include "dataset/chunk_builder.h"
 #include "dataset/store.h"
+#include "writer_lock.h"
 
 #define PUT_QUEUE_THREADS  2
 #define PUT_QUEUE_BUILDERS (PUT_QUEUE_THREADS + 2) /* one being filled, one waiting */
 
 struct put_queue;
 
-/* store is borrowed. */
-int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **ret, struct error *err);
+/* store and lock_file are borrowed. Once the lock is lost nothing is put. */
+int put_queue_new(struct store *store, struct writer_lock *lock_file, uint64_t chunk_bytes,
+		  struct put_queue **ret, struct error *err);
 /* Drops chunks that are not written yet. */
 void put_queue_free(struct put_queue *q);
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_io.h"
+#include "lib/thread.h"
 
 #define N_SLOTS     UINT64_C(1024)
 #define MAX_THREADS 64
@@ -160,16 +160,12 @@ static void *run(void *argument)
 
 static int start_threads(struct read_ahead *ra, unsigned n_threads)
 {
-	sigset_t all, before;
 	int r = 0;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's thread */
 	while (ra->n_threads < n_threads && r == 0) {
-		r = -pthread_create(&ra->threads[ra->n_threads], NULL, run, ra);
+		r = thread_start(&ra->threads[ra->n_threads], run, ra);
 		ra->n_threads += r == 0;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return ra->n_threads ? 0 : r; /* fewer threads will do */
 }
 

@@ -279,6 +279,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 
 	if (r == 0)
 		r = put_queue_flush(w->queue, err);
+	if (r == 0)
+		r = writer_hold(w, err);
 	if (r < 0)
 		return r;
 	chunks = (const struct chunk_id *)w->chunks.data;
@@ -323,10 +325,16 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	writer_drops_end(w);
 	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);
 	result.n_paths = now.n_paths;
+	result.n_foreign = w->n_foreign;
 	w->n_leftovers = 0;
 	w->made_directory = false;
 	*ret = result;
 	return 0;
+}
+
+int writer_hold(struct writer *w, struct error *err)
+{
+	return writer_lock_keep(w->lock, err);
 }
 
 int writer_snapshot(struct writer *w, struct error *err)
@@ -341,8 +349,10 @@ int writer_snapshot(struct writer *w, struct error *err)
 		    w->path);
 	/* How many stay is for those to say who change the dataset. */
 	struct place_keep keep = {.n = UINT64_MAX};
-	int r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
+	int r = writer_hold(w, err);
 
+	if (r == 0)
+		r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
 	if (r == 0)
 		r = stage_snapshot(w, w->info.version, err);
 	return r < 0 ? r : publish(w, w->info.version, keep, err);
@@ -354,38 +364,66 @@ void writer_show(struct writer *w, progress_callback *progress, void *context)
 	w->progress_context = context;
 }
 
+void writer_take_all(struct writer *w)
+{
+	w->takes_all = true;
+}
+
+/* Elsewhere the metadata is what was published, or cannot be read. A chunk that it does not know is then
+ * none of the dataset's: another writer is about to publish it, or somebody is about to remove it. */
+static int choose_known(struct writer *w, struct buffer *known, struct error *err)
+{
+	return w->place->ops && w->info.version && !w->takes_all ? writer_known(w, known, err) : 0;
+}
+
+static int replay_head(struct writer *w, const struct store_object *object, size_t *likely,
+		       writer_lost_callback *lost, void *context, uint64_t *n_lost, struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	struct error head_err = ERROR_INIT;
+	struct chunk_view view;
+	int r = store_read_head_of(w->store, object, likely, &head, &view, &head_err);
+
+	if (r == -EBADMSG) {
+		lost(&object->id, head_err.text, context);
+		++*n_lost;
+		return 0;
+	}
+	if (r == -ENOENT && w->place->ops) /* it was there when it was listed */
+		return error_set(err, -EBUSY,
+				 "%s was changed by another dieselctl meanwhile; run the same command again",
+				 w->path);
+	if (r < 0 && err)
+		*err = head_err;
+	return r < 0 ? r : add_chunk(w, &view, err);
+}
+
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err)
 {
-	int r = meta_clear(w->meta, err);
+	struct buffer known = {0};
 	uint64_t n_lost = 0, bytes = 0;
 	size_t likely = 0;
+	int r = writer_hold(w, err);
 
+	if (r == 0)
+		r = choose_known(w, &known, err);
+	if (r == 0)
+		r = meta_clear(w->meta, err);
 	w->rebuilt = true;
 	writer_change_begin(w);
 	if (r == 0)
 		r = begin_snapshot(w, err);
 	for (size_t i = 0; i < w->n_objects && r == 0; i++) {
-		const struct chunk_id *id = &w->objects[i].id;
-		_cleanup_(freep) void *head = NULL;
-		struct error head_err = ERROR_INIT;
-		struct chunk_view view;
-
 		bytes += w->objects[i].bytes;
 		if (w->progress)
 			w->progress("rebuilding", i + 1, w->n_objects, bytes, w->progress_context);
-		r = store_read_head_of(w->store, &w->objects[i], &likely, &head, &view, &head_err);
-		if (r == -EBADMSG) {
-			lost(id, head_err.text, context);
-			n_lost++;
-			r = 0;
-			continue;
-		}
-		if (r < 0 && err)
-			*err = head_err;
-		if (r == 0)
-			r = add_chunk(w, &view, err);
+		if (known.bytes && !writer_knows(&known, &w->objects[i].id))
+			w->n_foreign++;
+		else
+			r = replay_head(w, &w->objects[i], &likely, lost, context, &n_lost, err);
 	}
+	buffer_free(&known);
 	if (r == 0)
 		*ret_n_lost = n_lost;
 	return r;

@@ -150,20 +150,33 @@ static int take_id(const struct meta_chunk *chunk, void *context)
 	return buffer_append(context, &chunk->id, sizeof(chunk->id));
 }
 
+int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err)
+{
+	int r = meta_each_chunk(w->meta, take_id, ret_ids, err);
+
+	return r == -ENOMEM ? error_errno(err, r, "%s", w->path) : r;
+}
+
+bool writer_knows(const struct buffer *known, const struct chunk_id *id)
+{
+	const struct chunk_id *ids = (const struct chunk_id *)known->data;
+	size_t n = known->bytes / sizeof(*ids);
+	size_t at = sorted_count(n, k, chunk_id_compare(&ids[k], id) < 0);
+
+	return at < n && chunk_id_compare(&ids[at], id) == 0;
+}
+
 /* Those of the candidates that the metadata does not know: data first. */
 static int remove_unknown(struct writer *w, const struct chunk_id *candidates, size_t n, struct error *err)
 {
 	struct buffer known = {0}, tombstones = {0};
-	int r = meta_each_chunk(w->meta, take_id, &known, err);
-	const struct chunk_id *ids = (const struct chunk_id *)known.data;
+	int r = writer_known(w, &known, err);
 
 	for (size_t i = 0; i < n && r == 0; i++) {
-		size_t n_known = known.bytes / sizeof(*ids);
-		size_t at = sorted_count(n_known, k, chunk_id_compare(&ids[k], &candidates[i]) < 0);
 		_cleanup_(freep) void *head = NULL;
 		struct chunk_view view;
 
-		if (at < n_known && chunk_id_compare(&ids[at], &candidates[i]) == 0)
+		if (writer_knows(&known, &candidates[i]))
 			continue;
 		if (store_read_head(w->store, &candidates[i], &head, &view, NULL) < 0)
 			continue;
@@ -198,6 +211,8 @@ int writer_finish_drops(struct writer *w, struct error *err)
 		r = writer_trim_kept(w, w->info.version, keep, err);
 	for (size_t i = 0; r == 0 && w->place->ops && i < w->n_objects - w->n_leftovers; i++)
 		r = buffer_append(&ids, &w->objects[i].id, sizeof(w->objects[i].id));
+	if (r == 0 && ids.bytes)
+		r = writer_hold(w, err);
 	if (r == 0)
 		r = remove_unknown(w, (const struct chunk_id *)ids.data, ids.bytes / sizeof(struct chunk_id),
 				   err);

@@ -119,8 +119,10 @@ int writer_keep_version(struct writer *w, uint64_t version, int fd, struct error
 		    err, -EOPNOTSUPP,
 		    "%s is in a bucket, where the snapshot of an earlier version cannot be made again",
 		    w->path);
-	int r = writer_find_oldest(w, w->info.version, &oldest, err);
+	int r = writer_hold(w, err);
 
+	if (r == 0)
+		r = writer_find_oldest(w, w->info.version, &oldest, err);
 	if (r < 0)
 		return r;
 	if (version < oldest)

@@ -29,7 +29,8 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 		return error_errno(err, r, "cannot read %s", path);
 	}
 	for (struct dirent *entry; result != 1 && (entry = readdir(dir));) {
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
+		    !strcmp(entry->d_name, WRITER_LOCK_FILE))
 			continue;
 		result = !strcmp(entry->d_name, META_SQLITE_FILE) ||
 				 !strcmp(entry->d_name, META_REDIS_FILE) || !strcmp(entry->d_name, "chunks")
@@ -88,7 +89,7 @@ int writer_list(struct writer *w, struct error *err)
 	return r;
 }
 
-/* Leftovers are the chunks at or above the pending floor that the store has and the metadata has not. Nobody
+/* Leftovers are the chunks above the pending floor that the store has and the metadata has not. Nobody
  * adds to them while the writer lock is held. All chunks of the metadata, the newest one too, lie below them.
  */
 static void count_leftovers(struct writer *w)
@@ -98,23 +99,35 @@ static void count_leftovers(struct writer *w)
 	while (floor && w->n_leftovers < w->n_objects) {
 		const struct chunk_id *id = &w->objects[w->n_objects - w->n_leftovers - 1].id;
 
-		if (chunk_id_compare(id, floor) < 0 ||
+		if (chunk_id_compare(id, floor) <= 0 ||
 		    (w->info.has_newest && chunk_id_compare(id, &w->info.newest) <= 0))
 			break;
 		w->n_leftovers++;
 	}
 }
 
-/* Elsewhere there is no floor. Whatever is newer than the newest chunk of the metadata was left, or is being
- * written by somebody who cannot publish it any more once this writer has published. */
-static void assume_floor(struct writer *w)
+static int take_newest(const struct change *change, void *context)
 {
-	static const struct chunk_id lowest;
+	struct chunk_id *newest = context;
 
-	if (!w->place->ops)
-		return;
-	w->info.has_pending = true;
-	w->info.pending = w->info.has_newest ? w->info.newest : lowest;
+	if (change->has_newest && chunk_id_compare(&change->newest, newest) > 0)
+		*newest = change->newest;
+	return 0;
+}
+
+/* Elsewhere there is no floor. Whatever is newer than all that any version had was left, or is being written
+ * by somebody who cannot publish it any more once this writer has published. Of what a version had, and the
+ * newest has no more, a purge may be removing the files. */
+static int assume_floor(struct writer *w, struct error *err)
+{
+	struct chunk_id newest = w->info.has_newest ? w->info.newest : (struct chunk_id){0};
+	int r = w->place->ops ? meta_each_change(w->meta, take_newest, &newest, err) : 0;
+
+	if (r == 0 && w->place->ops) {
+		w->info.has_pending = true;
+		w->info.pending = newest;
+	}
+	return r;
 }
 
 static int begin(struct writer *w, enum writer_purpose purpose, struct error *err)
@@ -126,7 +139,9 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		r = writer_list(w, err);
 	if (r < 0)
 		return r;
-	assume_floor(w);
+	r = assume_floor(w, err);
+	if (r < 0)
+		return r;
 	/* Refuse before anything is written, even the pending floor. */
 	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->n_objects)
 		return error_set(err, -ESTALE,
@@ -145,8 +160,9 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	r = writer_check_frozen(w, err);
 	if (r < 0)
 		return r;
-	assume_floor(w);
-	r = writer_list(w, err); /* again, now that nobody else writes */
+	r = assume_floor(w, err);
+	if (r == 0)
+		r = writer_list(w, err); /* again, now that nobody else writes */
 	if (r == 0)
 		r = store_sweep(w->store, err);
 	if (r == 0)
@@ -181,6 +197,8 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, const char 
 		r = error_set(err, -EINVAL, "%s: --meta is for datasets in a folder", w->path);
 	if (r == 0)
 		r = open_directory(w, purpose, err);
+	if (r == 0 && !w->place->ops)
+		r = writer_lock_take(w->dir_fd, w->path, &w->lock, err);
 	if (r == 0)
 		r = meta_url ? meta_redis_choose(w->place->folder, meta_url, mode, &w->meta, err)
 			     : meta_open(w->place->folder, mode, &w->meta, err);
@@ -189,9 +207,11 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, const char 
 	if (r == 0)
 		r = begin(w, purpose, err);
 	if (r == 0)
-		r = put_queue_new(w->store, w->chunk_bytes, &w->queue, err);
+		r = put_queue_new(w->store, w->lock, w->chunk_bytes, &w->queue, err);
 	if (r == 0 && (w->info.has_digests || (purpose == WRITER_REBUILD && snapshot_has_digests(w))))
 		r = writer_keep_digests(w, err);
+	if (r == 0)
+		writer_lock_loosen(w->lock);
 	return r;
 }
 
@@ -224,14 +244,14 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 	return 0;
 }
 
-/* Removes the directory only if this writer made it and it is empty. */
-static void remove_directory(const struct writer *w)
+/* Only if this writer made the directory, and nothing else is in it. Returns true if it may go, too. */
+static bool empty_directory(const struct writer *w)
 {
 	if (unlinkat(w->dir_fd, "chunks", AT_REMOVEDIR) < 0 && errno != ENOENT)
-		return;
+		return false;
 	unlinkat(w->dir_fd, META_SQLITE_FILE, 0);
 	unlinkat(w->dir_fd, META_REDIS_FILE, 0);
-	rmdir(w->path);
+	return true;
 }
 
 /* Returns true if the store has nothing that is newer than what the metadata knows. */
@@ -254,12 +274,13 @@ void writer_discard(struct writer *w)
 	w->discards = true;
 }
 
-/* What cannot be removed stays, unknown to the metadata, for the next writer. */
+/* What cannot be removed stays, unknown to the metadata, for the next writer. So does all of it elsewhere,
+ * where another writer may have adopted it by now. */
 static void remove_written(const struct writer *w)
 {
 	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;
 
-	for (size_t i = 0; i < w->chunks.bytes / sizeof(*chunks); i++)
+	for (size_t i = 0; !w->place->ops && i < w->chunks.bytes / sizeof(*chunks); i++)
 		store_remove(w->store, &chunks[i], NULL);
 }
 
@@ -268,18 +289,25 @@ void writer_free(struct writer *w)
 	if (!w)
 		return;
 	put_queue_free(w->queue); /* first: its thread may still be writing */
-	if (w->discards && w->begun)
+	bool is_ours = (w->discards ? writer_hold(w, NULL) : writer_lock_check(w->lock, NULL)) == 0;
+
+	if (w->discards && w->begun && is_ours)
 		remove_written(w);
-	bool left_nothing = w->begun && leaves_nothing(w);
+	bool left_nothing = w->begun && is_ours && leaves_nothing(w);
 
 	if (w->begun) {
 		meta_rollback(w->meta, left_nothing);
-		snapshot_unstage(w->dir_fd);
+		if (is_ours)
+			snapshot_unstage(w->dir_fd);
 	}
 	writer_end_snapshot(w);
 	meta_free(w->meta);
-	if (w->made_directory && w->dir_fd >= 0 && (left_nothing || !w->begun))
-		remove_directory(w);
+	bool removes = w->made_directory && w->dir_fd >= 0 && is_ours && (left_nothing || !w->begun) &&
+		       empty_directory(w);
+
+	writer_lock_free(w->lock);
+	if (removes)
+		rmdir(w->path);
 	store_free(w->store);
 	place_close(w->place);
 	closep(&w->dir_fd);

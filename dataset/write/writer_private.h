@@ -8,12 +8,14 @@
 #include "dataset/place.h"
 #include "dataset/writer.h"
 #include "put_queue.h"
+#include "writer_lock.h"
 
 struct writer {
 	char *path; /* as it was named */
 	struct place *place;
 	int dir_fd;
-	bool made_directory; /* by this writer, which removes it again when nothing comes of it */
+	struct writer_lock *lock; /* NULL elsewhere */
+	bool made_directory;      /* by this writer, which removes it again when nothing comes of it */
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
@@ -35,6 +37,8 @@ struct writer {
 	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
 	bool discards;        /* writer_discard() */
 	bool rebuilt;
+	bool takes_all; /* chunks of no version, too */
+	uint64_t n_foreign;
 	progress_callback *progress; /* or NULL */
 	void *progress_context;
 
@@ -80,6 +84,10 @@ int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep 
 /* -EROFS: the dataset is frozen, and this writer is for something else than thawing it; -EBUSY: it was frozen
  * after the metadata were opened. */
 int writer_check_frozen(const struct writer *w, struct error *err);
+
+/* The ids of all chunks that the metadata knows, ascending. */
+int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err);
+bool writer_knows(const struct buffer *known, const struct chunk_id *id);
 
 /* Lists the store's chunks anew. */
 int writer_list(struct writer *w, struct error *err);

@@ -5,13 +5,13 @@ named and stays as it is.
 
 usage: dataset_repair.py damage | refuse
 """
+import fcntl
 import json
 import os
 import pathlib
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -231,12 +231,11 @@ def refuse_wrong_digest(scene):
 def refuse_another_writer(scene):
     scene.reset()
     scene.chunk(0).unlink()
-    database = sqlite3.connect(scene.dataset / "meta.db")
-    database.execute("BEGIN IMMEDIATE")
-    done = scene.repair("--from", scene.replica, check=1)
-    one_line(done, "another dieselctl")
-    assert not scene.chunk(0).exists()
-    database.close()
+    with open(scene.dataset / ".writer", "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        done = scene.repair("--from", scene.replica, check=1)
+        one_line(done, "another dieselctl")
+        assert not scene.chunk(0).exists()
 
 
 def keep_owner_and_mode(scene):

@@ -6,6 +6,7 @@ usage: dataset_verbs.py kills | calls | flips
 
 DIESEL_ROUNDS=N: as many kills, or flips, instead of a few; DIESEL_ALL_CALLS=1: every call, instead of some.
 """
+import functools
 import os
 import pathlib
 import random
@@ -36,23 +37,36 @@ class Scene:
         self.archive = root / "more.tar"
         subprocess.run(["tar", "--sort=name", "-cf", self.archive, "-C", self.more, "."], check=True)
         self.fewer = {path: data for path, data in self.old.items() if not path.startswith("class1/")}
+        self.holed = root / "holed"
+        shutil.copytree(self.before, self.holed)
+        dieselctl("rm", "-r", self.holed, "class1", check=0)
+        # What it begins with, and what is there before and after.
         self.verbs = {
-            "pack": (["pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.dataset], None, self.old),
-            "append": (["pack", "--append", "--chunk-size", "4M", self.more, self.dataset], self.old, self.appended),
-            "tar": (["pack", "--append", "--chunk-size", "4M", self.archive, self.dataset], self.old, self.appended),
-            "rm": (["rm", "-r", self.dataset, "class1"], self.old, self.fewer),
-            "rebuild": (["rebuild", self.dataset], self.old, self.old),
-            "snapshot": (["snapshot", self.dataset], self.old, self.old),
+            "pack": (["pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.dataset], None, None, self.old),
+            "append": (["pack", "--append", "--chunk-size", "4M", self.more, self.dataset], self.before, self.old, self.appended),
+            "tar": (["pack", "--append", "--chunk-size", "4M", self.archive, self.dataset], self.before, self.old, self.appended),
+            "rm": (["rm", "-r", self.dataset, "class1"], self.before, self.old, self.fewer),
+            "purge": (["purge", "--keep", "1", "--older-than", "0", self.dataset], self.holed, self.fewer, self.fewer),
+            "rebuild": (["rebuild", self.dataset], self.before, self.old, self.old),
+            "snapshot": (["snapshot", self.dataset], self.before, self.old, self.old),
         }
 
-    def reset(self, before):
+    def reset(self, folder):
         shutil.rmtree(self.dataset, ignore_errors=True)
-        if before is not None:
-            shutil.copytree(self.before, self.dataset)
+        if folder is not None:
+            shutil.copytree(folder, self.dataset)
+
+    @functools.cache
+    def purged(self):
+        """How many chunks stay when nothing disturbs it."""
+        undisturbed = self.root / "undisturbed"
+        shutil.copytree(self.holed, undisturbed)
+        dieselctl("purge", "--keep", "1", "--older-than", "0", undisturbed, check=0)
+        return len(os.listdir(undisturbed / "chunks"))
 
     def check(self, verb, where):
         """What a reader finds is whole, as before or as after; the same command then finishes."""
-        command, before, after = self.verbs[verb]
+        command, _, before, after = self.verbs[verb]
         if before is None and not (self.dataset / "snapshot").exists():
             pass  # not published yet
         else:
@@ -68,6 +82,7 @@ class Scene:
         assert content(self.dataset) == after, f"{where}: not finished"
         told = dieselctl("verify", self.dataset, check=0)
         assert told.stderr == "" or verb == "rm", f"{where}: {told.stderr}"
+        assert verb != "purge" or len(os.listdir(self.dataset / "chunks")) == self.purged(), f"{where}: chunks stay"
         assert not stray_files(self.dataset), f"{where}: {stray_files(self.dataset)}"
 
 
@@ -75,16 +90,16 @@ def test_kills(root):
     scene, generator = Scene(root), random.Random(13)
     rounds = int(os.environ.get("DIESEL_ROUNDS", "12"))
     longest = {}
-    for verb, (command, before, _) in scene.verbs.items():
-        scene.reset(before)
+    for verb, (command, folder, _, _) in scene.verbs.items():
+        scene.reset(folder)
         start = time.monotonic()
         dieselctl(*command, check=0)
         longest[verb] = time.monotonic() - start
     n_killed = 0
     for i in range(rounds):
         verb = list(scene.verbs)[i % len(scene.verbs)]
-        command, before, _ = scene.verbs[verb]
-        scene.reset(before)
+        command, folder, _, _ = scene.verbs[verb]
+        scene.reset(folder)
         process = subprocess.Popen([DIESELCTL, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         moment = generator.uniform(0, longest[verb])
         time.sleep(moment)
@@ -105,12 +120,12 @@ def test_calls(root):
         skip("the failing calls are injected into plain builds only")
     scene, generator = Scene(root), random.Random(14)
     all_calls = bool(os.environ.get("DIESEL_ALL_CALLS"))
-    for verb, (command, before, _) in scene.verbs.items():
+    for verb, (command, folder, _, _) in scene.verbs.items():
         for error, kind, stay in ((5, "change", False), (28, "change", True), (0, "change", False), (5, "read", False), (1, "short", False)):
             k = n = 0
             while True:
-                k += 1 if all_calls else generator.randrange(1, 40)
-                scene.reset(before)
+                k += 1 if all_calls or (verb, error) == ("purge", 0) else generator.randrange(1, 40)
+                scene.reset(folder)
                 done, reached = failing(lambda **more: dieselctl(*command, **more), k, error, stay, kind)
                 where = f"{verb}, errno {error}, {kind}, call {k}: {done.stderr.strip()}"
                 if not reached:
@@ -138,7 +153,7 @@ def meaning(dataset):
 def test_flips(root):
     """One bit of a chunk, the snapshot or the metadata is another: `verify` says so, or nobody can tell the difference."""
     scene, generator = Scene(root), random.Random(15)
-    scene.reset(scene.old)
+    scene.reset(scene.before)
     said, listed = meaning(scene.dataset), dieselctl("ls", "-R", "-l", "--json", scene.dataset, check=0).stdout
     files = sorted(path for path in scene.dataset.rglob("*") if path.is_file())
     n = {"seen": 0, "without meaning": 0}

@@ -8,10 +8,11 @@
  *
  * It is a projection of the chunks: replaying them in id order rebuilds it (see `dieselctl rebuild`).
  *
- * Writing: meta_begin() takes the dataset's one writer lock and opens a transaction. Nothing of it is visible
- * before meta_commit(), and nothing remains of it after meta_rollback() or a crash. Before it returns,
- * meta_begin() makes the pending floor durable: chunks at or above it that are in the store but not in the
- * metadata were left by an interrupted writer. Readers see the last committed state.
+ * Writing: meta_begin() opens a transaction. Nothing of it is visible before meta_commit(), and nothing
+ * remains of it after meta_rollback() or a crash. Before it returns, meta_begin() makes the pending floor
+ * durable: chunks at or above it that are in the store but not in the metadata were left by an interrupted
+ * writer. Readers see the last committed state. Of several transactions at once one alone can commit: all
+ * functions of the others, from meta_begin() to meta_commit(), may return -EBUSY, and change nothing.
  *
  * Thread-safety: a handle belongs to one thread at a time. Errors name the dataset.
  */
@@ -20,8 +21,6 @@
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
 #include "lib/error.h"
-
-#include <sys/types.h>
 
 struct meta;
 
@@ -111,15 +110,11 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
 
-/* Returns true if a writer is at work on the dataset in this folder: *ret_pid is its process, or 0 if that
- * cannot be told. Not while this process has the dataset open, whose locks it would lose. */
-bool meta_is_held(const char *dataset_path, pid_t *ret_pid);
-
 /* What the metadata holds now. -errno if it cannot be read. */
 int meta_info(struct meta *m, struct meta_info *ret, struct error *err);
 
 /* floor is an id below all those that this writer will make. *ret is the state that was found, with the
- * pending floor of an interrupted writer if there was one. -EBUSY: another writer is at work. */
+ * pending floor of an interrupted writer if there was one. */
 int meta_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err);
 
 /* Forgets all chunks and paths, within the transaction. */

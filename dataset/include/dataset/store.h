@@ -23,21 +23,21 @@ struct store_object {
 	uint64_t bytes;
 };
 
+/* An engine that is read alone has no others than the first three (NULL): they are -EOPNOTSUPP. */
 struct store_ops {
+	int (*read)(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+		    struct error *err);
+	void (*describe)(const struct store *s, const struct chunk_id *id, char *text, size_t size);
+	void (*free)(struct store *s);
 	int (*put)(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 		   struct error *err);
 	int (*replace)(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 		       struct error *err);
 	int (*size)(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err);
-	int (*read)(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
-		    struct error *err);
-	int (*open_fd)(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err);
 	int (*list)(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
 		    struct error *err);
 	int (*remove)(struct store *s, const struct chunk_id *id, struct error *err);
 	int (*sweep)(struct store *s, struct error *err);
-	void (*describe)(const struct store *s, const struct chunk_id *id, char *text, size_t size);
-	void (*free)(struct store *s);
 };
 
 struct store {
@@ -65,10 +65,6 @@ int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, 
 /* Reads all of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
 int store_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
 	       struct error *err);
-
-/* A file descriptor for reading by io_uring or mmap. flags: O_DIRECT or 0. -EOPNOTSUPP: objects are not files
- * here; -EINVAL: the file system has no O_DIRECT. */
-int store_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err);
 
 /* Lists the objects whose id is above `after` (NULL: all), ascending by id. free() the array. */
 int store_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,

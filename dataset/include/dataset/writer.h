@@ -8,15 +8,19 @@
  * Chunks are written as they fill, and stay when the writer is interrupted. The next writer may adopt them,
  * one by one, before it adds anything; in a folder, its commit drops those that it did not adopt.
  *
- * A dataset in a folder has one writer at a time; elsewhere, of several that began with one version, the
- * first to commit wins, and the others' commits are -EBUSY, which change nothing. Not thread-safe; a thread
- * of the writer's own writes the chunks.
+ * A dataset in a folder has one writer at a time, for as long as that gives signs of life; elsewhere, of
+ * several that began with one version, the first to commit wins. The others' commits are -EBUSY, which change
+ * nothing, as are those of a writer without which another one went on. Not thread-safe; threads of the
+ * writer's own write the chunks, and give the signs of life.
  */
 
 #include "dataset/chunk_builder.h"
 #include "dataset/meta.h"
 #include "dataset/store.h"
 #include "lib/progress.h"
+
+#include <sys/stat.h>
+#include <sys/types.h>
 
 struct writer;
 
@@ -35,6 +39,29 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		   const char *meta_url, struct writer **ret, struct error *err);
 
+/* Who changes a dataset in a folder, and when there was a sign of life. */
+#define WRITER_SIGN_HOST 65
+#define WRITER_SIGN_NAME (WRITER_SIGN_HOST + 40)
+struct writer_sign {
+	pid_t pid; /* on that host; 0: not known */
+	char host[WRITER_SIGN_HOST];
+	uint64_t lease_ns; /* there is a sign of life several times in this time */
+	bool is_kept;      /* nobody can go on without it */
+	/* For comparisons. */
+	dev_t device;
+	ino_t inode;
+	struct timespec renewed;
+};
+/* Returns true if a writer is at work. */
+bool writer_at_work(const char *dataset_path, struct writer_sign *ret);
+/* "process 12 on node1". Returns text. */
+char *writer_sign_name(const struct writer_sign *s, char *text, size_t size);
+/* Returns true if there was a sign of life between the two, or it is another writer. */
+bool writer_sign_is_new(const struct writer_sign *now, const struct writer_sign *before);
+/* Takes the dataset from a writer of which there was no sign of life for the whole lease, by the caller's
+ * clock: it can publish nothing any more. -EAGAIN: there was one by now, or it publishes, or has ended. */
+int writer_take_over(const char *dataset_path, const struct writer_sign *seen, struct error *err);
+
 /* What the dataset's log says of this commit: the command that made it, without secrets. Control characters
  * are made printable, and what is too long is cut. Without this call it is the program's name. */
 void writer_set_command(struct writer *w, const char *command);
@@ -46,7 +73,8 @@ void writer_show(struct writer *w, progress_callback *progress, void *context);
 void writer_free(struct writer *w);
 
 /* Has writer_free() remove the chunks that this writer wrote, too, unless it has committed: for what nobody
- * could go on with. */
+ * could go on with. Elsewhere than in a folder another writer may have adopted them: there they are
+ * leftovers. */
 void writer_discard(struct writer *w);
 
 /* From this commit on, metadata and snapshot have a SHA-256 of each chunk's file, against people who may
@@ -97,9 +125,10 @@ int writer_keep_version(struct writer *w, uint64_t version, int fd, struct error
 int writer_flush(struct writer *w, struct error *err);
 
 struct writer_result {
-	uint64_t version;  /* the one before when there was nothing to commit */
-	uint64_t n_chunks; /* of this commit (rebuild: all) */
-	uint64_t n_paths;  /* of the dataset now */
+	uint64_t version;   /* the one before when there was nothing to commit */
+	uint64_t n_chunks;  /* of this commit (rebuild: all) */
+	uint64_t n_paths;   /* of the dataset now */
+	uint64_t n_foreign; /* rebuild: chunks of no version, which were left out */
 };
 
 /* Makes everything durable and visible. A failure changes nothing, except -ESTALE: the change is committed,
@@ -107,7 +136,10 @@ struct writer_result {
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err);
 
 /* Forgets the metadata and replays all chunks of the store in id order; writer_commit() makes it last. Chunks
- * whose head is damaged are left out, counted, and passed to `lost`. */
+ * whose head is damaged are left out, counted, and passed to `lost`. Elsewhere than in a folder, and if the
+ * metadata can be read, chunks that it does not know are left out, too, unless writer_take_all() was called:
+ * other writers may be about to publish them, or to remove them. */
+void writer_take_all(struct writer *w);
 typedef void writer_lost_callback(const struct chunk_id *id, const char *text, void *context);
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err);
@@ -116,6 +148,10 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
  * interrupted writer has left goes first. Nothing may have been added; the writer is of no more use.
  * -EOPNOTSUPP: elsewhere there is nothing to gain; -ENODATA: nothing was ever packed. */
 int writer_freeze(struct writer *w, struct error *err);
+
+/* From here on nobody can go on without this writer: for what is done to chunks before a commit, and has to
+ * be done as a whole. -EBUSY: somebody has. */
+int writer_hold(struct writer *w, struct error *err);
 
 /* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);

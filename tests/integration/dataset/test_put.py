@@ -106,16 +106,19 @@ class Put(Case):
         self.assertIn("no dataset" if type(ENGINE).__name__ != "Bucket" else "there is no", ENGINE.ctl("ls", ENGINE.dataset, fails=True))
         if not ENGINE.dataset.startswith("s3:"):
             self.assertFalse(os.path.exists(ENGINE.dataset))
-        else:
-            self.assertEqual(ENGINE.n_chunks(), 0)
         with create("raises") as w:  # and nothing is in the way
             w.put("a", b"1")
         with self.assertRaises(ZeroDivisionError), create("raises", append=True, chunk_bytes=4 << 20) as w:
             for i in range(6):
                 w.put(f"{i}", os.urandom(2 << 20))
             1 / 0  # noqa: B018
-        is_sound(1, 1)
-        self.assertEqual(ENGINE.n_chunks(), 1)
+        if ENGINE.dataset.startswith("s3:"):  # there another writer may have adopted it, and a purge removes it
+            with create("raises", append=True) as w:
+                w.put("b", b"1")
+            is_sound_but_for_unused(2, 2)
+        else:
+            is_sound(1, 1)
+        self.assertEqual(ENGINE.n_chunks(), 1 + ENGINE.dataset.startswith("s3:"))
 
     def test_append(self):
         with create("append") as w:

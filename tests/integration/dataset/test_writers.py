@@ -5,10 +5,15 @@
     test_writers.py folder|redis|bucket
 """
 import fcntl
+import io
 import os
+import pathlib
+import shutil
 import signal
 import struct
+import subprocess
 import sys
+import tarfile
 import threading
 import time
 
@@ -28,7 +33,7 @@ class RcloneBucket(engines.Bucket):
         self.proxy = s3_support.Proxy(s3_support.rclone())
         self.env = s3_support.environment(self.proxy.port)
 
-    def hold(self, is_held):
+    def hold(self, is_held, method="PUT"):
         """The first PUT of a path that is_held() waits: (reached, go on)."""
         reached, go_on = threading.Event(), threading.Event()
         handler = self.proxy.server.RequestHandlerClass
@@ -39,7 +44,7 @@ class RcloneBucket(engines.Bucket):
                 reached.set()
                 assert go_on.wait(120)
             original(request)
-        handler.do_PUT = answer
+        setattr(handler, "do_" + method, answer)
         return reached, go_on
 
     def meet(self, path_end):
@@ -91,23 +96,39 @@ def ended(process):
     return out, err
 
 
-def is_locked(dataset):
-    """As fcntl() tells of another process's lock."""
-    for name, start, length in (("meta.redis", 0, 0), ("meta.db", 0x40000001, 1)):
-        if os.path.exists(f"{dataset}/{name}"):
-            with open(f"{dataset}/{name}", "rb") as file:
-                asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-                return struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK
-    return False
+def is_locked(dataset, byte=0):
+    """As fcntl() tells of another process's lock. The second byte is locked by who publishes."""
+    try:
+        with open(f"{dataset}/.writer", "rb") as file:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            return struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK
+    except FileNotFoundError:
+        return False
 
 
-def stop_while_it_writes(engine, process):
-    deadline = time.monotonic() + 120
-    while not is_locked(engine.dataset):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGSTOP)
-    assert is_locked(engine.dataset), "it was done before it could be stopped"
+class Slow:
+    """A writer that gets an archive of these files, and waits for the second half of it."""
+
+    def __init__(self, engine, source):
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w") as tar:
+            for path in sorted(pathlib.Path(source).rglob("*")):
+                tar.add(path, path.relative_to(source), recursive=False)
+        self.process = subprocess.Popen([s3_support.DIESELCTL, "pack", "--append", "-c", "4M", "-", engine.dataset], env=engine.env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        half = len(data.getvalue()) // 2
+        self.pid, self.rest = self.process.pid, data.getvalue()[half:]
+        self.process.stdin.write(data.getvalue()[:half])
+        self.process.stdin.flush()
+        deadline = time.monotonic() + 120
+        while is_locked(engine.dataset, 1) or not is_locked(engine.dataset):
+            assert self.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def end(self):
+        """(status, what it says)"""
+        out, err = self.process.communicate(self.rest, timeout=300)
+        return self.process.returncode, out.decode(), err.decode()
 
 
 class Reader(threading.Thread):
@@ -153,18 +174,16 @@ def test_halves(engine):
     if in_bucket:
         engine.meet("fffffffffffffffd")  # the manifest of version 2
     reader = Reader(engine)
-    first = append(engine, sources[0], "--wait", "100")
-    if not in_bucket:
-        stop_while_it_writes(engine, first)
+    first = append(engine, sources[0], "--wait", "100") if in_bucket else Slow(engine, sources[0])
     second = append(engine, sources[1], "--wait", "100")
     if not in_bucket:
         line = second.stderr.readline()
         assert "is being changed by " in line and "waiting for it, 100.0 s at most" in line and line.count("\n") == 1, line
         assert engine.json("stat", engine.dataset)["version"] == 1  # and it can be read meanwhile
-        if os.path.exists(engine.dataset + "/meta.db"):
-            assert f"by process {first.pid}:" in line, line
-        os.killpg(first.pid, signal.SIGCONT)
-    said = [ended(process)[1] for process in (first, second)]
+        assert f"by process {first.pid}:" in line, line
+        status, out, err = first.end()
+        assert status == 0 and err == "", (out, err)
+    said = [ended(process)[1] for process in (first, second)[not in_bucket:]]
     text = "another writer has published meanwhile; going on from its version"
     assert sum(text in err for err in said) == in_bucket and all(err.count("\n") <= 1 for err in said), said
     assert {(0, 0), (N, N)} >= reader.end() - {(N, 0), (0, N)}
@@ -174,13 +193,11 @@ def test_halves(engine):
 def test_held(engine):
     """A dataset of a folder that stays held: who does not wait long enough changes nothing, who does gets it."""
     sources = begin(engine, "held")
-    in_sqlite = os.path.exists(engine.dataset + "/meta.db")
     engines.write("second", b"more")
     engine.pack("--append")
-    holder = append(engine, sources[0])
-    stop_while_it_writes(engine, holder)
+    holder = Slow(engine, sources[0])
     short = [engine.start(verb, "--wait", "0.3", engine.dataset, *words)
-             for verb, *words in (("rm", "first"), ("purge",), ("rebuild",))[:1 if in_sqlite else 3]]  # SQLite waits for 5 s more
+             for verb, *words in (("rm", "first"), ("purge",), ("rebuild",))]
     patient = engine.start("rm", "--wait", "5m", engine.dataset, "first")
     for process in short:
         out, err = process.communicate(timeout=300)
@@ -189,14 +206,44 @@ def test_held(engine):
         assert "waiting for it, 3" in lines[0] and "another dieselctl" in lines[1], lines
     assert patient.poll() is None
     assert engine.json("stat", engine.dataset)["version"] == 2
-    os.killpg(holder.pid, signal.SIGCONT)
-    ended(holder)
+    assert holder.end()[0] == 0
     assert "removed 1 sample" in ended(patient)[0]
     assert content(engine) == {"second": "more", "both": "by left", **expected("left")}
     # Nobody holds it: nothing is said.
     assert ended(engine.start("purge", "--wait", "5m", engine.dataset))[1] == ""
     assert "a time such as 60 or 5m" in engine.start("rm", "--wait", "soon", engine.dataset, "x").communicate()[1]
     assert engine.ctl("verify", engine.dataset).startswith("sound:")
+
+
+def test_fenced(engine):
+    """A writer that gives no sign of life is done without; when it wakes up it says so, and nothing is lost."""
+    engine.env["DIESEL_WRITER_LEASE"] = "1"
+    sources = begin(engine, "fenced")
+    sleeper = Slow(engine, sources[0])
+    os.killpg(sleeper.pid, signal.SIGSTOP)
+    # Who does not wait long enough for that changes nothing.
+    out, err = engine.start("rm", "--wait", "0.5", engine.dataset, "first").communicate()
+    assert f"another dieselctl (process {sleeper.pid})" in err.splitlines()[1], err
+    said = ended(append(engine, sources[1], "--wait", "60"))[1].splitlines()
+    assert len(said) == 2 and f"there was no sign of life of process {sleeper.pid} for 1.0 s: going on without it" in said[1], said
+    state = {"first": "what was there", "both": "by right", **expected("right")}
+    assert content(engine) == state
+    os.killpg(sleeper.pid, signal.SIGCONT)
+    status, out, err = sleeper.end()
+    assert status == 1 and out == "" and err.count("\n") == 1, (status, out, err)
+    assert "went on without this one" in err and "nothing of this was published: try again" in err, err
+    assert content(engine) == state and engine.ctl("verify", engine.dataset).startswith("sound:")
+    # One that is alive is waited for, however long it takes.
+    alive = Slow(engine, sources[0])
+    patient = engine.start("rm", "--wait", "60", engine.dataset, "first")
+    time.sleep(2.5)
+    assert patient.poll() is None
+    status, out, err = alive.end()
+    assert status == 0 and err == "", (out, err)
+    assert "removed 1 sample" in ended(patient)[0]
+    assert content(engine) == {"both": "by left", **expected("left"), **expected("right")}
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+    del engine.env["DIESEL_WRITER_LEASE"]
 
 
 def test_suspended(engine):
@@ -243,6 +290,107 @@ def test_adopted(engine):
     check_both(engine)
 
 
+NOW = ("--keep", "1", "--older-than", "0")
+
+
+def test_rebuild_beside(engine):
+    """rebuild publishes nothing of what another writer is about to, which then goes on."""
+    sources = begin(engine, "beside")
+    reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
+    writer = append(engine, sources[0])
+    assert reached.wait(120)
+    told = engine.ctl("rebuild", engine.dataset)
+    assert "rebuilt version 2: 1 sample in 1 chunk" in told and " of no version left out" in told, told
+    assert content(engine) == {"first": "what was there"}
+    go_on.set()
+    assert "another writer has published meanwhile" in ended(writer)[1]
+    assert content(engine) == {"first": "what was there", "both": "by left", **expected("left")}
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+    # Of one that was killed, chunks are taken by who asks for it.
+    reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
+    killed = append(engine, sources[1])
+    assert reached.wait(120)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    go_on.set()
+    shutil.rmtree(SCRATCH + "/tmp")  # who is killed leaves its copy
+    os.mkdir(SCRATCH + "/tmp")
+    told = engine.json("rebuild", engine.dataset)
+    assert told["samples"] == N + 2 and told["foreign_chunks"] >= 2, told
+    assert engine.json("rebuild", "--all-chunks", engine.dataset)["samples"] == 2 * N + 2
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+
+
+def test_purge_beside(engine):
+    """purge removes the chunks of a writer at work, which packs them again; and one that is asleep behind its own commit removes
+    nothing that a rebuild has published meanwhile."""
+    sources = begin(engine, "purged")
+    ended(append(engine, sources[0]))
+    engine.ctl("rm", engine.dataset, *(f"left/{i}" for i in range(0, N, 3)))
+    state = {path: data for path, data in {"first": "what was there", **expected("left")}.items()
+             if path == "first" or int(path[5:]) % 3}
+    reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
+    writer = append(engine, sources[1])
+    assert reached.wait(120)
+    mine = {path for method, path in engine.proxy.seen if method == "PUT" and "/chunks/" in path}
+    engine.proxy.reset()
+    asleep, wake_up = engine.hold(lambda path: "/chunks/" in path, "DELETE")
+    purge = engine.start("purge", *NOW, engine.dataset)
+    assert asleep.wait(120)
+    os.killpg(purge.pid, signal.SIGSTOP)
+    assert " of no version left out" in engine.ctl("rebuild", engine.dataset)
+    assert content(engine) == {**state, "both": "by left"}
+    wake_up.set()
+    os.killpg(purge.pid, signal.SIGCONT)
+    assert "chunks removed" in ended(purge)[0]
+    assert content(engine) == {**state, "both": "by left"}
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+    gone = {path for method, path in engine.proxy.seen if method == "DELETE"}
+    assert mine & gone, (mine, gone)
+    go_on.set()
+    assert "another writer has published meanwhile" in ended(writer)[1]
+    assert content(engine) == {**state, "both": "by right", **expected("right")}
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+
+
+def test_packed_again(engine):
+    """What a purge is about to remove is not taken for what an interrupted pack of the same files has left."""
+    sources = begin(engine, "again")
+    ended(append(engine, sources[0]))
+    engine.ctl("rm", "-r", engine.dataset, "left", "both")
+    asleep, wake_up = engine.hold(lambda path: "/chunks/" in path, "DELETE")
+    purge = engine.start("purge", *NOW, engine.dataset)
+    assert asleep.wait(120)
+    ended(append(engine, sources[0]))
+    wake_up.set()
+    assert "chunks removed" in ended(purge)[0]
+    assert content(engine) == {"first": "what was there", "both": "by left", **expected("left")}
+    told = engine.start("verify", engine.dataset).communicate()
+    assert told[0].startswith("sound:") and told[1] == "", told
+
+
+def test_purge_asleep(engine):
+    """A purge that is suspended before it publishes, while another writer does: it says so, and changes nothing."""
+    sources = begin(engine, "asleep")
+    ended(append(engine, sources[0]))
+    engine.ctl("rm", engine.dataset, *(f"left/{i}" for i in range(0, N, 3)))
+    reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
+    sleeper = engine.start("purge", *NOW, engine.dataset)
+    assert reached.wait(120)
+    os.killpg(sleeper.pid, signal.SIGSTOP)
+    ended(append(engine, sources[1]))
+    state = content(engine)
+    go_on.set()
+    os.killpg(sleeper.pid, signal.SIGCONT)
+    out, err = sleeper.communicate(timeout=300)
+    assert sleeper.returncode == 1 and out == "" and err.count("\n") == 1 and "changed by another" in err, (out, err)
+    assert content(engine) == state and len(state) == 2 * N + 2 - len(range(0, N, 3))
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+    engine.ctl("purge", *NOW, engine.dataset)
+    assert content(engine) == state
+    assert engine.ctl("verify", engine.dataset).startswith("sound:")
+
+
 def main():
     name = sys.argv[1]
     engine = RcloneBucket() if name == "bucket" else engines.ENGINES[name]()
@@ -251,8 +399,13 @@ def main():
         if name == "bucket":
             test_suspended(engine)
             test_adopted(engine)
+            test_rebuild_beside(engine)
+            test_purge_beside(engine)
+            test_packed_again(engine)
+            test_purge_asleep(engine)
         else:
             test_held(engine)
+            test_fenced(engine)
     finally:
         engine.stop()
     assert not [entry for entry in os.listdir(SCRATCH + "/tmp") if entry.startswith("dieselctl-")]

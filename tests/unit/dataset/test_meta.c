@@ -257,19 +257,20 @@ static void test_crash(void **state)
 	}
 }
 
-static void test_one_writer(void **state)
+static void test_one_commits(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *other = open_meta(path, META_WRITE);
-	struct chunk_id floor = id_of(60000);
-	struct meta_info info;
 	struct error err = ERROR_INIT;
 
 	begin(m);
-	assert_int_equal(meta_begin(other, &floor, &info, &err), -EBUSY);
-	assert_non_null(strstr(err.text, path));
-	add_chunk(m, 2, 0, 10, 0);
-	commit(m, 1);
+	begin(other);
+	assert_int_equal(info_of(m).version, 0); /* neither keeps the other one from it */
+	add_chunk(other, 2, 0, 10, 0);
+	commit(other, 1);
+	assert_int_equal(meta_commit(m, 1, NULL, &err), -EBUSY);
+	assert_non_null(strstr(err.text, "another dieselctl"));
+	assert_int_equal(info_of(m).n_paths, 10);
 	begin(other);
 	/* Ids ascend, also over commits. */
 	struct image image = make_chunk(1, 0);
@@ -476,7 +477,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_commit, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_rollback, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_crash, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_one_writer, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_one_commits, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_each, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_digests, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_clear, make_folder, remove_folder),

@@ -3,7 +3,11 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "checksum.h"
 #include "lib/clock.h"
@@ -478,6 +482,47 @@ static void test_sorted_in_pieces(void **state)
 	free(pieces.data);
 }
 
+/* Killed by the write that makes one of its files longer than this: how the process ended. */
+static int sort_up_to(const char *folder, rlim_t bytes)
+{
+	const struct rlimit limit = {bytes, bytes}, no_core = {0, 0};
+	enum { N = 20000 };
+	static char texts[N][24];
+	static const char *names[N];
+	int status;
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (child == 0) {
+		for (uint32_t i = 0; i < N; i++) {
+			snprintf(texts[i], sizeof(texts[i]), "%u/%u", i * 7919 % N % 7, i);
+			names[i] = texts[i];
+		}
+		if (chdir(folder) < 0 || setrlimit(RLIMIT_FSIZE, &limit) < 0 ||
+		    setrlimit(RLIMIT_CORE, &no_core) < 0)
+			_exit(1);
+		make_snapshot_within(64 << 10, names, N, 999, false, false);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return status;
+}
+
+static void test_killed_while_it_sorts(void **state)
+{
+	int n_killed = 0;
+
+	for (rlim_t bytes = 1000; bytes <= 32 << 20; bytes *= 4) {
+		int status = sort_up_to(*state, bytes);
+
+		n_killed += WIFSIGNALED(status);
+		assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGXFSZ : status == 0);
+		assert_int_equal(rmdir(*state), 0); /* nothing is left in it */
+		assert_int_equal(mkdir(*state, 0700), 0);
+	}
+	assert_true(n_killed > 3);
+}
+
 /* Of some records of a chunk, with times that differ: what is in the snapshot for each. */
 static void test_places_and_times(void **state)
 {
@@ -691,6 +736,7 @@ int main(void)
 	    cmocka_unit_test(test_list),
 	    cmocka_unit_test(test_path_order),
 	    cmocka_unit_test(test_sorted_in_pieces),
+	    cmocka_unit_test_setup_teardown(test_killed_while_it_sorts, make_folder, remove_folder),
 	    cmocka_unit_test(test_places_and_times),
 	    cmocka_unit_test(test_replaced),
 	    cmocka_unit_test(test_refused_records),

@@ -45,7 +45,6 @@ static void test_put_read(void **state)
 	struct error err = ERROR_INIT;
 	char text[16] = "";
 	uint64_t bytes;
-	int fd;
 
 	assert_int_equal(put(s, 1, "head", "payload"), 0);
 	assert_int_equal(put(s, 1, "other", ""), -EEXIST); /* and the first stays */
@@ -57,8 +56,6 @@ static void test_put_read(void **state)
 	assert_non_null(strstr(err.text, "00000001.chunk is truncated"));
 	assert_int_equal(store_read(s, &two, 0, text, 1, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "00000002.chunk"));
-	assert_int_equal(store_open_fd(s, &one, 0, &fd, NULL), 0);
-	close(fd);
 	assert_int_equal(store_remove(s, &one, NULL), 0);
 	assert_int_equal(store_remove(s, &one, NULL), -ENOENT);
 	store_free(s);
@@ -102,14 +99,12 @@ static void test_no_links(void **state)
 	struct store *s = open_store(*state);
 	struct chunk_id seven = id_of(7), eight = id_of(8);
 	char target[300], name[400], text[4];
-	int fd;
 
 	write_text(*state, "secret", "secret");
 	snprintf(target, sizeof(target), "%s/secret", (char *)*state);
 	snprintf(name, sizeof(name), "%s/chunks/00000000000000000000000000000007.chunk", (char *)*state);
 	assert_int_equal(symlink(target, name), 0);
 	assert_int_equal(store_read(s, &seven, 0, text, 4, NULL), -ELOOP);
-	assert_int_equal(store_open_fd(s, &seven, 0, &fd, NULL), -ELOOP);
 	snprintf(name, sizeof(name), "%s/chunks/00000000000000000000000000000008.chunk", (char *)*state);
 	assert_int_equal(mkfifo(name, 0600), 0);
 	assert_int_equal(store_read(s, &eight, 0, text, 4, NULL), -EBADMSG);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct writer *open_writer(const char *path)
@@ -186,6 +187,102 @@ static void test_one_writer(void **state)
 	assert_non_null(strstr(err.text, "another dieselctl"));
 	commit(w);
 	assert_int_equal(verify(path), 0);
+	free(path);
+}
+
+/* As another process that has watched it for long enough. */
+static int take_over(const char *path, struct writer_sign *ret_seen)
+{
+	struct error err = ERROR_INIT;
+
+	assert_true(writer_at_work(path, ret_seen));
+	int r = writer_take_over(path, ret_seen, &err);
+
+	assert_string_equal(err.text, "");
+	return r;
+}
+
+static void test_taken_over(void **state)
+{
+	char *path = path_in(*state, "ds"), text[100], who[WRITER_SIGN_NAME];
+	struct writer *w = open_writer(path), *other;
+	struct writer_sign sign, old;
+	struct writer_result result;
+	struct store_object *objects;
+	struct error err = ERROR_INIT;
+	size_t n;
+
+	add(w, "a", "x");
+	assert_true(writer_at_work(path, &sign));
+	assert_int_equal(sign.pid, getpid());
+	assert_false(sign.is_kept);
+	assert_int_equal(sign.lease_ns, 60 * UINT64_C(1000000000));
+	assert_string_equal(strchr(writer_sign_name(&sign, who, sizeof(who)), ' ') + 1,
+			    (snprintf(text, sizeof(text), "%ld", (long)getpid()), text));
+	/* One that has given a sign since, and one that has ended, are not taken over. */
+	old = sign;
+	old.renewed.tv_sec--;
+	assert_int_equal(writer_take_over(path, &old, &err), -EAGAIN);
+	assert_int_equal(take_over(path, &sign), 0);
+	assert_false(writer_at_work(path, &sign));
+	assert_int_equal(writer_take_over(path, &sign, &err), -EAGAIN);
+	other = open_writer(path);
+	assert_int_equal(writer_commit(w, &result, &err), -EBUSY);
+	assert_int_equal(store_list(writer_store(w), NULL, &objects, &n, NULL), 0);
+	assert_int_equal(n, 0); /* it does not even leave chunks */
+	free(objects);
+	assert_non_null(strstr(err.text, "went on without this one"));
+	assert_null(strchr(err.text, '\n'));
+	writer_free(w);
+	assert_true(writer_at_work(path, &sign));
+	add(other, "c", "y");
+	assert_int_equal(commit(other).n_paths, 1);
+	assert_string_equal(get(path, "c", text), "y");
+	assert_int_equal(verify(path), 0);
+	/* From when it publishes, nobody goes on without it. */
+	w = open_writer(path);
+	add(w, "d", "z");
+	assert_int_equal(writer_hold(w, &err), 0);
+	assert_int_equal(take_over(path, &sign), -EAGAIN);
+	assert_true(sign.is_kept);
+	assert_int_equal(commit(w).n_paths, 2);
+	assert_false(writer_at_work(path, &sign));
+	free(path);
+}
+
+/* Whatever somebody puts where the lock should be. */
+static void test_odd_lock(void **state)
+{
+	char *path = path_in(*state, "ds"), *lock = path_in(*state, "ds/.writer"), who[WRITER_SIGN_NAME];
+	struct writer *w = open_writer(path);
+	struct writer_sign sign;
+	struct error err = ERROR_INIT;
+
+	add(w, "a", "x");
+	commit(w);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(i == 0   ? symlink("/etc/passwd", lock)
+				 : i == 1 ? mkfifo(lock, 0666)
+					  : mkdir(lock, 0777),
+				 0);
+		assert_true(writer_open(path, WRITER_CHANGE, CHUNK_MIN_BYTES, &w, &err) < 0);
+		assert_non_null(strstr(err.text, ".writer"));
+		assert_false(writer_at_work(path, &sign));
+		assert_int_equal(remove(lock), 0);
+	}
+	w = open_writer(path);
+	assert_int_equal(truncate(lock, 0), 0);
+	assert_true(writer_at_work(path, &sign));
+	assert_string_equal(writer_sign_name(&sign, who, sizeof(who)), "another dieselctl");
+	FILE *file = fopen(lock, "w");
+
+	fputs("DIESEL writer 1\n7\n\x1b[2Jhost\n-9\n", file);
+	fclose(file);
+	assert_true(writer_at_work(path, &sign));
+	assert_string_equal(writer_sign_name(&sign, who, sizeof(who)), "process 7 on \\x1b[2Jhost");
+	assert_int_equal(sign.lease_ns, 60 * UINT64_C(1000000000));
+	writer_free(w);
+	free(lock);
 	free(path);
 }
 
@@ -510,6 +607,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_nothing_to_commit, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_abandoned, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_one_writer, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_taken_over, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_odd_lock, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_rebuild, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_snapshot_again, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_not_a_dataset, make_folder, remove_folder),

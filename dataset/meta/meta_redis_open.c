@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which server, as whom, and whether it holds this dataset's metadata. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/cleanup.h"
+#include "meta_redis_private.h"
+
+static int connect_meta(const char *dataset_path, const struct redis_place *place, enum meta_mode mode,
+			struct meta_redis **ret, struct error *err)
+{
+	struct meta_redis *s = calloc(1, sizeof(*s));
+	struct redis_settings settings = {.url = place->url};
+	int r;
+
+	if (!s || asprintf(&s->file, "%s/" META_REDIS_FILE, dataset_path) < 0) {
+		free(s);
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	}
+	s->meta.ops = &redis_meta_ops;
+	s->place = *place;
+	s->mode = mode;
+	snprintf(s->key, sizeof(s->key), "%s:state", place->url.prefix);
+	r = redis_place_settings(&settings, err);
+	if (r == 0)
+		r = redis_link_open(&settings, &s->link, err);
+	explicit_bzero(&settings, sizeof(settings));
+	if (r < 0) {
+		redis_meta_free(&s->meta);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+/* For `rebuild`: keeps what is there and cannot be used under another name, and begins anew. */
+static int replace_state(struct meta_redis *s, struct error *err)
+{
+	char aside[KEY_BYTES + 16];
+
+	snprintf(aside, sizeof(aside), "{%s}.damaged", s->key);
+	redis_link_write(s->link, 3, (const char *[]){"RENAME", s->key, aside}, NULL);
+	redis_link_run(s->link, NULL); /* there may be nothing */
+	return redis_state_create(s, err);
+}
+
+int meta_redis_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
+{
+	struct redis_place place;
+	struct meta_redis *s;
+	struct redis_state state;
+	int r = redis_place_read(dataset_path, &place, err);
+
+	if (r == -ENOENT)
+		return error_set(err, r, "%s has no " META_REDIS_FILE, dataset_path);
+	if (r == 0)
+		r = connect_meta(dataset_path, &place, mode, &s, err);
+	explicit_bzero(&place, sizeof(place));
+	if (r < 0)
+		return r;
+	r = redis_state_read(s, &state, err);
+	if (r == -EBADMSG && mode == META_REPLACE)
+		r = replace_state(s, err);
+	if (r < 0) {
+		redis_meta_free(&s->meta);
+		return r;
+	}
+	*ret = &s->meta;
+	return 0;
+}
+
+int meta_redis_check_url(const char *url, struct error *err)
+{
+	struct redis_url parsed;
+	int r = redis_url_parse(url, true, &parsed, err);
+
+	explicit_bzero(&parsed, sizeof(parsed));
+	return r;
+}
+
+/* The dataset has its metadata on a server already: it has to be this one. The credentials of the URL count.
+ */
+static int open_same(const char *dataset_path, const struct redis_place *place, const struct redis_url *url,
+		     enum meta_mode mode, struct meta **ret, struct error *err)
+{
+	char there[REDIS_URL_TEXT], here[REDIS_URL_TEXT];
+	struct redis_place with = *place;
+	struct meta_redis *s;
+	struct redis_state state;
+
+	redis_url_public(&place->url, there, sizeof(there));
+	if (strcmp(there, redis_url_public(url, here, sizeof(here))) != 0)
+		return error_set(err, -EEXIST, "%s has its metadata on %s, not on %s", dataset_path, there,
+				 here);
+	with.url = *url;
+	int r = connect_meta(dataset_path, &with, mode, &s, err);
+
+	explicit_bzero(&with, sizeof(with));
+	if (r < 0)
+		return r;
+	r = redis_state_read(s, &state, err);
+	if (r == -EBADMSG && mode == META_REPLACE)
+		r = replace_state(s, err);
+	if (r < 0)
+		redis_meta_free(&s->meta);
+	else
+		*ret = &s->meta;
+	return r;
+}
+
+static int make_new(const char *dataset_path, struct redis_place *place, enum meta_mode mode,
+		    struct meta **ret, struct error *err)
+{
+	struct meta_redis *s;
+	int r = redis_random_hex(place->dataset, 32);
+
+	if (r < 0)
+		return error_errno(err, r, "random numbers");
+	r = connect_meta(dataset_path, place, mode, &s, err);
+	if (r < 0)
+		return r;
+	r = redis_state_create(s, err);
+	if (r == 0)
+		r = redis_place_write(dataset_path, place, err);
+	if (r < 0)
+		redis_meta_free(&s->meta);
+	else
+		*ret = &s->meta;
+	return r;
+}
+
+int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
+		      struct error *err)
+{
+	struct redis_place place = {0}, there;
+	_cleanup_(freep) char *file = NULL;
+	struct stat st;
+	int r = redis_url_parse(url, true, &place.url, err);
+
+	if (r == 0)
+		r = redis_place_credentials(&place.url, err);
+	if (r < 0)
+		return r;
+	r = redis_place_read(dataset_path, &there, err);
+	if (r == 0)
+		r = open_same(dataset_path, &there, &place.url, mode, ret, err);
+	else if (r == -ENOENT && asprintf(&file, "%s/" META_SQLITE_FILE, dataset_path) > 0 &&
+		 stat(file, &st) == 0)
+		r = error_set(err, -EEXIST,
+			      "%s has its metadata in " META_SQLITE_FILE ", not on a Redis server",
+			      dataset_path);
+	else if (r == -ENOENT)
+		r = make_new(dataset_path, &place, mode, ret, err);
+	explicit_bzero(&place, sizeof(place));
+	explicit_bzero(&there, sizeof(there));
+	return r;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the files of the metadata store on a Redis server share: redis_state.c (the hash that says what
+ * counts), meta_redis.c (transactions), meta_redis_read.c and meta_redis_open.c.
+ */
+
+#include "dataset/meta.h"
+#include "redis_buckets.h"
+#include "redis_place.h"
+
+#define REDIS_ID_DIGITS 32
+#define REDIS_LOG_NAME  32
+#define KEY_BYTES       (REDIS_URL_PART + 8)
+
+struct redis_state {
+	struct meta_info info;
+	uint64_t dirty, committed, marks;
+	char generation[17], scratch[17], garbage[17];
+};
+
+struct meta_redis {
+	struct meta meta;
+	struct redis_link *link;
+	struct redis_place place;
+	char key[KEY_BYTES]; /* of the state */
+	char *file;
+	enum meta_mode mode;
+	struct redis_view read; /* for lookups without a transaction; as it was at the last one */
+
+	/* Of the transaction. */
+	bool open, dirty, keeps_digests, must_clear;
+	struct redis_state was;
+	struct redis_view view;
+	char scratch[17]; /* "" until meta_clear() */
+	bool has_last;
+	struct chunk_id last;
+	struct meta_chunk last_chunk;
+	struct redis_puts puts;
+};
+
+extern const struct meta_ops redis_meta_ops;
+
+static inline struct meta_redis *redis_of(struct meta *m)
+{
+	return (struct meta_redis *)((char *)m - offsetof(struct meta_redis, meta));
+}
+
+/* -EBADMSG, with the text. */
+int redis_damaged(const struct meta_redis *s, const char *what, struct error *err);
+int redis_lost(const struct meta_redis *s, struct error *err);
+
+/* Asking for the state and understanding the reply, which may come beside others. -ENODATA, without a text:
+ * there is none. */
+void redis_state_ask(struct meta_redis *s);
+int redis_state_take(const struct meta_redis *s, const redisReply *reply, struct redis_state *ret,
+		     struct error *err);
+/* Both at once. */
+int redis_state_read(struct meta_redis *s, struct redis_state *ret, struct error *err);
+/* What is committed. */
+void redis_state_view(const struct meta_redis *s, const struct redis_state *state, struct redis_view *ret);
+/* One change of the state: op, then names and values up to NULL. */
+int redis_state_change(struct meta_redis *s, const char *op, const char *const *pairs, struct error *err);
+/* A server that takes out keys when it is full is refused. By now all were asked. */
+int redis_state_check_policy(const struct meta_redis *s, struct error *err);
+int redis_state_create(struct meta_redis *s, struct error *err);
+/* Whether all buckets are as the last commit left them: none was evicted, or comes from a replica that knew
+ * less, or from an older backup. */
+int redis_state_check_marks(struct meta_redis *s, const struct redis_state *state, struct error *err);
+const char *redis_id_text(const struct chunk_id *id, char text[REDIS_ID_DIGITS + 1]);
+/* The log lies in the state's hash, a field a version: so what commits also records. */
+const char *redis_log_name(uint64_t version, char name[REDIS_LOG_NAME]);
+
+/* Sends what was put so far. Before the first value of a transaction the state says who writes. */
+int redis_flush(struct meta_redis *s, struct error *err);
+/* A value in the transaction's view. -ENOENT without a text. *ret is borrowed from the link. */
+int redis_look_up(struct meta_redis *s, enum redis_family family, const void *field, size_t bytes,
+		  const unsigned char **ret, size_t *ret_bytes, struct error *err);
+
+int redis_meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
+		    struct error *err);
+int redis_meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
+int redis_meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err);
+int redis_meta_each_change(struct meta *m, meta_change_callback *callback, void *context, struct error *err);
+void redis_meta_free(struct meta *m);

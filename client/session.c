@@ -190,9 +190,8 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	if (r < 0)
 		return r;
 	s->socket_path = strdup(dataset->socket_path);
-	if (!s->socket_path || shown_dup(&dataset->shown, &s->shown) < 0)
-		return error_errno(err, errno ? -errno : -ENOMEM, "cannot open the session");
-	return 0;
+	r = s->socket_path ? shown_dup(&dataset->shown, &s->shown) : -ENOMEM;
+	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
 }
 
 /* The daemon was there when the dataset was opened: if it is not now, another one may follow. */

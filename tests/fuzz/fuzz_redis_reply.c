@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what a Redis server sends, in two pieces; and what comes out as a map of slots, a redirection
- * and an error. */
+/* Any bytes as what a Redis server sends, in two pieces; and what comes out as a map of slots, a redirection,
+ * an error, and the value of a path and of a chunk. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "redis_buckets.h"
 #include "redis_reader.h"
 #include "redis_refusal.h"
+#include "redis_rows.h"
 #include "redis_slots.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,6 +21,29 @@ static int see(const struct redis_range *range, void *context)
 	return 0;
 }
 
+static void see_value(const redisReply *reply)
+{
+	const struct redis_view view = {.prefix = "p", .generation = "0", .number = 5};
+	unsigned char again[REDIS_PATH_BYTES];
+	const unsigned char *data;
+	struct meta_chunk chunk;
+	struct meta_path path;
+	size_t bytes;
+
+	if (redis_bucket_value(reply, &view, &data, &bytes) < 0)
+		return;
+	if (bytes == 0 || bytes > REDIS_VALUE_MAX)
+		abort();
+	if (redis_path_unpack(data, bytes, &path) == 0) {
+		redis_path_pack(&path.chunk, path.record_index, &path.record, again);
+		if (memcmp(again, data, sizeof(again)) != 0)
+			abort();
+	}
+	if (redis_chunk_unpack(data, sizeof(chunk.id.bytes), data, bytes, &chunk) == 0 &&
+	    memcmp(chunk.id.bytes, data, sizeof(chunk.id.bytes)) != 0)
+		abort();
+}
+
 static void use(redisReply *reply)
 {
 	struct redis_address address;
@@ -26,6 +51,7 @@ static void use(redisReply *reply)
 	uint16_t slot;
 
 	redis_slots_each(reply, see, NULL);
+	see_value(reply);
 	if (reply->type == REDIS_REPLY_ERROR) {
 		if (redis_slots_redirection(reply, &slot, &address) == 0 && slot >= REDIS_N_SLOTS)
 			abort();

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on datasets in buckets: each sample once and as it was packed, by a dieseld that has neither credentials nor a network.
 
-    test_s3_jobs.py rclone|juicefs|faults|neighbours
+    test_s3_jobs.py rclone|juicefs|faults|neighbours|kept|purged
 """
 import functools
 import hashlib
@@ -23,6 +23,7 @@ from s3_support import DIESELCTL, SECRET, Proxy, ctl, environment, juicefs, rclo
 import dieseld_support
 from dieseld_support import SCRATCH, Daemon, make_source, probe
 from hostile import MALLORY, Client, Refused, process_stat, run_as
+from service_manager import KeptDaemon, Store
 
 URL = "s3://bucket/jobs"
 FETCHED = 1  # WIRE_DATASET_FETCHED
@@ -37,22 +38,43 @@ if "select" in options:
     dataset = dataset.select(options["select"])
 loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3)
 found = []
-for epoch in range(options.get("epochs", 1)):
-    loader.set_epoch(epoch)
-    for data, labels in loader:
-        found += [hashlib.sha256(bytes(sample)).hexdigest() for sample in data]
-        if options.get("steps"):
-            print("batch", flush=True)
-            sys.stdin.readline()
+try:
+    for epoch in range(options.get("epochs", 1)):
+        loader.set_epoch(epoch)
+        for data, labels in loader:
+            found += [hashlib.sha256(bytes(sample)).hexdigest() for sample in data]
+            if options.get("steps"):
+                print("batch", flush=True)
+                sys.stdin.readline()
+except Exception:
+    print(json.dumps({"found": found}))
+    raise
 read = [hashlib.sha256(dataset.read(i)).hexdigest() for i in range(0, len(dataset), 9)] if options.get("read") else []
 print(json.dumps({"found": found, "read": read}))
 """
 
 
-def job(port, daemon, url=URL, **options):
+# With a function of the user's in processes of torch's, and without.
+TORCH_JOB = """
+import hashlib, json, sys
+import torch, diesel_loader.torch
+options = json.loads(sys.argv[1])
+def digest(sample):
+    return hashlib.sha256(sample.numpy()).hexdigest()
+def loader(**more):
+    return diesel_loader.torch.DataLoader(diesel_loader.Dataset(options["url"], socket=options["socket"]), batch_size=7, shuffle=True, seed=3, **more)
+found = [digest(sample) for samples, labels in loader() for sample in samples]
+again = loader(num_workers=2, transform=digest, collate_fn=list)
+assert isinstance(again, torch.utils.data.DataLoader)
+assert [name for batch in again for name, label in batch] == found
+print(json.dumps({"found": found}))
+"""
+
+
+def job(port, daemon, url=URL, program=JOB, **options):
     more = {"DIESEL_DIESELCTL": options.pop("ctl", DIESELCTL)}
     words = json.dumps({"url": url, "socket": daemon.socket, **options})
-    return subprocess.Popen([sys.executable, "-c", JOB, words], env=environment(port, **more), stdin=subprocess.PIPE,
+    return subprocess.Popen([sys.executable, "-c", program, words], env=environment(port, **more), stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -146,6 +168,7 @@ def against(server):
     ctl(port, "pack", "-c", "8M", source, URL + "/plain", DIESEL_S3_SINGLE_WRITER="1")
     result = finish(job(port, daemon, url=URL + "/plain", select=[3, 50, 117], epochs=2))
     assert len(result["found"]) == 6 and set(result["found"]) <= set(digests(source))
+    assert sorted(finish(job(port, daemon, program=TORCH_JOB))["found"]) == digests(source)
     # One that is under way: the daemon serves it, and knows nothing.
     process = job(port, daemon, steps=True, epochs=2)
     assert process.stdout.readline() == "batch\n"
@@ -185,7 +208,7 @@ def fails(process, *words):
     """The error of a job that has to fail: one line that has these words."""
     out, errors = process.communicate(timeout=120)
     line = errors.strip().splitlines()[-1] if errors else ""
-    assert process.returncode == 1, (out, errors)
+    assert process.returncode == 1, (out[-500:], errors)
     for word in words:
         assert word in line, (word, errors)
     assert SECRET not in out + errors
@@ -245,6 +268,130 @@ def case_faults():
     # No program that could read it.
     fails(job(port, daemon, ctl="/nowhere/dieselctl"), "/nowhere/dieselctl", "DIESEL_DIESELCTL")
     assert daemon.stop() == 0
+
+
+class Counted:
+    """A bucket behind a proxy that counts the bytes of chunks, or refuses them."""
+
+    def __init__(self):
+        self.proxy, self.n, self.refuses = Proxy(rclone()), 0, False
+        self.source = pack(self.proxy.upstream, n=400)
+        self.total = sum(path.stat().st_size for path in self.chunks())
+        self.proxy.reset(self.see)
+
+    @staticmethod
+    def chunks():
+        return sorted(pathlib.Path(SCRATCH, "rclone/bucket/jobs/chunks").iterdir())
+
+    def see(self, method, path, headers, count):
+        if "/chunks/" not in path:
+            return None
+        if method == "GET":
+            first, last = (int(part) for part in headers["Range"].removeprefix("bytes=").split("-"))
+            self.n += last - first + 1
+        return (403, "<Error><Code>AccessDenied</Code></Error>") if self.refuses else None
+
+    def epoch(self, daemon):
+        """The bytes that were read of the bucket for one that is right."""
+        before = self.n
+        assert sorted(finish(job(self.proxy.port, daemon))["found"]) == digests(self.source)
+        return self.n - before
+
+    def is_refused(self, daemon):
+        self.refuses = True
+        fails(job(self.proxy.port, daemon), URL, "AccessDenied")
+        self.refuses = False
+
+
+def staged_chunks(bucket):
+    folder = SCRATCH + "/stage"
+    daemon = new_daemon("--stage", folder, "--stage-size", "1G", "--stage-when", "always", "--tune", "off", cache="96M")
+    daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+    assert bucket.total > 64 << 20 and bucket.epoch(daemon) >= bucket.total
+    for _ in range(20):
+        if bucket.epoch(daemon) < bucket.total / 50:
+            break
+    assert daemon.status()["stage"]["hits"] > 0, daemon.status()
+    # The next daemon has it, too; and neither serves what the bucket does not let the job read.
+    for _ in range(2):
+        assert bucket.epoch(daemon) < bucket.total / 50
+        bucket.is_refused(daemon)
+        daemon.kill()
+        daemon.start()
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+    # Other bytes on that disk are noticed, and read from the bucket.
+    for path in pathlib.Path(folder).iterdir():
+        with open(path, "r+b") as file:
+            file.seek(1 << 20)
+            file.write(b"\xff" * 4096)
+    assert bucket.epoch(daemon) >= bucket.total / 2
+    assert daemon.status()["stage"]["damaged"] > 0
+    assert daemon.stop() == 0
+
+
+def carried_chunks(bucket):
+    store = Store()
+    daemon = KeptDaemon(store)
+    DAEMONS.append(daemon)
+    n = len(bucket.chunks())
+    assert bucket.epoch(daemon) >= bucket.total
+    store.wait_for("all in the store", lambda chunks: len(chunks) == n)
+    for end in (daemon.kill, daemon.stop):
+        end()
+        daemon.start()
+        assert bucket.epoch(daemon) < bucket.total / 50
+        assert daemon.status()["cache"]["reads"] == 0
+    daemon.kill()
+    daemon.start()
+    bucket.is_refused(daemon)
+    assert bucket.epoch(daemon) > 0
+    store.wait_for("all in the store", lambda chunks: len(chunks) == n)
+    daemon.kill()
+    for fd in store.chunks().values():
+        os.pwrite(fd, b"\xff" * 5000, 1 << 20)
+    daemon.start()
+    assert bucket.epoch(daemon) >= bucket.total / 2
+    assert "(carried over the restart); reading it from storage" in daemon.output()
+    assert daemon.stop() == 0
+    store.close()
+
+
+def case_kept():
+    """What was kept of a bucket's chunks is served to who may read the bucket, and only as it was packed."""
+    bucket = Counted()
+    staged_chunks(bucket)
+    carried_chunks(bucket)
+
+
+def case_purged():
+    """A job that began with an older version: a purge leaves it that for a day, and else it gets right samples or an error."""
+    port, more = rclone(), {"DIESEL_S3_SINGLE_WRITER": "1"}
+    source = make_source("purged", 400, lambda rng: rng.randrange(100_000, 300_000))
+    names = [os.path.relpath(path, source) for path in pathlib.Path(source).rglob("*.bin")]
+    for place in (SCRATCH + "/purged", URL):
+        for options, may_fail in (((), False), (("--keep", "1", "--older-than", "0"), True)):
+            url = f"{place}-{len(options)}"
+            ctl(port, "pack", "-c", "4M", source, url, **more)
+            daemon = new_daemon(cache="128M" if place == URL else "32M")
+            process = job(port, daemon, url=url, steps=True, epochs=2)
+            if process.stdout.readline() != "batch\n":
+                raise AssertionError(process.communicate()[1])
+            ctl(port, "rm", url, *sorted(names)[::3], **more)
+            ctl(port, "purge", *options, url, **more)
+            process.stdin.write("\n" * 200)
+            process.stdin.flush()
+            out, err = process.communicate(timeout=120)
+            found = json.loads(out.splitlines()[-1])["found"]
+            assert process.returncode == 0 or (may_fail and process.returncode == 1), err
+            if process.returncode:
+                line = err.strip().splitlines()[-1]
+                assert "chunk" in line and len(found) >= 7 and set(found) <= set(digests(source)), (line, len(found))
+            else:
+                assert sorted(found) == sorted(digests(source) * 2)
+            print(f"{url.partition(':')[0]}, {' '.join(options) or 'as it is'}: {len(found)} samples, then {err.strip().splitlines()[-1:]}")
+            # Who opens it anew has the newest version, all of it.
+            assert len(finish(job(port, daemon, url=url))["found"]) == len(names) - len(names[::3])
+            assert daemon.stop() == 0
 
 
 class Fetcher:

@@ -222,13 +222,12 @@ static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, ui
 		writer_set_command(w, ctl_command());
 		writer_keep_snapshots(w, keep_snapshots);
 		writer_show(w, show_progress, &bar);
+		r = writer_catch_up(w, err); /* what readers see may be what is not there any more */
 	}
 	for (char **path = argv + 1; *path && r == 0; path++)
 		r = remove_path(w, *path, recursive, ret_n, &bar, err);
 	if (r == 0)
 		r = writer_commit(w, ret, err);
-	else if (r == -ENOENT && w && *ret_n == 0)
-		(void)writer_commit(w, ret, NULL); /* a snapshot that still has them is replaced */
 	progress_end(&bar);
 	return r;
 }

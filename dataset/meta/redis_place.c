@@ -134,7 +134,7 @@ int redis_place_write(const char *dataset_path, const struct redis_place *place,
 	char url[REDIS_URL_TEXT];
 
 	if (asprintf(&path, "%s/" META_REDIS_FILE, dataset_path) < 0 ||
-	    asprintf(&temporary, "%s.tmp", path) < 0)
+	    asprintf(&temporary, "%s/" META_REDIS_TMP, dataset_path) < 0)
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	unlink(temporary);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -310,11 +310,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = meta_info(w->meta, &now, err);
 	if (r == 0 && has_changed) {
 		r = commit_version(w, result.version, &now, err);
-	} else if (r == 0 && !w->place->ops && w->info.version) {
-		/* An earlier writer may have died before it did. */
-		if (writer_snapshot_version(w) != w->info.version)
-			r = writer_snapshot(w, err);
-		writer_keep_published(w);
+	} else if (r == 0) {
+		r = writer_catch_up(w, err);
 	}
 	if (r == 0 && w->rebuilt && frozen_is(w->dir_fd, "."))
 		r = frozen_unmark(w->dir_fd, w->path, err);
@@ -356,6 +353,18 @@ int writer_snapshot(struct writer *w, struct error *err)
 	if (r == 0)
 		r = stage_snapshot(w, w->info.version, err);
 	return r < 0 ? r : publish(w, w->info.version, keep, err);
+}
+
+int writer_catch_up(struct writer *w, struct error *err)
+{
+	int r = 0;
+
+	if (w->place->ops || w->info.version == 0)
+		return 0;
+	if (writer_snapshot_version(w) != w->info.version)
+		r = writer_snapshot(w, err);
+	writer_keep_published(w);
+	return r;
 }
 
 void writer_show(struct writer *w, progress_callback *progress, void *context)

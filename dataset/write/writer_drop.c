@@ -198,10 +198,8 @@ int writer_finish_drops(struct writer *w, struct error *err)
 {
 	struct place_keep keep = {.n = UINT64_MAX};
 	struct buffer ids = {0};
-	int r = 0;
+	int r = writer_catch_up(w, err);
 
-	if (!w->place->ops && w->info.version && writer_snapshot_version(w) != w->info.version)
-		r = writer_snapshot(w, err);
 	if (r == 0 && !w->place->ops)
 		r = read_list(w, &ids);
 	/* Snapshots that need these chunks first. */

@@ -30,7 +30,7 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 	}
 	for (struct dirent *entry; result != 1 && (entry = readdir(dir));) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-		    !strcmp(entry->d_name, WRITER_LOCK_FILE))
+		    !strcmp(entry->d_name, WRITER_LOCK_FILE) || !strcmp(entry->d_name, META_REDIS_TMP))
 			continue;
 		result = !strcmp(entry->d_name, META_SQLITE_FILE) ||
 				 !strcmp(entry->d_name, META_REDIS_FILE) || !strcmp(entry->d_name, "chunks")
@@ -251,6 +251,7 @@ static bool empty_directory(const struct writer *w)
 		return false;
 	unlinkat(w->dir_fd, META_SQLITE_FILE, 0);
 	unlinkat(w->dir_fd, META_REDIS_FILE, 0);
+	unlinkat(w->dir_fd, META_REDIS_TMP, 0);
 	return true;
 }
 

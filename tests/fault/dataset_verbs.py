@@ -106,7 +106,7 @@ def test_kills(root):
         process.kill()
         n_killed += process.wait() == -signal.SIGKILL
         scene.check(verb, f"{verb} killed after {moment * 1000:.1f} ms")
-    scene.reset(scene.old)  # killed between its commit and its snapshot
+    scene.reset(scene.before)  # killed between its commit and its snapshot
     behind = (scene.dataset / "snapshot").read_bytes()
     dieselctl(*scene.verbs["rm"][0], check=0)
     (scene.dataset / "snapshot").write_bytes(behind)

@@ -100,6 +100,7 @@ int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta 
 /* The engine that keeps everything on the server that DATASET/meta.redis names. Errors as meta_open(), and
  * all that networks and servers have: -ETIMEDOUT, -ENOSPC (the server's memory), ... */
 #define META_REDIS_FILE "meta.redis"
+#define META_REDIS_TMP  META_REDIS_FILE ".tmp" /* what a writer that was killed leaves of it */
 int meta_redis_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
 /* The same for a dataset that is new, or has its metadata there: redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX.
  * What has no password takes it from DIESEL_REDIS or DIESEL_REDIS_FILE. -EEXIST: the metadata is elsewhere.

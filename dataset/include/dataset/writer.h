@@ -155,3 +155,6 @@ int writer_hold(struct writer *w, struct error *err);
 
 /* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);
+/* Publishes what an earlier writer committed and died before it published. writer_commit() does, also without
+ * a change. */
+int writer_catch_up(struct writer *w, struct error *err);

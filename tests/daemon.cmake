@@ -45,4 +45,5 @@ diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests
 diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
-diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle)
+diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
+diesel_waiting_tests(integration.stage integration.assist integration.assist_changes integration.assist_hostile)

@@ -46,6 +46,7 @@ if(DIESEL_S3)
   foreach(case kept killed versions purge writers put)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
+    diesel_waiting_tests(integration.dataset.${case}_bucket)
   endforeach()
 endif()
 
@@ -53,6 +54,7 @@ diesel_unit_test(dataset/redis USES diesel_dataset_redis)
 foreach(case redis cluster tls)
   diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
 endforeach()
+diesel_waiting_tests(integration.redis.redis integration.redis.cluster)
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
 foreach(parser change chunk_head redis_reply redis_url snapshot)

@@ -19,6 +19,7 @@ if(TARGET dieseld)
   if(DIESEL_S3)
     diesel_script_test(integration dataset.pinned_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_pinned.py bucket)
+    diesel_waiting_tests(integration.dataset.pinned_bucket)
   endif()
   diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel.py)

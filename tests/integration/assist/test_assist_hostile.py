@@ -202,7 +202,8 @@ class Hostile(assist_support.Case):
 
     def test_a_flood_of_indices_takes_nothing_from_others(self):
         daemon = self.daemon("--assist", "--history", "off")
-        floods = [self.start(["setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups", sys.executable, "-c", FLOOD, "50",
+        quietly = ["sh", "-c", 'echo 19 >/proc/self/autogroup; exec "$@"', "sh"]  # so that tests beside it go on
+        floods = [self.start([*quietly, "setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups", sys.executable, "-c", FLOOD, "50",
                               str(self.folder / "00000")]) for _ in range(20)]
         wait_until("the flood", lambda: sum(job["uid"] == OTHER for job in self.assist(daemon)["jobs"]) >= 8, daemon)
         process = self.job(self.mirror())

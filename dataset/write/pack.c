@@ -59,12 +59,16 @@ static int check_places(const struct pack_options *o, struct error *err)
 	return 0;
 }
 
-static int check_dataset(const struct pack_options *o, const struct writer *w, struct error *err)
+static int check_dataset(const struct pack_options *o, struct writer *w, struct error *err)
 {
 	const struct meta_info *info = writer_info(w);
+	int r;
 
 	if (info->n_paths == 0 || o->append)
 		return 0;
+	r = writer_catch_up(w, err); /* it may be a run of this very command that was killed */
+	if (r < 0)
+		return r;
 	return error_set(
 	    err, -EEXIST,
 	    "%s has %llu sample%s already (version %llu): add --append to add to it and to replace "

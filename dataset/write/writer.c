@@ -312,6 +312,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = commit_version(w, result.version, &now, err);
 	} else if (r == 0) {
 		r = writer_catch_up(w, err);
+		writer_keep_published(w);
 	}
 	if (r == 0 && w->rebuilt && frozen_is(w->dir_fd, "."))
 		r = frozen_unmark(w->dir_fd, w->path, err);
@@ -357,14 +358,9 @@ int writer_snapshot(struct writer *w, struct error *err)
 
 int writer_catch_up(struct writer *w, struct error *err)
 {
-	int r = 0;
-
-	if (w->place->ops || w->info.version == 0)
+	if (w->place->ops || w->info.version == 0 || writer_snapshot_version(w) == w->info.version)
 		return 0;
-	if (writer_snapshot_version(w) != w->info.version)
-		r = writer_snapshot(w, err);
-	writer_keep_published(w);
-	return r;
+	return writer_snapshot(w, err);
 }
 
 void writer_show(struct writer *w, progress_callback *progress, void *context)

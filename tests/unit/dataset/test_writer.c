@@ -247,6 +247,16 @@ static void test_taken_over(void **state)
 	assert_true(sign.is_kept);
 	assert_int_equal(commit(w).n_paths, 2);
 	assert_false(writer_at_work(path, &sign));
+	/* Whoever was taken over keeps no snapshot: what is published may be another one's by then. */
+	char *kept = path_in(*state, "ds/snapshots/2");
+
+	w = open_writer(path);
+	assert_int_equal(take_over(path, &sign), 0);
+	assert_int_equal(unlink(kept), 0);
+	assert_int_equal(writer_catch_up(w, &err), 0);
+	assert_int_equal(access(kept, F_OK), -1);
+	writer_free(w);
+	free(kept);
 	free(path);
 }
 

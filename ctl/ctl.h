@@ -50,6 +50,9 @@ int ctl_version(const struct ctl_verb *verb, uint64_t *ret);
 /* The argument of --keep-snapshots. CTL_OK or CTL_USAGE. */
 int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret);
 
+/* The argument of --chunk-size. Returns false if no chunk can have this size. */
+bool ctl_chunk_bytes(uint64_t *ret);
+
 /* The command as it was given, without secrets: for a dataset's log. */
 const char *ctl_command(void);
 
@@ -60,6 +63,13 @@ bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv);
 /* The options of a verb that has --json alone. Returns true; or false with the exit status, if there is
  * nothing left to do. */
 bool ctl_json_option(const struct ctl_verb *verb, int argc, char **argv, bool *ret_json, int *ret_status);
+
+/* For verbs that a program of the user's starts, with one end of a socket pair as standard input. Returns
+ * true if it is a socket of this type. */
+bool ctl_is_started_by_program(int socket_type);
+/* Keeps nothing of the program's open, leaves no secret in a core file, and becomes nobody's child. -errno.
+ */
+int ctl_detach(void);
 
 /* "dieselctl VERB: text" and CTL_USAGE. */
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));

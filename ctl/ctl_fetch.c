@@ -9,8 +9,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,7 +19,6 @@
 #include "dataset/snapshot.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
-#include "lib/kernel_calls.h"
 
 #define CHANNEL      STDIN_FILENO
 #define PAUSE_MIN_MS 20
@@ -187,30 +184,6 @@ static int begin(struct fetch *f, struct fetch_link **ret, struct error *err)
 	return r;
 }
 
-/* Keeps nothing of the job open, is in nobody's way, and leaves no secret in a core file. */
-static int settle(void)
-{
-	const struct rlimit none = {0};
-	pid_t pid;
-
-	(void)setrlimit(RLIMIT_CORE, &none);
-	(void)kernel_close_range(STDERR_FILENO + 1, UINT32_MAX);
-	if (chdir("/") < 0)
-		return -errno;
-	pid = fork();
-	if (pid > 0)
-		_exit(0);
-	return pid < 0 ? -errno : 0;
-}
-
-static bool is_started_by_client(void)
-{
-	int type = 0;
-	socklen_t size = sizeof(type);
-
-	return getsockopt(CHANNEL, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
-}
-
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option options[] = {{"socket", required_argument, NULL, 's'},
@@ -232,10 +205,10 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	}
 	if (argc != optind + 1 || !f.socket_path)
 		return ctl_usage(verb, "needs --socket and the URL of a dataset");
-	if (!is_started_by_client())
+	if (!ctl_is_started_by_program(SOCK_SEQPACKET))
 		return ctl_usage(verb, "is started by a job that opens a dataset in a bucket, not by hand");
 	f.url = argv[optind];
-	r = settle();
+	r = chdir("/") < 0 ? -errno : ctl_detach(); /* in no file system's way */
 	if (r < 0)
 		error_errno(&err, r, "cannot start what reads %s", f.url);
 	else

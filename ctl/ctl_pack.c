@@ -46,7 +46,7 @@ static void show_progress(const char *what, uint64_t done, uint64_t total, uint6
 {
 	struct pack_context *c = context;
 
-	progress_show(&c->bar, what, done, total, bytes);
+	progress_show(what, done, total, bytes, &c->bar);
 }
 
 static void show_skipped(const char *text, void *context)
@@ -128,8 +128,7 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 
 	switch (option) {
 	case 'c':
-		if (units_parse_bytes(optarg, &o->chunk_bytes) < 0 || o->chunk_bytes < CHUNK_MIN_BYTES ||
-		    o->chunk_bytes > CHUNK_MAX_BYTES)
+		if (!ctl_chunk_bytes(&o->chunk_bytes))
 			return ctl_usage(verb, "--chunk-size %s: a size from 4M to 64M is needed", optarg);
 		return CTL_OK;
 	case 'o':

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl snapshot, rebuild and rm: changes to what is already packed. */
+/* dieselctl rebuild and rm: changes to what is already packed. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -15,16 +15,6 @@
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
-
-static void writer_freep(struct writer **w)
-{
-	writer_free(*w);
-}
-
-static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
-{
-	progress_show(context, what, done, total, bytes);
-}
 
 struct rebuild_context {
 	const struct ctl_verb *verb;
@@ -80,7 +70,7 @@ static int rebuild(const char *dataset, bool keep_digests, bool takes_all, uint6
 		return r;
 	writer_set_command(w, ctl_command());
 	writer_keep_snapshots(w, keep_snapshots);
-	writer_show(w, show_progress, &c->bar);
+	writer_show(w, progress_show, &c->bar);
 	if (takes_all)
 		writer_take_all(w);
 	if (keep_digests)
@@ -172,7 +162,7 @@ static int remove_below(const struct meta_path *path, void *context)
 {
 	struct rm_context *c = context;
 
-	progress_show(c->bar, "looking for samples", ++c->n_seen, writer_info(c->writer)->n_paths, 0);
+	progress_show("looking for samples", ++c->n_seen, writer_info(c->writer)->n_paths, 0, c->bar);
 	if (path->path_length <= c->length || path->path[c->length] != '/' ||
 	    memcmp(path->path, c->directory, c->length) != 0)
 		return 0;
@@ -221,7 +211,7 @@ static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, ui
 	if (r == 0) {
 		writer_set_command(w, ctl_command());
 		writer_keep_snapshots(w, keep_snapshots);
-		writer_show(w, show_progress, &bar);
+		writer_show(w, progress_show, &bar);
 		r = writer_catch_up(w, err); /* what readers see may be what is not there any more */
 	}
 	for (char **path = argv + 1; *path && r == 0; path++)

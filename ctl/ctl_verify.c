@@ -65,7 +65,7 @@ static void show_progress(const char *what, uint64_t done, uint64_t total, uint6
 {
 	struct verify_context *c = context;
 
-	progress_show(&c->bar, what, done, total, bytes);
+	progress_show(what, done, total, bytes, &c->bar);
 }
 
 static void print_counts(const struct verify_result *r)

@@ -5,10 +5,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "ctl.h"
+#include "dataset/chunk.h"
 #include "dataset/remote.h"
 #include "lib/bus_error.h"
+#include "lib/kernel_calls.h"
 #include "lib/log.h"
 #include "lib/units.h"
 
@@ -96,6 +101,32 @@ int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret)
 		return ctl_usage(verb, "--keep-snapshots %s: a number of versions from 1 is needed", optarg);
 	*ret = (uint64_t)value;
 	return CTL_OK;
+}
+
+bool ctl_chunk_bytes(uint64_t *ret)
+{
+	return units_parse_bytes(optarg, ret) == 0 && *ret >= CHUNK_MIN_BYTES && *ret <= CHUNK_MAX_BYTES;
+}
+
+bool ctl_is_started_by_program(int socket_type)
+{
+	int type = 0;
+	socklen_t size = sizeof(type);
+
+	return getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == socket_type;
+}
+
+int ctl_detach(void)
+{
+	const struct rlimit none = {0};
+	pid_t pid;
+
+	(void)setrlimit(RLIMIT_CORE, &none);
+	(void)kernel_close_range(STDERR_FILENO + 1, UINT32_MAX);
+	pid = fork();
+	if (pid > 0)
+		_exit(0);
+	return pid < 0 ? -errno : 0;
 }
 
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...)

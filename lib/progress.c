@@ -55,8 +55,10 @@ static void draw(const struct progress *p, uint64_t done, uint64_t total, uint64
 	}
 }
 
-void progress_show(struct progress *p, const char *what, uint64_t done, uint64_t total, uint64_t bytes)
+void progress_show(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *progress)
 {
+	struct progress *p = progress;
+
 	if (p->what != what) {
 		progress_end(p);
 		*p = (struct progress){

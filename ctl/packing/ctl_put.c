@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,8 +15,6 @@
 #include "dataset/meta.h"
 #include "dataset/pack.h"
 #include "dataset/writer.h"
-#include "lib/kernel_calls.h"
-#include "lib/units.h"
 
 #define CHANNEL    STDIN_FILENO
 #define READ_BYTES ((size_t)1 << 20)
@@ -112,28 +109,6 @@ static int take_all(struct writer *w, uint64_t *ret_n, struct error *err)
 	return r;
 }
 
-/* Keeps nothing of the program's open, and is nobody's child. */
-static int settle(void)
-{
-	const struct rlimit none = {0};
-	pid_t pid;
-
-	(void)setrlimit(RLIMIT_CORE, &none); /* credentials, and the program's samples */
-	(void)kernel_close_range(STDERR_FILENO + 1, UINT32_MAX);
-	pid = fork();
-	if (pid > 0)
-		_exit(0);
-	return pid < 0 ? -errno : 0;
-}
-
-static bool is_started_by_program(void)
-{
-	int type = 0;
-	socklen_t size = sizeof(type);
-
-	return getsockopt(CHANNEL, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
-}
-
 /* Nobody reads what a wrong option prints: it is told over the channel, as all else. */
 static int parse_option(int option, struct pack_options *o, struct error *err)
 {
@@ -141,8 +116,7 @@ static int parse_option(int option, struct pack_options *o, struct error *err)
 	case 'a': o->append = true; return 0;
 	case 'd': o->keep_digests = true; return 0;
 	case 'c':
-		if (units_parse_bytes(optarg, &o->chunk_bytes) < 0 || o->chunk_bytes < CHUNK_MIN_BYTES ||
-		    o->chunk_bytes > CHUNK_MAX_BYTES)
+		if (!ctl_chunk_bytes(&o->chunk_bytes))
 			return error_set(err, -EINVAL,
 					 "chunks of %s bytes: a size from 4 MiB to 64 MiB is needed", optarg);
 		return 0;
@@ -200,9 +174,9 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		ctl_common_option(verb, 'h', argv);
 		return CTL_OK;
 	}
-	if (!is_started_by_program())
+	if (!ctl_is_started_by_program(SOCK_STREAM))
 		return ctl_usage(verb, "is started by a program that writes a dataset, not by hand");
-	int r = settle();
+	int r = ctl_detach();
 
 	if (r < 0)
 		error_errno(&err, r, "cannot start what writes the dataset");

@@ -84,8 +84,9 @@ static void compare(struct diff *d)
 		i += order <= 0;
 		k += order >= 0;
 		if (d->shows_progress)
-			progress_show(&d->bar, "comparing", i + k,
-				      snapshot_info(d->a)->n_samples + snapshot_info(d->b)->n_samples, 0);
+			progress_show("comparing", i + k,
+				      snapshot_info(d->a)->n_samples + snapshot_info(d->b)->n_samples, 0,
+				      &d->bar);
 	}
 }
 

@@ -29,11 +29,6 @@ static bool is_cancelled(void *context)
 	return stop_signal != 0;
 }
 
-static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
-{
-	progress_show(context, what, done, total, bytes);
-}
-
 /* "30d" too. */
 static int parse_age(const char *text, uint64_t *ret_ns)
 {
@@ -121,7 +116,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	    .keep = 1,
 	    .older_ns = DAY_S * NS_PER_S,
 	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
-	    .progress = show_progress,
+	    .progress = progress_show,
 	    .cancelled = is_cancelled,
 	    .context = &bar,
 	};

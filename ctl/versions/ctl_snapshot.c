@@ -19,11 +19,6 @@
 #include "lib/progress.h"
 #include "lib/units.h"
 
-static void writer_freep(struct writer **w)
-{
-	writer_free(*w);
-}
-
 /* What was interrupted behind its mark is completed. */
 static int freeze_again(const char *dataset, struct error *err)
 {
@@ -48,11 +43,6 @@ static int freeze(const char *dataset, struct error *err)
 	return r < 0 ? r : writer_freeze(w, err);
 }
 
-static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
-{
-	progress_show(context, what, done, total, bytes);
-}
-
 static int write_snapshot(const char *dataset, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
@@ -61,7 +51,7 @@ static int write_snapshot(const char *dataset, struct error *err)
 
 	if (r < 0)
 		return r;
-	writer_show(w, show_progress, &bar);
+	writer_show(w, progress_show, &bar);
 	r = writer_snapshot(w, err);
 	progress_end(&bar);
 	return r;

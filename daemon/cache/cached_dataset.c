@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "shared_memory.h"
@@ -82,12 +83,11 @@ struct segment *cached_find_ready(const struct cached_dataset *d, const struct s
 	struct snapshot_chunk found = {0};
 	uint64_t i = sorted_count(d->info.n_chunks, k,
 				  snapshot_chunk_get(d->snapshot, k, &found) == 0 &&
-				      memcmp(&found.id, &wanted->id, sizeof(found.id)) < 0);
+				      chunk_id_compare(&found.id, &wanted->id) < 0);
 	const struct cached_chunk *k;
 
-	if (snapshot_chunk_get(d->snapshot, i, &found) < 0 ||
-	    memcmp(&found.id, &wanted->id, sizeof(found.id)) != 0 || found.head_xxh3 != wanted->head_xxh3 ||
-	    found.file_bytes != wanted->file_bytes)
+	if (snapshot_chunk_get(d->snapshot, i, &found) < 0 || chunk_id_compare(&found.id, &wanted->id) != 0 ||
+	    found.head_xxh3 != wanted->head_xxh3 || found.file_bytes != wanted->file_bytes)
 		return NULL;
 	k = &d->chunks[i];
 	if (k->state != CHUNK_READY || k->part)

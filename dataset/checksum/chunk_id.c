@@ -9,6 +9,7 @@
 
 #include "checksum.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 
 #define COUNTER_MAX UINT16_MAX
 
@@ -59,6 +60,13 @@ int chunk_id_parse(const char *text, struct chunk_id *ret_id)
 int chunk_id_compare(const struct chunk_id *a, const struct chunk_id *b)
 {
 	return memcmp(a->bytes, b->bytes, sizeof(a->bytes));
+}
+
+bool chunk_id_is_among(const struct chunk_id *ids, size_t n, const struct chunk_id *id)
+{
+	size_t at = sorted_count(n, i, chunk_id_compare(&ids[i], id) < 0);
+
+	return at < n && chunk_id_compare(&ids[at], id) == 0;
 }
 
 uint64_t chunk_id_time_us(const struct chunk_id *id)

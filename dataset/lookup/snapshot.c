@@ -12,7 +12,6 @@
 
 #include "checksum.h"
 #include "lib/cleanup.h"
-#include "lib/clock.h"
 #include "lib/sorted.h"
 #include "snapshot_map.h"
 
@@ -376,7 +375,7 @@ void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample)
 
 int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns)
 {
-	uint64_t chunk, place, time = 0;
+	uint64_t chunk, place;
 
 	if (sample >= s->info.n_samples)
 		return -ERANGE;
@@ -388,14 +387,12 @@ int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns)
 	if (chunk >= s->info.n_chunks)
 		return -EBADMSG;
 	const struct snapshot_chunk_entry *c = &s->chunks[chunk];
-	const unsigned char *times = snapshot_places(s, c);
+	const unsigned char *places = snapshot_places(s, c);
 
 	place = sample - c->first_sample;
-	if (!times || place >= c->n_samples || c->time_bytes > sizeof(time))
+	if (!places || place >= c->n_samples || c->time_bytes > sizeof(*ret_ns))
 		return -EBADMSG;
-	times += c->has_places ? c->n_samples * sizeof(uint32_t) : 0;
-	memcpy(&time, times + place * c->time_bytes, c->time_bytes);
-	*ret_ns = c->base_ns + time * (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
+	*ret_ns = snapshot_time(c, places, place);
 	return 0;
 }
 

@@ -4,8 +4,10 @@
 /* What the accessors, the tree and the verifier of one mapped snapshot share. */
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "dataset/path_order.h"
+#include "lib/clock.h"
 #include "snapshot_format_old.h"
 
 struct snapshot {
@@ -110,6 +112,17 @@ static inline const unsigned char *snapshot_places(const struct snapshot *s,
 	uint64_t bytes = c->n_samples * ((c->has_places ? sizeof(uint32_t) : 0) + (uint64_t)c->time_bytes);
 
 	return offset <= s->times_bytes && bytes <= s->times_bytes - offset ? s->times + offset : NULL;
+}
+
+/* The time of the i-th sample of a chunk: places as above, i < n_samples, time_bytes <= 8. */
+static inline uint64_t snapshot_time(const struct snapshot_chunk_entry *c, const unsigned char *places,
+				     uint64_t i)
+{
+	uint64_t time = 0;
+
+	memcpy(&time, places + (c->has_places ? c->n_samples * sizeof(uint32_t) : 0) + i * c->time_bytes,
+	       c->time_bytes);
+	return c->base_ns + time * (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
 }
 
 #define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it"

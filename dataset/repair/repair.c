@@ -227,11 +227,6 @@ static int repair_chunks(struct repair *r, struct error *err)
 	return result;
 }
 
-static void writer_freep(struct writer **w)
-{
-	writer_free(*w);
-}
-
 static void snapshot_closep(struct snapshot **s)
 {
 	snapshot_close(*s);

@@ -4,7 +4,6 @@
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
-#include "lib/clock.h"
 #include "lib/sorted.h"
 #include "snapshot_changes.h"
 #include "snapshot_parts.h"
@@ -198,8 +197,7 @@ static int copy_record(struct update *u, const struct snapshot_chunk_entry *chun
 {
 	const struct snapshot *base = u->base;
 	struct snapshot_record record = base->records[chunk->first_sample + i];
-	uint64_t offset = record.path & SNAPSHOT_LOW_BITS(SNAPSHOT_PATH_OFFSET_BITS), by = 0, time = 0;
-	const unsigned char *times = places + (chunk->has_places ? chunk->n_samples * sizeof(uint32_t) : 0);
+	uint64_t offset = record.path & SNAPSHOT_LOW_BITS(SNAPSHOT_PATH_OFFSET_BITS), by = 0;
 	uint32_t place = i;
 
 	if (shift_of(u, offset, &by) != 0)
@@ -213,11 +211,9 @@ static int copy_record(struct update *u, const struct snapshot_chunk_entry *chun
 	}
 	if (chunk->has_places)
 		memcpy(&place, places + i * sizeof(place), sizeof(place));
-	memcpy(&time, times + (size_t)i * chunk->time_bytes, chunk->time_bytes);
 	record.path = (record.path & ~SNAPSHOT_LOW_BITS(SNAPSHOT_PATH_OFFSET_BITS)) |
 		      ((offset + by) & SNAPSHOT_LOW_BITS(SNAPSHOT_PATH_OFFSET_BITS));
-	return add_record(u, &record, place,
-			  chunk->base_ns + time * (chunk->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1));
+	return add_record(u, &record, place, snapshot_time(chunk, places, i));
 }
 
 static int copy_chunk(struct update *u, uint64_t number)

@@ -12,7 +12,6 @@
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
-#include "lib/sorted.h"
 
 #define MAX_TRIES 16
 /* Random up to this, so that writers that met once do not meet again. */
@@ -26,13 +25,6 @@ static void pause_a_while(void)
 	const struct timespec t = {.tv_nsec = (long)(random % MAX_PAUSE_NS)};
 
 	(void)nanosleep(&t, NULL);
-}
-
-static bool has(const struct chunk_id *ids, size_t n, const struct chunk_id *id)
-{
-	size_t at = sorted_count(n, i, chunk_id_compare(&ids[i], id) < 0);
-
-	return at < n && chunk_id_compare(&ids[at], id) == 0;
 }
 
 static int add_records(struct writer *w, const struct chunk_view *view, const unsigned char *file,
@@ -91,14 +83,15 @@ static int take_over(struct writer *w, const struct chunk_id *ids, size_t n, str
 	int r = 0;
 
 	for (size_t i = 0; i < n_leftovers && r == 0; i++) {
-		if (!has(ids, n, &leftovers[i].id))
+		if (!chunk_id_is_among(ids, n, &leftovers[i].id))
 			continue;
 		if (buffer_append(&adopted, &leftovers[i].id, sizeof(*ids)) < 0)
 			return error_errno(err, -ENOMEM, "cannot go on from the other writer's version");
 		r = writer_adopt(w, i, err);
 	}
 	for (size_t i = 0; i < n && r == 0; i++)
-		if (!has((const struct chunk_id *)adopted.data, adopted.bytes / sizeof(*ids), &ids[i]))
+		if (!chunk_id_is_among((const struct chunk_id *)adopted.data, adopted.bytes / sizeof(*ids),
+				       &ids[i]))
 			r = add_again(w, &ids[i], err);
 	return r;
 }

@@ -16,7 +16,6 @@
 
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
-#include "lib/sorted.h"
 #include "writer_private.h"
 
 #define LIST_FILE  ".purge"
@@ -159,11 +158,7 @@ int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err)
 
 bool writer_knows(const struct buffer *known, const struct chunk_id *id)
 {
-	const struct chunk_id *ids = (const struct chunk_id *)known->data;
-	size_t n = known->bytes / sizeof(*ids);
-	size_t at = sorted_count(n, k, chunk_id_compare(&ids[k], id) < 0);
-
-	return at < n && chunk_id_compare(&ids[at], id) == 0;
+	return chunk_id_is_among((const struct chunk_id *)known->data, known->bytes / sizeof(*id), id);
 }
 
 /* Those of the candidates that the metadata does not know: data first. */

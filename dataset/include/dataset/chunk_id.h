@@ -28,6 +28,9 @@ struct chunk_id chunk_id_next(struct chunk_id_source *source, uint64_t realtime_
 /* As memcmp(): an older id is less than a newer one. */
 int chunk_id_compare(const struct chunk_id *a, const struct chunk_id *b);
 
+/* Returns true if the id is one of these, which ascend. */
+bool chunk_id_is_among(const struct chunk_id *ids, size_t n, const struct chunk_id *id);
+
 /* When an id was made, in us since 1970. */
 uint64_t chunk_id_time_us(const struct chunk_id *id);
 

@@ -71,6 +71,10 @@ void writer_show(struct writer *w, progress_callback *progress, void *context);
 
 /* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);
+static inline void writer_freep(struct writer **w)
+{
+	writer_free(*w);
+}
 
 /* Has writer_free() remove the chunks that this writer wrote, too, unless it has committed: for what nobody
  * could go on with. Elsewhere than in a folder another writer may have adopted them: there they are

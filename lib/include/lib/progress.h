@@ -21,8 +21,8 @@ struct progress { /* {0} at first */
 	bool visible;
 };
 
-/* Arguments are those of progress_callback. Another `what` than before begins another bar. */
-void progress_show(struct progress *p, const char *what, uint64_t done, uint64_t total, uint64_t bytes);
+/* A progress_callback, whose context is a struct progress. Another `what` than before begins another bar. */
+void progress_show(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *progress);
 
 /* Removes the bar from the screen, for a line of text: the next progress_show() draws it again. */
 void progress_hide(struct progress *p);

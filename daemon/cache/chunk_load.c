@@ -218,6 +218,13 @@ static void load_fail(struct load *l)
 	load_again(l);
 }
 
+/* Whether all of the file was verified, not its head and samples alone, and goes to where nothing of it is.
+ */
+static bool is_handed_over_whole(const struct load *l)
+{
+	return l->meta.has_sha256 && !l->into;
+}
+
 /* Copies verified bytes to the segment that clients may map. Where a part of the chunk is in use, that stays
  * as it is. */
 static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes, bool has)
@@ -289,7 +296,8 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 			return r;
 		wipe(l, end, s.offset);
 		end = s.offset + s.stored_bytes > end ? s.offset + s.stored_bytes : end;
-		hand_over(l, s.offset, s.stored_bytes, l->into && cached_part_has(part, i));
+		hand_over(l, s.offset, s.stored_bytes,
+			  is_handed_over_whole(l) || (l->into && cached_part_has(part, i)));
 	}
 	wipe(l, end, l->meta.file_bytes);
 	return 0;
@@ -345,8 +353,10 @@ static void verify_work(struct pool_task *task)
 			      l->origin);
 	if (r == 0)
 		r = verify_digest(l);
+	/* With what is between samples: copies of that memory are held against the digest again. */
 	if (r == 0)
-		hand_over(l, 0, view.header->payload_offset, l->into != NULL);
+		hand_over(l, 0, is_handed_over_whole(l) ? l->meta.file_bytes : view.header->payload_offset,
+			  l->into != NULL);
 	l->result = r < 0 ? r : verify_samples(l, &view);
 }
 

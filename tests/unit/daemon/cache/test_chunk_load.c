@@ -18,6 +18,7 @@
 static const struct dataset_plan
     plain = {.n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3},
     digested = {.n_samples = N_CHUNKS, .bytes = 40000, .n_a_chunk = 1, .digests = true},
+    with_gaps = {.n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3, .digests = true},
     many = {.n_samples = 64, .bytes = 110000, .spread = 1000, .n_a_chunk = 32},
     many_digested = {.n_samples = 64, .bytes = 110000, .n_a_chunk = 32, .digests = true};
 
@@ -484,7 +485,33 @@ static void test_verified_before_it_is_lent(void **state)
 	stop(&f);
 }
 
-/* The daemon stops while chunks are being read: nothing is left behind, and nobody calls back. */
+/* What has a digest is there as the file has it, gaps too: copies of it are held against the digest again. */
+static void test_lent_with_its_gaps(void **state)
+{
+	struct snapshot_chunk meta;
+	struct segment *lent;
+	struct digest found;
+	struct fixture f;
+
+	start(&f, *state, &with_gaps);
+	f.cache->limit_bytes = f.d->copy_bytes + 2 * f.d->segment_bytes;
+	cache_fit(f.cache);
+	for (uint64_t i = 0; i < 2; i++) {
+		assert_int_equal(load(&f, i), 0);
+		assert_int_equal(finish(&f, i), CHUNK_READY);
+	}
+	lent = f.d->chunks[0].segment;
+	lent->lent = true;
+	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 2, &meta), 0);
+	memset(lent->memory.data, 0xee, meta.file_bytes);
+	assert_int_equal(load(&f, 2), 0);
+	assert_int_equal(finish(&f, 2), CHUNK_READY);
+	assert_ptr_equal(f.d->chunks[2].segment, lent);
+	assert_int_equal(digest_of(&(struct iovec){lent->memory.data, meta.file_bytes}, 1, &found), 0);
+	assert_true(digest_equal(&found, &meta.sha256));
+	stop(&f);
+}
+
 /* Of a chunk, what a subset has of it is read; the whole for who wants more, in the place of the part. */
 static void test_a_part(void **state)
 {
@@ -613,6 +640,7 @@ static void test_a_part_of_a_damaged_chunk(void **state)
 	stop(&f);
 }
 
+/* The daemon stops while chunks are being read: nothing is left behind, and nobody calls back. */
 static void test_abandoned(void **state)
 {
 	struct fixture f;
@@ -649,6 +677,7 @@ int main(void)
 	    CASE(test_a_read_that_fails),
 	    CASE(test_not_now),
 	    CASE(test_verified_before_it_is_lent),
+	    CASE(test_lent_with_its_gaps),
 	    CASE(test_a_part),
 	    CASE(test_the_rest_of_a_part_in_a_full_cache),
 	    CASE(test_no_part_of_many),

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Who takes part in which group: in Redis, standalone or Cluster, with leases. A thread of dieseld-peer's
+ * own talks to it (dataset/redis: redis_link.h), since a server may be slow: nobody waits for it.
+ *
+ * A member is a key of its own with an expiry (REGISTRY_LEASE_MS), which it writes again three times as
+ * often; who stops renewing is out when it has expired, by the server's clock alone. Keys of a group
+ * share one slot ({GROUP}): an index of node names, and one value for each. What was flushed, or a server
+ * that lost its memory, is whole again after one renewal of each member. A server that is gone changes
+ * nothing: the last known members stay until it is back, and who is not reachable is found out by asking it.
+ *
+ * Values say who the node is, where it listens, its weight, its incarnation (a random number of each start,
+ * which tells a node that returned from one that never left), and for people: job, uid, dataset's path.
+ * Whatever a value of somebody else's says is checked here; a bad one is no member.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/error.h"
+
+#define REGISTRY_NAME_BYTES 64 /* of a node, a job */
+#define REGISTRY_LEASE_MS   3000
+#define REGISTRY_RENEW_MS   1000
+#define REGISTRY_MAX_GROUPS 256
+
+/* What makes jobs on several nodes one: the user, the name that the launcher gave the job, and which dataset
+ * it reads, at which version. */
+struct registry_group_key {
+	uint32_t uid;
+	char job[REGISTRY_NAME_BYTES]; /* NUL-terminated */
+	uint8_t dataset[16];           /* the snapshot's digest */
+};
+
+struct registry_member {
+	char node[REGISTRY_NAME_BYTES];
+	char address[64]; /* numeric, with port */
+	uint64_t incarnation, weight_bytes;
+};
+
+struct registry_group_id {
+	char text[33]; /* hexadecimal XXH3-128 of the group's key */
+};
+void registry_group_id(const struct registry_group_key *key, struct registry_group_id *ret);
+
+/* Called on the registry's thread. */
+struct registry_handler {
+	/* All members that the server knows now, this node among them; only when they changed. */
+	void (*members)(void *user, const struct registry_group_id *group,
+			const struct registry_member *members, size_t n);
+	void (*server)(void *user, bool is_up, const char *problem); /* when that changes */
+	void *user;
+};
+
+struct registry;
+
+/* Does not wait for the server. self: node, address and incarnation of this node. */
+int registry_start(const char *url, const struct registry_member *self,
+		   const struct registry_handler *handler, struct registry **ret, struct error *err);
+/* Removes this node's keys, if the server answers within half a second. */
+void registry_stop(struct registry *r);
+/* From any thread; they return at once. */
+int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
+		  uint64_t weight_bytes);
+void registry_leave(struct registry *r, const struct registry_group_key *key);
+
+/* For `dieselctl cluster status` and diesel-top --nodes: everything that is known of all groups, from any
+ * machine that reaches the server. */
+struct registry_entry {
+	struct registry_group_id group;
+	struct registry_group_key key;
+	char path[256];
+	struct registry_member member;
+};
+int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err);

@@ -43,7 +43,9 @@ struct model_scenario model_scenario_recorded(void)
 				       .device_speed = 1,
 				       .sample_size = 1,
 				       .prep_cost = 1,
-				       .n_workers = UINT32_MAX};
+				       .n_workers = UINT32_MAX,
+				       .n_nodes = 1,
+				       .link_bytes_per_s = MODEL_LINK_BYTES_PER_S};
 }
 
 static bool sane(double ns)
@@ -95,7 +97,8 @@ static bool scenario_sane(const struct model_scenario *scenario)
 {
 	return scenario->storage_speed > 1e-6 && scenario->storage_speed < 1e9 &&
 	       scenario->device_speed > 1e-6 && scenario->device_speed < 1e9 && scenario->sample_size >= 0 &&
-	       scenario->sample_size < 1e6 && scenario->prep_cost >= 0 && scenario->prep_cost < 1e6;
+	       scenario->sample_size < 1e6 && scenario->prep_cost >= 0 && scenario->prep_cost < 1e6 &&
+	       scenario->n_nodes > 0 && scenario->link_bytes_per_s > 0;
 }
 
 static void epoch_begin(struct sim *sim)

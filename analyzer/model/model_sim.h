@@ -29,8 +29,11 @@ struct sim_reads {
 	const struct model_scenario *scenario;
 	struct model_storage storage; /* of the scenario */
 	double storage_state;
-	double hit_ratio;       /* recorded, of the groups that read something */
-	double mean_latency_ns; /* of recorded misses */
+	double hit_ratio;          /* recorded, of the groups that read something */
+	double mean_latency_ns;    /* of recorded misses */
+	struct model_storage link; /* to other nodes */
+	double link_state;
+	double own_ratio; /* of what is missing: read from storage by this node */
 };
 
 struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario);

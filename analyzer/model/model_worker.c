@@ -49,6 +49,10 @@ struct sim_reads sim_reads_init(const struct model_job *job, const struct model_
 	}
 	reads.mean_latency_ns = n_missed ? reads.mean_latency_ns / (double)n_missed : 0;
 	reads.storage.bytes_per_s *= scenario->storage_speed;
+	reads.link = (struct model_storage){.bytes_per_s = scenario->link_bytes_per_s};
+	reads.link_state = -INFINITY;
+	reads.own_ratio = model_own_reads(
+	    isnan(scenario->cached_ratio) ? reads.hit_ratio : scenario->cached_ratio, scenario->n_nodes);
 	return reads;
 }
 
@@ -64,6 +68,12 @@ static bool is_cached(const struct sim_reads *reads, size_t i)
 		return !miss;
 	rank = miss ? hit + lot(i) * (1 - hit) : lot(i) * hit;
 	return rank < reads->scenario->cached_ratio;
+}
+
+/* Does it come from another node, who has it or reads it? Drawn apart from what is cached. */
+static bool is_peers(const struct sim_reads *reads, size_t i)
+{
+	return reads->scenario->n_nodes > 1 && lot(~i) >= reads->own_ratio;
 }
 
 static void enter_compute(struct sim_worker *worker, const struct sim_reads *reads)
@@ -104,6 +114,12 @@ static void enter_fetch(struct sim_worker *worker, struct sim_reads *reads, doub
 		latency_ns = reads->mean_latency_ns;
 	}
 	bytes *= reads->scenario->sample_size;
+	if (is_peers(reads, worker->segment)) {
+		bytes = fmax(bytes, segment->size_bytes * reads->scenario->sample_size);
+		worker->until_ns += MODEL_LINK_LATENCY_NS +
+				    model_storage_wait(&reads->link, &reads->link_state, now_ns, bytes);
+		return;
+	}
 	worker->until_ns += latency_ns / reads->scenario->storage_speed +
 			    model_storage_wait(&reads->storage, &reads->storage_state, now_ns, bytes);
 }

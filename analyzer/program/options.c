@@ -27,7 +27,7 @@ static const char usage_text[] =
     "       diesel-analyze diff RECORDING RECORDING [--json]\n"
     "       diesel-analyze what-if RECORDING [--cache SHARE] [--workers N] [--storage-mbps X]\n"
     "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--native]\n"
-    "           [--forms SHARE] [--json]\n"
+    "           [--forms SHARE] [--nodes N] [--link-mbps X] [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump RECORDING\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
@@ -66,6 +66,8 @@ static const char usage_text[] =
     "  --native       what-if: JPEG, PNG and WebP images decoded and transformed by dieseld instead of "
     "Python\n"
     "  --forms SHARE  what-if: the same, and so many samples out of decoded forms in its cache, like 50%\n"
+    "  --nodes N      what-if: so many nodes with as much memory each, which share one copy of the dataset\n"
+    "                 through dieseld; --link-mbps X: what each gets from the others, in MB/s (1250)\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far the results differ (1)\n"
@@ -259,10 +261,12 @@ static const struct option_row rows[] = {
     {"help", 'h', false, .set = print_help},
     {"json", 0, false, .set = set_flag, FIELD(json)},
     {"json-schema", 0, false, .set = print_schema},
+    {"link-mbps", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_LINK_MBPS},
     {"max-steps", 0, true, .set = set_count, FIELD(n_steps), .max = INT32_MAX},
     {"native", 0, false, .set = set_native},
     {"no-children", 0, false, .set = set_flag, FIELD(no_children)},
     {"no-profile", 0, false, .set = set_no_profile},
+    {"nodes", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_NODES},
     {"output", 'o', true, .set = set_text, FIELD(output)},
     {"pid", 'p', true, .set = set_pids},
     {"profile-hz", 0, true, .set = set_count, FIELD(profile_hz), .max = PROFILE_HZ_MAX},
@@ -347,6 +351,8 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 		return usage_error("--format %s: " RENDER_FORMAT_NAMES, options->format);
 	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))
 		return usage_error("--storage-mbps and --storage-speed say the same thing: give one");
+	if (!isnan(options->what_if.link_bytes_per_s) && isnan(options->what_if.n_nodes))
+		return usage_error("--link-mbps is between nodes: it needs --nodes");
 	return verbs[options->verb].job ? take_job(options, n, words) : 0;
 }
 

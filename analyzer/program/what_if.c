@@ -18,7 +18,15 @@
 
 struct what_if_question what_if_question_none(void)
 {
-	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN, false, NAN};
+	return (struct what_if_question){.cache_ratio = NAN,
+					 .n_workers = NAN,
+					 .storage_factor = NAN,
+					 .storage_bytes_per_s = NAN,
+					 .device_factor = NAN,
+					 .sample_factor = NAN,
+					 .n_nodes = NAN,
+					 .link_bytes_per_s = NAN,
+					 .forms_ratio = NAN};
 }
 
 /* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
@@ -92,6 +100,16 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 		return factor(text, "x", 0.01, 1000, &question->sample_factor)
 			   ? NULL
 			   : "not a factor on the samples' size like 0.5 (0.01 to 1000)";
+	case WHAT_IF_OPTION_NODES:
+		if (units_parse_integer(text, 1, WHAT_IF_NODES_MAX, &n))
+			return "not a number of nodes from 1 to 10000";
+		question->n_nodes = (double)n;
+		return NULL;
+	case WHAT_IF_OPTION_LINK_MBPS:
+		if (!factor(text, "MB/s", 0.001, 1e6, &question->link_bytes_per_s))
+			return "not a bandwidth in MB/s like 1250 (0.001 to 1000000)";
+		question->link_bytes_per_s *= 1e6;
+		return NULL;
 	case WHAT_IF_OPTION_FORMS:
 		question->native = true;
 		return share(text, &question->forms_ratio) ? NULL

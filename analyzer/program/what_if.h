@@ -9,6 +9,8 @@
 #include "analyzer/predictions.h"
 #include "lib/error.h"
 
+#define WHAT_IF_NODES_MAX 10000
+
 enum what_if_option {
 	WHAT_IF_OPTION_CACHE,   /* 50% or 0.5 */
 	WHAT_IF_OPTION_WORKERS, /* 0 to 256 */
@@ -16,6 +18,8 @@ enum what_if_option {
 	WHAT_IF_OPTION_STORAGE_SPEED,
 	WHAT_IF_OPTION_DEVICE_SPEED, /* 2 or 2x */
 	WHAT_IF_OPTION_SAMPLE_SIZE,  /* 0.5 or 0.5x */
+	WHAT_IF_OPTION_NODES,        /* 1 to WHAT_IF_NODES_MAX */
+	WHAT_IF_OPTION_LINK_MBPS,    /* between them */
 	WHAT_IF_OPTION_FORMS,        /* 50% or 0.5; decoded by dieseld, then */
 };
 

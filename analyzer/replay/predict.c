@@ -154,6 +154,10 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 		scenario.device_speed = question->device_factor;
 	if (!isnan(question->sample_factor))
 		scenario.sample_size = question->sample_factor;
+	if (!isnan(question->n_nodes))
+		scenario.n_nodes = (uint32_t)question->n_nodes;
+	if (!isnan(question->link_bytes_per_s))
+		scenario.link_bytes_per_s = question->link_bytes_per_s;
 	predictions->answer = calloc(1, sizeof(*predictions->answer));
 	return predictions->answer
 		   ? answer_point(forecast, &scenario, native ? &predictions->native.part : NULL,

@@ -23,7 +23,7 @@ _diesel_analyze()
 	--cgroup | --data) COMPREPLY=($(compgen -d -- "$current")); return ;;
 	-o | --btf) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	-d | --detail | --ring | --trainer | --profile-hz | --checkpoint-overhead | --cache | --workers | \
-		--storage-mbps | --storage-speed | --device-speed | --sample-size | --forms | --max-steps | --rounds) return ;;
+		--storage-mbps | --storage-speed | --device-speed | --sample-size | --forms | --nodes | --link-mbps | --max-steps | --rounds) return ;;
 	esac
 	case $verb in
 	'') word="$verbs $recording --json-schema --help --version" ;;
@@ -31,7 +31,7 @@ _diesel_analyze()
 	report) word='--format -o --steps --trainer --checkpoint-overhead' ;;
 	diff) word='--json -o' ;;
 	what-if) word='--cache --workers --storage-mbps --storage-speed --device-speed --sample-size --native --forms
-		--json' ;;
+		--nodes --link-mbps --json' ;;
 	check) word='--json --btf' ;;
 	truth) word='--max-steps --rounds --data --json -v --' ;;
 	*) word= ;;

@@ -32,6 +32,8 @@ static json_t *question(const struct what_if_question *from)
 	r |= json_object_set_new(object, "storage_speed", json_number(from->storage_factor));
 	r |= json_object_set_new(object, "device_speed", json_number(from->device_factor));
 	r |= json_object_set_new(object, "sample_size", json_number(from->sample_factor));
+	r |= json_object_set_new(object, "nodes", json_number(from->n_nodes));
+	r |= json_object_set_new(object, "link_bytes_per_s", json_number(from->link_bytes_per_s));
 	r |= json_object_set_new(object, "native", json_boolean(from->native));
 	r |= json_object_set_new(object, "forms_ratio", json_number(from->forms_ratio));
 	if (r < 0) {

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "analyzer/analysis.h"
+#include "analyzer/model.h"
 #include "lib/units.h"
 
 static void line_question(FILE *stream, const struct what_if_question *question)
@@ -33,11 +34,21 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 		fprintf(stream, "%sa device %g times as fast", comma, question->device_factor);
 		comma = ", ";
 	}
-	if (!isnan(question->sample_factor))
+	if (!isnan(question->sample_factor)) {
 		fprintf(stream, "%ssamples %g times as large", comma, question->sample_factor);
+		comma = ", ";
+	}
+	if (!isnan(question->n_nodes)) {
+		bool assumed = isnan(question->link_bytes_per_s);
+
+		fprintf(stream, "%s%.0f node%s that share one copy, over links of %g MB/s%s", comma,
+			question->n_nodes, question->n_nodes == 1 ? "" : "s",
+			(assumed ? MODEL_LINK_BYTES_PER_S : question->link_bytes_per_s) / 1e6,
+			assumed ? " (assumed: see --link-mbps)" : "");
+		comma = ", ";
+	}
 	if (question->native)
-		fprintf(stream, "%simages decoded by dieseld",
-			!isnan(question->sample_factor) ? ", " : comma);
+		fprintf(stream, "%simages decoded by dieseld", comma);
 	if (!isnan(question->forms_ratio))
 		fprintf(stream, ", %.0f %% of them out of decoded forms", 100 * question->forms_ratio);
 	fprintf(stream, ":\n");

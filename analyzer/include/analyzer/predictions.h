@@ -75,7 +75,9 @@ struct what_if_question {
 	double storage_bytes_per_s; /* or outright; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
-	bool native;        /* images are decoded by dieseld; needs native.part */
+	bool native;             /* images are decoded by dieseld; needs native.part */
+	double n_nodes;          /* that share one copy of the dataset, by dieseld */
+	double link_bytes_per_s; /* between them; with n_nodes alone */
 	double forms_ratio; /* samples that come out of decoded forms in dieseld's cache; with native alone */
 };
 

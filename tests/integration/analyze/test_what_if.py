@@ -82,6 +82,10 @@ class WhatIf(unittest.TestCase):
         self.assertLessEqual(answer["speedup"]["low"], answer["speedup"]["value"])
         self.assertGreaterEqual(answer["speedup"]["high"], answer["speedup"]["value"])
         self.assertAlmostEqual(sum(answer["shares"].values()), 1, places=6)
+        nodes = self.ask("--nodes", 4)["question"]
+        self.assertEqual((nodes["nodes"], nodes["link_bytes_per_s"]), (4, None))
+        self.assertIn("4 nodes that share one copy, over links of 100 MB/s:",
+                      run("what-if", self.recording, "--nodes", 4, "--link-mbps", 100).stdout)
         fewer = self.ask("--workers", 1)["answer"]["speedup"]["value"]
         self.assertLess(fewer, 1)
 
@@ -89,7 +93,8 @@ class WhatIf(unittest.TestCase):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
                               ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
                               ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf"),
-                              ("--forms", "101%"), ("--forms", "2G")):
+                              ("--forms", "101%"), ("--forms", "2G"), ("--nodes", "0"), ("--nodes", "2.5"),
+                              ("--link-mbps", "0")):
             done = run("what-if", self.recording, option, value)
             self.assertEqual(done.returncode, 2, (option, value))
             self.assertEqual(len(done.stderr.splitlines()), 1)
@@ -97,6 +102,9 @@ class WhatIf(unittest.TestCase):
         done = run("what-if", self.recording, "--storage-mbps", 100, "--storage-speed", 2)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--storage-mbps and --storage-speed", done.stderr)
+        done = run("what-if", self.recording, "--link-mbps", 100)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--nodes", done.stderr)
         self.assertEqual(run("what-if").returncode, 2)
 
     def test_recordings_that_do_not_say_enough(self):

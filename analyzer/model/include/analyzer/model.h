@@ -108,6 +108,18 @@ int model_storage_fit(const struct model_request *requests, size_t n_requests,
  * first request. */
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes);
 
+/* ---- many nodes --------------------------------------------------------------------------------------- */
+
+/*
+ * n nodes that share what their memories hold (each has this share of the dataset, and together as much of it
+ * as there can be), each chunk being read from storage by one of them alone: the share of what is not in this
+ * node's own memory that it reads from storage itself. The rest comes from the others.
+ */
+double model_own_reads(double cached_ratio, uint32_t n_nodes);
+
+#define MODEL_LINK_BYTES_PER_S 1.25e9 /* where it is not said: 10 Gbit/s */
+#define MODEL_LINK_LATENCY_NS  3e5    /* of a question and the beginning of its answer: a guess */
+
 /* ---- replay ------------------------------------------------------------------------------------------ */
 
 #define MODEL_WORKERS_MAX 256
@@ -181,6 +193,8 @@ struct model_scenario {
 	double sample_size;   /* factor on bytes, and on computing as far as it is per byte: all of it */
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
 	bool persistent;      /* workers stay from epoch to epoch: only the first one waits for their start */
+	uint32_t n_nodes;     /* that share one copy of the dataset; 1: this one alone */
+	double link_bytes_per_s; /* from the others to this one */
 };
 
 struct model_outcome {

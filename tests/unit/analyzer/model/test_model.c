@@ -302,6 +302,40 @@ static void test_more_is_not_slower(void **state)
 	}
 }
 
+/* Of four nodes each reads a fourth from storage, whatever their memories do not hold together. */
+static void test_own_reads(void **state)
+{
+	assert_true(model_own_reads(0, 1) == 1);
+	assert_true(model_own_reads(0.5, 1) == 1);
+	assert_true(model_own_reads(0, 4) == 0.25);
+	assert_true(model_own_reads(0.25, 4) == 0);
+	assert_true(model_own_reads(1, 4) == 1); /* nothing is missing */
+	/* 0.125 of the dataset each, so half of it together: an eighth is left to each. */
+	assert_true(fabs(model_own_reads(0.125, 4) * (1 - 0.125) - 0.125) < 1e-9);
+}
+
+static void test_nodes_share_reads(void **state)
+{
+	struct plant *plant = plant_setup(1);
+	struct model_scenario scenario = model_scenario_recorded();
+
+	/* Storage of 1 MB/s takes 40 ms a batch; a fourth of it 10 ms, beside a link that takes none. */
+	plant_batch(plant, 0, 0, 40000);
+	plant_step(plant, 1 * MS, 0);
+	plant->job.storage.bytes_per_s = 1e6;
+	check_step(plant, &scenario, 40 * MS);
+	scenario.n_nodes = 4;
+	scenario.link_bytes_per_s = 1e12;
+	check_step(plant, &scenario, 10 * MS + 3 * MODEL_LINK_LATENCY_NS);
+	/* Nothing of storage with a fourth in each memory, but all of the rest over a link as slow. */
+	scenario.cached_ratio = 0.25;
+	scenario.link_bytes_per_s = 1e6;
+	check_step(plant, &scenario, 30 * MS + 3 * MODEL_LINK_LATENCY_NS);
+	scenario.n_nodes = 0;
+	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &(struct model_outcome){0}),
+			 -EINVAL);
+}
+
 static void test_parts_sum_to_the_whole(void **state)
 {
 	struct plant *plant = plant_setup(3);
@@ -418,6 +452,8 @@ int main(void)
 	    cmocka_unit_test(test_epochs_drain),
 	    cmocka_unit_test(test_bursts_are_free),
 	    cmocka_unit_test(test_more_is_not_slower),
+	    cmocka_unit_test(test_own_reads),
+	    cmocka_unit_test(test_nodes_share_reads),
 	    cmocka_unit_test(test_parts_sum_to_the_whole),
 	    cmocka_unit_test(test_storage_is_found_again),
 	    cmocka_unit_test(test_damage_is_refused),

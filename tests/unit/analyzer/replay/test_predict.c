@@ -185,7 +185,15 @@ static void test_epochs_of_persistent_workers(void **state)
 					     .device = 1900 / w});
 }
 
-static const struct what_if_question nothing = {NAN, NAN, NAN, NAN, NAN, NAN, false, NAN};
+static const struct what_if_question nothing = {.cache_ratio = NAN,
+						.n_workers = NAN,
+						.storage_factor = NAN,
+						.storage_bytes_per_s = NAN,
+						.device_factor = NAN,
+						.sample_factor = NAN,
+						.n_nodes = NAN,
+						.link_bytes_per_s = NAN,
+						.forms_ratio = NAN};
 
 static double predicted(const struct loader *loader, const struct what_if_question *question)
 {

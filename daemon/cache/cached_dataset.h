@@ -118,8 +118,11 @@ struct cached_dataset {
 	struct cached_cursor *cursors; /* of its sessions that have an order */
 	bool evicts;                   /* chunks go for others: it matters when they are needed */
 	struct victim_list victims, lent_victims;
-	struct stage_pace pace; /* stage.h's */
-	struct forms *forms;    /* decoded forms of its samples: forms.h */
+	struct stage_pace pace;    /* stage.h's */
+	struct stage_mean reading; /* time from one chunk that comes to the next, of those that are awaited */
+	uint64_t read_done_ns;     /* when the last one came */
+	bool from_staging;         /* some have come from there */
+	struct forms *forms;       /* decoded forms of its samples: forms.h */
 	struct cached_chunk *chunks;
 };
 

@@ -424,6 +424,17 @@ static void note_pace(const struct load *l, bool from_staging)
 		   l->meta.file_bytes);
 }
 
+/* While several are awaited, storage takes from one to the next. */
+static void note_reading(const struct load *l)
+{
+	struct cached_dataset *d = l->dataset;
+	uint64_t now_ns = clock_monotonic_ns();
+	uint64_t from_ns = l->begin_ns > d->read_done_ns ? l->begin_ns : d->read_done_ns;
+
+	stage_mean_add(&d->reading, now_ns - from_ns, l->meta.file_bytes);
+	d->read_done_ns = now_ns;
+}
+
 /* Not from staging, for whatever reason: its disk says that itself, once. */
 static void on_fetched(struct stage_read *fetch, int result, const struct error *err)
 {
@@ -432,6 +443,7 @@ static void on_fetched(struct stage_read *fetch, int result, const struct error 
 	(void)err;
 	if (result == 0) {
 		note_pace(l, true);
+		l->dataset->from_staging = true;
 		load_verify(l);
 		return;
 	}
@@ -475,8 +487,10 @@ static void on_read(struct reader_job *job)
 	read_turns_end(&l->ticket);
 	if (!is_known(l))
 		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->result == 0 ? l->read_bytes : 0);
-	if (!is_known(l) && !l->part && l->result == 0)
+	if (!is_known(l) && !l->part && l->result == 0) {
 		note_pace(l, false);
+		note_reading(l);
+	}
 	if (l->result == -EXDEV && next_place(l))
 		load_again(l);
 	else if (l->result < 0)

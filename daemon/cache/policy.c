@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy.h"
 
+/* What was measured is not exact: rather too early than too late. */
+#define LATE 1.2
+
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -96,6 +99,25 @@ uint32_t policy_next_use(const struct policy_cursor *k, uint64_t chunk)
 uint32_t policy_reach(uint64_t n_chunks)
 {
 	return n_chunks < 2 ? 1 : (uint32_t)min_u64(n_chunks / 2, POLICY_NEVER);
+}
+
+uint32_t policy_far_reach(uint64_t n_chunks)
+{
+	uint64_t reach = n_chunks - n_chunks / 5;
+
+	return reach < 1 ? 1 : (uint32_t)min_u64(reach, POLICY_NEVER);
+}
+
+bool policy_is_late(double read_ns, uint32_t n, double use_ns, uint32_t visits)
+{
+	return n > 0 && LATE * read_ns * n >= use_ns * visits;
+}
+
+uint32_t policy_reads_meanwhile(double read_ns, double use_ns, uint32_t visits)
+{
+	double n = read_ns > 0 ? use_ns * visits / read_ns : visits;
+
+	return (n < visits ? (uint32_t)n : visits) + 1;
 }
 
 uint32_t policy_victim_rank(const struct policy_segment *s, uint32_t distance)

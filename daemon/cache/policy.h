@@ -69,8 +69,16 @@ struct policy_cursor {
 uint32_t policy_next_use(const struct policy_cursor *cursor, uint64_t chunk);
 
 /* How far ahead a chunk may be that is read in place of another one, in a dataset with so many chunks in
- * memory. What is read too early takes the place of what the next epoch would have found. */
+ * memory: because that many are to be read ahead, and at most, so that storage is not late. What is read too
+ * early takes the place of what the next epoch would have found. */
 uint32_t policy_reach(uint64_t n_chunks);
+uint32_t policy_far_reach(uint64_t n_chunks);
+
+/* Returns true if storage, which takes read_ns a chunk, would be late with n chunks if it began later: they
+ * are needed within so many visits, of use_ns each. */
+bool policy_is_late(double read_ns, uint32_t n, double use_ns, uint32_t visits);
+/* How many chunks it reads while so many are used, and one so that it does not idle then. */
+uint32_t policy_reads_meanwhile(double read_ns, double use_ns, uint32_t visits);
 
 /* A chunk in memory, as the choice of a victim sees it. */
 struct policy_segment {
@@ -78,7 +86,7 @@ struct policy_segment {
 	uint32_t next_use; /* visits until the nearest session needs it, if an order is known */
 	bool ordered;      /* it is */
 	bool own;          /* of the dataset that a segment is wanted for */
-	uint32_t reach;    /* how far ahead its chunks go for others: policy_reach() */
+	uint32_t reach;    /* how far ahead its chunks go for others: policy_far_reach() */
 	bool excess;       /* its dataset has more than its share */
 	bool busy;         /* being filled, or pinned: never a victim */
 	bool kept;

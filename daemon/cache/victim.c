@@ -40,7 +40,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 				      .next_use = POLICY_NEVER,
 				      .ordered = d->cursors,
 				      .own = d == wanting,
-				      .reach = policy_reach(d->held_bytes / d->segment_bytes),
+				      .reach = policy_far_reach(d->held_bytes / d->segment_bytes),
 				      .excess = d->held_bytes > d->room_bytes,
 				      .busy = s->filling,
 				      .idle = d->n_sessions == 0};

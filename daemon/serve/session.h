@@ -71,6 +71,13 @@ struct session_sensed {
 	uint64_t n_samples, next_ns, handoff_ns, n_handoffs, cpu_ns, busy_ns, n_worked;
 };
 
+/* How fast it uses its chunks: the last windows count most. */
+struct session_pace {
+	uint64_t at_ns, wait_ns,
+	    visit;              /* at the last window: the time, the client's waits for storage, the visit */
+	double visits, used_ns; /* without these waits */
+};
+
 struct session {
 	struct session *next;
 	struct cache *cache;
@@ -124,6 +131,7 @@ struct session {
 	uint32_t n_ahead, size_ahead;
 	uint64_t ahead_epoch, ahead_window; /* what `ahead` was made for */
 	uint32_t ahead_prefetch;
+	struct session_pace pace;
 	uint64_t visited_epoch, visited_windows; /* windows of this epoch that the job's counters include */
 
 	uint64_t last_served;
@@ -208,6 +216,13 @@ void session_set_head(struct session *s, const uint64_t *samples, uint32_t n);
 /* Adds a chunk to those that are wanted after head's. false: no memory. */
 bool session_ahead_push(struct session *s, uint64_t chunk);
 uint64_t session_first_index(const struct session *s, uint64_t batch);
+
+/* session_far.c. Head has come to the window of this visit, counted over all epochs. */
+void session_note_pace(struct session *s, uint64_t visit, uint64_t now_ns);
+/* How many chunks to list beyond head's own, and how many of those that are listed, own ones included, are to
+ * be read. */
+uint32_t session_far_most(const struct session *s);
+uint32_t session_far_ahead(const struct session *s, uint32_t own);
 
 /* session_asked.c: sessions whose client asks for the samples of each batch. Memory for what it may ask for.
  */

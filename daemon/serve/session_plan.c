@@ -10,6 +10,7 @@
 #include "client/diesel.h"
 #include "dataset/subset.h"
 #include "lib/array.h"
+#include "lib/clock.h"
 
 static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan **ret)
 {
@@ -248,12 +249,12 @@ static void update_cursor(struct session *s, uint64_t window)
 
 /*
  * Lists the chunks of the windows of head and of the batches after it, until there are prefetch_chunks more
- * than head's own; into the next epoch, but no further. Windows that no batch of this session touches are
- * left out.
+ * than head's own, or as many as storage needs so as not to be late; into the next epoch, but no further.
+ * Windows that no batch of this session touches are left out.
  */
 void session_update_ahead(struct session *s)
 {
-	uint32_t prefetch = s->prefetch_chunks, own = 0;
+	uint32_t prefetch = s->prefetch_chunks, most = prefetch, own = 0;
 	uint64_t epoch = s->head.epoch, index = s->head.index, first = 0, last = 0, done = 0;
 	struct shuffle_plan *plan = plan_of(s, epoch);
 	bool any = false;
@@ -264,6 +265,11 @@ void session_update_ahead(struct session *s)
 	if (s->n_ahead > 0 && s->ahead_epoch == epoch && s->ahead_window == first &&
 	    s->ahead_prefetch == prefetch)
 		return;
+	if (s->dataset->evicts) {
+		session_note_pace(s, epoch * s->n_chunks + first * s->request.window_chunks,
+				  clock_monotonic_ns());
+		most = session_far_most(s);
+	}
 	s->n_ahead = 0;
 	s->ahead_epoch = epoch;
 	s->ahead_window = first;
@@ -278,7 +284,7 @@ void session_update_ahead(struct session *s)
 			own = s->n_ahead;
 			count_visits(s, last);
 		}
-		if (s->n_ahead - own >= prefetch)
+		if (s->n_ahead - own >= most)
 			break;
 		index += s->request.stride;
 		if (index >= s->n_batches) {
@@ -292,6 +298,8 @@ void session_update_ahead(struct session *s)
 		if (!plan || !batch_windows(plan, index, &first, &last))
 			break;
 	}
-	if (s->n_ahead > own + prefetch)
-		s->n_ahead = own + prefetch;
+	if (s->n_ahead > own + most)
+		s->n_ahead = own + most;
+	if (s->dataset->evicts)
+		s->n_ahead = session_far_ahead(s, own);
 }

@@ -313,7 +313,8 @@ class Changed(Staged):
             os.rename(chunk + ".new", chunk)
         daemon.start()
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
-        self.assertEqual(self.epoch(daemon, path, source), (len(chunk_files(path)), 0))
+        # With what the epoch has staged itself, chunks of the next one may be read ahead.
+        self.assertEqual(self.epoch(daemon, path, source)[0], len(chunk_files(path)))
         self.fill(daemon, path, source)
         self.served_from_staging(daemon, path, source)
 

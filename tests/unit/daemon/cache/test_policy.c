@@ -210,6 +210,23 @@ static void test_reach(void **state)
 	assert_int_equal(policy_reach(0), 1);
 	assert_int_equal(policy_reach(13), 6);
 	assert_int_equal(policy_reach(UINT64_MAX), POLICY_NEVER);
+	assert_int_equal(policy_far_reach(0), 1);
+	assert_int_equal(policy_far_reach(13), 11);
+	assert_int_equal(policy_far_reach(UINT64_MAX), POLICY_NEVER);
+}
+
+static void test_late(void **state)
+{
+	/* A chunk takes storage as long as three are used. */
+	assert_false(policy_is_late(3, 1, 1, 4));
+	assert_true(policy_is_late(3, 1, 1, 3));
+	assert_true(policy_is_late(3, 2, 1, 7));
+	assert_false(policy_is_late(3, 2, 1, 8));
+	assert_false(policy_is_late(3, 0, 1, 0));
+	assert_int_equal(policy_reads_meanwhile(3, 1, 4), 2);
+	assert_int_equal(policy_reads_meanwhile(1, 1, 4), 5);
+	assert_int_equal(policy_reads_meanwhile(1, 3, 4), 5);
+	assert_int_equal(policy_reads_meanwhile(0, 3, 4), 5);
 }
 
 int main(void)
@@ -220,6 +237,7 @@ int main(void)
 	    cmocka_unit_test(test_victim),         cmocka_unit_test(test_share_out),
 	    cmocka_unit_test(test_dataset_part),   cmocka_unit_test(test_victim_order),
 	    cmocka_unit_test(test_next_use),       cmocka_unit_test(test_reach),
+	    cmocka_unit_test(test_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include <stdlib.h>
+
+#include "session.h"
+
+#define N_CHUNKS 40
+#define OWN      4
+
+struct fixture {
+	struct session s;
+	struct cached_dataset d;
+	struct ring_control control;
+	struct cached_chunk chunks[N_CHUNKS];
+	uint32_t ahead[N_CHUNKS];
+};
+
+/* Chunks of 100 bytes, 20 of which have room, in windows of 4; all are in memory. Storage takes 100 ns a
+ * chunk. */
+static struct fixture *make(void)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	f->d = (struct cached_dataset){.segment_bytes = 100, .held_bytes = 2000, .chunks = f->chunks};
+	stage_mean_add(&f->d.reading, 100, 100);
+	f->s = (struct session){.dataset = &f->d,
+				.control = &f->control,
+				.ahead = f->ahead,
+				.n_ahead = OWN + 16,
+				.n_chunks = N_CHUNKS,
+				.prefetch_chunks = 4};
+	f->s.request.window_chunks = OWN;
+	for (uint32_t i = 0; i < N_CHUNKS; i++) {
+		f->ahead[i] = i;
+		f->chunks[i].state = CHUNK_READY;
+	}
+	return f;
+}
+
+/* It uses a chunk in so many ns, of which it waits for storage in some. */
+static void use(struct fixture *f, uint64_t ns, uint64_t waits_ns)
+{
+	for (uint64_t i = 1; i <= 4; i++) {
+		atomic_store(&f->control.wait_fetch_ns, i * OWN * waits_ns);
+		session_note_pace(&f->s, i * OWN, 1000 + i * OWN * ns);
+	}
+}
+
+static void test_no_further_than_needed(void **state)
+{
+	struct fixture *f = make();
+
+	assert_int_equal(session_far_most(&f->s), 16);
+	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
+		f->chunks[i].state = CHUNK_ABSENT;
+	/* How fast it is used is not known yet. */
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	/* Eight have to come within 12 visits at the latest, and a read takes as long as a visit. */
+	use(f, 100, 0);
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	/* Twice as fast, they are late; two are read in this window, and one on top. */
+	f = (free(f), make());
+	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
+		f->chunks[i].state = i % 3 ? CHUNK_ABSENT : CHUNK_READING;
+	use(f, 50, 0);
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 8 + 3);
+	/* Nothing is missing. */
+	for (uint32_t i = 0; i < N_CHUNKS; i++)
+		f->chunks[i].state = CHUNK_READY;
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	free(f);
+}
+
+static void test_waits_are_no_use(void **state)
+{
+	struct fixture *f = make();
+
+	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
+		f->chunks[i].state = CHUNK_ABSENT;
+	use(f, 100, 50);
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 8 + 3);
+	free(f);
+}
+
+static void test_what_is_said_may_be_anything(void **state)
+{
+	struct fixture *f = make();
+
+	srand(1);
+	for (int i = 0; i < 10000; i++) {
+		uint32_t far;
+
+		atomic_store(&f->control.wait_fetch_ns, (uint64_t)rand() << (rand() % 32));
+		session_note_pace(&f->s, (uint64_t)rand() % 1000, (uint64_t)i * 1000);
+		f->chunks[rand() % N_CHUNKS].state = rand() % 2 ? CHUNK_ABSENT : CHUNK_READY;
+		far = session_far_ahead(&f->s, OWN);
+		assert_in_range(far, OWN + 4, f->s.n_ahead);
+	}
+	free(f);
+}
+
+/* Chunks come from staging, which is not asked for many at one time. */
+static void test_staged(void **state)
+{
+	struct fixture *f = make();
+
+	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
+		f->chunks[i].state = CHUNK_ABSENT;
+	use(f, 50, 0);
+	assert_true(session_far_ahead(&f->s, OWN) > OWN + 4);
+	f->s.dataset->from_staging = true;
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	f->s.dataset->pace.is_off = true;
+	assert_true(session_far_ahead(&f->s, OWN) > OWN + 4);
+	free(f);
+}
+
+/* The knob alone reaches no further than half of what is in memory. */
+static void test_the_knob(void **state)
+{
+	struct fixture *f = make();
+
+	f->s.prefetch_chunks = 64;
+	assert_int_equal(session_far_most(&f->s), 64);
+	assert_int_equal(session_far_ahead(&f->s, OWN), 10);
+	assert_int_equal(session_far_ahead(&f->s, 12), 12);
+	f->s.prefetch_chunks = 0;
+	assert_int_equal(session_far_ahead(&f->s, OWN), OWN);
+	free(f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_no_further_than_needed),
+	    cmocka_unit_test(test_waits_are_no_use),
+	    cmocka_unit_test(test_what_is_said_may_be_anything),
+	    cmocka_unit_test(test_staged),
+	    cmocka_unit_test(test_the_knob),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
+#include "lib/utf8.h"
 
 static const struct {
 	size_t bytes;
@@ -66,6 +67,24 @@ static bool text_ok(const char *text, size_t size)
 	return memchr(text, '\0', size) != NULL;
 }
 
+bool protocol_cluster_ok(const char *name)
+{
+	size_t left = strnlen(name, WIRE_CLUSTER_BYTES);
+
+	if (left == WIRE_CLUSTER_BYTES)
+		return false;
+	while (left > 0) {
+		uint32_t code;
+		size_t n = utf8_decode(name, left, &code);
+
+		if (!n || code < 0x20 || (code >= 0x7f && code < 0xa0))
+			return false;
+		name += n;
+		left -= n;
+	}
+	return true;
+}
+
 /* What a session without an order of its own may say. */
 static bool asked_ok(const struct wire_open_session *m)
 {
@@ -90,7 +109,8 @@ static bool open_session_ok(const struct wire_open_session *m)
 	return (m->flags & ~WIRE_KNOWN_FLAGS) == 0 && m->world >= 1 && m->rank < m->world && m->batch >= 1 &&
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
 	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
-	       text_ok(m->group, sizeof(m->group)) && recipe_check(&m->recipe) == NULL &&
+	       text_ok(m->group, sizeof(m->group)) && protocol_cluster_ok(m->cluster) &&
+	       (!m->cluster[0] || m->world > 1) && recipe_check(&m->recipe) == NULL &&
 	       (!(m->flags & DIESEL_VIEWS) || m->recipe.kind == RECIPE_NONE) &&
 	       (!(m->flags & DIESEL_ASKED) || asked_ok(m));
 }

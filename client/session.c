@@ -160,6 +160,9 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 				 sizeof(s->request.group) - 1);
 	if (o->group)
 		strcpy(s->request.group, o->group);
+	r = session_cluster_name(o, s->request.cluster, err);
+	if (r < 0)
+		return r;
 	message.open_session = s->request;
 	message.header.sequence = 1;
 	wrong = recipe_check(&s->request.recipe);

@@ -275,6 +275,11 @@ struct diesel_session_options {
 	const char *
 	    group; /* what the daemon is to call the sessions that get the same batches as this one, at most
 		      31 bytes; used during the call only; NULL: nothing. It is a name, and changes nothing */
+	const char
+	    *cluster; /* what the job is called on all of its nodes, whose daemons then read each chunk once
+			 together (docs/cluster.md): UTF-8 of at most 63 bytes; used during the call only.
+			 NULL: $TORCHELASTIC_RUN_ID unless that is "none", else $SLURM_JOB_ID.$SLURM_STEP_ID;
+			 "": no other node. Means nothing where world is 1 */
 };
 
 /* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon

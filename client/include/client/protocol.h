@@ -40,6 +40,7 @@
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,23 +48,24 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
-#define WIRE_MAGIC        0x4c534944u /* "DISL" */
-#define WIRE_VERSION      6u
-#define WIRE_MAX_FDS      2
-#define WIRE_TEXT_BYTES   448
-#define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
-#define WIRE_WINDOW_MAX   (1u << 20) /* chunks per window */
-#define WIRE_SLOTS_MAX    64u
-#define WIRE_KNOWN_FLAGS  31u /* enum diesel_session_flag */
-#define WIRE_SUBSET_WORDS 512
-#define WIRE_GROUP_BYTES  32
-#define WIRE_ASK_SAMPLES  64u
-#define WIRE_ASK_AHEAD    64u /* chunks */
-#define WIRE_ASK_FEW      UINT32_MAX
-#define WIRE_WHY_MAX      1000
-#define WIRE_SETTINGS_MAX 16
-#define WIRE_OBJECT_BYTES 48
-#define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
+#define WIRE_MAGIC         0x4c534944u /* "DISL" */
+#define WIRE_VERSION       7u
+#define WIRE_MAX_FDS       2
+#define WIRE_TEXT_BYTES    448
+#define WIRE_BATCH_MAX     (1u << 20) /* samples per batch */
+#define WIRE_WINDOW_MAX    (1u << 20) /* chunks per window */
+#define WIRE_SLOTS_MAX     64u
+#define WIRE_KNOWN_FLAGS   31u /* enum diesel_session_flag */
+#define WIRE_SUBSET_WORDS  512
+#define WIRE_GROUP_BYTES   32
+#define WIRE_CLUSTER_BYTES 64
+#define WIRE_ASK_SAMPLES   64u
+#define WIRE_ASK_AHEAD     64u /* chunks */
+#define WIRE_ASK_FEW       UINT32_MAX
+#define WIRE_WHY_MAX       1000
+#define WIRE_SETTINGS_MAX  16
+#define WIRE_OBJECT_BYTES  48
+#define WIRE_CACHE_MAX     (UINT64_C(1) << 50) /* bytes */
 
 enum wire_type {
 	WIRE_ERROR = 0,
@@ -158,8 +160,10 @@ struct wire_open_session {
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
 	struct recipe recipe;   /* what becomes of the samples on their way */
-	char group[WIRE_GROUP_BYTES]; /* what the group of sessions that get the same batches is called;
-					 terminated, "" if nothing */
+	char group[WIRE_GROUP_BYTES];     /* what the group of sessions that get the same batches is called;
+					     terminated, "" if nothing */
+	char cluster[WIRE_CLUSTER_BYTES]; /* what the job is called on all of its nodes; "": it shares with no
+					     other node. protocol_cluster_ok() */
 };
 
 struct wire_codec { /* also the reply */
@@ -325,7 +329,7 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72 + 912, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 976, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 288, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");
@@ -344,6 +348,9 @@ void protocol_init(union wire_message *message, enum wire_type type);
 
 /* The length of a message of this type in bytes; type < WIRE_N_TYPES. */
 size_t protocol_bytes(enum wire_type type);
+
+/* Whether a job may be called so: terminated UTF-8 without control characters. "" is fine. */
+bool protocol_cluster_ok(const char *name);
 
 /*
  * Returns 0 if `bytes` bytes that came with n_fds descriptors are a well-formed message, else -EPROTO.

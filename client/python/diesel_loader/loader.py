@@ -66,7 +66,8 @@ class Loader:
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
                  random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, native_transform: Any = None,
-                 damaged: Any = "error", group: Any = None, served: bool = True, version: Any = None) -> None:
+                 damaged: Any = "error", group: Any = None, cluster: Any = None, served: bool = True,
+                 version: Any = None) -> None:
         for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
             if value and not served:
                 raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
@@ -101,6 +102,7 @@ class Loader:
         self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
                                 "timeout": timeout}
         self._group = _group_name(group)
+        self._cluster = _cluster_name(cluster)
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
@@ -401,7 +403,7 @@ class Loader:
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),
                        recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
-                       reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
+                       cluster=self._cluster, reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
     def _slots(self):
         """Batches that workers hold at a time, and those that are regrouped and may then be kept, with some for the daemon
@@ -493,6 +495,17 @@ def _group_name(group: Any) -> bytes | None:
     name = group.encode("utf-8", "surrogateescape") if isinstance(group, str) else b""
     if not 0 < len(name) <= native.GROUP_MAX or b"\0" in name:
         raise ValueError(f"group must be a name of 1 to {native.GROUP_MAX} bytes, not {group!r}")
+    return name
+
+
+def _cluster_name(cluster: Any) -> bytes | None:
+    """None: libdiesel asks the launcher's variables; empty: the job shares with no other node."""
+    if cluster is None:
+        return None
+    name = cluster.encode("utf-8", "replace") if isinstance(cluster, str) else None
+    if name is None or len(name) > native.CLUSTER_MAX or name.decode() != cluster or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in cluster):
+        raise ValueError(f"cluster must be the job's name, of at most {native.CLUSTER_MAX} bytes and without control characters, "
+                         f"not {cluster!r}")
     return name
 
 

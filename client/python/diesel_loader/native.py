@@ -28,6 +28,7 @@ APPEND = 1 << 0      # enum diesel_writer_flag
 DIGESTS = 1 << 1
 BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
 GROUP_MAX = 31       # bytes, WIRE_GROUP_BYTES - 1
+CLUSTER_MAX = 63     # bytes, WIRE_CLUSTER_BYTES - 1
 
 NO_WISH = 0xffffffff  # RING_NO_WISH
 POLICY_NONE, POLICY_FIXED, POLICY_AUTO = 0, 1, 2  # enum ring_work_policy
@@ -54,7 +55,7 @@ class SessionOptions(Structure):
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
                 ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p), ("recipe", c_void_p),
-                ("group", c_char_p)]
+                ("group", c_char_p), ("cluster", c_char_p)]
 
 
 class SampleInfo(Structure):

@@ -40,6 +40,9 @@ class DataLoader(Loader):
         its batch goes without it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
     group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one transform"). A
         name, of up to 31 bytes: who shares with whom does not depend on it.
+    cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
+        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv-id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
+        node reads for itself.
     num_workers: processes that run these functions. "auto" or None: as many as the daemon says, 0 (the trainer) included;
         an integer means exactly that. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that
         must not be forked, such as JAX's: the first worker is started with it, all others by that one.
@@ -90,7 +93,7 @@ class DataLoader(Loader):
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
                  record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False,
                  daemon: str = served.AUTO, native: bool | str | None = None, damaged: str = "error",
-                 group: str | None = None, version: int | None = None) -> None:
+                 group: str | None = None, cluster: str | None = None, version: int | None = None) -> None:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset, daemon=daemon, version=version)
         elif isinstance(dataset, served.Dataset):
@@ -106,4 +109,4 @@ class DataLoader(Loader):
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            native_transform=native, damaged=damaged, group=group, version=version)
+            native_transform=native, damaged=damaged, group=group, cluster=cluster, version=version)

@@ -116,6 +116,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         its batch goes without it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
     group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one transform"). A
         name, of up to 31 bytes: who shares with whom does not depend on it.
+    cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
+        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv-id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
+        node reads for itself.
     random_state: how Python's, NumPy's and torch's global generators are seeded for the functions above.
         "batch" (default): once a batch, from (seed, epoch, rank, world_size, batch_size, batch); "sample":
         before each sample, from (seed, epoch, sample), so that batch size and ranks do not matter either, at
@@ -183,7 +186,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
                  rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
                  bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error",
-                 memory_format=None, group=None, version=None):
+                 memory_format=None, group=None, cluster=None, version=None):
         self.device = chosen(device)
         dataset = _with_functions(dataset, loader, transform, target_transform, daemon, version)
         check_version(dataset, version)
@@ -214,7 +217,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            native_transform=native, damaged=damaged, group=group, served=is_served, version=version)
+            native_transform=native, damaged=damaged, group=group, cluster=cluster, served=is_served, version=version)
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
                          pin_memory_device=pin_memory_device, in_order=in_order)

@@ -157,6 +157,9 @@ class Together(SharedCase):
         for name in ("", "x" * 32, "a\0b", 7):
             with self.assertRaisesRegex(ValueError, "group must be a name of 1 to 31 bytes"):
                 self.loader(group=name)
+        for name in ("x" * 64, "a\0b", "a\nb", "\x85", "\udcff", 7):
+            with self.assertRaisesRegex(ValueError, "cluster must be the job's name, of at most 63 bytes"):
+                self.loader(cluster=name)
 
     def test_epoch_after_epoch(self):
         figures = self.go_together(self.loader(), self.loader(), epochs=(0, 1))

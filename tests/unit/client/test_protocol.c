@@ -149,6 +149,33 @@ static void test_open_session_fields(void **state)
 	}
 }
 
+/* What a job may be called on all of its nodes; the name goes to Redis, to terminals and to logs. */
+static void test_cluster_names(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t world;
+		bool is_ok;
+	} cases[] = {
+	    {"", 1, true},      {"", 2, true},          {"4711.0", 2, true},    {"K\xc3\xb6ln", 2, true},
+	    {"x", 1, false}, /* of one rank: nobody to share with */
+	    {"a\nb", 2, false}, {"\x1b[31m", 2, false}, {"\xc2\x85", 2, false}, {"\xc3", 2, false},
+	    {"\xff", 2, false}, {"a\x7f", 2, false},
+	};
+	union wire_message m;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		make_valid(&m, WIRE_OPEN_SESSION);
+		m.open_session.world = cases[i].world;
+		strcpy(m.open_session.cluster, cases[i].name);
+		assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0) == 0, cases[i].is_ok);
+	}
+	make_valid(&m, WIRE_OPEN_SESSION);
+	m.open_session.world = 2;
+	memset(m.open_session.cluster, 'x', sizeof(m.open_session.cluster));
+	assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0), -EPROTO);
+}
+
 /* Each line spoils one field of a valid CODEC, or of its reply. */
 static void test_codec_fields(void **state)
 {
@@ -277,7 +304,7 @@ int main(void)
 	    cmocka_unit_test(test_all_types),           cmocka_unit_test(test_header),
 	    cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
 	    cmocka_unit_test(test_control_fields),      cmocka_unit_test(test_texts_are_terminated),
-	    cmocka_unit_test(test_fetch_fields),
+	    cmocka_unit_test(test_fetch_fields),        cmocka_unit_test(test_cluster_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The name by which the daemons of a job's nodes know that they serve one job (docs/cluster.md). */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session.h"
+
+/* What torchrun takes where it is told none (--rdzv-id): every such job on the machine has it. */
+#define TORCHRUN_NONE "none"
+
+static const char *variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && value[0] ? value : NULL;
+}
+
+/* A variable that cannot be a name says nothing: the launcher's names are its own affair. */
+static bool take(char *ret, const char *name)
+{
+	if (strlen(name) >= WIRE_CLUSTER_BYTES || !protocol_cluster_ok(name))
+		return false;
+	snprintf(ret, WIRE_CLUSTER_BYTES, "%s", name);
+	return true;
+}
+
+static void find(char *ret)
+{
+	const char *run = variable("TORCHELASTIC_RUN_ID"), *job = variable("SLURM_JOB_ID"),
+		   *step = variable("SLURM_STEP_ID");
+	char text[2 * WIRE_CLUSTER_BYTES];
+
+	if (run && strcmp(run, TORCHRUN_NONE) != 0 && take(ret, run))
+		return;
+	if (job && step && (size_t)snprintf(text, sizeof(text), "%s.%s", job, step) < sizeof(text))
+		(void)take(ret, text);
+}
+
+int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_CLUSTER_BYTES],
+			 struct error *err)
+{
+	memset(ret, 0, WIRE_CLUSTER_BYTES);
+	if (o->cluster && (strlen(o->cluster) >= WIRE_CLUSTER_BYTES || !protocol_cluster_ok(o->cluster)))
+		return error_set(
+		    err, -EINVAL,
+		    "cluster: the job's name must be UTF-8 without control characters, of at most %d "
+		    "bytes",
+		    WIRE_CLUSTER_BYTES - 1);
+	if (o->world <= 1)
+		return 0;
+	if (o->cluster)
+		(void)take(ret, o->cluster);
+	else
+		find(ret);
+	return 0;
+}

@@ -25,6 +25,7 @@
 #include "dataset/chunk_id.h"
 #include "dataset/registry.h"
 #include "lib/error.h"
+#include "net_frame.h"
 
 #define CLUSTER_MAX_MEMBERS 1024
 #define CLUSTER_MAX_READS   64 /* of this node under way at one time; others wait here */
@@ -66,7 +67,9 @@ struct cluster_handler {
 /* Takes the child over. */
 int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct cluster_handler *handler,
 		struct cluster **ret);
-/* All reads are forgotten, all questions refused. The loop must run once more. Accepts NULL. */
+/* All reads are forgotten: no done() is called any more, and their memory is used by nobody else from then on
+ * only if it is freed. All that was answered is given(); what was not answered yet may still be, to no effect
+ * but given(). The loop must run once more. Accepts NULL. */
 struct cluster *cluster_free(struct cluster *c);
 
 /* A job of this node takes part. Joined twice: the same group, left twice. path, ranks: for people, in the
@@ -83,14 +86,19 @@ bool cluster_is_ours(const struct cluster_group *group, const struct chunk_id *c
 /* Members that can be reached, with this node; 1: it is alone. */
 uint32_t cluster_n_members(const struct cluster_group *group);
 
-/* A chunk that is being had from its owner. The caller's, until done() or cluster_forget(). */
+/* A chunk that is being had from its owner. The caller's memory, which stays until done(). */
 struct cluster_read {
 	struct cluster_group *group;
 	struct chunk_id chunk;
 	uint64_t bytes;
 	int memory_fd; /* borrowed until done() */
-	uint64_t id;   /* the module's */
-	uint64_t begin_ns, patience_ns;
+	uint64_t patience_ns;
+	/* The module's. */
+	struct cluster *cluster;
+	uint64_t id, begin_ns, name_hash;
+	uint32_t peer;
+	char node[REGISTRY_NAME_BYTES];
+	struct net_group_id group_id;
 	bool is_sent;
 	struct cluster_read *next;
 	/* 0: all bytes are in memory, not verified; or a negative errno with *err filled: -ENOENT: the peer

@@ -40,7 +40,7 @@ OWNERS = {
     "liburing.h": ("daemon/storage",),
     "lmdb.h": (),
     "microhttpd.h": ("daemon/run",),
-    "openssl/": ("dataset/chunk", "dataset/redis", "s3"),
+    "openssl/": ("daemon/cluster", "dataset/chunk", "dataset/redis", "s3"),
     "png.h": ("image",),
     "sqlite3.h": ("sqlite",),
     "sys/sdt.h": (),

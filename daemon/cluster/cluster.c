@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's side of cluster.h: reads, questions, and the process that carries them. */
+#include "cluster.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cluster_state.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/fd_message.h"
+#include "lib/log.h"
+
+#define TICK_MS         100
+#define REPORTS_AT_ONCE 256
+/* A process that has not said by then how a read ended hangs. */
+#define HANG_NS (5 * NS_PER_S)
+/* A peer that is known is waited for so many times as long as it takes, and no less than the least. */
+#define PATIENCE_TIMES  16
+#define PATIENCE_MIN_NS (NS_PER_S / 4)
+
+static void on_tick(uv_timer_t *timer);
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+static void maybe_free(struct cluster *c)
+{
+	if (c->closed && c->n_handles == 0 && !c->questions)
+		free(c);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct cluster *c = handle->data;
+
+	if (--c->n_handles == 0)
+		closep(&c->control_fd);
+	maybe_free(c);
+}
+
+static void on_link_closed(uv_handle_t *handle)
+{
+	struct cluster_link *l = handle->data;
+
+	close(l->outbox.fd);
+	free(l);
+}
+
+static void link_close(struct cluster *c)
+{
+	struct cluster_link *l = c->link;
+
+	if (!l)
+		return;
+	c->link = NULL;
+	outbox_clear(&l->outbox);
+	uv_close((uv_handle_t *)&l->poll, on_link_closed);
+}
+
+/* ---- orders -------------------------------------------------------------------------------------------- */
+
+static void link_poll(struct cluster_link *l);
+
+int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd)
+{
+	int r;
+
+	if (!c->link)
+		return -EPIPE;
+	r = outbox_send(&c->link->outbox, order, sizeof(*order), memory_fd);
+	link_poll(c->link);
+	return r;
+}
+
+/* Soon, and then again and again while there is something to wait for. */
+static void watch(struct cluster *c, uint64_t after_ms)
+{
+	if (after_ms == 0 || !uv_is_active((uv_handle_t *)&c->timer))
+		uv_timer_start(&c->timer, on_tick, after_ms, TICK_MS);
+}
+
+/* ---- questions ----------------------------------------------------------------------------------------- */
+
+static void question_free(struct cluster_question *q)
+{
+	struct cluster_question **at = &q->cluster->questions;
+
+	while (*at != q)
+		at = &(*at)->next;
+	*at = q->next;
+	free(q);
+}
+
+static void give_back(struct cluster_question *q)
+{
+	const struct cluster_handler handler = q->cluster->handler;
+	void *answer = q->answer;
+
+	question_free(q);
+	handler.given(handler.user, answer);
+}
+
+static void take_question(struct cluster *c, const struct cluster_report *report)
+{
+	const struct cluster_order refusal = {.verb = CLUSTER_REFUSE, .id = report->id, .code = -ENOENT};
+	struct cluster_group *g = cluster_group_find(c, &report->group);
+	struct cluster_question *q = g ? calloc(1, sizeof(*q)) : NULL;
+
+	if (!q) {
+		(void)cluster_order(c, &refusal, -EBADF);
+		return;
+	}
+	*q = (struct cluster_question){.cluster = c, .id = report->id, .next = c->questions};
+	c->questions = q;
+	c->handler.asked(c->handler.user, g, &report->chunk, q);
+}
+
+static void take_given(struct cluster *c, uint64_t id)
+{
+	struct cluster_question *q = c->questions;
+
+	while (q && (q->id != id || q->state != CLUSTER_QUESTION_ANSWERED))
+		q = q->next;
+	if (q)
+		give_back(q);
+}
+
+void cluster_answer(struct cluster_question *question, int memory_fd, uint64_t bytes, void *answer)
+{
+	struct cluster *c = question->cluster;
+	const struct cluster_order order = {.verb = CLUSTER_ANSWER, .id = question->id, .bytes = bytes};
+
+	question->answer = answer;
+	if (question->id && cluster_order(c, &order, memory_fd) == 0) {
+		question->state = CLUSTER_QUESTION_ANSWERED;
+		return;
+	}
+	question->state = CLUSTER_QUESTION_OVER;
+	if (!c->closed) {
+		watch(c, 0);
+		return;
+	}
+	give_back(question);
+	maybe_free(c);
+}
+
+void cluster_refuse(struct cluster_question *question, int code)
+{
+	struct cluster *c = question->cluster;
+	const struct cluster_order order = {.verb = CLUSTER_REFUSE, .id = question->id, .code = code};
+
+	if (question->id)
+		(void)cluster_order(c, &order, -EBADF);
+	question_free(question);
+	maybe_free(c);
+}
+
+/* The process is gone, and with it whoever used the answers' memory. */
+static void end_questions(struct cluster *c)
+{
+	for (struct cluster_question *q = c->questions; q; q = q->next) {
+		q->id = 0;
+		if (q->state == CLUSTER_QUESTION_ANSWERED)
+			q->state = CLUSTER_QUESTION_OVER;
+	}
+}
+
+static void give_back_all(struct cluster *c)
+{
+	struct cluster_question *q = c->questions;
+
+	while (q) {
+		if (q->state == CLUSTER_QUESTION_OVER) {
+			give_back(q);
+			q = c->questions;
+		} else {
+			q = q->next;
+		}
+	}
+}
+
+/* ---- reads --------------------------------------------------------------------------------------------- */
+
+static void read_remove(struct cluster *c, struct cluster_read *read)
+{
+	struct cluster_read **at = &c->reads;
+
+	while (*at != read)
+		at = &(*at)->next;
+	*at = read->next;
+	c->n_sent -= read->is_sent;
+}
+
+static void count(struct cluster *c, const struct cluster_read *read, int result)
+{
+	struct cluster_figures *f = &c->figures;
+
+	if (result == 0) {
+		f->chunks_in++;
+		f->bytes_in += read->bytes;
+	} else if (result == -ETIMEDOUT) {
+		f->late++;
+	} else if (result == -ENOENT || result == -EBUSY) {
+		f->refused++;
+	} else {
+		f->failed++;
+	}
+}
+
+static void read_end(struct cluster *c, struct cluster_read *read, int result, const char *text)
+{
+	struct error err = ERROR_INIT;
+
+	read_remove(c, read);
+	count(c, read, result);
+	if (result < 0)
+		error_set(&err, result, "node %s: %s", read->node, text);
+	read->done(read, result, &err);
+}
+
+/* The newest first: so the last one that waits is the oldest. */
+static struct cluster_read *oldest_waiting(const struct cluster *c)
+{
+	struct cluster_read *found = NULL;
+
+	for (struct cluster_read *r = c->reads; r; r = r->next)
+		if (!r->is_sent)
+			found = r;
+	return found;
+}
+
+static uint64_t patience_left(const struct cluster *c, const struct cluster_read *read)
+{
+	const struct cluster_peer *p = &c->peers[read->peer];
+	uint64_t patience_ns = read->patience_ns, waited_ns = clock_monotonic_ns() - read->begin_ns, known_ns;
+
+	if (p->figures.latency_s > 0) {
+		known_ns = (uint64_t)(PATIENCE_TIMES * p->figures.latency_s * 1e9);
+		if (known_ns < PATIENCE_MIN_NS)
+			known_ns = PATIENCE_MIN_NS;
+		if (patience_ns > known_ns)
+			patience_ns = known_ns;
+	}
+	return patience_ns > waited_ns ? patience_ns - waited_ns : 0;
+}
+
+static void send_waiting(struct cluster *c)
+{
+	struct cluster_read *read;
+
+	while (c->link && c->n_sent < CLUSTER_MAX_READS && (read = oldest_waiting(c))) {
+		const struct cluster_order order = {.verb = CLUSTER_FETCH,
+						    .id = read->id,
+						    .bytes = read->bytes,
+						    .ns = patience_left(c, read),
+						    .name_hash = read->name_hash,
+						    .peer = read->peer,
+						    .group = read->group_id,
+						    .chunk = read->chunk};
+
+		read->is_sent = true;
+		c->n_sent++;
+		/* Where it cannot be told, the end of its socket comes, too. */
+		(void)cluster_order(c, &order, read->memory_fd);
+	}
+}
+
+int cluster_fetch(struct cluster_read *read)
+{
+	struct cluster *c = read->group->cluster;
+	const struct cluster_member_at *owner = cluster_group_owner(read->group, &read->chunk);
+
+	if (!owner || !c->link)
+		return -EAGAIN;
+	read->cluster = c;
+	read->id = c->next_id++;
+	read->begin_ns = clock_monotonic_ns();
+	read->peer = owner->peer;
+	read->name_hash = c->peers[owner->peer].name_hash;
+	read->group_id = read->group->id;
+	memcpy(read->node, owner->node, sizeof(read->node));
+	read->is_sent = false;
+	read->next = c->reads;
+	c->reads = read;
+	send_waiting(c);
+	watch(c, TICK_MS);
+	return 0;
+}
+
+void cluster_spoilt(struct cluster_read *read)
+{
+	struct cluster *c = read->cluster;
+	const struct cluster_order order = {
+	    .verb = CLUSTER_SPOILT, .peer = read->peer, .name_hash = read->name_hash};
+
+	c->figures.spoilt++;
+	log_warning("node %s gave bytes that are not the chunk's: it is not asked for 30 s", read->node);
+	(void)cluster_order(c, &order, -EBADF);
+}
+
+static void take_done(struct cluster *c, const struct cluster_report *report)
+{
+	struct cluster_read *read = c->reads;
+
+	while (read && (read->id != report->id || !read->is_sent))
+		read = read->next;
+	if (!read)
+		return;
+	read_end(c, read, report->code < 0 ? report->code : 0, report->text);
+	if (!c->closed)
+		send_waiting(c);
+}
+
+static void end_reads(struct cluster *c)
+{
+	struct cluster_read *all = c->reads, *next;
+
+	/* Whoever is told may ask for the next one. */
+	while ((next = all)) {
+		read_end(c, all, -ECONNRESET, "the process that talks to other nodes has ended");
+		if (c->closed)
+			return;
+		all = c->reads;
+	}
+}
+
+static void kill_process(struct cluster *c)
+{
+	const struct cluster_kill kill = {.pid = c->link->pid};
+
+	if (c->link->is_killed)
+		return;
+	c->link->is_killed = true;
+	log_warning("the process that talks to other nodes hangs: it is ended");
+	(void)send(c->control_fd, &kill, sizeof(kill), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void look_at_reads(struct cluster *c)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (struct cluster_read *r = c->reads, *next; r; r = next) {
+		next = r->next;
+		if (r->is_sent && c->link && now_ns > r->begin_ns + r->patience_ns + HANG_NS)
+			kill_process(c);
+		if (r->is_sent || now_ns <= r->begin_ns + r->patience_ns)
+			continue;
+		read_end(c, r, -ETIMEDOUT, "there was too much to ask for before it");
+		return; /* the list may be another one now; the next tick is soon */
+	}
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct cluster *c = timer->data;
+
+	give_back_all(c);
+	if (!c->closed)
+		look_at_reads(c);
+	if (!c->closed && !c->reads)
+		uv_timer_stop(timer);
+}
+
+/* ---- the process --------------------------------------------------------------------------------------- */
+
+static void ended(struct cluster *c)
+{
+	link_close(c);
+	end_questions(c);
+	c->figures.redis_is_up = false;
+	end_reads(c);
+	if (!c->closed)
+		give_back_all(c);
+	if (!c->closed)
+		cluster_group_forget_all(c);
+}
+
+static void take_report(struct cluster *c, struct cluster_report *report)
+{
+	report->text[sizeof(report->text) - 1] = '\0';
+	report->peer_is.node[sizeof(report->peer_is.node) - 1] = '\0';
+	report->peer_is.address[sizeof(report->peer_is.address) - 1] = '\0';
+	switch ((enum cluster_news)report->news) {
+	case CLUSTER_MEMBERS: cluster_group_take_members(c, report); return;
+	case CLUSTER_MEMBER: cluster_group_take_member(c, report); return;
+	case CLUSTER_PEER: cluster_group_take_peer(c, report); return;
+	case CLUSTER_DONE: take_done(c, report); return;
+	case CLUSTER_ASKED: take_question(c, report); return;
+	case CLUSTER_GIVEN: take_given(c, report->id); return;
+	case CLUSTER_SERVER: c->figures.redis_is_up = report->code == 0; return;
+	}
+}
+
+static void on_link(uv_poll_t *poll, int status, int events)
+{
+	struct cluster_link *l = poll->data;
+	struct cluster *c = l->cluster;
+	struct cluster_report report;
+
+	(void)outbox_flush(&l->outbox);
+	link_poll(l);
+	for (int i = 0; i < REPORTS_AT_ONCE && c->link == l; i++) {
+		ssize_t n = recv(l->outbox.fd, &report, sizeof(report), MSG_DONTWAIT);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n != sizeof(report)) {
+			ended(c);
+			return;
+		}
+		take_report(c, &report);
+	}
+}
+
+static void link_poll(struct cluster_link *l)
+{
+	uv_poll_start(&l->poll, UV_READABLE | (outbox_waits(&l->outbox) ? UV_WRITABLE : 0), on_link);
+}
+
+static void process_started(struct cluster *c, int fd, int32_t pid)
+{
+	struct cluster_link *l;
+
+	if (c->link) /* it has ended, and its socket says so later than the keeper */
+		ended(c);
+	l = c->closed ? NULL : calloc(1, sizeof(*l));
+	if (!l || uv_poll_init(c->loop, &l->poll, fd) < 0) {
+		free(l);
+		close(fd); /* it ends, and the next one is started */
+		return;
+	}
+	l->cluster = c;
+	l->outbox.fd = fd;
+	l->pid = pid;
+	l->poll.data = l;
+	c->link = l;
+	link_poll(l);
+	uv_unref((uv_handle_t *)&l->poll);
+	cluster_group_tell_all(c);
+}
+
+static void on_control(uv_poll_t *poll, int status, int events)
+{
+	struct cluster *c = poll->data;
+	struct cluster_started started;
+	int fds[FD_MESSAGE_MAX_FDS];
+	size_t n_fds;
+	int r = fd_message_receive(c->control_fd, &started, sizeof(started), MSG_DONTWAIT, fds, &n_fds);
+
+	if (r == -EAGAIN)
+		return;
+	if (r == sizeof(started) && n_fds == 1) {
+		process_started(c, fds[0], started.pid);
+		return;
+	}
+	log_warning("the process that starts the one that talks to other nodes has ended: this node is alone "
+		    "until the "
+		    "daemon is started anew");
+	uv_poll_stop(poll);
+}
+
+int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct cluster_handler *handler,
+		struct cluster **ret)
+{
+	struct cluster *c = calloc(1, sizeof(*c));
+	int r = c ? uv_poll_init(loop, &c->control, child->fd) : -ENOMEM;
+
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	c->loop = loop;
+	c->handler = *handler;
+	c->control_fd = child->fd;
+	c->next_id = 1;
+	c->n_handles = 2;
+	uv_timer_init(loop, &c->timer);
+	c->control.data = c->timer.data = c;
+	uv_poll_start(&c->control, UV_READABLE, on_control);
+	uv_unref((uv_handle_t *)&c->control);
+	uv_unref((uv_handle_t *)&c->timer);
+	*child = CLUSTER_CHILD_NONE;
+	*ret = c;
+	return 0;
+}
+
+struct cluster *cluster_free(struct cluster *c)
+{
+	if (!c)
+		return NULL;
+	link_close(c);
+	c->reads = NULL;
+	end_questions(c);
+	give_back_all(c);
+	cluster_group_free_all(c);
+	c->closed = true;
+	uv_close((uv_handle_t *)&c->control, on_closed);
+	uv_close((uv_handle_t *)&c->timer, on_closed);
+	return NULL;
+}
+
+void cluster_figures_get(const struct cluster *c, struct cluster_figures *ret)
+{
+	*ret = c->figures;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is checked and opened before the process is there: options, the key, the socket that listens. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "cluster.h"
+#include "cluster_private.h"
+#include "lib/cleanup.h"
+#include "lib/fd_io.h"
+#include "lib/fd_message.h"
+#include "net_address.h"
+
+#define BACKLOG 256
+
+static int key_file_check(int fd, const char *path, struct error *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return error_errno(err, -errno, "--cluster-key %s", path);
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, -EINVAL, "--cluster-key %s: it is no file", path);
+	if (st.st_uid != geteuid() && st.st_uid != 0)
+		return error_set(err, -EPERM,
+				 "--cluster-key %s: it belongs to user %u, who could change it: it has to be "
+				 "yours or root's",
+				 path, st.st_uid);
+	if (st.st_mode & 077)
+		return error_set(err, -EPERM,
+				 "--cluster-key %s: others may read or change it (mode %03o): chmod 600 it",
+				 path, st.st_mode & 0777);
+	return 0;
+}
+
+int cluster_key_read(const char *path, struct cluster_config *config, struct error *err)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	uint8_t key[CLUSTER_KEY_MAX + 1];
+	size_t n = 0;
+	int r;
+
+	if (fd < 0)
+		return error_errno(err, -errno, "--cluster-key %s", path);
+	r = key_file_check(fd, path, err);
+	if (r < 0)
+		return r;
+	r = fd_read(fd, key, sizeof(key), &n);
+	if (r < 0)
+		return error_errno(err, r, "--cluster-key %s", path);
+	while (n > 0 && n <= CLUSTER_KEY_MAX && (key[n - 1] == '\n' || key[n - 1] == '\r'))
+		n--;
+	if (n < CLUSTER_KEY_MIN || n > CLUSTER_KEY_MAX)
+		return error_set(err, -EINVAL,
+				 "--cluster-key %s: a key has %u to %u bytes, this one %zu%s: make one by "
+				 "`openssl rand -base64 32`",
+				 path, CLUSTER_KEY_MIN, CLUSTER_KEY_MAX, n,
+				 n > CLUSTER_KEY_MAX ? " or more" : "");
+	memcpy(config->key, key, n);
+	config->key_bytes = (uint32_t)n;
+	explicit_bzero(key, sizeof(key));
+	return 0;
+}
+
+static int node_name(const char *wanted, struct cluster_config *config, struct error *err)
+{
+	if (!wanted && gethostname(config->node, sizeof(config->node)) < 0)
+		return error_set(err, -EINVAL, "this host's name is longer than %d bytes: say --cluster-name",
+				 REGISTRY_NAME_BYTES - 1);
+	if (wanted && strlen(wanted) >= sizeof(config->node))
+		return error_set(err, -EINVAL, "--cluster-name is longer than %d bytes",
+				 REGISTRY_NAME_BYTES - 1);
+	if (wanted)
+		strcpy(config->node, wanted);
+	if (!net_is_name(config->node))
+		return error_set(err, -EINVAL,
+				 "%s cannot be the name of a node: printable ASCII without blanks is",
+				 wanted ? "--cluster-name" : "this host's name");
+	return 0;
+}
+
+static int address_option(const char *option, const char *text, bool has_key, struct net_address *ret,
+			  struct error *err)
+{
+	if (net_address_parse(text, ret) < 0)
+		return error_set(err, -EINVAL,
+				 "%s %s: it takes an address in numbers with a port, as 10.0.0.1:7700 or "
+				 "[fd00::1]:7700",
+				 option, text);
+	if (!has_key && !net_address_is_loopback(ret))
+		return error_set(err, -EPERM,
+				 "%s %s: without --cluster-key, which secures connections between nodes, it "
+				 "has to be a loopback address",
+				 option, text);
+	return 0;
+}
+
+static int listen_on(const struct cluster_options *o, bool has_key, int *listen_fd, struct net_address *at,
+		     struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	const int one = 1;
+	int r;
+
+	if (!o->listen)
+		return error_set(
+		    err, -EINVAL,
+		    "--cluster takes --cluster-listen ADDRESS:PORT, where other nodes connect to");
+	r = address_option("--cluster-listen", o->listen, has_key, at, err);
+	if (r < 0)
+		return r;
+	fd = socket(at->name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return error_errno(err, -errno, "--cluster-listen %s", o->listen);
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (at->name.ss_family == AF_INET6)
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (bind(fd, (struct sockaddr *)&at->name, at->bytes) < 0 || listen(fd, BACKLOG) < 0)
+		return error_errno(err, -errno, "--cluster-listen %s", o->listen);
+	r = net_address_local(fd, at);
+	if (r < 0)
+		return error_errno(err, r, "--cluster-listen %s", o->listen);
+	*listen_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int advertised(const struct cluster_options *o, const struct net_address *listens,
+		      struct cluster_config *config, struct error *err)
+{
+	struct net_address a = *listens;
+	int r;
+
+	if (o->advertise) {
+		r = address_option("--cluster-advertise", o->advertise, config->key_bytes > 0, &a, err);
+		if (r < 0)
+			return r;
+		if (net_address_port(&a) == 0)
+			net_address_set_port(&a, net_address_port(listens));
+	}
+	if (net_address_is_any(&a))
+		return error_set(err, -EINVAL,
+				 "%s is no address that others could connect to: say --cluster-advertise "
+				 "ADDRESS:PORT",
+				 o->advertise ? "--cluster-advertise" : "--cluster-listen");
+	net_address_format(&a, config->address);
+	return 0;
+}
+
+static int configure(const struct cluster_options *o, struct cluster_config *config, int *ret_fd,
+		     struct error *err)
+{
+	struct net_address listens;
+	int r = 0;
+
+	if (strlen(o->redis) >= sizeof(config->redis))
+		return error_set(err, -EINVAL, "--cluster: its URL is longer than %zu bytes",
+				 sizeof(config->redis) - 1);
+	strcpy(config->redis, o->redis);
+	config->uid = geteuid();
+	r = node_name(o->node, config, err);
+	if (r == 0 && o->key_file)
+		r = cluster_key_read(o->key_file, config, err);
+	if (r == 0)
+		r = listen_on(o, config->key_bytes > 0, ret_fd, &listens, err);
+	return r < 0 ? r : advertised(o, &listens, config, err);
+}
+
+int cluster_fork(const struct cluster_options *options, struct cluster_child *ret, struct error *err)
+{
+	struct cluster_config config = {.uid = 0};
+	_cleanup_(closep) int listen_fd = -EBADF, fd = -EBADF;
+	pid_t pid;
+	int r;
+
+	if (!options->redis) {
+		*ret = CLUSTER_CHILD_NONE;
+		return 0;
+	}
+	r = configure(options, &config, &listen_fd, err);
+	if (r < 0)
+		return r;
+	pid = child_fork("the process that talks to other nodes", cluster_keeper_run, &fd, err);
+	if (pid < 0)
+		return pid;
+	r = fd_message_send(fd, &config, sizeof(config), &listen_fd, 1, 0);
+	explicit_bzero(&config, sizeof(config));
+	if (r < 0)
+		return error_errno(err, r, "cannot tell the process that talks to other nodes what to do");
+	*ret = (struct cluster_child){.fd = steal_fd(&fd), .pid = pid};
+	return 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts dieseld-peer, and starts it again when it has ended, whatever ended it. A new one has a socket of
+ * its own to the daemon, so that nothing that was meant for the last one reaches it. */
+#include <errno.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cluster_private.h"
+#include "lib/capabilities.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
+#include "lib/log.h"
+
+#define RESTART_MIN_MS 100
+#define RESTART_MAX_MS 10000
+#define LIVED_NS       (10 * NS_PER_S)
+#define NOBODY         65534u
+
+/* The process goes on as a user who owns nothing, where it may change: it parses what comes from the network.
+ * Without a key it is by their user that peers are known (net_address_owner()), and stays what it is. */
+static void drop_rights(const struct cluster_config *config)
+{
+	const struct rlimit none = {.rlim_cur = 0};
+	struct rlimit files;
+
+	(void)setrlimit(RLIMIT_CORE, &none);
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (geteuid() != 0 || config->key_bytes == 0 || capabilities_keep_as(0, NOBODY, NOBODY) < 0)
+		(void)capabilities_keep(0);
+	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+static pid_t start(const struct cluster_config *config, int control_fd, int listen_fd)
+{
+	struct cluster_started started;
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		close(control_fd);
+		close(fds[0]);
+		prctl(PR_SET_NAME, "dieseld-peer");
+		drop_rights(config);
+		_exit(net_run(config, listen_fd, fds[1]));
+	}
+	close(fds[1]);
+	started = (struct cluster_started){.pid = pid};
+	if (pid > 0)
+		(void)fd_message_send(control_fd, &started, sizeof(started), &fds[0], 1, 0);
+	close(fds[0]);
+	return pid > 0 ? pid : -EAGAIN;
+}
+
+/* Returns false if the daemon is gone. */
+static bool take_order(int control_fd, pid_t pid)
+{
+	struct cluster_kill order;
+	ssize_t n = recv(control_fd, &order, sizeof(order), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n != sizeof(order))
+		return false;
+	if (order.pid == pid)
+		kill(pid, SIGKILL);
+	return true;
+}
+
+/* Until the process has ended. Returns false if the daemon is gone. */
+static bool wait_for(int control_fd, pid_t pid)
+{
+	_cleanup_(closep) int pidfd = kernel_pidfd_open(pid);
+	struct pollfd ends[2] = {{.fd = control_fd, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
+	int status = 0;
+
+	while (pidfd >= 0 && !ends[1].revents) {
+		if (poll(ends, 2, -1) < 0 && errno != EINTR)
+			break;
+		if (ends[0].revents && !take_order(control_fd, pid))
+			return false;
+	}
+	if (waitpid(pid, &status, 0) != pid)
+		return true;
+	if (WIFSIGNALED(status))
+		log_warning(
+		    "the process that talks to other nodes was ended by signal %d (%s): it is started again",
+		    WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		log_warning("the process that talks to other nodes has ended: it is started again");
+	return true;
+}
+
+/* Returns false if the daemon is gone. */
+static bool pause_ms(int control_fd, int ms)
+{
+	struct pollfd end = {.fd = control_fd, .events = POLLIN};
+
+	return poll(&end, 1, ms) <= 0 || take_order(control_fd, -1);
+}
+
+void cluster_keeper_run(int fd)
+{
+	static struct cluster_config config;
+	int fds[FD_MESSAGE_MAX_FDS], wait_ms = RESTART_MIN_MS;
+	bool goes_on = true;
+	uint64_t begin_ns;
+	size_t n_fds;
+
+	prctl(PR_SET_NAME, "dieseld-keeper");
+	/* What it takes to be another user, and to end a process of that user's. */
+	if (capabilities_keep(geteuid() == 0
+				  ? CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID) | CAPABILITY(CAP_KILL)
+				  : 0) < 0 ||
+	    fd_message_receive(fd, &config, sizeof(config), 0, fds, &n_fds) != sizeof(config) || n_fds != 1)
+		_exit(1);
+	while (goes_on) {
+		pid_t pid;
+
+		begin_ns = clock_monotonic_ns();
+		pid = start(&config, fd, fds[0]);
+		if (pid > 0)
+			goes_on = wait_for(fd, pid);
+		wait_ms = clock_monotonic_ns() - begin_ns > LIVED_NS ? RESTART_MIN_MS : 2 * wait_ms;
+		if (wait_ms > RESTART_MAX_MS)
+			wait_ms = RESTART_MAX_MS;
+		goes_on = goes_on && pause_ms(fd, wait_ms);
+	}
+	_exit(0);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the daemon, the keeper and dieseld-peer say to each other, over SOCK_SEQPACKET. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cluster.h"
+#include "net_frame.h"
+
+#define CLUSTER_URL_BYTES 1024
+#define CLUSTER_KEY_MAX   4096u
+#define CLUSTER_KEY_MIN   16u
+#define CLUSTER_MAX_PEERS CLUSTER_MAX_MEMBERS
+/* In the place of a peer: this node. */
+#define CLUSTER_SELF UINT32_MAX
+/* Questions of peers that the daemon has not answered yet. */
+#define CLUSTER_MAX_ASKED 64u
+
+/* The daemon to the keeper, once; with the socket that listens. */
+struct cluster_config {
+	char redis[CLUSTER_URL_BYTES];
+	char node[REGISTRY_NAME_BYTES];
+	char address[64]; /* what others connect to */
+	uint32_t uid;     /* whose processes may be peers where there is no key */
+	uint32_t key_bytes;
+	uint8_t key[CLUSTER_KEY_MAX];
+};
+
+/* The daemon to the keeper, later: the process hangs, and is to be killed. */
+struct cluster_kill {
+	int32_t pid;
+};
+
+/* The keeper to the daemon, with the daemon's end of a new process's socket. */
+struct cluster_started {
+	int32_t pid;
+};
+
+enum cluster_verb {
+	/* To the process. */
+	CLUSTER_JOIN,   /* key, path, bytes: the weight */
+	CLUSTER_LEAVE,  /* key */
+	CLUSTER_FETCH,  /* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory */
+	CLUSTER_ANSWER, /* id, bytes; with the memory */
+	CLUSTER_REFUSE, /* id, code */
+	CLUSTER_SPOILT, /* peer, name_hash */
+};
+
+struct cluster_order {
+	uint32_t verb;
+	int32_t code;
+	uint64_t id, bytes, ns, name_hash;
+	uint32_t peer, reserved;
+	struct net_group_id group;
+	struct chunk_id chunk;
+	struct registry_group_key key;
+	char path[256];
+};
+
+enum cluster_news {
+	/* From the process. */
+	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: that was all */
+	CLUSTER_MEMBER,  /* group, peer, peer_is: node and address, bytes: the weight */
+	CLUSTER_PEER,    /* peer, peer_is; without a node: there is no such peer any more */
+	CLUSTER_DONE,    /* id, code, error: a fetch is over, its memory let go of */
+	CLUSTER_ASKED,   /* id, group, chunk */
+	CLUSTER_GIVEN,   /* id: the answer's memory is let go of */
+	CLUSTER_SERVER,  /* code: 0, or Redis is not to be had */
+};
+
+struct cluster_report {
+	uint32_t news;
+	int32_t code;
+	uint64_t id, bytes;
+	uint32_t peer, count;
+	struct net_group_id group;
+	struct chunk_id chunk;
+	struct cluster_peer_figures peer_is;
+	char text[256];
+};

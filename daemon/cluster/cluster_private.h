@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Parts of the room that others do not see. */
+
+#include "cluster_message.h"
+#include "lib/error.h"
+
+/* Reads a pre-shared key: one line of at least CLUSTER_KEY_MIN bytes, in a file that nobody else can read. */
+int cluster_key_read(const char *path, struct cluster_config *config, struct error *err);
+
+/* The process between the daemon and dieseld-peer, which it starts, and starts again. Returns when the daemon
+ * is gone. */
+void cluster_keeper_run(int fd);
+
+/* dieseld-peer: until the daemon is gone. Returns its exit status. */
+int net_run(const struct cluster_config *config, int listen_fd, int daemon_fd);

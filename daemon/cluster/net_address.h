@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Numeric addresses with ports, "10.0.0.1:7700" or "[fe00::1]:7700", and who is at the other end of a
+ * connection within this machine. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define NET_ADDRESS_BYTES 64
+
+struct net_address {
+	struct sockaddr_storage name;
+	socklen_t bytes;
+};
+
+/* -EINVAL. A scope ("%eth0") is none of it. */
+int net_address_parse(const char *text, struct net_address *ret);
+void net_address_format(const struct net_address *a, char text[NET_ADDRESS_BYTES]);
+uint16_t net_address_port(const struct net_address *a);
+void net_address_set_port(struct net_address *a, uint16_t port);
+bool net_address_is_loopback(const struct net_address *a);
+/* 0.0.0.0 or [::] */
+bool net_address_is_any(const struct net_address *a);
+/* Returns true if both are of one machine: ports do not count. */
+bool net_address_same_host(const struct net_address *a, const struct net_address *b);
+/* This end of a socket, and the other one. -errno. */
+int net_address_local(int fd, struct net_address *ret);
+int net_address_remote(int fd, struct net_address *ret);
+
+/* The user who has the other end of this connection open, both ends being in this network namespace.
+ * -ENOENT: there is no such end, or nobody has it open. */
+int net_address_owner(int fd, uint32_t *ret_uid);

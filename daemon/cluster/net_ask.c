@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks that this node wants. Bytes are received into a buffer, as long as a huge page, and written to the
+ * daemon's memory from there. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/huge_pages.h"
+#include "net.h"
+
+/* Peers whose bytes were not what they said they were. */
+#define LIED_NS       (30 * NS_PER_S)
+#define LATE_MIN_NS   NS_PER_S
+#define LATE_MAX_BITS 5
+
+static struct net_ask *find(const struct net_conn *c, uint64_t id)
+{
+	struct net_ask *a = c->asks;
+
+	while (a && a->id != id)
+		a = a->next;
+	return a;
+}
+
+/* The daemon is told, and has its memory back. */
+static void tell(struct net *n, struct net_ask *a, int32_t code, const char *text)
+{
+	struct cluster_report report = {.news = CLUSTER_DONE, .code = code, .id = a->id};
+
+	if (a->memory_fd < 0)
+		return;
+	close(a->memory_fd);
+	a->memory_fd = -EBADF;
+	snprintf(report.text, sizeof(report.text), "%s", text);
+	net_report(n, &report);
+}
+
+static void ask_free(struct net *n, struct net_ask *a)
+{
+	if (a->buffer)
+		net_buffer_give(n, a->buffer);
+	checksum_stream_free(a->sum);
+	if (a->memory_fd >= 0)
+		close(a->memory_fd);
+	free(a);
+}
+
+static void ask_remove(struct net_conn *c, struct net_ask *a)
+{
+	struct net_ask **at = &c->asks;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	c->n_asks--;
+	if (c->piece_of == a)
+		c->piece_of = NULL;
+	ask_free(c->net, a);
+}
+
+static void cannot(struct net *n, const struct cluster_order *o, int memory_fd, int32_t code,
+		   const char *text)
+{
+	struct net_ask none = {.id = o->id, .memory_fd = memory_fd};
+
+	tell(n, &none, code, text);
+}
+
+void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
+{
+	struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
+	struct net_frame f = {
+	    .kind = NET_QUESTION, .id = o->id, .bytes = o->bytes, .group = o->group, .chunk = o->chunk};
+	struct net_conn *c = p ? p->conn : NULL;
+	struct net_ask *a;
+
+	if (!c || p->is_away) {
+		cannot(n, o, memory_fd, -ECONNRESET, "it cannot be reached now");
+		return;
+	}
+	if (c->n_asks >= NET_MAX_QUESTIONS) {
+		cannot(n, o, memory_fd, -EBUSY, "it is asked for as much as it may be at one time");
+		return;
+	}
+	a = calloc(1, sizeof(*a));
+	if (!a || checksum_stream_new(&a->sum) < 0) {
+		free(a);
+		cannot(n, o, memory_fd, -ENOMEM, "no memory");
+		return;
+	}
+	a->conn = c;
+	a->id = o->id;
+	a->bytes = o->bytes;
+	a->begin_ns = n->now_ns;
+	a->end_ns = n->now_ns + o->ns;
+	a->memory_fd = memory_fd;
+	a->next = c->asks;
+	c->asks = a;
+	c->n_asks++;
+	net_conn_send_frame(c, &f);
+}
+
+int net_ask_piece(struct net_conn *c, const struct net_frame *f)
+{
+	struct net_ask *a = find(c, f->id);
+
+	if (!a || a->written + a->filled + f->bytes > a->bytes)
+		return -EPROTO;
+	if (a->memory_fd >= 0 && !a->buffer) {
+		a->buffer = net_buffer_take(c->net);
+		if (!a->buffer) {
+			tell(c->net, a, -ENOMEM, "no memory");
+			net_conn_send(c, NET_CANCEL, a->id, 0, 0);
+		}
+	}
+	c->piece_of = a;
+	return 0;
+}
+
+static int write_out(struct net_conn *c, struct net_ask *a)
+{
+	int r = 0;
+
+	if (a->filled == 0)
+		return 0;
+	checksum_stream_add(a->sum, a->buffer, a->filled);
+	if (a->memory_fd >= 0)
+		r = huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
+	a->written += a->filled;
+	a->filled = 0;
+	if (r < 0) {
+		tell(c->net, a, r, "it cannot be written to memory");
+		net_conn_send(c, NET_CANCEL, a->id, 0, 0);
+	}
+	return 0;
+}
+
+size_t net_ask_room(struct net_conn *c, uint8_t **ret)
+{
+	struct net_ask *a = c->piece_of;
+	size_t room;
+
+	if (c->parser.piece_left == 0 || !a || a->memory_fd < 0 || !a->buffer)
+		return 0;
+	room = NET_BUFFER_BYTES - a->filled;
+	if (room > c->parser.piece_left)
+		room = c->parser.piece_left;
+	*ret = a->buffer + a->filled;
+	return room;
+}
+
+int net_ask_received(struct net_conn *c, size_t bytes)
+{
+	struct net_ask *a = c->piece_of;
+
+	a->filled += bytes;
+	return a->filled == NET_BUFFER_BYTES ? write_out(c, a) : 0;
+}
+
+int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
+{
+	struct net_ask *a = c->piece_of;
+
+	if (!a || a->memory_fd < 0 || !a->buffer) {
+		if (a)
+			a->written += bytes; /* thrown away */
+		return 0;
+	}
+	while (bytes > 0) {
+		size_t n = NET_BUFFER_BYTES - a->filled;
+
+		if (n > bytes)
+			n = bytes;
+		memcpy(a->buffer + a->filled, data, n);
+		data += n;
+		bytes -= n;
+		(void)net_ask_received(c, n);
+		if (a->memory_fd < 0) {
+			a->written += bytes;
+			return 0;
+		}
+	}
+	return 0;
+}
+
+static void measure(struct net *n, struct net_peer *p, const struct net_ask *a)
+{
+	double s = (double)(n->now_ns - a->begin_ns) / 1e9, rate = s > 0 ? (double)a->bytes / s : 0;
+
+	p->latency_s = p->latency_s > 0 ? 0.8 * p->latency_s + 0.2 * s : s;
+	p->bytes_per_s = p->bytes_per_s > 0 ? 0.8 * p->bytes_per_s + 0.2 * rate : rate;
+	p->n_late = 0;
+	p->figures.chunks_in++;
+	p->figures.bytes_in += a->bytes;
+	p->is_changed = true;
+}
+
+static void lied(struct net_conn *c, struct net_ask *a)
+{
+	log_limited(&c->net->said_problem, LOG_LEVEL_WARNING,
+		    "node %s at %s: bytes of a chunk came that have not the checksum it sent with them: it "
+		    "is not asked for "
+		    "30 s",
+		    c->peer->node, c->address);
+	tell(c->net, a, -EBADMSG, "what came has not the checksum that was sent with it");
+	c->peer->figures.failed++;
+	net_peer_set_away(c->net, c->peer, LIED_NS, NULL);
+}
+
+static void refused(struct net_conn *c, struct net_ask *a, int32_t code)
+{
+	if (a->memory_fd >= 0 && code != -ENOENT && code != -EBUSY)
+		c->peer->figures.failed++;
+	tell(c->net, a, code,
+	     code == -ENOENT  ? "it has no session that may read the chunk"
+	     : code == -EBUSY ? "it has too much to do"
+			      : strerror(-code));
+}
+
+int net_ask_end(struct net_conn *c, const struct net_frame *f)
+{
+	struct net_ask *a = find(c, f->id);
+
+	if (!a || (f->kind == NET_END && f->code == 0 && f->bytes != a->bytes && a->memory_fd >= 0))
+		return -EPROTO;
+	(void)write_out(c, a);
+	if (a->memory_fd < 0) {
+		/* Told already. */
+	} else if (f->code < 0) {
+		refused(c, a, f->code);
+	} else if (a->written != a->bytes) {
+		return -EPROTO;
+	} else if (checksum_stream_xxh3(a->sum) != f->value) {
+		lied(c, a);
+	} else {
+		measure(c->net, c->peer, a);
+		tell(c->net, a, 0, "");
+	}
+	ask_remove(c, a);
+	return 0;
+}
+
+static void late(struct net_conn *c, struct net_ask *a)
+{
+	struct net_peer *p = c->peer;
+	char text[96];
+
+	snprintf(text, sizeof(text), "it has not come within %.2f s",
+		 (double)(c->net->now_ns - a->begin_ns) / 1e9);
+	tell(c->net, a, -ETIMEDOUT, text);
+	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
+	p->figures.failed++;
+	if (p->is_away && a->begin_ns < p->away_ns)
+		return; /* one failure, of several reads */
+	/* Who answers pings and no questions is left alone for longer each time. */
+	net_peer_set_away(c->net, p, LATE_MIN_NS << (p->n_late < LATE_MAX_BITS ? p->n_late : LATE_MAX_BITS),
+			  "a chunk has not come in time");
+	p->n_late++;
+}
+
+void net_ask_tick(struct net_conn *c)
+{
+	for (struct net_ask *a = c->asks; a; a = a->next)
+		if (a->memory_fd >= 0 && c->net->now_ns >= a->end_ns)
+			late(c, a);
+}
+
+void net_ask_lost(struct net_conn *c, const char *why)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text), "the connection was lost%s%s", why ? ": " : "", why ? why : "");
+	while (c->asks) {
+		struct net_ask *a = c->asks;
+
+		if (a->memory_fd >= 0)
+			c->peer->figures.failed++;
+		tell(c->net, a, -ECONNRESET, text);
+		ask_remove(c, a);
+	}
+}

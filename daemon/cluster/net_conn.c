@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection to a peer. It is read in turns, as long as the peer does not ask too much, and written while
+ * there is something to send: frames first, then the next piece of an answer, so that no question waits for a
+ * chunk. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "net.h"
+
+/* In and out in one turn of the loop, so that each peer gets its turn. */
+#define TURN_BYTES ((size_t)2 << 20)
+/* Where frames are expected: so many, and then it is looked at again whether more may come. */
+#define FRAMES_AT_ONCE 64
+/* What the kernel holds and has not sent: no more, as frames have to wait behind it. */
+#define UNSENT_BYTES (256 << 10)
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static bool has_output(const struct net_conn *c)
+{
+	if (c->out || c->ring_n > 0)
+		return true;
+	for (const struct net_question *q = c->questions; q; q = q->next)
+		if (q->state == NET_QUESTION_GIVES)
+			return true;
+	return false;
+}
+
+void net_conn_poll(struct net_conn *c)
+{
+	int events = 0;
+
+	switch (c->state) {
+	case NET_CONNECTING: events = UV_WRITABLE; break;
+	case NET_SECURING: events = c->tls_writes ? UV_WRITABLE : UV_READABLE; break;
+	case NET_GREETING: events = UV_READABLE | (c->out ? UV_WRITABLE : 0); break;
+	case NET_OPEN: events = (c->is_paused ? 0 : UV_READABLE) | (has_output(c) ? UV_WRITABLE : 0); break;
+	case NET_CLOSED: return;
+	}
+	if (events == c->polls)
+		return;
+	c->polls = events;
+	if (events)
+		uv_poll_start(&c->poll, events, on_poll);
+	else
+		uv_poll_stop(&c->poll);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct net_conn *c = handle->data, **at = &c->net->conns;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	close(c->fd);
+	free(c);
+}
+
+static void leave_again(struct net_conn *c)
+{
+	struct net_conn **at = &c->net->agains;
+
+	while (*at && *at != c)
+		at = &(*at)->next_again;
+	if (*at)
+		*at = c->next_again;
+	c->reads_again = false;
+}
+
+/* Nothing of what is under way is worth waiting for. */
+static void close_at_once(int fd)
+{
+	const struct linger now = {.l_onoff = 1, .l_linger = 0};
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+void net_conn_close(struct net_conn *c, const char *why)
+{
+	struct net_peer *p = c->peer;
+	bool was_open = c->state == NET_OPEN;
+
+	if (c->state == NET_CLOSED)
+		return;
+	if (!was_open && !c->dialled)
+		c->net->n_half--;
+	c->state = NET_CLOSED;
+	if (was_open)
+		close_at_once(c->fd);
+	else if (!c->dialled && why)
+		log_limited(&c->net->said_conn, LOG_LEVEL_WARNING, "a connection of %s is refused: %s",
+			    c->address, why);
+	if (p) {
+		net_ask_lost(c, why);
+		net_give_lost(c);
+		net_peer_lost(c->net, p, c, why);
+	}
+	leave_again(c);
+	c->tls = net_tls_free(c->tls);
+	free(c->ring);
+	free(c->out);
+	c->ring = NULL;
+	c->out = NULL;
+	uv_close((uv_handle_t *)&c->poll, on_closed);
+}
+
+/* ---- out ----------------------------------------------------------------------------------------------- */
+
+void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame)
+{
+	if (c->state != NET_OPEN || c->ring_n == NET_RING)
+		return; /* the bounds of what either end may say leave room: net_give_may_read() */
+	c->ring[(c->ring_first + c->ring_n++) % NET_RING] = *frame;
+	net_conn_poll(c);
+}
+
+void net_conn_send(struct net_conn *c, enum net_kind kind, uint64_t id, int32_t code, uint64_t bytes)
+{
+	const struct net_frame f = {.kind = (uint16_t)kind, .id = id, .code = code, .bytes = bytes};
+
+	net_conn_send_frame(c, &f);
+}
+
+static int send_hello(struct net_conn *c, const char *to)
+{
+	struct net_hello *hello = malloc(sizeof(*hello));
+
+	if (!hello)
+		return -ENOMEM;
+	net_hello_fill(hello, c->net->config->node, to, c->net->incarnation);
+	free(c->out);
+	c->out = (uint8_t *)hello;
+	c->out_at = 0;
+	c->out_bytes = sizeof(*hello);
+	c->out_ns = c->net->now_ns;
+	return 0;
+}
+
+/* Lays out what goes next. Returns false if there is nothing. */
+static bool fill(struct net_conn *c)
+{
+	size_t frames = c->ring_n * sizeof(struct net_frame), n = 0;
+	size_t room = frames + sizeof(struct net_frame) + NET_PIECE_BYTES;
+
+	if (!has_output(c))
+		return false;
+	c->out = malloc(room);
+	if (!c->out)
+		return false; /* later */
+	for (; c->ring_n > 0; c->ring_n--, n += sizeof(struct net_frame)) {
+		memcpy(c->out + n, &c->ring[c->ring_first], sizeof(struct net_frame));
+		c->ring_first = (c->ring_first + 1) % NET_RING;
+	}
+	n += net_give_next(c, c->out + n, room - n);
+	c->out_at = 0;
+	c->out_bytes = n;
+	c->out_ns = c->net->now_ns;
+	return true;
+}
+
+static ssize_t send_some(struct net_conn *c, const uint8_t *data, size_t bytes)
+{
+	ssize_t n;
+
+	if (c->tls)
+		return net_tls_write(c->tls, data, bytes);
+	n = send(c->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return n < 0 ? (errno == EINTR ? -EAGAIN : -errno) : n;
+}
+
+static void write_on(struct net_conn *c)
+{
+	size_t turn = TURN_BYTES;
+
+	while (turn > 0 && (c->out || (c->state == NET_OPEN && fill(c)))) {
+		ssize_t n = send_some(c, c->out + c->out_at, c->out_bytes - c->out_at);
+
+		if (n == -EAGAIN)
+			break;
+		if (n <= 0) {
+			net_conn_close(c, n < 0 ? strerror((int)-n) : "it closed the connection");
+			return;
+		}
+		c->out_ns = c->net->now_ns;
+		c->out_at += (size_t)n;
+		turn -= (size_t)n < turn ? (size_t)n : turn;
+		if (c->out_at == c->out_bytes) {
+			free(c->out);
+			c->out = NULL;
+		}
+	}
+	net_conn_poll(c);
+}
+
+/* ---- greeting ------------------------------------------------------------------------------------------ */
+
+/* Whose connection it is: where there is no key, one of ours, or root's. Asked when the first bytes have
+ * come, since then somebody has the other end open. */
+static int check_owner(struct net_conn *c, char *why, size_t size)
+{
+	uint32_t uid;
+	int r;
+
+	if (c->is_known || c->net->keys)
+		return 0;
+	r = net_address_owner(c->fd, &uid);
+	if (r < 0) {
+		snprintf(why, size, "its user is not known (%s)", strerror(-r));
+		return -EPERM;
+	}
+	if (uid != 0 && uid != c->net->config->uid) {
+		snprintf(why, size,
+			 "it is of user %u: without --cluster-key, peers are this user's or root's", uid);
+		return -EPERM;
+	}
+	c->is_known = true;
+	return 0;
+}
+
+static int open_up(struct net_conn *c, struct net_peer *p)
+{
+	c->ring = malloc(NET_RING * sizeof(struct net_frame));
+	if (!c->ring)
+		return -ENOMEM;
+	if (p->conn)
+		net_conn_close(p->conn, "it has connected again");
+	if (p->dialled == c)
+		p->dialled = NULL;
+	if (!c->dialled)
+		c->net->n_half--;
+	c->peer = p;
+	p->conn = c;
+	c->state = NET_OPEN;
+	c->tokens_ns = c->in_ns = c->net->now_ns;
+	c->tokens = 1;
+	p->back_off_ns = 0;
+	p->is_changed = true;
+	return 0;
+}
+
+static int greeted(struct net_conn *c, const struct net_hello *hello, char *why, size_t size)
+{
+	const char *self = c->net->config->node;
+	struct net_peer *p = c->peer;
+
+	if (strcmp(hello->from, self) == 0) {
+		snprintf(why, size,
+			 "it has this node's own name, %s: nodes need names of their own (--cluster-name)",
+			 self);
+		return -EPROTO;
+	}
+	if (strcmp(hello->to, self) != 0 || (p && strcmp(hello->from, p->node) != 0)) {
+		snprintf(why, size, "it is node %s, and looks for node %s", hello->from, hello->to);
+		return -EPROTO;
+	}
+	if (!p)
+		p = net_peer_get(c->net, hello->from);
+	if (!p || (!c->dialled && send_hello(c, p->node) < 0) || open_up(c, p) < 0) {
+		snprintf(why, size, "there are too many nodes, or no memory");
+		return -ENOMEM;
+	}
+	p->incarnation = hello->incarnation;
+	return 0;
+}
+
+/* ---- in ------------------------------------------------------------------------------------------------ */
+
+static int take_frame(struct net_conn *c, const struct net_frame *f)
+{
+	switch ((enum net_kind)f->kind) {
+	case NET_QUESTION: net_give_question(c, f); return 0;
+	case NET_CANCEL: net_give_cancel(c, f); return 0;
+	case NET_PIECE: return net_ask_piece(c, f);
+	case NET_REFUSAL:
+	case NET_END: return net_ask_end(c, f);
+	case NET_PING:
+		c->tokens -= 1;
+		net_conn_send(c, NET_PONG, f->id, 0, 0);
+		return 0;
+	case NET_PONG:
+		if (f->id == c->ping_id && c->ping_waits) {
+			c->ping_waits = false;
+			net_peer_answered(c->net, c->peer, c->ping_ns);
+		}
+		return 0;
+	}
+	return -EPROTO;
+}
+
+static int take_event(struct net_conn *c, const struct net_event *event, char *why, size_t size)
+{
+	int r = 0;
+
+	switch (event->kind) {
+	case NET_EVENT_HELLO: return greeted(c, &event->hello, why, size);
+	case NET_EVENT_FRAME: r = take_frame(c, &event->frame); break;
+	case NET_EVENT_BYTES: r = net_ask_bytes(c, event->data, event->bytes); break;
+	}
+	if (r < 0)
+		snprintf(why, size, "it sent an answer to what it was not asked");
+	return r;
+}
+
+/* Someone else's version: it is told ours, so that both ends can say what is wrong. */
+static void tell_version(struct net_conn *c)
+{
+	struct net_hello hello;
+
+	if (c->dialled || c->out)
+		return;
+	net_hello_fill(&hello, c->net->config->node, c->net->config->node, c->net->incarnation);
+	(void)send_some(c, (const uint8_t *)&hello, sizeof(hello));
+}
+
+static void take_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
+{
+	struct error err = ERROR_INIT;
+	char why[200] = "";
+	int r = check_owner(c, why, sizeof(why));
+
+	while (r >= 0 && c->state != NET_CLOSED) {
+		struct net_event event;
+
+		r = net_parse(&c->parser, &data, &bytes, &event, &err);
+		if (r == 0)
+			return;
+		if (r == -EPROTONOSUPPORT)
+			tell_version(c);
+		if (r < 0)
+			snprintf(why, sizeof(why), "%s", err.text);
+		else
+			r = take_event(c, &event, why, sizeof(why));
+	}
+	if (r < 0)
+		net_conn_close(c, why);
+}
+
+static ssize_t receive_some(struct net_conn *c, uint8_t *data, size_t bytes)
+{
+	ssize_t n;
+
+	if (c->tls)
+		return net_tls_read(c->tls, data, bytes);
+	n = recv(c->fd, data, bytes, MSG_DONTWAIT);
+	return n < 0 ? (errno == EINTR ? -EAGAIN : -errno) : n;
+}
+
+static size_t frames_room(const struct net_conn *c)
+{
+	if (c->state != NET_OPEN)
+		return sizeof(struct net_hello);
+	return c->parser.piece_left > 0 ? NET_BUFFER_BYTES : FRAMES_AT_ONCE * sizeof(struct net_frame);
+}
+
+/* Returns how many bytes came; 0: no more now, or the connection is closed. */
+static size_t read_some(struct net_conn *c)
+{
+	uint8_t *data = c->net->shared;
+	size_t room = c->state == NET_OPEN ? net_ask_room(c, &data) : 0;
+	bool is_piece = room > 0;
+	ssize_t n = receive_some(c, data, is_piece ? room : frames_room(c));
+
+	if (n == -EAGAIN)
+		return 0;
+	if (n <= 0) {
+		net_conn_close(c, n < 0 ? strerror((int)-n) : "it closed the connection");
+		return 0;
+	}
+	c->in_ns = c->net->now_ns;
+	if (is_piece) {
+		c->parser.piece_left -= (size_t)n;
+		(void)net_ask_received(c, (size_t)n);
+	} else {
+		take_bytes(c, data, (size_t)n);
+	}
+	return c->state == NET_CLOSED ? 0 : (size_t)n;
+}
+
+static void read_on(struct net_conn *c)
+{
+	size_t turn = TURN_BYTES, n;
+
+	if (c->state == NET_CLOSED)
+		return;
+	do {
+		c->is_paused = c->state == NET_OPEN && !net_give_may_read(c);
+		if (c->is_paused)
+			break;
+		n = read_some(c);
+		turn -= n < turn ? n : turn;
+	} while (n > 0 && turn > 0);
+	if (c->state == NET_CLOSED)
+		return;
+	if (!c->is_paused && turn == 0 && c->tls && net_tls_has_more(c->tls) && !c->reads_again) {
+		c->reads_again = true;
+		c->next_again = c->net->agains;
+		c->net->agains = c;
+		uv_idle_start(&c->net->again, net_conn_on_again);
+	}
+	net_conn_poll(c);
+}
+
+void net_conn_on_again(uv_idle_t *idle)
+{
+	struct net *n = idle->data;
+	struct net_conn *c = n->agains;
+
+	n->now_ns = clock_monotonic_ns();
+	n->agains = NULL;
+	uv_idle_stop(idle);
+	while (c) {
+		struct net_conn *next = c->next_again;
+
+		c->reads_again = false;
+		read_on(c);
+		c = next;
+	}
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------------- */
+
+static void greet(struct net_conn *c)
+{
+	c->state = NET_GREETING;
+	if (c->dialled && send_hello(c, c->peer->node) < 0)
+		net_conn_close(c, "no memory");
+	else
+		write_on(c);
+}
+
+static void secure(struct net_conn *c)
+{
+	struct error err = ERROR_INIT;
+	int r = net_tls_handshake(c->tls, &c->tls_writes, &err);
+
+	if (r == 0) {
+		greet(c);
+		/* The other one's hello may have come with the end of the handshake. */
+		if (c->state != NET_CLOSED)
+			read_on(c);
+	} else if (r == -EAGAIN) {
+		net_conn_poll(c);
+	} else {
+		net_conn_close(c, err.text);
+	}
+}
+
+static void begin(struct net_conn *c)
+{
+	if (!c->net->keys) {
+		greet(c);
+		return;
+	}
+	if (net_tls_new(c->net->keys, c->fd, c->dialled, &c->tls) < 0) {
+		net_conn_close(c, "no memory");
+		return;
+	}
+	c->state = NET_SECURING;
+	secure(c);
+}
+
+static void connected(struct net_conn *c)
+{
+	int error = 0;
+	socklen_t size = sizeof(error);
+
+	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+		error = errno;
+	if (error)
+		net_conn_close(c, strerror(error));
+	else
+		begin(c);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct net_conn *c = poll->data;
+
+	c->net->now_ns = clock_monotonic_ns();
+	if (c->state == NET_CONNECTING) {
+		connected(c);
+	} else if (c->state == NET_SECURING) {
+		secure(c);
+	} else {
+		if (events & UV_WRITABLE || status < 0)
+			write_on(c);
+		if ((events & UV_READABLE || status < 0) && c->state != NET_CLOSED)
+			read_on(c);
+	}
+}
+
+static void set_options(int fd)
+{
+	const int one = 1, unsent = UNSENT_BYTES, timeout_ms = (int)(NET_SEND_NS / NS_PER_MS);
+
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+}
+
+int net_conn_new(struct net *n, int fd, const struct net_address *far, struct net_peer *dialled,
+		 struct net_conn **ret)
+{
+	struct net_conn *c = calloc(1, sizeof(*c));
+	int r = c ? uv_poll_init(&n->loop, &c->poll, fd) : -ENOMEM;
+
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	set_options(fd);
+	c->poll.data = c;
+	c->net = n;
+	c->fd = fd;
+	c->far = *far;
+	net_address_format(far, c->address);
+	c->peer = dialled;
+	c->dialled = dialled;
+	c->begin_ns = c->in_ns = c->out_ns = n->now_ns;
+	c->next = n->conns;
+	n->conns = c;
+	*ret = c;
+	if (dialled) {
+		c->state = NET_CONNECTING;
+		net_conn_poll(c);
+	} else {
+		n->n_half++;
+		c->state = NET_GREETING;
+		begin(c);
+	}
+	return 0;
+}
+
+/* ---- time ---------------------------------------------------------------------------------------------- */
+
+static const char *stuck(const struct net_conn *c)
+{
+	uint64_t now_ns = c->net->now_ns;
+
+	if (c->state != NET_OPEN)
+		return now_ns > c->begin_ns + NET_HELLO_NS
+			   ? (c->state == NET_CONNECTING ? "it does not answer within 2 s"
+							 : "it has not said within 2 s who it is")
+			   : NULL;
+	if ((c->out || has_output(c)) && now_ns > c->out_ns + NET_SEND_NS)
+		return "it takes nothing that is sent to it";
+	if (!c->is_paused && net_parser_is_within(&c->parser) && now_ns > c->in_ns + NET_STALL_NS)
+		return "it has stopped in the middle of a message";
+	if (!c->is_paused && now_ns > c->in_ns + NET_SILENCE_NS)
+		return "it is silent";
+	return NULL;
+}
+
+static void ping(struct net_conn *c)
+{
+	uint64_t now_ns = c->net->now_ns;
+
+	if (c->ping_waits && now_ns > c->ping_ns + 3 * NET_PING_NS / 2 && !c->peer->is_away)
+		net_peer_set_away(c->net, c->peer, 0, "it does not answer");
+	if (c->ping_id && now_ns < c->ping_ns + NET_PING_NS)
+		return;
+	if (c->ping_waits)
+		return; /* one at a time */
+	c->ping_id = c->net->next_id++;
+	c->ping_ns = now_ns;
+	c->ping_waits = true;
+	net_conn_send(c, NET_PING, c->ping_id, 0, 0);
+}
+
+void net_conn_tick(struct net_conn *c)
+{
+	const char *why;
+
+	if (c->state == NET_CLOSED)
+		return;
+	why = stuck(c);
+	if (why) {
+		net_conn_close(c, why);
+		return;
+	}
+	if (c->state != NET_OPEN)
+		return;
+	net_ask_tick(c);
+	ping(c);
+	net_give_tick(c);
+	if (c->state == NET_OPEN && c->is_paused)
+		read_on(c);
+	net_conn_poll(c);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* XXH3 with seed 0, by libxxhash, whose header nobody else includes. 64 bits unless it says so. Thread-safe.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t checksum_xxh3(const void *data, size_t bytes);
+
+/* So many bits that two texts have the same ones only if somebody looked for them. */
+struct checksum_128 {
+	uint64_t low, high;
+};
+struct checksum_128 checksum_xxh3_128(const void *data, size_t bytes);
+
+/* As checksum_xxh3(), but takes the 8 bytes at gap_offset, the field that holds the result, as zeros. */
+uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset);
+
+/* The same of bytes that come piece by piece. */
+struct checksum_stream;
+int checksum_stream_new(struct checksum_stream **ret); /* -ENOMEM */
+void checksum_stream_add(struct checksum_stream *s, const void *data, size_t bytes);
+uint64_t checksum_stream_xxh3(const struct checksum_stream *s); /* of all until now */
+void checksum_stream_free(struct checksum_stream *s);

@@ -8,6 +8,9 @@
 
 #include "lib/cleanup.h"
 #include "meta_redis_private.h"
+#include "redis_env.h"
+
+#define WAIT_S 60 /* a cluster takes a quarter of that to put another master in place */
 
 static int connect_meta(const char *dataset_path, const struct redis_place *place, enum meta_mode mode,
 			struct meta_redis **ret, struct error *err)
@@ -24,7 +27,7 @@ static int connect_meta(const char *dataset_path, const struct redis_place *plac
 	s->place = *place;
 	s->mode = mode;
 	snprintf(s->key, sizeof(s->key), "%s:state", place->url.prefix);
-	r = redis_place_settings(&settings, err);
+	r = redis_env_settings(&settings, WAIT_S, err);
 	if (r == 0)
 		r = redis_link_open(&settings, &s->link, err);
 	explicit_bzero(&settings, sizeof(settings));
@@ -141,7 +144,7 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 	int r = redis_url_parse(url, true, &place.url, err);
 
 	if (r == 0)
-		r = redis_place_credentials(&place.url, err);
+		r = redis_env_credentials(&place.url, err);
 	if (r < 0)
 		return r;
 	r = redis_place_read(dataset_path, &there, err);

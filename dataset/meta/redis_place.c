@@ -11,11 +11,8 @@
 
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
-#include "lib/clock.h"
-#include "lib/units.h"
+#include "redis_env.h"
 
-#define WAIT_S     60 /* a cluster takes a quarter of that to put another master in place */
-#define WAIT_MAX_S 86400
 #define FIRST_LINE "diesel-metadata 1"
 
 int redis_random_hex(char *ret, size_t digits)
@@ -30,68 +27,6 @@ int redis_random_hex(char *ret, size_t digits)
 	return 0;
 }
 
-/* The file's text without the newline at its end. */
-static int read_small(const char *path, char *text, size_t size)
-{
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-
-	if (n < 0)
-		return -errno;
-	while (n && text[n - 1] == '\n')
-		n--;
-	text[n] = '\0';
-	return 0;
-}
-
-int redis_place_credentials(struct redis_url *url, struct error *err)
-{
-	const char *given = getenv("DIESEL_REDIS"), *file = getenv("DIESEL_REDIS_FILE");
-	char text[4 * REDIS_URL_PART] = "";
-	struct redis_url found;
-	int r;
-
-	if (url->password[0])
-		return 0;
-	if (!given && file) {
-		r = read_small(file, text, sizeof(text));
-		if (r < 0)
-			return error_errno(err, r, "DIESEL_REDIS_FILE: %s", file);
-		given = text;
-	}
-	if (!given)
-		return 0;
-	if (redis_url_parse(given, false, &found, err) < 0) {
-		error_prefix(err, "DIESEL_REDIS");
-		return -EINVAL;
-	}
-	/* A dataset's folder is not to say which server gets a password, nor that it goes in the clear. */
-	if (found.tls == url->tls && !strcmp(found.host, url->host) && !strcmp(found.port, url->port)) {
-		memcpy(url->user, found.user, sizeof(url->user));
-		memcpy(url->password, found.password, sizeof(url->password));
-	}
-	explicit_bzero(text, sizeof(text));
-	explicit_bzero(&found, sizeof(found));
-	return 0;
-}
-
-int redis_place_settings(struct redis_settings *settings, struct error *err)
-{
-	const char *wait = getenv("DIESEL_REDIS_WAIT");
-	int64_t seconds = WAIT_S;
-
-	if (wait && units_parse_integer(wait, 1, WAIT_MAX_S, &seconds) < 0)
-		return error_set(err, -EINVAL,
-				 "DIESEL_REDIS_WAIT: a number of seconds from 1 to %d is needed", WAIT_MAX_S);
-	settings->patience_ns = (uint64_t)seconds * NS_PER_S;
-	settings->tls = (struct redis_tls_files){
-	    .ca = getenv("DIESEL_REDIS_CA"),
-	    .cert = getenv("DIESEL_REDIS_CERT"),
-	    .key = getenv("DIESEL_REDIS_KEY"),
-	};
-	return 0;
-}
-
 int redis_place_read(const char *dataset_path, struct redis_place *ret, struct error *err)
 {
 	_cleanup_(freep) char *path = NULL;
@@ -103,7 +38,7 @@ int redis_place_read(const char *dataset_path, struct redis_place *ret, struct e
 		path = NULL;
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
-	r = read_small(path, text, sizeof(text));
+	r = redis_env_read_file(path, text, sizeof(text));
 	if (r < 0)
 		return r == -ENOENT || r == -ENOTDIR ? -ENOENT : error_errno(err, r, "cannot read %s", path);
 	for (int i = 1; i < 3 && lines[i - 1]; i++) {
@@ -121,7 +56,7 @@ int redis_place_read(const char *dataset_path, struct redis_place *ret, struct e
 				 "%s is damaged: remove it, and run `dieselctl rebuild --meta redis://...`",
 				 path);
 	memcpy(place.dataset, lines[2], 33);
-	r = redis_place_credentials(&place.url, err);
+	r = redis_env_credentials(&place.url, err);
 	if (r == 0)
 		*ret = place;
 	return r;

@@ -13,9 +13,4 @@ struct redis_place {
 /* -ENOENT: the dataset has none. With the user and password that DIESEL_REDIS has for this server. */
 int redis_place_read(const char *dataset_path, struct redis_place *ret, struct error *err);
 int redis_place_write(const char *dataset_path, const struct redis_place *place, struct error *err);
-/* Takes user and password from DIESEL_REDIS, or from the file DIESEL_REDIS_FILE, if they are for this server.
- */
-int redis_place_credentials(struct redis_url *url, struct error *err);
-/* All but the URL, from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. -EINVAL */
-int redis_place_settings(struct redis_settings *settings, struct error *err);
 int redis_random_hex(char *ret, size_t digits);

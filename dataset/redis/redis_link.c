@@ -36,6 +36,7 @@ struct redis_link {
 	size_t n, n_room;
 	bool failed; /* no memory for it */
 	bool ran;
+	bool keeps_errors;
 	struct pollfd *polls; /* one a node */
 	size_t n_polls;
 };
@@ -105,6 +106,11 @@ bool redis_link_evicts(const struct redis_link *l)
 	return l->nodes.evicts;
 }
 
+void redis_link_keep_errors(struct redis_link *l)
+{
+	l->keeps_errors = true;
+}
+
 static void add(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes, size_t key,
 		bool writes)
 {
@@ -156,10 +162,21 @@ size_t redis_link_bytes(const struct redis_link *l)
 	return l->ran ? 0 : l->batch.bytes;
 }
 
+/* The node that a command goes to, where that is known and connected; nothing is tried. */
+static size_t node_at_hand(const struct redis_link *l, const struct command *c)
+{
+	const struct redis_nodes *nodes = &l->nodes;
+	size_t node = c->asked != NO_NODE ? c->asked : nodes->is_cluster ? nodes->slots[c->slot] : 0;
+
+	return node < nodes->n && nodes->list[node].conn ? node : NO_NODE;
+}
+
 /* Gives each command that has no reply to the node of its slot. Those of which the node cannot be reached now
  * go to none. -EAGAIN is not returned, but has a text. */
 static int assign(struct redis_link *l, struct error *err)
 {
+	bool is_tried = false; /* in vain: again after a pause, rather than once for each command */
+
 	for (size_t i = 0; i < l->n; i++)
 		l->commands[i].node = NO_NODE;
 	for (size_t i = 0; i < l->n; i++) {
@@ -169,13 +186,17 @@ static int assign(struct redis_link *l, struct error *err)
 
 		if (c->reply)
 			continue;
+		if (is_tried) {
+			c->node = (uint16_t)node_at_hand(l, c);
+			continue;
+		}
 		r = node == NO_NODE ? redis_nodes_of_slot(&l->nodes, c->slot, &node, err) : 0;
 		if (r == 0)
 			r = redis_nodes_connect(&l->nodes, node, err);
 		if (r == 0)
 			c->node = (uint16_t)node;
 		else if (r == -EAGAIN)
-			return 0; /* after a pause, rather than once for each command */
+			is_tried = true;
 		else
 			return r;
 	}
@@ -316,6 +337,10 @@ static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, stru
 			continue;
 		}
 		r = take_error(l, c, reply, err);
+		if (r != -EAGAIN && l->keeps_errors) {
+			c->reply = reply;
+			continue;
+		}
 		freeReplyObject(reply);
 		if (r < 0 && r != -EAGAIN)
 			return r;

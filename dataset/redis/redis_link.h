@@ -33,6 +33,11 @@ const char *redis_link_text(const struct redis_link *l);
 /* Whether one of the servers that were asked until now takes out keys when its memory is full. */
 bool redis_link_evicts(const struct redis_link *l);
 
+/* From now on a command that the server refuses fails alone: its reply is the error. What passes is waited
+ * for as before; after a failure of redis_link_run() the replies that there are can be had, and others are
+ * NULL. */
+void redis_link_keep_errors(struct redis_link *l);
+
 /* Adds a command to the batch: its key is args[1]. A failure is told by redis_link_run(). */
 void redis_link_read(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes);
 void redis_link_write(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes);

@@ -25,7 +25,7 @@ set(not_with_asan
   integration.dataset.put_bucket integration.dataset.put_redis # to C it is integration.dataset.put_folder
   integration.dataset.kept_bucket integration.dataset.pinned_bucket integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
   integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
-  integration.redis.cluster integration.redis.redis # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
+  integration.redis.cluster integration.redis.redis integration.redis.registry_cluster # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
   integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
   integration.batch_log             # Python

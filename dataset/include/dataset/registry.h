@@ -22,10 +22,12 @@
 
 #include "lib/error.h"
 
-#define REGISTRY_NAME_BYTES 64 /* of a node, a job */
-#define REGISTRY_LEASE_MS   3000
-#define REGISTRY_RENEW_MS   1000
-#define REGISTRY_MAX_GROUPS 256
+#define REGISTRY_NAME_BYTES  64 /* of a node, a job */
+#define REGISTRY_LEASE_MS    3000
+#define REGISTRY_RENEW_MS    1000
+#define REGISTRY_MAX_GROUPS  256
+#define REGISTRY_MAX_OF_UID  32 /* groups of one user: others have a part, too */
+#define REGISTRY_MAX_MEMBERS 1024
 
 /* What makes jobs on several nodes one: the user, the name that the launcher gave the job, and which dataset
  * it reads, at which version. */
@@ -46,23 +48,31 @@ struct registry_group_id {
 };
 void registry_group_id(const struct registry_group_key *key, struct registry_group_id *ret);
 
-/* Called on the registry's thread. */
+/* Called on the registry's thread, which may join and leave, and not stop. */
 struct registry_handler {
-	/* All members that the server knows now, this node among them; only when they changed. */
+	/* All members that the server knows now, sorted by node, this node among them; only when they
+	 * changed. It may still come for a group that was just left. When the server has lost its memory,
+	 * those that were known are members for one lease more, in which they tell it anew. */
 	void (*members)(void *user, const struct registry_group_id *group,
 			const struct registry_member *members, size_t n);
-	void (*server)(void *user, bool is_up, const char *problem); /* when that changes */
+	/* When that changes. problem: one line, or NULL; also of a server that is up: another node has this
+	 * node's name. */
+	void (*server)(void *user, bool is_up, const char *problem);
 	void *user;
 };
 
 struct registry;
 
-/* Does not wait for the server. self: node, address and incarnation of this node. */
+/* Does not wait for the server. self: node, address and incarnation of this node. The URL is one of
+ * dataset/redis: user and password may be in DIESEL_REDIS or the file DIESEL_REDIS_FILE, certificates as it
+ * says there; keys begin with its prefix, or "diesel". -EINVAL */
 int registry_start(const char *url, const struct registry_member *self,
 		   const struct registry_handler *handler, struct registry **ret, struct error *err);
-/* Removes this node's keys, if the server answers within half a second. */
+/* Removes this node's keys, if the server answers within half a second; it does not wait for longer. Nothing
+ * is called afterwards. Accepts NULL. */
 void registry_stop(struct registry *r);
-/* From any thread; they return at once. */
+/* From any thread; they return at once, and the server is told at once. A group that was joined already gets
+ * another path and weight, and is left once. -ENOSPC: too many groups, of this user or in all. */
 int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
 		  uint64_t weight_bytes);
 void registry_leave(struct registry *r, const struct registry_group_key *key);
@@ -75,4 +85,23 @@ struct registry_entry {
 	char path[256];
 	struct registry_member member;
 };
+/* Sorted by group, then by node. Of forged ones, at most REGISTRY_MAX_LISTED are looked at. Caller frees
+ * *ret. */
+#define REGISTRY_MAX_LISTED 65536
 int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err);
+
+/* What a node tells people of itself: JSON, of at most so many bytes with the NUL (-E2BIG). The server has it
+ * until the next one, or for REGISTRY_REPORT_MS after the node's last one. From any thread; returns at once.
+ */
+#define REGISTRY_REPORT_BYTES 32768
+#define REGISTRY_REPORT_MS    600000
+int registry_publish(struct registry *r, const char *json);
+
+struct registry_report {
+	char node[REGISTRY_NAME_BYTES];
+	char *json;      /* whatever somebody wrote there, without NUL */
+	uint64_t age_ms; /* since the node renewed it, by the server's clock */
+};
+/* Sorted by node; at most REGISTRY_MAX_MEMBERS. */
+int registry_reports(const char *url, struct registry_report **ret, size_t *ret_n, struct error *err);
+void registry_reports_free(struct registry_report *reports, size_t n);

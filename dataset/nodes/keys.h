@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The keys of the registry. PREFIX is that of the URL, or "diesel".
+ *
+ *	PREFIX:cluster:{GROUP}:nodes       sorted set of the names of a group's nodes, by when they last
+ *renewed PREFIX:cluster:{GROUP}:node:NAME   what one of them is (member.h); it expires PREFIX:cluster:groups
+ *sorted set of the groups, by when somebody last renewed one PREFIX:cluster:reports             sorted set of
+ *the nodes that report PREFIX:cluster:report:NAME         a node's report; it expires
+ *
+ * The sets are hints of where to look, ordered by clocks that need not agree; who is there is said by the
+ *keys that expire.
+ */
+
+#include "dataset/registry.h"
+#include "redis_url.h"
+
+#define KEY_BYTES (REDIS_URL_PART + REGISTRY_NAME_BYTES + 64)
+
+struct key {
+	char text[KEY_BYTES];
+};
+
+struct key key_nodes(const char *prefix, const struct registry_group_id *group);
+struct key key_node(const char *prefix, const struct registry_group_id *group, const char *node);
+struct key key_groups(const char *prefix);
+struct key key_reports(const char *prefix);
+struct key key_report(const char *prefix, const char *node);
+/* A group's id, as it stands in the set of groups. -EINVAL */
+int key_parse_group(const char *text, size_t bytes, struct registry_group_id *ret);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Who is in groups, as the server has it: first the names, of many groups at once, then what these nodes say
+ * of themselves. What a reply may cost is bounded, whatever somebody has put there. Not thread-safe. */
+
+#include "dataset/registry.h"
+#include "redis_link.h"
+
+#define READING_MAX_NAMES  1536 /* of a group: more than members, since the dead stay a while */
+#define READING_MAX_VALUES 4096 /* asked for in one go */
+
+struct reading_name {
+	char text[REGISTRY_NAME_BYTES];
+	bool is_litter; /* what its key holds is nothing, or nothing that any version of ours wrote */
+};
+
+struct reading {
+	struct registry_group_id group;
+	struct reading_name *names; /* sorted, each once */
+	size_t n_names, n_room;
+	struct registry_entry *entries; /* sorted by node; those whose value is in order */
+	size_t n_entries;
+	int result; /* of this group */
+};
+
+/* Adds the command that asks for the group's names; its reply then goes to reading_take_names(). */
+void reading_ask_names(struct redis_link *link, const char *prefix, const struct registry_group_id *group);
+/* Puts the names of the reply to those that are there. NULL: -EAGAIN. -ENOMEM; -EBADMSG: no such set, or one
+ * that no nodes made. */
+int reading_take_names(struct reading *g, const redisReply *reply);
+/* A name more. -ENOMEM; -EBADMSG: it can be none. */
+int reading_add_name(struct reading *g, const char *text, size_t bytes);
+/* The values of all names of these groups, each once; g->result says whether they could be had. Returns how
+ * many of the groups were read, at least one: as many as belong in one go. -errno: none, also as results. */
+int reading_values(struct redis_link *link, const char *prefix, struct reading *groups, size_t n,
+		   struct error *err);
+void reading_free(struct reading *g);
+/* NULL: it is not there. */
+const struct registry_entry *reading_find(const struct reading *g, const char *node);
+
+/* What the URL and the environment say of the server; the prefix is its own, or ours. */
+int registry_settings(const char *url, unsigned wait_s, struct redis_settings *ret,
+		      char prefix[REDIS_URL_PART], struct error *err);

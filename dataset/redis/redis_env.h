@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a server is reached with that no URL and no dataset's folder says: secrets, certificates, patience. */
+
+#include "redis_link.h"
+
+/* Takes user and password from DIESEL_REDIS, or from the file DIESEL_REDIS_FILE, if they are for this server.
+ */
+int redis_env_credentials(struct redis_url *url, struct error *err);
+/* All but the URL, from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. wait_s: without the last. -EINVAL */
+int redis_env_settings(struct redis_settings *settings, unsigned wait_s, struct error *err);
+/* A small file's text, without the newline at its end. */
+int redis_env_read_file(const char *path, char *text, size_t size);

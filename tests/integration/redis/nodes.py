@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes, as far as the registry goes: processes of registry_node, and what they were told."""
+import os
+import subprocess
+import threading
+import time
+
+from servers import BIN
+
+WAIT_S = 60
+
+
+def until(holds, what):
+    """Waits for a condition. The bound is none of what is tested."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        time.sleep(0.02)
+
+
+class Node:
+    def __init__(self, url, name, address, **env):
+        self.name, self.address, self.lines = name, address, []
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | env
+        self.process = subprocess.Popen([BIN / "registry_node", url, name, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, errors="surrogateescape", env=environment)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def join(self, job, uid=1000, weight=1 << 30):
+        self.say(f"join {uid} {job} {weight}")
+
+    def leave(self, job, uid=1000):
+        self.say(f"leave {uid} {job}")
+
+    def views(self, job):
+        """All that was told of this job: a list of {name: (address, incarnation, weight)}."""
+        views = []
+        for line in list(self.lines):
+            words = line.split(" ")
+            if words[:2] == ["members", job]:
+                views.append({w.split("@")[0]: tuple(w.split("@")[1].split("/")) for w in words[2:]})
+        return views
+
+    def view(self, job):
+        views = self.views(job)
+        return views[-1] if views else None
+
+    def sees(self, job, *names):
+        until(lambda: self.view(job) is not None and sorted(self.view(job)) == sorted(names),
+              lambda: f"{self.name} sees {self.view(job)}, not {names}: {self.lines[-5:]}")
+
+    def server(self):
+        return next((line for line in reversed(self.lines) if line.startswith("server ")), None)
+
+    def server_is(self, text):
+        until(lambda: (self.server() or "").startswith("server " + text), lambda: f"{self.name}: {self.lines}")
+
+    def stop(self):
+        """As it stops by itself."""
+        if self.process.poll() is None:
+            self.say("stop")
+        return self.end()
+
+    def kill(self):
+        self.process.kill()
+        return self.end()
+
+    def end(self):
+        status = self.process.wait(WAIT_S)
+        self.reader.join()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+        return status

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stands in Redis about a node can be anybody's: what is wrong is no member. */
+#include "test.h"
+
+#include "member.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct registry_entry sample(void)
+{
+	struct registry_entry e = {
+	    .key = {.uid = 1000, .job = "train"},
+	    .path = "/data/imagenet",
+	    .member = {.node = "gpu-07",
+		       .address = "10.1.2.3:7077",
+		       .incarnation = UINT64_MAX,
+		       .weight_bytes = UINT64_C(64) << 30},
+	};
+
+	for (int i = 0; i < 16; i++)
+		e.key.dataset[i] = (uint8_t)(i * 17);
+	registry_group_id(&e.key, &e.group);
+	return e;
+}
+
+static void test_round_trip(void **state)
+{
+	struct registry_entry e = sample(), found;
+	char text[MEMBER_TEXT];
+
+	assert_int_equal(member_parse(text, member_format(&e, text), &found), 0);
+	assert_memory_equal(&e, &found, sizeof(e));
+	strcpy(e.key.job, "\x01\xff%\n\x1b[31m\"\\ caf\xc3\xa9"); /* whatever a launcher calls a job */
+	memset(e.path, 0, sizeof(e.path));
+	strcpy(e.path, "/da\nta/job=x\npath=y%41");
+	memset(e.member.node, 'n', REGISTRY_NAME_BYTES - 1);
+	memset(e.member.address, 0, sizeof(e.member.address));
+	strcpy(e.member.address, "[fd00::1]:1");
+	registry_group_id(&e.key, &e.group);
+	assert_int_equal(member_parse(text, member_format(&e, text), &found), 0);
+	assert_memory_equal(&e, &found, sizeof(e));
+	memset(e.path, '\xff', sizeof(e.path) - 1); /* the longest there is */
+	memset(e.key.job, '\x01', sizeof(e.key.job) - 1);
+	e.member.weight_bytes = UINT64_MAX;
+	registry_group_id(&e.key, &e.group);
+	assert_true(member_format(&e, text) < MEMBER_TEXT);
+	assert_int_equal(member_parse(text, strlen(text), &found), 0);
+	assert_true(found.member.weight_bytes == MEMBER_MAX_WEIGHT);
+}
+
+/* The sample with one part replaced by another. */
+static int with(const char *part, const char *other)
+{
+	struct registry_entry e = sample(), found;
+	char text[MEMBER_TEXT], changed[2 * MEMBER_TEXT];
+	const char *at;
+
+	member_format(&e, text);
+	at = strstr(text, part);
+	assert_non_null(at);
+	snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - text), text, other, at + strlen(part));
+	return member_parse(changed, strlen(changed), &found);
+}
+
+static void test_wrong(void **state)
+{
+	static const char *const wrong[][2] = {
+	    {"diesel-node 1", "diesel-node 2"},
+	    {"diesel-node 1\n", ""},
+	    {"node=gpu-07", "node="},
+	    {"node=gpu-07", "node=a%0ab"},
+	    {"node=gpu-07", "node=%1b[31m"},
+	    {"node=gpu-07", "node=%ff"},
+	    {"node=gpu-07", "node=%00"},
+	    {"node=gpu-07", "node=%4"},
+	    {"node=gpu-07", "node=%4G"},
+	    {"node=gpu-07", "node=%C3%A9"}, /* digits are lower-case */
+	    {"node=gpu-07", "node=a\tb"},
+	    {"node=gpu-07", "node=1234567890123456789012345678901234567890123456789012345678901234"},
+	    {"node=gpu-07\n", ""},
+	    {"node=gpu-07\n", "node=gpu-07\nnode=gpu-07\n"},
+	    {"10.1.2.3:7077", ""},
+	    {"10.1.2.3:7077", "10.1.2.3"},
+	    {"10.1.2.3:7077", "10.1.2.3:"},
+	    {"10.1.2.3:7077", "10.1.2.3:0"},
+	    {"10.1.2.3:7077", "10.1.2.3:65536"},
+	    {"10.1.2.3:7077", "10.1.2.3:-1"},
+	    {"10.1.2.3:7077", "10.1.2.3: 1"},
+	    {"10.1.2.3:7077", "10.1.2.3:1x"},
+	    {"10.1.2.3:7077", "10.1.2:7077"},
+	    {"10.1.2.3:7077", "0.0.0.0:7077"},
+	    {"10.1.2.3:7077", "224.0.0.1:7077"},
+	    {"10.1.2.3:7077", "255.255.255.255:7077"},
+	    {"10.1.2.3:7077", "storage.example.com:7077"},
+	    {"10.1.2.3:7077", "fd00::1:7077"},
+	    {"10.1.2.3:7077", "[fd00::1:7077"},
+	    {"10.1.2.3:7077", "[fd00::1]7077"},
+	    {"10.1.2.3:7077", "[]:7077"},
+	    {"10.1.2.3:7077", "[::]:7077"},
+	    {"10.1.2.3:7077", "[ff02::1]:7077"},
+	    {"10.1.2.3:7077", "[10.1.2.3]:7077"},
+	    {"10.1.2.3:7077", "[::ffff:10.1.2.3]:7077"},
+	    {"incarnation=18446744073709551615", "incarnation=18446744073709551616"},
+	    {"incarnation=18446744073709551615", "incarnation="},
+	    {"incarnation=18446744073709551615", "incarnation=-1"},
+	    {"incarnation=18446744073709551615", "incarnation=99999999999999999999999999999999999999"},
+	    {"weight=68719476736", "weight=1125899906842625"}, /* more than 1 PiB */
+	    {"weight=68719476736", "weight=1e9"},
+	    {"uid=1000", "uid=4294967296"},
+	    {"uid=1000", "uid= 1000"},
+	    {"job=train", "job=1234567890123456789012345678901234567890123456789012345678901234"},
+	    {"dataset=00112233", "dataset=0011223"},
+	    {"dataset=00112233", "dataset=0011223344"},
+	    {"dataset=00112233", "dataset=0011223x"},
+	    {"path=/data/imagenet\n", "path=/data/imagenet"},
+	    {"path=/data/imagenet\n", "path=/data/imagenet\n\n"},
+	    {"path=/data/imagenet\n", "path=/data/imagenet\nmore=1\n"},
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		if (with(wrong[i][0], wrong[i][1]) != -EINVAL)
+			fail_msg("it passes: %s", wrong[i][1]);
+	assert_int_equal(with("node=gpu-07", "node=caf%c3%a9"), 0);
+	assert_int_equal(with("job=train", "job="), 0);
+}
+
+/* Cut anywhere, with a NUL anywhere, and too long. */
+static void test_damaged(void **state)
+{
+	struct registry_entry e = sample(), found;
+	char text[MEMBER_TEXT], *copy;
+	size_t n = member_format(&e, text);
+
+	for (size_t i = 0; i < n; i++) {
+		copy = malloc(i + 1); /* what is read beyond it shows under a sanitizer */
+		memcpy(copy, text, i);
+		assert_int_equal(member_parse(copy, i, &found), -EINVAL);
+		free(copy);
+		copy = malloc(n);
+		memcpy(copy, text, n);
+		copy[i] = '\0';
+		assert_int_equal(member_parse(copy, n, &found), -EINVAL);
+		free(copy);
+	}
+	copy = calloc(1, MEMBER_TEXT);
+	memset(copy, 'a', MEMBER_TEXT);
+	memcpy(copy, text, n);
+	assert_int_equal(member_parse(copy, MEMBER_TEXT, &found), -EINVAL);
+	free(copy);
+}
+
+static void test_groups(void **state)
+{
+	struct registry_group_key a = sample().key, b = a;
+	struct registry_group_id id, other;
+
+	memset(b.job + 6, 'x', 10); /* behind its end */
+	registry_group_id(&a, &id);
+	registry_group_id(&b, &other);
+	assert_string_equal(id.text, other.text);
+	assert_int_equal(strspn(id.text, "0123456789abcdef"), 32);
+	b = a;
+	b.uid++;
+	registry_group_id(&b, &other);
+	assert_string_not_equal(id.text, other.text);
+	b = a;
+	b.dataset[15]++;
+	registry_group_id(&b, &other);
+	assert_string_not_equal(id.text, other.text);
+	b = a;
+	b.job[0]++;
+	registry_group_id(&b, &other);
+	assert_string_not_equal(id.text, other.text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_round_trip),
+	    cmocka_unit_test(test_wrong),
+	    cmocka_unit_test(test_damaged),
+	    cmocka_unit_test(test_groups),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

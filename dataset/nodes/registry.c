@@ -80,8 +80,13 @@ static void *run(void *context)
 int registry_settings(const char *url, unsigned wait_s, struct redis_settings *ret,
 		      char prefix[REDIS_URL_PART], struct error *err)
 {
-	int r = redis_url_parse(url, false, &ret->url, err);
+	char kept[REDIS_ENV_URL] = "";
+	int r = url ? 0 : redis_env_url(kept, err);
 
+	if (r < 0)
+		return r;
+	r = redis_url_parse(url ? url : kept, false, &ret->url, err);
+	explicit_bzero(kept, sizeof(kept));
 	if (r < 0)
 		error_prefix(err, "the cluster's Redis URL");
 	if (r == 0)

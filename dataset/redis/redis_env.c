@@ -26,24 +26,35 @@ int redis_env_read_file(const char *path, char *text, size_t size)
 	return 0;
 }
 
-int redis_env_credentials(struct redis_url *url, struct error *err)
+int redis_env_url(char url[REDIS_ENV_URL], struct error *err)
 {
 	const char *given = getenv("DIESEL_REDIS"), *file = getenv("DIESEL_REDIS_FILE");
-	char text[4 * REDIS_URL_PART] = "";
+	int r;
+
+	if (given && strlen(given) >= REDIS_ENV_URL)
+		return error_set(err, -EINVAL, "DIESEL_REDIS: the URL is too long");
+	if (given) {
+		strcpy(url, given);
+		return 0;
+	}
+	if (!file)
+		return error_set(err, -ENOKEY, "neither DIESEL_REDIS nor DIESEL_REDIS_FILE is set");
+	r = redis_env_read_file(file, url, REDIS_ENV_URL);
+	return r < 0 ? error_errno(err, r, "DIESEL_REDIS_FILE: %s", file) : 0;
+}
+
+int redis_env_credentials(struct redis_url *url, struct error *err)
+{
+	char text[REDIS_ENV_URL] = "";
 	struct redis_url found;
 	int r;
 
 	if (url->password[0])
 		return 0;
-	if (!given && file) {
-		r = redis_env_read_file(file, text, sizeof(text));
-		if (r < 0)
-			return error_errno(err, r, "DIESEL_REDIS_FILE: %s", file);
-		given = text;
-	}
-	if (!given)
-		return 0;
-	if (redis_url_parse(given, false, &found, err) < 0) {
+	r = redis_env_url(text, err);
+	if (r < 0)
+		return r == -ENOKEY ? 0 : r;
+	if (redis_url_parse(text, false, &found, err) < 0) {
 		error_prefix(err, "DIESEL_REDIS");
 		return -EINVAL;
 	}

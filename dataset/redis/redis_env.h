@@ -8,6 +8,9 @@
 /* Takes user and password from DIESEL_REDIS, or from the file DIESEL_REDIS_FILE, if they are for this server.
  */
 int redis_env_credentials(struct redis_url *url, struct error *err);
+/* The URL that DIESEL_REDIS, or the file DIESEL_REDIS_FILE, has. -ENOKEY: there is none. */
+#define REDIS_ENV_URL (4 * REDIS_URL_PART)
+int redis_env_url(char url[REDIS_ENV_URL], struct error *err);
 /* All but the URL, from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. wait_s: without the last. -EINVAL */
 int redis_env_settings(struct redis_settings *settings, unsigned wait_s, struct error *err);
 /* A small file's text, without the newline at its end. */

@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount status jobs why set replay fetch put --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount status jobs why set cluster replay fetch put --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -30,6 +30,7 @@ _dieselctl()
 	mount) options='--over --version --allow-other --foreground --socket' ;;
 	rm) options='--recursive --keep-snapshots --wait --json' ;;
 	status | jobs) options='--socket --json' ;;
+	cluster) options='--redis --json' ;;
 	replay) options='--json' ;;
 	fetch) options='--socket --version' ;;
 	put) options='--append --chunk-size --digest --meta' ;;
@@ -41,6 +42,7 @@ _dieselctl()
 	verify) options='--json --version --repair --from --dry-run' ;;
 	esac
 	case ${COMP_WORDS[1]}:$current in
+	cluster:[!-]* | cluster:) COMPREPLY=($(compgen -W status -- "$current")); return ;; # there are no files
 	set:[!-]* | set: | why:[!-]* | why:) # numbers of jobs, and knobs
 		options=$(dieselctl jobs --json 2>/dev/null | sed -n 's/^ *"id": \([0-9]*\),*$/\1/p')
 		if [ "${COMP_WORDS[1]}" = set ]; then

@@ -85,8 +85,8 @@ struct registry_entry {
 	char path[256];
 	struct registry_member member;
 };
-/* Sorted by group, then by node. Of forged ones, at most REGISTRY_MAX_LISTED are looked at. Caller frees
- * *ret. */
+/* url NULL: that of DIESEL_REDIS or DIESEL_REDIS_FILE (-ENOKEY: neither is set). Sorted by group, then by
+ * node. Of forged ones, at most REGISTRY_MAX_LISTED are looked at. Caller frees *ret. */
 #define REGISTRY_MAX_LISTED 65536
 int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err);
 
@@ -102,6 +102,6 @@ struct registry_report {
 	char *json;      /* whatever somebody wrote there, without NUL */
 	uint64_t age_ms; /* since the node renewed it, by the server's clock */
 };
-/* Sorted by node; at most REGISTRY_MAX_MEMBERS. */
+/* url as in registry_list(). Sorted by node; at most REGISTRY_MAX_MEMBERS. */
 int registry_reports(const char *url, struct registry_report **ret, size_t *ret_n, struct error *err);
 void registry_reports_free(struct registry_report *reports, size_t n);

@@ -23,7 +23,7 @@ class Node:
         self.name, self.address, self.lines = name, address, []
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | env
         self.process = subprocess.Popen([BIN / "registry_node", url, name, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, errors="surrogateescape", env=environment)
+                                        stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="surrogateescape", env=environment)
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registry_node URL NODE ADDRESS: a node, as far as the registry goes. Takes lines "join UID JOB WEIGHT",
- * "leave UID JOB", "publish JSON" and "stop", and writes one for each thing it is told: "members JOB
- * NODE@ADDRESS/INCARNATION/WEIGHT ...", "server up", "server down: PROBLEM". registry_node list URL,
+ * registry_node URL NODE ADDRESS: a node, as far as the registry goes. Takes lines "join UID JOB WEIGHT
+ * [VERSION]", "leave UID JOB", "publish JSON" and "stop", and writes one for each thing it is told: "members
+ * JOB NODE@ADDRESS/INCARNATION/WEIGHT ...", "server up", "server down: PROBLEM". registry_node list URL,
  * registry_node reports URL: what registry_list() and registry_reports() have.
  */
 #include <pthread.h>
@@ -41,17 +41,18 @@ static void server(void *user, bool is_up, const char *problem)
 	printf("server %s%s%s\n", is_up ? "up" : "down", problem ? ": " : "", problem ? problem : "");
 }
 
-static struct registry_group_key key_of(unsigned uid, const char *job)
+static struct registry_group_key key_of(unsigned uid, const char *job, unsigned char version)
 {
-	struct registry_group_key key = {.uid = uid, .dataset = {1, 2, 3}};
+	struct registry_group_key key = {.uid = uid, .dataset = {1, 2, version}};
 
 	snprintf(key.job, sizeof(key.job), "%s", job);
 	return key;
 }
 
-static int join(struct registry *r, unsigned uid, const char *job, unsigned long long weight)
+static int join(struct registry *r, unsigned uid, const char *job, unsigned long long weight,
+		unsigned char version)
 {
-	struct registry_group_key key = key_of(uid, job);
+	struct registry_group_key key = key_of(uid, job, version);
 
 	pthread_mutex_lock(&mutex);
 	if (n_jobs < MAX_JOBS) {
@@ -104,13 +105,14 @@ static void serve(struct registry *r)
 	unsigned uid;
 
 	while (fgets(line, sizeof(line), stdin) && strcmp(line, "stop\n") != 0) {
+		unsigned char version = 3;
 		int result = 0;
 
 		line[strcspn(line, "\n")] = '\0';
-		if (sscanf(line, "join %u %s %llu", &uid, job, &weight) == 3) {
-			result = join(r, uid, job, weight);
+		if (sscanf(line, "join %u %s %llu %hhu", &uid, job, &weight, &version) >= 3) {
+			result = join(r, uid, job, weight, version);
 		} else if (sscanf(line, "leave %u %s", &uid, job) == 2) {
-			struct registry_group_key key = key_of(uid, job);
+			struct registry_group_key key = key_of(uid, job, version);
 
 			registry_leave(r, &key);
 		} else if (strncmp(line, "publish ", 8) == 0) {

@@ -18,6 +18,7 @@ diesel_unit_test(daemon/recorded USES diesel_recorded)
 diesel_fuzz_target(client/protocol USES diesel_client)
 diesel_fuzz_target(daemon/indices USES diesel_daemon_assist)
 diesel_unit_test(daemon/net_frame USES diesel_daemon_cluster)
+diesel_unit_test(daemon/cluster USES diesel_daemon_cluster diesel_dataset)
 diesel_fuzz_target(daemon/net_frame USES diesel_daemon_cluster)
 
 # A client for the scripts below; also measures (--touch).
@@ -52,3 +53,12 @@ diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle integr
 diesel_waiting_tests(integration.dieseld_carried integration.stage integration.assist integration.assist_changes)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
 set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile PROPERTIES RESOURCE_LOCK assist)
+# Nodes of a cluster, for the scripts below: what they know of each other is in a file.
+add_executable(cluster_node ${CMAKE_SOURCE_DIR}/tests/integration/cluster/cluster_node.c support_registry.c)
+target_compile_options(cluster_node PRIVATE ${DIESEL_WARNINGS})
+target_link_libraries(cluster_node PRIVATE diesel_daemon_cluster diesel_dataset diesel_base Threads::Threads)
+foreach(subject talk hostile)
+  diesel_script_test(integration cluster_${subject}
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_cluster_${subject}.py)
+endforeach()
+diesel_waiting_tests(integration.cluster_talk integration.cluster_hostile)

@@ -19,7 +19,8 @@
 #define REPORTS_AT_ONCE 256
 /* A process that has not said by then how a read ended hangs. */
 #define HANG_NS (5 * NS_PER_S)
-/* A peer that is known is waited for so many times as long as it takes, and no less than the least. */
+/* A peer that is known is waited for so many times as long as its chunks take, one of this size at their rate
+ * included, and no less than the least. */
 #define PATIENCE_TIMES  16
 #define PATIENCE_MIN_NS (NS_PER_S / 4)
 
@@ -238,8 +239,9 @@ static uint64_t patience_left(const struct cluster *c, const struct cluster_read
 	const struct cluster_peer *p = &c->peers[read->peer];
 	uint64_t patience_ns = read->patience_ns, waited_ns = clock_monotonic_ns() - read->begin_ns, known_ns;
 
-	if (p->figures.latency_s > 0) {
-		known_ns = (uint64_t)(PATIENCE_TIMES * p->figures.latency_s * 1e9);
+	if (p->figures.latency_s > 0 && p->figures.bytes_per_s > 0) {
+		known_ns = (uint64_t)(PATIENCE_TIMES * 1e9 *
+				      (p->figures.latency_s + (double)read->bytes / p->figures.bytes_per_s));
 		if (known_ns < PATIENCE_MIN_NS)
 			known_ns = PATIENCE_MIN_NS;
 		if (patience_ns > known_ns)

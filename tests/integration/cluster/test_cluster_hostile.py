@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that lie, flood, stall or are no peers at all: reads end with an error in bounded time, other peers go on, and
+what the node holds for them is let go of."""
+import errno
+import os
+import resource
+import socket
+import time
+import unittest
+
+from cluster_support import (CANCEL, END, FRAME, HELLO, MAGIC, PIECE, QUESTION, REFUSAL, VERSION, Cluster, Listener, Peer,
+                             chunk_bytes, chunk_id, wait_until)
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZE = MIB
+
+
+def rss_bytes(pid):
+    with open(f"/proc/{pid}/statm") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return sum(int(word) for word in f.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+
+
+class Owner(unittest.TestCase):
+    """The node asks a peer that answers what it likes."""
+
+    def setUp(self):
+        self.cluster = self.enterContext(Cluster())
+        self.a = self.cluster.node("a")
+        self.listener = Listener(self.cluster)
+        self.addCleanup(self.listener.close)
+        self.peer = self.listener.accept()
+        self.addCleanup(self.peer.close)
+        self.a.members(2)
+
+    def asked(self, ms=20000, size=SIZE):
+        number, = self.a.not_ours(size)
+        self.a.ask(number, size, ms)
+        _, id, _, told, _, chunk, _ = self.peer.next(QUESTION)
+        self.assertEqual((told, chunk), (size, chunk_id(number, size)))
+        return number, id
+
+    def piece(self, id, data):
+        self.peer.frame(PIECE, id, size=len(data))
+        self.peer.send(data)
+
+    def ends(self, number, code):
+        self.assertEqual(int(self.a.wait("done", number)[2]), -code)
+
+    def test_lying_checksum(self):
+        number, id = self.asked()
+        for at in range(0, SIZE, 256 * KIB):
+            self.piece(id, chunk_bytes(number, SIZE)[at:at + 256 * KIB])
+        self.peer.frame(END, id, size=SIZE, value=1)
+        self.ends(number, errno.EBADMSG)
+        self.a.members(1)
+        self.a.wait_said("have not the checksum")
+
+    def test_too_few_bytes(self):
+        number, id = self.asked()
+        self.piece(id, bytes(1000))
+        self.peer.frame(END, id, size=1000)
+        self.ends(number, errno.ECONNRESET)
+        self.assertTrue(self.peer.is_closed())
+
+    def test_end_that_says_all_and_was_not(self):
+        number, id = self.asked()
+        self.piece(id, bytes(1000))
+        self.peer.frame(END, id, size=SIZE)
+        self.ends(number, errno.ECONNRESET)
+
+    def test_too_many_bytes(self):
+        number, id = self.asked(size=1000)
+        self.piece(id, bytes(1001))
+        self.ends(number, errno.ECONNRESET)
+
+    def test_stops_in_the_middle(self):
+        number, id = self.asked(ms=500)
+        self.peer.frame(PIECE, id, size=256 * KIB)
+        self.peer.send(bytes(100))
+        self.ends(number, errno.ETIMEDOUT)
+        self.a.members(1)
+        self.a.wait_said("node z is away")
+        self.assertTrue(self.peer.is_closed())
+        self.listener.accept()
+        self.a.members(2)
+
+    def test_says_nothing_any_more(self):
+        number, id = self.asked(ms=30000)
+        self.ends(number, errno.ECONNRESET)
+        self.a.wait_said("node z is away")
+
+    def test_late_and_cancelled(self):
+        number, id = self.asked(ms=200)
+        self.ends(number, errno.ETIMEDOUT)
+        self.assertEqual(self.peer.next(CANCEL)[1], id)
+        self.piece(id, bytes(1000))  # it comes too late, and nobody minds
+        self.peer.frame(END, id, -errno.ECANCELED, size=1000)
+        self.a.members(1)
+        self.peer.pong()
+        self.peer.pong()
+        self.a.members(2)
+        number, id = self.asked()
+        self.peer.frame(REFUSAL, id, -errno.EBUSY)
+        self.ends(number, errno.EBUSY)
+
+    def test_answers_without_questions(self):
+        for wrong in (lambda p: p.frame(PIECE, 77, size=10), lambda p: p.frame(END, 77), lambda p: p.frame(REFUSAL, 77, -5),
+                      lambda p: p.frame(99), lambda p: p.send(os.urandom(4096)), lambda p: p.frame(PIECE, 1, size=1 << 40)):
+            wrong(self.peer)
+            self.assertTrue(self.peer.is_closed())
+            self.a.members(1)
+            self.peer.close()
+            self.peer = self.listener.accept()
+            self.a.members(2)
+
+    def test_is_another_node(self):
+        self.peer.close()
+        self.a.members(1)
+        peer = self.listener.accept(hello=False)
+        peer.hello()
+        peer.name = "y"
+        peer.greet("a")
+        self.assertTrue(peer.is_closed())
+
+    def test_dies_while_it_answers(self):
+        number, id = self.asked()
+        self.piece(id, bytes(1000))
+        self.peer.close()
+        self.ends(number, errno.ECONNRESET)
+
+
+class Asker(unittest.TestCase):
+    """A peer asks the node, which has another one beside it that is well."""
+
+    def setUp(self):
+        self.cluster = self.enterContext(Cluster())
+        self.a = self.cluster.node("a")
+        self.b = self.cluster.node("b")
+        self.a.members(2)
+        self.b.members(2)
+
+    def connect(self, name="0", **options):
+        peer = Peer(name, self.a.port, **options)
+        self.addCleanup(peer.close)
+        return peer
+
+    def goes_on(self):
+        number, = self.b.not_ours(SIZE)
+        self.assertEqual(self.b.fetch(number, SIZE), 0)
+        number, = self.a.not_ours(SIZE)
+        self.assertEqual(self.a.fetch(number, SIZE), 0)
+
+    def ask(self, peer, id, size=SIZE, number=5, told=None):
+        peer.frame(QUESTION, id, size=told or size, group=self.a.group, chunk=chunk_id(number, size))
+
+    def test_whole_answer(self):
+        peer = self.connect()
+        peer.hello()
+        self.ask(peer, 9)
+        data = b""
+        while len(data) < SIZE:
+            data += peer.next(PIECE)[6]
+        self.assertEqual(data, chunk_bytes(5, SIZE))
+        _, id, code, size, _, _, _ = peer.next(END)
+        self.assertEqual((id, code, size), (9, 0, SIZE))
+
+    def test_refused(self):
+        peer = self.connect()
+        peer.frame(QUESTION, 1, size=SIZE, group=b"another group...", chunk=chunk_id(5, SIZE))
+        peer.hello()
+        self.assertEqual(peer.next(REFUSAL)[2], -errno.ENOENT)
+        self.ask(peer, 2, told=SIZE - 1)
+        self.assertEqual(peer.next(REFUSAL)[2], -errno.EBADMSG)
+        self.a.answers("no")
+        self.ask(peer, 3)
+        self.assertEqual(peer.next(REFUSAL)[2], -errno.ENOENT)
+
+    def test_flood_of_questions(self):
+        self.a.answers("late")
+        peer = self.connect()
+        peer.hello()
+        flood = b"".join(FRAME.pack(QUESTION, 0, 0, i + 1, SIZE, 0, self.a.group, chunk_id(i, SIZE)) for i in range(10000))
+        peer.s.setblocking(False)
+        sent = 0
+        busy = 0
+        end = time.monotonic() + 60
+        while time.monotonic() < end and busy < 5000:
+            try:
+                sent += peer.s.send(flood[sent:sent + 65536])
+                busy += len(peer.s.recv(1 << 20)) // FRAME.size
+            except BlockingIOError:
+                time.sleep(0.01)
+        self.a.answers("right")
+        self.goes_on()
+        self.assertGreaterEqual(busy, 5000)
+        self.assertLess(rss_bytes(self.a.talker()), 150 * MIB)
+
+    def test_takes_nothing(self):
+        peer = self.connect()
+        peer.hello()
+        for i in range(8):
+            self.ask(peer, i + 1, size=16 * MIB, number=i)
+        wait_until(lambda: self.a.held() > 0, "an answer")
+        self.goes_on()
+        wait_until(lambda: self.a.held() == 0, "given back")
+        self.assertTrue(peer.is_closed())
+
+    def test_cancels(self):
+        peer = self.connect()
+        peer.hello()
+        for i in range(8):
+            self.ask(peer, i + 1, size=16 * MIB, number=i)
+        for i in range(8):
+            peer.frame(CANCEL, i + 1)
+        for _ in range(8):
+            self.assertEqual(peer.next(END, REFUSAL)[2], -errno.ECANCELED)
+        wait_until(lambda: self.a.held() == 0, "given back")
+
+    def test_goes_while_it_is_answered(self):
+        for i in range(20):
+            peer = self.connect()
+            peer.hello()
+            self.ask(peer, 1, size=16 * MIB, number=i)
+            peer.next(PIECE)
+            peer.close()
+        wait_until(lambda: self.a.held() == 0, "given back")
+        self.goes_on()
+
+    def test_connects_again_and_again(self):
+        for _ in range(50):
+            self.connect().hello()
+        self.goes_on()
+
+    def test_no_peers(self):
+        hello = HELLO.pack(MAGIC, VERSION, 0, 7, b"0", b"a", 0)
+        for data in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 10, os.urandom(10000), bytes(10000), hello.replace(b"DSL", b"dsl"),
+                     HELLO.pack(MAGIC, VERSION, 0, 7, b"", b"a", 0), HELLO.pack(MAGIC, VERSION, 0, 7, b"0", b"q", 0),
+                     HELLO.pack(MAGIC, VERSION, 0, 7, b"a", b"a", 0), b"\x16\x03\x01\x02\x00" + bytes(600)):
+            peer = self.connect(hello=False)
+            peer.send(data)
+            self.assertTrue(peer.is_closed())
+        self.goes_on()
+
+    def test_other_version(self):
+        peer = self.connect(version=2)
+        self.assertEqual(peer.hello()[:2], (MAGIC, VERSION))
+        self.assertTrue(peer.is_closed())
+        self.a.wait_said("it has version 2 of the protocol, this one has 1")
+
+    def test_half_open(self):
+        talker = self.a.talker()
+        open_ones = [socket.create_connection(("127.0.0.1", self.a.port), timeout=60) for _ in range(1000)]
+        for s in open_ones:
+            self.addCleanup(s.close)
+        self.goes_on()
+        self.assertLess(len(os.listdir(f"/proc/{talker}/fd")), 100)
+        c = self.cluster.node("c")
+        c.members(3)
+        for s in open_ones:
+            self.assertTrue(Peer("x", connection=s, hello=False).is_closed())
+        self.assertEqual(self.a.talker(), talker)
+
+    def test_slow_hello(self):
+        peer = self.connect(hello=False)
+        peer.send(MAGIC)
+        self.assertTrue(peer.is_closed())
+        self.a.wait_said("it has not said within 2 s who it is")
+
+    def test_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("takes root: there have to be processes of two users")
+        pid = os.fork()
+        if pid == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                peer = Peer("0", self.a.port)
+                os._exit(0 if peer.s.recv(1) == b"" else 1)
+            except ConnectionError:
+                os._exit(0)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.a.wait_said("it is of user 65534")
+        self.goes_on()
+
+
+class Few(unittest.TestCase):
+    def test_no_descriptors(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (22, 22))
+
+        with Cluster() as cluster:
+            a = cluster.node("a", preexec_fn=few)
+            peers = []
+            for i in range(40):
+                peers.append(Peer(f"0{i}", a.port))
+            a.wait_said("other nodes' connections wait")
+            talker, before, begin = a.talker(), cpu_s(a.talker()), time.monotonic()
+            time.sleep(2)
+            self.assertLess(cpu_s(talker) - before, (time.monotonic() - begin) / 2)
+            for peer in peers:
+                peer.close()
+            cluster.node("b").members(2)
+            a.members(2)
+
+
+if __name__ == "__main__":
+    unittest.main()

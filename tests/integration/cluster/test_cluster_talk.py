@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that give each other chunks, and what becomes of reads when one of them goes."""
+import unittest
+
+from cluster_support import Cluster, kill, stop, wait_until
+
+MIB = 1 << 20
+
+
+class Talk(unittest.TestCase):
+    def two(self, cluster, **options):
+        nodes = [cluster.node(name, **options) for name in "ab"]
+        for node in nodes:
+            node.members(2)
+        return nodes
+
+    def test_chunks_of_all_sizes(self):
+        for key in (False, True):
+            with self.subTest(key=key), Cluster() as cluster:
+                a, b = self.two(cluster, key=cluster.key() if key else None)
+                for size in (1, 63, 64, 4096, 262144, 262145, 2 * MIB, 2 * MIB + 1, 8 * MIB, 64 * MIB - 3):
+                    for node in (a, b):
+                        number, = node.not_ours(size)
+                        self.assertEqual(node.fetch(number, size), 0, size)
+                self.assertEqual(a.peers()["b"], [1, 0, 10, 10, 0])
+                self.assertEqual([a.held(), b.held()], [0, 0])
+                self.assertEqual([a.end(), b.end()], [0, 0])
+
+    def test_many_at_once_both_ways(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster, key=cluster.key())
+            wanted = [(node, number) for node in (a, b) for number in node.not_ours(MIB, 100)]
+            for node, number in wanted:
+                node.ask(number, MIB)
+            for node, number in wanted:
+                self.assertEqual(node.wait("done", number)[2], "0")
+
+    def test_four_nodes_agree_on_owners(self):
+        with Cluster() as cluster:
+            nodes = [cluster.node(name, key=cluster.key()) for name in "abcd"]
+            for node in nodes:
+                node.members(4)
+            for number in range(40):
+                owners = []
+                for node in nodes:
+                    node.say(f"ours {number} {MIB}")
+                    owners += [node] if node.wait("ours", number)[2] == "1" else []
+                self.assertEqual(len(owners), 1, number)
+                for node in nodes:
+                    if node is not owners[0]:
+                        self.assertEqual(node.fetch(number, MIB), 0)
+                        owners[0].wait("asked", number)
+            cluster.remove("d")
+            for node in nodes[:3]:
+                node.members(3)
+
+    def test_refused_and_late(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster)
+            numbers = a.not_ours(MIB, 4)
+            b.answers("no")
+            self.assertEqual(a.fetch(numbers[0], MIB), -2)
+            b.answers("late")
+            self.assertEqual(a.fetch(numbers[1], MIB, 300), -110)
+            a.members(1)  # b is away, and its chunks are a's
+            a.members(2)  # it answers pings
+            b.answers("right")
+            self.assertEqual(a.fetch(numbers[2], MIB), 0)
+            self.assertEqual(b.end(), 0)  # with a question that is not answered yet
+
+    def test_wrong_bytes_are_asked_for_once(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster)
+            number, = a.not_ours(MIB)
+            b.answers("wrong")
+            self.assertEqual(a.fetch(number, MIB), 1)
+            a.members(1)
+            a.wait_said("node b gave bytes that are not the chunk's")
+
+    def test_process_killed_and_back(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster, key=cluster.key())
+            numbers = a.not_ours(MIB, 5)
+            for killed, other in ((a, b), (b, a)):
+                b.answers("late")
+                a.ask(numbers[0], MIB)
+                b.wait("asked", numbers[0])
+                before = killed.talker()
+                kill(before)
+                self.assertEqual(a.wait("done", numbers[0])[2], "-104")
+                for node in (a, b):
+                    node.members(1)
+                for node in (a, b):
+                    node.members(2)
+                self.assertNotEqual(killed.talker(), before)
+                b.answers("right")
+                self.assertEqual(a.fetch(numbers[1], MIB), 0)
+                killed.wait_said("signal 9")
+                self.assertEqual(b.held(), 0)
+
+    def test_process_that_hangs(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster, key=cluster.key())
+            number, = a.not_ours(MIB)
+            stop(a.talker())
+            self.assertEqual(a.fetch(number, MIB, 200), -104)
+            a.wait_said("hangs: it is ended")
+            a.members(2)
+            self.assertEqual(a.fetch(number, MIB), 0)
+
+    def test_other_node_hangs(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster)
+            number, = a.not_ours(MIB)
+            stop(b.talker())
+            self.assertIn(a.fetch(number, MIB, 500), (-110, -104))
+            a.members(1)
+            self.assertEqual(a.fetch(number, MIB), -11)  # it is a's own now
+            kill(b.talker())
+            a.members(2)
+            self.assertEqual(a.fetch(number, MIB), 0)
+
+    def test_daemon_ends_and_nothing_stays(self):
+        with Cluster() as cluster:
+            a, b = self.two(cluster)
+            talker = b.talker()
+            b.process.kill()
+            b.process.wait()
+            a.members(1)
+            wait_until(lambda: not exists(talker), "the end of its process")
+            cluster.node("b", address=b.address)
+            a.members(2)
+
+
+def exists(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -98,7 +98,8 @@ class Daemon:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     def wait_for(self, what, predicate):
-        for _ in range(1000):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
             status = self.status()
             if predicate(status):
                 return status
@@ -116,7 +117,7 @@ class Daemon:
     def stop(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
 
 def probe_command(daemon, path, *options, program=None):

@@ -428,7 +428,7 @@ class Attach(Recording):
             time.sleep(0.01)
         time.sleep(0.3)
         job.stdin.close()
-        _, text = recorder.communicate(timeout=30)
+        _, text = recorder.communicate(timeout=60)
         self.assertEqual(recorder.returncode, 0, text)
         recording = s.Recording(self.path)
         self.assertEqual(len(recording.of(s.EXIT, job.pid)), 1)
@@ -536,7 +536,7 @@ class Ends(Recording):
             self.addCleanup(recorder.stderr.close)
             self.wait_for_exec()
             recorder.send_signal(number)
-            _, text = recorder.communicate(timeout=20)
+            _, text = recorder.communicate(timeout=60)
             self.assertEqual(recorder.returncode, 128 + number, text)
             recording = s.Recording(self.path)
             self.assertEqual(recording.info["complete"], "1")
@@ -564,7 +564,7 @@ class Ends(Recording):
         done = run(ANALYZE, "report", self.path)
         self.assertEqual(done.returncode, 3, done.stderr)  # no steps in there
         self.assertIn("cut off", done.stderr)
-        for _ in range(100):
+        for _ in range(600):
             if os.path.exists(marker):
                 break
             time.sleep(0.1)

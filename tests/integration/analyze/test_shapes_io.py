@@ -260,14 +260,14 @@ class Network(Shape):
         with support.Throttle(self.folder, iops=200) as slow:
             daemon = subprocess.Popen(slow.command([mirror, paths[0].parent, mount]))
             try:
-                for _ in range(100):
+                for _ in range(1200):
                     if os.path.ismount(mount):
                         break
                     time.sleep(0.05)
                 clock, report = self.record("files", mount)
             finally:
                 subprocess.run(["umount", "-l", str(mount)], check=False)
-                daemon.wait(timeout=20)
+                daemon.wait(timeout=60)
         self.compare(clock, report)
         self.assertIn("FUSE", self.evidence(report))
 

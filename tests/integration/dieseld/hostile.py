@@ -297,7 +297,7 @@ def look_for(fd, needle):
         return memory.find(needle) >= 0
 
 
-def wait_until(what, predicate, seconds=30):
+def wait_until(what, predicate, seconds=60):
     end = time.monotonic() + seconds
     while not predicate():
         if time.monotonic() > end:

@@ -114,7 +114,7 @@ class Restart(Case):
 
 class Starting(Case):
     def start_fails(self, *options):
-        result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True, timeout=30)
+        result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True, timeout=60)
         self.assertEqual(result.stdout, "")
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
         return result.returncode, result.stderr

@@ -26,7 +26,7 @@ class Metrics(Case):
         self.address = f"127.0.0.1:{free_port()}"
 
     def fetch(self):
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=60) as answer:
             self.assertIn("version=0.0.4", answer.headers["Content-Type"])
             return answer.read().decode()
 
@@ -70,10 +70,10 @@ class Metrics(Case):
                                    f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
-        for _ in range(300):
+        for _ in range(600):
             try:
                 url = f"http://127.0.0.1:{port}/api/v1/query?query=diesel_cache_limit_bytes"
-                with urllib.request.urlopen(url, timeout=10) as answer:
+                with urllib.request.urlopen(url, timeout=60) as answer:
                     found = json.load(answer)["data"]["result"]
                 if found:
                     break
@@ -87,7 +87,7 @@ class Metrics(Case):
     def test_only_get_and_only_metrics(self):
         self.daemon("--metrics", self.address)
         for method, path, status in (("GET", "/", 404), ("POST", "/metrics", 405), ("HEAD", "/metrics", 200)):
-            connection = http.client.HTTPConnection(self.address, timeout=10)
+            connection = http.client.HTTPConnection(self.address, timeout=60)
             connection.request(method, path)
             self.assertEqual(connection.getresponse().status, status)
             connection.close()
@@ -171,7 +171,7 @@ class Manager(Case):
             heard("READY=1")
             daemon.process.send_signal(signal.SIGTERM)
             heard("STOPPING=1")
-            self.assertEqual(daemon.process.wait(timeout=30), 0)
+            self.assertEqual(daemon.process.wait(timeout=60), 0)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Jobs(Case):
         self.addCleanup(self.job.kill)
 
     def fetch(self):
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
     def fetch_when(self, predicate):
@@ -82,7 +82,7 @@ class Jobs(Case):
     def query(self, expression):
         url = f"http://{self.api}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 said = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
@@ -102,7 +102,7 @@ class Jobs(Case):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with contextlib.suppress(urllib.error.URLError):
-                urllib.request.urlopen(f"http://{self.api}/-/ready", timeout=10).close()
+                urllib.request.urlopen(f"http://{self.api}/-/ready", timeout=60).close()
                 return
             time.sleep(0.1)
         self.fail("Prometheus is not ready after 60 s")

@@ -288,10 +288,8 @@ class DaemonDeathTest(unittest.TestCase):
             client.kill()
             client.wait()
             client.stdout.close()
-            for _ in range(100):
-                now = status()
-                if not now["sessions"]:
-                    break
+            end = time.monotonic() + 60
+            while (now := status())["sessions"] and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertEqual(now["sessions"], [])
             self.assertEqual(now["cache"]["pinned_chunks"], 0)

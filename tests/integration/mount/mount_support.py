@@ -59,12 +59,12 @@ class Mount(Case):
         where = self.folder()
         self.addCleanup(subprocess.run, ["fusermount3", "-quz", where], check=False)
         done = subprocess.run(self.command(*options, dataset or self.dataset, where, node=node), capture_output=True, text=True,
-                              timeout=30, check=False)
+                              timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return where
 
     def fails(self, says, *arguments, node=None, code=1):
-        done = subprocess.run(self.command(*arguments, node=node), capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(self.command(*arguments, node=node), capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn(says, done.stderr)

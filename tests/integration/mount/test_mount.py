@@ -215,7 +215,7 @@ class Ends(Mount):
             time.sleep(delay)
             os.kill(self.server(where), signal.SIGKILL)
             for reader in readers:
-                reader.wait(timeout=30)
+                reader.wait(timeout=60)
             self.wait_unmounted(where)
         self.assertEqual(len(digests(self.mount())), 602)
 

@@ -319,25 +319,29 @@ class Changed(Staged):
         self.served_from_staging(daemon, path, source)
 
     def test_a_chunk_that_is_gone_closed_or_damaged_is_not_hidden(self):
-        def damage(chunk):
-            with open(chunk, "r+b") as f:
+        """One of three chunks at a time, and then it is whole again."""
+        def damage():
+            with open(damaged, "r+b") as f:
                 f.seek(MIB)
                 f.write(b"\0" * 4096)
 
-        for word, change in (("No such file", os.unlink), ("may be read by fewer", lambda file: os.chmod(file, 0o600)),
-                             ("checksum", damage)):
+        path, source = self.own("gone")
+        daemon = self.staging(cache="16M")
+        self.fill(daemon, path, source)
+        closed, damaged, gone = chunk_files(path)[2:5]
+        whole = pathlib.Path(damaged).read_bytes()
+        for word, chunk, change, mend in (
+                ("may be read by fewer", closed, lambda: os.chmod(closed, 0o600), lambda: os.chmod(closed, 0o644)),
+                ("checksum", damaged, damage, lambda: pathlib.Path(damaged).write_bytes(whole)),
+                ("No such file", gone, lambda: os.unlink(gone), lambda: None)):
             with self.subTest(word):
-                self.setUp()
-                path, source = self.own("gone" + word[:2].strip())
-                daemon = self.staging(cache="16M")
-                self.fill(daemon, path, source)
                 daemon.stop()
-                change(chunk_files(path)[2])
+                change()
                 daemon.start()
                 daemon.wait_for("the folder", lambda s: s["stage"]["open"])
-                self.assertIn(os.path.basename(chunk_files(path)[2]) if word != "No such file" else word,
-                              probe(daemon, path, "--source", source)["error"])
-                daemon.stop()
+                error = probe(daemon, path, "--source", source)["error"]
+                self.assertIn(word if chunk == gone else os.path.basename(chunk), error)
+                mend()
 
 
 class Refused(Staged):

@@ -57,8 +57,8 @@ set_tests_properties(integration.assist integration.assist_changes integration.a
 add_executable(cluster_node ${CMAKE_SOURCE_DIR}/tests/integration/cluster/cluster_node.c support_registry.c)
 target_compile_options(cluster_node PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(cluster_node PRIVATE diesel_daemon_cluster diesel_dataset diesel_base Threads::Threads)
-foreach(subject talk hostile)
+foreach(subject talk hostile links)
   diesel_script_test(integration cluster_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_cluster_${subject}.py)
 endforeach()
-diesel_waiting_tests(integration.cluster_talk integration.cluster_hostile)
+diesel_waiting_tests(integration.cluster_talk integration.cluster_hostile integration.cluster_links)

@@ -19,8 +19,8 @@
 #define REPORTS_AT_ONCE 256
 /* A process that has not said by then how a read ended hangs. */
 #define HANG_NS (5 * NS_PER_S)
-/* A peer that is known is waited for so many times as long as its chunks take, one of this size at their rate
- * included, and no less than the least. */
+/* A peer that is known is waited for so many times as long as its chunks take, and what is asked of it at
+ * their rate; no less than the least. */
 #define PATIENCE_TIMES  16
 #define PATIENCE_MIN_NS (NS_PER_S / 4)
 
@@ -234,20 +234,30 @@ static struct cluster_read *oldest_waiting(const struct cluster *c)
 	return found;
 }
 
+static uint64_t bytes_from(const struct cluster *c, uint32_t peer)
+{
+	uint64_t bytes = 0;
+
+	for (const struct cluster_read *r = c->reads; r; r = r->next)
+		bytes += r->is_sent && r->peer == peer ? r->bytes : 0;
+	return bytes;
+}
+
+/* For a read that is sent now, behind others. */
 static uint64_t patience_left(const struct cluster *c, const struct cluster_read *read)
 {
-	const struct cluster_peer *p = &c->peers[read->peer];
-	uint64_t patience_ns = read->patience_ns, waited_ns = clock_monotonic_ns() - read->begin_ns, known_ns;
+	const struct cluster_peer_figures *f = &c->peers[read->peer].figures;
+	uint64_t waited_ns = clock_monotonic_ns() - read->begin_ns, left_ns, known_ns;
 
-	if (p->figures.latency_s > 0 && p->figures.bytes_per_s > 0) {
-		known_ns = (uint64_t)(PATIENCE_TIMES * 1e9 *
-				      (p->figures.latency_s + (double)read->bytes / p->figures.bytes_per_s));
-		if (known_ns < PATIENCE_MIN_NS)
-			known_ns = PATIENCE_MIN_NS;
-		if (patience_ns > known_ns)
-			patience_ns = known_ns;
-	}
-	return patience_ns > waited_ns ? patience_ns - waited_ns : 0;
+	left_ns = read->patience_ns > waited_ns ? read->patience_ns - waited_ns : 0;
+	if (!(f->latency_s > 0 && f->bytes_per_s > 0))
+		return left_ns;
+	known_ns =
+	    (uint64_t)(PATIENCE_TIMES * 1e9 *
+		       (f->latency_s + (double)(bytes_from(c, read->peer) + read->bytes) / f->bytes_per_s));
+	if (known_ns < PATIENCE_MIN_NS)
+		known_ns = PATIENCE_MIN_NS;
+	return left_ns < known_ns ? left_ns : known_ns;
 }
 
 static void send_waiting(struct cluster *c)

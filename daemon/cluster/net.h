@@ -138,6 +138,7 @@ struct net_peer {
 	bool is_away, said_away;
 	uint64_t away_ns, back_ns;
 	uint32_t n_late;  /* one after the other */
+	uint64_t done_ns; /* when the last chunk came whole */
 	uint64_t idle_ns; /* since when it is neither member nor asked */
 	bool is_changed;  /* the daemon does not know */
 	struct cluster_peer_figures figures;

@@ -13,6 +13,7 @@
 /* Peers whose bytes were not what they said they were. */
 #define LIED_NS       (30 * NS_PER_S)
 #define LATE_MIN_NS   NS_PER_S
+#define BLAME_NS      (NS_PER_S / 5)
 #define LATE_MAX_BITS 5
 
 static struct net_ask *find(const struct net_conn *c, uint64_t id)
@@ -192,6 +193,7 @@ static void measure(struct net *n, struct net_peer *p, const struct net_ask *a)
 	p->latency_s = p->latency_s > 0 ? 0.8 * p->latency_s + 0.2 * s : s;
 	p->bytes_per_s = p->bytes_per_s > 0 ? 0.8 * p->bytes_per_s + 0.2 * rate : rate;
 	p->n_late = 0;
+	p->done_ns = n->now_ns;
 	p->figures.chunks_in++;
 	p->figures.bytes_in += a->bytes;
 	p->is_changed = true;
@@ -252,8 +254,11 @@ static void late(struct net_conn *c, struct net_ask *a)
 	tell(c->net, a, -ETIMEDOUT, text);
 	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
 	p->figures.failed++;
-	if (p->is_away && a->begin_ns < p->away_ns)
-		return; /* one failure, of several reads */
+	/* One failure, of several reads; or more was asked for than goes through, and what came first came;
+	 * or it was hardly given time. */
+	if ((p->is_away && a->begin_ns < p->away_ns) || p->done_ns > a->begin_ns ||
+	    a->end_ns < a->begin_ns + BLAME_NS)
+		return;
 	/* Who answers pings and no questions is left alone for longer each time. */
 	net_peer_set_away(c->net, p, LATE_MIN_NS << (p->n_late < LATE_MAX_BITS ? p->n_late : LATE_MAX_BITS),
 			  "a chunk has not come in time");

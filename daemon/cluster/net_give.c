@@ -16,7 +16,7 @@
 /* Questions a second, and at once: whoever has more finds that they are not read. */
 #define QUESTIONS_PER_S 2000.0
 #define QUESTIONS_BURST 512.0
-/* An answer is taken within so long, or its memory was held for long enough. */
+/* An answer whose turn it is, is taken within so long, or its memory was held for long enough. */
 #define GIVE_NS       (5 * NS_PER_S)
 #define GIVE_MIN_RATE ((uint64_t)1 << 20) /* bytes a second */
 
@@ -173,7 +173,6 @@ void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd
 	}
 	q->state = NET_QUESTION_GIVES;
 	q->memory_fd = memory_fd;
-	q->end_ns = n->now_ns + GIVE_NS + o->bytes * NS_PER_S / GIVE_MIN_RATE;
 	net_conn_poll(c);
 	all_ask_on(n);
 }
@@ -229,8 +228,8 @@ size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room)
 	size_t n, done = 0;
 	int r;
 
-	if (!c->gives)
-		c->gives = next_to_give(c);
+	if (!c->gives && (c->gives = next_to_give(c)))
+		c->gives->end_ns = c->net->now_ns + GIVE_NS + c->gives->bytes * NS_PER_S / GIVE_MIN_RATE;
 	q = c->gives;
 	if (!q || room < sizeof(f) + NET_PIECE_BYTES)
 		return 0;
@@ -251,13 +250,10 @@ size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room)
 
 void net_give_tick(struct net_conn *c)
 {
-	for (const struct net_question *q = c->questions; q; q = q->next) {
-		if (q->state == NET_QUESTION_GIVES && c->net->now_ns > q->end_ns) {
-			net_conn_close(c, "it takes what it asked for too slowly");
-			return;
-		}
-	}
-	ask_on(c);
+	if (c->gives && c->net->now_ns > c->gives->end_ns)
+		net_conn_close(c, "it takes what it asked for too slowly");
+	else
+		ask_on(c);
 }
 
 void net_give_lost(struct net_conn *c)

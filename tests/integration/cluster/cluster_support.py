@@ -136,8 +136,9 @@ class Node:
             self.seen.append(line)
 
     def members(self, n):
-        """Until so many can be reached."""
-        self.wait("members", n)
+        """Until so many can be reached, after what was waited for before."""
+        while self.wait("members")[1] != str(n):
+            pass
 
     def ask(self, number, size, ms=20000):
         self.say(f"fetch {number} {size} {ms}")
@@ -145,7 +146,8 @@ class Node:
     def fetch(self, number, size, ms=20000):
         """0, or what went wrong."""
         self.ask(number, size, ms)
-        return int(self.wait("done", number)[2])
+        self.done = self.wait("done", number)
+        return int(self.done[2])
 
     def not_ours(self, size, n=1, start=0):
         """Numbers of chunks that others own."""

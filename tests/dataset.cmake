@@ -62,10 +62,11 @@ endforeach()
 diesel_fuzz_target(dataset/member USES diesel_dataset_nodes)
 add_executable(registry_node ${CMAKE_SOURCE_DIR}/tests/integration/redis/registry_node.c)
 target_link_libraries(registry_node PRIVATE diesel_dataset_nodes)
-foreach(case registry registry_cluster cluster_status)
+foreach(case registry registry_cluster cluster_status top_nodes)
   diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
 endforeach()
-diesel_waiting_tests(integration.redis.registry integration.redis.registry_cluster integration.redis.cluster_status)
+diesel_waiting_tests(integration.redis.registry integration.redis.registry_cluster integration.redis.cluster_status
+  integration.redis.top_nodes)
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
 foreach(parser change chunk_head redis_reply redis_url snapshot)

@@ -143,3 +143,8 @@ void registry_leave(struct registry *r, const struct registry_group_key *key)
 	}
 	pthread_mutex_unlock(&r->lock);
 }
+
+int registry_publish(struct registry *r, const char *json)
+{
+	return 0; /* there is nobody to read it */
+}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module daemon frame reel sample screen)
+foreach(module daemon frame nodes reel sample screen)
   diesel_unit_test(ui/${module} USES diesel_ui diesel_base m)
 endforeach()
 diesel_fuzz_target(ui/reel USES diesel_ui)

@@ -222,6 +222,8 @@ static int take_signals_by_fd(struct app *app, struct error *err)
 static void set_up_model(struct app *app, const struct options *options)
 {
 	model_init(&app->model, terminal_charset(), options->interval_s);
+	if (options->source == OPTIONS_NODES)
+		model_set_fleet(&app->model);
 	if (options->sort)
 		model_sort_by(&app->model, VIEW_JOBS, options->sort);
 	if (options->filter)

@@ -103,7 +103,8 @@ static void print_problem(const struct daemon_sample *daemon, const struct optio
 {
 	char text[sizeof(daemon->problem)];
 
-	if ((options->source == OPTIONS_DAEMON || options->socket) && daemon->problem[0])
+	if ((options->source == OPTIONS_DAEMON || options->source == OPTIONS_NODES || options->socket) &&
+	    daemon->problem[0])
 		puts(text_line(text, sizeof(text), daemon->problem));
 }
 
@@ -143,6 +144,8 @@ int batch_run(struct feed *feed, const struct options *options, struct reel_writ
 
 	model_init(&model, (struct charset){.unicode = !options->ascii && MB_CUR_MAX > 1},
 		   options->interval_s);
+	if (options->source == OPTIONS_NODES)
+		model_set_fleet(&model);
 	if (options->sort)
 		model_sort_by(&model, VIEW_JOBS, options->sort);
 	if (options->filter)

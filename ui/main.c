@@ -23,6 +23,8 @@ static int open_feed(const struct options *options, struct feed **ret_feed, stru
 		return feed_replay_open(
 		    &(struct replay_options){options->read_path, options->begin, options->end}, ret_feed,
 		    err);
+	if (options->source == OPTIONS_NODES)
+		return feed_nodes_open(options->redis, ret_feed, err);
 	if (options->source == OPTIONS_DAEMON)
 		return feed_daemon_open(options->socket, ret_feed, err);
 	if (options->source == OPTIONS_NODE)
@@ -58,11 +60,13 @@ static int run(const struct options *options, int *ret_signal, struct error *err
 /* An unknown column is a mistake in the command line. */
 static int check_sort(const struct options *options)
 {
-	if (!options->sort || columns_find(&columns_jobs, options->sort) >= 0)
+	const struct columns *columns = options->source == OPTIONS_NODES ? &columns_fleet : &columns_jobs;
+
+	if (!options->sort || columns_find(columns, options->sort) >= 0)
 		return 0;
 	fprintf(stderr, "diesel-top: -s %s: no such column; there are:", options->sort);
-	for (size_t i = 0; i < columns_jobs.n; i++)
-		fprintf(stderr, " %s", columns_jobs.items[i].key);
+	for (size_t i = 0; i < columns->n; i++)
+		fprintf(stderr, " %s", columns->items[i].key);
 	fputc('\n', stderr);
 	return TOP_USAGE;
 }

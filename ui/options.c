@@ -18,6 +18,7 @@ enum {
 	OPTION_BEGIN,
 	OPTION_DAEMON,
 	OPTION_NODE,
+	OPTION_NODES,
 	OPTION_SOCKET,
 	OPTION_UNPRIVILEGED,
 	OPTION_VERSION,
@@ -41,6 +42,7 @@ static const struct option long_options[] = {
     {"end", required_argument, NULL, 'e'},
     {"daemon", no_argument, NULL, OPTION_DAEMON},
     {"node", no_argument, NULL, OPTION_NODE},
+    {"nodes", required_argument, NULL, OPTION_NODES},
     {"socket", required_argument, NULL, OPTION_SOCKET},
     {"unprivileged", no_argument, NULL, OPTION_UNPRIVILEGED},
     {"help", no_argument, NULL, 'h'},
@@ -64,6 +66,7 @@ static void usage(void)
 	      "  -r, --read FILE       show a recording; --begin TIME and -e, --end TIME: part of it\n"
 	      "                        (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])\n"
 	      "      --daemon, --node  ask only dieseld, or look only at this machine's processes\n"
+	      "      --nodes REDIS_URL     the jobs of all nodes whose dieseld --cluster names this server\n"
 	      "      --socket PATH     where dieseld listens (default $DIESEL_SOCKET, else the node's, else\n"
 	      "                        your own)\n"
 	      "      --unprivileged    sample /proc even where BPF is permitted\n"
@@ -135,6 +138,10 @@ static int parse_one(int letter, struct options *options)
 	case 'r': options->read_path = optarg; return 0;
 	case OPTION_DAEMON: options->source = OPTIONS_DAEMON; return 0;
 	case OPTION_NODE: options->source = OPTIONS_NODE; return 0;
+	case OPTION_NODES:
+		options->source = OPTIONS_NODES;
+		options->redis = optarg;
+		return 0;
 	case OPTION_SOCKET: options->socket = optarg; return 0;
 	case OPTION_UNPRIVILEGED: options->unprivileged = true; return 0;
 	case 'h': usage(); return 1;
@@ -152,10 +159,13 @@ static int check(const struct options *options)
 		why = "-r shows a recording and -w makes one: choose one of them";
 	else if (options->read_path && (options->n_pids || options->source != OPTIONS_AUTO ||
 					options->socket || options->unprivileged))
-		why = "-r shows a recording: -p, --daemon, --node, --socket and --unprivileged are for live "
-		      "jobs";
+		why = "-r shows a recording: -p, --daemon, --node, --nodes, --socket and --unprivileged are "
+		      "for live jobs";
 	else if ((options->begin || options->end) && !options->read_path)
 		why = "--begin and -e choose a part of a recording: -r FILE is missing";
+	else if (options->source == OPTIONS_NODES &&
+		 (options->n_pids || options->socket || options->unprivileged))
+		why = "--nodes asks a Redis server: -p, --socket and --unprivileged are for this machine";
 	else if (options->once && options->batch)
 		why = "--once and --batch: choose one of them";
 	else if (options->n_samples && !options->batch)

@@ -20,6 +20,7 @@ enum options_source {
 	OPTIONS_AUTO,   /* the daemon, if there is one, and this node */
 	OPTIONS_DAEMON, /* --daemon */
 	OPTIONS_NODE,   /* --node */
+	OPTIONS_NODES,  /* --nodes */
 };
 
 struct options {
@@ -35,6 +36,7 @@ struct options {
 	const char *begin, *end; /* of the replay, as written; NULL: all */
 	enum options_source source;
 	const char *socket; /* NULL: the default */
+	const char *redis;  /* of --nodes */
 	bool unprivileged;
 };
 

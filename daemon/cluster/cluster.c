@@ -38,8 +38,10 @@ static void on_closed(uv_handle_t *handle)
 {
 	struct cluster *c = handle->data;
 
-	if (--c->n_handles == 0)
+	if (--c->n_handles == 0) {
 		closep(&c->control_fd);
+		closep(&c->report_fd);
+	}
 	maybe_free(c);
 }
 
@@ -488,6 +490,7 @@ int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct clust
 	c->loop = loop;
 	c->handler = *handler;
 	c->control_fd = child->fd;
+	c->report_fd = -EBADF;
 	c->next_id = 1;
 	c->n_handles = 2;
 	uv_timer_init(loop, &c->timer);

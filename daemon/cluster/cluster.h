@@ -132,6 +132,10 @@ struct cluster_figures {
 	uint64_t late, failed, spoilt, refused;              /* reads that storage had to serve */
 };
 
+/* What people are told of this node, at other places (registry_publish()). -E2BIG, ...; -EAGAIN, -EPIPE: not
+ * now, the process is busy, or gone and started again. */
+int cluster_publish(struct cluster *c, const char *json);
+
 void cluster_figures_get(const struct cluster *c, struct cluster_figures *ret);
 /* Returns how many there are, of which at most `n` are put in ret. */
 size_t cluster_peers_get(const struct cluster *c, struct cluster_peer_figures *ret, size_t n);

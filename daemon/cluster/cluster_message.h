@@ -40,12 +40,13 @@ struct cluster_started {
 
 enum cluster_verb {
 	/* To the process. */
-	CLUSTER_JOIN,   /* key, path, bytes: the weight */
-	CLUSTER_LEAVE,  /* key */
-	CLUSTER_FETCH,  /* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory */
-	CLUSTER_ANSWER, /* id, bytes; with the memory */
-	CLUSTER_REFUSE, /* id, code */
-	CLUSTER_SPOILT, /* peer, name_hash */
+	CLUSTER_JOIN,    /* key, path, bytes: the weight */
+	CLUSTER_LEAVE,   /* key */
+	CLUSTER_FETCH,   /* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory */
+	CLUSTER_ANSWER,  /* id, bytes; with the memory */
+	CLUSTER_REFUSE,  /* id, code */
+	CLUSTER_SPOILT,  /* peer, name_hash */
+	CLUSTER_PUBLISH, /* bytes, with memory that holds the text and its NUL */
 };
 
 struct cluster_order {

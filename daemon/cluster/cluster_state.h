@@ -77,6 +77,7 @@ struct cluster {
 	uint32_t n_sent;
 	uint64_t next_id;
 	struct cluster_figures figures;
+	int report_fd; /* open until it is sent for sure: until the next one */
 };
 
 /* cluster.c */

@@ -206,6 +206,7 @@ void net_buffer_give(struct net *n, uint8_t *buffer);
 /* net_members.c */
 int net_members_start(struct net *n);
 void net_members_join(struct net *n, const struct cluster_order *o);
+void net_members_publish(struct net *n, const struct cluster_order *o, int memory_fd);
 void net_members_leave(struct net *n, const struct cluster_order *o);
 void net_members_on_wake(uv_async_t *async);
 

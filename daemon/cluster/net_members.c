@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "net.h"
 
 /* ---- the registry's thread ----------------------------------------------------------------------------- */
@@ -241,4 +243,15 @@ void net_members_leave(struct net *n, const struct cluster_order *o)
 	free(g->members);
 	free(g);
 	mark_members(n);
+}
+
+void net_members_publish(struct net *n, const struct cluster_order *o, int memory_fd)
+{
+	_cleanup_(closep) int fd = memory_fd;
+	char text[REGISTRY_REPORT_BYTES];
+
+	if (!n->registry || o->bytes > sizeof(text) || pread(fd, text, o->bytes, 0) != (ssize_t)o->bytes ||
+	    !memchr(text, '\0', o->bytes))
+		return;
+	(void)registry_publish(n->registry, text); /* without memory: the next one, then */
 }

@@ -67,6 +67,9 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 /* WHY. -ENOENT: no such job. */
 int control_why(struct control *c, const struct control_viewer *viewer, const struct wire_why *message,
 		char **ret_text, struct error *err);
+/* What other nodes are told of this one's jobs, for diesel-top --nodes: JSON of at most so many bytes,
+ * malloc'ed; what does not fit is counted. NULL: no memory. */
+char *control_report(const struct control *c, double uptime_s, size_t max_bytes);
 /* JOBS; NULL: no memory. */
 char *control_jobs(struct control *c, const struct control_viewer *viewer);
 /* The members "tune" and "jobs" of STATUS. */

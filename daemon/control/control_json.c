@@ -8,7 +8,7 @@
 #include "json_text.h"
 #include "lib/clock.h"
 
-static json_t *shares_json(const struct stall_shares *s)
+json_t *control_shares_json(const struct stall_shares *s)
 {
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "device", json_known(s->device), "gpu_wait",
 			 json_known(s->gpu_wait), "fetch_stall", json_known(s->fetch_stall), "prep_stall",
@@ -16,7 +16,7 @@ static json_t *shares_json(const struct stall_shares *s)
 			 "cpu_starved", json_known(s->cpu_starved), "other", json_known(s->other));
 }
 
-static const char *source_name(enum stall_source source)
+const char *control_source_name(enum stall_source source)
 {
 	switch (source) {
 	case STALL_SOURCE_NONE: return "none";
@@ -79,8 +79,8 @@ static json_t *node_json(const struct stall_node *n)
 
 json_t *control_sample_json(const struct stall_sample *s, const struct stall_node *node)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o}", "source", source_name(s->source), "covered_s",
-				 json_known(s->covered_s), "shares", shares_json(&s->shares));
+	json_t *root = json_pack("{s:s, s:o, s:o}", "source", control_source_name(s->source), "covered_s",
+				 json_known(s->covered_s), "shares", control_shares_json(&s->shares));
 
 	add_figures(root, s);
 	if (node)
@@ -281,10 +281,10 @@ static json_t *sensing_json(const struct control *c)
 	sensor_status_get(c->sensor, &s);
 	/* cpu_s is the child's own. The BPF programs run on the jobs' time, and for how long is not always
 	 * known. */
-	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source),
-			 "active", s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
-			 json_u64(s.n_restarts), "lost", json_u64(s.n_lost), "cpu_s",
-			 json_real((double)s.cpu_ns / 1e9), "bpf_run_s",
+	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source",
+			 control_source_name(s.source), "active", s.active, "why",
+			 s.why[0] ? json_text(s.why) : json_null(), "restarts", json_u64(s.n_restarts),
+			 "lost", json_u64(s.n_lost), "cpu_s", json_real((double)s.cpu_ns / 1e9), "bpf_run_s",
 			 s.bpf_run_ns ? json_real((double)s.bpf_run_ns / 1e9) : json_null(), "active_s",
 			 json_real((double)s.active_ns / 1e9), "resident_bytes", json_u64(s.resident_bytes));
 }

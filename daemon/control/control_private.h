@@ -29,6 +29,8 @@ struct control_job {
 	uint64_t start_ticks;
 	uint32_t rank, world;
 	struct tuner_knobs knobs; /* as last set */
+	double stall_s,
+	    measured_s; /* waited for data since it began, in so much time of which that is known */
 	/* Over the seconds since the last point of the history. */
 	struct {
 		double seconds;
@@ -68,6 +70,8 @@ void control_apply_limits(struct control *c);
 
 /* control_json.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);
+json_t *control_shares_json(const struct stall_shares *shares);
+const char *control_source_name(enum stall_source source);
 json_t *control_entry_json(const struct control_log_entry *entry);
 
 /* control_assist.c: null without --assist. */

@@ -11,6 +11,7 @@
 #include "lib/units.h"
 
 #define SAVE_EVERY_ROUNDS 30
+#define COVERED_MAX_S     3600.0
 
 /* Logs one line when writing begins to fail, and one when it works again. */
 static void watch_history(struct control *c)
@@ -165,6 +166,17 @@ static void sum_up(struct control *c, struct control_job *known, uint64_t at_ms)
 	memset(&known->sums, 0, sizeof(known->sums));
 }
 
+static void add_stall(struct control_job *known)
+{
+	const struct stall_sample *s = &known->sample;
+	double share = s->shares.fetch_stall + s->shares.prep_stall;
+
+	if (!(share >= 0 && share <= 1) || !(s->covered_s > 0 && s->covered_s <= COVERED_MAX_S))
+		return; /* not known, or absurd */
+	known->stall_s += share * s->covered_s;
+	known->measured_s += s->covered_s;
+}
+
 static void keep_samples(struct control *c, const struct stall_node *node, const struct stall_sample *samples,
 			 size_t n, uint64_t now_ns, uint64_t at_ms)
 {
@@ -183,6 +195,7 @@ static void keep_samples(struct control *c, const struct stall_node *node, const
 			continue;
 		known->sample = samples[i];
 		known->has_sample = true;
+		add_stall(known);
 		if (c->history)
 			sum_up(c, known, at_ms);
 	}

@@ -30,7 +30,7 @@ static void free_registry(struct registry *r)
 	pthread_mutex_destroy(&r->calling);
 	pthread_cond_destroy(&r->changed);
 	free(r->report);
-	free(r->told_report);
+	free(r->next_report);
 	free(r);
 }
 

@@ -18,6 +18,16 @@
 #define TEXT_OF(n)   TEXT_OF_(n)
 #define TEXT_OF_(n)  #n
 
+int registry_check_url(const char *url, struct error *err)
+{
+	struct redis_settings settings = {0};
+	char prefix[REDIS_URL_PART];
+	int r = registry_settings(url, WAIT_S, &settings, prefix, err);
+
+	explicit_bzero(&settings, sizeof(settings));
+	return r;
+}
+
 struct asking {
 	struct redis_link *link;
 	char prefix[REDIS_URL_PART];

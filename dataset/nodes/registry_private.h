@@ -54,8 +54,9 @@ struct registry {
 
 	/* The thread's own. */
 	struct redis_link *link;
-	char *told_report; /* that is renewed */
-	int server_is_up;  /* -1: not known */
+	char *next_report; /* that the server does not have yet */
+	bool has_reported;
+	int server_is_up; /* -1: not known */
 	bool has_rival;
 };
 

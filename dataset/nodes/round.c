@@ -115,8 +115,8 @@ static void take_wanted(struct round *round, bool only_changed)
 	}
 	r->n_groups = n;
 	if (r->report) {
-		free(r->told_report);
-		r->told_report = steal_pointer(r->report);
+		free(r->next_report);
+		r->next_report = steal_pointer(r->report);
 	}
 	pthread_mutex_unlock(&r->mutex);
 }
@@ -416,7 +416,7 @@ static void ask_report(struct round *round)
 	struct key key = key_report(round->r->prefix, node), set = key_reports(round->r->prefix);
 	struct number now = number(now_ms()), keep = number(REGISTRY_REPORT_MS);
 
-	command(round, 5, (const char *[]){"SET", key.text, round->r->told_report, "PX", keep.text});
+	command(round, 5, (const char *[]){"SET", key.text, round->r->next_report, "PX", keep.text});
 	command(round, 4, (const char *[]){"ZADD", set.text, now.text, node});
 	ask_trim(round, set.text);
 }
@@ -432,13 +432,18 @@ static void tell_people(struct round *round)
 
 	ask_index(round);
 	n_index = redis_link_n(link);
-	if (round->r->told_report)
+	if (round->r->next_report)
 		ask_report(round);
 	n = redis_link_n(link);
 	run(round, &err);
 	for (size_t i = 0; i < n; i++)
 		if (redis_link_reply(link, i) && redis_link_reply(link, i)->type == REDIS_REPLY_ERROR)
 			*(i < n_index ? &groups_are_wrong : &reports_are_wrong) = true;
+	if (n > n_index && redis_link_reply(link, n_index) &&
+	    redis_link_reply(link, n_index)->type != REDIS_REPLY_ERROR) {
+		free(steal_pointer(round->r->next_report));
+		round->r->has_reported = true;
+	}
 	if (groups_are_wrong)
 		command(round, 2, (const char *[]){"DEL", groups.text});
 	if (reports_are_wrong)
@@ -563,7 +568,7 @@ void registry_farewell(struct registry *r)
 		round->r = r;
 		if (r->n_groups)
 			leave(round, r->groups, r->n_groups);
-		if (r->told_report) {
+		if (r->has_reported) {
 			command(round, 2, (const char *[]){"DEL", report.text});
 			command(round, 3, (const char *[]){"ZREM", reports.text, r->self.node});
 			run(round, &err);

@@ -46,14 +46,15 @@ int redis_env_url(char url[REDIS_ENV_URL], struct error *err)
 int redis_env_credentials(struct redis_url *url, struct error *err)
 {
 	char text[REDIS_ENV_URL] = "";
+	struct error why = ERROR_INIT;
 	struct redis_url found;
 	int r;
 
 	if (url->password[0])
 		return 0;
-	r = redis_env_url(text, err);
+	r = redis_env_url(text, &why);
 	if (r < 0)
-		return r == -ENOKEY ? 0 : r;
+		return r == -ENOKEY ? 0 : error_set(err, r, "%s", why.text);
 	if (redis_url_parse(text, false, &found, err) < 0) {
 		error_prefix(err, "DIESEL_REDIS");
 		return -EINVAL;

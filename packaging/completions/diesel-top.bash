@@ -10,14 +10,14 @@ _diesel_top()
 	-p | --pid) COMPREPLY=($(compgen -W "$(cd /proc && printf '%s ' [0-9]*)" -- "$current")); return ;;
 	-s | --sort)
 		COMPREPLY=($(compgen -W 'pid user job stall fetch prep checkpoint starved device steps p50 p95 cpu workers
-			read hit cache prefetch dworkers ready age verdict method decision' -- "$current"))
+			read hit cache prefetch dworkers ready age verdict method decision node waited samples state dataset' -- "$current"))
 		return
 		;;
 	-w | --write | -r | --read | --socket) COMPREPLY=($(compgen -f -- "$current")); return ;;
-	-d | --delay | -n | --samples | -F | --filter | -e | --begin | --end) return ;;
+	-d | --delay | --nodes | -n | --samples | -F | --filter | -e | --begin | --end) return ;;
 	esac
 	COMPREPLY=($(compgen -W '-d -p -s -F -t -C -U -b -n -w -r -e -h --delay --pid --sort --filter --tree --no-color
-		--no-unicode --batch --samples --once --write --read --begin --end --daemon --node --socket
+		--no-unicode --batch --samples --once --write --read --begin --end --daemon --node --nodes --socket
 		--unprivileged --help --version' -- "$current"))
 }
 complete -o filenames -F _diesel_top diesel-top

@@ -161,7 +161,7 @@ static void fill_last_decision(const json_t *decision, double now_s, struct job_
 }
 
 /* The analyzer's rule (advice.h). */
-static void fill_verdict(struct job_sample *job)
+void daemon_job_judge(struct job_sample *job)
 {
 	double fetch = job->share[SHARE_FETCH_STALL], prep = job->share[SHARE_PREP_STALL],
 	       checkpoint = job->share[SHARE_CHECKPOINT_STALL];
@@ -193,7 +193,7 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	get_real(now, "step_p95_s", &job->step_p95_s);
 	get_real(now, "storage_bytes_per_s", &job->read_bytes_per_s);
 	get_real(now, "memory_hit_ratio", &job->hit_ratio);
-	fill_verdict(job);
+	daemon_job_judge(job);
 }
 
 /* Of a job whose samples are served as they are stored it is null: nothing is known, and nothing is shown. */

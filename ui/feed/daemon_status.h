@@ -18,3 +18,7 @@ int daemon_status_fill(const char *json, double now_s, struct sample *sample, st
 
 /* Takes "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */
 int daemon_why_fill(const char *json, double now_s, struct sample *sample, struct error *err);
+
+/* The verdict, by its shares as the daemon has them. */
+struct job_sample;
+void daemon_job_judge(struct job_sample *job);

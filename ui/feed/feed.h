@@ -70,6 +70,10 @@ pid_t feed_node_job_of(const struct feed *feed, pid_t pid);
  * and go. */
 int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *err);
 
+/* What the nodes of a cluster say of their jobs, through Redis (dataset/registry.h). The server need not be
+ * there, and may come and go. -EINVAL: no such URL. */
+int feed_nodes_open(const char *url, struct feed **ret_feed, struct error *err);
+
 /* A node's feed and a daemon's as one, which takes over both, also on failure. */
 int feed_both_open(struct feed *node, struct feed *daemon, struct feed **ret_feed, struct error *err);
 

@@ -29,9 +29,10 @@ struct job_sample {
 	char id[48];    /* constant over the job's life, and never used for another job */
 	char name[160]; /* what people call it */
 	char user[32];
-	char state[12];   /* "running", "exited" */
-	char method[12];  /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
-	char verdict[20]; /* "fetch-bound", ... */
+	char node[64], dataset[160]; /* of the jobs of many nodes */
+	char state[12];              /* "running", "exited"; "silent": its node says nothing any more */
+	char method[12];             /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
+	char verdict[20];            /* "fetch-bound", ... */
 	char loader[12];
 	char remark[SAMPLE_TEXT_BYTES]; /* why there are no shares, or what else the reader should know */
 	char decision[200];             /* the tuner's last */
@@ -67,6 +68,8 @@ struct job_sample {
 	double decision_age_s;
 	double age_s;   /* of shares and steps: how long ago they were measured */
 	double ended_s; /* ago; NAN while it runs */
+	double stall_s,
+	    measured_s; /* waited for data since it began, in so much time of which that is known */
 };
 
 /* A process or thread of a job. */
@@ -163,6 +166,16 @@ struct host_sample {
 	char gpus[160];                     /* why no GPU is shown; "": looked at, or not asked for */
 };
 
+/* A node, where there are many (--nodes). */
+struct node_sample {
+	char name[64];
+	char state[12]; /* "up", "silent", "unknown": it says what is not understood here */
+	char version[24];
+	double age_s; /* of what it said last */
+	double uptime_s;
+	uint64_t n_jobs, n_omitted; /* jobs; of these, for which there was no room */
+};
+
 struct self_sample {
 	char source[SAMPLE_ERROR_BYTES]; /* how jobs are looked at, and why not better */
 	double cpu_ratio;                /* of one core */
@@ -189,7 +202,8 @@ struct sample {
 	struct decision_sample *decisions; /* the newest first */
 	struct hop_sample *hops;
 	struct gpu_sample_row *gpus;
-	size_t n_jobs, n_workers, n_devices, n_places, n_datasets, n_decisions, n_hops, n_gpus;
+	struct node_sample *nodes;
+	size_t n_jobs, n_workers, n_devices, n_places, n_datasets, n_decisions, n_hops, n_gpus, n_nodes;
 };
 
 enum sample_list {
@@ -201,6 +215,7 @@ enum sample_list {
 	SAMPLE_DECISIONS,
 	SAMPLE_HOPS,
 	SAMPLE_GPUS,
+	SAMPLE_NODES,
 	SAMPLE_LISTS,
 };
 

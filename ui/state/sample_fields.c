@@ -84,6 +84,10 @@ static const struct field job_fields[] = {
     COUNT(J, n_batches),
     COUNT(J, n_shared),
     COUNT(J, shared_from),
+    TEXT(J, node),
+    TEXT(J, dataset),
+    REAL(J, stall_s),
+    REAL(J, measured_s),
 };
 
 #define W struct worker_sample
@@ -135,6 +139,12 @@ static const struct field gpu_fields[] = {
     TEXT(G, name),         TEXT(G, jobs),       COUNT(G, index),
     COUNT(G, n_processes), REAL(G, busy_ratio), REAL(G, memory_used_bytes),
     REAL(G, memory_bytes), REAL(G, power_w),
+};
+
+#define N struct node_sample
+static const struct field node_fields[] = {
+    TEXT(N, name),     TEXT(N, state),   TEXT(N, version),    REAL(N, age_s),
+    REAL(N, uptime_s), COUNT(N, n_jobs), COUNT(N, n_omitted),
 };
 
 #define A struct daemon_sample
@@ -195,6 +205,7 @@ const struct field_table sample_lists[SAMPLE_LISTS] = {
     [SAMPLE_DECISIONS] = LIST(C, decision_fields, decisions),
     [SAMPLE_HOPS] = LIST(H, hop_fields, hops),
     [SAMPLE_GPUS] = LIST(G, gpu_fields, gpus),
+    [SAMPLE_NODES] = LIST(N, node_fields, nodes),
 };
 
 const struct field_table sample_objects[SAMPLE_OBJECTS] = {

@@ -71,6 +71,29 @@ static const struct column jobs[] = {
 };
 const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
 
+static const struct column fleet[] = {
+    TEXT(COL("node", "NODE", node, 12, 0, "where it runs")),
+    COUNT(COL("pid", "PID", pid, 7, 3, "process the job began with, on its node")),
+    TEXT(COL("user", "USER", user, 6, 10, "whose it is: the number")),
+    TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),
+    SECONDS(COL("waited", "WAITED", stall_s, 6, 0, "for data, since it began")),
+    PERCENT(COL("stall", "STALL", id, 5, 0, "% of the trainer's time lost: fetch, prep, checkpoint, starved"),
+	    .value = stall_of),
+    PERCENT(COL("fetch", "FETCH", share[SHARE_FETCH_STALL], 5, 2, "% waiting for storage or network")),
+    PERCENT(COL("prep", "PREP", share[SHARE_PREP_STALL], 5, 2, "% waiting for data for another reason")),
+    PERCENT(COL("checkpoint", "CKPT", share[SHARE_CHECKPOINT_STALL], 4, 12, "% writing a checkpoint")),
+    PERCENT(COL("starved", "STARV", share[SHARE_CPU_STARVED], 5, 12, "% ready to run without a core")),
+    PERCENT(COL("device", "DEV", share[SHARE_DEVICE], 4, 9, "% computing, or waiting for the device")),
+    RATE(COL("samples", "SAMPLE/S", samples_per_s, 8, 1, "samples a second")),
+    RATE(COL("steps", "STEP/S", steps_per_s, 6, 6, "training steps a second")),
+    TEXT(COL("state", "STATE", state, 7, 4, "silent: its node says nothing any more")),
+    SECONDS(COL("age", "AGE", age_s, 5, 7, "how long ago its node said so")),
+    TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what bounds it")),
+    TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; client: its own waits")),
+    TEXT(COL("dataset", "DATASET", dataset, 16, 5, "what it reads"), .grows = true),
+};
+const struct columns columns_fleet = {fleet, N_OF(fleet), sizeof(struct job_sample)};
+
 static const struct column gpu_jobs[] = {
     COUNT(COL("pid", "PID", pid, 7, 0, "process the job began with")),
     TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),

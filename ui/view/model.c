@@ -60,6 +60,8 @@ int model_take(struct model *model, struct sample *sample)
 	if (before && before->time_s <= sample->time_s)
 		r = keep_exited(before, sample) ? -ENOMEM : r;
 	model->sample = sample;
+	if (sample->n_nodes && !model->is_fleet) /* a recording of them */
+		model_set_fleet(model);
 	sample_free(before);
 	return r;
 }
@@ -83,10 +85,21 @@ unsigned int model_wants(const struct model *model)
 	return wants;
 }
 
-static const struct columns *columns_of(enum view view)
+const struct columns *model_job_columns(const struct model *model)
+{
+	return model->is_fleet ? &columns_fleet : &columns_jobs;
+}
+
+void model_set_fleet(struct model *model)
+{
+	model->is_fleet = true;
+	model_sort_by(model, VIEW_JOBS, "waited");
+}
+
+static const struct columns *columns_of(const struct model *model, enum view view)
 {
 	switch (view) {
-	case VIEW_JOBS: return &columns_jobs;
+	case VIEW_JOBS: return model_job_columns(model);
 	case VIEW_WORKERS: return &columns_workers;
 	case VIEW_STORAGE: return &columns_places;
 	case VIEW_GPU: return &columns_gpu_jobs;
@@ -99,7 +112,7 @@ static const struct columns *columns_of(enum view view)
 
 int model_sort_by(struct model *model, enum view view, const char *key)
 {
-	const struct columns *columns = columns_of(view);
+	const struct columns *columns = columns_of(model, view);
 	int column = columns ? columns_find(columns, key) : -1;
 
 	if (column < 0)
@@ -191,7 +204,7 @@ static void place_cursor(struct model *model, struct table *table)
 
 int model_table(struct model *model, struct table *ret_table)
 {
-	const struct columns *columns = columns_of(model->view);
+	const struct columns *columns = columns_of(model, model->view);
 	struct table table = {.columns = columns};
 	const char *items = NULL;
 	size_t n;

@@ -89,6 +89,7 @@ struct model {
 	bool invert[VIEW_COUNT];
 	size_t page;        /* rows of the table, as drawn last */
 	size_t overlay_top; /* lines of the overlay scrolled away */
+	bool is_fleet;      /* jobs of many nodes */
 	bool tree, threads, paused;
 	double interval_s;
 	bool is_replay, is_recording, at_end;
@@ -106,8 +107,14 @@ int model_take(struct model *model, struct sample *sample);
 /* key: a Unicode character or enum model_key. */
 enum model_action model_key(struct model *model, unsigned int key);
 
+/* Jobs of many nodes are to come, or come: the columns of these, sorted by what was waited. */
+void model_set_fleet(struct model *model);
+
 /* What the view needs from the feed, by enum feed_want. */
 unsigned int model_wants(const struct model *model);
+
+/* The columns of the jobs. */
+const struct columns *model_job_columns(const struct model *model);
 
 /* -1: the view has no such column. */
 int model_sort_by(struct model *model, enum view view, const char *key);

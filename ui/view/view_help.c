@@ -53,7 +53,8 @@ static void draw_line(struct screen *screen, int y, const struct help_line *line
 
 void view_help(struct model *model, struct screen *screen, int y, int rows)
 {
-	size_t n = N_HELP + columns_jobs.n, shown = (size_t)rows;
+	const struct columns *columns = model_job_columns(model);
+	size_t n = N_HELP + columns->n, shown = (size_t)rows;
 
 	if (shown < n && rows > 1)
 		shown--; /* the last line says that there is more */
@@ -67,8 +68,8 @@ void view_help(struct model *model, struct screen *screen, int y, int rows)
 		if (at < N_HELP)
 			line = help[at];
 		else
-			line = (struct help_line){columns_jobs.items[at - N_HELP].title,
-						  columns_jobs.items[at - N_HELP].meaning};
+			line = (struct help_line){columns->items[at - N_HELP].title,
+						  columns->items[at - N_HELP].meaning};
 		draw_line(screen, y + (int)i, &line);
 	}
 	if (shown < n)

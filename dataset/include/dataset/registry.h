@@ -77,6 +77,9 @@ int registry_join(struct registry *r, const struct registry_group_key *key, cons
 		  uint64_t weight_bytes);
 void registry_leave(struct registry *r, const struct registry_group_key *key);
 
+/* Whether it is a URL of a server, with the user and password that the environment has. -EINVAL, ... */
+int registry_check_url(const char *url, struct error *err);
+
 /* For `dieselctl cluster status` and diesel-top --nodes: everything that is known of all groups, from any
  * machine that reaches the server. */
 struct registry_entry {
@@ -100,7 +103,7 @@ int registry_publish(struct registry *r, const char *json);
 struct registry_report {
 	char node[REGISTRY_NAME_BYTES];
 	char *json;      /* whatever somebody wrote there, without NUL */
-	uint64_t age_ms; /* since the node renewed it, by the server's clock */
+	uint64_t age_ms; /* since the node published it, by the server's clock */
 };
 /* url as in registry_list(). Sorted by node; at most REGISTRY_MAX_MEMBERS. */
 int registry_reports(const char *url, struct registry_report **ret, size_t *ret_n, struct error *err);

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from nodes import Node, until
+from registry_nodes import Node, until
 from servers import Server, dieselctl
 
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from nodes import Node, until
+from registry_nodes import Node, until
 from servers import BIN, Cluster
 
 LEASE_S = 3

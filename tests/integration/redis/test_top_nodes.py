@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel-top --nodes: jobs of several nodes, by a real Redis server, of which some are silent, gone, or somebody else's."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from registry_nodes import Node, until
+from servers import BIN, Server
+
+
+def job(number, stall_s, **other):
+    return {"id": number, "pid": 100 + number, "uid": 1000, "name": f"python3 train{number}.py", "job": None, "dataset": "/data/set", "age_s": 100,
+            "measured_s": 100, "stall_s": stall_s, "source": "client", "samples_per_s": 500.0, "steps_per_s": 5.0,
+            "shares": {"fetch_stall": 0.25, "prep_stall": 0.0, "device": 0.75}} | other
+
+
+class TopNodesTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
+        self.addCleanup(shutil.rmtree, self.root, True)
+        self.server = Server(self.root)
+        self.addCleanup(self.server.stop)
+        self.url = self.server.url("team")
+
+    def node(self, name, *jobs, **other):
+        node = Node(self.url, name, "10.0.0.1:7077")
+        self.addCleanup(lambda: node.process.poll() is None and node.kill())
+        node.say("publish " + json.dumps({"schema": "diesel.node/1", "version": "1", "uptime_s": 1, "omitted": 0, "jobs": jobs} | other))
+        return node
+
+    def top(self, *args, status=0):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | {"DIESEL_REDIS_WAIT": "1"}
+        done = subprocess.run([BIN / "diesel-top", *args], capture_output=True, text=True, env=env, timeout=60)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def once(self):
+        return json.loads(self.top("--nodes", self.url, "--once", "-d", "0.1"))
+
+    def nodes(self):
+        return {n["name"]: n["state"] for n in self.once().get("nodes", [])}
+
+    def test_jobs_of_all_nodes(self):
+        self.node("a", job(1, 30), job(2, 7200.5, job="4711"))
+        self.node("b", job(1, 300), job(2, None, samples_per_s=None, shares={}))
+        until(lambda: len(self.nodes()) == 2, "not both are there")
+        told = self.once()
+        self.assertEqual([(j["node"], j["name"], j.get("stall_s")) for j in told["jobs"]],
+                         [("a", "4711 (train2.py)", 7200.5), ("b", "train1.py", 300), ("a", "train1.py", 30), ("b", "train2.py", None)])
+        self.assertEqual((told["jobs"][0]["fetch_stall"], told["jobs"][0]["dataset"], told["jobs"][0]["user"]), (0.25, "/data/set", "1000"))
+        self.assertNotIn("samples_per_s", told["jobs"][3])
+        lines = self.top("--nodes", self.url, "-b", "-n", "1", "-d", "0.2").splitlines()
+        self.assertIn("2 nodes", lines[0])
+        self.assertIn("NODE", lines[1])
+        self.assertEqual([line.split()[:2] for line in lines[2:6]], [["a", "102"], ["b", "101"], ["a", "101"], ["b", "102"]])
+        self.assertIn("2h00", lines[2])
+        self.assertIn("N/A", lines[5])
+        by_pid = self.top("--nodes", self.url, "-b", "-n", "1", "-d", "0.2", "-s", "node").splitlines()
+        self.assertEqual([line.split()[0] for line in by_pid[2:6]], ["a", "a", "b", "b"])
+        recording = self.root / "rec"
+        self.top("--nodes", self.url, "-b", "-n", "2", "-d", "0.2", "-w", str(recording))
+        self.assertIn("2h00", self.top("-r", str(recording), "-b"))
+
+    def test_silent(self):
+        a = self.node("a", job(1, 30))
+        self.node("b", job(1, 10))
+        until(lambda: self.nodes() == {"a": "up", "b": "up"}, "not both are there")
+        a.kill()
+        key = "team:cluster:report:a"
+        self.server.cli("pexpire", key, str(600000 - 41000))  # as it would be in 41 s
+        told = self.once()
+        self.assertEqual({n["name"]: n["state"] for n in told["nodes"]}, {"a": "silent", "b": "up"})
+        self.assertEqual({j["node"]: j["state"] for j in told["jobs"]}, {"a": "silent", "b": "running"})
+        self.assertIn("1 silent: a for 4", told["self"]["source"])
+        self.assertIn("silent", self.top("--nodes", self.url, "-b", "-n", "1", "-d", "0.2"))
+
+    def test_hostile(self):
+        self.node("good", job(1, 30))
+        until(lambda: self.nodes() == {"good": "up"}, "it is not there")
+        now = "9e14"
+        self.server.ask(("set", "team:cluster:report:evil", json.dumps({"schema": "diesel.node/1", "jobs": [job(
+            9, 1, name="\x1b[2J\x1b]0;x\x07\n\u202eevil", dataset="\x1b[31m", job="\n\n\x1b[H")]})), ("pexpire", "team:cluster:report:evil", "600000"),
+            ("zadd", "team:cluster:reports", now, "evil"), ("zadd", "team:cluster:reports", now, b"\xff\x1b"),
+            ("set", "team:cluster:report:deep", "[" * 30000), ("pexpire", "team:cluster:report:deep", "600000"),
+            ("zadd", "team:cluster:reports", now, "deep"), *(("zadd", "team:cluster:reports", now, f"forged{i}") for i in range(3000)))
+        told = self.once()
+        self.assertIn("evil", [n["name"] for n in told["nodes"]] + ["evil"])
+        text = self.top("--nodes", self.url, "-b", "-n", "1", "-d", "0.2")
+        self.assertNotIn("\x1b", text)
+        self.assertNotIn("\x07", text)
+        self.server.cli("del", "team:cluster:reports")
+        self.server.ask(("zadd", "team:cluster:reports", "1", "evil"), ("zadd", "team:cluster:reports", "1", "good"), ("zadd", "team:cluster:reports", "1", "deep"))
+        self.assertEqual(self.nodes(), {"good": "up", "evil": "up", "deep": "unknown"})
+        text = self.top("--nodes", self.url, "-b", "-n", "1", "-d", "0.2")
+        self.assertNotIn("\x1b", text)
+        self.assertEqual(len(text.splitlines()), 5)  # title, head, two jobs, an empty line
+
+    def test_no_server(self):
+        self.assertEqual(self.once().get("jobs", []), [])
+        self.server.send(signal.SIGSTOP)
+        told = self.once()
+        self.assertEqual(told.get("jobs", []), [])
+        self.server.send(signal.SIGCONT)
+        self.server.stop()
+        told = self.once()
+        self.assertIn("cannot connect", told["daemon"]["problem"])
+        self.assertIn("cannot connect", self.top("--nodes", self.url, "-b", "-n", "2", "-d", "0.2"))
+
+    def test_wrong_use(self):
+        for args, word in ((["--nodes"], "argument"), (["--nodes", self.url, "-p", "1"], "--nodes"), (["--nodes", self.url, "-r", "x"], "--nodes"),
+                           (["--nodes", self.url, "-s", "wrk"], "no such column")):
+            self.assertIn(word, self.top("--once", *args, status=2))
+        self.assertIn("redis://", self.top("--nodes", "http://x", "--once", status=1))
+        self.assertNotIn("secret", self.top("--nodes", "redis://u:secret@[::1", "--once", status=1))
+
+
+if __name__ == "__main__":
+    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
+        print("skipped: there is no redis-server (./dev deps installs it)")
+        sys.exit(77)
+    unittest.main(verbosity=2)

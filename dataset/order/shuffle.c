@@ -265,3 +265,103 @@ int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, 
 	*ret_count = count;
 	return 0;
 }
+
+/* ---- what some ranks take of a window ---- */
+
+/* Of a chunk of the window. */
+struct place {
+	uint64_t first_sample, first_word;
+};
+
+static uint64_t window_end(const struct shuffle_plan *p, uint64_t w)
+{
+	uint64_t end = (w + 1) * p->window_chunks;
+
+	return end < p->n_visits ? end : p->n_visits;
+}
+
+uint64_t shuffle_window_words(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first)
+{
+	uint64_t begin = w * plan->window_chunks, n = 0;
+
+	for (uint64_t i = begin; i < window_end(plan, w); i++) {
+		uint64_t chunk = plan->visits[i];
+
+		if (ret_first)
+			ret_first[i - begin] = n;
+		n += subset_words(plan->first_sample[chunk + 1] - plan->first_sample[chunk]);
+	}
+	return n;
+}
+
+static int by_sample(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	return x->first_sample < y->first_sample ? -1 : x->first_sample > y->first_sample;
+}
+
+static int list_places(const struct shuffle_plan *p, uint64_t w, struct place **ret, uint64_t *ret_n)
+{
+	uint64_t begin = w * p->window_chunks, n = window_end(p, w) - begin, n_places = 0, word = 0;
+	struct place *places = calloc(n + 1, sizeof(*places));
+
+	if (!places)
+		return -ENOMEM;
+	for (uint64_t i = begin; i < begin + n; i++) {
+		uint64_t first = p->first_sample[p->visits[i]], end = p->first_sample[p->visits[i] + 1];
+
+		if (end > first) /* a chunk without samples begins where another one does */
+			places[n_places++] = (struct place){first, word};
+		word += subset_words(end - first);
+	}
+	qsort(places, n_places, sizeof(*places), by_sample);
+	*ret = places;
+	*ret_n = n_places;
+	return 0;
+}
+
+static void mark_sample(const struct place *places, uint64_t n, uint64_t sample, uint64_t *words)
+{
+	const struct place *at = &places[sorted_count(n, i, places[i].first_sample <= sample) - 1];
+	uint64_t k = sample - at->first_sample;
+
+	words[at->first_word + k / 64] |= UINT64_C(1) << (k % 64);
+}
+
+/* The step in which this position is, or the first one of the steps behind the full ones. */
+static uint64_t step_near(const struct shuffle_cut *cut, uint64_t position)
+{
+	uint64_t step = position / cut->step_samples;
+
+	return step < cut->n_full ? step : cut->n_full;
+}
+
+int shuffle_window_mark(struct shuffle_plan *plan, uint64_t w, const uint64_t *ranks, uint64_t *words)
+{
+	uint64_t begin = plan->first_position[w], end = plan->first_position[w + 1], n_places = 0, first;
+	struct shuffle_cut cut = plan->cut;
+	struct place *places = NULL;
+	uint32_t n;
+	int r = plan_load_window(plan, w);
+
+	if (r == 0)
+		r = list_places(plan, w, &places, &n_places);
+	if (r < 0)
+		return r;
+	for (uint64_t step = step_near(&cut, begin); step < cut.n_steps; step++) {
+		for (cut.rank = 0; cut.rank < cut.world; cut.rank++) {
+			if (!(ranks[cut.rank / 64] >> (cut.rank % 64) & 1))
+				continue;
+			(void)shuffle_cut_range(&cut, step, &first, &n);
+			for (uint64_t p = first > begin ? first : begin; p < first + n && p < end; p++)
+				mark_sample(places, n_places, plan->window_samples[p - begin], words);
+		}
+		cut.rank = cut.world - 1;
+		(void)shuffle_cut_range(&cut, step, &first, &n);
+		if (first + n >= end)
+			break;
+	}
+	free(places);
+	return 0;
+}

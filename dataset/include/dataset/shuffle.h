@@ -92,3 +92,15 @@ uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
 uint64_t shuffle_n_visits(const struct shuffle_plan *plan);
 /* The chunk that is visited i-th (0 <= i < shuffle_n_visits()); window w holds visits [w*g, (w+1)*g). */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
+
+/*
+ * Which samples of a window some ranks take together, whatever batch they are in. Bits, chunk after chunk in
+ * the order of visits, each from a word of its own: sample k of a chunk in bit k % 64 of word k / 64 of its
+ * words. Those that drop_last leaves out, or the subset, are nobody's.
+ */
+/* How many words that is. ret_first[i]: where those of the window's i-th visit begin; NULL, or
+ * shuffle_window_chunks() of them. */
+uint64_t shuffle_window_words(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first);
+/* Sets the bits, and clears none. ranks: a bit for each rank of spec->world; which one the plan is of does
+ * not matter. The window becomes the one that shuffle_batch() is cheap in. -ENOMEM. */
+int shuffle_window_mark(struct shuffle_plan *plan, uint64_t w, const uint64_t *ranks, uint64_t *words);

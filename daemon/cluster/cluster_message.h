@@ -40,9 +40,11 @@ struct cluster_started {
 
 enum cluster_verb {
 	/* To the process. */
-	CLUSTER_JOIN,    /* key, path, bytes: the weight */
-	CLUSTER_LEAVE,   /* key */
-	CLUSTER_FETCH,   /* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory */
+	CLUSTER_JOIN,  /* key, path, bytes: the weight */
+	CLUSTER_LEAVE, /* key */
+	/* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory, and n_ranges after the
+	   order */
+	CLUSTER_FETCH,
 	CLUSTER_ANSWER,  /* id, bytes; with the memory */
 	CLUSTER_REFUSE,  /* id, code */
 	CLUSTER_SPOILT,  /* peer, name_hash */
@@ -53,11 +55,17 @@ struct cluster_order {
 	uint32_t verb;
 	int32_t code;
 	uint64_t id, bytes, ns, name_hash;
-	uint32_t peer, reserved;
+	uint32_t peer, n_ranges;
 	struct net_group_id group;
 	struct chunk_id chunk;
 	struct registry_group_key key;
 	char path[256];
+};
+
+/* As long as one can be. */
+struct cluster_order_long {
+	struct cluster_order order;
+	struct net_range ranges[NET_MAX_RANGES];
 };
 
 enum cluster_news {

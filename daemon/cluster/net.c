@@ -50,12 +50,13 @@ static void spoilt(struct net *n, const struct cluster_order *o)
 		net_peer_set_away(n, p, 30 * NS_PER_S, NULL);
 }
 
-static void take_order(struct net *n, const struct cluster_order *o, int memory_fd)
+static void take_order(struct net *n, const struct cluster_order *o, const struct net_range *ranges,
+		       int memory_fd)
 {
 	switch ((enum cluster_verb)o->verb) {
 	case CLUSTER_JOIN: net_members_join(n, o); return;
 	case CLUSTER_LEAVE: net_members_leave(n, o); return;
-	case CLUSTER_FETCH: net_ask_begin(n, o, memory_fd); return;
+	case CLUSTER_FETCH: net_ask_begin(n, o, ranges, memory_fd); return;
 	case CLUSTER_ANSWER: net_give_answer(n, o, memory_fd); return;
 	case CLUSTER_REFUSE: net_give_refuse(n, o); return;
 	case CLUSTER_SPOILT: spoilt(n, o); return;
@@ -67,7 +68,7 @@ static void on_daemon(uv_poll_t *poll, int status, int events)
 {
 	struct net *n = poll->data;
 	int fds[FD_MESSAGE_MAX_FDS], r = 0;
-	struct cluster_order order;
+	const struct cluster_order *o = &n->order->order;
 	size_t n_fds;
 
 	n->now_ns = clock_monotonic_ns();
@@ -75,14 +76,16 @@ static void on_daemon(uv_poll_t *poll, int status, int events)
 		_exit(1);
 	poll_daemon(n);
 	for (int i = 0; i < ORDERS_AT_ONCE && r >= 0; i++) {
-		r = fd_message_receive(n->outbox.fd, &order, sizeof(order), MSG_DONTWAIT, fds, &n_fds);
+		r = fd_message_receive(n->outbox.fd, n->order, sizeof(*n->order), MSG_DONTWAIT, fds, &n_fds);
 		if (r == -EAGAIN)
 			return;
-		if (r != sizeof(order)) { /* the daemon is gone */
+		if (r < (int)sizeof(*o) ||
+		    (size_t)r !=
+			sizeof(*o) + o->n_ranges * sizeof(struct net_range)) { /* the daemon is gone */
 			uv_stop(&n->loop);
 			return;
 		}
-		take_order(n, &order, n_fds > 0 ? fds[0] : -EBADF);
+		take_order(n, o, n->order->ranges, n_fds > 0 ? fds[0] : -EBADF);
 	}
 }
 
@@ -133,7 +136,8 @@ static int start(struct net *n, int daemon_fd)
 	if (r == 0)
 		r = uv_async_init(&n->loop, &n->wake, net_members_on_wake);
 	n->shared = malloc(NET_BUFFER_BYTES);
-	if (r == 0 && (!n->shared || getrandom(&n->incarnation, sizeof(n->incarnation), 0) < 0))
+	n->order = malloc(sizeof(*n->order));
+	if (r == 0 && (!n->shared || !n->order || getrandom(&n->incarnation, sizeof(n->incarnation), 0) < 0))
 		r = -ENOMEM;
 	if (r < 0) {
 		log_error("cannot talk to other nodes: %s", strerror(-r));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/fd_io.h"
 #include "lib/huge_pages.h"
 #include "net.h"
 
@@ -45,6 +46,7 @@ static void ask_free(struct net *n, struct net_ask *a)
 	checksum_stream_free(a->sum);
 	if (a->memory_fd >= 0)
 		close(a->memory_fd);
+	free(a->ranges);
 	free(a);
 }
 
@@ -69,11 +71,30 @@ static void cannot(struct net *n, const struct cluster_order *o, int memory_fd, 
 	tell(n, &none, code, text);
 }
 
-void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
+/* A copy of the ranges: NULL where there are none. */
+static int take_ranges(struct net_ask *a, const struct net_range *ranges, uint32_t n)
+{
+	if (n == 0)
+		return 0;
+	a->ranges = reallocarray(NULL, n, sizeof(*ranges));
+	if (!a->ranges)
+		return -ENOMEM;
+	memcpy(a->ranges, ranges, n * sizeof(*ranges));
+	a->walk = (struct net_walk){.ranges = a->ranges, .n_ranges = n};
+	a->bytes = net_ranges_bytes(ranges, n);
+	return 0;
+}
+
+void net_ask_begin(struct net *n, const struct cluster_order *o, const struct net_range *ranges,
+		   int memory_fd)
 {
 	struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
-	struct net_frame f = {
-	    .kind = NET_QUESTION, .id = o->id, .bytes = o->bytes, .group = o->group, .chunk = o->chunk};
+	struct net_frame f = {.kind = NET_QUESTION,
+			      .id = o->id,
+			      .bytes = o->bytes,
+			      .value = o->n_ranges,
+			      .group = o->group,
+			      .chunk = o->chunk};
 	struct net_conn *c = p ? p->conn : NULL;
 	struct net_ask *a;
 
@@ -86,14 +107,17 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
 		return;
 	}
 	a = calloc(1, sizeof(*a));
-	if (!a || checksum_stream_new(&a->sum) < 0) {
+	if (!a || take_ranges(a, ranges, o->n_ranges) < 0 || checksum_stream_new(&a->sum) < 0) {
+		if (a)
+			free(a->ranges);
 		free(a);
 		cannot(n, o, memory_fd, -ENOMEM, "no memory");
 		return;
 	}
 	a->conn = c;
 	a->id = o->id;
-	a->bytes = o->bytes;
+	if (!a->ranges)
+		a->bytes = o->bytes;
 	a->begin_ns = n->now_ns;
 	a->end_ns = n->now_ns + o->ns;
 	a->memory_fd = memory_fd;
@@ -101,6 +125,14 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
 	c->asks = a;
 	c->n_asks++;
 	net_conn_send_frame(c, &f);
+}
+
+size_t net_ask_ranges(const struct net_conn *c, uint64_t id, const void **ret)
+{
+	const struct net_ask *a = find(c, id);
+
+	*ret = a ? a->ranges : NULL;
+	return *ret ? a->walk.n_ranges * sizeof(*a->ranges) : 0;
 }
 
 int net_ask_piece(struct net_conn *c, const struct net_frame *f)
@@ -120,6 +152,23 @@ int net_ask_piece(struct net_conn *c, const struct net_frame *f)
 	return 0;
 }
 
+/* Writes what has come to where it lies in the chunk. */
+static int scatter(struct net_ask *a)
+{
+	int r = 0;
+
+	if (!a->ranges)
+		return huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
+	for (size_t at = 0; at < a->filled && r == 0;) {
+		uint64_t offset;
+		size_t n = net_walk_next(&a->walk, a->filled - at, &offset);
+
+		r = fd_write_at(a->memory_fd, a->buffer + at, n, offset);
+		at += n;
+	}
+	return r;
+}
+
 static int write_out(struct net_conn *c, struct net_ask *a)
 {
 	int r = 0;
@@ -128,7 +177,7 @@ static int write_out(struct net_conn *c, struct net_ask *a)
 		return 0;
 	checksum_stream_add(a->sum, a->buffer, a->filled);
 	if (a->memory_fd >= 0)
-		r = huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
+		r = scatter(a);
 	a->written += a->filled;
 	a->filled = 0;
 	if (r < 0) {

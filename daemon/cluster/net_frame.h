@@ -6,12 +6,12 @@
  * where there is a key, who dialled sends a hello, the other one answers with its own, and then both send
  * frames, which are all of one size; a FRAME_PIECE is followed by bytes of a chunk.
  *
- *   QUESTION  id, group, chunk, bytes    give me this chunk, which has so many bytes
- *   REFUSAL   id, code                   no: a negative errno
- *   PIECE     id, bytes                  the next bytes of the chunk: they follow
- *   END       id, code, bytes, value     that was all of it: XXH3-64 of all bytes; or code: no more comes
- *   CANCEL    id                         no longer wanted; ended by END or REFUSAL as ever
- *   PING      id                         answered by a PONG of the same id
+ *   QUESTION  id, group, chunk, bytes    give me this chunk, which has so many bytes; value: of it these
+ * ranges alone, which follow (struct net_range); 0: all of it REFUSAL   id, code                   no: a
+ * negative errno PIECE     id, bytes                  the next bytes of the chunk, or of the ranges, one
+ * after the other: they follow END       id, code, bytes, value     that was all of it: XXH3-64 of all bytes;
+ * or code: no more comes CANCEL    id                         no longer wanted; ended by END or REFUSAL as
+ * ever PING      id                         answered by a PONG of the same id
  *
  * Each question is ended by one REFUSAL or one END. ids are the asker's. Fields that a kind has no use for
  * are 0.
@@ -19,6 +19,7 @@
  * The parser is pure: bytes in, in whatever pieces, and events out.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@
 #define NET_CHUNK_MAX   ((uint64_t)2 << 30)
 /* Of one connection that are not ended yet, in each direction. */
 #define NET_MAX_QUESTIONS 64u
+#define NET_MAX_RANGES    16384u /* of one question */
 
 struct net_group_id {
 	uint8_t bytes[16]; /* as the 32 digits of struct registry_group_id say */
@@ -68,6 +70,12 @@ struct net_frame {
 	struct chunk_id chunk;
 };
 
+/* A part of a chunk, not empty. They come in the chunk's order, and do not overlap. */
+struct net_range {
+	uint32_t offset, bytes;
+};
+
+_Static_assert(sizeof(struct net_range) == 8, "sent");
 _Static_assert(sizeof(struct net_hello) == 160, "sent");
 _Static_assert(sizeof(struct net_frame) == 64, "sent");
 
@@ -76,6 +84,7 @@ void net_hello_fill(struct net_hello *hello, const char *from, const char *to, u
 enum net_event_kind {
 	NET_EVENT_HELLO,
 	NET_EVENT_FRAME,
+	NET_EVENT_RANGE, /* of the question that came last */
 	NET_EVENT_BYTES, /* of the piece that was announced last */
 };
 
@@ -83,6 +92,7 @@ struct net_event {
 	enum net_event_kind kind;
 	struct net_hello hello;
 	struct net_frame frame;
+	struct net_range range;
 	const uint8_t *data;
 	size_t bytes;
 };
@@ -90,7 +100,9 @@ struct net_event {
 struct net_parser {
 	int is_greeted;
 	uint64_t piece_left; /* bytes of a piece that are still to come */
-	size_t have;         /* of a hello or frame that is not whole yet */
+	uint32_t n_ranges_left;
+	uint64_t range_from, range_end; /* where the next one lies */
+	size_t have;                    /* of a hello or frame that is not whole yet */
 	uint8_t part[sizeof(struct net_hello)];
 };
 
@@ -102,8 +114,23 @@ int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct 
 /* Returns true if the bytes so far end within a hello, a frame or a piece. */
 static inline int net_parser_is_within(const struct net_parser *p)
 {
-	return p->have > 0 || p->piece_left > 0;
+	return p->have > 0 || p->piece_left > 0 || p->n_ranges_left > 0;
 }
+
+/* How far an answer has come. */
+struct net_walk {
+	const struct net_range *ranges;
+	uint32_t n_ranges; /* 0: all of the chunk */
+	uint32_t at;
+	uint64_t done; /* of that range, or of the chunk */
+};
+
+/* Goes on by what lies together in the chunk of the next n bytes, which there are. Returns how many these
+ * are. */
+size_t net_walk_next(struct net_walk *walk, size_t n, uint64_t *ret_offset);
+uint64_t net_ranges_bytes(const struct net_range *ranges, uint32_t n_ranges);
+/* Whether they are such as may be asked for, of a chunk of so many bytes. */
+bool net_ranges_fit(const struct net_range *ranges, uint32_t n_ranges, uint64_t bytes);
 
 /* From the digits; -EINVAL. */
 int net_group_id_parse(const struct registry_group_id *text, struct net_group_id *ret);

@@ -149,6 +149,11 @@ class Node:
         self.done = self.wait("done", number)
         return int(self.done[2])
 
+    def part(self, number, size, step, length):
+        """The same of the first bytes of each step."""
+        self.say(f"part {number} {size} {step} {length}")
+        return int(self.wait("done", number)[2])
+
     def not_ours(self, size, n=1, start=0):
         """Numbers of chunks that others own."""
         found = []
@@ -241,6 +246,9 @@ class Peer:
                 self.frame(PONG, id)
             if kind in kinds:
                 return kind, id, code, size, value, chunk, data
+
+    def ranges(self, ranges):
+        self.send(b"".join(struct.pack("<II", *r) for r in ranges))
 
     def pong(self):
         """Shows that it is there: what a node needs to ask it."""

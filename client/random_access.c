@@ -7,6 +7,7 @@
 #include "dataset.h"
 #include "elsewhere/fetch.h"
 #include "dataset/sample.h"
+#include "zstd_decode.h"
 
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret)
@@ -35,15 +36,32 @@ int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels)
 	return 0;
 }
 
+/* The process that reads a bucket gives the plain form of chunks; of a folder we look at the files. */
+static int open_own_store(struct diesel_dataset *d, struct error *err)
+{
+	struct store *store;
+	int r;
+
+	if (fetch_is_elsewhere(d->path))
+		return fetch_store_open(d->path, d->shown.channel_fd, &d->store, err);
+	r = store_open(d->path, false, &store, err);
+	if (r == 0 && snapshot_info(d->snapshot)->is_compressed) {
+		r = store_plain_open(store, zstd_decode, &d->store, err);
+		if (r < 0)
+			store_free(store);
+	} else if (r == 0) {
+		d->store = store;
+	}
+	return r;
+}
+
 static int open_store(struct diesel_dataset *d, struct error *err)
 {
 	int r = 0;
 
 	pthread_mutex_lock(&d->store_lock);
 	if (!d->store)
-		r = fetch_is_elsewhere(d->path)
-			? fetch_store_open(d->path, d->shown.channel_fd, &d->store, err)
-			: store_open(d->path, false, &d->store, err);
+		r = open_own_store(d, err);
 	pthread_mutex_unlock(&d->store_lock);
 	return r;
 }

@@ -53,6 +53,9 @@ int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret);
 /* The argument of --chunk-size. Returns false if no chunk can have this size. */
 bool ctl_chunk_bytes(uint64_t *ret);
 
+/* The argument of --zstd. Returns false if there is no such level. */
+bool ctl_zstd_level(int *ret);
+
 /* The command as it was given, without secrets: for a dataset's log. */
 const char *ctl_command(void);
 

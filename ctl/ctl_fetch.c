@@ -15,6 +15,7 @@
 #include "client/fetch_channel.h"
 #include "client/transport.h"
 #include "ctl_fetch.h"
+#include "dataset/compress.h"
 #include "dataset/place.h"
 #include "dataset/snapshot.h"
 #include "lib/cleanup.h"
@@ -41,12 +42,28 @@ static int say(int result, const char *text, const int *fds, size_t n_fds)
 	return fd_message_send(CHANNEL, &reply, sizeof(reply), fds, n_fds, 0);
 }
 
+/* The daemon gets the plain form of chunks: who reads for somebody else decompresses for him, too. */
+static int make_plain(struct fetch *f, struct error *err)
+{
+	struct snapshot *s;
+	int r = snapshot_open(f->place->folder, &s, err);
+
+	if (r < 0)
+		return r;
+	if (snapshot_info(s)->is_compressed)
+		r = store_plain_open(f->store, compress_decode, &f->store, err);
+	snapshot_close(s);
+	return r;
+}
+
 static int open_snapshot(struct fetch *f, struct error *err)
 {
 	int r = place_open_version(f->url, f->version, &f->place, err);
 
 	if (r == 0)
 		r = place_store(f->place, false, &f->store, err);
+	if (r == 0)
+		r = make_plain(f, err);
 	if (r < 0)
 		return r;
 	f->dir_fd = open(f->place->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

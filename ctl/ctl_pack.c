@@ -8,6 +8,7 @@
 #include "ctl_rewrite.h"
 #include "ctl_wait.h"
 #include "dataset/chunk.h"
+#include "dataset/compress.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/pack.h"
@@ -111,6 +112,7 @@ static const struct option long_options[] = {
     {"append", no_argument, NULL, 'a'},
     {"skip-unreadable", no_argument, NULL, 'u'},
     {"digest", required_argument, NULL, 'd'},
+    {"zstd", required_argument, NULL, 'z'},
     {"jpeg-restarts", no_argument, NULL, 'r'},
     {"meta", required_argument, NULL, 'm'},
     {"json", no_argument, NULL, 'J'},
@@ -150,6 +152,11 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 		if (meta_redis_check_url(optarg, &err) < 0)
 			return ctl_usage(verb, "--meta URL: %s", err.text);
 		o->meta_url = optarg;
+		return CTL_OK;
+	case 'z':
+		if (!ctl_zstd_level(&o->level))
+			return ctl_usage(verb, "--zstd %s: a level from %d to %d is needed", optarg,
+					 COMPRESS_LEVEL_MIN, COMPRESS_LEVEL_MAX);
 		return CTL_OK;
 	case 'K': return ctl_keep_snapshots(verb, &o->keep_snapshots);
 	case 'a': o->append = true; return CTL_OK;
@@ -301,6 +308,7 @@ const struct ctl_verb ctl_pack = {
 	"  -j, --jobs N            files read at once (default 8)\n"
 	"      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
 	"      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
+	"      --zstd LEVEL        compress, 1 (fast) to 19 (small), what gets shorter by a sixteenth\n"
 	"      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
 	"      --meta URL          keep the metadata on a Redis server or cluster: "
 	"redis://HOST[:PORT]/PREFIX\n" CTL_KEEP_SNAPSHOTS_HELP

@@ -18,6 +18,7 @@
 #include "dataset/meta.h"
 #include "dataset/place.h"
 #include "dataset/snapshot_kept.h"
+#include "dataset/store.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
@@ -26,6 +27,8 @@
 /* What stat needs to know beside the snapshot. */
 struct facts {
 	uint64_t stored_bytes; /* of the chunk files in use */
+	uint64_t plain_bytes;  /* what they take in memory: the same, unless some are compressed */
+	bool knows_stored;
 	bool has_meta;
 	struct meta_info meta;
 	struct error meta_error; /* why there is none */
@@ -40,14 +43,39 @@ static void facts_freep(const struct facts *f)
 	free(f->kept);
 }
 
-static void collect(const char *path, const struct snapshot *s, bool is_old, struct facts *ret)
+/* What a compressed chunk takes in storage is in no snapshot. Both lists ascend. */
+static bool add_stored(const struct snapshot *s, struct store *store, uint64_t *ret)
 {
+	_cleanup_(freep) struct store_object *objects = NULL;
+	struct snapshot_chunk chunk;
+	uint64_t bytes = 0;
+	size_t n, at = 0;
+
+	if (store_list(store, NULL, &objects, &n, NULL) < 0)
+		return false;
+	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++) {
+		while (at < n && chunk_id_compare(&objects[at].id, &chunk.id) < 0)
+			at++;
+		if (at == n || chunk_id_compare(&objects[at].id, &chunk.id) != 0)
+			return false;
+		bytes += objects[at].bytes;
+	}
+	*ret = bytes;
+	return true;
+}
+
+static void collect(const char *path, const struct dataset *d, bool is_old, struct facts *ret)
+{
+	const struct snapshot *s = dataset_snapshot(d);
 	struct meta *meta = NULL;
 	struct snapshot_chunk chunk;
-	struct facts f = {0};
+	struct facts f = {.knows_stored = true};
 
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
-		f.stored_bytes += chunk.file_bytes;
+		f.plain_bytes += chunk.file_bytes;
+	f.stored_bytes = f.plain_bytes;
+	if (snapshot_info(s)->is_compressed)
+		f.knows_stored = add_stored(s, dataset_store(d), &f.stored_bytes);
 	/* Elsewhere both are of one version, always; of an old one the metadata of now say nothing. */
 	if (is_old || place_is_elsewhere(path)) {
 		f.has_meta = true;
@@ -76,18 +104,21 @@ static void print_kept(const struct facts *f)
 static void print_dataset_json(const char *path, const struct snapshot *s, const struct facts *f)
 {
 	const struct snapshot_info *info = snapshot_info(s);
+	char stored[24] = "null";
 
+	if (f->knows_stored)
+		snprintf(stored, sizeof(stored), "%llu", (unsigned long long)f->stored_bytes);
 	fputs("{\"schema\": \"diesel.stat/1\", \"dataset\": ", stdout);
 	ctl_json_string(path, strlen(path));
 	printf(", \"version\": %llu, \"samples\": %llu, \"bytes\": %llu, \"chunks\": %llu, \"stored_bytes\": "
-	       "%llu, "
-	       "\"max_bytes\": %u, \"equal_bytes\": %u, \"max_chunk_bytes\": %llu, \"created_ns\": %llu, "
-	       "\"digest\": %s, ",
+	       "%s, "
+	       "\"plain_bytes\": %llu, \"max_bytes\": %u, \"equal_bytes\": %u, \"max_chunk_bytes\": %llu, "
+	       "\"created_ns\": %llu, \"digest\": %s, \"compressed\": %s, ",
 	       (unsigned long long)info->version, (unsigned long long)info->n_samples,
-	       (unsigned long long)info->total_bytes, (unsigned long long)info->n_chunks,
-	       (unsigned long long)f->stored_bytes, info->max_bytes, info->equal_bytes,
+	       (unsigned long long)info->total_bytes, (unsigned long long)info->n_chunks, stored,
+	       (unsigned long long)f->plain_bytes, info->max_bytes, info->equal_bytes,
 	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns,
-	       info->has_digests ? "\"" DIGEST_NAME "\"" : "null");
+	       info->has_digests ? "\"" DIGEST_NAME "\"" : "null", info->is_compressed ? "true" : "false");
 	printf("\"frozen\": %s, ", f->is_frozen ? "true" : "false");
 	if (f->has_meta)
 		printf("\"meta_version\": %llu, \"pending\": %s, ", (unsigned long long)f->meta.version,
@@ -139,8 +170,15 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 		printf(", each of %u byte%s\n", info->equal_bytes, units_plural(info->equal_bytes));
 	else
 		printf(", the longest %s\n", units_format_bytes(longest, sizeof(longest), info->max_bytes));
-	printf("chunks    %llu, %s on disk\n", (unsigned long long)info->n_chunks,
-	       units_format_bytes(stored, sizeof(stored), f->stored_bytes));
+	printf("chunks    %llu, %s on disk", (unsigned long long)info->n_chunks,
+	       f->knows_stored ? units_format_bytes(stored, sizeof(stored), f->stored_bytes) : "? B");
+	if (info->is_compressed) {
+		printf(", compressed; %s in memory",
+		       units_format_bytes(bytes, sizeof(bytes), f->plain_bytes));
+		if (f->knows_stored)
+			printf(" (%.2f times as much)", (double)f->plain_bytes / (double)f->stored_bytes);
+	}
+	putchar('\n');
 	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
 	if (f->is_frozen)
@@ -256,7 +294,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		return ctl_failed(verb, &err);
 	if (argc - optind == 2)
 		return stat_path(verb, &d, argv[optind + 1], json);
-	collect(argv[optind], dataset_snapshot(d.dataset), version != 0, &facts);
+	collect(argv[optind], d.dataset, version != 0, &facts);
 	if (json)
 		print_dataset_json(argv[optind], dataset_snapshot(d.dataset), &facts);
 	else

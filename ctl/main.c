@@ -11,6 +11,7 @@
 
 #include "ctl.h"
 #include "dataset/chunk.h"
+#include "dataset/compress.h"
 #include "dataset/remote.h"
 #include "lib/bus_error.h"
 #include "lib/kernel_calls.h"
@@ -106,6 +107,16 @@ int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret)
 bool ctl_chunk_bytes(uint64_t *ret)
 {
 	return units_parse_bytes(optarg, ret) == 0 && *ret >= CHUNK_MIN_BYTES && *ret <= CHUNK_MAX_BYTES;
+}
+
+bool ctl_zstd_level(int *ret)
+{
+	int64_t value;
+
+	if (units_parse_integer(optarg, COMPRESS_LEVEL_MIN, COMPRESS_LEVEL_MAX, &value) < 0)
+		return false;
+	*ret = (int)value;
+	return true;
 }
 
 bool ctl_is_started_by_program(int socket_type)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module chunk meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
+foreach(module blocks chunk meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
 endforeach()
 target_compile_definitions(test_dataset_snapshot PRIVATE TESTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}") # old snapshots

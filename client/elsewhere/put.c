@@ -240,8 +240,8 @@ int diesel_writer_commit(struct diesel_writer *w, uint64_t *ret_version, char *e
 
 static int start(const struct diesel_writer_options *o, struct diesel_writer *w, struct error *err)
 {
-	char size[32] = "--chunk-size=8388608", meta[1024] = "";
-	char *arguments[8] = {(char *)"put", size};
+	char size[32] = "--chunk-size=8388608", meta[1024] = "", level[24];
+	char *arguments[9] = {(char *)"put", size};
 	size_t n = 2;
 
 	if (o->chunk_bytes)
@@ -254,6 +254,10 @@ static int start(const struct diesel_writer_options *o, struct diesel_writer *w,
 		arguments[n++] = (char *)"--append";
 	if (o->flags & DIESEL_WRITER_DIGESTS)
 		arguments[n++] = (char *)"--digest=sha256";
+	if (o->zstd_level) {
+		snprintf(level, sizeof(level), "--zstd=%u", o->zstd_level);
+		arguments[n++] = level;
+	}
 	arguments[n++] = (char *)"--";
 	arguments[n++] = w->name;
 	arguments[n] = NULL;

@@ -12,6 +12,7 @@
 
 #include "client/put_channel.h"
 #include "dataset/chunk.h"
+#include "dataset/compress.h"
 #include "dataset/meta.h"
 #include "dataset/pack.h"
 #include "dataset/writer.h"
@@ -120,6 +121,11 @@ static int parse_option(int option, struct pack_options *o, struct error *err)
 			return error_set(err, -EINVAL,
 					 "chunks of %s bytes: a size from 4 MiB to 64 MiB is needed", optarg);
 		return 0;
+	case 'z':
+		if (!ctl_zstd_level(&o->level))
+			return error_set(err, -EINVAL, "zstd level %s: a level from %d to %d is needed",
+					 optarg, COMPRESS_LEVEL_MIN, COMPRESS_LEVEL_MAX);
+		return 0;
 	case 'm': o->meta_url = optarg; return meta_redis_check_url(optarg, err);
 	}
 	return error_set(err, -EPROTO, "the program that puts samples is of another version");
@@ -127,11 +133,10 @@ static int parse_option(int option, struct pack_options *o, struct error *err)
 
 static int parse(int argc, char **argv, struct pack_options *o, struct error *err)
 {
-	static const struct option options[] = {{"append", no_argument, NULL, 'a'},
-						{"chunk-size", required_argument, NULL, 'c'},
-						{"digest", required_argument, NULL, 'd'},
-						{"meta", required_argument, NULL, 'm'},
-						{0}};
+	static const struct option options[] = {
+	    {"append", no_argument, NULL, 'a'},       {"chunk-size", required_argument, NULL, 'c'},
+	    {"digest", required_argument, NULL, 'd'}, {"meta", required_argument, NULL, 'm'},
+	    {"zstd", required_argument, NULL, 'z'},   {0}};
 	int option, r = 0;
 
 	while (r == 0 && (option = getopt_long(argc, argv, ":", options, NULL)) != -1)

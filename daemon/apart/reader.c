@@ -121,6 +121,7 @@ static void on_report(uv_poll_t *poll, int status, int events)
 	job->buffered = report.buffered;
 	job->unchanged = report.unchanged;
 	job->stamp = report.stamp;
+	job->read_bytes = report.read_bytes;
 	job->error = report.error;
 	job->error.text[sizeof(job->error.text) - 1] = '\0';
 	job_done(r, job);

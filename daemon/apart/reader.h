@@ -9,7 +9,12 @@
  * The daemon sends an order for a chunk with descriptors of the folder and of the segment's memory; the
  * reader opens and checks the file, reads it with many reads in flight (io.h), writes what came to that
  * memory, and reports. Until it has reported or ended, the memory belongs to it: it stays counted for the
- * user who asked. A reader has READER_OWN_BYTES of buffers beside that.
+ * user who asked. A reader has READER_OWN_BYTES of buffers beside that, and, while it reads compressed
+ * chunks, the head of each and a block for each thread.
+ *
+ * Compressed chunks are made plain here: what decompresses others' bytes is neither the daemon nor a process
+ * of another dataset. Sizes are bounded by those in the chunk's head, which the snapshot vouches for, and
+ * what comes out is verified like all that is read.
  *
  * Forking one and getting memory for its buffers takes time, for which a job's first batch would wait. So one
  * can be started before it is known who reads with it: the spare one, of which there is at most one. It has
@@ -41,7 +46,10 @@ struct reader_range {
 /* What goes over the socket, with descriptors of the folder and the memory. */
 struct reader_order {
 	uint64_t id;
-	uint64_t bytes;              /* that the file must have */
+	uint64_t bytes;              /* of the chunk in memory, and of its file, if that is not compressed */
+	bool is_compressed;          /* then the file is shorter (dataset/blocks.h) */
+	uint32_t payload_offset;     /* of a compressed chunk: */
+	uint64_t head_xxh3;          /* that its head must have */
 	struct access_rights rights; /* that the file must not be stricter than */
 	bool is_known;               /* the caller already has what a file with the stamp `known` holds */
 	struct access_stamp known;
@@ -56,7 +64,10 @@ struct reader_report {
 	int32_t result; /* 0 or a negative errno; -EXDEV: something is mounted over the file */
 	bool buffered;  /* it was opened without O_DIRECT */
 	bool unchanged; /* the file has the stamp `known`, and was not read */
+	/* Of the file, but for its length, which is that of the chunk in memory: as which its copies are
+	 * kept. */
 	struct access_stamp stamp;
+	uint64_t read_bytes; /* of a compressed chunk: what was read of its file */
 	struct error error;
 };
 
@@ -67,6 +78,7 @@ struct reader_job {
 	void (*done)(struct reader_job *job);
 	int result;
 	bool buffered, unchanged;
+	uint64_t read_bytes;       /* 0: as many as were ordered */
 	struct access_stamp stamp; /* of the file, from before it was read */
 	struct error error;
 	/* the module's */

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataset/blocks.h"
+#include "dataset/compress.h"
 #include "io.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
@@ -44,6 +46,12 @@ struct chunk {
 	uint32_t n_pending;
 	struct chunk *next; /* of those that have pieces left to read */
 	struct io_op open;
+	/* Of a compressed chunk. */
+	uint64_t file_bytes;
+	uint8_t *head;
+	struct io_op head_read;
+	struct chunk_blocks blocks;
+	uint32_t block; /* that the next piece begins with, which begins at c->at */
 };
 
 /* A buffer, and what is read into it. */
@@ -54,9 +62,11 @@ struct piece {
 	struct chunk *chunk;
 	struct piece *next_free;
 	uint8_t *buffer;
-	uint64_t offset; /* in the chunk */
+	uint64_t offset; /* in the chunk's file */
 	uint32_t bytes;
-	int result; /* of writing it */
+	uint32_t block, n_blocks; /* of a compressed chunk: those that it brings, */
+	uint32_t skip;            /* from here on */
+	int result;               /* of writing it */
 };
 
 struct reading {
@@ -77,6 +87,7 @@ static void chunk_report(struct chunk *c)
 	closep(&c->memory_fd);
 	closep(&c->folder_fd);
 	closep(&c->fd);
+	free(c->head);
 	do
 		n = send(c->reading->fd, &c->report, sizeof(c->report), MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
@@ -86,7 +97,7 @@ static void chunk_report(struct chunk *c)
 /* All of it is being read, or was. */
 static bool is_asked_for(const struct chunk *c)
 {
-	return c->range == c->order.n_ranges;
+	return c->order.is_compressed ? c->block == c->blocks.n : c->range == c->order.n_ranges;
 }
 
 /* Goes on to the next range when this one has been asked for. */
@@ -99,15 +110,73 @@ static void advance(struct chunk *c, uint32_t bytes)
 		c->at = c->order.ranges[c->range].offset;
 }
 
-static void read_piece(struct piece *p, struct chunk *c)
+/* Whether any of it lies in a range. */
+static bool is_block_wanted(const struct chunk *c, uint32_t block)
+{
+	uint64_t begin = c->blocks.payload_offset + (uint64_t)block * c->blocks.block_bytes,
+		 end = begin + chunk_block_plain(&c->blocks, block);
+
+	for (uint32_t i = 0; i < c->order.n_ranges; i++) {
+		const struct reader_range *r = &c->order.ranges[i];
+
+		if (r->offset < end && begin < r->offset + r->bytes)
+			return true;
+	}
+	return false;
+}
+
+static void next_block(struct chunk *c)
+{
+	c->at += chunk_block_stored(&c->blocks, c->block);
+	c->block++;
+}
+
+static void skip_blocks(struct chunk *c)
+{
+	while (c->block < c->blocks.n && !is_block_wanted(c, c->block))
+		next_block(c);
+}
+
+/* As many whole blocks as fit, in the whole pages that they lie in. */
+static void cut_blocks(struct piece *p, struct chunk *c)
+{
+	uint64_t begin = c->at - c->at % CHUNK_ALIGN, end = begin;
+
+	p->offset = begin;
+	p->skip = (uint32_t)(c->at - begin);
+	p->block = c->block;
+	while (c->block < c->blocks.n && is_block_wanted(c, c->block)) {
+		uint64_t to = c->at + chunk_block_stored(&c->blocks, c->block);
+
+		to = (to + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+		if (to - begin > PIECE_BYTES)
+			break;
+		end = to;
+		next_block(c);
+	}
+	p->n_blocks = c->block - p->block;
+	p->bytes = (uint32_t)(end - begin);
+	c->report.read_bytes += p->bytes;
+	skip_blocks(c);
+}
+
+static void cut_range(struct piece *p, struct chunk *c)
 {
 	const struct reader_range *r = &c->order.ranges[c->range];
 	uint64_t left = r->offset + r->bytes - c->at;
 
-	p->chunk = c;
 	p->offset = c->at;
 	p->bytes = (uint32_t)(left < PIECE_BYTES ? left : PIECE_BYTES);
 	advance(c, p->bytes);
+}
+
+static void read_piece(struct piece *p, struct chunk *c)
+{
+	p->chunk = c;
+	if (c->order.is_compressed)
+		cut_blocks(p, c);
+	else
+		cut_range(p, c);
 	c->n_pending++;
 	p->op.fd = c->fd;
 	p->op.buffer = p->buffer;
@@ -149,6 +218,7 @@ static void give_up(struct chunk *c)
 			r->last = link;
 	}
 	c->range = c->order.n_ranges;
+	c->block = c->blocks.n;
 }
 
 static void piece_done(struct piece *p)
@@ -165,11 +235,32 @@ static void piece_done(struct piece *p)
 	read_on(r);
 }
 
+static int write_blocks(const struct piece *p)
+{
+	const struct chunk *c = p->chunk;
+	const struct chunk_blocks *b = &c->blocks;
+	_cleanup_(freep) uint8_t *plain = malloc(b->block_bytes);
+	const uint8_t *from = p->buffer + p->skip;
+	int r = plain ? 0 : -ENOMEM;
+
+	for (uint32_t i = p->block; i < p->block + p->n_blocks && r == 0; i++) {
+		r = chunk_block_decode(b, i, from, plain, compress_decode);
+		from += chunk_block_stored(b, i);
+		if (r == 0)
+			r = fd_write_at(c->memory_fd, plain, chunk_block_plain(b, i),
+					b->payload_offset + (uint64_t)i * b->block_bytes);
+	}
+	return r;
+}
+
 static void write_work(uv_work_t *work)
 {
 	struct piece *p = work->data;
 
-	p->result = huge_write_at(p->chunk->memory_fd, p->buffer, p->bytes, p->offset);
+	if (p->chunk->order.is_compressed)
+		p->result = write_blocks(p);
+	else
+		p->result = huge_write_at(p->chunk->memory_fd, p->buffer, p->bytes, p->offset);
 }
 
 static void write_done(uv_work_t *work, int status)
@@ -178,7 +269,13 @@ static void write_done(uv_work_t *work, int status)
 	struct reader_report *report = &p->chunk->report;
 
 	(void)status;
-	if (p->result < 0 && report->result == 0)
+	if (p->result == -EBADMSG && report->result == 0)
+		report->result = error_set(&report->error, -EBADMSG,
+					   "%s: a block between bytes %llu and %llu is damaged (cannot be "
+					   "decompressed)",
+					   p->chunk->order.origin, (unsigned long long)p->offset,
+					   (unsigned long long)(p->offset + p->bytes));
+	else if (p->result < 0 && report->result == 0)
 		report->result =
 		    error_errno(&report->error, p->result, "%s: no memory for it", p->chunk->order.origin);
 	piece_done(p);
@@ -231,9 +328,84 @@ static bool are_ranges(const struct reader_order *o)
 	return true;
 }
 
-static void chunk_read(struct chunk *c)
+static void chunk_begin(struct chunk *c)
 {
 	struct reading *r = c->reading;
+
+	*r->last = c;
+	r->last = &c->next;
+	read_on(r);
+}
+
+static int head_use(struct chunk *c)
+{
+	const struct reader_order *o = &c->order;
+	const struct chunk_header *h = (const void *)c->head;
+	struct error *err = &c->report.error;
+	int r = chunk_blocks_in_unknown(c->head, o->payload_offset, o->head_xxh3, &c->blocks);
+
+	if (r < 0 || h->file_bytes != o->bytes)
+		return error_set(err, -EBADMSG,
+				 "%s: is not the chunk that the snapshot describes: run dieselctl verify",
+				 o->origin);
+	if (h->stored_bytes != c->file_bytes)
+		return error_set(err, -EBADMSG, "%s: has %llu bytes instead of %llu: truncated or replaced",
+				 o->origin, (unsigned long long)c->file_bytes,
+				 (unsigned long long)h->stored_bytes);
+	r = fd_write_at(c->memory_fd, c->head, o->payload_offset, 0);
+	if (r < 0)
+		return error_errno(err, r, "%s: no memory for it", o->origin);
+	c->report.read_bytes = o->payload_offset;
+	c->at = o->payload_offset;
+	skip_blocks(c);
+	return 0;
+}
+
+static void on_head(struct io_op *op)
+{
+	struct chunk *c = (struct chunk *)((char *)op - offsetof(struct chunk, head_read));
+	struct reader_report *report = &c->report;
+
+	if (op->result > 0 && (uint32_t)op->result < op->bytes) {
+		op->buffer = (uint8_t *)op->buffer + op->result;
+		op->offset += (uint32_t)op->result;
+		op->bytes -= (uint32_t)op->result;
+		io_submit(c->reading->io, op);
+		return;
+	}
+	if (op->result == 0)
+		report->result = error_set(&report->error, -EBADMSG, "%s: truncated at byte %llu",
+					   c->order.origin, (unsigned long long)op->offset);
+	else if (op->result < 0)
+		report->result = error_errno(&report->error, op->result, "%s: cannot read at %llu",
+					     c->order.origin, (unsigned long long)op->offset);
+	else
+		report->result = head_use(c);
+	if (report->result < 0 || is_asked_for(c))
+		chunk_report(c);
+	else
+		chunk_begin(c);
+}
+
+/* The head first: it says where the blocks lie. */
+static void head_read(struct chunk *c)
+{
+	uint32_t bytes = c->order.payload_offset;
+
+	if (bytes > 0 && bytes <= CHUNK_COMPRESSED_HEAD_MAX && bytes % CHUNK_ALIGN == 0)
+		c->head = aligned_alloc(CHUNK_ALIGN, bytes);
+	if (!c->head) {
+		c->report.result = error_errno(&c->report.error, -ENOMEM, "%s: its head", c->order.origin);
+		chunk_report(c);
+		return;
+	}
+	c->head_read =
+	    (struct io_op){.kind = IO_READ, .fd = c->fd, .buffer = c->head, .bytes = bytes, .done = on_head};
+	io_submit(c->reading->io, &c->head_read);
+}
+
+static void chunk_read(struct chunk *c)
+{
 	struct reader_order *o = &c->order;
 
 	if (!are_ranges(o)) {
@@ -247,10 +419,10 @@ static void chunk_read(struct chunk *c)
 	if (o->n_ranges == 0)
 		o->ranges[o->n_ranges++] = (struct reader_range){0, o->bytes};
 	c->at = o->ranges[0].offset;
-
-	*r->last = c;
-	r->last = &c->next;
-	read_on(r);
+	if (o->is_compressed)
+		head_read(c);
+	else
+		chunk_begin(c);
 }
 
 static int check_opened(struct chunk *c)
@@ -270,10 +442,12 @@ static int check_opened(struct chunk *c)
 		return r;
 	if (!access_is_no_stricter(&rights, ACCESS_READ, &c->order.rights))
 		return access_stricter_error(err, origin, &rights, ACCESS_READ, &c->order.rights);
-	if ((uint64_t)st.st_size != c->order.bytes)
+	c->file_bytes = (uint64_t)st.st_size;
+	if (c->order.is_compressed ? c->file_bytes >= c->order.bytes : c->file_bytes != c->order.bytes)
 		return error_set(err, -EBADMSG, "%s: has %lld bytes instead of %llu: truncated or replaced",
 				 origin, (long long)st.st_size, (unsigned long long)c->order.bytes);
 	c->report.stamp = access_stamp(&st);
+	c->report.stamp.bytes = c->order.bytes;
 	c->report.unchanged = c->order.is_known && access_stamp_equal(&c->report.stamp, &c->order.known);
 	return 0;
 }

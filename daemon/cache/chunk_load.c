@@ -338,14 +338,11 @@ static void verify_work(struct pool_task *task)
 {
 	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
 	struct chunk_view view;
-	uint64_t needed;
 	int r = copy_memory(l);
 
 	if (r == 0)
-		r = chunk_parse_head(l->segment->memory.data, l->meta.file_bytes, l->meta.file_bytes,
-				     l->origin, &view, &needed, &l->error);
-	if (r == -EAGAIN)
-		r = error_set(&l->error, -EBADMSG, "%s: its head is longer than the file", l->origin);
+		r = chunk_parse_plain(l->segment->memory.data, l->meta.file_bytes, l->origin, &view,
+				      &l->error);
 	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
 		       view.header->head_xxh3 != l->meta.head_xxh3))
 		r = error_set(&l->error, -EBADMSG,
@@ -469,6 +466,13 @@ static void load_fetch(struct load *l)
 	}
 }
 
+/* A compressed chunk was counted with what it takes in memory; less came from storage. */
+static void note_compressed(struct load *l, uint64_t read_bytes)
+{
+	l->cache->counters.read_bytes += read_bytes - l->read_bytes;
+	l->read_bytes = read_bytes;
+}
+
 static void on_read(struct reader_job *job)
 {
 	struct load *l = (struct load *)job;
@@ -484,6 +488,8 @@ static void on_read(struct reader_job *job)
 		count_read(l);
 		read_turns_charge(&l->ticket, l->job->read_weight, l->read_bytes);
 	}
+	if (!is_known(l) && l->result == 0 && job->read_bytes)
+		note_compressed(l, job->read_bytes);
 	read_turns_end(&l->ticket);
 	if (!is_known(l))
 		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->result == 0 ? l->read_bytes : 0);
@@ -551,6 +557,9 @@ static void order_fill(struct load *l)
 
 	chunk_id_format(&l->meta.id, id);
 	o->bytes = l->meta.file_bytes;
+	o->is_compressed = l->meta.is_compressed;
+	o->payload_offset = l->meta.payload_offset;
+	o->head_xxh3 = l->meta.head_xxh3;
 	o->rights = l->dataset->identity.rights;
 	snprintf(o->name, sizeof(o->name), "%s.chunk", id);
 	snprintf(o->origin, sizeof(o->origin), "%s/chunks/%s", l->dataset->path, o->name);

@@ -235,6 +235,7 @@ int fetchers_submit(struct fetchers *list, struct pool *pool, struct pool_lane *
 	list->last = &q->next;
 	job->result = 0;
 	job->buffered = job->unchanged = false;
+	job->read_bytes = 0;
 	/* What an object's name stands for never changes. */
 	job->stamp = (struct access_stamp){.dev = dev, .bytes = job->order.bytes};
 	ask_on(list);

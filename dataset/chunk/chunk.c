@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "dataset/blocks.h"
 #include "lib/text.h"
 
 /* Formats are little endian; a big-endian port has to swap in this file, chunk_builder.c and snapshot*.c. */
@@ -34,23 +35,27 @@ static int check_frame(const struct chunk_header *header, uint64_t file_bytes, c
 }
 
 /* A good checksum does not make the fields right: a hostile writer makes good checksums too. */
-static int check_header(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
-			struct error *err)
+static int check_header(const struct chunk_header *header, uint64_t file_bytes, bool is_plain,
+			const char *origin, struct error *err)
 {
+	uint64_t wanted = is_plain ? header->file_bytes : chunk_stored_bytes(header);
+	struct chunk_blocks blocks;
 	uint64_t names_offset = sizeof(*header) + (uint64_t)header->n_records * sizeof(struct chunk_record);
 
-	if (header->flags & ~(uint32_t)CHUNK_FLAG_TOMBSTONE)
+	if (header->flags & ~(uint32_t)CHUNK_KNOWN_FLAGS)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
 		    "%s uses chunk features (flags %#x) that this program does not know; update it", origin,
 		    header->flags);
-	if (header->file_bytes != file_bytes)
+	if (wanted != file_bytes)
 		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " DAMAGED, origin,
-				 file_bytes < header->file_bytes ? "is truncated" : "is too long",
-				 (unsigned long long)file_bytes, (unsigned long long)header->file_bytes);
+				 file_bytes < wanted ? "is truncated" : "is too long",
+				 (unsigned long long)file_bytes, (unsigned long long)wanted);
 	if (header->n_records == 0 || names_offset > header->payload_offset ||
-	    header->names_offset != names_offset || file_bytes % CHUNK_ALIGN ||
-	    ((header->flags & CHUNK_FLAG_TOMBSTONE) && file_bytes != header->payload_offset))
+	    header->names_offset != names_offset || header->file_bytes % CHUNK_ALIGN ||
+	    header->payload_offset > header->file_bytes ||
+	    ((header->flags & CHUNK_FLAG_TOMBSTONE) && header->file_bytes != header->payload_offset) ||
+	    ((header->flags & CHUNK_FLAG_COMPRESSED) && chunk_blocks_in_head(header, &blocks) < 0))
 		return error_set(err, -EBADMSG, "%s: the chunk's header contradicts itself; " DAMAGED,
 				 origin);
 	return 0;
@@ -97,8 +102,8 @@ static int check_records(const struct chunk_view *view, const char *origin, stru
 	return 0;
 }
 
-int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
-		     struct chunk_view *ret_view, uint64_t *needed, struct error *err)
+static int parse(const void *head, size_t head_bytes, uint64_t file_bytes, bool is_plain, const char *origin,
+		 struct chunk_view *ret_view, uint64_t *needed, struct error *err)
 {
 	const struct chunk_header *header = head;
 	int r;
@@ -122,7 +127,7 @@ int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, c
 	    header->head_xxh3)
 		return error_set(err, -EBADMSG,
 				 "%s: the chunk's head is damaged (checksum mismatch); " DAMAGED, origin);
-	r = check_header(header, file_bytes, origin, err);
+	r = check_header(header, file_bytes, is_plain, origin, err);
 	if (r < 0)
 		return r;
 
@@ -137,6 +142,21 @@ int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, c
 		return r;
 	*ret_view = view;
 	return 0;
+}
+
+int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
+		     struct chunk_view *ret_view, uint64_t *needed, struct error *err)
+{
+	return parse(head, head_bytes, file_bytes, false, origin, ret_view, needed, err);
+}
+
+int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origin,
+		      struct chunk_view *ret_view, struct error *err)
+{
+	uint64_t needed;
+	int r = parse(plain, plain_bytes, plain_bytes, true, origin, ret_view, &needed, err);
+
+	return r == -EAGAIN ? error_set(err, -EBADMSG, "%s: its head is longer than the file", origin) : r;
 }
 
 int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,

@@ -8,6 +8,8 @@
 
 #include "buffer.h"
 #include "checksum.h"
+#include "dataset/blocks.h"
+#include "dataset/compress.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -20,6 +22,10 @@ struct chunk_builder {
 	struct buffer names;
 	struct buffer payload;
 	struct buffer head;
+	int next_level, level;         /* from the next reset on; of this chunk. 0: it is not compressed */
+	struct compressor *compressor; /* of that level, or of an earlier one; NULL: none was needed */
+	struct buffer lengths;         /* of blocks in the file */
+	struct buffer stored;          /* the payload as it is in the file, if the chunk is compressed */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t align)
@@ -48,15 +54,24 @@ void chunk_builder_free(struct chunk_builder *b)
 	buffer_free(&b->names);
 	buffer_free(&b->payload);
 	buffer_free(&b->head);
+	buffer_free(&b->lengths);
+	buffer_free(&b->stored);
+	compressor_free(b->compressor);
 	free(b);
 }
 
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags)
 {
 	b->flags = flags;
+	b->level = flags & CHUNK_FLAG_TOMBSTONE ? 0 : b->next_level;
 	b->n_records = 0;
 	b->payload_bytes = 0;
 	b->records.bytes = b->names.bytes = b->payload.bytes = b->head.bytes = 0;
+}
+
+void chunk_builder_compress(struct chunk_builder *b, int level)
+{
+	b->next_level = level;
 }
 
 uint32_t chunk_builder_n_records(const struct chunk_builder *b)
@@ -64,12 +79,27 @@ uint32_t chunk_builder_n_records(const struct chunk_builder *b)
 	return b->n_records;
 }
 
-static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_records, uint64_t more_names)
+static uint64_t n_blocks_of(uint64_t payload_bytes)
+{
+	return (round_up(payload_bytes, CHUNK_ALIGN) + CHUNK_BLOCK_BYTES - 1) / CHUNK_BLOCK_BYTES;
+}
+
+/* Where the table of blocks begins, or would. */
+static uint64_t blocks_offset_with(const struct chunk_builder *b, uint64_t more_records, uint64_t more_names)
 {
 	return round_up(sizeof(struct chunk_header) +
 			    (b->n_records + more_records) * sizeof(struct chunk_record) + b->names.bytes +
 			    more_names,
-			CHUNK_ALIGN);
+			sizeof(uint32_t));
+}
+
+/* payload_bytes: with the sample that would come. */
+static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_records, uint64_t more_names,
+				uint64_t payload_bytes)
+{
+	uint64_t table = b->level ? n_blocks_of(payload_bytes) * sizeof(uint32_t) : 0;
+
+	return round_up(blocks_offset_with(b, more_records, more_names) + table, CHUNK_ALIGN);
 }
 
 /* As buffer_reserve(), aligned as those want it who write past the page cache. */
@@ -118,9 +148,9 @@ int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample
 	assert(!tombstone || sample->bytes == 0);
 	if (r < 0)
 		return r;
-	if (b->n_records &&
-	    head_bytes_with(b, 1, sample->path_length) + round_up(offset + sample->bytes, CHUNK_ALIGN) >
-		b->target_bytes)
+	if (b->n_records && head_bytes_with(b, 1, sample->path_length, offset + sample->bytes) +
+				    round_up(offset + sample->bytes, CHUNK_ALIGN) >
+				b->target_bytes)
 		return CHUNK_BUILDER_FULL;
 
 	struct chunk_record record = {
@@ -150,17 +180,79 @@ int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample
 	return 0;
 }
 
+static int get_compressor(struct chunk_builder *b)
+{
+	if (b->compressor && compressor_level(b->compressor) == b->level)
+		return 0;
+	compressor_free(b->compressor);
+	b->compressor = NULL;
+	return compressor_new(b->level, &b->compressor);
+}
+
+/* Where the next block goes, with room for all that is left of the payload. */
+static int add_block(struct chunk_builder *b, const unsigned char *from, size_t bytes)
+{
+	unsigned char *to = b->stored.data + b->stored.bytes;
+	long n = compressor_block(b->compressor, to, from, bytes);
+	uint32_t length = n > 0 ? (uint32_t)n : (uint32_t)bytes;
+
+	if (n < 0)
+		return (int)n;
+	if (n == 0)
+		memcpy(to, from, bytes);
+	b->stored.bytes += length;
+	return buffer_append(&b->lengths, &length, sizeof(length));
+}
+
+/* Returns 1 if the file gets shorter by that. */
+static int compress(struct chunk_builder *b, uint64_t head_bytes)
+{
+	int r = b->level && head_bytes <= CHUNK_COMPRESSED_HEAD_MAX ? get_compressor(b) : 0;
+
+	if (r < 0 || !b->level || head_bytes > CHUNK_COMPRESSED_HEAD_MAX || !b->payload.bytes)
+		return r;
+	b->stored.bytes = b->lengths.bytes = 0;
+	r = reserve_aligned(&b->stored, b->payload.bytes);
+	for (size_t at = 0; at < b->payload.bytes && r == 0; at += CHUNK_BLOCK_BYTES) {
+		size_t left = b->payload.bytes - at;
+
+		r = add_block(b, b->payload.data + at, left < CHUNK_BLOCK_BYTES ? left : CHUNK_BLOCK_BYTES);
+	}
+	if (r < 0 || round_up(b->stored.bytes, CHUNK_ALIGN) >= b->payload.bytes)
+		return r;
+	buffer_zero_to(&b->stored, round_up(b->stored.bytes, CHUNK_ALIGN));
+	return 1;
+}
+
+/* The table lies behind the names, which end at the head's length so far. */
+static void add_table(struct chunk_builder *b, uint64_t head_bytes)
+{
+	struct chunk_header *header = (struct chunk_header *)b->head.data;
+
+	buffer_zero_to(&b->head, blocks_offset_with(b, 0, 0));
+	header->flags |= CHUNK_FLAG_COMPRESSED;
+	header->stored_bytes = head_bytes + b->stored.bytes;
+	header->blocks_offset = (uint32_t)b->head.bytes;
+	header->block_bytes = CHUNK_BLOCK_BYTES;
+	header->level = (uint8_t)b->level;
+	buffer_append(&b->head, b->lengths.data, b->lengths.bytes); /* head_bytes_with() has room for it */
+}
+
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err)
 {
-	uint64_t head_bytes = head_bytes_with(b, 0, 0);
+	uint64_t head_bytes = head_bytes_with(b, 0, 0, b->payload.bytes);
 	bool tombstone = b->flags & CHUNK_FLAG_TOMBSTONE;
+	int r;
 
 	assert(b->n_records > 0);
 	b->head.bytes = 0;
 	if (buffer_reserve(&b->head, head_bytes) < 0)
 		return error_errno(err, -ENOMEM, "chunk");
 	buffer_zero_to(&b->payload, round_up(b->payload.bytes, CHUNK_ALIGN)); /* reserved by add */
+	r = compress(b, head_bytes);
+	if (r < 0)
+		return error_errno(err, r, "cannot compress a chunk");
 
 	struct chunk_header header = {
 	    .magic = CHUNK_MAGIC,
@@ -178,6 +270,8 @@ int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uin
 	buffer_append(&b->head, &header, sizeof(header));
 	buffer_append(&b->head, b->records.data, b->records.bytes);
 	buffer_append(&b->head, b->names.data, b->names.bytes);
+	if (r > 0)
+		add_table(b, head_bytes);
 	buffer_zero_to(&b->head, head_bytes);
 
 	struct chunk_record *records = (struct chunk_record *)(b->head.data + sizeof(header));
@@ -187,6 +281,13 @@ int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uin
 	((struct chunk_header *)b->head.data)->head_xxh3 =
 	    checksum_xxh3_gap(b->head.data, head_bytes, offsetof(struct chunk_header, head_xxh3));
 	ret_parts[0] = (struct iovec){b->head.data, head_bytes};
-	ret_parts[1] = (struct iovec){b->payload.data, b->payload.bytes};
+	ret_parts[1] = r > 0 ? (struct iovec){b->stored.data, b->stored.bytes}
+			     : (struct iovec){b->payload.data, b->payload.bytes};
 	return 0;
+}
+
+void chunk_builder_plain(const struct chunk_builder *b, struct iovec ret_parts[2])
+{
+	ret_parts[0] = (struct iovec){b->head.data, b->head.bytes};
+	ret_parts[1] = (struct iovec){b->payload.data, b->payload.bytes};
 }

@@ -4,14 +4,66 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "dataset/blocks.h"
+#include "dataset/compress.h"
 #include "lib/cleanup.h"
 
 #define DIGEST_READ_BYTES (4u << 20)
 
+static int add_block(struct store *s, const struct chunk_id *id, const struct chunk_blocks *blocks,
+		     uint32_t i, uint64_t offset, unsigned char *buffer, struct digest_stream *stream,
+		     struct error *err)
+{
+	unsigned char *plain = buffer + CHUNK_BLOCK_MAX_BYTES;
+	char name[STORE_NAME_MAX];
+	int r = store_read(s, id, offset, buffer, chunk_block_stored(blocks, i), err);
+
+	if (r < 0)
+		return r;
+	r = chunk_block_decode(blocks, i, buffer, plain, compress_decode);
+	if (r == 0)
+		r = digest_stream_add(stream, plain, chunk_block_plain(blocks, i));
+	return r < 0 ? error_errno(err, r, "cannot compute the SHA-256 of %s", store_describe(s, id, name))
+		     : 0;
+}
+
+/* Of the plain form of a compressed chunk. */
+static int digest_plain(struct store *s, const struct chunk_id *id, unsigned char *buffer,
+			struct digest_stream *stream, struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	struct chunk_blocks blocks;
+	struct chunk_view view;
+	char name[STORE_NAME_MAX];
+	int r = store_read_head(s, id, &head, &view, err);
+
+	if (r < 0)
+		return r;
+	uint64_t offset = view.header->payload_offset;
+
+	if (chunk_blocks_in_head(view.header, &blocks) < 0 || digest_stream_add(stream, head, offset) < 0)
+		return error_errno(err, -ENOTSUP, "cannot compute the SHA-256 of %s",
+				   store_describe(s, id, name));
+	for (uint32_t i = 0; i < blocks.n && r == 0; i++) {
+		r = add_block(s, id, &blocks, i, offset, buffer, stream, err);
+		offset += chunk_block_stored(&blocks, i);
+	}
+	return r;
+}
+
+static bool is_compressed(const unsigned char *file, size_t bytes)
+{
+	const struct chunk_header *h = (const void *)file;
+
+	return bytes >= sizeof(*h) && memcmp(h->magic, CHUNK_MAGIC, sizeof(h->magic)) == 0 &&
+	       (h->flags & CHUNK_FLAG_COMPRESSED);
+}
+
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err)
 {
-	_cleanup_(freep) void *buffer = malloc(DIGEST_READ_BYTES);
+	_cleanup_(freep) unsigned char *buffer = malloc(DIGEST_READ_BYTES);
 	struct digest_stream *stream = NULL;
 	char name[STORE_NAME_MAX];
 	uint64_t bytes = 0;
@@ -24,6 +76,10 @@ int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret,
 		size_t n = bytes - offset < DIGEST_READ_BYTES ? bytes - offset : DIGEST_READ_BYTES;
 
 		r = store_read(s, id, offset, buffer, n, err);
+		if (r == 0 && offset == 0 && is_compressed(buffer, n)) {
+			r = digest_plain(s, id, buffer, stream, err);
+			break;
+		}
 		if (r == 0 && digest_stream_add(stream, buffer, n) < 0)
 			r = error_errno(err, -ENOTSUP, "cannot compute the SHA-256 of %s",
 					store_describe(s, id, name));

@@ -32,7 +32,7 @@ static int read_header(struct snapshot *s, struct error *err)
 		    "%s has snapshot format version %u, this program knows up to %u; update it, or "
 		    "run `dieselctl snapshot` with this one",
 		    s->origin, h->format, SNAPSHOT_VERSION);
-	s->is_old = h->format < SNAPSHOT_VERSION;
+	s->is_old = h->format < SNAPSHOT_PLAIN;
 	needed = s->is_old ? sizeof(old) : sizeof(*h);
 	if (s->map_bytes < needed ||
 	    checksum_xxh3_gap(s->map, needed, offsetof(struct snapshot_header, header_xxh3)) !=
@@ -155,6 +155,7 @@ static void bind_sections(struct snapshot *s)
 	    .created_ns = h->created_ns,
 	    .file_bytes = h->file_bytes,
 	    .has_digests = s->digests != NULL,
+	    .is_compressed = h->format > SNAPSHOT_PLAIN,
 	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
 	};
 }
@@ -256,6 +257,7 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	    .first_sample = e->first_sample,
 	    .n_samples = e->n_samples,
 	    .payload_offset = e->payload_offset,
+	    .is_compressed = s->info.is_compressed && e->is_compressed,
 	    .head_xxh3 = e->head_xxh3,
 	    .has_sha256 = s->digests != NULL,
 	};

@@ -61,6 +61,7 @@ static void info_open(const struct meta_redis *s, const struct redis_totals *tot
 	ret->n_paths = totals->n[REDIS_PATHS];
 	ret->n_chunks = totals->n[REDIS_CHUNKS];
 	ret->has_digests = s->keeps_digests;
+	ret->is_compressed = s->is_compressed;
 	ret->has_newest = s->has_last;
 	ret->newest = s->last;
 	ret->has_pending = true;
@@ -165,6 +166,7 @@ static int redis_begin(struct meta *m, const struct chunk_id *floor, struct meta
 	}
 	s->open = true;
 	s->keeps_digests = s->was.info.has_digests;
+	s->is_compressed = s->was.info.is_compressed;
 	s->has_last = s->was.info.has_newest;
 	s->last = s->was.info.newest;
 	s->last_chunk = (struct meta_chunk){0};
@@ -231,6 +233,7 @@ static int redis_add_chunk(struct meta *m, const struct chunk_view *view, struct
 	    .payload_offset = h->payload_offset,
 	    .flags = h->flags,
 	};
+	s->is_compressed |= (h->flags & CHUNK_FLAG_COMPRESSED) != 0;
 	r = put_chunk(s, &s->last_chunk, err);
 	for (uint32_t i = 0; i < h->n_records && r == 0; i++) {
 		const struct chunk_record *record = &view->records[i];
@@ -307,35 +310,38 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct red
 		redis_id_text(&s->last, newest);
 	if (change)
 		change_format(change, text);
-	return redis_state_change(s, "set",
-				  (const char *[]){"committed",
-						   numbers[0],
-						   "version",
-						   numbers[1],
-						   "chunks",
-						   numbers[2],
-						   "paths",
-						   numbers[3],
-						   "digests",
-						   s->keeps_digests ? "1" : "0",
-						   "newest",
-						   newest,
-						   "pending",
-						   "",
-						   "dirty",
-						   "0",
-						   "scratch",
-						   "",
-						   "marks",
-						   marks,
-						   "generation",
-						   s->view.generation,
-						   "garbage",
-						   s->scratch[0] ? s->was.generation : "",
-						   change ? redis_log_name(version, name) : NULL,
-						   text,
-						   NULL},
-				  err);
+	return redis_state_change(
+	    s, "set",
+	    (const char *[]){"committed",
+			     numbers[0],
+			     "version",
+			     numbers[1],
+			     "chunks",
+			     numbers[2],
+			     "paths",
+			     numbers[3],
+			     "format",
+			     s->is_compressed ? REDIS_FORMAT_COMPRESSED : REDIS_FORMAT_PLAIN,
+			     "digests",
+			     s->keeps_digests ? "1" : "0",
+			     "newest",
+			     newest,
+			     "pending",
+			     "",
+			     "dirty",
+			     "0",
+			     "scratch",
+			     "",
+			     "marks",
+			     marks,
+			     "generation",
+			     s->view.generation,
+			     "garbage",
+			     s->scratch[0] ? s->was.generation : "",
+			     change ? redis_log_name(version, name) : NULL,
+			     text,
+			     NULL},
+	    err);
 }
 
 static int redis_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)

@@ -10,6 +10,10 @@
 #include "redis_buckets.h"
 #include "redis_place.h"
 
+/* With the second one chunks may be compressed, which older programs cannot read. */
+#define REDIS_FORMAT_PLAIN      "1"
+#define REDIS_FORMAT_COMPRESSED "2"
+
 #define REDIS_ID_DIGITS 32
 #define REDIS_LOG_NAME  32
 #define KEY_BYTES       (REDIS_URL_PART + 8)
@@ -30,7 +34,7 @@ struct meta_redis {
 	struct redis_view read; /* for lookups without a transaction; as it was at the last one */
 
 	/* Of the transaction. */
-	bool open, dirty, keeps_digests, must_clear;
+	bool open, dirty, keeps_digests, is_compressed, must_clear;
 	struct redis_state was;
 	struct redis_view view;
 	char scratch[17]; /* "" until meta_clear() */

@@ -86,6 +86,7 @@ static int view_now(struct meta_redis *s, struct redis_view *ret, struct redis_s
 		*ret = s->view;
 		*ret_state = s->was;
 		ret_state->info.has_digests = s->keeps_digests;
+		ret_state->info.is_compressed = s->is_compressed;
 		return redis_flush(s, err);
 	}
 	r = redis_state_read(s, ret_state, err);

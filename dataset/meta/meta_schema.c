@@ -10,12 +10,14 @@
 #include "dataset/change.h"
 #include "lib/cleanup.h"
 
-#define SCHEMA_VERSION 2 /* the newest that is known */
-#define SCHEMA_PLAIN   1
-#define APPLICATION_ID 0x44534c4d /* "DSLM" */
-#define BUSY_MS        5000
-#define TEXT_(x)       #x
-#define TEXT(x)        TEXT_(x)
+#define SCHEMA_VERSION    4 /* the newest that is known */
+#define SCHEMA_PLAIN      1
+#define SCHEMA_DIGESTS    2
+#define SCHEMA_COMPRESSED 2          /* is added where chunks may be compressed */
+#define APPLICATION_ID    0x44534c4d /* "DSLM" */
+#define BUSY_MS           5000
+#define TEXT_(x)          #x
+#define TEXT(x)           TEXT_(x)
 
 /* clang-format off */
 static const char schema_sql[] =
@@ -46,8 +48,7 @@ static const char schema_sql[] =
 	"  mode INTEGER NOT NULL) WITHOUT ROWID;"
 	"PRAGMA user_version = " TEXT(SCHEMA_PLAIN) ";";
 static const char digests_sql[] =
-	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;"
-	"PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
+	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;";
 /* Programs that know nothing of it leave it as it is. */
 static const char log_sql[] =
 	"CREATE TABLE IF NOT EXISTS log ("
@@ -93,19 +94,39 @@ static int check_schema(struct sql *db, bool create, struct error *err)
 	return 0;
 }
 
-int meta_schema_has_digests(struct sql *db, bool *ret, struct error *err)
+int meta_schema_has(struct sql *db, bool *ret_digests, bool *ret_compressed, struct error *err)
 {
 	int64_t version = 0;
 	int r = sql_number(db, "PRAGMA user_version", &version, err);
 
-	if (r == 0)
-		*ret = version > SCHEMA_PLAIN;
+	if (r == 0) {
+		*ret_digests = version % SCHEMA_COMPRESSED == 0;
+		*ret_compressed = version > SCHEMA_DIGESTS;
+	}
 	return r;
+}
+
+/* A pragma takes no parameters. */
+static int raise_version(struct sql *db, int64_t by, struct error *err)
+{
+	int64_t version = 0;
+	char text[48];
+	int r = sql_number(db, "PRAGMA user_version", &version, err);
+
+	snprintf(text, sizeof(text), "PRAGMA user_version = %lld", (long long)(version + by));
+	return r < 0 ? r : sql_execute(db, text, err);
 }
 
 int meta_schema_add_digests(struct sql *db, struct error *err)
 {
-	return sql_execute(db, digests_sql, err);
+	int r = sql_execute(db, digests_sql, err);
+
+	return r < 0 ? r : raise_version(db, SCHEMA_DIGESTS - SCHEMA_PLAIN, err);
+}
+
+int meta_schema_add_compressed(struct sql *db, struct error *err)
+{
+	return raise_version(db, SCHEMA_COMPRESSED, err);
 }
 
 int meta_schema_has_log(struct sql *db, bool *ret, struct error *err)

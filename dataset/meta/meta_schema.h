@@ -5,7 +5,7 @@
  * The tables of meta.db.
  *
  *   state  one row: version, and the pending floor (NULL when no writer is at work)
- *   chunk  one row per chunk, key id; in version 2 with the SHA-256 of its file
+ *   chunk  one row per chunk, key id; in versions 2 and 4 with the SHA-256 of its file
  *   path   one row per live path, key path: where its newest record lies
  *   log    one row per version, key version: dataset/change.h; in files that were written since there is one
  */
@@ -17,10 +17,12 @@
  * -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int meta_schema_open(const char *path, enum meta_mode mode, struct sql **ret, struct error *err);
 
-/* Says whether the tables have digests. Without them they stay at version 1, which older programs know. */
-int meta_schema_has_digests(struct sql *db, bool *ret, struct error *err);
-/* Raises the tables to version 2, within a transaction. */
+/* Says whether the tables have digests, and whether chunks may be compressed: versions 1 (neither), 2
+ * (digests), 3 (compressed) and 4 (both). So tables stay at what older programs know as long as they can. */
+int meta_schema_has(struct sql *db, bool *ret_digests, bool *ret_compressed, struct error *err);
+/* Raise the version of tables that have none, or are of none, within a transaction. */
 int meta_schema_add_digests(struct sql *db, struct error *err);
+int meta_schema_add_compressed(struct sql *db, struct error *err);
 
 /* Says whether the tables have a log. */
 int meta_schema_has_log(struct sql *db, bool *ret, struct error *err);

@@ -62,8 +62,9 @@ struct meta_sqlite {
 	struct meta_rows *rows;
 	bool has_last; /* last: the newest chunk added, ids must ascend */
 	struct chunk_id last;
-	bool checks; /* META_CHECK */
-	bool counts; /* n_paths: as the transaction has left it until rows were settled last */
+	bool checks;        /* META_CHECK */
+	bool is_compressed; /* of the transaction: a chunk may be */
+	bool counts;        /* n_paths: as the transaction has left it until rows were settled last */
 	uint64_t n_paths;
 };
 
@@ -116,11 +117,11 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
 	struct meta_info info = {0};
-	bool has_digests = false;
+	bool has_digests = false, is_compressed = false;
 	int r = settle(s, err);
 
 	if (r == 0)
-		r = meta_schema_has_digests(s->db, &has_digests, err);
+		r = meta_schema_has(s->db, &has_digests, &is_compressed, err);
 	if (r == 0)
 		r = prepare(s, SQL_INFO, &st, err);
 	if (r < 0)
@@ -132,6 +133,7 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 		    .n_chunks = (uint64_t)sql_integer(st, 2),
 		    .n_paths = s->n_paths,
 		    .has_digests = has_digests,
+		    .is_compressed = is_compressed,
 		};
 		info.has_pending = column_blob(st, 1, &info.pending, sizeof(info.pending));
 		info.has_newest = column_blob(st, 3, &info.newest, sizeof(info.newest));
@@ -219,6 +221,7 @@ static int start_change(struct meta_sqlite *s, struct error *err)
 		r = meta_schema_add_digests(s->db, err);
 	s->counts = r == 0;
 	s->n_paths = now.n_paths;
+	s->is_compressed = now.is_compressed;
 	return r;
 }
 
@@ -248,6 +251,12 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 				 chunk_id_format(&view->header->id, text), sql_path(s->db));
 	int r = s->changing ? 0 : start_change(s, err);
 
+	if (r == 0 && (view->header->flags & CHUNK_FLAG_COMPRESSED) && !s->is_compressed) {
+		r = settle(s, err);
+		if (r == 0)
+			r = meta_schema_add_compressed(s->db, err);
+		s->is_compressed = true;
+	}
 	if (r == 0)
 		r = meta_rows_put(s->rows, view, err);
 	if (r == 0) {
@@ -274,11 +283,11 @@ static int sqlite_remove_chunk(struct meta *m, const struct chunk_id *id, struct
 static int sqlite_keep_digests(struct meta *m, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	bool has = false;
+	bool has = false, is_compressed;
 	int r = settle(s, err);
 
 	if (r == 0)
-		r = meta_schema_has_digests(s->db, &has, err);
+		r = meta_schema_has(s->db, &has, &is_compressed, err);
 	s->adds_digests = true;
 	return r < 0 || has || !s->changing ? r : meta_schema_add_digests(s->db, err);
 }
@@ -388,11 +397,11 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	bool has_digests = false;
+	bool has_digests = false, is_compressed = false;
 	int r = settle(s, err);
 
 	if (r == 0)
-		r = meta_schema_has_digests(s->db, &has_digests, err);
+		r = meta_schema_has(s->db, &has_digests, &is_compressed, err);
 	if (r == 0)
 		r = prepare(s, has_digests ? SQL_EACH_CHUNK_DIGEST : SQL_EACH_CHUNK, &st, err);
 	if (r < 0)

@@ -13,8 +13,6 @@
 #include "meta_redis_private.h"
 #include "redis_scripts.h"
 
-#define FORMAT "1"
-
 enum field {
 	F_FORMAT,
 	F_DATASET,
@@ -129,13 +127,14 @@ int redis_state_take(const struct meta_redis *s, const redisReply *reply, struct
 	if (get_text(f[F_FORMAT], format, sizeof(format)) < 0 ||
 	    get_text(f[F_DATASET], dataset, sizeof(dataset)) < 0)
 		return redis_damaged(s, "not ours", err);
-	if (strcmp(format, FORMAT) != 0)
+	if (strcmp(format, REDIS_FORMAT_PLAIN) != 0 && strcmp(format, REDIS_FORMAT_COMPRESSED) != 0)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "%s is of a newer version than this program knows; update it",
 				 redis_link_text(s->link));
 	if (strcmp(dataset, s->place.dataset) != 0)
 		return error_set(err, -EEXIST, "%s holds another dataset's metadata, not that of %s",
 				 redis_link_text(s->link), s->file);
+	state.info.is_compressed = strcmp(format, REDIS_FORMAT_COMPRESSED) == 0;
 	r = get_text(f[F_GENERATION], state.generation, sizeof(state.generation));
 	r = r < 0 ? r : get_text(f[F_SCRATCH], state.scratch, sizeof(state.scratch));
 	r = r < 0 ? r : get_text(f[F_GARBAGE], state.garbage, sizeof(state.garbage));
@@ -211,14 +210,22 @@ int redis_state_create(struct meta_redis *s, struct error *err)
 	if (r == 0)
 		snprintf(marks, sizeof(marks), "%016" PRIx64, totals.marks);
 	return r < 0 ? r
-		     : redis_state_change(
-			   s, "create",
-			   (const char *[]){"format",  FORMAT, "generation", v.generation, "tx",        "0",
-					    "dirty",   "0",    "scratch",    "",           "committed", "0",
-					    "version", "0",    "chunks",     "0",          "paths",     "0",
-					    "digests", "0",    "newest",     "",           "pending",   "",
-					    "garbage", "",     "marks",      marks,        NULL},
-			   err);
+		     : redis_state_change(s, "create", (const char *[]){"format",     REDIS_FORMAT_PLAIN,
+									"generation", v.generation,
+									"tx",         "0",
+									"dirty",      "0",
+									"scratch",    "",
+									"committed",  "0",
+									"version",    "0",
+									"chunks",     "0",
+									"paths",      "0",
+									"digests",    "0",
+									"newest",     "",
+									"pending",    "",
+									"garbage",    "",
+									"marks",      marks,
+									NULL},
+					  err);
 }
 
 int redis_state_check_marks(struct meta_redis *s, const struct redis_state *state, struct error *err)

@@ -99,27 +99,58 @@ static int copy_sample(struct purge *p, const struct chunk_id *id, const struct 
 	return writer_add(p->w, &sample, p->err);
 }
 
-/* Its live samples, with one read. */
+/* The chunk's plain form, with one read. */
+static int read_chunk(struct purge *p, const struct meta_chunk *known, unsigned char **ret,
+		      struct chunk_view *ret_view)
+{
+	struct store *store = writer_store(p->w);
+	_cleanup_(freep) unsigned char *file = NULL;
+	uint64_t bytes = known->file_bytes, needed;
+	char name[STORE_NAME_MAX];
+	void *plain = NULL;
+	int r = 0;
+
+	store_describe(store, &known->id, name);
+	if (known->flags & CHUNK_FLAG_COMPRESSED)
+		r = store_size(store, &known->id, &bytes, p->err);
+	if (r < 0)
+		return r;
+	file = malloc(bytes ? bytes : 1);
+	if (!file)
+		return error_errno(p->err, -ENOMEM, "%s", name);
+	r = store_read(store, &known->id, 0, file, bytes, p->err);
+	if (r == 0)
+		r = store_parse_head(store, &known->id, file, bytes, bytes, ret_view, &needed, p->err);
+	if (r == -EAGAIN)
+		r = error_set(p->err, -EBADMSG, "%s is damaged: its head is longer than the file", name);
+	if (r == 0 && (ret_view->header->flags & CHUNK_FLAG_COMPRESSED)) {
+		r = chunk_make_plain(file, name, &plain, NULL, p->err);
+		free(file);
+		file = plain;
+		if (r == 0)
+			r = chunk_parse_plain(file, known->file_bytes, name, ret_view, p->err);
+	}
+	if (r == 0)
+		*ret = steal_pointer(file);
+	return r;
+}
+
+/* Its live samples, into chunks that are compressed as it is. */
 static int copy_chunk(struct purge *p, size_t at)
 {
 	size_t n;
 	const struct purge_chunk *chunk = purge_chunks(&p->plan, &n) + at;
 	const struct chunk_id *id = &chunk->known.id;
-	_cleanup_(freep) unsigned char *file = malloc(chunk->known.file_bytes);
+	_cleanup_(freep) unsigned char *file = NULL;
 	struct chunk_view view;
-	uint64_t needed;
 	char name[STORE_NAME_MAX];
+	int r = read_chunk(p, &chunk->known, &file, &view);
 
-	if (!file)
-		return error_errno(p->err, -ENOMEM, "%s", store_describe(writer_store(p->w), id, name));
-	int r = store_read(writer_store(p->w), id, 0, file, chunk->known.file_bytes, p->err);
-
-	if (r == 0)
-		r = store_parse_head(writer_store(p->w), id, file, chunk->known.file_bytes,
-				     chunk->known.file_bytes, &view, &needed, p->err);
 	if (r == 0 && view.header->head_xxh3 != chunk->known.head_xxh3)
 		r = error_set(p->err, -EBADMSG, "%s is another file than the metadata describes; restore it",
 			      store_describe(writer_store(p->w), id, name));
+	if (r == 0)
+		writer_compress(p->w, view.header->flags & CHUNK_FLAG_COMPRESSED ? view.header->level : 0);
 	for (uint32_t i = 0; r == 0 && i < view.header->n_records; i++) {
 		const struct purge_sample *sample = purge_find_sample(&p->plan, (uint32_t)at, i);
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
+#include "dataset/compress.h"
 #include "dataset/place.h"
 #include "dataset/snapshot_kept.h"
 #include "dataset/version.h"
@@ -78,6 +79,8 @@ int dataset_open_version(const char *path, uint64_t version, struct dataset **re
 		r = verify_snapshot(d->snapshot, err);
 	if (r == 0)
 		r = place_store(d->place, false, &d->store, err);
+	if (r == 0 && snapshot_info(d->snapshot)->is_compressed)
+		r = store_plain_open(d->store, compress_decode, &d->store, err);
 	if (r < 0) {
 		dataset_close(d);
 		return r;

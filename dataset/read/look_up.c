@@ -8,6 +8,7 @@
 
 #include "buffer.h"
 #include "checksum.h"
+#include "dataset/compress.h"
 #include "dataset/place.h"
 #include "lib/text.h"
 
@@ -22,6 +23,7 @@ struct look_up {
 int look_up_open(const char *dataset_path, struct look_up **ret, struct error *err)
 {
 	struct look_up *l = calloc(1, sizeof(*l));
+	struct meta_info info;
 	int r;
 
 	if (!l)
@@ -31,6 +33,10 @@ int look_up_open(const char *dataset_path, struct look_up **ret, struct error *e
 		r = meta_open(l->place->folder, META_READ, &l->meta, err);
 	if (r == 0)
 		r = place_store(l->place, false, &l->store, err);
+	if (r == 0)
+		r = meta_info(l->meta, &info, err);
+	if (r == 0 && info.is_compressed)
+		r = store_plain_open(l->store, compress_decode, &l->store, err);
 	if (r < 0)
 		look_up_close(l);
 	else

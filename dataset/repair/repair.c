@@ -161,16 +161,23 @@ static void describe(const struct repair *r, const struct repair_image *image, c
 			 n, units_plural(n));
 }
 
+static struct iovec file_of(const struct repair_image *image)
+{
+	return image->file ? (struct iovec){image->file, image->file_bytes}
+			   : (struct iovec){image->data, image->bytes};
+}
+
 /* The file is as it was packed, so what disagrees with it is wrong. */
 static bool is_there(const struct repair *r, const struct chunk_id *id, const struct repair_image *image)
 {
 	struct store *store = r->origins[0].store;
 	_cleanup_(freep) unsigned char *now = NULL;
+	const struct iovec file = file_of(image);
 	uint64_t bytes;
 
-	return store_size(store, id, &bytes, NULL) == 0 && bytes == image->bytes &&
+	return store_size(store, id, &bytes, NULL) == 0 && bytes == file.iov_len &&
 	       (now = malloc(bytes ? bytes : 1)) && store_read(store, id, 0, now, bytes, NULL) == 0 &&
-	       memcmp(now, image->data, bytes) == 0;
+	       memcmp(now, file.iov_base, bytes) == 0;
 }
 
 static void repair_one(struct repair *r, const struct broken *b)
@@ -181,7 +188,11 @@ static void repair_one(struct repair *r, const struct broken *b)
 	char name[STORE_NAME_MAX], text[TEXT_BYTES] = "";
 	struct repair_chunk told = {.id = &b->id, .text = text};
 	int result = repair_image_make(r, b, &image, &why);
+	struct iovec file;
 
+	if (result == 0)
+		result = repair_image_store(store, &image, &why);
+	file = file_of(&image);
 	store_describe(store, &b->id, name);
 	if (image.view.header) {
 		told.n_records = image.view.header->n_records;
@@ -196,7 +207,7 @@ static void repair_one(struct repair *r, const struct broken *b)
 		return;
 	}
 	if (result == 0 && !r->options->dry_run)
-		result = store_replace(store, &b->id, &(struct iovec){image.data, image.bytes}, 1, &why);
+		result = store_replace(store, &b->id, &file, 1, &why);
 	if (result == 0) {
 		describe(r, &image, name, image.n_samples, text, sizeof(text));
 		add_origins(&image, text, sizeof(text));

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "dataset/blocks.h"
 #include "dataset/chunk_id.h"
+#include "dataset/compress.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
 
@@ -45,8 +47,8 @@ static int read_head(struct store *store, const struct chunk_id *id, void **ret,
 		return -ENOMEM;
 	r = store_read(store, id, 0, head, header.payload_offset, err);
 	if (r == 0) /* what was read this time says how long it is */
-		r = store_parse_head(store, id, head, header.payload_offset,
-				     ((struct chunk_header *)head)->file_bytes, &view, &needed, err);
+		r = store_parse_head(store, id, head, header.payload_offset, chunk_stored_bytes(head), &view,
+				     &needed, err);
 	if (r == -EAGAIN || (r == 0 && (view.header->payload_offset != header.payload_offset ||
 					view.header->file_bytes > REPAIR_MAX_BYTES)))
 		return -EBADMSG;
@@ -90,6 +92,29 @@ static bool is_sample(const struct chunk_record *record, const void *stored)
 	return checksum_xxh3(stored, record->stored_bytes) == record->xxh3;
 }
 
+/* All of the payload that can be read, from the blocks that it lies in; zeros where one is damaged. */
+static unsigned char *read_blocks(const struct repair_image *image, const struct repair_origin *o)
+{
+	_cleanup_(freep) unsigned char *whole = NULL, *stored = NULL;
+	const struct chunk_header *h = image->view.header;
+	struct chunk_blocks blocks;
+	uint64_t offset = h->payload_offset;
+
+	if (chunk_blocks_in_head(h, &blocks) < 0 || !(whole = calloc(1, blocks.plain_bytes)) ||
+	    !(stored = malloc(blocks.block_bytes)))
+		return NULL;
+	for (uint32_t i = 0; i < blocks.n; i++) {
+		unsigned char *to = whole + (uint64_t)i * blocks.block_bytes;
+		uint32_t bytes = chunk_block_stored(&blocks, i);
+
+		if (store_read(o->store, &h->id, offset, stored, bytes, NULL) < 0 ||
+		    chunk_block_decode(&blocks, i, stored, to, compress_decode) < 0)
+			memset(to, 0, chunk_block_plain(&blocks, i));
+		offset += bytes;
+	}
+	return steal_pointer(whole);
+}
+
 /* Fills in what this store has of the samples that are missing. */
 static int take_from_store(const struct repair *r, struct repair_image *image, const struct repair_origin *o,
 			   bool *has, uint32_t n_missing)
@@ -99,8 +124,12 @@ static int take_from_store(const struct repair *r, struct repair_image *image, c
 	_cleanup_(freep) unsigned char *whole = NULL;
 	bool gave = false;
 
-	if (n_missing > SINGLE_READS && (whole = malloc(n)) &&
-	    store_read(o->store, &h->id, h->payload_offset, whole, n, NULL) < 0)
+	if (h->flags & CHUNK_FLAG_COMPRESSED) {
+		whole = read_blocks(image, o);
+		if (!whole)
+			return -ENOMEM;
+	} else if (n_missing > SINGLE_READS && (whole = malloc(n)) &&
+		   store_read(o->store, &h->id, h->payload_offset, whole, n, NULL) < 0)
 		free(steal_pointer(whole));
 	for (uint32_t i = 0; i < h->n_records; i++) {
 		const struct chunk_record *record = &image->view.records[i];
@@ -215,7 +244,6 @@ static int begin_image(struct repair_image *image, const struct broken *b, const
 {
 	const struct chunk_header *h = head;
 	char id[CHUNK_ID_TEXT];
-	uint64_t needed;
 
 	if (h->file_bytes > REPAIR_MAX_BYTES)
 		return error_set(err, -ENODATA, "it is longer than any chunk that is packed");
@@ -224,8 +252,7 @@ static int begin_image(struct repair_image *image, const struct broken *b, const
 	if (!image->data)
 		return error_errno(err, -ENOMEM, "a chunk of %llu bytes", (unsigned long long)h->file_bytes);
 	memcpy(image->data, head, h->payload_offset);
-	return chunk_parse_head(image->data, image->bytes, image->bytes, chunk_id_format(&b->id, id),
-				&image->view, &needed, err);
+	return chunk_parse_plain(image->data, image->bytes, chunk_id_format(&b->id, id), &image->view, err);
 }
 
 int repair_image_make(struct repair *r, const struct broken *b, struct repair_image *image, struct error *err)
@@ -266,8 +293,59 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 	return 0;
 }
 
+/* A block as the file has it, if that is the right one; else compressed again. */
+static int put_block(struct store *store, const struct repair_image *image, const struct chunk_blocks *blocks,
+		     uint32_t i, struct compressor *c, unsigned char *to, uint64_t offset,
+		     unsigned char *scratch)
+{
+	const unsigned char *plain = image->data + blocks->payload_offset + (uint64_t)i * blocks->block_bytes;
+	uint32_t bytes = chunk_block_plain(blocks, i), stored = chunk_block_stored(blocks, i);
+
+	if (stored == bytes) {
+		memcpy(to, plain, bytes);
+		return 0;
+	}
+	if (store_read(store, &image->view.header->id, offset, to, stored, NULL) == 0 &&
+	    compress_decode(scratch, bytes, to, stored) == 0 && memcmp(scratch, plain, bytes) == 0)
+		return 0;
+	return compressor_fit(c, to, stored, plain, bytes);
+}
+
+int repair_image_store(struct store *store, struct repair_image *image, struct error *err)
+{
+	const struct chunk_header *h = image->view.header;
+	_cleanup_(freep) unsigned char *file = NULL, *scratch = NULL;
+	struct compressor *c = NULL;
+	struct chunk_blocks blocks;
+	uint64_t at = h->payload_offset;
+	int r;
+
+	if (!(h->flags & CHUNK_FLAG_COMPRESSED))
+		return 0;
+	file = calloc(1, h->stored_bytes);
+	scratch = malloc(CHUNK_BLOCK_MAX_BYTES);
+	r = file && scratch ? chunk_blocks_in_head(h, &blocks) : -ENOMEM;
+	if (r == 0)
+		r = compressor_new(h->level ? h->level : COMPRESS_LEVEL_MIN, &c);
+	if (r == 0)
+		memcpy(file, image->data, h->payload_offset);
+	for (uint32_t i = 0; r == 0 && i < blocks.n; i++) {
+		r = put_block(store, image, &blocks, i, c, file + at, at, scratch);
+		at += chunk_block_stored(&blocks, i);
+	}
+	compressor_free(c);
+	if (r == -ENODATA)
+		return error_set(err, r, "this libzstd does not make its blocks as short as they were");
+	if (r < 0)
+		return error_errno(err, r, "its compressed form");
+	image->file = steal_pointer(file);
+	image->file_bytes = h->stored_bytes;
+	return 0;
+}
+
 void repair_image_free(struct repair_image *image)
 {
+	free(image->file);
 	free(image->data);
 	buffer_free(&image->names);
 }

@@ -32,10 +32,12 @@ struct repair {
 	struct repair_result result;
 };
 
-/* A chunk's file as it was packed, put together from wherever its parts are. */
+/* A chunk as it was packed, put together from wherever its parts are. */
 struct repair_image {
-	unsigned char *data;
+	unsigned char *data; /* its plain form */
 	uint64_t bytes;
+	unsigned char *file; /* its file, where that has another form; else NULL */
+	uint64_t file_bytes;
 	struct chunk_view view; /* of data */
 	uint32_t n_samples;     /* from another place than the dataset itself */
 	const char *head;       /* NULL: the file's own; else what to call it */
@@ -50,4 +52,7 @@ int repair_head_from_meta(struct repair *r, const struct broken *b, void **ret, 
  * err says what; -errno. Call repair_image_free() in any case. */
 int repair_image_make(struct repair *r, const struct broken *b, struct repair_image *image,
 		      struct error *err);
+/* Makes the file of an image that is compressed, of the blocks that this store has of it, where they are
+ * right: of others the bytes may differ from those that were packed, but not what they hold. -ENODATA. */
+int repair_image_store(struct store *store, struct repair_image *image, struct error *err);
 void repair_image_free(struct repair_image *image);

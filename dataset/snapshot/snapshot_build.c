@@ -126,6 +126,7 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 	    .id = chunk->id,
 	    .file_bytes = chunk->file_bytes,
 	    .payload_offset = chunk->payload_offset,
+	    .is_compressed = (chunk->flags & CHUNK_FLAG_COMPRESSED) != 0,
 	    .head_xxh3 = chunk->head_xxh3,
 	};
 
@@ -197,6 +198,7 @@ int snapshot_builder_replay(struct snapshot_builder *b, const struct chunk_view 
 	    .id = h->id,
 	    .file_bytes = h->file_bytes,
 	    .payload_offset = h->payload_offset,
+	    .is_compressed = (h->flags & CHUNK_FLAG_COMPRESSED) != 0,
 	    .head_xxh3 = h->head_xxh3,
 	};
 	int r = add_chunk(b, &entry, sha256);
@@ -372,7 +374,7 @@ void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t create
 	b->end = sizeof(b->header);
 	b->header = (struct snapshot_header){
 	    .magic = SNAPSHOT_MAGIC,
-	    .format = SNAPSHOT_VERSION,
+	    .format = SNAPSHOT_PLAIN,
 	    .n_sections = SNAPSHOT_N_SECTIONS,
 	    .version = version,
 	    .created_ns = created_ns,
@@ -388,9 +390,14 @@ int builder_write_header(struct snapshot_builder *b)
 	h->file_bytes = b->end;
 	if (h->n_samples && (uint64_t)h->max_bytes * h->n_samples == h->total_bytes)
 		h->equal_bytes = h->max_bytes;
-	for (size_t i = 0; i < h->n_chunks; i++)
-		if (builder_chunks(b)[i].file_bytes > h->max_chunk_file_bytes)
-			h->max_chunk_file_bytes = builder_chunks(b)[i].file_bytes;
+	for (size_t i = 0; i < h->n_chunks; i++) {
+		const struct snapshot_chunk_entry *c = &builder_chunks(b)[i];
+
+		if (c->file_bytes > h->max_chunk_file_bytes)
+			h->max_chunk_file_bytes = c->file_bytes;
+		if (c->is_compressed)
+			h->format = SNAPSHOT_VERSION;
+	}
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 	/* Sections may end in a gap, or in nothing. */
 	if (ftruncate(b->fd, (off_t)h->file_bytes) < 0)

@@ -88,6 +88,7 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 		writer_set_command(w, o->command);
 	if (o->keep_snapshots)
 		writer_keep_snapshots(w, o->keep_snapshots);
+	writer_compress(w, o->level);
 	writer_show(w, o->progress, o->context);
 	r = check_dataset(o, w, err);
 	if (r == 0 && o->keep_digests)

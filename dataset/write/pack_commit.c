@@ -55,6 +55,7 @@ static int add_records(struct writer *w, const struct chunk_view *view, const un
 static int add_again(struct writer *w, const struct chunk_id *id, struct error *err)
 {
 	_cleanup_(freep) unsigned char *file = NULL;
+	_cleanup_(freep) void *plain = NULL;
 	char name[STORE_NAME_MAX];
 	struct chunk_view view;
 	uint64_t bytes, needed;
@@ -71,7 +72,11 @@ static int add_again(struct writer *w, const struct chunk_id *id, struct error *
 	if (r == -EAGAIN)
 		return error_set(err, -EBADMSG, "%s is damaged: its head is longer than the file",
 				 store_describe(writer_store(w), id, name));
-	return r < 0 ? r : add_records(w, &view, file, store_describe(writer_store(w), id, name), err);
+	if (r == 0 && (view.header->flags & CHUNK_FLAG_COMPRESSED))
+		r = chunk_make_plain(file, store_describe(writer_store(w), id, name), &plain, NULL, err);
+	return r < 0 ? r
+		     : add_records(w, &view, plain ? plain : file, store_describe(writer_store(w), id, name),
+				   err);
 }
 
 /* ids: of the writer before, which was second. */

@@ -39,11 +39,15 @@ struct put_queue {
 	struct buffer digests; /* struct put_digest, ids ascending */
 };
 
-static int make_digest(const struct put_item *item, const struct iovec *parts, struct put_digest *ret,
-		       struct error *err)
+/* Of the chunk as it lies in memory, whatever form its file has. */
+static int make_digest(const struct put_item *item, struct put_digest *ret, struct error *err)
 {
 	char text[CHUNK_ID_TEXT];
-	int r = digest_of(parts, 2, &ret->sha256);
+	struct iovec plain[2];
+	int r;
+
+	chunk_builder_plain(item->builder, plain);
+	r = digest_of(plain, 2, &ret->sha256);
 
 	if (r < 0)
 		return error_errno(err, r, "cannot compute the SHA-256 of chunk %s",
@@ -98,7 +102,7 @@ static void write_next(struct put_queue *q)
 	int r = chunk_builder_finish(item.builder, &item.id, item.created_ns, parts, &err);
 
 	if (r == 0 && keep_digest)
-		r = make_digest(&item, parts, &digest, &err);
+		r = make_digest(&item, &digest, &err);
 	if (r == 0)
 		r = put(q, &item.id, parts, &err);
 	pthread_mutex_lock(&q->lock);

@@ -46,6 +46,11 @@ int writer_keep_digests(struct writer *w, struct error *err)
 	return r;
 }
 
+void writer_compress(struct writer *w, int level)
+{
+	w->level = level;
+}
+
 static size_t n_chunks_of(const struct writer *w)
 {
 	return w->chunks.bytes / sizeof(struct chunk_id);
@@ -96,8 +101,10 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 	for (;;) {
 		if (r == 0 && !w->current) {
 			r = put_queue_take(w->queue, &w->current, err);
-			if (r == 0)
+			if (r == 0) {
+				chunk_builder_compress(w->current, w->level);
 				chunk_builder_reset(w->current, flags);
+			}
 			w->current_flags = flags;
 		}
 		if (r == 0)

@@ -43,18 +43,19 @@ static void end_run(struct writer *w, uint64_t n_paths)
 int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err)
 {
 	const struct chunk_header *h = view->header;
+	uint32_t kind = h->flags & CHUNK_FLAG_TOMBSTONE; /* how it is stored makes no difference */
 	struct meta_info now;
 
-	if (h->flags != w->run_flags && ++w->n_runs > MAX_RUNS)
+	if (kind != w->run_flags && ++w->n_runs > MAX_RUNS)
 		w->change.is_counted = false;
-	if (h->flags != w->run_flags && w->run_records && w->change.is_counted) {
+	if (kind != w->run_flags && w->run_records && w->change.is_counted) {
 		int r = meta_info(w->meta, &now, err);
 
 		if (r < 0)
 			return r;
 		end_run(w, now.n_paths);
 	}
-	w->run_flags = h->flags;
+	w->run_flags = kind;
 	w->run_records += h->n_records;
 	w->change.n_chunks++;
 	for (uint32_t i = 0; i < h->n_records; i++)

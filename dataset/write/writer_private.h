@@ -19,6 +19,7 @@ struct writer {
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
+	int level; /* that chunks begun from now on are compressed with; 0: they are not */
 	struct store *store;
 	struct meta *meta;
 	bool begun; /* the metadata transaction */

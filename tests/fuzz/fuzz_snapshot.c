@@ -28,7 +28,7 @@ static void sign(unsigned char *file, size_t bytes)
 {
 	struct snapshot_header *h = (struct snapshot_header *)file;
 	struct snapshot_old_header *old = (struct snapshot_old_header *)file;
-	bool is_old = bytes >= sizeof(*old) && h->format < SNAPSHOT_VERSION;
+	bool is_old = bytes >= sizeof(*old) && h->format < SNAPSHOT_PLAIN;
 
 	if (bytes < (is_old ? sizeof(*old) : sizeof(*h)))
 		return;

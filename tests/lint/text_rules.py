@@ -50,7 +50,8 @@ OWNERS = {
     "webp/": ("image",),
     "xxhash.h": ("dataset/checksum",),
     "zlib.h": ("reports/trace",),
-    "zstd.h": ("analyzer/trace", "ui/replay"),
+    "zstd.h": ("analyzer/trace", "dataset/compress", "ui/replay"),
+    "zstd_errors.h": ("dataset/compress",),
 }
 ANY_OWNER = ("tests", "bench")
 # libc and the kernel. A header that is neither here nor above has to be given an owner.

@@ -149,7 +149,7 @@ enum diesel_writer_flag {
 struct diesel_writer_options {
 	uint64_t chunk_bytes; /* 4 MiB to 64 MiB; 0: 8 MiB */
 	uint32_t flags;       /* enum diesel_writer_flag */
-	uint32_t reserved;
+	uint32_t zstd_level;  /* 1 to 19: as `dieselctl pack --zstd`; 0: chunks are not compressed */
 	const char *meta_url; /* a Redis server for the metadata, redis://HOST[:PORT]/PREFIX; NULL: in the
 				 dataset's folder */
 };

@@ -73,7 +73,7 @@ class Stat(Structure):
 
 
 class WriterOptions(Structure):
-    _fields_ = [("chunk_bytes", c_uint64), ("flags", c_uint32), ("reserved", c_uint32), ("meta_url", c_char_p)]
+    _fields_ = [("chunk_bytes", c_uint64), ("flags", c_uint32), ("zstd_level", c_uint32), ("meta_url", c_char_p)]
 
 
 class Item(Structure):

@@ -15,6 +15,10 @@
  * The head is [0, payload_offset). header.head_xxh3 covers the head with that field taken as 0;
  * record.xxh3 covers the sample's stored bytes. So every byte that matters is covered.
  *
+ * With CHUNK_FLAG_COMPRESSED that is the chunk's plain form, as it lies in memory and as offsets, lengths and
+ * checksums count it. Its file has the same head, and behind it the payload's blocks, one behind the other,
+ * each compressed or as it is (blocks.h); then zeros up to stored_bytes, the file's length.
+ *
  * A chunk with CHUNK_FLAG_TOMBSTONE has no payload; its records name paths that are deleted from then on.
  * Replaying the chunks in id order rebuilds all metadata of a dataset: the last record of a path wins.
  *
@@ -51,7 +55,10 @@ struct chunk_id {
 
 enum chunk_flag {
 	CHUNK_FLAG_TOMBSTONE = 1 << 0,
+	CHUNK_FLAG_COMPRESSED = 1 << 1,
 };
+
+#define CHUNK_KNOWN_FLAGS (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_COMPRESSED)
 
 struct chunk_header {
 	char magic[8]; /* CHUNK_MAGIC with its terminator */
@@ -62,11 +69,16 @@ struct chunk_header {
 	uint32_t names_offset;
 	uint32_t payload_offset; /* also the head's length */
 	uint32_t reserved0;
-	uint64_t file_bytes;
+	uint64_t file_bytes;    /* of the plain form */
 	uint64_t payload_bytes; /* stored bytes of all samples, without padding */
 	uint64_t created_ns;    /* CLOCK_REALTIME */
 	uint64_t head_xxh3;
-	uint8_t reserved[48];
+	/* With CHUNK_FLAG_COMPRESSED; otherwise 0. */
+	uint64_t stored_bytes;  /* of the file; less than file_bytes */
+	uint32_t blocks_offset; /* of the blocks' stored lengths, 4 bytes each, within the head */
+	uint32_t block_bytes;   /* of a block, but for the last one */
+	uint8_t level;          /* that it was compressed with */
+	uint8_t reserved[31];
 };
 
 enum chunk_encoding {
@@ -116,6 +128,15 @@ bool chunk_name_is_valid(const char *name, size_t length);
  */
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
 		     struct chunk_view *ret_view, uint64_t *needed, struct error *err);
+/* The same of a chunk's plain form, which is all there, and has plain_bytes. */
+int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origin,
+		      struct chunk_view *ret_view, struct error *err);
+
+/* The length that the chunk's file has. */
+static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)
+{
+	return h->flags & CHUNK_FLAG_COMPRESSED ? h->stored_bytes : h->file_bytes;
+}
 
 /* Checks stored bytes against the checksum in their record. -EBADMSG: they are damaged; err names the file
  * and the path. */

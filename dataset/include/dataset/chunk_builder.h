@@ -30,6 +30,10 @@ void chunk_builder_free(struct chunk_builder *b);
 /* Empties the builder. flags: enum chunk_flag. */
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags);
 
+/* From the next reset on, chunks are compressed with this level (compress.h), as far as that is worth it; 0:
+ * they are not. */
+void chunk_builder_compress(struct chunk_builder *b, int level);
+
 enum chunk_builder_result {
 	CHUNK_BUILDER_FULL = 1, /* the sample does not fit beside the others: finish, reset, add again */
 };
@@ -40,7 +44,9 @@ int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample
 
 uint32_t chunk_builder_n_records(const struct chunk_builder *b);
 
-/* Completes the head. The two parts, head and padded payload, make the file. They belong to the builder and
- * are valid until it is called again. At least one record is needed. */
+/* Completes the head. The two parts, head and padded payload, compressed or not, make the file. They belong
+ * to the builder and are valid until it is called again. At least one record is needed. */
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err);
+/* The same two parts of the plain form, which digests are of, of the chunk that was finished last. */
+void chunk_builder_plain(const struct chunk_builder *b, struct iovec ret_parts[2]);

@@ -28,8 +28,9 @@ struct meta_info {
 	uint64_t version; /* grows with every commit; 0: nothing was ever committed */
 	uint64_t n_chunks;
 	uint64_t n_paths;
-	bool has_digests; /* each chunk has one: meta_keep_digests() */
-	bool has_newest;  /* newest is set: the chunk with the highest id */
+	bool has_digests;   /* each chunk has one: meta_keep_digests() */
+	bool is_compressed; /* chunks may be, which raises the metadata's format: older programs refuse it */
+	bool has_newest;    /* newest is set: the chunk with the highest id */
 	struct chunk_id newest;
 	bool has_pending; /* pending is set: a writer is at work or was interrupted */
 	struct chunk_id pending;

@@ -48,6 +48,7 @@ struct pack_options {
 	bool skip_unreadable;
 	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
 	bool keep_digests;       /* writer_keep_digests() */
+	int level;               /* writer_compress() */
 	pack_rewriter *rewrite;  /* NULL: files are packed as they are */
 
 	/* All may be NULL. */
@@ -70,8 +71,8 @@ struct pack_result {
 };
 
 /* Opens a dataset for samples that come one by one: writer_add(), writer_commit(), or writer_discard(), and
- * writer_free(). Of the options, it uses dataset, meta_url, chunk_bytes, command, append and keep_digests.
- * Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
+ * writer_free(). Of the options, it uses dataset, meta_url, chunk_bytes, command, append, keep_digests and
+ * level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
 struct writer;
 int pack_open(const struct pack_options *options, struct writer **ret, struct error *err);
 /* writer_commit() of what pack_open() has opened. In a bucket, where another writer has published since, it

@@ -54,12 +54,13 @@ struct snapshot_sample {
 
 struct snapshot_chunk {
 	struct chunk_id id;
-	uint64_t file_bytes;
+	uint64_t file_bytes;   /* of its plain form, in which samples have their places */
+	bool is_compressed;    /* the file is another form of it, and shorter (dataset/blocks.h) */
 	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
 	uint32_t n_samples;    /* live ones: deleted or superseded records are left out */
 	uint32_t payload_offset;
 	uint64_t head_xxh3; /* from the chunk's header: tells a replaced file */
-	bool has_sha256;    /* of the whole file; all chunks of a snapshot have one, or none has */
+	bool has_sha256;    /* of the whole plain form; all chunks of a snapshot have one, or none has */
 	struct digest sha256;
 };
 
@@ -82,6 +83,7 @@ struct snapshot_info {
 	uint64_t created_ns; /* CLOCK_REALTIME */
 	uint64_t file_bytes; /* of the snapshot */
 	bool has_digests;
+	bool is_compressed; /* a chunk may be */
 	enum snapshot_names names;
 };
 

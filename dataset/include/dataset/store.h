@@ -10,6 +10,7 @@
  * replaced by what it was. Errors name the object. Thread-safe.
  */
 
+#include "dataset/blocks.h"
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
 #include "lib/error.h"
@@ -49,6 +50,10 @@ int store_open(const char *dataset_path, bool create, struct store **ret, struct
 /* The engine for the directory DATASET/chunks. */
 int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 void store_free(struct store *s);
+/* A store of which store_size() and store_read() give the plain form of chunks, whichever form their files
+ * have (dataset/blocks.h); all else is the store's own. Takes the store over, unless this fails. Remembers
+ * the last few chunks. What compressed blocks hold is not checked here: samples have checksums. */
+int store_plain_open(struct store *stored, chunk_decode *decode, struct store **ret, struct error *err);
 
 /* Writes an object, which is durable when this returns 0. -EEXIST: there is one of that id. */
 int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
@@ -80,7 +85,8 @@ int store_sweep(struct store *s, struct error *err);
 #define STORE_NAME_MAX 512
 char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX]);
 
-/* The digest of a whole object. Errors as store_size() and store_read(). */
+/* The digest of a whole object, in its plain form if it is a compressed chunk. Errors as store_size() and
+ * store_read(). */
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
 /* As chunk_parse_head(); also checks that the chunk is the one that the object's name says. */

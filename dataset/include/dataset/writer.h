@@ -87,6 +87,10 @@ void writer_discard(struct writer *w);
  * -EEXIST: there are chunks without digests; err says what to run. */
 int writer_keep_digests(struct writer *w, struct error *err);
 
+/* Chunks that are begun from now on are compressed with this level (compress.h), as far as that is worth it;
+ * 0: they are not, as without this call. */
+void writer_compress(struct writer *w, int level);
+
 /* The state that this writer found, and the metadata for lookups. Both are borrowed. */
 const struct meta_info *writer_info(const struct writer *w);
 struct meta *writer_meta(const struct writer *w);

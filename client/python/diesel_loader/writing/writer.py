@@ -36,15 +36,17 @@ class Writer:
     version: int | None  # of the dataset, once it is committed
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
-                 meta: str | None = None) -> None:
+                 meta: str | None = None, zstd: int | None = None) -> None:
         self._handle: Any = None
         if digest not in (None, SHA256):
             raise ValueError(f'digest must be "{SHA256}" or None, not {digest!r}')
+        if zstd is not None and zstd not in range(1, 20):
+            raise ValueError(f"zstd must be a level from 1 to 19, or None, not {zstd!r}")
         self.path, self.version = place_of(path), None
         self._lock = threading.RLock()
         self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # of the call at hand
         on_demand.find_dieselctl()
-        options = native.WriterOptions(chunk_bytes, (native.APPEND if append else 0) | (native.DIGESTS if digest else 0), 0,
+        options = native.WriterOptions(chunk_bytes, (native.APPEND if append else 0) | (native.DIGESTS if digest else 0), zstd or 0,
                                        None if meta is None else os.fsencode(meta))
         handle = ctypes.c_void_p()
         self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
@@ -129,7 +131,7 @@ def _memory_of(data: Buffer) -> tuple[Any, int]:
 
 
 def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
-           meta: str | None = None) -> Writer:
+           meta: str | None = None, zstd: int | None = None) -> Writer:
     """Writes a dataset: samples from memory, and one commit, at the end of a block. Until then, and if the block raises or
     the process dies, readers see the version before, or no dataset.
 
@@ -139,7 +141,8 @@ def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: i
     path: a folder, which is made if it is missing, or s3://BUCKET/PREFIX, written with this process's credentials.
     append: add to the samples that the dataset has, and replace those of the same path; otherwise it must not have any.
     chunk_bytes: how large chunks are, 4 MiB to 64 MiB (default: 8 MiB). digest: "sha256", for datasets that users share.
-    meta: keep the metadata on a Redis server, "redis://HOST[:PORT]/PREFIX".
+    meta: keep the metadata on a Redis server, "redis://HOST[:PORT]/PREFIX". zstd: compress, 1 (fast) to 19 (small), what gets
+    shorter by that; jobs get samples as they were put.
 
     Samples lie in the order in which they are put, and jobs shuffle within windows of some chunks: so put them in random
     order where neighbours are alike. No daemon takes part: a process `dieselctl put` writes, of the package diesel-tools.
@@ -147,4 +150,4 @@ def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: i
     Raises FileExistsError, PermissionError, OSError (EBUSY) where the dataset has another writer, FileNotFoundError without
     dieselctl, ValueError, OSError: in one line.
     """
-    return Writer(path, append, chunk_bytes, digest, meta)
+    return Writer(path, append, chunk_bytes, digest, meta, zstd)

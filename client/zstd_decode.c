@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "zstd_decode.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+
+/* Before glibc 2.34 they were in a library of their own, which libdiesel does not ask for. Every Python has
+ * it in its process; in one that has not, they are NULL. */
+#pragma weak dlopen
+#pragma weak dlsym
+#pragma weak dlclose
+
+/* What has been the same since zstd 1.0. */
+typedef size_t decompress_function(void *to, size_t capacity, const void *from, size_t bytes);
+typedef unsigned is_error_function(size_t code);
+
+int zstd_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes)
+{
+	/* It stays loaded, without anything here that threads would have to share. */
+	void *library =
+	    dlopen && dlsym && dlclose ? dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
+	decompress_function *decompress;
+	is_error_function *is_error;
+	int r = -ENOSYS;
+
+	if (!library)
+		return r;
+	decompress = (decompress_function *)dlsym(library, "ZSTD_decompress");
+	is_error = (is_error_function *)dlsym(library, "ZSTD_isError");
+	if (decompress && is_error) {
+		size_t n = decompress(plain, plain_bytes, stored, stored_bytes);
+
+		r = is_error(n) || n != plain_bytes ? -EBADMSG : 0;
+	}
+	dlclose(library);
+	return r;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* zstd for the blocks of chunks (blocks.h): the only code of this folder that includes its header. libdiesel
+ * has no part in it, as it needs libc alone. */
+
+#include <stddef.h>
+
+#define COMPRESS_LEVEL_MIN 1
+#define COMPRESS_LEVEL_MAX 19
+
+/* Compresses, block by block; keeps its buffers. One thread at a time. */
+struct compressor;
+
+/* -ENOMEM; -EINVAL: no such level. */
+int compressor_new(int level, struct compressor **ret);
+void compressor_free(struct compressor *c); /* accepts NULL */
+int compressor_level(const struct compressor *c);
+
+/* Puts bytes into to, which has room for as many. Returns how many they become, or 0: not less than a
+ * sixteenth is saved. -ENOMEM. */
+long compressor_block(struct compressor *c, void *to, const void *from, size_t bytes);
+/* So that they become exactly stored_bytes: for a block that a head tells the length of. -ENODATA: it cannot
+ * be had, whatever the level. Changes the level for what follows. */
+int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes);
+
+/* A chunk_decode (blocks.h). */
+int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes);

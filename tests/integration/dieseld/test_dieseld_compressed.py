@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed chunks: jobs get each sample as it was packed, whole chunks, parts of them, copies on a local disk and in memory. What
+is damaged, cut off or forged is not served, and costs no more memory than the chunk says."""
+import ctypes
+import ctypes.util
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+
+from dieseld_support import CTL, MIB, SCRATCH, Case, chunk_files, main, pack, probe
+from hostile import wait_until
+from service_manager import KeptDaemon, Store
+
+SAMPLES = 900
+WORDS = [bytes(random.Random(i).choices(b"abcdefghijklmnopqrstuvwxyz", k=3 + i % 7)) for i in range(400)]
+
+FEW = """
+import hashlib, json, sys
+from diesel_loader import Dataset
+path, socket, wanted = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+dataset = Dataset(path, socket=socket)
+from diesel_loader.numpy import DataLoader
+found = {}
+for data, labels, ids in DataLoader(dataset.select(wanted), batch_size=4, shuffle=True, seed=3, return_ids=True):
+    for sample, i in zip(data, ids):
+        found[int(i)] = hashlib.sha256(bytes(sample)).hexdigest()
+read = {i: hashlib.sha256(dataset.read(i)).hexdigest() for i in wanted}
+print(json.dumps({"found": found, "read": read, "path": {i: dataset.sample_path(i) for i in wanted}}))
+"""
+
+
+def text(rng, n):
+    return b" ".join(rng.choices(WORDS, k=n // 5 + 1))[:n]
+
+
+def make_source(name, seed=1):
+    """Text, among which some files cannot be compressed, and one is longer than a chunk."""
+    root, rng = pathlib.Path(SCRATCH, name + ".src"), random.Random(seed)
+    for i in range(SAMPLES):
+        path = root / f"class{i % 3}" / f"{i:04d}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(rng.randbytes(40_000) if i % 9 == 0 else text(rng, rng.randrange(60_000)))
+    (root / "class0" / "long").write_bytes(text(rng, 9 * MIB))
+    (root / "class1" / "empty").touch()
+    return str(root)
+
+
+class Head:
+    """The header's fields of a compressed chunk."""
+
+    def __init__(self, data):
+        self.payload, self.file = struct.unpack_from("<I4xQ", data, 40)
+        self.flags, = struct.unpack_from("<I", data, 12)
+        self.stored, self.blocks_at, self.block = struct.unpack_from("<QII", data, 80)
+        n = -(-(self.file - self.payload) // self.block) if self.flags & 2 else 0
+        self.lengths = struct.unpack_from(f"<{n}I", data, self.blocks_at)
+
+
+class Compressed(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.source = make_source("text")
+        cls.path = pack(cls.source, "text", "--zstd", "3")
+
+    def copy(self):
+        path = os.path.join(SCRATCH, "copy" + os.urandom(4).hex())
+        shutil.copytree(self.path, path)
+        self.addCleanup(shutil.rmtree, path)
+        return path
+
+    def test_epochs(self):
+        daemon = self.daemon()
+        stored = sum(os.path.getsize(name) for name in chunk_files(self.path))
+        self.assertGreater(len(chunk_files(self.path)), 5)
+        result = probe(daemon, self.path, "--source", self.source, "--epochs", 2)
+        self.assertEqual((result["bad"], result["samples"]), (0, 2 * (SAMPLES + 2)))
+        cache = daemon.status()["cache"]
+        self.assertEqual(cache["reads"], len(chunk_files(self.path)))
+        # Of pages that two reads share each has its own.
+        self.assertLessEqual(stored, cache["read_bytes"])
+        self.assertLess(cache["read_bytes"], stored + MIB // 4)
+
+    def test_small_cache_in_either_way_of_reading(self):
+        for options in ([], ["--no-io-uring"]):
+            daemon = self.daemon(*options, cache="48M")
+            result = probe(daemon, self.path, "--source", self.source, "--epochs", 3, "--window", 1)
+            self.assertEqual((result["bad"], result["samples"]), (0, 3 * (SAMPLES + 2)))
+
+    def test_some_samples(self):
+        """Parts of chunks, and samples by number, past the daemon."""
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("needs numpy")
+        daemon = self.daemon("--tune", "off")
+        wanted = sorted(random.Random(5).sample(range(SAMPLES), 12))
+        done = subprocess.run([sys.executable, "-c", FEW, self.path, daemon.socket, json.dumps(wanted)], text=True, timeout=120,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        for i in wanted:
+            data = pathlib.Path(self.source, found["path"][str(i)]).read_bytes()
+            self.assertEqual(found["found"][str(i)], hashlib.sha256(data).hexdigest())
+            self.assertEqual(found["read"][str(i)], hashlib.sha256(data).hexdigest())
+        self.assertLess(daemon.status()["cache"]["read_bytes"], sum(os.path.getsize(name) for name in chunk_files(self.path)) / 2)
+
+    def test_staged(self):
+        folder = os.path.join(SCRATCH, "stage" + os.urandom(4).hex())
+        options = ("--stage", folder, "--stage-size", "1G", "--stage-when", "always", "--tune", "off")
+        first = self.daemon(*options, cache="48M")
+        first.wait_for("the folder", lambda status: status["stage"]["open"])
+        for _ in range(20):
+            probe(first, self.path, "--source", self.source, "--window", 1)
+            if first.status()["stage"]["chunks"] == len(chunk_files(self.path)):
+                break
+        wait_until("the files", lambda: len(os.listdir(folder)) >= len(chunk_files(self.path)))
+        self.assertEqual(first.stop(), 0)
+        second = self.daemon(*options, cache="48M")
+        second.wait_for("what is staged", lambda status: status["stage"]["chunks"] == len(chunk_files(self.path)))
+        self.assertEqual(probe(second, self.path, "--source", self.source, "--window", 1)["bad"], 0)
+        self.assertGreater(second.status()["stage"]["hits"], 0)
+
+    def test_carried(self):
+        store = Store()
+        self.addCleanup(store.close)
+        daemon = KeptDaemon(store, "--tune", "off")
+        self.addCleanup(daemon.log.close)
+        probe(daemon, self.path, "--source", self.source)
+        store.wait_for("all in the store", lambda chunks: len(chunks) == len(chunk_files(self.path)))
+        daemon.kill()
+        daemon.start()
+        self.assertEqual(probe(daemon, self.path, "--source", self.source)["bad"], 0)
+        cache = daemon.status()["cache"]
+        self.assertEqual((cache["reads"], cache["carried"]), (0, len(chunk_files(self.path))))
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_digest_and_versions(self):
+        """A version that was appended to, plain, beside the one before: both are served."""
+        source, path = make_source("two", 3), os.path.join(SCRATCH, "two")
+        pack(source, "two", "--zstd", "9", "--digest", "sha256")
+        with open(os.path.join(source, "class2", "more"), "wb") as f:
+            f.write(text(random.Random(8), MIB))
+        pack(source, "two", "--append")
+        flags = [Head(pathlib.Path(name).read_bytes()).flags for name in chunk_files(path)]
+        self.assertEqual({*flags}, {0, 2})
+        daemon = self.daemon()
+        result = probe(daemon, path, "--source", source)
+        self.assertEqual((result["bad"], result["samples"]), (0, SAMPLES + 3))
+
+    def refused_with(self, path, *words):
+        """Some samples are not served, and the line says why; all others are as they were packed."""
+        daemon = self.daemon()
+        result = probe(daemon, path, "--source", self.source)
+        self.assertGreater(result["bad"], 0)
+        self.assertTrue(any(word in result["error"] for word in words), result["error"])
+        self.assertEqual(result["error"].count("\n"), 0)
+        done = subprocess.run([CTL, "verify", path], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        return daemon
+
+    def compressed_chunk(self, path):
+        """One of several samples, and its bytes."""
+        for name in chunk_files(path):
+            data = pathlib.Path(name).read_bytes()
+            head = Head(data)
+            if head.flags & 2 and len(head.lengths) < 20 and any(n < head.block for n in head.lengths):
+                return name, bytearray(data), head
+        raise AssertionError("no chunk is compressed")
+
+    def test_damaged_block(self):
+        path = self.copy()
+        name, data, head = self.compressed_chunk(path)
+        at = next(i for i, n in enumerate(head.lengths) if n < head.block)
+        begin = head.payload + sum(head.lengths[:at])
+        data[begin + head.lengths[at] // 2] ^= 0x55
+        data[begin + head.lengths[at] // 2 + 1] ^= 0x55
+        pathlib.Path(name).write_bytes(data)
+        self.refused_with(path, "cannot be decompressed", "checksum mismatch")
+
+    def test_cut_off(self):
+        path = self.copy()
+        name, data, head = self.compressed_chunk(path)
+        os.truncate(name, len(data) - 4096)
+        self.refused_with(path, "truncated or replaced", "is truncated")
+
+    def test_another_table(self):
+        path = self.copy()
+        name, data, head = self.compressed_chunk(path)
+        struct.pack_into("<I", data, head.blocks_at, head.lengths[0] + 1)
+        pathlib.Path(name).write_bytes(data)
+        self.refused_with(path, "is not the chunk that the snapshot describes")
+
+    def test_bomb(self):
+        """A frame that would take 4 GiB, in the place of a block: no more is written than the head says."""
+        zstd = ctypes.CDLL(ctypes.util.find_library("zstd"))
+        zstd.ZSTD_compress.restype = zstd.ZSTD_compressBound.restype = ctypes.c_size_t
+        zstd.ZSTD_compressBound.argtypes = [ctypes.c_size_t]
+        zstd.ZSTD_compress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+        zeros = bytes(256 * MIB)
+        to = ctypes.create_string_buffer(zstd.ZSTD_compressBound(len(zeros)))
+        bomb = to.raw[:zstd.ZSTD_compress(to, len(to), zeros, len(zeros), 19)] * 16
+        path = self.copy()
+        name, data, head = self.compressed_chunk(path)
+        at = max(range(len(head.lengths)), key=lambda i: head.lengths[i] * (head.lengths[i] < head.block))
+        begin = head.payload + sum(head.lengths[:at])
+        data[begin:begin + head.lengths[at]] = bomb[:head.lengths[at]].ljust(head.lengths[at], b"\0")
+        pathlib.Path(name).write_bytes(data)
+        daemon = self.refused_with(path, "cannot be decompressed")
+        self.assertLess(daemon.resident_bytes(), 400 * MIB)
+
+
+if __name__ == "__main__":
+    main()

@@ -37,13 +37,13 @@ endif()
 diesel_script_test(integration dataset.killed_redis
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_killed.py redis)
 foreach(engine folder redis)
-  foreach(case kept versions purge writers put)
+  foreach(case compressed kept versions purge writers put)
     diesel_script_test(integration dataset.${case}_${engine}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py ${engine})
   endforeach()
 endforeach()
 if(DIESEL_S3)
-  foreach(case kept killed versions purge writers put)
+  foreach(case compressed kept killed versions purge writers put)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
     diesel_waiting_tests(integration.dataset.${case}_bucket)

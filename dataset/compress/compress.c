@@ -2,6 +2,7 @@
 #include "dataset/compress.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,31 +74,42 @@ static void put_u32(uint8_t *at, uint32_t value)
 		at[i] = (uint8_t)(value >> (8 * i));
 }
 
+/* Fills up with a frame that is skipped. Returns false if what is left is too short for one. */
+static bool fill_up(uint8_t *at, size_t left)
+{
+	if (left == 0)
+		return true;
+	if (left < SKIP_HEADER_BYTES)
+		return false;
+	put_u32(at, SKIP_MAGIC);
+	put_u32(at + 4, (uint32_t)(left - SKIP_HEADER_BYTES));
+	memset(at + SKIP_HEADER_BYTES, 0, left - SKIP_HEADER_BYTES);
+	return true;
+}
+
 /* Another release of zstd makes other bytes of the same input, mostly a little more or less. Up to the
- * highest level there is one that is as long, or short enough for a frame that is skipped behind it. */
+ * highest level there is one that is as long, or short enough for a frame that is skipped behind it. The
+ * compressor gets more room than that, as it makes other bytes where room is scarce. */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes)
 {
-	for (int i = 0; i <= ZSTD_maxCLevel(); i++) {
-		size_t n, left;
+	size_t room = ZSTD_compressBound(bytes);
+	void *made = malloc(room);
+	int level = c->level, r = made ? -ENODATA : -ENOMEM;
 
-		if (i > 0 && set_level(c, i) < 0)
-			return -ENODATA;
-		n = ZSTD_compress2(c->context, to, stored_bytes, from, bytes);
-		if (ZSTD_isError(n))
-			continue;
-		left = stored_bytes - n;
-		if (left > 0 && left < SKIP_HEADER_BYTES)
-			continue;
-		if (left > 0) {
-			uint8_t *at = (uint8_t *)to + n;
+	for (int i = 0; i <= ZSTD_maxCLevel() && r == -ENODATA; i++) {
+		size_t n;
 
-			put_u32(at, SKIP_MAGIC);
-			put_u32(at + 4, (uint32_t)(left - SKIP_HEADER_BYTES));
-			memset(at + SKIP_HEADER_BYTES, 0, left - SKIP_HEADER_BYTES);
-		}
-		return 0;
+		if (set_level(c, i == 0 ? level : i) < 0)
+			break;
+		n = ZSTD_compress2(c->context, made, room, from, bytes);
+		if (ZSTD_isError(n) || n > stored_bytes)
+			continue;
+		memcpy(to, made, n);
+		if (fill_up((uint8_t *)to + n, stored_bytes - n))
+			r = 0;
 	}
-	return -ENODATA;
+	free(made);
+	return set_level(c, level) < 0 ? -EINVAL : r;
 }
 
 int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes)

@@ -23,7 +23,7 @@ set(not_with_asan
   integration.assist_changes        # long; to C it is unit.daemon.data_sets, batch_log and integration.assist
   integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
   integration.dataset.put_bucket integration.dataset.put_redis # to C it is integration.dataset.put_folder
-  integration.dataset.kept_bucket integration.dataset.pinned_bucket integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
+  integration.dataset.compressed_bucket integration.dataset.kept_bucket integration.dataset.pinned_bucket integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
   integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
   integration.redis.cluster integration.redis.redis integration.redis.registry_cluster # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
@@ -44,9 +44,9 @@ set(python_with_libdiesel
   fault.opening
   integration.arrays
   integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
-  integration.dataset.pinned_folder integration.dataset.put_folder
+  integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
-  integration.own_daemon integration.paths
+  integration.dieseld_compressed integration.own_daemon integration.paths
   integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number

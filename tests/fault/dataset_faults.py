@@ -194,6 +194,7 @@ def test_refuse(root):
     for args in ((), ("nosuch",), ("pack",), ("pack", source), ("ls",), ("ls", "-Q", dataset), ("verify", dataset, "x"),
                  ("pack", "--order", "odd", source, dataset), ("pack", "-j", "0", source, dataset),
                  ("pack", "--digest", "md5", source, dataset), ("rebuild", "--digest", "md5", dataset),
+                 ("pack", "--zstd", "20", source, dataset), ("pack", "--zstd", "x", source, dataset),
                  ("pack", "--chunk-size", "1M", source, dataset), ("pack", "--seed", "x", source, dataset)):
         assert dieselctl(*args).returncode == 2, args
     for verb in ("pack", "ls", "cat", "stat", "verify", "snapshot", "rebuild", "rm", "status"):
@@ -240,8 +241,8 @@ def refuse_damage(root, source, dataset):
         return next((broken / "chunks").iterdir())
 
     fresh()
-    patched(broken / "snapshot", 8, struct.pack("<I", 4))
-    one_line(dieselctl("ls", broken, check=1), "version 4", "update")
+    patched(broken / "snapshot", 8, struct.pack("<I", 5))
+    one_line(dieselctl("ls", broken, check=1), "version 5", "update")
     fresh()
     patched(broken / "snapshot", 300, b"\xff")
     one_line(dieselctl("ls", broken, check=1), "damaged", "dieselctl snapshot")

@@ -21,7 +21,8 @@ int compressor_level(const struct compressor *c);
  * sixteenth is saved. -ENOMEM. */
 long compressor_block(struct compressor *c, void *to, const void *from, size_t bytes);
 /* So that they become exactly stored_bytes: for a block that a head tells the length of. -ENODATA: it cannot
- * be had, whatever the level. Changes the level for what follows. */
+ * be had, whatever the level. Its own level first: where nothing but the block was lost, it is what it was.
+ * -ENOMEM. */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes);
 
 /* A chunk_decode (blocks.h). */

@@ -7,7 +7,7 @@
 #include "dataset.h"
 #include "elsewhere/fetch.h"
 #include "dataset/sample.h"
-#include "zstd_decode.h"
+#include "elsewhere/zstd_decode.h"
 
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret)

@@ -34,10 +34,11 @@ target_include_directories(test_ctl_tree PRIVATE ${CMAKE_SOURCE_DIR}/dataset/loo
 diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount.py)
 diesel_script_test(integration mount_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount_hostile.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
-foreach(subject borrowed carried compressed serving lifecycle damage digest hangs idle large limits knobs service shared shares forms)
+foreach(subject borrowed carried serving lifecycle damage digest hangs idle large limits knobs service shared shares forms)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_${subject}.py)
 endforeach()
+diesel_script_test(integration dieseld_compressed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_dieseld_compressed.py)
 foreach(subject access opening)
   diesel_script_test(integration hostile_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_hostile_${subject}.py)

@@ -13,6 +13,8 @@ import struct
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
+
 from dieseld_support import CTL, MIB, SCRATCH, Case, chunk_files, main, pack, probe
 from hostile import wait_until
 from service_manager import KeptDaemon, Store

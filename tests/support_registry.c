@@ -88,13 +88,18 @@ static void *watch(void *context)
 	return NULL;
 }
 
+int registry_check(const char *url, struct error *err)
+{
+	return strncmp(url, "file:", 5) == 0 ? 0 : error_set(err, -EINVAL, "%s: not a file", url);
+}
+
 int registry_start(const char *url, const struct registry_member *self,
 		   const struct registry_handler *handler, struct registry **ret, struct error *err)
 {
 	struct registry *r = calloc(1, sizeof(*r));
 
-	if (!r || strncmp(url, "file:", 5) != 0)
-		return error_set(err, -EINVAL, "%s: not a file", url);
+	if (!r || registry_check(url, err) < 0)
+		return -EINVAL;
 	r->self = *self;
 	r->handler = *handler;
 	snprintf(r->path, sizeof(r->path), "%s", url + 5);

@@ -155,14 +155,16 @@ static int configure(const struct cluster_options *o, struct cluster_config *con
 		     struct error *err)
 {
 	struct net_address listens;
-	int r = 0;
+	int r;
 
 	if (strlen(o->redis) >= sizeof(config->redis))
 		return error_set(err, -EINVAL, "--cluster: its URL is longer than %zu bytes",
 				 sizeof(config->redis) - 1);
 	strcpy(config->redis, o->redis);
 	config->uid = geteuid();
-	r = node_name(o->node, config, err);
+	r = registry_check(o->redis, err);
+	if (r == 0)
+		r = node_name(o->node, config, err);
 	if (r == 0 && o->key_file)
 		r = cluster_key_read(o->key_file, config, err);
 	if (r == 0)

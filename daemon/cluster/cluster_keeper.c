@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -25,6 +26,13 @@
 #define LIVED_NS       (10 * NS_PER_S)
 #define NOBODY         65534u
 
+/* What connecting to Redis takes is in files that are the daemon's user's alone (dataset/redis/redis_env.h).
+ */
+static bool has_private_files(void)
+{
+	return getenv("DIESEL_REDIS_FILE") || getenv("DIESEL_REDIS_CERT") || getenv("DIESEL_REDIS_KEY");
+}
+
 /* The process goes on as a user who owns nothing, where it may change: it parses what comes from the network.
  * Without a key it is by their user that peers are known (net_address_owner()), and stays what it is. */
 static void drop_rights(const struct cluster_config *config)
@@ -37,7 +45,8 @@ static void drop_rights(const struct cluster_config *config)
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
-	if (geteuid() != 0 || config->key_bytes == 0 || capabilities_keep_as(0, NOBODY, NOBODY) < 0)
+	if (geteuid() != 0 || config->key_bytes == 0 || has_private_files() ||
+	    capabilities_keep_as(0, NOBODY, NOBODY) < 0)
 		(void)capabilities_keep(0);
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }

@@ -97,6 +97,16 @@ int registry_settings(const char *url, unsigned wait_s, struct redis_settings *r
 	return r;
 }
 
+int registry_check(const char *url, struct error *err)
+{
+	struct redis_settings settings = {0};
+	char prefix[REDIS_URL_PART];
+	int r = registry_settings(url, 1, &settings, prefix, err);
+
+	explicit_bzero(&settings, sizeof(settings));
+	return r;
+}
+
 int registry_start(const char *url, const struct registry_member *self,
 		   const struct registry_handler *handler, struct registry **ret, struct error *err)
 {

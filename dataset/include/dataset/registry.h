@@ -68,6 +68,8 @@ struct registry;
  * says there; keys begin with its prefix, or "diesel". -EINVAL */
 int registry_start(const char *url, const struct registry_member *self,
 		   const struct registry_handler *handler, struct registry **ret, struct error *err);
+/* Whether registry_start() would take this URL and what comes with it: -EINVAL. Asks no server. */
+int registry_check(const char *url, struct error *err);
 /* Removes this node's keys, if the server answers within half a second; it does not wait for longer. Nothing
  * is called afterwards. Accepts NULL. */
 void registry_stop(struct registry *r);

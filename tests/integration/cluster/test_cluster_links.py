@@ -139,8 +139,8 @@ class Links(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    def refused(self, cluster, text, address="127.0.0.1:0", key=None, advertise=None, name="a"):
-        command = [os.path.join(os.environ["DIESEL_BIN"], "cluster_node"), "file:" + cluster.path, name, address]
+    def refused(self, cluster, text, address="127.0.0.1:0", key=None, advertise=None, name="a", url="file:"):
+        command = [os.path.join(os.environ["DIESEL_BIN"], "cluster_node"), url + cluster.path, name, address]
         done = subprocess.run(command + ([key or ""] if key or advertise else []) + ([advertise] if advertise else []),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 3, done.stderr)
@@ -158,6 +158,8 @@ class Options(unittest.TestCase):
             self.refused(cluster, "Cannot assign requested address", "203.0.113.7:0", key)
             self.refused(cluster, "name of a node", name="a b")
             self.refused(cluster, "longer than", name="a" * 64)
+            cluster.path = "nothing"
+            self.refused(cluster, "not a file", url="http:")
 
     def test_keys(self):
         with Cluster() as cluster:

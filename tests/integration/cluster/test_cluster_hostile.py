@@ -66,6 +66,7 @@ class Owner(unittest.TestCase):
         self.peer.frame(END, id, size=1000)
         self.ends(number, errno.ECONNRESET)
         self.assertTrue(self.peer.is_closed())
+        self.a.wait_said("it sent an answer to what it was not asked")
 
     def test_end_that_says_all_and_was_not(self):
         number, id = self.asked()
@@ -77,6 +78,7 @@ class Owner(unittest.TestCase):
         number, id = self.asked(size=1000)
         self.piece(id, bytes(1001))
         self.ends(number, errno.ECONNRESET)
+        self.a.wait_said("it sent an answer to what it was not asked")
 
     def test_stops_in_the_middle(self):
         number, id = self.asked(ms=500)

@@ -51,7 +51,8 @@ diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DI
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
-diesel_waiting_tests(integration.dieseld_carried integration.stage integration.assist integration.assist_changes)
+diesel_waiting_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage
+  integration.assist integration.assist_changes)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
 set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile PROPERTIES RESOURCE_LOCK assist)
 # Nodes of a cluster, for the scripts below: what they know of each other is in a file.

@@ -34,6 +34,7 @@ foreach(module checkpoints checkpoints_beside gpu phases)
 endforeach()
 
 diesel_unit_test(bpf/usdt USES diesel_bpf_symbols)
+add_dependencies(test_bpf_usdt standin_usdt standin_usdt_counted)
 set_property(TEST unit.bpf.usdt PROPERTY ENVIRONMENT
   "USDT_PLAIN=$<TARGET_FILE:standin_usdt>;USDT_COUNTED=$<TARGET_FILE:standin_usdt_counted>")
 

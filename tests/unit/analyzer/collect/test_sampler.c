@@ -209,7 +209,7 @@ static void test_many_short_processes(void **state)
 	(void)state;
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		for (int i = 0; i < 1000; i++) {
+		for (int i = 0; i < 300; i++) {
 			pid_t child = fork();
 
 			if (child == 0)

@@ -70,6 +70,6 @@ diesel_waiting_tests(integration.redis.registry integration.redis.registry_clust
   integration.redis.top_nodes)
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
-foreach(parser change chunk_head redis_reply redis_url snapshot)
+foreach(parser blocks change chunk_head redis_reply redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

@@ -47,7 +47,7 @@ set(python_with_libdiesel
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.paths
-  integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
+  integration.s3.jobs_compressed integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk)

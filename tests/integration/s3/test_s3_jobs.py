@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on datasets in buckets: each sample once and as it was packed, by a dieseld that has neither credentials nor a network.
 
-    test_s3_jobs.py rclone|juicefs|faults|neighbours|kept|purged
+    test_s3_jobs.py rclone|compressed|juicefs|faults|neighbours|kept|purged
 """
 import functools
 import hashlib
@@ -198,6 +198,33 @@ def against(server):
 
 def case_rclone():
     against(rclone)
+
+
+def case_compressed():
+    """What is compressed in the bucket is decompressed by who reads there for the job; plain chunks may be beside it."""
+    port, name = rclone(), URL + "/text"
+    source = make_source("text", 150, lambda rng: rng.randrange(20_000, 200_000))
+    for i, path in enumerate(sorted(pathlib.Path(source).rglob("*.bin"))):
+        if i % 5:
+            path.write_bytes(b"".join(b"%x" % (byte % (i + 2)) for byte in path.read_bytes()))
+    ctl(port, "pack", "-c", "4M", "--zstd", "3", source, name, DIESEL_S3_SINGLE_WRITER="1")
+    with open(source + "/class0/later", "wb") as file:
+        file.write(os.urandom(300_000))
+    ctl(port, "pack", "--append", source, name, DIESEL_S3_SINGLE_WRITER="1")
+    stat = json.loads(ctl(port, "stat", "--json", name))
+    assert stat["compressed"] and stat["stored_bytes"] < stat["plain_bytes"] * 0.8, stat
+    daemon = new_daemon()
+    result = finish(job(port, daemon, url=name, read=True, epochs=2))
+    assert sorted(result["found"]) == sorted(digests(source) * 2)
+    assert set(result["read"]) <= set(result["found"]) and len(result["read"]) == 17
+    few = finish(job(port, new_daemon(), url=name, select=[3, 50, 117], epochs=2))
+    assert len(few["found"]) == 6 and set(few["found"]) <= set(digests(source))
+    # One that is damaged there costs its chunk, and says so.
+    chunk = max(pathlib.Path(SCRATCH, "rclone", "bucket", "jobs", "text", "chunks").iterdir(), key=lambda path: path.stat().st_size)
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2:len(data) // 2 + 2000] = bytes(2000)
+    chunk.write_bytes(data)
+    fails(job(port, new_daemon(), url=name), chunk.stem)
 
 
 def case_juicefs():

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as the file of a compressed chunk. Input: one byte of options, then the file. Bit 0: the checksum
+ * is made right first, as a hostile writer would, so that the checks behind it are reached. What is accepted
+ * has to become a plain form of the length that its head says, of which any part read by itself is the same.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "dataset/blocks.h"
+#include "dataset/compress.h"
+#include "dataset/store.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct one {
+	struct store store;
+	const unsigned char *file;
+	size_t bytes;
+};
+
+static int one_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+		    struct error *err)
+{
+	const struct one *o = (const struct one *)(const void *)s;
+
+	(void)id;
+	if (offset > o->bytes || bytes > o->bytes - offset)
+		return error_set(err, -1, "past the end");
+	if (bytes)
+		memcpy(buffer, o->file + offset, bytes);
+	return 0;
+}
+
+static int one_size(struct store *s, const struct chunk_id *id, uint64_t *ret, struct error *err)
+{
+	(void)id;
+	(void)err;
+	*ret = ((const struct one *)(const void *)s)->bytes;
+	return 0;
+}
+
+static void one_describe(const struct store *s, const struct chunk_id *id, char *text, size_t size)
+{
+	(void)s;
+	(void)id;
+	if (size)
+		*text = '\0';
+}
+
+static void one_free(struct store *s)
+{
+	(void)s;
+}
+
+/* plain NULL: the chunk was refused, and reading must be no more than that. */
+static void read_parts(const unsigned char *file, size_t bytes, const unsigned char *plain,
+		       uint64_t plain_bytes)
+{
+	static const struct store_ops ops = {
+	    .read = one_read, .size = one_size, .describe = one_describe, .free = one_free};
+	static const struct chunk_id id;
+	struct one one = {.store.ops = &ops, .file = file, .bytes = bytes};
+	struct error err = ERROR_INIT;
+	struct store *s;
+	unsigned char part[1000];
+
+	if (store_plain_open(&one.store, compress_decode, &s, &err) < 0)
+		abort();
+	for (uint64_t at = 0; at < (plain ? plain_bytes : bytes); at += 77777) {
+		uint64_t left = (plain ? plain_bytes : bytes) - at;
+		size_t n = left < sizeof(part) ? (size_t)left : sizeof(part);
+		int r = store_read(s, &id, at, part, n, &err);
+
+		if (plain && (r < 0 || memcmp(part, plain + at, n) != 0))
+			abort();
+	}
+	store_free(s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size < 1)
+		return 0;
+	/* Of its own and exactly as long, so that it is aligned and a read past the end is seen. */
+	size_t bytes = size - 1;
+	unsigned char *file = malloc(bytes ? bytes : 1);
+	struct chunk_header *h = (struct chunk_header *)(void *)file;
+	struct chunk_view view;
+	struct chunk_blocks blocks;
+	void *plain = NULL;
+	uint64_t needed = 0;
+	struct error err = ERROR_INIT;
+
+	if (!file)
+		return 0;
+	memcpy(file, data + 1, bytes);
+	if ((data[0] & 1) && bytes >= sizeof(*h) && h->payload_offset >= sizeof(*h) &&
+	    h->payload_offset <= bytes)
+		h->head_xxh3 =
+		    checksum_xxh3_gap(file, h->payload_offset, offsetof(struct chunk_header, head_xxh3));
+	/* As the reader's process does, which has nothing but a snapshot's word for it. */
+	if (bytes >= sizeof(*h) && h->payload_offset <= bytes)
+		(void)chunk_blocks_in_unknown(file, h->payload_offset, h->head_xxh3, &blocks);
+	if (chunk_parse_head(file, bytes, bytes, "FUZZ", &view, &needed, &err) == 0 &&
+	    (view.header->flags & CHUNK_FLAG_COMPRESSED) && view.header->file_bytes <= 16u << 20 &&
+	    chunk_make_plain(file, "FUZZ", &plain, NULL, &err) == 0)
+		read_parts(file, bytes, plain, view.header->file_bytes);
+	else
+		read_parts(file, bytes, NULL, 0);
+	free(plain);
+	free(file);
+	return 0;
+}

@@ -110,7 +110,8 @@ static bool open_session_ok(const struct wire_open_session *m)
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
 	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
 	       text_ok(m->group, sizeof(m->group)) && protocol_cluster_ok(m->cluster) &&
-	       (!m->cluster[0] || m->world > 1) && recipe_check(&m->recipe) == NULL &&
+	       (!m->cluster[0] || m->world > 1) && m->nodes <= m->world && !m->reserved &&
+	       recipe_check(&m->recipe) == NULL &&
 	       (!(m->flags & DIESEL_VIEWS) || m->recipe.kind == RECIPE_NONE) &&
 	       (!(m->flags & DIESEL_ASKED) || asked_ok(m));
 }

@@ -163,6 +163,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	r = session_cluster_name(o, s->request.cluster, err);
 	if (r < 0)
 		return r;
+	s->request.nodes = session_cluster_nodes(o);
 	message.open_session = s->request;
 	message.header.sequence = 1;
 	wrong = recipe_check(&s->request.recipe);

@@ -43,3 +43,5 @@ uint64_t session_align(const struct diesel_session *s, uint64_t batch);
  * else the launcher's; "" where there is none, or the job has no other ranks. -EINVAL. */
 int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_CLUSTER_BYTES],
 			 struct error *err);
+/* On how many nodes it runs; 0: that is not known. */
+uint32_t session_cluster_nodes(const struct diesel_session_options *o);

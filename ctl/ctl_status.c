@@ -64,6 +64,41 @@ static void print_tune(const json_t *root)
 		       units_plural(number(history, "dropped")));
 }
 
+/* Other nodes of jobs: what came from them, and those that are not reached. */
+static void print_cluster(const json_t *cluster)
+{
+	const json_t *nodes = json_object_get(cluster, "nodes"), *groups = json_object_get(cluster, "groups");
+	char in[24], out[24], name[200], path[200];
+
+	if (!json_is_object(cluster))
+		return;
+	printf("nodes     %s came from others in %llu chunk%s, %s given to them; %llu not in time, %llu "
+	       "failed, %llu spoilt, "
+	       "%llu refused%s\n",
+	       units_format_bytes(in, sizeof(in), number(cluster, "bytes_in")),
+	       (unsigned long long)number(cluster, "chunks_in"), units_plural(number(cluster, "chunks_in")),
+	       units_format_bytes(out, sizeof(out), number(cluster, "bytes_out")),
+	       (unsigned long long)number(cluster, "late"), (unsigned long long)number(cluster, "failed"),
+	       (unsigned long long)number(cluster, "spoilt"), (unsigned long long)number(cluster, "refused"),
+	       json_is_true(json_object_get(cluster, "redis")) ? "" : "; Redis does not answer");
+	for (size_t i = 0; i < json_array_size(nodes); i++) {
+		const json_t *n = json_array_get(nodes, i);
+
+		if (json_is_true(json_object_get(n, "away")))
+			printf("  node %s at %s is not reached\n", string(n, "node", name),
+			       string(n, "address", path));
+	}
+	for (size_t i = 0; i < json_array_size(groups); i++) {
+		const json_t *g = json_array_get(groups, i);
+
+		printf("  job %s: %llu of %zu node%s reached for %s\n", string(g, "name", name),
+		       (unsigned long long)number(g, "reachable"),
+		       json_array_size(json_object_get(g, "members")),
+		       units_plural(json_array_size(json_object_get(g, "members"))),
+		       string(g, "dataset", path));
+	}
+}
+
 static double cores(const json_t *sensing, const char *key)
 {
 	double active_s = json_number_value(json_object_get(sensing, "active_s"));
@@ -186,6 +221,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 		return ctl_failed(verb, &err);
 	}
 	print_daemon(root);
+	print_cluster(json_object_get(root, "cluster"));
 	print_tune(root);
 	print_sensing(root);
 	json_array_foreach(json_object_get(root, "codecs"), i, item) print_codec(item);

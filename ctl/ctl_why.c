@@ -126,6 +126,27 @@ static void print_held(const json_t *held)
 	       (unsigned long long)ctl_number(held, "writer"));
 }
 
+/* Chunks that other nodes of the job gave, so that storage was not asked. */
+static void print_nodes(const json_t *nodes, uint64_t read_bytes)
+{
+	char bytes[24], read[24], mean[24], name[200];
+	double mean_s = ctl_real(nodes, "mean_s");
+
+	if (!json_is_object(nodes))
+		return;
+	printf(
+	    "\n          nodes: %llu of job %s reached; %s in %llu chunk%s came from them, %s from storage",
+	    (unsigned long long)ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
+	    units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")),
+	    (unsigned long long)ctl_number(nodes, "chunks"), units_plural(ctl_number(nodes, "chunks")),
+	    units_format_bytes(read, sizeof(read), read_bytes));
+	if (isfinite(mean_s))
+		printf("; a chunk in %s",
+		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
+	if (ctl_number(nodes, "failed"))
+		printf("; %llu in vain", (unsigned long long)ctl_number(nodes, "failed"));
+}
+
 static void print_job(const json_t *job)
 {
 	const json_t *tuner = json_object_get(job, "tuner"), *view = json_object_get(tuner, "text");
@@ -144,6 +165,7 @@ static void print_job(const json_t *job)
 		       units_format_bytes(borrowed, sizeof(borrowed), ctl_number(memory, "borrowed_bytes")));
 	print_shared(job);
 	print_held(json_object_get(job, "held"));
+	print_nodes(json_object_get(job, "nodes"), ctl_number(job, "read_bytes"));
 	putchar('\n');
 }
 

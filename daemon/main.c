@@ -90,6 +90,16 @@ static void start_assisting(struct daemon *daemon, uv_loop_t *loop)
 		log_warning("--assist: nothing is read ahead: %s", strerror(-r));
 }
 
+static void start_sharing(struct daemon *daemon)
+{
+	int r = 0;
+
+	if (daemon->cluster_child.fd >= 0)
+		r = server_start_sharing(daemon->server, &daemon->cluster_child);
+	if (r < 0)
+		log_error("--cluster: each node reads for itself: %s", strerror(-r));
+}
+
 static int serve(struct daemon *daemon)
 {
 	const struct options *o = daemon->options;
@@ -115,6 +125,7 @@ static int serve(struct daemon *daemon)
 	daemon->server = &server;
 	start_sensing(daemon, &loop);
 	start_assisting(daemon, &loop);
+	start_sharing(daemon);
 	control_start(daemon->control, &server.serving, daemon->sensor);
 	control_assist(daemon->control, daemon->assist);
 	daemon_start(daemon, &loop);
@@ -125,6 +136,16 @@ static int serve(struct daemon *daemon)
 	assist_free(daemon->assist);
 	server_free(&server);
 	return server.failed;
+}
+
+/* As fork_sensing(). Serving does not depend on other nodes. */
+static void fork_cluster(struct daemon *daemon)
+{
+	struct error err = ERROR_INIT;
+
+	daemon->cluster_child = CLUSTER_CHILD_NONE;
+	if (cluster_fork(&daemon->options->share, &daemon->cluster_child, &err) < 0)
+		log_error("%s (so each node reads for itself)", err.text);
 }
 
 /* As fork_sensing(): before the first thread, and before privileges go. */
@@ -194,6 +215,7 @@ static int tune_and_serve(struct daemon *daemon)
 	int r;
 
 	fork_assisting(daemon);
+	fork_cluster(daemon);
 	fork_sensing(daemon);
 	r = nursery_fork(&daemon->nursery, &err);
 	if (r < 0) {

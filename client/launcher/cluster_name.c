@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/units.h"
 #include "session.h"
 
 /* What torchrun takes where it is told none (--rdzv-id): every such job on the machine has it. */
@@ -55,4 +56,25 @@ int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_C
 	else
 		find(ret);
 	return 0;
+}
+
+/* A number from 1 to the ranks that there are; 0: it is none. */
+static uint32_t number(const char *name, uint32_t world)
+{
+	const char *text = variable(name);
+	int64_t n;
+
+	return text && units_parse_integer(text, 1, world, &n) == 0 ? (uint32_t)n : 0;
+}
+
+uint32_t session_cluster_nodes(const struct diesel_session_options *o)
+{
+	uint32_t local = number("LOCAL_WORLD_SIZE", o->world);
+
+	if (o->world <= 1)
+		return 0;
+	if (o->nodes)
+		return o->nodes < o->world ? o->nodes : o->world;
+	/* torchrun has as many on each node. */
+	return local ? (o->world + local - 1) / local : number("SLURM_STEP_NUM_NODES", o->world);
 }

@@ -51,6 +51,7 @@ struct reader_order {
 	uint32_t payload_offset;     /* of a compressed chunk: */
 	uint64_t head_xxh3;          /* that its head must have */
 	struct access_rights rights; /* that the file must not be stricter than */
+	bool only_check;             /* it is not read, whatever its stamp: may it be? */
 	bool is_known;               /* the caller already has what a file with the stamp `known` holds */
 	struct access_stamp known;
 	uint32_t n_ranges;                             /* 0: all of it is read */
@@ -63,7 +64,7 @@ struct reader_report {
 	uint64_t id;
 	int32_t result; /* 0 or a negative errno; -EXDEV: something is mounted over the file */
 	bool buffered;  /* it was opened without O_DIRECT */
-	bool unchanged; /* the file has the stamp `known`, and was not read */
+	bool unchanged; /* the file has the stamp `known`, and was not read; always false with only_check */
 	/* Of the file, but for its length, which is that of the chunk in memory: as which its copies are
 	 * kept. */
 	struct access_stamp stamp;

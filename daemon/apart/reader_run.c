@@ -448,7 +448,8 @@ static int check_opened(struct chunk *c)
 				 origin, (long long)st.st_size, (unsigned long long)c->order.bytes);
 	c->report.stamp = access_stamp(&st);
 	c->report.stamp.bytes = c->order.bytes;
-	c->report.unchanged = c->order.is_known && access_stamp_equal(&c->report.stamp, &c->order.known);
+	c->report.unchanged = c->order.is_known && !c->order.only_check &&
+			      access_stamp_equal(&c->report.stamp, &c->order.known);
 	return 0;
 }
 
@@ -471,7 +472,7 @@ static void on_open(struct io_op *op)
 		c->fd = op->result;
 		report->result = check_opened(c);
 	}
-	if (report->result < 0 || report->unchanged || c->order.bytes == 0)
+	if (report->result < 0 || report->unchanged || c->order.only_check || c->order.bytes == 0)
 		chunk_report(c);
 	else
 		chunk_read(c);

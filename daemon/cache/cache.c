@@ -6,6 +6,7 @@
 
 #include "forms.h"
 #include "lib/clock.h"
+#include "peers/sharers.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {
@@ -16,6 +17,7 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 			cache_drop_segment(c, c->segments[i]);
 	}
 	forms_drop_all(c, d);
+	sharers_end_dataset(d);
 	while (*link != d)
 		link = &(*link)->next;
 	*link = d->next;
@@ -432,8 +434,9 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	if (!k->part)
 		carry_put(c->carry, k->segment);
 	/* Some descriptors are left for transient chunks too. */
+	k->is_foreign = sharers_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
-		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
+		   !k->is_foreign && c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
 		       d->kept_bytes + k->bytes <= d->keep_bytes &&
 		       c->n_segments <= c->max_segments - c->max_segments / 8);
 }

@@ -21,6 +21,7 @@
 #include "shared_memory.h"
 #include "stage.h"
 #include "cached_dataset.h"
+#include "peers/gives.h"
 
 /* A segment belongs to one dataset for life: a client that still maps it must never see another's data. */
 struct segment {
@@ -46,20 +47,23 @@ struct cache_counters {
 	uint64_t carried; /* chunks from before a restart that saved a read */
 	uint64_t shared;  /* chunks in memory of another version of the dataset that saved a read */
 	uint64_t evictions;
-	uint64_t damaged;  /* chunks quarantined */
-	uint64_t buffered; /* files opened without O_DIRECT */
-	uint64_t batches;  /* made ready for clients, of all sessions */
+	uint64_t damaged;            /* chunks quarantined */
+	uint64_t buffered;           /* files opened without O_DIRECT */
+	uint64_t batches;            /* made ready for clients, of all sessions */
+	uint64_t given, given_bytes; /* to other nodes of a job */
 };
 
 struct cache {
 	struct readers readers;
 	struct read_turns *turns; /* borrowed by jobs, too */
 	struct read_holds holds;  /* reading ahead gives way to checkpoints */
-	struct load *loads;       /* under way: chunk_load.c */
+	struct load *loads;       /* under way: load/ */
 	struct pool *pool;
-	struct carry *carry;   /* NULL: chunks end with the daemon */
-	struct stage *stage;   /* NULL: there is no staging */
-	uint64_t limit_bytes;  /* the operator's: what sessions may need together */
+	struct carry *carry;     /* NULL: chunks end with the daemon */
+	struct stage *stage;     /* NULL: there is no staging */
+	struct cluster *cluster; /* NULL: there are no other nodes */
+	struct gives gives;      /* what those have asked for */
+	uint64_t limit_bytes;    /* the operator's: what sessions may need together */
 	uint64_t budget_bytes; /* what the cache may take: limit_bytes, but never less than the open sessions
 				  need */
 	uint64_t unclaimed_bytes;
@@ -100,6 +104,10 @@ struct cache {
  * other's. */
 #define CACHE_MAX_READING READER_MAX_ORDERS
 #define CACHE_MAX_LOADING (2 * CACHE_MAX_READING)
+/* Beside these: that come from other nodes, and that are read because those ask. Each has a number of its
+ * own: nodes that wait for each other never wait for what such waiting holds up. */
+#define CACHE_MAX_ASKING    8
+#define CACHE_MAX_FOR_PEERS CACHE_MAX_READING
 
 /* Datasets that nobody uses, kept for the next job: each holds descriptors. */
 #define CACHE_MAX_IDLE_DATASETS 16
@@ -202,7 +210,7 @@ static inline uint64_t cache_total_bytes(const struct cache *c)
 	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->form_bytes;
 }
 
-/* Used by chunk_load.c and cache_fit.c. */
+/* Used by load/ and cache_fit.c. */
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 				   uint32_t distance, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);

@@ -6,6 +6,7 @@
 
 #include "forms.h"
 #include "lib/cleanup.h"
+#include "peers/sharers.h"
 
 /* What its sessions need, and what is read ahead for them. */
 static uint64_t ahead_bytes(const struct cached_dataset *d)
@@ -169,7 +170,7 @@ static void keep_more(struct cache *c, const struct cache_entry *entries, size_t
 		struct segment *s = entries[i].segment;
 		const struct cached_dataset *d;
 
-		if (entries[i].look.idle || !(cache_is_ready(s) || s->carried))
+		if (entries[i].look.idle || entries[i].look.foreign || !(cache_is_ready(s) || s->carried))
 			continue;
 		d = s->dataset;
 		if (c->kept_bytes + s->memory.bytes <= c->keep_limit_bytes &&
@@ -233,6 +234,7 @@ void cache_fit(struct cache *c)
 	cache_drop_empty(c);
 	cache_forget_victims(c);
 	c->unfit = !is_fit(c);
+	sharers_tell_room(c);
 	c->needs_changed = false;
 }
 

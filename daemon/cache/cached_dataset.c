@@ -77,16 +77,27 @@ bool cached_has_chunks_of(const struct cached_dataset *d, const struct cached_da
 	return a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino;
 }
 
-struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
-				  uint64_t *ret_chunk)
+int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id, uint64_t *ret)
 {
 	struct snapshot_chunk found = {0};
 	uint64_t i = sorted_count(d->info.n_chunks, k,
 				  snapshot_chunk_get(d->snapshot, k, &found) == 0 &&
-				      chunk_id_compare(&found.id, &wanted->id) < 0);
-	const struct cached_chunk *k;
+				      chunk_id_compare(&found.id, id) < 0);
 
-	if (snapshot_chunk_get(d->snapshot, i, &found) < 0 || chunk_id_compare(&found.id, &wanted->id) != 0 ||
+	if (snapshot_chunk_get(d->snapshot, i, &found) < 0 || chunk_id_compare(&found.id, id) != 0)
+		return -ENOENT;
+	*ret = i;
+	return 0;
+}
+
+struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
+				  uint64_t *ret_chunk)
+{
+	struct snapshot_chunk found = {0};
+	const struct cached_chunk *k;
+	uint64_t i;
+
+	if (cached_find_chunk(d, &wanted->id, &i) < 0 || snapshot_chunk_get(d->snapshot, i, &found) < 0 ||
 	    found.head_xxh3 != wanted->head_xxh3 || found.file_bytes != wanted->file_bytes)
 		return NULL;
 	k = &d->chunks[i];

@@ -27,6 +27,7 @@
 
 struct forms;
 struct group;
+struct sharer;
 struct reader;
 struct segment;
 struct subset;
@@ -43,6 +44,8 @@ enum chunk_state {
 struct cached_chunk {
 	enum chunk_state state;
 	bool kept;
+	bool is_foreign; /* in memory; another node of the jobs that use it is its owner (peers/sharers.h) */
+	bool is_asked;   /* READING: of another node */
 	uint32_t pins;
 	struct segment *segment; /* from READING to READY; if CARRIED, the carried one */
 	uint64_t *part;          /* NULL: all of its samples are there; else a bit for each (chunk_part.c) */
@@ -99,6 +102,7 @@ struct cached_dataset {
 	uint32_t refs;                   /* connections and sessions */
 	uint32_t n_sessions;
 	struct group *groups;     /* daemon/serve/group.h's */
+	struct sharer *sharers;   /* peers/sharers.h */
 	uint64_t need_chunks;     /* sum over its sessions */
 	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */
@@ -111,6 +115,7 @@ struct cached_dataset {
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
 	uint64_t loading_bytes, pinned_bytes;
 	uint32_t n_loading, n_verifying;     /* of those loaded: read already */
+	uint32_t n_asking, n_for_peers;      /* of those loaded: from another node; because one asked */
 	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
 	struct reader *reader;               /* NULL while there is none */
 	struct fetchers fetchers;            /* in its place, if identity.is_fetched */
@@ -155,6 +160,9 @@ bool cached_has_chunks_of(const struct cached_dataset *d, const struct cached_da
 struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
 				  uint64_t *ret_chunk);
 
+/* The number of the chunk with this id. -ENOENT. */
+int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id, uint64_t *ret);
+
 /* Returns true if it is on its way into memory. */
 static inline bool cached_is_loading(const struct cached_chunk *chunk)
 {
@@ -166,6 +174,7 @@ struct cached_want {
 	const struct subset *subset;
 	const uint64_t *samples;
 	uint32_t n;
+	bool for_peer; /* another node wants it, and counts on it not being asked of others */
 };
 
 /*

@@ -9,6 +9,7 @@
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
+#include "peers/sharers.h"
 
 /* How far a worker may be below its trainer: a fork server may be between them, or a wrapper script. */
 #define MAX_ANCESTORS 8
@@ -72,6 +73,7 @@ static void job_end(struct job *j)
 	while (*link != j)
 		link = &(*link)->next;
 	*link = j->next;
+	sharers_end_job(j);
 	if (j->owner->handler.end && !j->owner->closing)
 		j->owner->handler.end(j->owner->handler.user, j);
 	close_handle(j, (uv_handle_t *)&j->linger);

@@ -44,14 +44,16 @@ struct job_counters {
 	uint64_t shared_batches;          /* of these, decoded for another job or session (group.h) */
 	uint64_t chunk_visits;            /* by its sessions, window by window */
 	uint64_t chunk_reads,
-	    read_bytes;   /* visits that read from storage, on behalf of this job: the others were hits */
-	uint64_t n_read;  /* reads that have ended */
-	uint64_t read_ns; /* sum of the times these took */
-	struct read_latency latency;          /* of each of these reads */
-	uint64_t reading_ns;                  /* time in which at least one was under way */
-	uint64_t cpu_ns;                      /* of CPU workers, for this job; decoders included */
-	struct decode_counters decoded;       /* by recipes */
-	struct codec_cost ways[CODEC_N_WAYS]; /* the same, by how */
+	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
+	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
+	uint64_t peer_failed;                      /* that were to, and were read from storage */
+	uint64_t n_read;                           /* reads that have ended */
+	uint64_t read_ns;                          /* sum of the times these took */
+	struct read_latency latency;               /* of each of these reads */
+	uint64_t reading_ns;                       /* time in which at least one was under way */
+	uint64_t cpu_ns;                           /* of CPU workers, for this job; decoders included */
+	struct decode_counters decoded;            /* by recipes */
+	struct codec_cost ways[CODEC_N_WAYS];      /* the same, by how */
 	struct codec_prospect prospect;
 	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
@@ -75,6 +77,7 @@ struct job_held {
 };
 
 struct jobs;
+struct sharer;
 
 struct job {
 	struct job *next;
@@ -94,7 +97,8 @@ struct job {
 	struct pool_lane lane;
 	struct read_lanes read_lanes;
 	struct job_held held;
-	uint32_t read_weight; /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
+	struct sharer *sharers; /* peers/sharers.h */
+	uint32_t read_weight;   /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
 	uint32_t refs; /* list, sessions and reads under way */
 	uint32_t n_reading;

@@ -125,13 +125,13 @@ uint32_t policy_victim_rank(const struct policy_segment *s, uint32_t distance)
 	if (s->busy)
 		return 0;
 	if (s->idle)
-		return POLICY_RANK_UNWANTED + 2;
+		return POLICY_RANK_UNWANTED + 3;
 	if (s->distance == POLICY_NEVER && (!s->kept || (s->ordered && s->own))) {
 		bool early = distance > 0 && distance != POLICY_NEVER &&
 			     (s->next_use <= distance || distance > s->reach);
 
 		if (!s->ordered || !early)
-			return POLICY_RANK_UNWANTED + (!s->own && s->excess);
+			return POLICY_RANK_UNWANTED + (s->foreign ? 2 : !s->own && s->excess);
 	}
 	if (distance > 0 || s->distance == 0)
 		return 0;

@@ -90,16 +90,17 @@ struct policy_segment {
 	bool excess;       /* its dataset has more than its share */
 	bool busy;         /* being filled, or pinned: never a victim */
 	bool kept;
-	bool idle; /* no session uses its dataset */
+	bool foreign; /* another node has it to keep */
+	bool idle;    /* no session uses its dataset */
 	uint64_t last_use;
 };
 
 /*
  * Which segment goes first for a chunk at `distance` (0: a batch waits for it): the one of the highest rank;
- * 0: it must stay. POLICY_RANK_UNWANTED and above: nobody waits for it. Order: idle datasets; what others
- * have beyond their share; what nobody reads ahead and is needed later than that chunk, the last first:
- * transient ones of anybody, kept ones of the dataset itself; and only for a chunk that is waited for: kept
- * ones of others, then read-ahead, farthest first.
+ * 0: it must stay. POLICY_RANK_UNWANTED and above: nobody waits for it. Order: idle datasets; what other
+ * nodes have to keep; what others have beyond their share; what nobody reads ahead and is needed later than
+ * that chunk, the last first: transient ones of anybody, kept ones of the dataset itself; and only for a
+ * chunk that is waited for: kept ones of others, then read-ahead, farthest first.
  */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);

@@ -52,6 +52,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 	look.next_use = cached_next_use(d, s->chunk);
 	look.busy = cached_is_loading(k) || k->pins > 0;
 	look.kept = k->kept;
+	look.foreign = k->is_foreign;
 	look.last_use = k->last_use;
 	return look;
 }

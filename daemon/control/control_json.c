@@ -7,6 +7,7 @@
 #include "control_private.h"
 #include "json_text.h"
 #include "lib/clock.h"
+#include "peers/sharers.h"
 
 json_t *control_shares_json(const struct stall_shares *s)
 {
@@ -201,6 +202,25 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
+/* What other nodes of the job gave in place of storage; null: it has none. */
+static json_t *nodes_json(const struct job *job, const struct job_counters *n)
+{
+	uint32_t most = 0;
+
+	if (!job->sharers)
+		return json_null();
+	for (const struct sharer *m = job->sharers; m; m = m->next_of_job) {
+		uint32_t n_members = m->group ? cluster_n_members(m->group) : 1;
+
+		most = n_members > most ? n_members : most;
+	}
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
+			 "reachable", json_u64(most), "chunks", json_u64(n->peer_chunks), "bytes",
+			 json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",
+			 n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks)
+					: json_null());
+}
+
 static json_t *job_json(const struct control *c, const struct job *job)
 {
 	const struct control_job *known = control_find_job(c, job->id);
@@ -219,6 +239,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 	json_object_set_new(root, "held", held_json(job));
 	json_object_set_new(root, "group", job->group[0] ? json_text(job->group) : json_null());
 	json_object_set_new(root, "shared_from", job->shared_from ? json_u64(job->shared_from) : json_null());
+	json_object_set_new(root, "nodes", nodes_json(job, &n));
 	json_object_set_new(root, "memory", memory_json(c, job));
 	json_object_set_new(root, "decoding", decoding_json(c, job, &n));
 	json_object_set_new(root, "now",

@@ -66,6 +66,17 @@ static void watch_idle(struct daemon *d)
 		uv_timer_stop(&d->idle);
 }
 
+static bool same_cluster(const struct options *old, const struct options *new)
+{
+	for (int i = 0; i < OPTIONS_N_CLUSTER; i++) {
+		const char *a = old->cluster[i], *b = new->cluster[i];
+
+		if ((a || b) && (!a || !b || strcmp(a, b) != 0))
+			return false;
+	}
+	return true;
+}
+
 static bool same_codecs(const struct options *a, const struct options *b)
 {
 	if (a->n_codecs != b->n_codecs)
@@ -91,6 +102,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"stage", strcmp(old->stage, new->stage) != 0},
 	    {"stage-when", old->serve.stage.always != new->serve.stage.always},
 	    {"stage-size", old->serve.stage.bytes != new->serve.stage.bytes},
+	    {"cluster", !same_cluster(old, new)},
 	    {"codec", !same_codecs(old, new)},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};

@@ -20,6 +20,7 @@ struct daemon {
 	struct control *control;
 	struct sensor *sensor; /* NULL: none */
 	struct assist_child assist_child;
+	struct cluster_child cluster_child;
 	struct assist *assist; /* NULL: none */
 	struct sensor_handler tuning;
 	struct sensor_child child;

@@ -120,6 +120,29 @@ static void stage_text(FILE *text, const struct stage *stage)
 	fprintf(text, "diesel_stage_failures_total{kind=\"write\"} %" PRIu64 "\n", f.write_failures);
 }
 
+static void cluster_text(FILE *text, const struct cache *cache)
+{
+	struct cluster_figures f;
+
+	if (!cache->cluster)
+		return;
+	cluster_figures_get(cache->cluster, &f);
+	metrics_number(text, "diesel_cluster_redis_up", "gauge",
+		       "1 while the Redis in which nodes find each other answers.", f.redis_is_up);
+	metrics_number(text, "diesel_cluster_chunks_in_total", "counter",
+		       "Chunks that came from other nodes.", f.chunks_in);
+	metrics_number(text, "diesel_cluster_bytes_in_total", "counter", "Bytes of these.", f.bytes_in);
+	metrics_number(text, "diesel_cluster_chunks_out_total", "counter", "Chunks given to other nodes.",
+		       f.chunks_out);
+	metrics_number(text, "diesel_cluster_bytes_out_total", "counter", "Bytes of these.", f.bytes_out);
+	metrics_head(text, "diesel_cluster_failures_total", "counter",
+		     "Chunks that were asked of other nodes and read from storage.");
+	fprintf(text, "diesel_cluster_failures_total{kind=\"late\"} %" PRIu64 "\n", f.late);
+	fprintf(text, "diesel_cluster_failures_total{kind=\"failed\"} %" PRIu64 "\n", f.failed);
+	fprintf(text, "diesel_cluster_failures_total{kind=\"spoilt\"} %" PRIu64 "\n", f.spoilt);
+	fprintf(text, "diesel_cluster_failures_total{kind=\"refused\"} %" PRIu64 "\n", f.refused);
+}
+
 static void session_figures(FILE *text, const struct server *s)
 {
 	static const char *const kinds[] = {"", "fetch", "prep", "client"};
@@ -197,6 +220,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 	cache_figures(text, &sources->server->serving.cache);
 	read_figures(text, sources->server->serving.cache.turns);
 	stage_text(text, sources->server->serving.cache.stage);
+	cluster_text(text, &sources->server->serving.cache);
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
 	metrics_node_text(text, sources);

@@ -54,6 +54,12 @@ const char options_help[] =
     "                   (default); it must be dieseld's user's alone, and is made if need be\n"
     "  --stage-when WHEN  slower (default): where storage is slower than that disk; or always\n"
     "  --stage-size BYTES  the most that it may take (16G)\n"
+    "  --cluster URL    share datasets with the other nodes of a job, which are found in this Redis\n"
+    "                   (redis://HOST), or off (default)\n"
+    "  --cluster-listen ADDRESS:PORT  where those connect to\n"
+    "  --cluster-advertise ADDRESS:PORT  that address as others see it (as --cluster-listen)\n"
+    "  --cluster-name NAME  what this node is called there (the host's name)\n"
+    "  --cluster-key FILE  a key that all nodes have; without it, loopback addresses alone\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
@@ -94,6 +100,11 @@ enum option_key {
 	KEY_STAGE,
 	KEY_STAGE_SIZE,
 	KEY_STAGE_WHEN,
+	KEY_CLUSTER,
+	KEY_CLUSTER_LISTEN,
+	KEY_CLUSTER_ADVERTISE,
+	KEY_CLUSTER_NAME,
+	KEY_CLUSTER_KEY,
 	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -131,6 +142,11 @@ static const struct option table[] = {
     {"stage", required_argument, NULL, KEY_STAGE},
     {"stage-size", required_argument, NULL, KEY_STAGE_SIZE},
     {"stage-when", required_argument, NULL, KEY_STAGE_WHEN},
+    {"cluster", required_argument, NULL, KEY_CLUSTER},
+    {"cluster-listen", required_argument, NULL, KEY_CLUSTER_LISTEN},
+    {"cluster-advertise", required_argument, NULL, KEY_CLUSTER_ADVERTISE},
+    {"cluster-name", required_argument, NULL, KEY_CLUSTER_NAME},
+    {"cluster-key", required_argument, NULL, KEY_CLUSTER_KEY},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -303,6 +319,35 @@ static int set_stage(struct options *o, const char *name, const char *value, str
 	return set_text(&o->stage, value);
 }
 
+static int set_cluster(struct options *o, const char *name, const char *value, struct error *err)
+{
+	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
+	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
+		return error_set(err, -EINVAL,
+				 "%s: it is neither off nor a URL as redis://HOST[:PORT] or rediss://HOST",
+				 name); /* without the value: it may hold a password */
+	return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS], value);
+}
+
+/* What it takes beside each other. */
+static int check_cluster(struct options *o, struct error *err)
+{
+	char **c = o->cluster;
+
+	if (!c[OPTIONS_CLUSTER_REDIS] || strcmp(c[OPTIONS_CLUSTER_REDIS], "off") == 0)
+		return 0;
+	if (!c[OPTIONS_CLUSTER_LISTEN])
+		return error_set(
+		    err, -EINVAL,
+		    "cluster: it takes cluster-listen ADDRESS:PORT, where other nodes connect to");
+	o->share = (struct cluster_options){.redis = c[OPTIONS_CLUSTER_REDIS],
+					    .node = c[OPTIONS_CLUSTER_NAME],
+					    .listen = c[OPTIONS_CLUSTER_LISTEN],
+					    .advertise = c[OPTIONS_CLUSTER_ADVERTISE],
+					    .key_file = c[OPTIONS_CLUSTER_KEY]};
+	return 0;
+}
+
 /* Whether it may be loaded is looked at when that is to be done. */
 static int add_codec(struct options *o, const char *name, const char *value, struct error *err)
 {
@@ -369,6 +414,12 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_STAGE: return set_stage(o, name, value, err);
 	case KEY_STAGE_WHEN: return set_stage_when(o, name, value, err);
 	case KEY_STAGE_SIZE: return set_stage_size(o, name, value, err);
+	case KEY_CLUSTER: return set_cluster(o, name, value, err);
+	case KEY_CLUSTER_LISTEN:
+	case KEY_CLUSTER_ADVERTISE:
+	case KEY_CLUSTER_NAME:
+	case KEY_CLUSTER_KEY:
+		return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS + (key - KEY_CLUSTER)], value);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:
 		r = set_number(name, value, 0, 65535, &fd, err);
@@ -436,7 +487,8 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 				 "%s: dieseld takes no arguments, only options; see dieseld --help",
 				 argv[optind]);
 	o->serve.stage.folder = strcmp(o->stage, "off") ? o->stage : NULL;
-	return settings_check(&o->settings, err);
+	r = check_cluster(o, err);
+	return r < 0 ? r : settings_check(&o->settings, err);
 }
 
 void options_free(struct options *o)
@@ -445,6 +497,8 @@ void options_free(struct options *o)
 	free(o->metrics);
 	free(o->history);
 	free(o->stage);
+	for (int i = 0; i < OPTIONS_N_CLUSTER; i++)
+		free(o->cluster[i]);
 	for (uint32_t i = 0; i < o->n_codecs; i++)
 		free(o->codecs[i]);
 	free(o->codecs);

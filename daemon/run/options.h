@@ -3,11 +3,22 @@
 
 /* dieseld's command line and configuration file (INI, section [dieseld], the same names without dashes). */
 
+#include "cluster.h"
 #include "lib/error.h"
 #include "serving_knobs.h"
 #include "settings.h"
 
 #define OPTIONS_METRICS "127.0.0.1:9467"
+
+/* What is said of other nodes. */
+enum options_cluster {
+	OPTIONS_CLUSTER_REDIS,
+	OPTIONS_CLUSTER_LISTEN,
+	OPTIONS_CLUSTER_ADVERTISE,
+	OPTIONS_CLUSTER_NAME,
+	OPTIONS_CLUSTER_KEY,
+	OPTIONS_N_CLUSTER,
+};
 
 struct options {
 	struct serving_options serve;
@@ -15,11 +26,13 @@ struct options {
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;
-	char *stage;               /* the staging folder, or "off" */
-	char *metrics;             /* ADDRESS:PORT or "off" */
-	uint32_t exit_when_idle_s; /* 0: never */
-	int ready_fd;              /* -1: none */
-	char **codecs;             /* files of plug-ins (plugin.h) */
+	char *stage;                      /* the staging folder, or "off" */
+	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not */
+	struct cluster_options share;     /* the same, for cluster_fork(); redis NULL: no other nodes */
+	char *metrics;                    /* ADDRESS:PORT or "off" */
+	uint32_t exit_when_idle_s;        /* 0: never */
+	int ready_fd;                     /* -1: none */
+	char **codecs;                    /* files of plug-ins (plugin.h) */
 	uint32_t n_codecs;
 	bool assist; /* read ahead for jobs that know nothing of dieseld */
 	bool verbose;

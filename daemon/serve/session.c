@@ -9,6 +9,7 @@
 #include "forms.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "peers/sharers.h"
 
 static void slot_free(struct session *s, struct slot *slot)
 {
@@ -107,6 +108,7 @@ static void session_free(struct session *s)
 
 	if (s->job) {
 		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
+		sharer_leave(s->sharer);
 		jobs_leave(s->job);
 	}
 	s->cache->slot_bytes -= s->cost_bytes;

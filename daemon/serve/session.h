@@ -21,6 +21,9 @@
 #include "serving_knobs.h"
 #include "session_need.h"
 
+/* The window of a job with several nodes that asks for none: the same on all of them. */
+#define SESSION_CLUSTER_WINDOW 8
+
 enum slot_state {
 	SLOT_FREE,
 	SLOT_FILLING,
@@ -30,6 +33,7 @@ enum slot_state {
 
 struct codecs;
 struct forms;
+struct sharer;
 struct subset;
 struct session;
 
@@ -83,14 +87,16 @@ struct session {
 	struct cache *cache;
 	const struct serving_options *options;
 	struct cached_dataset *dataset;
-	struct place *place; /* where it opens chunks; set by whoever opens the session, before the first
-				session_pump() */
-	struct job *job;     /* set by whoever opens the session, before the first session_pump() */
+	struct place *place;   /* where it opens chunks; set by whoever opens the session, before the first
+				  session_pump() */
+	struct job *job;       /* set by whoever opens the session, before the first session_pump() */
+	struct sharer *sharer; /* of the job's nodes, set as these; NULL: it reads for itself */
 	int64_t pid;
 	uint32_t uid;
 	struct wire_open_session request; /* with the window in force */
-	struct subset *subset;            /* NULL: all samples */
-	uint64_t n_samples, n_chunks;     /* that it serves, and that these are in */
+	bool is_of_cluster;           /* other nodes of the job have the same order, whatever their caches */
+	struct subset *subset;        /* NULL: all samples */
+	uint64_t n_samples, n_chunks; /* that it serves, and that these are in */
 	uint64_t n_batches;
 	uint32_t item_bytes;
 	uint32_t batch; /* the most items in a batch: slots and all else are sized by this */

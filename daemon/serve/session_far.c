@@ -4,7 +4,8 @@
  * first (policy.h): so storage would idle while that is used, and be late afterwards. It has to begin before
  * its turn comes, but no sooner than it takes: what is read too early lies where something of the next epoch
  * would have. Where chunks come from staging too, it reads no further than the knob says: many that are asked
- * for at one time would be late for staging's patience, and be read from storage instead.
+ * for at one time would be late for staging's patience, and be read from storage instead. The same holds for
+ * other nodes of the job.
  */
 #include "session.h"
 
@@ -65,7 +66,7 @@ uint32_t session_far_ahead(const struct session *s, uint32_t own)
 	double read_ns = d->reading.ns_per_byte * (double)d->segment_bytes;
 	bool late = false;
 
-	if (d->reading.n == 0 || p->visits == 0 || (d->from_staging && !d->pace.is_off))
+	if (d->reading.n == 0 || p->visits == 0 || (d->from_staging && !d->pace.is_off) || s->sharer)
 		return end;
 	for (uint32_t k = own; k < s->n_ahead && !late; k++) {
 		n_missing += is_awaited(d, s->ahead[k]);

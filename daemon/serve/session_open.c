@@ -200,7 +200,8 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		s->request.window_chunks = 1;
 		return;
 	}
-	if (asked) {
+	if (asked || s->is_of_cluster) {
+		asked = asked ? asked : SESSION_CLUSTER_WINDOW;
 		s->request.window_chunks = asked < s->n_chunks ? asked : (uint32_t)s->n_chunks;
 		return;
 	}
@@ -259,6 +260,7 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->request = *request;
 	s->control_memory = SHARED_MEMORY_INIT;
 	s->uid = uid;
+	s->is_of_cluster = cache->cluster && request->cluster[0] && request->nodes != 1;
 	if (request->recipe.kind)
 		s->item_bytes = (uint32_t)recipe_item_bytes(&request->recipe);
 	else if (!(request->flags & (DIESEL_ASKED | DIESEL_VIEWS)))

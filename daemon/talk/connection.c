@@ -20,6 +20,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "peer.h"
+#include "peers/sharers.h"
 
 /* For replies that a client has not read, including what the kernel needs for each: room for a dozen or
  * two. */
@@ -155,6 +156,9 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 								  .rank = q->request.rank,
 								  .world = q->request.world,
 								  .stride = q->request.stride});
+	if (q->job)
+		q->sharer = sharers_join(&s->serving.cache, c->dataset, q->job, q->request.cluster,
+					 q->request.nodes, q->place);
 	if (q->job && q->request.group[0])
 		snprintf(q->job->group, sizeof(q->job->group), "%s", q->request.group);
 	q->next = s->serving.sessions;

@@ -15,7 +15,12 @@
 #include "lib/log.h"
 #include "opener.h"
 #include "plugin.h"
+#include "peers/sharers.h"
 #include "policy.h"
+
+/* Chunks that are considered for other nodes at one time. */
+#define GIVES_AT_ONCE         64
+#define SERVER_MAX_CANDIDATES (SERVER_MAX_CONNECTIONS + GIVES_AT_ONCE)
 
 static void on_cache_change(void *user)
 {
@@ -25,7 +30,8 @@ static void on_cache_change(void *user)
 }
 
 struct candidate {
-	struct session *session;
+	struct session *session; /* NULL: another node wants it */
+	struct give_want give;
 	uint64_t chunk;
 };
 
@@ -66,6 +72,7 @@ static size_t collect_wants(struct server *s, struct candidate *candidates, stru
 		uint32_t distance;
 
 		if (!session_mark(q, &chunk, &distance) || q->starved ||
+		    (q->sharer && sharer_waits(q->sharer, now_ns, ret_again_ns)) ||
 		    !server_may_load(s, q, chunk, distance, taken) ||
 		    is_held(s, q, distance, now_ns, ret_again_ns))
 			continue;
@@ -80,6 +87,42 @@ static size_t collect_wants(struct server *s, struct candidate *candidates, stru
 						.last_served = q->last_served};
 	}
 	return n;
+}
+
+/* Adds a chunk for each job of which other nodes want some. They wait for it, as a batch does here. */
+static size_t collect_gives(struct server *s, struct candidate *candidates, struct read_want *wants,
+			    size_t room)
+{
+	struct cache *c = &s->serving.cache;
+	struct give_want gives[GIVES_AT_ONCE];
+	size_t n = gives_wanted(c, gives, room < GIVES_AT_ONCE ? room : GIVES_AT_ONCE), n_kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct sharer *m = gives[i].sharer;
+		int r = server_may_give(s, m, gives[i].chunk);
+
+		if (r == -EBUSY)
+			gives_refuse(c, &gives[i]);
+		if (r < 0)
+			continue;
+		candidates[n_kept] = (struct candidate){.give = gives[i], .chunk = gives[i].chunk};
+		wants[n_kept++] = (struct read_want){.lanes = &m->job->read_lanes,
+						     .storage = cached_storage(m->dataset),
+						     .uid = m->job->uid,
+						     .weight = m->job->read_weight,
+						     .bytes = m->dataset->chunks[gives[i].chunk].bytes};
+	}
+	return n_kept;
+}
+
+static void load_for_peer(struct server *s, const struct give_want *give)
+{
+	const struct cached_want want = {.for_peer = true};
+	const struct sharer *m = give->sharer;
+
+	/* At a distance: nothing goes for it that a session here is about to need. */
+	if (cache_load(&s->serving.cache, m->dataset, give->chunk, 1, m->job, m->place, &want) < 0)
+		gives_refuse(&s->serving.cache, give);
 }
 
 static void on_settle(uv_check_t *check);
@@ -122,8 +165,8 @@ static struct cached_want want_for(const struct server *s, const struct session 
 /* Starts reads until enough are under way, or no session can use another one. */
 static void server_schedule(struct server *s)
 {
-	struct candidate candidates[SERVER_MAX_CONNECTIONS];
-	struct read_want wants[SERVER_MAX_CONNECTIONS];
+	struct candidate candidates[SERVER_MAX_CANDIDATES];
+	struct read_want wants[SERVER_MAX_CANDIDATES];
 	uint64_t again_ns, held_ns;
 
 	for (struct session *q = s->serving.sessions; q; q = q->next)
@@ -131,15 +174,22 @@ static void server_schedule(struct server *s)
 	for (;;) {
 		uint64_t now_ns = clock_monotonic_ns();
 		size_t n = collect_wants(s, candidates, wants, now_ns, &held_ns);
-		long pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
+		long pick;
 		struct cached_want want;
 		struct session *q;
+
+		n += collect_gives(s, candidates + n, wants + n, SERVER_MAX_CANDIDATES - n);
+		pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
 
 		if (pick < 0) {
 			look_again(s, now_ns, held_ns < again_ns ? held_ns : again_ns);
 			return;
 		}
 		q = candidates[pick].session;
+		if (!q) {
+			load_for_peer(s, &candidates[pick].give);
+			continue;
+		}
 		want = want_for(s, q, candidates[pick].chunk, wants[pick].distance);
 		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
 					wants[pick].distance, q->job, q->place, &want);
@@ -213,6 +263,7 @@ static void on_settle(uv_check_t *check)
 			session_pump(q);
 		if (s->serving.cache.unfit)
 			cache_fit(&s->serving.cache);
+		gives_pump(&s->serving.cache);
 		if (!s->stopping)
 			server_schedule(s);
 		serve_starved(s);
@@ -313,6 +364,23 @@ static void start_staging(struct server *s)
 		log_warning("nothing is staged: %s", strerror(-r));
 }
 
+static void on_owners_changed(void *user, struct cluster_group *group)
+{
+	struct cache *c = user;
+
+	sharers_note_changed(c, group);
+	c->on_change(c->user);
+}
+
+int server_start_sharing(struct server *s, struct cluster_child *child)
+{
+	struct cache *c = &s->serving.cache;
+	const struct cluster_handler handler = {
+	    .asked = gives_asked, .given = gives_given, .changed = on_owners_changed, .user = c};
+
+	return cluster_new(s->loop, child, &handler, &c->cluster);
+}
+
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err)
@@ -372,6 +440,9 @@ static void finish(struct server *s)
 	readers_close(&s->serving.cache.readers);
 	s->serving.cache.carry = carry_free(s->serving.cache.carry);
 	s->serving.cache.stage = stage_free(s->serving.cache.stage);
+	sharers_end_all(&s->serving.cache);
+	s->serving.cache.cluster = cluster_free(s->serving.cache.cluster);
+	gives_free(&s->serving.cache);
 	cache_free(&s->serving.cache);
 	jobs_close(&s->serving.jobs);
 	pool_free(s->serving.cache.pool);

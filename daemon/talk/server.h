@@ -25,6 +25,7 @@ struct connection;
 struct control;
 struct control_viewer;
 struct opener;
+struct sharer;
 
 /* The socket's file, as it was made: another one may have its name by now. */
 struct listen_place {
@@ -69,6 +70,8 @@ struct server {
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err);
+/* Other nodes of a job are reached by this child, which is taken over. */
+int server_start_sharing(struct server *s, struct cluster_child *child);
 /*
  * Drains the server: no new client is let in, batches that workers are filling are finished and published,
  * then connections end. libdiesel hands out what is published, and asks the next daemon for the rest. The
@@ -100,6 +103,9 @@ void server_size_by_files(struct server *s);
  * others need. taken_bytes: cache_taken_bytes(). */
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
 		     uint64_t taken_bytes);
+/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no room for it.
+ */
+int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk);
 struct quota server_quota(const struct server *s);
 /* Checks that what the user has, and what all users have, is within the limits. Returns as quota_check(). */
 int server_check_usage(const struct server *s, uint32_t uid, struct error *err);

@@ -9,6 +9,7 @@
 #include "json_text.h"
 #include "lib/clock.h"
 #include "plugin.h"
+#include "status_cluster.h"
 
 static json_t *dataset_status(const struct cached_dataset *d)
 {
@@ -135,6 +136,7 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 	if (!root)
 		return NULL;
 	json_object_set_new(root, "reads", control_reads_json(&s->serving.cache));
+	json_object_set_new(root, "cluster", status_cluster(&s->serving.cache, viewer));
 	text = json_dumps(root, JSON_INDENT(2));
 	json_decref(root);
 	return text;

@@ -2,10 +2,12 @@
 /* What users have of the daemon now. It is added up each time, so that no count can be wrong (quota.h). */
 #include "server.h"
 
+#include <errno.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "connection.h"
+#include "peers/sharers.h"
 #include "policy.h"
 
 /* The most descriptors that a client takes: its socket; two while it opens a dataset; three for a dataset,
@@ -43,33 +45,59 @@ struct quota server_quota(const struct server *s)
 /* The part of the cache that may be under way for one user's reading ahead: storage that hangs keeps it. */
 #define AHEAD_PARTS 8
 
-static bool has_reader(const struct server *s, const struct session *q)
+static bool has_reader(const struct server *s, const struct cached_dataset *d, uint32_t uid)
 {
 	const struct readers *r = &s->serving.cache.readers;
 	const struct quota quota = server_quota(s);
 
-	if (q->dataset->reader || q->dataset->identity.is_fetched)
+	if (d->reader || d->identity.is_fetched)
 		return true;
-	return readers_have_room(r) && readers_of(r, q->uid) < quota_share(&quota, q->uid, r->max);
+	return readers_have_room(r) && readers_of(r, uid) < quota_share(&quota, uid, r->max);
+}
+
+/* Whether one more may be under way, of those that come the way that this one does. */
+static bool has_turn(const struct sharer *m, const struct cached_dataset *d, uint64_t chunk)
+{
+	uint32_t n_others = d->n_asking + d->n_for_peers;
+
+	if (sharer_has_elsewhere(m, chunk))
+		return d->n_asking < CACHE_MAX_ASKING;
+	return d->n_loading - n_others < CACHE_MAX_LOADING &&
+	       (d->n_loading <= n_others + d->n_verifying ||
+		d->n_loading - n_others - d->n_verifying < CACHE_MAX_READING);
+}
+
+/* Whether what is read ahead leaves what others need. */
+static bool has_room(const struct server *s, const struct cached_dataset *d, uint32_t uid, uint64_t chunk,
+		     uint64_t taken_bytes)
+{
+	const struct cache *c = &s->serving.cache;
+	const struct quota quota = server_quota(s);
+	uint64_t bytes = d->chunks[chunk].bytes;
+
+	if (taken_bytes + cache_take_more(d, bytes) > c->budget_bytes)
+		return false;
+	return quota_is_owner(&quota, uid) ||
+	       cache_loading_bytes(c, uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
 }
 
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
 		     uint64_t taken_bytes)
 {
-	const struct cache *c = &s->serving.cache;
 	const struct cached_dataset *d = q->dataset;
-	const struct quota quota = server_quota(s);
-	uint64_t bytes = d->chunks[chunk].bytes;
 
-	if (d->n_loading - d->n_verifying >= CACHE_MAX_READING || d->n_loading >= CACHE_MAX_LOADING ||
-	    !has_reader(s, q))
+	if (!has_turn(q->sharer, d, chunk) || !has_reader(s, d, q->uid))
 		return false;
-	if (distance == 0)
-		return true;
-	if (taken_bytes + cache_take_more(d, bytes) > c->budget_bytes)
-		return false;
-	return quota_is_owner(&quota, q->uid) ||
-	       cache_loading_bytes(c, q->uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
+	return distance == 0 || has_room(s, d, q->uid, chunk, taken_bytes);
+}
+
+int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk)
+{
+	const struct cached_dataset *d = m->dataset;
+
+	if (d->n_for_peers >= CACHE_MAX_FOR_PEERS || !has_reader(s, d, m->job->uid))
+		return -EAGAIN;
+	return has_room(s, d, m->job->uid, chunk, cache_taken_bytes(&s->serving.cache)) ? 0 : -EBUSY;
 }
 
 /* Adds what the user has of a dataset. */

@@ -245,6 +245,14 @@ const struct snapshot_info *snapshot_info(const struct snapshot *s)
 	return &s->info;
 }
 
+void snapshot_digest(const struct snapshot *s, uint8_t ret[16])
+{
+	struct checksum_128 sum = checksum_xxh3_128(&s->header, sizeof(s->header));
+
+	memcpy(ret, &sum.low, sizeof(sum.low));
+	memcpy(ret + sizeof(sum.low), &sum.high, sizeof(sum.high));
+}
+
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret)
 {
 	if (chunk >= s->info.n_chunks)

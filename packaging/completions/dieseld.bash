@@ -12,12 +12,12 @@ _dieseld()
 	--history) COMPREPLY=($(compgen -W 'off' -- "$current") $(compgen -f -- "$current")); return ;;
 	--socket | --config | --codec) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	--metrics) COMPREPLY=($(compgen -W 'off 127.0.0.1' -- "$current")); return ;;
-	--cache* | --prefetch* | --forms* | --workers* | --client-workers* | --history-max | --window | --batches | --user-share | --exit-when-idle | --stage-size | --ready-fd)
+	--cache* | --prefetch* | --forms* | --workers* | --client-workers* | --history-max | --window | --batches | --user-share | --exit-when-idle | --stage-size | --cluster | --cluster-listen | --cluster-advertise | --cluster-name | --ready-fd)
 		return ;;
 	esac
 	COMPREPLY=($(compgen -W '--socket --cache --prefetch --workers --client-workers --tune --cache-max
 		--cache-min --workers-max --client-workers-max --prefetch-max --forms --forms-max --read-limit --read-ops-limit --history --history-max --window --batches
-		--user-share --require-digest --codec --exit-when-idle --no-io-uring --assist --stage --stage-size --stage-when --metrics
+		--user-share --require-digest --codec --exit-when-idle --no-io-uring --assist --stage --stage-size --stage-when --cluster --cluster-listen --cluster-advertise --cluster-name --cluster-key --metrics
 		--config --check-config --ready-fd --verbose --help --version' -- "$current"))
 }
 complete -o filenames -F _dieseld dieseld

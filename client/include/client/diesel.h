@@ -268,7 +268,8 @@ struct diesel_session_options {
 				  0: fail at once */
 	uint32_t slots; /* batches that the caller means to hold at a time, if there is room; 0: the daemon's
 			   default */
-	uint32_t reserved;
+	uint32_t nodes; /* that the job runs on, for `cluster`; 0: as $LOCAL_WORLD_SIZE says, or
+			   $SLURM_STEP_NUM_NODES, else it is not known */
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
 	const struct recipe *recipe; /* what the daemon is to make of each image (diesel_recipe.h), used
 					during the call only; NULL: samples as they are stored */

@@ -164,6 +164,8 @@ struct wire_open_session {
 					     terminated, "" if nothing */
 	char cluster[WIRE_CLUSTER_BYTES]; /* what the job is called on all of its nodes; "": it shares with no
 					     other node. protocol_cluster_ok() */
+	uint32_t nodes;                   /* that the job runs on; 0: not known */
+	uint32_t reserved;
 };
 
 struct wire_codec { /* also the reply */
@@ -329,7 +331,7 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72 + 976, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 984, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 288, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");

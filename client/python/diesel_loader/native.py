@@ -54,7 +54,7 @@ class SessionOptions(Structure):
     _fields_ = [("seed", c_uint64), ("epoch", c_uint64), ("first_batch", c_uint64), ("flags", c_uint32),
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
-                ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p), ("recipe", c_void_p),
+                ("slots", c_uint32), ("nodes", c_uint32), ("subset", c_void_p), ("recipe", c_void_p),
                 ("group", c_char_p), ("cluster", c_char_p)]
 
 

@@ -41,7 +41,7 @@ class DataLoader(Loader):
     group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one transform"). A
         name, of up to 31 bytes: who shares with whom does not depend on it.
     cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
-        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv-id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
+        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
         node reads for itself.
     num_workers: processes that run these functions. "auto" or None: as many as the daemon says, 0 (the trainer) included;
         an integer means exactly that. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that

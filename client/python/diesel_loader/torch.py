@@ -117,7 +117,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one transform"). A
         name, of up to 31 bytes: who shares with whom does not depend on it.
     cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
-        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv-id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
+        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
         node reads for itself.
     random_state: how Python's, NumPy's and torch's global generators are seeded for the functions above.
         "batch" (default): once a batch, from (seed, epoch, rank, world_size, batch_size, batch); "sample":

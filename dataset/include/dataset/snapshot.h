@@ -105,6 +105,9 @@ int snapshot_check_lookups(struct snapshot *s, struct error *err);
 void snapshot_close(struct snapshot *s);
 
 const struct snapshot_info *snapshot_info(const struct snapshot *s);
+/* The same for files that are one snapshot, byte for byte: of the header, which has the checksums of all
+ * else. */
+void snapshot_digest(const struct snapshot *s, uint8_t ret[16]);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);

@@ -42,7 +42,7 @@ class Server:
     def start(self):
         self.process = subprocess.Popen(
             ["redis-server", *(("--port", "0", "--tls-port") if self.tls else ("--port",)), str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", *self.options],
-            stdout=subprocess.DEVNULL, start_new_session=True)
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 60
         while b"PONG" not in self.cli("ping", check=False) and b"NOAUTH" not in self.cli("ping", check=False):
             assert self.process.poll() is None and time.monotonic() < deadline, "redis-server does not start"

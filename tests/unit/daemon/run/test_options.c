@@ -123,6 +123,44 @@ static void test_file(void **state)
 	free(path);
 }
 
+static void test_cluster(void **state)
+{
+	static const struct {
+		const char *arguments[6];
+		const char *says;
+	} wrong[] = {
+	    {{"--cluster", "http://user:secret@host", NULL}, "redis://HOST"},
+	    {{"--cluster", "redis://host", NULL}, "cluster-listen"},
+	};
+	struct options o;
+	struct error err;
+
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-name", "a", NULL}), 0);
+	assert_null(o.share.redis);
+	options_free(&o);
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster", "off", NULL}), 0);
+	assert_null(o.share.redis);
+	options_free(&o);
+	assert_int_equal(
+	    parse(&o, &err,
+		  (const char *const[]){"--cluster", "rediss://r", "--cluster-listen", "10.0.0.1:7700",
+					"--cluster-key", "/k", "--cluster-advertise", "10.0.0.2:1",
+					"--cluster-name", "a", NULL}),
+	    0);
+	assert_string_equal(o.share.redis, "rediss://r");
+	assert_string_equal(o.share.listen, "10.0.0.1:7700");
+	assert_string_equal(o.share.advertise, "10.0.0.2:1");
+	assert_string_equal(o.share.node, "a");
+	assert_string_equal(o.share.key_file, "/k");
+	options_free(&o);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(parse(&o, &err, wrong[i].arguments), -EINVAL);
+		assert_non_null(strstr(err.text, wrong[i].says));
+		assert_null(strstr(err.text, "secret"));
+		options_free(&o);
+	}
+}
+
 static void test_memory_limit(void **state)
 {
 	const char *root = *state;
@@ -153,6 +191,7 @@ int main(void)
 	    cmocka_unit_test(test_defaults),
 	    cmocka_unit_test(test_all_options),
 	    cmocka_unit_test(test_mistakes_are_named),
+	    cmocka_unit_test(test_cluster),
 	    cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_memory_limit, make_folder, remove_folder),
 	};

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A chunk that is in memory, wherever it came from, is held against what the snapshot says of it, by a
+ * worker. */
+#include "load.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "dataset/chunk.h"
+#include "lib/fd_io.h"
+
+/* Whether all of the file was verified, not its head and samples alone, and goes to where nothing of it is.
+ */
+static bool is_handed_over_whole(const struct load *l)
+{
+	return l->meta.has_sha256 && !l->into;
+}
+
+/* Copies verified bytes to the segment that clients may map. Where a part of the chunk is in use, that stays
+ * as it is. */
+static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes, bool has)
+{
+	if (l->lent && !has)
+		memcpy(l->lent->memory.data + offset, l->segment->memory.data + offset, bytes);
+}
+
+/* Whether a sample is what the head, which the snapshot's chunk table vouches for, says of its record. The
+ * snapshot's own records were not verified when it was opened, if they are many. */
+static bool agrees(const struct load *l, const struct chunk_record *record, const char *names,
+		   const struct snapshot_sample *s)
+{
+	return record->offset == s->offset && record->stored_bytes == s->stored_bytes &&
+	       record->bytes == s->bytes && record->xxh3 == s->xxh3 &&
+	       snapshot_class_fits(l->dataset->snapshot, s->class_index, names + record->name_offset,
+				   record->name_length);
+}
+
+/* Of a part, nothing stays that was read but not verified. */
+static void wipe(const struct load *l, uint64_t from, uint64_t to)
+{
+	uint8_t *data = l->segment->memory.data;
+	uint64_t first = (from + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN, last = to - to % CHUNK_ALIGN;
+
+	if (!l->part || from >= to)
+		return;
+	if (first >= last) {
+		memset(data + from, 0, to - from);
+		return;
+	}
+	memset(data + from, 0, first - from);
+	shared_memory_punch(&l->segment->memory, first, last - first);
+	memset(data + last, 0, to - last);
+}
+
+static int verify_samples(struct load *l, const struct chunk_view *view)
+{
+	const uint64_t *part =
+	    l->dataset->chunks[l->chunk].part; /* that `into` has: it stays as long as we read */
+	uint64_t end = view->header->payload_offset;
+	int64_t last = -1;
+
+	for (uint64_t i = 0; i < l->meta.n_samples; i++) {
+		struct snapshot_sample s;
+		const struct chunk_record *record;
+		unsigned long long number = l->meta.first_sample + i;
+		int r;
+
+		if (!cached_part_has(l->part, i))
+			continue;
+		r = snapshot_sample_get(l->dataset->snapshot, number, &s);
+
+		/* In the chunk's order, so that nothing is verified twice. */
+		if (r < 0 || s.record >= view->header->n_records || s.record <= last)
+			return error_set(&l->error, -EBADMSG,
+					 "%s: has no record for sample %llu: run dieselctl verify", l->origin,
+					 number);
+		last = s.record;
+		record = &view->records[s.record];
+		if (!agrees(l, record, view->names, &s))
+			return error_set(&l->error, -EBADMSG,
+					 "%s: sample %.*s differs from the snapshot: run dieselctl verify",
+					 l->origin, (int)record->name_length,
+					 view->names + record->name_offset);
+		r = chunk_verify_record(view, s.record, l->segment->memory.data + s.offset, l->origin,
+					&l->error);
+		if (r < 0)
+			return r;
+		wipe(l, end, s.offset);
+		end = s.offset + s.stored_bytes > end ? s.offset + s.stored_bytes : end;
+		hand_over(l, s.offset, s.stored_bytes,
+			  is_handed_over_whole(l) || (l->into && cached_part_has(part, i)));
+	}
+	wipe(l, end, l->meta.file_bytes);
+	return 0;
+}
+
+/* Runs before anything is handed over: the chunk's own checksums protect against accidents only. */
+static int verify_digest(struct load *l)
+{
+	const struct iovec file = {l->segment->memory.data, l->meta.file_bytes};
+	struct digest found;
+	int r = l->meta.has_sha256 ? digest_of(&file, 1, &found) : 0;
+
+	if (r < 0)
+		return error_errno(&l->error, r, "%s: cannot compute its SHA-256", l->origin);
+	if (l->meta.has_sha256 && !digest_equal(&found, &l->meta.sha256))
+		return error_set(&l->error, -EBADMSG,
+				 "%s: is not the file that was packed (its SHA-256 is not the snapshot's): "
+				 "restore it",
+				 l->origin);
+	return 0;
+}
+
+/* Copies as from a file: whatever happens to that memory meanwhile, what is verified is our copy. */
+static int copy_memory(struct load *l)
+{
+	int fd = l->carried ? l->carried->memory.fd : l->sibling_fd;
+	size_t done;
+
+	if (!l->copies || !(l->carried || l->sibling))
+		return 0;
+	if (fd_read_at(fd, l->segment->memory.data, l->meta.file_bytes, 0, &done) < 0 ||
+	    done < l->meta.file_bytes)
+		return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->origin);
+	return 0;
+}
+
+void load_verify_work(struct pool_task *task)
+{
+	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
+	struct chunk_view view;
+	int r = copy_memory(l);
+
+	if (r == 0)
+		r = chunk_parse_plain(l->segment->memory.data, l->meta.file_bytes, l->origin, &view,
+				      &l->error);
+	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
+		       view.header->head_xxh3 != l->meta.head_xxh3))
+		r = error_set(&l->error, -EBADMSG,
+			      "%s: is not the chunk that the snapshot describes: run dieselctl verify",
+			      l->origin);
+	if (r == 0)
+		r = verify_digest(l);
+	/* With what is between samples: copies of that memory are held against the digest again. */
+	if (r == 0)
+		hand_over(l, 0, is_handed_over_whole(l) ? l->meta.file_bytes : view.header->payload_offset,
+			  l->into != NULL);
+	l->result = r < 0 ? r : verify_samples(l, &view);
+}

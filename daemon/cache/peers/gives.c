@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gives.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "lib/cleanup.h"
+#include "sharers.h"
+
+struct give {
+	struct give *next;
+	struct cluster_group *group;
+	struct chunk_id id;
+	struct cluster_question *question; /* NULL: it is answered */
+	/* Answered: pinned there, until it was sent. */
+	struct cached_dataset *dataset;
+	uint64_t chunk;
+	int fd; /* for reading */
+};
+
+static void give_remove(struct cache *c, struct give *g)
+{
+	struct give **link = &c->gives.first;
+
+	while (*link != g)
+		link = &(*link)->next;
+	*link = g->next;
+	c->gives.n--;
+	if (g->dataset)
+		cache_unpin(g->dataset, g->chunk);
+	closep(&g->fd);
+	free(g);
+}
+
+static void refuse(struct cache *c, struct give *g, int code)
+{
+	cluster_refuse(g->question, code);
+	give_remove(c, g);
+}
+
+void gives_asked(void *user, struct cluster_group *group, const struct chunk_id *chunk,
+		 struct cluster_question *question)
+{
+	struct cache *c = user;
+	struct give **link = &c->gives.first, *g = c->gives.n < GIVES_MAX ? calloc(1, sizeof(*g)) : NULL;
+
+	if (!g) {
+		cluster_refuse(question, -EBUSY);
+		return;
+	}
+	*g = (struct give){.group = group, .id = *chunk, .question = question, .fd = -EBADF};
+	while (*link)
+		link = &(*link)->next;
+	*link = g;
+	c->gives.n++;
+	c->on_change(c->user);
+}
+
+void gives_given(void *user, void *answer)
+{
+	struct cache *c = user;
+
+	give_remove(c, answer);
+	c->on_change(c->user);
+}
+
+static void answer(struct cache *c, struct give *g, struct cached_dataset *d, uint64_t chunk)
+{
+	struct segment *s = d->chunks[chunk].segment;
+	struct cluster_question *question = g->question;
+	struct snapshot_chunk meta;
+	int r = snapshot_chunk_get(d->snapshot, chunk, &meta);
+
+	/* Who sends it can read it, and change nothing. */
+	if (r == 0)
+		r = shared_memory_reader(s->memory.fd, &g->fd);
+	if (r < 0) {
+		refuse(c, g, r);
+		return;
+	}
+	cache_pin(c, d, chunk);
+	g->dataset = d;
+	g->chunk = chunk;
+	g->question = NULL;
+	c->counters.given++;
+	c->counters.given_bytes += meta.file_bytes;
+	cluster_answer(question, g->fd, meta.file_bytes, g);
+}
+
+/* 0: it is answered, refused, or waits for what is under way; 1: the chunk is to be read. */
+static int consider(struct cache *c, struct give *g, struct give_want *ret)
+{
+	struct sharer *m = sharers_find_group(c, g->group);
+	const struct cached_chunk *k;
+	uint64_t chunk;
+
+	if (!m || cached_find_chunk(m->dataset, &g->id, &chunk) < 0) {
+		refuse(c, g, -ENOENT);
+		return 0;
+	}
+	k = &m->dataset->chunks[chunk];
+	if (k->state == CHUNK_READY && !k->part)
+		answer(c, g, m->dataset, chunk);
+	else if (cached_is_loading(k) && !k->is_asked)
+		return 0;
+	else if (m->n_sessions == 0)
+		refuse(c, g, -ENOENT);
+	else if (k->state == CHUNK_BAD)
+		refuse(c, g, -EIO);
+	/* Nodes that do not agree on the owner would wait for each other. */
+	else if (k->is_asked)
+		refuse(c, g, -EAGAIN);
+	else {
+		*ret = (struct give_want){.sharer = m, .chunk = chunk};
+		return 1;
+	}
+	return 0;
+}
+
+void gives_pump(struct cache *c)
+{
+	struct give_want want;
+
+	for (struct give *g = c->gives.first, *next; g; g = next) {
+		next = g->next;
+		if (g->question)
+			(void)consider(c, g, &want);
+	}
+}
+
+static bool is_among(const struct give_want *wants, size_t n, const struct sharer *m)
+{
+	while (n-- > 0)
+		if (wants[n].sharer == m)
+			return true;
+	return false;
+}
+
+size_t gives_wanted(struct cache *c, struct give_want *wants, size_t n)
+{
+	size_t found = 0;
+
+	for (struct give *g = c->gives.first, *next; g && found < n; g = next) {
+		struct give_want want;
+
+		next = g->next;
+		if (g->question && consider(c, g, &want) == 1 && !is_among(wants, found, want.sharer))
+			wants[found++] = want;
+	}
+	return found;
+}
+
+static bool is_about(const struct give *g, const struct give_want *want)
+{
+	uint64_t chunk;
+
+	return g->question && g->group == want->sharer->group &&
+	       cached_find_chunk(want->sharer->dataset, &g->id, &chunk) == 0 && chunk == want->chunk;
+}
+
+void gives_refuse(struct cache *c, const struct give_want *want)
+{
+	for (struct give *g = c->gives.first, *next; g; g = next) {
+		next = g->next;
+		if (is_about(g, want))
+			refuse(c, g, -EBUSY);
+	}
+}
+
+void gives_refuse_group(struct cache *c, const struct cluster_group *group)
+{
+	for (struct give *g = c->gives.first, *next; g; g = next) {
+		next = g->next;
+		if (g->question && g->group == group)
+			refuse(c, g, -ENOENT);
+	}
+}
+
+void gives_free(struct cache *c)
+{
+	while (c->gives.first)
+		give_remove(c, c->gives.first);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sharers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "client/protocol.h"
+#include "gives.h"
+#include "lib/clock.h"
+
+_Static_assert(WIRE_CLUSTER_BYTES == REGISTRY_NAME_BYTES, "the client's name is the registry's");
+
+/* What is told others changes by a quarter at least: with each change chunks change owners. */
+#define WEIGHT_PART 4
+
+struct sharer *sharers_find(const struct cached_dataset *d, const struct job *job)
+{
+	struct sharer *m = d->sharers;
+
+	while (m && m->job != job)
+		m = m->next;
+	return m;
+}
+
+struct sharer *sharers_find_group(const struct cache *c, const struct cluster_group *group)
+{
+	struct sharer *found = NULL;
+
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
+		for (struct sharer *m = d->sharers; m; m = m->next)
+			if (m->group == group && (!found || m->n_sessions > 0))
+				found = m;
+	return found;
+}
+
+struct sharer *sharer_ref(struct sharer *m)
+{
+	m->refs++;
+	return m;
+}
+
+void sharer_unref(struct sharer *m)
+{
+	if (!m || --m->refs > 0)
+		return;
+	if (m->group && m->cache->cluster) /* it is gone before the last loads at the end */
+		cluster_leave(m->group);
+	free(m);
+}
+
+static struct sharer *sharer_new(struct cache *c, struct cached_dataset *d, struct job *job, const char *name)
+{
+	struct sharer *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	*m = (struct sharer){
+	    .next = d->sharers, .next_of_job = job->sharers, .cache = c, .dataset = d, .job = job, .refs = 1};
+	m->key.uid = job->uid;
+	snprintf(m->key.job, sizeof(m->key.job), "%s", name);
+	snapshot_digest(d->snapshot, m->key.dataset);
+	m->since_ns = clock_monotonic_ns();
+	d->sharers = job->sharers = m;
+	return m;
+}
+
+struct sharer *sharers_join(struct cache *c, struct cached_dataset *d, struct job *job, const char *name,
+			    uint32_t n_nodes, struct place *place)
+{
+	struct sharer *m = sharers_find(d, job);
+
+	if (!c->cluster || !name[0] || n_nodes == 1)
+		return NULL;
+	/* One job, one name. */
+	if (m && strcmp(m->key.job, name) != 0)
+		return NULL;
+	if (!m)
+		m = sharer_new(c, d, job, name);
+	if (!m)
+		return NULL;
+	m->n_sessions++;
+	m->n_nodes = n_nodes;
+	place_ref(place);
+	place_unref(m->place);
+	m->place = place;
+	c->needs_changed = true;
+	return m;
+}
+
+void sharer_leave(struct sharer *m)
+{
+	if (!m)
+		return;
+	m->n_sessions--;
+	if (m->n_sessions == 0)
+		m->place = place_unref(m->place);
+}
+
+static void sharer_end(struct sharer *m)
+{
+	struct sharer **link = &m->dataset->sharers;
+
+	while (*link != m)
+		link = &(*link)->next;
+	*link = m->next;
+	link = &m->job->sharers;
+	while (*link != m)
+		link = &(*link)->next_of_job;
+	*link = m->next_of_job;
+	m->place = place_unref(m->place);
+	m->is_ended = true;
+	if (m->group && !sharers_find_group(m->cache, m->group))
+		gives_refuse_group(m->cache, m->group);
+	sharer_unref(m);
+}
+
+void sharers_end_job(struct job *job)
+{
+	while (job->sharers)
+		sharer_end(job->sharers);
+}
+
+void sharers_end_dataset(struct cached_dataset *d)
+{
+	while (d->sharers)
+		sharer_end(d->sharers);
+}
+
+void sharers_end_all(struct cache *c)
+{
+	for (struct cached_dataset *d = c->datasets; d; d = d->next)
+		sharers_end_dataset(d);
+}
+
+bool sharer_waits(struct sharer *m, uint64_t now_ns, uint64_t *again_ns)
+{
+	uint64_t end_ns = m->since_ns + SHARERS_WAIT_NS;
+
+	if (m->is_complete || !m->group)
+		return false;
+	m->is_complete = now_ns >= end_ns || cluster_n_members(m->group) >= m->n_nodes;
+	if (!m->is_complete && end_ns < *again_ns)
+		*again_ns = end_ns;
+	return !m->is_complete;
+}
+
+static bool is_elsewhere(const struct sharer *m, uint64_t chunk)
+{
+	struct snapshot_chunk meta;
+
+	return m->group && snapshot_chunk_get(m->dataset->snapshot, chunk, &meta) == 0 &&
+	       !cluster_is_ours(m->group, &meta.id);
+}
+
+bool sharer_has_elsewhere(const struct sharer *m, uint64_t chunk)
+{
+	return m && !m->is_ended && is_elsewhere(m, chunk);
+}
+
+bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk)
+{
+	uint32_t n_sessions = 0;
+
+	for (const struct sharer *m = d->sharers; m; m = m->next) {
+		if (!is_elsewhere(m, chunk))
+			return false;
+		n_sessions += m->n_sessions;
+	}
+	return d->sharers && n_sessions >= d->n_sessions;
+}
+
+void sharers_find_owners(struct cache *c, struct cached_dataset *d)
+{
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		struct segment *s = c->segments[i];
+		const struct cached_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
+
+		if (!k)
+			continue;
+		d->chunks[s->chunk].is_foreign = sharers_is_foreign(d, s->chunk);
+		if (k->is_foreign)
+			cache_keep(c, s, false);
+	}
+	cache_forget_victims(c);
+}
+
+void sharers_note_changed(struct cache *c, const struct cluster_group *group)
+{
+	const struct sharer *m = sharers_find_group(c, group);
+
+	if (m)
+		sharers_find_owners(c, m->dataset);
+}
+
+/* Of the dataset's chunks, those that are kept for ever: what is left of its room lets the others through. */
+static uint64_t weight_of(const struct cached_dataset *d)
+{
+	return d->keep_bytes > d->segment_bytes ? d->keep_bytes : d->segment_bytes;
+}
+
+static void tell_room(struct sharer *m)
+{
+	uint64_t weight = weight_of(m->dataset), was = m->weight_bytes;
+
+	if (!m->group) {
+		m->weight_bytes = weight;
+		if (cluster_join(m->cache->cluster, &m->key, m->dataset->path, weight, &m->group) < 0)
+			m->group = NULL;
+		return;
+	}
+	if (m->dataset->n_sessions == 0 ||
+	    (weight <= was + was / WEIGHT_PART && weight >= was - was / WEIGHT_PART))
+		return;
+	m->weight_bytes = weight;
+	cluster_set_weight(m->group, weight);
+}
+
+void sharers_tell_room(struct cache *c)
+{
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (struct sharer *m = d->sharers; m; m = m->next)
+			tell_room(m);
+		if (d->sharers)
+			sharers_find_owners(c, d);
+	}
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of a job on one machine: a dieseld each, with its own socket and cache, one Redis, one folder as storage. Ranks are loaders
+in this process or in processes of their own."""
+import collections
+import hashlib
+import contextlib
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve()
+sys.path += [str(HERE.parents[1]), str(HERE.parents[1] / "redis")]
+import dieseld_support as support  # noqa: E402
+sys.path.append(str(HERE.parents[1] / "dieseld"))
+from hostile import MALLORY  # noqa: E402, F401
+import servers  # noqa: E402
+
+try:
+    import numpy  # noqa: F401
+
+    import diesel_loader.numpy as diesel
+    from diesel_loader import dataset as served
+except ImportError as error:
+    print(f"skipped: needs {error.name}")
+    sys.exit(77)
+
+PATIENCE_S = 60
+SAMPLE = 128 << 10
+
+
+def digest(data):
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def wait_until(what, condition):
+    end = time.monotonic() + PATIENCE_S
+    while not (result := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: did not happen")
+        time.sleep(0.02)
+    return result
+
+
+def make_dataset(folder, n_samples, *options):
+    """Samples of SAMPLE bytes, some 32 a chunk; the path, and how often each content is there."""
+    rng, want = random.Random(7), collections.Counter()
+    for i in range(n_samples):
+        (folder / "src" / f"class{i % 4}").mkdir(parents=True, exist_ok=True)
+        data = i.to_bytes(8, "little") + rng.randbytes(SAMPLE - 8)
+        (folder / "src" / f"class{i % 4}" / f"{i:05d}.bin").write_bytes(data)
+        want[digest(data)] += 1
+    path = folder / "data.diesel"
+    subprocess.run([support.CTL, "pack", folder / "src", path, "--chunk-size", "4M", *options], check=True, stdout=subprocess.DEVNULL)
+    return path, want
+
+
+class Node:
+    def __init__(self, redis, name, *options, cache="160M", **more):
+        self.name = name
+        self.daemon = support.Daemon("--cluster", redis, "--cluster-listen", "127.0.0.1:0", "--cluster-name", name, "--tune", "off", "--prefetch", "2",
+                                     *options, cache=cache, **more)
+
+    @property
+    def socket(self):
+        return self.daemon.socket
+
+    def status(self):
+        return self.daemon.status()
+
+    def reads(self):
+        return self.status()["cache"]["reads"]
+
+    def loader(self, path, rank, world, **options):
+        dataset = served.Dataset(str(path), socket=self.socket)
+        return diesel.DataLoader(dataset, **{"batch_size": 16, "shuffle": True, "seed": 5, "rank": rank, "world_size": world,
+                                             "cluster": "job", "window_chunks": 2, **options})
+
+
+def read_all(loaders, in_step=True):
+    """One epoch of all at once, step by step as ranks that train together; what each had."""
+    had, wrong = [collections.Counter() for _ in loaders], []
+    barrier = threading.Barrier(len(loaders))
+
+    def run(i):
+        try:
+            for data, _ in loaders[i]:
+                had[i].update(digest(item) for item in data)
+                if in_step:
+                    barrier.wait(PATIENCE_S)
+        except BaseException as error:  # noqa: BLE001: it is the test's
+            barrier.abort()
+            wrong.append(error)
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(loaders))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if wrong:
+        raise wrong[0]
+    return had
+
+
+class Case(unittest.TestCase):
+    n_samples, options = 1280, ()
+
+    @classmethod
+    def setUpClass(cls):
+        support.require(os.path.join(support.BIN, "dieseld"))
+        os.environ["LOCAL_WORLD_SIZE"] = "1"  # as torchrun: a rank a node
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.path, cls.want = make_dataset(cls.folder, cls.n_samples, *cls.options)
+        cls.n_chunks = len(support.chunk_files(cls.path))
+        cls.redis = servers.Server(cls.folder)
+        cls.addClassCleanup(cls.redis.process.kill)
+
+    def nodes(self, n, *options, **more):
+        made = [Node(self.redis.url(""), f"node-{self.id().rsplit('.', 1)[1][5:25]}-{i}", *options, **more) for i in range(n)]
+        for node in made:
+            self.addCleanup(node.daemon.stop)
+        return made
+
+    def loaders(self, nodes, **options):
+        made = [node.loader(self.path, i, len(nodes), **options) for i, node in enumerate(nodes)]
+        for loader in made:
+            self.addCleanup(loader.close)
+        return made
+
+    def check(self, had, times=1):
+        """Every sample so often, with its bytes, over all that was had."""
+        got = sum(had, collections.Counter())
+        self.assertEqual(got, collections.Counter({data: n * times for data, n in self.want.items()}))

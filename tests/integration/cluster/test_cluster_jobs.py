@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose ranks run on several nodes: together they read each chunk once, whatever becomes of a node or of Redis."""
+import collections
+import itertools
+import unittest
+
+from nodes import Case, digest, read_all
+
+
+def some(iterator, n):
+    """What the next n batches have."""
+    return collections.Counter(digest(item) for data, _ in itertools.islice(iterator, n) for item in data)
+
+
+class Epochs(Case):
+    def test_two_nodes_read_each_chunk_once(self):
+        nodes = self.nodes(2)
+        loaders = self.loaders(nodes)
+        for epoch in range(2):
+            self.check(read_all(loaders))
+            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks, epoch)
+
+    def test_four_nodes(self):
+        nodes = self.nodes(4, cache="128M")
+        loaders = self.loaders(nodes)
+        for epoch in range(2):
+            self.check(read_all(loaders))
+            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks, epoch)
+
+    def test_nodes_that_cannot_hold_it_together_read_the_rest(self):
+        nodes = self.nodes(2, cache="80M")
+        loaders = self.loaders(nodes)
+        for epoch in range(1, 3):
+            self.check(read_all(loaders))
+            self.assertLessEqual(sum(node.reads() for node in nodes), epoch * self.n_chunks)
+
+
+class Changes(Case):
+    n_samples = 320
+
+    def test_another_number_of_ranks_goes_on_with_what_nobody_had(self):
+        nodes = self.nodes(2)
+        loaders = self.loaders(nodes)
+        iterators = [iter(loader) for loader in loaders]
+        had = [some(iterator, 4) for iterator in iterators]
+        state = loaders[0].state_dict()
+        for loader in loaders:
+            loader.close()
+        nodes += self.nodes(2)
+        loaders = self.loaders(nodes, batch_size=8)
+        for loader in loaders:
+            loader.load_state_dict(state)
+        self.check(had + read_all(loaders))
+
+    def test_a_node_that_is_killed(self):
+        nodes = self.nodes(3)
+        loaders = self.loaders(nodes)
+        iterators = [iter(loader) for loader in loaders]
+        had = [some(iterator, 2) for iterator in iterators]
+        nodes[2].daemon.kill()
+        alone = [had[k] + some(iterators[k], 10000) for k in (0, 1)]
+        want = [collections.Counter(digest(item) for data, _ in loaders[k] for item in data) for k in (0, 1)]
+        # Another epoch has other batches: what each had of this one is compared with what a node alone gives.
+        single = self.nodes(1)
+        for k in (0, 1):
+            loader = single[0].loader(self.path, k, 3, cluster="")
+            self.assertEqual(alone[k], some(iter(loader), 10000))
+            self.assertEqual(want[k], some(iter(loader), 10000))
+            loader.close()
+
+    def test_redis_that_is_killed(self):
+        nodes = self.nodes(2)
+        loaders = self.loaders(nodes)
+        iterators = [iter(loader) for loader in loaders]
+        had = [some(iterator, 2) for iterator in iterators]
+        self.redis.process.kill()
+        self.redis.process.wait()
+        try:
+            had += [some(iterator, 10000) for iterator in iterators]
+            self.check(had)
+            self.check(read_all(loaders))
+            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks)
+        finally:
+            self.redis.start()
+        self.check(read_all(loaders))
+
+    def test_a_node_that_comes_back(self):
+        nodes = self.nodes(2)
+        loaders = self.loaders(nodes)
+        iterators = [iter(loader) for loader in loaders]
+        had = [some(iterator, 2) for iterator in iterators]
+        nodes[1].daemon.kill()
+        nodes[1].daemon.start()
+        had += [some(iterator, 10000) for iterator in iterators]
+        self.check(had)
+        reads = sum(node.reads() for node in nodes)
+        self.assertLess(reads, 2 * self.n_chunks)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -32,7 +32,7 @@ if(NOT DIESEL_SANITIZE)
     diesel_script_test(fault repair.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_repair.py ${case})
   endforeach()
   diesel_long_tests(fault.dataset.kth fault.dataset.crash)
-  diesel_waiting_tests(fault.dataset.kth fault.dataset.crash) # for the disk
+  diesel_waiting_tests(fault.dataset.kth fault.dataset.crash fault.verbs.calls) # for the disk
 endif()
 
 diesel_script_test(integration dataset.killed_redis

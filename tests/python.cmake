@@ -22,6 +22,7 @@ if(TARGET dieseld)
     diesel_waiting_tests(integration.dataset.pinned_bucket)
   endif()
   diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
+  diesel_waiting_tests(integration.on_demand)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel.py)
   # The first run takes PyTorch and what trains with it from PyPI.
   diesel_script_test(integration wheel_frameworks

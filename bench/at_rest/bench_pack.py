@@ -16,15 +16,20 @@ Samples from memory, by one program in C (put.c) with the same bytes:
                        writes, keeps them in memory alone; its CPU time is counted
     disk               fio's sequential write of as many bytes with O_DIRECT, 16 at a time, and fsync
 
+Text (bench_pack.py --only text), the documents and Python sources of this machine, DIESEL_BENCH_TEXT_MIB (100) of them, in plain chunks and by `--zstd`:
+how long packing takes, how many times as much the chunks would take, and the CPU time by which `dieselctl verify`, which decompresses all
+of it, takes more than of plain ones: what decompressing costs.
+
 The ways alternate; what one has left to write back is written before the next begins. DIESEL_BENCH_FILES (20,000),
 DIESEL_BENCH_MIB (400, from memory), DIESEL_BENCH_ROUNDS (5).
 
-    bench_pack.py [--only files|memory]
+    bench_pack.py [--only files|memory|text]
 """
 import argparse
 import contextlib
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -38,6 +43,9 @@ N_FILES = int(os.environ.get("DIESEL_BENCH_FILES", 20_000))
 MIB = int(os.environ.get("DIESEL_BENCH_MIB", 400))
 N_MEMORY = (MIB << 20) // BYTES
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+TEXT_MIB = int(os.environ.get("DIESEL_BENCH_TEXT_MIB", 100))
+TEXT_FROM, TEXT_ENDS = ("/usr/share/doc", "/usr/lib/python3", "/usr/include"), (".py", ".h", ".md", ".txt", ".html", "copyright")
+LEVELS = (0, 1, 3, 9, 15)
 PEERS = ("cp", "tar", "cp_sync", "tar_sync")
 
 
@@ -127,6 +135,51 @@ def memory(folder):
     return rows, steal
 
 
+def copy_text(source):
+    """Bytes copied."""
+    found, n = [path for top in TEXT_FROM for path in sorted(pathlib.Path(top).rglob("*")) if path.name.endswith(TEXT_ENDS) and path.is_file()], 0
+    random.Random(1).shuffle(found)
+    for i, path in enumerate(found):
+        data = path.read_bytes()[:200_000]
+        (source / str(i % 10)).mkdir(parents=True, exist_ok=True)
+        (source / str(i % 10) / f"{i:06}").write_bytes(data)
+        n += len(data)
+        if n >= TEXT_MIB << 20:
+            break
+    return n
+
+
+def text(folder):
+    n, rows, ratios = copy_text(folder / "text"), {}, {}
+    with support.Steal() as steal:
+        for _ in range(ROUNDS):
+            for level in LEVELS:
+                target, option = folder / "text.diesel", ["--zstd", str(level)] if level else []
+                os.sync()
+                packed = stores.timed(support.program("dieselctl"), "pack", *option, folder / "text", target)
+                stat = stores.told(support.program("dieselctl"), "stat", "--json", target)
+                ratios[level] = stat["plain_bytes"] / stat["stored_bytes"]
+                read = stores.timed(support.program("dieselctl"), "verify", target)
+                rows.setdefault(level, []).append({"pack_s": packed["s"], "pack_cpu_s": packed["cpu_s"], "verify_cpu_s": read["cpu_s"]})
+                shutil.rmtree(target)
+    return n, rows, ratios, steal
+
+
+def report_text(n, rows, ratios, steal):
+    mib, figures = n / (1 << 20), {}
+    middle = {level: {name: support.median(row[name] for row in got) for name in got[0]} for level, got in rows.items()}
+    print(f"\n{mib:.0f} MiB of text\n{'level':10}{'ratio':>8}{'MiB/s':>10}{'per CPU s':>12}{'decompress, per CPU s':>24}")
+    for level, row in middle.items():
+        more = row["verify_cpu_s"] - middle[0]["verify_cpu_s"]
+        figures |= {f"zstd{level}_ratio": ratios[level], f"zstd{level}_mib_per_s": mib / row["pack_s"], f"zstd{level}_mib_per_cpu_s": mib / row["pack_cpu_s"]}
+        if level and more > 0:
+            figures[f"zstd{level}_decompress_mib_per_cpu_s"] = mib / more
+        decompress = f"{figures.get(f'zstd{level}_decompress_mib_per_cpu_s', 0):24,.0f}" if level else ""
+        print(f"{level or 'plain':<10}{ratios[level]:8.2f}{mib / row['pack_s']:10,.0f}{mib / row['pack_cpu_s']:12,.0f}{decompress}")
+    stores.tell(steal)
+    return figures
+
+
 def report(title, rows, n, steal):
     """Samples a second, and a CPU second, of each way."""
     print(f"\n{title}\n{'':10}{'a second':>12}{'a CPU second':>14}")
@@ -143,20 +196,24 @@ def report(title, rows, n, steal):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=("files", "memory"))
+    parser.add_argument("--only", choices=("files", "memory", "text"))
     options = parser.parse_args()
     raw, figures = {}, {}
     with support.Scratch() as folder:
-        if options.only != "memory":
+        if options.only in (None, "files"):
             rows, steal = files(folder)
             raw["files"] = {"n": N_FILES, "rounds": rows, "steal": steal.ratio, "neighbours": steal.neighbours}
             figures |= report(f"{N_FILES:,} files of {BYTES} bytes from the page cache", rows, N_FILES, steal)
             figures |= {f"pack_over_{way}": figures["pack_per_s"] / figures[f"{way}_per_s"] for way in PEERS}
-        if options.only != "files":
+        if options.only in (None, "memory"):
             rows, steal = memory(folder)
             raw["memory"] = {"n": N_MEMORY, "rounds": rows, "steal": steal.ratio, "neighbours": steal.neighbours}
             figures |= report(f"{N_MEMORY:,} samples of {BYTES} bytes from memory", rows, N_MEMORY, steal)
             figures |= {f"dataset_over_{way}": figures["dataset_per_s"] / figures[f"{way}_per_s"] for way in rows if way != "dataset"}
+        if options.only in (None, "text"):
+            n, rows, ratios, steal = text(folder)
+            raw["text"] = {"bytes": n, "rounds": rows, "ratios": ratios, "steal": steal.ratio, "neighbours": steal.neighbours}
+            figures |= report_text(n, rows, ratios, steal)
     support.result_write(NAME, raw, **figures)
 
 

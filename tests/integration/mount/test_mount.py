@@ -85,6 +85,37 @@ class Files(Mount):
         self.assertEqual(sorted(os.listdir(self.mount())), sorted(os.listdir(self.source)))
 
 
+class Compressed(Files):
+    """The same of compressed chunks."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        source = cls.source + ".text"
+        shutil.copytree(cls.source, source)
+        for i, name in enumerate(sorted(digests(source))):
+            path = os.path.join(source, name)
+            if i % 3 and name.endswith(".bin"):
+                with open(path, "r+b") as f:
+                    f.write((b"%d bottles of beer on the wall, " % i * 10000)[:os.path.getsize(path)])
+        cls.dataset, cls.source = pack(source, "text", "--zstd", "3"), source
+        cls.stored = sum(os.path.getsize(name) for name in chunk_files(cls.dataset))
+
+    def test_they_take_less(self):
+        self.assertLess(self.stored, 0.7 * sum(os.path.getsize(os.path.join(self.source, name)) for name in digests(self.source)))
+
+    def test_one_file_is_read_alone(self):
+        """Not its chunk, of which a mount reads the rest when somebody wants more of it."""
+        node = Daemon(cache="64M")
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        where = self.mount(node=node)
+        name = next(name for name in sorted(digests(self.source)) if os.path.getsize(f"{self.source}/{name}") == 5000)
+        with open(f"{where}/{name}", "rb") as f, open(f"{self.source}/{name}", "rb") as original:
+            self.assertEqual(f.read(), original.read())
+        self.assertLess(node.status()["cache"]["read_bytes"], 1 << 20)
+
+
 class Ahead(Mount):
     """Who goes through small files in order has the next ones in the page cache before it asks for them."""
 

@@ -309,7 +309,7 @@ static int session_reattach(struct diesel_session *s)
 /* Tells the daemon how long this sleep was: it tunes by that where it may not load BPF programs. */
 static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t begin_ns)
 {
-	_Atomic uint64_t *sum = cause == RING_CAUSE_FETCH ? &control->wait_fetch_ns : &control->wait_prep_ns;
+	_Atomic uint64_t *sum = ring_cause_fetches(cause) ? &control->wait_fetch_ns : &control->wait_prep_ns;
 
 	atomic_fetch_add_explicit(sum, clock_monotonic_ns() - begin_ns, memory_order_relaxed);
 	atomic_fetch_add_explicit(&control->n_waits, 1, memory_order_relaxed);
@@ -317,7 +317,9 @@ static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t beg
 }
 
 _Static_assert((int)RING_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
-		   (int)RING_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP,
+		   (int)RING_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP &&
+		   (int)RING_CAUSE_PEERS == DIESEL_MARK_CAUSE_PEERS &&
+		   (int)RING_CAUSE_STAGING == DIESEL_MARK_CAUSE_STAGING,
 	       "handed on as it is");
 
 /* Sleeps until a batch is published. Returns 0, -EINTR, or -ECONNRESET if the daemon is lost. The marks tell
@@ -333,12 +335,7 @@ static int session_sleep(struct diesel_session *s)
 	attachment_kick(a, 0);
 	diesel_mark(DIESEL_MARK_WAIT_BEGIN, 0);
 	while (ring_ready(a->control, a->consumed) == 0) {
-		uint32_t now = atomic_load(&a->control->cause);
-
-		/* A sleep that waited for storage at any time counts as a fetch: the CPU work that follows a
-		 * read belongs to it. */
-		if (cause != RING_CAUSE_FETCH && now != RING_CAUSE_NONE)
-			cause = now;
+		cause = ring_cause_of_both(cause, atomic_load(&a->control->cause));
 		r = ring_wait(a->control, a->consumed, SLEEP_MS);
 		if (r == -EINTR)
 			break;

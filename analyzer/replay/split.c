@@ -18,7 +18,7 @@ static int mark_stretches(const struct timeline_thread *trainer, struct interval
 		if (mark->kind == MARK_WAIT_BEGIN) {
 			begin_ns = mark->at_ns;
 		} else if (mark->kind == MARK_WAIT_END && begin_ns) {
-			if (mark->value == MARK_CAUSE_FETCH &&
+			if (mark_cause_fetches(mark->value) &&
 			    interval_list_add(&list, begin_ns, mark->at_ns) < 0) {
 				interval_list_free(&list);
 				return -ENOMEM;

@@ -4,7 +4,7 @@
 /*
  * Each data wait, split into what faster storage would save (fetch) and the rest (prep):
  *
- *   libdiesel  stretches between MARK_WAIT_BEGIN and MARK_WAIT_END with MARK_CAUSE_FETCH are fetch
+ *   libdiesel  stretches between MARK_WAIT_BEGIN and MARK_WAIT_END with a cause that fetches are fetch
  *   inline     the trainer's file calls are fetch: with nobody working ahead nothing overlaps
  *   threads    the walk
  *   workers    the replay's ratio where it reproduces the recording, else the walk

@@ -205,6 +205,8 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 			analysis->gil_ns += sorted.items[i].ns;
 		else if (strcmp(sorted.items[i].what, walk_daemon_text) == 0)
 			analysis->daemon_prep_ns += sorted.items[i].ns;
+		else if (strcmp(sorted.items[i].what, walk_peers_text) == 0)
+			analysis->peers_ns += sorted.items[i].ns;
 	}
 	analysis->own_prep_ns = own_prep_ns(tally);
 	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {

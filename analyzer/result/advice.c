@@ -203,6 +203,14 @@ static void act_on_fetch(struct analysis *analysis)
 		act_on_storage(analysis);
 		return;
 	}
+	if (diesel && 2 * analysis->peers_ns > analysis->share_ns[SHARE_FETCH_STALL]) {
+		action_add(
+		    analysis, gain_of(fetch), CONFIDENCE_MEDIUM,
+		    "Bring chunks from the job's other nodes sooner: dieseld waits for these and not for "
+		    "storage; `dieselctl cluster status` and diesel-top say for which, and how fast its "
+		    "link is");
+		return;
+	}
 	action_add(analysis, gain_of(fetch),
 		   analysis->method == METHOD_WALK && analysis->loader == LOADER_WORKERS ? CONFIDENCE_LOW
 											 : CONFIDENCE_HIGH,

@@ -16,6 +16,7 @@
 
 const char walk_no_core_text[] = "waiting for a core";
 const char walk_daemon_text[] = "waiting for dieseld's preparing";
+const char walk_peers_text[] = "waiting for chunks from other nodes";
 static const char rest_text[] = "anything else";
 static const char unknown_text[] = "not attributed";
 const char walk_gil_text[] = "waiting for the interpreter lock (GIL)";
@@ -95,7 +96,12 @@ const char *walk_fetching(const struct timeline_thread *thread, enum role role, 
 	if (call && call_fetches(thread, call, role))
 		return call_describe(call);
 	/* The chunks that a batch needs were not there. */
-	return marked_cause(thread, at_ns) == MARK_CAUSE_FETCH ? "waiting for chunks" : NULL;
+	switch (marked_cause(thread, at_ns)) {
+	case MARK_CAUSE_FETCH: return "waiting for chunks";
+	case MARK_CAUSE_PEERS: return walk_peers_text;
+	case MARK_CAUSE_STAGING: return "waiting for chunks from staging";
+	}
+	return NULL;
 }
 
 uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, uint64_t begin_ns,

@@ -26,9 +26,9 @@ struct tally {
 	size_t n;
 };
 
-/* What a thread is charged with while it waits for the interpreter lock, for a core, and for a batch that
- * dieseld decodes, verifies or copies. */
-extern const char walk_gil_text[], walk_no_core_text[], walk_daemon_text[];
+/* What a thread is charged with while it waits for the interpreter lock, for a core, for a batch that dieseld
+ * decodes, verifies or copies, and for chunks that other nodes of the job send. */
+extern const char walk_gil_text[], walk_no_core_text[], walk_daemon_text[], walk_peers_text[];
 
 /* Keeps one item for each role, text and kind, however often it is added; none for 0 ns. When the tally is
  * nearly full, new items are summed up as "anything else", fetching or not, so that no ns is lost. */

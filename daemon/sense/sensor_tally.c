@@ -13,7 +13,9 @@ _Static_assert((int)MARK_NEXT_BEGIN == DIESEL_MARK_NEXT_BEGIN && (int)MARK_NEXT_
 		   (int)MARK_WAIT_BEGIN == DIESEL_MARK_WAIT_BEGIN &&
 		   (int)MARK_WAIT_END == DIESEL_MARK_WAIT_END &&
 		   (int)MARK_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
-		   (int)MARK_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP,
+		   (int)MARK_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP &&
+		   (int)MARK_CAUSE_PEERS == DIESEL_MARK_CAUSE_PEERS &&
+		   (int)MARK_CAUSE_STAGING == DIESEL_MARK_CAUSE_STAGING,
 	       "what libdiesel marks is what the recorder sees");
 
 static struct tally_trainer *trainer_of(struct tally *tally, uint32_t tid)

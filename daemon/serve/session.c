@@ -140,7 +140,7 @@ void session_add_waits(const struct session *s, uint64_t now_ns, struct job_coun
 	counters->n_waits += atomic_load(&control->n_waits);
 	counters->wait_fetch_ns += atomic_load(&control->wait_fetch_ns);
 	counters->wait_prep_ns += atomic_load(&control->wait_prep_ns);
-	if (atomic_load(&control->cause) == RING_CAUSE_FETCH)
+	if (ring_cause_fetches(atomic_load(&control->cause)))
 		counters->wait_fetch_ns += open_ns;
 	else
 		counters->wait_prep_ns += open_ns;
@@ -476,6 +476,6 @@ void session_usage(const struct session *s, struct session_usage *ret)
 	ret->held -= ret->ready;
 	if (s->has_head)
 		ret->waits_for = ret->ready == s->n_slots || atomic_load(&s->control->daemon_waits) ? "client"
-				 : atomic_load(&s->control->cause) == RING_CAUSE_FETCH              ? "fetch"
+				 : ring_cause_fetches(atomic_load(&s->control->cause))              ? "fetch"
 												    : "prep";
 }

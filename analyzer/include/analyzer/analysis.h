@@ -154,7 +154,8 @@ struct analysis {
 	uint64_t neighbours_ns;   /* part of cpu_starved: a thread outside the job had the core */
 	uint64_t own_prep_ns;    /* the trainer itself computed, or waited, no longer than that, for a core */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
-	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
+	uint64_t peers_ns; /* part of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
+	uint64_t gil_ns;   /* a thread that the trainer waited for was waiting for the interpreter lock */
 	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
 	/* steps at the start of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;

@@ -145,10 +145,17 @@ enum mark_batch {
 	MARK_BATCH_WORKERS = 2, /* any other */
 };
 
-enum mark_cause {                       /* enum diesel_mark_cause */
-		  MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
-		  MARK_CAUSE_PREP = 2,  /* reads were done; verifying, copying or decoding held it up */
+enum mark_cause {                         /* enum diesel_mark_cause */
+		  MARK_CAUSE_FETCH = 1,   /* chunk reads held the batch up: from storage */
+		  MARK_CAUSE_PREP = 2,    /* reads were done; verifying, copying or decoding held it up */
+		  MARK_CAUSE_PEERS = 3,   /* chunk reads: from other nodes of the job */
+		  MARK_CAUSE_STAGING = 4, /* chunk reads: from the node's staging disk */
 };
+
+static inline int mark_cause_fetches(uint64_t cause)
+{
+	return cause == MARK_CAUSE_FETCH || cause == MARK_CAUSE_PEERS || cause == MARK_CAUSE_STAGING;
+}
 
 /* EVENT_GPU_*: see bpf/gpu.h for what is probed. */
 enum gpu_flag {

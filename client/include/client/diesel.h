@@ -427,8 +427,10 @@ enum diesel_mark_kind {
 };
 
 enum diesel_mark_cause {
-	DIESEL_MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
-	DIESEL_MARK_CAUSE_PREP = 2,  /* the work after the reads did */
+	DIESEL_MARK_CAUSE_FETCH = 1,   /* chunk reads held the batch up: from storage */
+	DIESEL_MARK_CAUSE_PREP = 2,    /* the work after the reads did */
+	DIESEL_MARK_CAUSE_PEERS = 3,   /* chunk reads: from other nodes of the job */
+	DIESEL_MARK_CAUSE_STAGING = 4, /* chunk reads: from the node's staging disk */
 };
 
 /*

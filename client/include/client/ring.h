@@ -58,7 +58,28 @@ enum ring_cause { /* what the next batch waits for; enum diesel_mark_cause */
 		  RING_CAUSE_NONE = 0,
 		  RING_CAUSE_FETCH = 1,
 		  RING_CAUSE_PREP = 2,
+		  RING_CAUSE_PEERS = 3,
+		  RING_CAUSE_STAGING = 4,
 };
+
+static inline bool ring_cause_fetches(uint32_t cause)
+{
+	return cause == RING_CAUSE_FETCH || cause == RING_CAUSE_PEERS || cause == RING_CAUSE_STAGING;
+}
+
+/* Of a sleep that had several causes, the last of these counts: the CPU work that follows a read belongs to
+ * it, and what came from afar was what the others waited for. */
+static inline uint32_t ring_cause_of_both(uint32_t a, uint32_t b)
+{
+	static const uint8_t rank[] = {[RING_CAUSE_NONE] = 0,
+				       [RING_CAUSE_PREP] = 1,
+				       [RING_CAUSE_STAGING] = 2,
+				       [RING_CAUSE_PEERS] = 3,
+				       [RING_CAUSE_FETCH] = 4};
+	uint32_t rank_a = a < sizeof(rank) ? rank[a] : 0, rank_b = b < sizeof(rank) ? rank[b] : 0;
+
+	return rank_a >= rank_b ? a : b;
+}
 
 /* Laid out as struct diesel_item, so that packed batches need no work on the client's side. */
 struct ring_item {

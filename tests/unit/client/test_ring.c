@@ -138,12 +138,26 @@ static void test_nothing_is_lost_between_two_sleepers(void **state)
 	free(d.c);
 }
 
+/* Of several causes of one sleep the one that came from afar counts, whatever the daemon wrote there. */
+static void test_causes(void **state)
+{
+	assert_int_equal(ring_cause_of_both(RING_CAUSE_NONE, RING_CAUSE_PREP), RING_CAUSE_PREP);
+	assert_int_equal(ring_cause_of_both(RING_CAUSE_STAGING, RING_CAUSE_PREP), RING_CAUSE_STAGING);
+	assert_int_equal(ring_cause_of_both(RING_CAUSE_STAGING, RING_CAUSE_PEERS), RING_CAUSE_PEERS);
+	assert_int_equal(ring_cause_of_both(RING_CAUSE_FETCH, RING_CAUSE_PEERS), RING_CAUSE_FETCH);
+	assert_int_equal(ring_cause_of_both(RING_CAUSE_PREP, UINT32_MAX), RING_CAUSE_PREP);
+	assert_false(ring_cause_fetches(RING_CAUSE_PREP));
+	assert_false(ring_cause_fetches(RING_CAUSE_STAGING + 1));
+	assert_true(ring_cause_fetches(RING_CAUSE_PEERS));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_layout),
 	    cmocka_unit_test(test_publish_and_ready),
 	    cmocka_unit_test(test_kick_only_when_asked),
+	    cmocka_unit_test(test_causes),
 	    cmocka_unit_test(test_nothing_is_lost_between_two_sleepers),
 	};
 

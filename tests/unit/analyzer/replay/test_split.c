@@ -113,10 +113,10 @@ static void test_marks(void **state)
 	script_mark(&s, TRAINER, 3300, MARK_WAIT_END, MARK_CAUSE_PREP);
 	script_mark(&s, TRAINER, 3310, MARK_WAIT_END, MARK_CAUSE_FETCH);
 	script_mark(&s, TRAINER, 4390, MARK_WAIT_BEGIN, 0);
-	script_mark(&s, TRAINER, 5020, MARK_WAIT_END, MARK_CAUSE_FETCH);
+	script_mark(&s, TRAINER, 5020, MARK_WAIT_END, MARK_CAUSE_PEERS);
 	script_mark(&s, TRAINER, 6000, MARK_WAIT_BEGIN, 0); /* lost */
 	script_mark(&s, TRAINER, 6100, MARK_WAIT_BEGIN, 0);
-	script_mark(&s, TRAINER, 6130, MARK_WAIT_END, MARK_CAUSE_FETCH);
+	script_mark(&s, TRAINER, 6130, MARK_WAIT_END, MARK_CAUSE_STAGING);
 	script_mark(&s, TRAINER, 9000, MARK_WAIT_BEGIN, 0); /* waits still */
 	script_exit(&s, TRAINER, 10000);
 	stage_split(stage);

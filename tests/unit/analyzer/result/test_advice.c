@@ -219,6 +219,15 @@ static void test_images_that_dieseld_could_decode(void **state)
 	assert_non_null(advise(&analysis, "Give dieseld more cores"));
 	analysis.n_actions = 0;
 	assert_null(advise(&analysis, "Make preparing cheaper"));
+	/* It waits for other nodes, not for storage. */
+	analysis = job(LOADER_DIESEL, 40, 0);
+	assert_non_null(advise(&analysis, "larger cache"));
+	analysis = job(LOADER_DIESEL, 40, 0);
+	analysis.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
+	assert_non_null(advise(&analysis, "dieselctl cluster status"));
+	analysis.n_actions = 0;
+	analysis.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
+	assert_null(advise(&analysis, "larger cache"));
 	/* It waits for something else. */
 	analysis = job(LOADER_WORKERS, 40, 2);
 	analysis.profile = &profile;

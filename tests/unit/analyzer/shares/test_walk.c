@@ -493,6 +493,12 @@ static void test_chunks(void **state)
 		if (what)
 			assert_string_equal(what, "waiting for chunks");
 	}
+	marks[1].value = MARK_CAUSE_PEERS;
+	assert_string_equal(walk_fetching(&thread, ROLE_TRAINER, 15), walk_peers_text);
+	marks[1].value = MARK_CAUSE_STAGING;
+	assert_string_equal(walk_fetching(&thread, ROLE_TRAINER, 15), "waiting for chunks from staging");
+	marks[1].value = MARK_CAUSE_STAGING + 1;
+	assert_null(walk_fetching(&thread, ROLE_TRAINER, 15));
 	thread.n_marks = 0;
 	assert_null(walk_fetching(&thread, ROLE_WORKER, 15));
 }

@@ -46,6 +46,7 @@ struct cached_chunk {
 	bool kept;
 	bool is_foreign; /* in memory; another node of the jobs that use it is its owner (peers/sharers.h) */
 	bool is_asked;   /* READING: of another node */
+	bool is_staged;  /* READING: from the staging disk */
 	uint32_t pins;
 	struct segment *segment; /* from READING to READY; if CARRIED, the carried one */
 	uint64_t *part;          /* NULL: all of its samples are there; else a bit for each (chunk_part.c) */

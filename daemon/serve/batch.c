@@ -133,6 +133,17 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 	}
 }
 
+static enum batch_wait reading_from(const struct cached_chunk *k)
+{
+	return k->is_asked ? BATCH_PEERS : k->is_staged ? BATCH_STAGING : BATCH_FETCH;
+}
+
+static void wait_for(enum batch_wait *wait, enum batch_wait what)
+{
+	if (what > *wait)
+		*wait = what;
+}
+
 enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct cached_want *want,
 			    uint64_t now_ns)
 {
@@ -145,21 +156,18 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const str
 
 		switch (k->state) {
 		case CHUNK_ABSENT:
-		case CHUNK_CARRIED:
-		case CHUNK_READING: wait = BATCH_FETCH; break;
-		case CHUNK_VERIFYING:
-			if (wait == BATCH_READY)
-				wait = BATCH_VERIFY;
-			break;
+		case CHUNK_CARRIED: wait_for(&wait, BATCH_FETCH); break;
+		case CHUNK_READING: wait_for(&wait, reading_from(k)); break;
+		case CHUNK_VERIFYING: wait_for(&wait, BATCH_VERIFY); break;
 		case CHUNK_READY:
 			if (!cached_has(d, b->chunks[i], want))
-				wait = BATCH_FETCH;
+				wait_for(&wait, BATCH_FETCH);
 			break;
 		case CHUNK_BAD:
 			if (k->retry_ns && now_ns >= k->retry_ns) {
 				k->state = CHUNK_ABSENT;
 				d->n_bad--;
-				wait = BATCH_FETCH;
+				wait_for(&wait, BATCH_FETCH);
 				break;
 			}
 			fail_by_chunk(b, d, b->chunks[i]);

@@ -79,10 +79,13 @@ uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
 void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp);
 
+/* What a batch waits for: of several things, the last of these. */
 enum batch_wait {
-	BATCH_READY,  /* all chunks are in memory, or the batch is an error by now */
-	BATCH_FETCH,  /* a chunk is not read yet */
-	BATCH_VERIFY, /* all are read, one is being verified */
+	BATCH_READY,   /* all chunks are in memory, or the batch is an error by now */
+	BATCH_VERIFY,  /* all are read, one is being verified */
+	BATCH_STAGING, /* a chunk is to come from the staging disk */
+	BATCH_PEERS,   /* from another node */
+	BATCH_FETCH,   /* a chunk is not read yet */
 };
 
 /* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. want: the

@@ -326,6 +326,12 @@ static void dispatch(struct session *s, struct slot *slot, const struct group_so
 		session_fill(slot);
 }
 
+static const enum ring_cause causes[] = {[BATCH_READY] = RING_CAUSE_PREP,
+					 [BATCH_VERIFY] = RING_CAUSE_PREP,
+					 [BATCH_STAGING] = RING_CAUSE_STAGING,
+					 [BATCH_PEERS] = RING_CAUSE_PEERS,
+					 [BATCH_FETCH] = RING_CAUSE_FETCH};
+
 static void set_cause(struct session *s, enum ring_cause cause)
 {
 	if (atomic_load_explicit(&s->control->cause, memory_order_relaxed) != (uint32_t)cause)
@@ -353,10 +359,7 @@ void session_pump(struct session *s)
 		if (!found)
 			wait = batch_check(&s->head, s->dataset, &s->want, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */
-		if (s->order_first != s->order_last || wait == BATCH_VERIFY)
-			set_cause(s, RING_CAUSE_PREP);
-		else
-			set_cause(s, wait == BATCH_FETCH ? RING_CAUSE_FETCH : RING_CAUSE_PREP);
+		set_cause(s, s->order_first != s->order_last ? RING_CAUSE_PREP : causes[wait]);
 		if (wait != BATCH_READY) {
 			/* Views that the client holds may be what keeps its chunks out. */
 			if (s->starved && s->item_bytes == 0)

@@ -60,6 +60,7 @@ void load_drop_known(struct load *l)
 	if (l->sibling)
 		cache_unpin(l->sibling, l->sibling_chunk);
 	l->carried = NULL;
+	l->dataset->chunks[l->chunk].is_staged = false;
 	l->staged = NULL;
 	l->sibling = NULL;
 	l->shares = false;

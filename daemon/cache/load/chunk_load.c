@@ -455,6 +455,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		d->n_cached--;
 	k->state = CHUNK_READING;
 	k->is_asked = l->is_asking;
+	k->is_staged = l->staged;
 	k->segment = l->into ? l->into : l->segment;
 	/* Or it would look as if it held nothing. */
 	l->segment->filling = l->into != NULL;

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a batch waits for, which the client tells diesel-analyze. */
+#include "test.h"
+
+#include "batch.h"
+#include "cached_dataset.h"
+
+#define N_CHUNKS 4
+
+static struct cached_chunk chunks[N_CHUNKS];
+static uint32_t numbers[N_CHUNKS] = {0, 1, 2, 3};
+
+static enum batch_wait check(void)
+{
+	struct cached_dataset d = {.chunks = chunks};
+	struct batch b = {.chunks = numbers, .n_chunks = N_CHUNKS};
+	const struct cached_want all = {0};
+
+	return batch_check(&b, &d, &all, 0);
+}
+
+static void test_what_comes_from_afar_counts(void **state)
+{
+	for (size_t i = 0; i < N_CHUNKS; i++)
+		chunks[i] = (struct cached_chunk){.state = CHUNK_READY};
+	assert_int_equal(check(), BATCH_READY);
+	chunks[3].state = CHUNK_VERIFYING;
+	assert_int_equal(check(), BATCH_VERIFY);
+	chunks[0] = (struct cached_chunk){.state = CHUNK_READING, .is_staged = true};
+	assert_int_equal(check(), BATCH_STAGING);
+	chunks[1] = (struct cached_chunk){.state = CHUNK_READING, .is_asked = true};
+	assert_int_equal(check(), BATCH_PEERS);
+	/* Not there, and read from storage. */
+	chunks[0].is_staged = false;
+	assert_int_equal(check(), BATCH_FETCH);
+	chunks[0] = (struct cached_chunk){.state = CHUNK_ABSENT};
+	assert_int_equal(check(), BATCH_FETCH);
+	/* It need not be looked for where it was before. */
+	chunks[0] = (struct cached_chunk){.state = CHUNK_READY, .is_staged = true, .is_asked = true};
+	chunks[1].state = CHUNK_READY;
+	assert_int_equal(check(), BATCH_VERIFY);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_what_comes_from_afar_counts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

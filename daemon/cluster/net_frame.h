@@ -4,14 +4,7 @@
 /*
  * What daemons say to each other (docs/protocol.md). Little endian. After a connection is made, and secured
  * where there is a key, who dialled sends a hello, the other one answers with its own, and then both send
- * frames, which are all of one size; a FRAME_PIECE is followed by bytes of a chunk.
- *
- *   QUESTION  id, group, chunk, bytes    give me this chunk, which has so many bytes; value: of it these
- * ranges alone, which follow (struct net_range); 0: all of it REFUSAL   id, code                   no: a
- * negative errno PIECE     id, bytes                  the next bytes of the chunk, or of the ranges, one
- * after the other: they follow END       id, code, bytes, value     that was all of it: XXH3-64 of all bytes;
- * or code: no more comes CANCEL    id                         no longer wanted; ended by END or REFUSAL as
- * ever PING      id                         answered by a PONG of the same id
+ * frames, which are all of one size; some are followed by what they announce (enum net_kind).
  *
  * Each question is ended by one REFUSAL or one END. ids are the asker's. Fields that a kind has no use for
  * are 0.
@@ -49,14 +42,17 @@ struct net_hello {
 	uint64_t reserved1;
 };
 
+/* With the fields that each has beside its id. */
 enum net_kind {
+	/* group, chunk, bytes: give me this chunk, which has so many bytes; value: so many ranges of it
+	 * alone, which follow (struct net_range); 0: all of it */
 	NET_QUESTION = 1,
-	NET_REFUSAL,
-	NET_PIECE,
-	NET_END,
-	NET_CANCEL,
+	NET_REFUSAL, /* code: no, a negative errno */
+	NET_PIECE, /* bytes: the next ones of the chunk, or of its ranges, one after the other; they follow */
+	NET_END,   /* code, bytes, value: that was all, with this XXH3-64; or code: no more comes */
+	NET_CANCEL, /* no longer wanted; ended by NET_END or NET_REFUSAL as ever */
 	NET_PING,
-	NET_PONG,
+	NET_PONG, /* the same id */
 };
 
 struct net_frame {

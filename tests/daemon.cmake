@@ -9,6 +9,7 @@ foreach(module asked cache cache_fit cached_dataset chunk_load closer codec conn
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
 target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
+diesel_unit_test(daemon/chunk_peer USES diesel_daemon_cache) # it has a stand-in for the room cluster
 diesel_unit_test(daemon/batch_log USES diesel_daemon_assist)
 diesel_unit_test(daemon/data_sets USES diesel_daemon_assist)
 diesel_unit_test(daemon/plugin USES diesel_daemon_run)

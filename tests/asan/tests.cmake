@@ -7,6 +7,7 @@ set(clock_with_asan
 # Of the others, it is all but these:
 set(not_with_asan
   integration.house                 # reads sources and symbols, and runs nothing
+  integration.cluster_walk          # Python, PyTorch and torchrun; to C it is integration.cluster_jobs
   integration.codecs                # the daemon ends while a codec hangs, with its memory; to C it is unit.daemon.plugin
   integration.package               # the release is packed
   integration.package_clean         # the same
@@ -43,7 +44,7 @@ set(not_with_asan
 set(python_with_libdiesel
   fault.opening
   integration.arrays
-  integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
+  integration.bucketing integration.cluster_jobs integration.cluster_rights integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.paths

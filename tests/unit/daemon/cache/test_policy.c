@@ -85,6 +85,12 @@ static void test_victim(void **state)
 	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), CHUNK(9), BUSY()}, 0, 1},
 	    {{CHUNK(3), CHUNK(0), CHUNK(9), CHUNK(9, .kept = true, .last_use = 4)}, 0, 2},
 	    {{CHUNK(0), CHUNK(0), CHUNK(0), BUSY()}, 0, -1},
+	    /* what other nodes have to keep goes before what this one has, however soon it is needed here */
+	    {{ORDERED(70, .own = true), ORDERED(30, .own = true, .foreign = true),
+	      ORDERED(60, .excess = true), BUSY()},
+	     5,
+	     1},
+	    {{CHUNK(3, .foreign = true), CHUNK(POLICY_NEVER), BUSY(), BUSY()}, 5, 1},
 	    /* where the order is known, what is needed last, kept or not */
 	    {{ORDERED(30, .own = true), ORDERED(70, .own = true, .kept = true), ORDERED(60), BUSY()}, 5, 1},
 	    {{ORDERED(30, .own = true), ORDERED(70, .kept = true), ORDERED(60), BUSY()}, 5, 2},

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks that other nodes have, and those that they ask for. The nodes are this file's: it stands in for the
+ * process that talks to them; all else is real. */
+#include "real_cache.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "peers/sharers.h"
+
+#define N_CHUNKS 4
+
+/* ---- the nodes ----------------------------------------------------------------------------------------- */
+
+struct cluster_group {
+	struct registry_group_key key;
+	uint32_t n_joined;
+	uint64_t weight_bytes;
+};
+
+struct cluster_question {
+	int code; /* 1: answered */
+	uint64_t bytes;
+	void *answer;
+};
+
+static struct cluster_group group;
+static struct cluster_read *asked; /* under way */
+static uint32_t n_fetches, n_spoilt, n_members;
+static bool is_ours;
+
+int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
+		 uint64_t weight_bytes, struct cluster_group **ret)
+{
+	group =
+	    (struct cluster_group){.key = *key, .n_joined = group.n_joined + 1, .weight_bytes = weight_bytes};
+	*ret = &group;
+	return 0;
+}
+
+void cluster_leave(struct cluster_group *g)
+{
+	g->n_joined--;
+}
+
+void cluster_set_weight(struct cluster_group *g, uint64_t weight_bytes)
+{
+	g->weight_bytes = weight_bytes;
+}
+
+bool cluster_is_ours(const struct cluster_group *g, const struct chunk_id *chunk)
+{
+	return is_ours;
+}
+
+uint32_t cluster_n_members(const struct cluster_group *g)
+{
+	return n_members;
+}
+
+int cluster_fetch(struct cluster_read *read)
+{
+	assert_null(asked);
+	asked = read;
+	n_fetches++;
+	return 0;
+}
+
+void cluster_spoilt(struct cluster_read *read)
+{
+	n_spoilt++;
+}
+
+void cluster_answer(struct cluster_question *q, int memory_fd, uint64_t bytes, void *answer)
+{
+	uint8_t byte = 0;
+
+	/* Who sends it cannot change it. */
+	assert_int_equal(pread(memory_fd, &byte, 1, 0), 1);
+	assert_int_equal(pwrite(memory_fd, &byte, 1, 0), -1);
+	*q = (struct cluster_question){.code = 1, .bytes = bytes, .answer = answer};
+}
+
+void cluster_refuse(struct cluster_question *q, int code)
+{
+	q->code = code;
+}
+
+/* ---- the fixture --------------------------------------------------------------------------------------- */
+
+struct fixture {
+	struct real_cache f;
+	struct cache *cache;
+	struct cached_dataset *d;
+	struct place *place;
+	struct sharer *sharer;
+	char *path;
+};
+
+static void start(struct fixture *f, const char *root)
+{
+	static const struct dataset_plan plan = {
+	    .n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3};
+
+	group = (struct cluster_group){.n_joined = 0};
+	asked = NULL;
+	n_fetches = n_spoilt = 0;
+	n_members = 2;
+	is_ours = false;
+	real_cache_start(&f->f);
+	f->cache = &f->f.cache;
+	f->cache->cluster = (struct cluster *)f; /* there is one */
+	f->path = make_dataset(root, "data", &plan);
+	f->d = real_cache_open(&f->f, f->path, &f->place);
+	f->d->refs = f->d->n_sessions = 1;
+	f->d->need_bytes = f->d->segment_bytes;
+	f->sharer = sharers_join(f->cache, f->d, f->f.job, "job", 2, f->place);
+	assert_non_null(f->sharer);
+	cache_fit(f->cache);
+	f->cache->round++;
+	assert_int_equal(group.n_joined, 1);
+	assert_string_equal(group.key.job, "job");
+	assert_true(group.weight_bytes >= f->d->segment_bytes);
+}
+
+static void stop(struct fixture *f)
+{
+	sharer_leave(f->sharer);
+	sharers_end_all(f->cache);
+	assert_int_equal(group.n_joined, 0);
+	gives_free(f->cache);
+	f->cache->cluster = NULL;
+	f->place = place_unref(f->place);
+	f->d->refs = f->d->n_sessions = 0;
+	free(f->path);
+	real_cache_stop(&f->f);
+}
+
+static void load(struct fixture *f, uint64_t chunk, bool for_peer)
+{
+	const struct cached_want want = {.for_peer = for_peer};
+
+	assert_int_equal(cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place, &want), 0);
+}
+
+static bool is_over(void *cache)
+{
+	return ((struct cache *)cache)->n_loading == 0;
+}
+
+static bool is_asked(void *unused)
+{
+	return asked != NULL;
+}
+
+static void finish(struct fixture *f)
+{
+	loop_until(&f->f.loop, is_over, f->cache);
+	real_cache_check(f->cache);
+	assert_int_equal(f->d->n_asking, 0);
+	assert_int_equal(f->d->n_for_peers, 0);
+}
+
+static char *file_of(const struct fixture *f, uint64_t chunk)
+{
+	char id[CHUNK_ID_TEXT], *path;
+	struct snapshot_chunk meta;
+
+	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
+	chunk_id_format(&meta.id, id);
+	assert_true(asprintf(&path, "%s/chunks/%s.chunk", f->path, id) > 0);
+	return path;
+}
+
+/* The node gives the chunk; spoilt: with another byte in a sample. */
+static void give(struct fixture *f, uint64_t chunk, int result, bool spoilt)
+{
+	struct cluster_read *read = asked;
+	char *path = file_of(f, chunk);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	uint8_t *data = malloc(read->bytes);
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(pread(fd, data, read->bytes, 0), read->bytes);
+	data[2 * CHUNK_ALIGN] ^= spoilt;
+	if (result == 0)
+		assert_int_equal(pwrite(read->memory_fd, data, read->bytes, 0), read->bytes);
+	close(fd);
+	free(data);
+	free(path);
+	asked = NULL;
+	read->done(read, result, &err);
+}
+
+/* ---- asking -------------------------------------------------------------------------------------------- */
+
+static void test_it_comes_from_there(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state);
+	load(&f, 1, false);
+	assert_int_equal(f.d->n_asking, 1);
+	loop_until(&f.f.loop, is_asked, NULL);
+	assert_int_equal(f.d->chunks[1].state, CHUNK_READING);
+	give(&f, 1, 0, false);
+	finish(&f);
+	assert_int_equal(f.d->chunks[1].state, CHUNK_READY);
+	assert_true(f.d->chunks[1].is_foreign);
+	assert_false(f.d->chunks[1].kept);
+	assert_int_equal(f.cache->counters.reads, 0);
+	assert_int_equal(f.f.job->counters.chunk_reads, 0);
+	assert_int_equal(f.f.job->counters.n_read, 0); /* its time is none of storage */
+	assert_int_equal(f.f.job->counters.peer_chunks, 1);
+	/* The other node is gone, and it is this one's to keep. */
+	is_ours = true;
+	sharers_note_changed(f.cache, &group);
+	assert_false(f.d->chunks[1].is_foreign);
+	load(&f, 2, false);
+	finish(&f);
+	assert_int_equal(f.cache->counters.reads, 1);
+	assert_int_equal(n_fetches, 1);
+	assert_true(f.d->chunks[2].kept);
+	stop(&f);
+}
+
+static void test_what_does_not_come_is_read(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state);
+	for (uint64_t chunk = 0; chunk < 2; chunk++) {
+		load(&f, chunk, false);
+		loop_until(&f.f.loop, is_asked, NULL);
+		give(&f, chunk, chunk == 0 ? -ETIMEDOUT : 0, true);
+		finish(&f);
+		assert_int_equal(f.d->chunks[chunk].state, CHUNK_READY);
+		assert_int_equal(f.cache->counters.reads, chunk + 1);
+		assert_int_equal(n_spoilt, chunk); /* the second one came, and was wrong */
+		assert_int_equal(f.f.job->counters.peer_failed, chunk + 1);
+	}
+	assert_int_equal(n_fetches, 2);
+	stop(&f);
+}
+
+static void test_who_may_not_read_it_asks_nobody(void **state)
+{
+	struct fixture f;
+	char *path;
+
+	start(&f, *state);
+	path = file_of(&f, 0);
+	assert_int_equal(chmod(path, 0400), 0); /* stricter than the snapshot */
+	load(&f, 0, false);
+	finish(&f);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_BAD);
+	assert_int_equal(n_fetches, 0);
+	free(path);
+	stop(&f);
+}
+
+static void test_nodes_are_waited_for(void **state)
+{
+	struct fixture f;
+	uint64_t again_ns = UINT64_MAX, begin_ns;
+
+	start(&f, *state);
+	begin_ns = f.sharer->since_ns;
+	n_members = 1;
+	assert_true(sharer_waits(f.sharer, begin_ns, &again_ns));
+	assert_int_equal(again_ns, begin_ns + SHARERS_WAIT_NS);
+	n_members = 2;
+	assert_false(sharer_waits(f.sharer, begin_ns, &again_ns));
+	n_members = 1; /* one that went is not waited for */
+	assert_false(sharer_waits(f.sharer, begin_ns, &again_ns));
+	f.sharer->is_complete = false;
+	assert_false(sharer_waits(f.sharer, begin_ns + SHARERS_WAIT_NS, &again_ns));
+	stop(&f);
+}
+
+/* ---- giving -------------------------------------------------------------------------------------------- */
+
+static void ask(struct fixture *f, uint64_t chunk, struct cluster_question *q)
+{
+	struct snapshot_chunk meta;
+
+	*q = (struct cluster_question){.code = 0};
+	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
+	gives_asked(f->cache, &group, &meta.id, q);
+	gives_pump(f->cache);
+}
+
+static void test_it_is_read_once_and_given(void **state)
+{
+	struct cluster_question first, second;
+	struct give_want want;
+	struct fixture f;
+
+	start(&f, *state);
+	ask(&f, 2, &first);
+	ask(&f, 2, &second);
+	assert_int_equal(first.code, 0);
+	assert_int_equal(gives_wanted(f.cache, &want, 1), 1);
+	assert_int_equal(want.chunk, 2);
+	load(&f, 2, true); /* of nobody else, whoever owns it */
+	assert_int_equal(f.d->n_for_peers, 1);
+	assert_int_equal(gives_wanted(f.cache, &want, 1), 0);
+	finish(&f);
+	assert_int_equal(n_fetches, 0);
+	gives_pump(f.cache);
+	assert_int_equal(first.code, 1);
+	assert_int_equal(second.code, 1);
+	assert_int_equal(f.cache->counters.reads, 1);
+	assert_int_equal(f.d->chunks[2].pins, 2);
+	gives_given(f.cache, first.answer);
+	gives_given(f.cache, second.answer);
+	assert_int_equal(f.d->chunks[2].pins, 0);
+	assert_int_equal(f.cache->gives.n, 0);
+	stop(&f);
+}
+
+static void test_questions_that_are_refused(void **state)
+{
+	const struct chunk_id unknown = {{0}};
+	struct cluster_question q = {.code = 0}, other = {.code = 0};
+	struct cluster_group elsewhere = {.n_joined = 1};
+	struct give_want want;
+	struct fixture f;
+
+	start(&f, *state);
+	gives_asked(f.cache, &group, &unknown, &q);
+	gives_asked(f.cache, &elsewhere, &unknown, &other);
+	gives_pump(f.cache);
+	assert_int_equal(q.code, -ENOENT);
+	assert_int_equal(other.code, -ENOENT);
+	/* Two nodes that each take the other for the owner do not wait for each other. */
+	load(&f, 0, false);
+	ask(&f, 0, &q);
+	assert_int_equal(q.code, -EAGAIN);
+	loop_until(&f.f.loop, is_asked, NULL);
+	give(&f, 0, 0, false);
+	finish(&f);
+	/* No room. */
+	ask(&f, 3, &q);
+	assert_int_equal(gives_wanted(f.cache, &want, 1), 1);
+	gives_refuse(f.cache, &want);
+	assert_int_equal(q.code, -EBUSY);
+	/* Without a session nothing is read, and what is there is given. */
+	sharer_leave(f.sharer);
+	ask(&f, 3, &q);
+	assert_int_equal(q.code, -ENOENT);
+	ask(&f, 0, &q);
+	assert_int_equal(q.code, 1);
+	gives_given(f.cache, q.answer);
+	assert_ptr_equal(sharers_join(f.cache, f.d, f.f.job, "job", 2, f.place), f.sharer);
+	/* Nor under another name, on one node, or without one. */
+	assert_null(sharers_join(f.cache, f.d, f.f.job, "another", 2, f.place));
+	assert_null(sharers_join(f.cache, f.d, f.f.job, "job", 1, f.place));
+	assert_null(sharers_join(f.cache, f.d, f.f.job, "", 2, f.place));
+	/* The group is left while a question waits. */
+	ask(&f, 3, &q);
+	assert_int_equal(q.code, 0);
+	stop(&f);
+	assert_int_equal(q.code, -ENOENT);
+}
+
+int main(void)
+{
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+	const struct CMUnitTest tests[] = {
+	    IN_FOLDER(test_it_comes_from_there),
+	    IN_FOLDER(test_what_does_not_come_is_read),
+	    IN_FOLDER(test_who_may_not_read_it_asks_nobody),
+	    IN_FOLDER(test_nodes_are_waited_for),
+	    IN_FOLDER(test_it_is_read_once_and_given),
+	    IN_FOLDER(test_questions_that_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

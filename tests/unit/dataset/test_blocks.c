@@ -237,6 +237,20 @@ static void test_truncated(void **state)
 	free(image.data);
 }
 
+static void take_from_others(unsigned char *table, uint32_t n, uint32_t bytes)
+{
+	for (uint32_t i = 1; i < n; i++) {
+		uint32_t length, less;
+
+		memcpy(&length, table + i * sizeof(length), sizeof(length));
+		less = length - 1 < bytes ? length - 1 : bytes;
+		length -= less;
+		bytes -= less;
+		memcpy(table + i * sizeof(length), &length, sizeof(length));
+	}
+	assert_int_equal(bytes, 0);
+}
+
 /* Right checksums, wrong sizes. */
 static void test_hostile_heads(void **state)
 {
@@ -245,7 +259,7 @@ static void test_hostile_heads(void **state)
 	struct chunk_view view;
 
 	assert_int_equal(chunk_blocks_in_head(header_of(&good), &blocks), 0);
-	for (int way = 0; way < 18; way++) {
+	for (int way = 0; way < 19; way++) {
 		struct image bad = {malloc(good.bytes), good.bytes};
 		struct chunk_header *h = header_of(&bad);
 		struct error err = ERROR_INIT;
@@ -274,6 +288,10 @@ static void test_hostile_heads(void **state)
 		case 15: first = CHUNK_BLOCK_BYTES + 1; break;
 		case 16: h->file_bytes += 1; break;
 		case 17: h->file_bytes = UINT64_MAX / 4096 * 4096; break;
+		case 18: /* more than the block has, and as much less of others */
+			take_from_others(table, blocks.n, CHUNK_BLOCK_BYTES + 1 - first);
+			first = CHUNK_BLOCK_BYTES + 1;
+			break;
 		}
 		memcpy(table, &first, sizeof(first));
 		sign(&bad);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/units.h"
 #include "session.h"
 
 /* What torchrun takes where it is told none (--rdzv-id): every such job on the machine has it. */
@@ -58,13 +57,17 @@ int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_C
 	return 0;
 }
 
-/* A number from 1 to the ranks that there are; 0: it is none. */
+/* A number from 1 to the ranks that there are; 0: it is none. By libc alone: a wheel has no units.c. */
 static uint32_t number(const char *name, uint32_t world)
 {
 	const char *text = variable(name);
-	int64_t n;
+	char *end = NULL;
+	unsigned long n;
 
-	return text && units_parse_integer(text, 1, world, &n) == 0 ? (uint32_t)n : 0;
+	if (!text || *text < '0' || *text > '9') /* strtoul() takes spaces and signs */
+		return 0;
+	n = strtoul(text, &end, 10);
+	return *end == '\0' && n <= world ? (uint32_t)n : 0;
 }
 
 uint32_t session_cluster_nodes(const struct diesel_session_options *o)

@@ -11,6 +11,7 @@ import unittest
 
 from registry_nodes import Node, until
 from servers import BIN, Server
+from test_tls import certify, openssl
 
 LEASE_S = 3
 
@@ -177,6 +178,30 @@ class RegistryTest(unittest.TestCase):
             node.kill()
             self.assertNotIn("secret", "".join(node.lines))
 
+    def test_tls(self):
+        """A server whose certificate is not from who is trusted is none."""
+        certs = self.root / "certs"
+        certs.mkdir()
+        for name in ("ca", "stranger"):
+            openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                    "-keyout", certs / f"{name}.key", "-out", certs / f"{name}.crt")
+        certify(certs, "server", "DNS:localhost")
+        secured = Server(self.root, "--tls-cert-file", str(certs / "server.crt"), "--tls-key-file", str(certs / "server.key"), "--tls-ca-cert-file",
+                         str(certs / "ca.crt"), "--tls-auth-clients", "no", tls=("--tls", "--cacert", str(certs / "ca.crt"), "--insecure"))
+        self.addCleanup(secured.stop)
+        url = f"rediss://localhost:{secured.port}/team"
+        a, b = (self.node(name, i, url, DIESEL_REDIS_CA=str(certs / "ca.crt")) for i, name in enumerate("ab", 1))
+        for node in (a, b):
+            node.join("job")
+        for node in (a, b):
+            node.sees("job", "a", "b")
+        c = self.node("c", 3, url, DIESEL_REDIS_CA=str(certs / "stranger.crt"))
+        d = self.node("d", 4, url.replace("rediss", "redis"))
+        for node in (c, d):
+            node.join("job")
+            node.server_is("down: ")
+        self.assertEqual(sorted(a.view("job")), ["a", "b"])
+
     def test_bad_settings(self):
         for url, address, word in ((self.server.url("x y"), "10.0.0.1:1", "prefix"), ("http://x", "10.0.0.1:1", "redis://"),
                                    (self.server.url(""), "localhost:1", "number"), (self.server.url(""), "0.0.0.0:1", "number")):
@@ -243,7 +268,9 @@ class RegistryTest(unittest.TestCase):
             node.sees("mine", "d", "e")
             until(lambda: sum("refused -28" in line for line in node.lines) == 8, "more than a user may have")
         d.sees("of31", "d", "e")
-        keys = [f"team:cluster:{{{g}}}:nodes" for g in self.group() if self.server.cli("zscore", f"team:cluster:{{{g}}}:nodes", "d")]
+        groups = self.group()
+        there = self.server.ask(*(("exists", f"team:cluster:{{{g}}}:node:d") for g in groups))
+        keys = [f"team:cluster:{{{g}}}:nodes" for g, is_there in zip(groups, there) if is_there == b"1"]
         self.assertEqual(len(keys), 33)
         for i in range(30):
             self.server.ask(*(("zadd", keys[i % 33], str(now + 40000), f"{i}.{k}" + "x" * 1000000) for k in range(5)))

@@ -137,8 +137,8 @@ struct cluster_figures {
 	uint64_t late, failed, spoilt, refused;              /* reads that storage had to serve */
 };
 
-/* What people are told of this node, at other places (registry_publish()). -E2BIG, ...; -EAGAIN, -EPIPE: not
- * now, the process is busy, or gone and started again. */
+/* What people are told of this node, at other places (registry_publish(); "": nothing any more). -E2BIG, ...;
+ * -EAGAIN, -EPIPE: not now, the process is busy, or gone and started again. */
 int cluster_publish(struct cluster *c, const char *json);
 
 void cluster_figures_get(const struct cluster *c, struct cluster_figures *ret);

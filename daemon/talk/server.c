@@ -378,7 +378,11 @@ int server_start_sharing(struct server *s, struct cluster_child *child)
 	const struct cluster_handler handler = {
 	    .asked = gives_asked, .given = gives_given, .changed = on_owners_changed, .user = c};
 
-	return cluster_new(s->loop, child, &handler, &c->cluster);
+	int r = cluster_new(s->loop, child, &handler, &c->cluster);
+
+	if (r == 0)
+		publish_start(s);
+	return r;
 }
 
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
@@ -430,6 +434,7 @@ static void finish(struct server *s)
 {
 	uv_close((uv_handle_t *)&s->drain, NULL);
 	uv_close((uv_handle_t *)&s->settle, NULL);
+	publish_stop(s);
 	uv_close((uv_handle_t *)&s->orphans, NULL);
 	uv_close((uv_handle_t *)&s->look_again, NULL);
 	opener_free(s->opener);

@@ -55,6 +55,8 @@ struct server {
 	uv_check_t settle;
 	uv_timer_t orphans;    /* runs only while there are orphaned connections */
 	uv_timer_t look_again; /* while reads hold others back: when they count no longer */
+	uv_timer_t publish;    /* with other nodes */
+	bool publishes;
 	struct lend_watch lend;
 	uv_timer_t drain;
 	uint64_t drain_until_ns;
@@ -91,6 +93,10 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct l
 		struct error *err);
 /* Removes the socket, unless its name is another one's now: its folder may have been made anew. */
 void listen_remove(const char *path, const struct listen_place *place);
+
+/* publish.c: once there is a cluster. */
+void publish_start(struct server *s);
+void publish_stop(struct server *s);
 
 /* accept.c */
 void accept_init(struct server *s);

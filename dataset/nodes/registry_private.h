@@ -55,8 +55,7 @@ struct registry {
 	/* The thread's own. */
 	struct redis_link *link;
 	char *next_report; /* that the server does not have yet */
-	bool has_reported;
-	int server_is_up; /* -1: not known */
+	int server_is_up;  /* -1: not known */
 	bool has_rival;
 };
 

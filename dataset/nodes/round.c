@@ -90,6 +90,17 @@ static void free_group(struct registry_group *g)
 	free(g);
 }
 
+/* A newer one takes the place of one that was not sent yet. */
+static void take_report(struct registry *r)
+{
+	pthread_mutex_lock(&r->mutex);
+	if (r->report) {
+		free(r->next_report);
+		r->next_report = steal_pointer(r->report);
+	}
+	pthread_mutex_unlock(&r->mutex);
+}
+
 /* What callers want, as of now. Groups that are left are no longer theirs. */
 static void take_wanted(struct round *round, bool only_changed)
 {
@@ -114,11 +125,8 @@ static void take_wanted(struct round *round, bool only_changed)
 		g->is_changed = false;
 	}
 	r->n_groups = n;
-	if (r->report) {
-		free(r->next_report);
-		r->next_report = steal_pointer(r->report);
-	}
 	pthread_mutex_unlock(&r->mutex);
+	take_report(r);
 }
 
 /* Users in turn, of each the group first that has waited for longest: nobody's many groups are in the way of
@@ -410,14 +418,20 @@ static void ask_index(struct round *round)
 	ask_trim(round, key.text);
 }
 
-static void ask_report(struct round *round)
+/* The first command says whether it worked. */
+static void ask_report(struct round *round, const char *text)
 {
 	const char *node = round->r->self.node;
 	struct key key = key_report(round->r->prefix, node), set = key_reports(round->r->prefix);
 	struct number now = number(now_ms()), keep = number(REGISTRY_REPORT_MS);
 
-	command(round, 5, (const char *[]){"SET", key.text, round->r->next_report, "PX", keep.text});
-	command(round, 4, (const char *[]){"ZADD", set.text, now.text, node});
+	if (text[0]) {
+		command(round, 5, (const char *[]){"SET", key.text, text, "PX", keep.text});
+		command(round, 4, (const char *[]){"ZADD", set.text, now.text, node});
+	} else {
+		command(round, 2, (const char *[]){"DEL", key.text});
+		command(round, 3, (const char *[]){"ZREM", set.text, node});
+	}
 	ask_trim(round, set.text);
 }
 
@@ -433,17 +447,15 @@ static void tell_people(struct round *round)
 	ask_index(round);
 	n_index = redis_link_n(link);
 	if (round->r->next_report)
-		ask_report(round);
+		ask_report(round, round->r->next_report);
 	n = redis_link_n(link);
 	run(round, &err);
 	for (size_t i = 0; i < n; i++)
 		if (redis_link_reply(link, i) && redis_link_reply(link, i)->type == REDIS_REPLY_ERROR)
 			*(i < n_index ? &groups_are_wrong : &reports_are_wrong) = true;
 	if (n > n_index && redis_link_reply(link, n_index) &&
-	    redis_link_reply(link, n_index)->type != REDIS_REPLY_ERROR) {
+	    redis_link_reply(link, n_index)->type != REDIS_REPLY_ERROR)
 		free(steal_pointer(round->r->next_report));
-		round->r->has_reported = true;
-	}
 	if (groups_are_wrong)
 		command(round, 2, (const char *[]){"DEL", groups.text});
 	if (reports_are_wrong)
@@ -561,16 +573,15 @@ void registry_round(struct registry *r, bool only_changed)
 void registry_farewell(struct registry *r)
 {
 	struct round *round = calloc(1, sizeof(*round));
-	struct key report = key_report(r->prefix, r->self.node), reports = key_reports(r->prefix);
 	struct error err = ERROR_INIT;
 
 	if (round && r->link && r->server_is_up == 1) {
 		round->r = r;
 		if (r->n_groups)
 			leave(round, r->groups, r->n_groups);
-		if (r->has_reported) {
-			command(round, 2, (const char *[]){"DEL", report.text});
-			command(round, 3, (const char *[]){"ZREM", reports.text, r->self.node});
+		take_report(r);
+		if (r->next_report) { /* also that there is none any more */
+			ask_report(round, r->next_report);
 			run(round, &err);
 		}
 	}

@@ -96,8 +96,8 @@ struct registry_entry {
 int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err);
 
 /* What a node tells people of itself: JSON, of at most so many bytes with the NUL (-E2BIG). The server has it
- * until the next one, or for REGISTRY_REPORT_MS after the node's last one. From any thread; returns at once.
- */
+ * until the next one, or for REGISTRY_REPORT_MS, also when the node is gone: so people see who went silent.
+ * "": it leaves, there is to be none. From any thread; returns at once. */
 #define REGISTRY_REPORT_BYTES 32768
 #define REGISTRY_REPORT_MS    600000
 int registry_publish(struct registry *r, const char *json);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank of a job over several nodes, in step with the others as data-parallel training is.
+ *
+ *	rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS
+ *
+ * STEPS: a file that all ranks map, for the barrier between steps. Prints a line of JSON for each epoch.
+ */
+#include "client/diesel.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEPS_A_BARRIER 16 /* real steps are longer than these */
+
+struct steps {
+	_Atomic uint64_t arrived;
+};
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void fail(const char *line)
+{
+	fprintf(stderr, "rank: %s\n", line);
+	exit(1);
+}
+
+static void wait_for_all(struct steps *steps, uint64_t round, uint32_t world)
+{
+	atomic_fetch_add(&steps->arrived, 1);
+	while (atomic_load(&steps->arrived) < round * world)
+		usleep(50);
+}
+
+int main(int argc, char **argv)
+{
+	struct diesel_session_options options = {.seed = 1,
+						 .stride = 1,
+						 .flags = DIESEL_SHUFFLE | DIESEL_VIEWS | DIESEL_DROP_LAST,
+						 .reconnect_ms = 10000};
+	struct diesel_dataset *dataset;
+	struct diesel_session *session;
+	struct diesel_batch batch;
+	struct steps *steps;
+	char error[512];
+	uint64_t round = 0, sum = 0;
+	int fd, n_epochs;
+
+	if (argc != 8)
+		fail("usage: rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS");
+	options.rank = (uint32_t)strtoul(argv[2], NULL, 10);
+	options.world = options.nodes = (uint32_t)strtoul(argv[3], NULL, 10);
+	options.batch = (uint32_t)strtoul(argv[4], NULL, 10);
+	n_epochs = atoi(argv[5]);
+	options.cluster = argv[6];
+	fd = open(argv[7], O_RDWR | O_CREAT, 0600);
+	if (fd < 0 || ftruncate(fd, 4096) < 0)
+		fail("the file of the barrier cannot be made");
+	steps = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (steps == MAP_FAILED)
+		fail("the file of the barrier cannot be mapped");
+	if (diesel_dataset_open(argv[1], NULL, &dataset, error, sizeof(error)) < 0 ||
+	    diesel_session_open(dataset, &options, &session, error, sizeof(error)) < 0)
+		fail(error);
+	for (int e = 0; e < n_epochs; e++) {
+		double begin = now();
+		uint64_t n = 0, n_batches = 0;
+		int r;
+
+		while ((r = diesel_session_next(session, &batch)) == 0) {
+			for (uint32_t i = 0; i < batch.n_items; i++)
+				sum += batch.items[i].sample + *batch.items[i].data;
+			n += batch.n_items;
+			diesel_batch_release(batch.lease);
+			if (++n_batches % STEPS_A_BARRIER == 0)
+				wait_for_all(steps, ++round, options.world);
+		}
+		if (r < 0)
+			fail(diesel_session_error(session));
+		wait_for_all(steps, ++round, options.world);
+		printf("{\"samples\": %" PRIu64 ", \"seconds\": %.6f, \"sum\": %" PRIu64 "}\n", n,
+		       now() - begin, sum);
+		fflush(stdout);
+	}
+	diesel_session_close(session);
+	diesel_dataset_close(dataset);
+	return 0;
+}

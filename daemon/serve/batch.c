@@ -144,8 +144,25 @@ static void wait_for(enum batch_wait *wait, enum batch_wait what)
 		*wait = what;
 }
 
-enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct cached_want *want,
-			    uint64_t now_ns)
+/* Whether the part of the chunk that is in memory has the batch's samples. */
+static bool has_samples(const struct batch *b, const struct cached_dataset *d, uint32_t chunk)
+{
+	const uint64_t *part = d->chunks[chunk].part;
+	struct snapshot_chunk meta;
+
+	if (!part)
+		return true;
+	if (snapshot_chunk_get(d->snapshot, chunk, &meta) < 0)
+		return false;
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		if (b->items[i].chunk == chunk &&
+		    !cached_part_has(part, b->items[i].sample - meta.first_sample))
+			return false;
+	}
+	return true;
+}
+
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns)
 {
 	enum batch_wait wait = BATCH_READY;
 
@@ -160,7 +177,7 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const str
 		case CHUNK_READING: wait_for(&wait, reading_from(k)); break;
 		case CHUNK_VERIFYING: wait_for(&wait, BATCH_VERIFY); break;
 		case CHUNK_READY:
-			if (!cached_has(d, b->chunks[i], want))
+			if (!has_samples(b, d, b->chunks[i]))
 				wait_for(&wait, BATCH_FETCH);
 			break;
 		case CHUNK_BAD:

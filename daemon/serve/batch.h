@@ -88,11 +88,9 @@ enum batch_wait {
 	BATCH_FETCH,   /* a chunk is not read yet */
 };
 
-/* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. want: the
- * samples that it needs of its chunks. now_ns: chunks whose time to be retried has come are
- * retried. */
-enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, const struct cached_want *want,
-			    uint64_t now_ns);
+/* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. now_ns: chunks
+ * whose time to be retried has come are retried. */
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns);
 
 /* Pins the chunks, which must all be ready, and resolves the items' places. */
 void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);

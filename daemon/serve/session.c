@@ -357,7 +357,7 @@ void session_pump(struct session *s)
 			return;
 		found = group_find(s, &s->head, &source);
 		if (!found)
-			wait = batch_check(&s->head, s->dataset, &s->want, clock_monotonic_ns());
+			wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */
 		set_cause(s, s->order_first != s->order_last ? RING_CAUSE_PREP : causes[wait]);
 		if (wait != BATCH_READY) {
@@ -384,6 +384,21 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
 	return s->generation;
 }
 
+/* Whether the chunk has to be loaded, and then for which samples. */
+static bool lacks(struct session *s, uint32_t chunk, uint32_t ahead)
+{
+	const struct cached_chunk *k = &s->dataset->chunks[chunk];
+	struct cached_want want;
+
+	if (!cached_is_missing(k) && !(k->state == CHUNK_READY && k->part))
+		return false;
+	want = session_want(s, chunk, ahead);
+	if (!cached_lacks(s->dataset, chunk, &want))
+		return false;
+	s->marked = want;
+	return true;
+}
+
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance)
 {
 	struct cached_dataset *d = s->dataset;
@@ -396,7 +411,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, 0);
-		if (!missing && cached_lacks(d, chunk, &s->want)) {
+		if (!missing && lacks(s, chunk, SESSION_HEAD)) {
 			*ret_chunk = chunk;
 			*ret_distance = 0;
 			missing = true;
@@ -406,7 +421,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->ahead[i];
 
 		cache_mark(s->cache, d, chunk, i + 1);
-		if (!missing && cached_lacks(d, chunk, &s->want)) {
+		if (!missing && lacks(s, chunk, i)) {
 			*ret_chunk = chunk;
 			*ret_distance = i + 1;
 			missing = true;

@@ -33,6 +33,8 @@ enum slot_state {
 
 struct codecs;
 struct forms;
+struct needs;
+struct session_window;
 struct sharer;
 struct subset;
 struct session;
@@ -91,6 +93,7 @@ struct session {
 				  session_pump() */
 	struct job *job;       /* set by whoever opens the session, before the first session_pump() */
 	struct sharer *sharer; /* of the job's nodes, set as these; NULL: it reads for itself */
+	struct needs *needs;   /* of its order, all ranks of this node together; NULL: it counts for itself */
 	int64_t pid;
 	uint32_t uid;
 	struct wire_open_session request; /* with the window in force */
@@ -136,6 +139,9 @@ struct session {
 	uint32_t *ahead; /* chunks in the order they are needed: those of head's windows, then read-ahead */
 	uint32_t n_ahead, size_ahead;
 	uint64_t ahead_epoch, ahead_window; /* what `ahead` was made for */
+	struct session_window *windows;     /* that `ahead` lists: session_needs.c */
+	uint32_t n_windows, size_windows, n_old_windows;
+	struct cached_want marked; /* the samples that session_mark()'s chunk is to be loaded for */
 	uint32_t ahead_prefetch;
 	struct session_pace pace;
 	uint64_t visited_epoch, visited_windows; /* windows of this epoch that the job's counters include */
@@ -221,7 +227,20 @@ void session_drop_cursor(struct session *s);
 void session_set_head(struct session *s, const uint64_t *samples, uint32_t n);
 /* Adds a chunk to those that are wanted after head's. false: no memory. */
 bool session_ahead_push(struct session *s, uint64_t chunk);
+/* Its order in that epoch. */
+void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret);
 uint64_t session_first_index(const struct session *s, uint64_t batch);
+
+/* session_needs.c. After its sharer is set; and at its end. */
+void session_needs_join(struct session *s);
+void session_needs_leave(struct session *s);
+/* Lists the windows of `ahead` anew, each before its chunks. */
+void session_needs_begin(struct session *s);
+void session_needs_push(struct session *s, uint64_t epoch, uint64_t window);
+void session_needs_end(struct session *s);
+/* Which samples of the chunk this node needs, of head or at that place of `ahead`. */
+#define SESSION_HEAD UINT32_MAX
+struct cached_want session_want(const struct session *s, uint64_t chunk, uint32_t ahead);
 
 /* session_far.c. Head has come to the window of this visit, counted over all epochs. */
 void session_note_pace(struct session *s, uint64_t visit, uint64_t now_ns);

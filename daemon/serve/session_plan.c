@@ -12,21 +12,28 @@
 #include "lib/array.h"
 #include "lib/clock.h"
 
-static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan **ret)
+void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret)
 {
 	const struct wire_open_session *q = &s->request;
-	const struct shuffle_spec spec = {.chunk_samples = s->chunk_samples,
-					  .n_chunks = s->dataset->info.n_chunks,
-					  .subset = s->subset,
-					  .seed = q->seed,
-					  .epoch = epoch,
-					  .window_chunks = q->window_chunks,
-					  .shuffle = q->flags & DIESEL_SHUFFLE,
-					  .rank = q->rank,
-					  .world = q->world,
-					  .batch = q->batch,
-					  .drop_last = q->flags & DIESEL_DROP_LAST};
 
+	*ret = (struct shuffle_spec){.chunk_samples = s->chunk_samples,
+				     .n_chunks = s->dataset->info.n_chunks,
+				     .subset = s->subset,
+				     .seed = q->seed,
+				     .epoch = epoch,
+				     .window_chunks = q->window_chunks,
+				     .shuffle = q->flags & DIESEL_SHUFFLE,
+				     .rank = q->rank,
+				     .world = q->world,
+				     .batch = q->batch,
+				     .drop_last = q->flags & DIESEL_DROP_LAST};
+}
+
+static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan **ret)
+{
+	struct shuffle_spec spec;
+
+	session_spec(s, epoch, &spec);
 	return shuffle_plan_new(&spec, ret);
 }
 
@@ -98,6 +105,7 @@ int session_plan_init(struct session *s, struct error *err)
 void session_plan_free(struct session *s)
 {
 	session_drop_cursor(s);
+	session_needs_leave(s);
 	for (int i = 0; i < 2; i++) {
 		shuffle_plan_free(s->plans[i].plan);
 		free(s->plans[i].visits);
@@ -179,9 +187,11 @@ static bool batch_windows(struct shuffle_plan *plan, uint64_t index, uint64_t *r
 	return true;
 }
 
-static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t window)
+static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t epoch, uint64_t window)
 {
 	uint64_t g = s->request.window_chunks;
+
+	session_needs_push(s, epoch, window);
 
 	for (uint64_t i = window * g; i < (window + 1) * g && i < s->n_chunks; i++) {
 		if (!session_ahead_push(s, shuffle_chunk_visit(plan, i)))
@@ -270,13 +280,14 @@ void session_update_ahead(struct session *s)
 				  clock_monotonic_ns());
 		most = session_far_most(s);
 	}
+	session_needs_begin(s);
 	s->n_ahead = 0;
 	s->ahead_epoch = epoch;
 	s->ahead_window = first;
 	s->ahead_prefetch = prefetch;
 	for (;;) {
 		for (uint64_t w = any && first <= done ? done + 1 : first; w <= last; w++) {
-			push_window(s, plan, w);
+			push_window(s, plan, epoch, w);
 			done = w;
 			any = true;
 		}
@@ -298,6 +309,7 @@ void session_update_ahead(struct session *s)
 		if (!plan || !batch_windows(plan, index, &first, &last))
 			break;
 	}
+	session_needs_end(s);
 	if (s->n_ahead > own + most)
 		s->n_ahead = own + most;
 	if (s->dataset->evicts)

@@ -153,13 +153,18 @@ static struct cached_want want_for(const struct server *s, const struct session 
 {
 	const struct cached_want all = {0};
 
+	/* Others ask for the chunks that this node owns, and are given all of them. */
+	if (q->needs && !sharer_has_elsewhere(q->sharer, chunk))
+		return all;
 	if (q->asked && (distance > 0 || q->dataset->chunks[chunk].part))
 		return all;
 	for (const struct session *o = s->serving.sessions; o; o = o->next) {
-		if (o->dataset == q->dataset && !o->asked && !o->subset)
+		bool is_one = o == q || (q->needs && o->needs == q->needs);
+
+		if (o->dataset == q->dataset && !o->asked && !o->subset && !(is_one && q->needs))
 			return all;
 	}
-	return q->want;
+	return q->marked;
 }
 
 /* Starts reads until enough are under way, or no session can use another one. */

@@ -41,6 +41,7 @@ static void load_free(struct load *l)
 	place_unref(l->own);
 	place_unref(l->place);
 	free(l->part);
+	free(l->ranges);
 	free(l);
 }
 
@@ -57,6 +58,9 @@ static void load_finish(struct load *l)
 		c->counters.shared += l->copies && l->sibling;
 		load_drop_known(l);
 		k->segment->stamp = l->read.stamp;
+		/* What was added to a part that is in use, or kept. */
+		if (l->into && l->part)
+			cached_part_add(l->part, k->part, l->meta.n_samples);
 		free(k->part);
 		k->part = l->part;
 		l->part = NULL;
@@ -83,7 +87,11 @@ static void load_finish(struct load *l)
 /* Reads again. If the reader cannot be asked, the load fails. */
 static void load_again(struct load *l)
 {
-	int r = load_read(l);
+	int r;
+
+	if (!l->sharer)
+		load_plan_storage(l);
+	r = load_read(l);
 
 	if (r == 0)
 		return;
@@ -380,11 +388,11 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 	return bytes;
 }
 
-/* Makes room for the whole chunk where a part of it is: that goes, if nobody uses it, or gets the rest added.
- */
-static struct segment *take_part(struct cache *c, const struct cached_chunk *k)
+/* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. From
+ * another node only what is missing comes. */
+static struct segment *take_part(struct cache *c, const struct cached_chunk *k, bool is_elsewhere)
 {
-	if (k->pins > 0)
+	if (k->pins > 0 || is_elsewhere)
 		return k->segment;
 	cache_forget_chunk(c, k->segment);
 	return NULL;
@@ -409,13 +417,17 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		free(l);
 		return r < 0 ? r : -EBADMSG;
 	}
-	l->into = k->part ? take_part(c, k) : NULL;
+	l->into = k->part ? take_part(c, k, load_is_elsewhere(l, want)) : NULL;
 	if (k->state == CHUNK_CARRIED)
 		l->carried = cache_detach_carried(c, d, chunk);
 	else if (!load_note_shared(c, l, d))
 		l->staged = stage_find(c->stage, d, &l->meta);
 	load_note_peer(l, want);
+	if (l->into) /* it is none of those that may go */
+		cache_pin(c, d, chunk);
 	l->segment = cache_take_segment(c, d, chunk, distance, &r);
+	if (l->into)
+		cache_unpin(d, chunk);
 	if (!l->segment) {
 		if (l->carried)
 			cache_attach_carried(c, l->carried);
@@ -438,7 +450,9 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	d->loading_bytes += k->bytes;
 	order_fill(l);
 	l->read_bytes = l->meta.file_bytes;
-	if (!l->into && !load_is_known(l))
+	if (l->sharer)
+		load_plan_peer(l, want);
+	else if (!l->into && !load_is_known(l))
 		l->part = cached_plan_part(d, &l->meta, want, &l->read.order, &l->read_bytes);
 	r = load_read(l);
 	if (r < 0) {

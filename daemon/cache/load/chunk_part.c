@@ -7,6 +7,8 @@
 
 #include "dataset/chunk.h"
 #include "dataset/subset.h"
+#include "lib/array.h"
+#include "net_frame.h"
 #include "reader.h"
 
 /* What one more read costs, in bytes that could be read instead: what lies between two samples is read with
@@ -16,15 +18,21 @@
 
 static bool wants_all(const struct cached_want *want)
 {
-	return !want->subset && !want->samples;
+	return !want->subset && !want->samples && !want->bits;
 }
 
-/* Returns the first sample from this one on that is wanted; UINT64_MAX or a number that is no sample's: none.
- */
-static uint64_t next_wanted(const struct cached_want *want, uint64_t sample)
+/* Returns the first of the chunk's samples from this one on that is wanted; UINT64_MAX or a number that is
+ * none of its samples': none. */
+static uint64_t next_wanted(const struct cached_want *want, const struct snapshot_chunk *meta,
+			    uint64_t sample)
 {
-	uint64_t next = UINT64_MAX;
+	uint64_t next = UINT64_MAX, end = meta->first_sample + meta->n_samples;
 
+	if (want->bits) {
+		while (sample < end && !cached_part_has(want->bits, sample - meta->first_sample))
+			sample++;
+		return sample;
+	}
 	if (want->subset)
 		return subset_next(want->subset, sample);
 	for (uint32_t i = 0; i < want->n; i++)
@@ -44,7 +52,8 @@ bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cac
 	if (wants_all(want) || snapshot_chunk_get(d->snapshot, chunk, &meta) < 0)
 		return false;
 	end = meta.first_sample + meta.n_samples;
-	for (uint64_t i = next_wanted(want, meta.first_sample); i < end; i = next_wanted(want, i + 1)) {
+	for (uint64_t i = next_wanted(want, &meta, meta.first_sample); i < end;
+	     i = next_wanted(want, &meta, i + 1)) {
 		if (!cached_part_has(part, i - meta.first_sample))
 			return false;
 	}
@@ -81,7 +90,7 @@ static bool plan(const struct cached_dataset *d, const struct snapshot_chunk *me
 	if (meta->payload_offset == 0 || meta->payload_offset % CHUNK_ALIGN != 0 ||
 	    meta->payload_offset > o->bytes)
 		return false;
-	for (uint64_t i = next_wanted(want, first); i < end; i = next_wanted(want, i + 1)) {
+	for (uint64_t i = next_wanted(want, meta, first); i < end; i = next_wanted(want, meta, i + 1)) {
 		struct snapshot_sample s;
 
 		if (snapshot_sample_get(d->snapshot, i, &s) < 0 || s.offset > o->bytes ||
@@ -112,5 +121,83 @@ uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot
 	}
 	order->n_ranges = 0;
 	free(part);
+	return NULL;
+}
+
+/* From a peer all is sent that is more than this part of it. */
+#define WHOLE_RATIO 0.75
+
+void cached_part_add(uint64_t *part, const uint64_t *more, uint64_t n_samples)
+{
+	for (uint64_t i = 0; i < subset_words(n_samples); i++)
+		part[i] |= more[i];
+}
+
+struct ranges {
+	struct net_range *at;
+	uint32_t n, size;
+	uint64_t bytes;
+};
+
+/* Adds these bytes. What lies side by side is one range. false: not in order, too many, or no memory. */
+static bool extend(struct ranges *r, uint64_t begin, uint64_t end, uint64_t file_bytes)
+{
+	struct net_range *last = r->n > 0 ? &r->at[r->n - 1] : NULL;
+	uint64_t last_end = last ? (uint64_t)last->offset + last->bytes : 0;
+
+	if (begin == end)
+		return true;
+	if (begin < last_end || end < begin || end > file_bytes || end > UINT32_MAX)
+		return false;
+	r->bytes += end - begin;
+	if (last && begin == last_end) {
+		last->bytes += (uint32_t)(end - begin);
+		return true;
+	}
+	if (r->n == NET_MAX_RANGES || array_room(r->at, r->n, r->size) < 0)
+		return false;
+	r->at[r->n++] = (struct net_range){.offset = (uint32_t)begin, .bytes = (uint32_t)(end - begin)};
+	return true;
+}
+
+static bool list_ranges(const struct cached_dataset *d, const struct snapshot_chunk *meta,
+			const struct cached_want *want, const uint64_t *part, struct ranges *r,
+			uint64_t *wanted)
+{
+	uint64_t first = meta->first_sample, end = first + meta->n_samples;
+
+	if (meta->payload_offset == 0 || !extend(r, 0, meta->payload_offset, meta->file_bytes))
+		return false;
+	for (uint64_t i = next_wanted(want, meta, first); i < end; i = next_wanted(want, meta, i + 1)) {
+		struct snapshot_sample s;
+
+		if (part && cached_part_has(part, i - first))
+			continue;
+		if (snapshot_sample_get(d->snapshot, i, &s) < 0 ||
+		    !extend(r, s.offset, s.offset + (uint64_t)s.stored_bytes, meta->file_bytes))
+			return false;
+		wanted[(i - first) / 64] |= UINT64_C(1) << ((i - first) % 64);
+	}
+	return true;
+}
+
+uint64_t *cached_plan_ranges(const struct cached_dataset *d, const struct snapshot_chunk *meta,
+			     const struct cached_want *want, const uint64_t *part,
+			     struct net_range **ret_ranges, uint32_t *ret_n)
+{
+	struct ranges r = {.n = 0};
+	uint64_t *wanted;
+
+	if (wants_all(want) || meta->has_sha256)
+		return NULL;
+	wanted = calloc(subset_words(meta->n_samples), sizeof(*wanted));
+	if (wanted && list_ranges(d, meta, want, part, &r, wanted) &&
+	    (double)r.bytes <= WHOLE_RATIO * (double)meta->file_bytes) {
+		*ret_ranges = r.at;
+		*ret_n = r.n;
+		return wanted;
+	}
+	free(r.at);
+	free(wanted);
 	return NULL;
 }

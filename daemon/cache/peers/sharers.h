@@ -17,6 +17,7 @@
  */
 
 #include "cluster.h"
+#include "needs.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +38,7 @@ struct sharer {
 	struct cluster_group *group; /* NULL: the cache is about to be fitted, and joins then */
 	struct registry_group_key key;
 	struct place *place; /* of its newest session; NULL: there is none */
+	struct needs *needs; /* of its orders */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
 	bool is_ended; /* out of the lists */

@@ -14,9 +14,8 @@ static enum batch_wait check(void)
 {
 	struct cached_dataset d = {.chunks = chunks};
 	struct batch b = {.chunks = numbers, .n_chunks = N_CHUNKS};
-	const struct cached_want all = {0};
 
-	return batch_check(&b, &d, &all, 0);
+	return batch_check(&b, &d, 0);
 }
 
 static void test_what_comes_from_afar_counts(void **state)

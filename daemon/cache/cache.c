@@ -94,8 +94,8 @@ void cache_keep(struct cache *c, struct segment *s, bool kept)
 	if (k->kept == kept)
 		return;
 	k->kept = kept;
-	c->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
-	s->dataset->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
+	c->kept_bytes += kept ? s->bytes : -s->bytes;
+	s->dataset->kept_bytes += kept ? s->bytes : -s->bytes;
 }
 
 void cache_forget_chunk(struct cache *c, struct segment *s)
@@ -118,7 +118,7 @@ void cache_forget_chunk(struct cache *c, struct segment *s)
 /* Returns true if the segment can be used again for a chunk of the dataset that takes so many bytes. */
 static bool is_reusable(const struct segment *s, const struct cached_dataset *d, uint64_t bytes)
 {
-	return s->dataset == d && s->memory.bytes == bytes && !s->lent && !s->carried;
+	return s->dataset == d && s->memory.bytes == bytes && s->bytes == bytes && !s->lent && !s->carried;
 }
 
 static void evict(struct cache *c, struct segment *victim)
@@ -157,6 +157,7 @@ int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct sh
 	if (!s)
 		return -ENOMEM;
 	s->memory = *memory;
+	s->bytes = memory->bytes;
 	s->dataset = d;
 	s->id = index | (uint32_t)c->generations[index] << SEGMENT_INDEX_BITS;
 	c->generations[index] = (c->generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
@@ -228,15 +229,27 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	cache_forget_chunk(c, s);
 	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
 	c->n_segments--;
-	c->segment_bytes -= s->memory.bytes;
-	s->dataset->held_bytes -= s->memory.bytes;
+	c->segment_bytes -= s->bytes;
+	s->dataset->held_bytes -= s->bytes;
 	carry_drop(c->carry, s);
 	/* Clients of the previous daemon may map a carried chunk: its pages are not discarded. */
 	if (s->carried)
 		shared_memory_free(&s->memory);
 	else
-		cache_release(c, &s->memory, s->memory.bytes);
+		cache_release(c, &s->memory, s->bytes);
 	free(s);
+}
+
+void cache_charge(struct cache *c, struct segment *s, uint64_t bytes)
+{
+	const struct cached_chunk *k = cache_chunk_of(s);
+
+	if (k && k->kept)
+		cache_keep(c, s, false);
+	c->segment_bytes += bytes - s->bytes;
+	s->dataset->held_bytes += bytes - s->bytes;
+	s->bytes = bytes;
+	c->unfit = c->unfit || cache_total_bytes(c) > c->budget_bytes;
 }
 
 /* Gives up a dataset that nobody uses and of which nothing is in memory. */
@@ -436,8 +449,8 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	/* Some descriptors are left for transient chunks too. */
 	k->is_foreign = sharers_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
-		   !k->is_foreign && c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
-		       d->kept_bytes + k->bytes <= d->keep_bytes &&
+		   !k->is_foreign && c->kept_bytes + k->segment->bytes <= c->keep_limit_bytes &&
+		       d->kept_bytes + k->segment->bytes <= d->keep_bytes &&
 		       c->n_segments <= c->max_segments - c->max_segments / 8);
 }
 

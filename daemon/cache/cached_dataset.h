@@ -204,6 +204,9 @@ struct net_range;
 uint64_t *cached_plan_ranges(const struct cached_dataset *d, const struct snapshot_chunk *meta,
 			     const struct cached_want *want, const uint64_t *part,
 			     struct net_range **ret_ranges, uint32_t *ret_n);
+/* Bytes of memory, in whole pages, that the head and these samples are in. */
+uint64_t cached_part_bytes(const struct cached_dataset *d, const struct snapshot_chunk *meta,
+			   const uint64_t *part);
 /* Adds the samples of `more` to the part of a chunk of so many. */
 void cached_part_add(uint64_t *part, const uint64_t *more, uint64_t n_samples);
 static inline bool cached_part_has(const uint64_t *part, uint64_t i)

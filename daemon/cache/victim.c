@@ -87,8 +87,8 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 
 	if (which->own && s->dataset != which->wanting)
 		return false;
-	return !like ||
-	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
+	return !like || (s != like && s->lent && s->dataset == like->dataset &&
+			 s->memory.bytes == like->memory.bytes && s->bytes == s->memory.bytes);
 }
 
 /* Fills the list anew. Without memory it is empty. */

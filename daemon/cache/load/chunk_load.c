@@ -64,6 +64,10 @@ static void load_finish(struct load *l)
 		free(k->part);
 		k->part = l->part;
 		l->part = NULL;
+		if (l->ranges)
+			cache_charge(c, k->segment, cached_part_bytes(d, &l->meta, k->part));
+		else if (l->into)
+			cache_charge(c, k->segment, k->segment->memory.bytes);
 		cache_note_ready(c, d, l->chunk);
 		if (is_read && !k->part)
 			stage_put(c->stage, k->segment);
@@ -139,7 +143,8 @@ static void load_verify(struct load *l)
 {
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
 	l->dataset->n_verifying++;
-	l->lent = l->into ? l->into : cache_take_lent(l->cache, l->segment, l->distance);
+	/* A part has memory of its own, so that it takes no more than it has. */
+	l->lent = l->into ? l->into : l->ranges ? NULL : cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);

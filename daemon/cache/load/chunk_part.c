@@ -133,6 +133,29 @@ void cached_part_add(uint64_t *part, const uint64_t *more, uint64_t n_samples)
 		part[i] |= more[i];
 }
 
+uint64_t cached_part_bytes(const struct cached_dataset *d, const struct snapshot_chunk *meta,
+			   const uint64_t *part)
+{
+	uint64_t end = (meta->payload_offset + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN, bytes = end;
+
+	/* They lie in the chunk's order, as what was verified does: one may begin in the page where the last
+	 * one ends. */
+	for (uint64_t i = 0; i < meta->n_samples; i++) {
+		struct snapshot_sample s;
+		uint64_t from, to;
+
+		if (!cached_part_has(part, i) ||
+		    snapshot_sample_get(d->snapshot, meta->first_sample + i, &s) < 0)
+			continue;
+		from = s.offset - s.offset % CHUNK_ALIGN;
+		to = (s.offset + (uint64_t)s.stored_bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+		from = from > end ? from : end;
+		bytes += to > from ? to - from : 0;
+		end = to > end ? to : end;
+	}
+	return bytes;
+}
+
 struct ranges {
 	struct net_range *at;
 	uint32_t n, size;

@@ -90,7 +90,7 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 		hand_over(l, s.offset, s.stored_bytes,
 			  is_handed_over_whole(l) || (l->into && cached_part_has(part, i)));
 	}
-	wipe(l, end, l->meta.file_bytes);
+	wipe(l, end, l->segment->memory.bytes);
 	return 0;
 }
 

@@ -722,6 +722,42 @@ static void test_ranges_of_a_part(void **state)
 	stop(&f);
 }
 
+/* A part is charged for the pages that it has, and these are all that its memory takes. */
+static void test_a_part_counts_with_its_pages(void **state)
+{
+	struct subset *of;
+	struct snapshot_chunk meta;
+	struct segment *s;
+	struct fixture f;
+	struct stat st;
+	uint64_t bytes;
+
+	start(&f, *state, &many);
+	of = subset_of(0x8100);
+	assert_int_equal(load_part(&f, 0, of), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	s = f.d->chunks[0].segment;
+	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
+	bytes = cached_part_bytes(f.d, &meta, f.d->chunks[0].part);
+	assert_int_equal(fstat(s->memory.fd, &st), 0);
+	assert_int_equal((uint64_t)st.st_blocks * 512, bytes);
+	assert_true(bytes < s->memory.bytes / 4);
+	cache_keep(f.cache, s, true);
+	cache_charge(f.cache, s, bytes);
+	real_cache_check(f.cache);
+	assert_int_equal(f.d->held_bytes, bytes);
+	assert_false(f.d->chunks[0].kept);
+	cache_charge(f.cache, s, s->memory.bytes);
+	real_cache_check(f.cache);
+	assert_int_equal(f.d->held_bytes, f.d->segment_bytes);
+	cache_charge(f.cache, s, bytes);
+	cache_drop_segment(f.cache, s);
+	real_cache_check(f.cache);
+	assert_int_equal(f.d->held_bytes, 0);
+	subset_free(of);
+	stop(&f);
+}
+
 static void test_no_ranges_where_a_digest_is_of_all(void **state)
 {
 	struct net_range *ranges;
@@ -747,6 +783,7 @@ int main(void)
 	    CASE(test_another_file_with_right_checksums),
 	    CASE(test_the_same_without_digests),
 	    CASE(test_a_read_that_fails),
+	    CASE(test_a_part_counts_with_its_pages),
 	    CASE(test_ranges_of_a_part),
 	    CASE(test_no_ranges_where_a_digest_is_of_all),
 	    CASE(test_not_now),

@@ -343,7 +343,9 @@ class Few(unittest.TestCase):
     def test_no_descriptors(self):
         with Cluster() as cluster:
             a = cluster.node("a")
-            talker = a.talker()
+            end = time.monotonic() + 60
+            while (talker := a.talker()) is None and time.monotonic() < end:
+                time.sleep(0.02)
             before_it = resource.prlimit(talker, resource.RLIMIT_NOFILE)
             limit = max(int(fd) for fd in os.listdir(f"/proc/{talker}/fd")) + 2
             resource.prlimit(talker, resource.RLIMIT_NOFILE, (limit, before_it[1]))

@@ -276,6 +276,7 @@ static int session_reattach(struct diesel_session *s)
 {
 	struct patience patience = patience_begin(s->reconnect_ms, s->lost_ns);
 	struct error err = ERROR_INIT;
+	bool full;
 
 	for (;;) {
 		uint64_t gone_ms = patience_gone_ms(&patience);
@@ -289,9 +290,14 @@ static int session_reattach(struct diesel_session *s)
 				       (unsigned long long)s->index);
 			return 0;
 		}
-		if (!patience_helps(r))
+		/* There was room for this session: what it lost, or what others asked for, is in use still.
+		 */
+		full = r == -ENOSPC;
+		if (!patience_helps(r) && !full)
 			return session_fail(s, &err, r);
 		r = patience_pause(&patience);
+		if (r == -ETIMEDOUT && full)
+			return session_fail(s, &err, -ENOSPC);
 		if (r == -ETIMEDOUT) {
 			snprintf(s->error, sizeof(s->error),
 				 "dieseld at %s went away and did not come back within %.1f s: start it and "

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "child.h"
@@ -17,6 +18,9 @@
 #include "net_address.h"
 
 #define BACKLOG 256
+/* For the address, while another process has it: 2 s. */
+#define LISTEN_TRIES   40
+#define LISTEN_WAIT_NS (50 * 1000 * 1000)
 
 static int key_file_check(int fd, const char *path, struct error *err)
 {
@@ -100,6 +104,19 @@ static int address_option(const char *option, const char *text, bool has_key, st
 	return 0;
 }
 
+/* The process of a daemon that was killed may have yet to end. */
+static int listen_at(int fd, const struct net_address *at)
+{
+	const struct timespec pause = {.tv_nsec = LISTEN_WAIT_NS};
+
+	for (int i = 0; bind(fd, (const struct sockaddr *)&at->name, at->bytes) < 0; i++) {
+		if (errno != EADDRINUSE || i == LISTEN_TRIES)
+			return -errno;
+		nanosleep(&pause, NULL);
+	}
+	return listen(fd, BACKLOG) < 0 ? -errno : 0;
+}
+
 static int listen_on(const struct cluster_options *o, bool has_key, int *listen_fd, struct net_address *at,
 		     struct error *err)
 {
@@ -120,8 +137,9 @@ static int listen_on(const struct cluster_options *o, bool has_key, int *listen_
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (at->name.ss_family == AF_INET6)
 		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (bind(fd, (struct sockaddr *)&at->name, at->bytes) < 0 || listen(fd, BACKLOG) < 0)
-		return error_errno(err, -errno, "--cluster-listen %s", o->listen);
+	r = listen_at(fd, at);
+	if (r < 0)
+		return error_errno(err, r, "--cluster-listen %s", o->listen);
 	r = net_address_local(fd, at);
 	if (r < 0)
 		return error_errno(err, r, "--cluster-listen %s", o->listen);

@@ -209,6 +209,8 @@ class Faults:
         with self.redis_lock:
             for key in self.redis.cli("--raw", "keys", "*cluster*").split():
                 value = self.redis.ask((b"get", key))[0]
+                if not value:  # it has expired meanwhile
+                    continue
                 forge = rng.choice(("bytes", "cut", "flipped", "other type", "other address", "another node", "far weight"))
                 if not value.startswith(b"diesel-node"):  # a set, or a report
                     forge = rng.choice(("bytes", "other type", ""))

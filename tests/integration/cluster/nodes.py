@@ -117,7 +117,7 @@ class Case(unittest.TestCase):
         cls.path, cls.want = make_dataset(cls.folder, cls.n_samples, *cls.options)
         cls.n_chunks = len(support.chunk_files(cls.path))
         cls.redis = servers.Server(cls.folder)
-        cls.addClassCleanup(cls.redis.process.kill)
+        cls.addClassCleanup(lambda: cls.redis.stop())  # the one that runs then
 
     def nodes(self, n, *options, **more):
         made = [Node(self.redis.url(""), f"node-{self.id().rsplit('.', 1)[1][5:25]}-{i}", *options, **more) for i in range(n)]

@@ -22,7 +22,8 @@ class Talk(unittest.TestCase):
                     for node in (a, b):
                         number, = node.not_ours(size)
                         self.assertEqual(node.fetch(number, size), 0, size)
-                self.assertEqual(a.peers()["b"], [1, 0, 10, 10, 0])
+                # What was given is told some time after the last one came.
+                wait_until(lambda a=a: a.peers()["b"] == [1, 0, 10, 10, 0], "ten each way")
                 self.assertEqual([a.held(), b.held()], [0, 0])
                 self.assertEqual([a.end(), b.end()], [0, 0])
 

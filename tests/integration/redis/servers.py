@@ -54,15 +54,18 @@ class Server:
         return subprocess.run(["redis-cli", "-p", str(self.port), *secret, *args], check=check, capture_output=True).stdout.strip()
 
     def ask(self, *commands):
-        """The replies of many commands, of which none is an array; bytes pass as they are."""
-        with socket.create_connection(("127.0.0.1", self.port)) as s, s.makefile("rb") as replies:
+        """The replies of many commands, of which none is an array; bytes pass as they are. None: there is no such value."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as s, s.makefile("rb") as replies:
             for words in commands:
                 parts = [word if isinstance(word, bytes) else word.encode() for word in words]
                 s.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts))
             told = []
             for _ in commands:
                 line = replies.readline()[:-2]
-                told.append(replies.read(int(line[1:]) + 2)[:-2] if line[:1] == b"$" else line[1:])
+                if line == b"$-1":
+                    told.append(None)
+                else:
+                    told.append(replies.read(int(line[1:]) + 2)[:-2] if line[:1] == b"$" else line[1:])
             return told
 
     def url(self, prefix):

@@ -12,12 +12,13 @@ say() { logger -t diesel-epilog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || p
 command -v dieselctl >/dev/null || exit 0
 dieselctl status >/dev/null 2>&1 || exit 0
 
-# Where the job waited and what was done about it: read it when somebody asks why a run was slow.
+# Where the job waited, what was done about it, and which nodes were not reached: read it when somebody asks why a run
+# was slow.
 if [ -n "${SLURM_JOB_ID:-}" ]; then
 	umask 077 # it tells of the node's other jobs, too
 	if mkdir -p "$folder"; then
 		report=$folder/job-$SLURM_JOB_ID-$(hostname -s).txt
-		{ dieselctl jobs; dieselctl why; } >"$report" 2>&1 || say "no report: $(tail -n 1 "$report")"
+		{ dieselctl status; dieselctl jobs; dieselctl why; } >"$report" 2>&1 || say "no report: $(tail -n 1 "$report")"
 	fi
 fi
 if [ -n "${DIESEL_PROLOG_CACHE_SHARE:-}" ]; then

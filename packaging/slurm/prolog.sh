@@ -8,6 +8,9 @@
 # and this file as /etc/slurm/prolog.d/50-diesel. slurmd runs it as root on each node of an allocation, before the
 # first task. A prolog that fails drains the node, so this one never does: a job without dieseld fails by itself with
 # a line that says so, or never wanted it.
+#
+# Nodes that share datasets (docs/cluster.md) take nothing here: srun tells the ranks of a step what its name is and on how
+# many nodes it runs, and diesel_loader tells dieseld.
 set -u
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
 export DIESEL_SOCKET=${DIESEL_SOCKET:-/run/diesel/dieseld.sock}

@@ -8,6 +8,7 @@ set(clock_with_asan
 set(not_with_asan
   integration.house                 # reads sources and symbols, and runs nothing
   integration.cluster_walk          # Python, PyTorch and torchrun; to C it is integration.cluster_jobs
+  integration.cluster_slurm         # Slurm and Python; the same
   integration.codecs                # the daemon ends while a codec hangs, with its memory; to C it is unit.daemon.plugin
   integration.package               # the release is packed
   integration.package_clean         # the same

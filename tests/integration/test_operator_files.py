@@ -214,6 +214,74 @@ class Cluster(unittest.TestCase):
             done = run(os.path.join(BIN, "dieseld"), "--check-config", "--config", file.name)
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_kubernetes_with_nodes_that_share(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        folder = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "kubernetes")
+        shutil.copytree(os.path.join(ROOT, "packaging/kubernetes"), folder)
+        key = os.path.join(folder, "cluster.key")
+        with open(key, "w") as file:
+            file.write("0123456789abcdef" * 2 + "\n")
+        os.chmod(key, 0o400)
+        with open(os.path.join(folder, "cluster.yaml")) as file:
+            patch = yaml.safe_load(file)["spec"]["template"]["spec"]
+        container, = patch["containers"]
+        volume, = patch["volumes"]
+        mount, = container["volumeMounts"]
+        self.assertEqual((mount["name"], volume["secret"]["defaultMode"]), (volume["name"], 0o400))
+        fields = {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]}
+        self.assertEqual(fields, {"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP"})
+        self.assertEqual(set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))), set(fields))
+        # What the pod's program is given, with the configuration that goes with it.
+        with open(os.path.join(folder, "dieseld.yaml")) as file:
+            config, = (d["data"]["dieseld.conf"] for d in yaml.safe_load_all(file) if d["kind"] == "ConfigMap")
+        with open(os.path.join(folder, "dieseld.conf"), "w") as file:
+            file.write(config)
+        given = {"/etc/diesel/dieseld.conf": os.path.join(folder, "dieseld.conf"), mount["mountPath"] + "/cluster.key": key}
+        args = [given.get(word, word.replace("$(POD_IP)", "10.1.2.3").replace("$(NODE_NAME)", "node-1")) for word in container["args"]]
+        self.assertLessEqual(set(given.values()), set(args))
+        done = run(os.path.join(BIN, "dieseld"), "--check-config", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "redis.yaml")) as file:
+            redis = list(yaml.safe_load_all(file))
+        self.check_ports(args, container, redis)
+        if shutil.which("kubectl"):
+            self.check_kustomized(yaml, folder, container, volume)
+
+    def check_ports(self, args, container, redis):
+        """Where dieseld listens and finds Redis is what the policies and the service permit."""
+        service, = (d for d in redis if d["kind"] == "Service")
+        deployment, = (d for d in redis if d["kind"] == "Deployment")
+        policies = {d["metadata"]["name"]: d["spec"] for d in redis if d["kind"] == "NetworkPolicy"}
+        url, port = (args[args.index(option) + 1] for option in ("--cluster", "--cluster-listen"))
+        meta = service["metadata"]
+        self.assertEqual(url, f"redis://{meta['name']}.{meta['namespace']}.svc:{service['spec']['ports'][0]['port']}")
+        self.assertEqual(service["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"])
+        self.assertEqual(policies["diesel-redis"]["podSelector"]["matchLabels"], service["spec"]["selector"])
+        listens = int(port.rsplit(":", 1)[1])
+        self.assertEqual([item["containerPort"] for item in container["ports"]], [listens])
+        of = policies["dieseld-cluster"]
+        self.assertEqual([item["port"] for rule in of["ingress"] for item in rule["ports"]], [listens])
+        self.assertEqual([item["port"] for rule in of["egress"] for item in rule["ports"]], [listens, 6379, 53, 53])
+
+    def check_kustomized(self, yaml, folder, container, volume):
+        done = run("kubectl", "kustomize", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = list(yaml.safe_load_all(done.stdout))
+        daemons, = (d for d in found if d["kind"] == "DaemonSet")
+        secret, = (d for d in found if d["kind"] == "Secret")
+        pod = daemons["spec"]["template"]["spec"]
+        merged, = pod["containers"]
+        self.assertEqual(merged["args"], container["args"])
+        # What the DaemonSet has without it is still there.
+        self.assertLessEqual({"metrics", "cluster"}, {port["name"] for port in merged["ports"]})
+        self.assertLessEqual({"DIESEL_SOCKET", "POD_IP"}, {item["name"] for item in merged["env"]})
+        self.assertEqual({mount["name"] for mount in merged["volumeMounts"]}, {v["name"] for v in pod["volumes"]})
+        named, = (v["secret"]["secretName"] for v in pod["volumes"] if v["name"] == volume["name"])
+        self.assertEqual(named, secret["metadata"]["name"])
+
     def test_scripts(self):
         if not shutil.which("shellcheck"):
             self.skipTest("no shellcheck")
@@ -223,18 +291,34 @@ class Cluster(unittest.TestCase):
         done = run("shellcheck", *scripts)
         self.assertEqual(done.returncode, 0, done.stdout)
 
-    def test_unit(self):
+    def verify_unit(self, *drop_ins):
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze")
         with tempfile.TemporaryDirectory() as folder:
             unit = os.path.join(folder, "dieseld.service")
-            with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
-                text = file.read().replace("/usr/bin/dieseld", os.path.join(BIN, "dieseld"))
-            with open(unit, "w") as file:
-                file.write(text)
+            os.mkdir(unit + ".d")
+            for name, to in (("dieseld.service", unit), *((name, os.path.join(unit + ".d", "cluster.conf")) for name in drop_ins)):
+                with open(os.path.join(ROOT, "packaging", name)) as file:
+                    text = file.read().replace("/usr/bin/dieseld", os.path.join(BIN, "dieseld"))
+                with open(to, "w") as file:
+                    file.write(text)
             done = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
         said = [line for line in done.stderr.splitlines() if "dieseld.service" in line]
         self.assertEqual((done.returncode, said), (0, []), done.stderr)
+
+    def test_unit(self):
+        self.verify_unit()
+
+    def test_unit_of_a_node_that_shares(self):
+        self.verify_unit("systemd/cluster.conf")
+        with open(os.path.join(ROOT, "packaging/systemd/cluster.conf")) as file:
+            command, = re.findall(r"(?m)^ExecStart=/usr/bin/dieseld (.*)$", file.read())
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write("[dieseld]\ncluster = redis://redis.example:6379\ncluster-key = /etc/diesel/cluster.key\n")
+            file.flush()
+            words = command.replace("${DIESEL_NODE_ADDRESS}", "10.0.0.1").replace("/etc/diesel/dieseld.conf", file.name).split()
+            done = run(os.path.join(BIN, "dieseld"), "--check-config", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":

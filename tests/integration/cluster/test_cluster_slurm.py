@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that srun starts on two nodes of a real Slurm (one machine, a slurmd each): nothing but Slurm tells its ranks and its nodes what
+belongs together, and the two dieselds read each chunk once. The shipped prolog and epilog run beside it.
+"""
+import collections
+import json
+import os
+import pathlib
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+# Those of Debian's packages that are no user's are in sbin.
+os.environ["PATH"] += ":/usr/sbin:/sbin"
+for program in PROGRAMS:
+    if not shutil.which(program):
+        print(f"skipped: needs {program} (Debian: slurm-wlm, munge)")
+        sys.exit(77)
+
+from nodes import Case, Node, servers, support, wait_until  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+NODES = ("node1", "node2")
+N_EPOCHS = 2
+
+CONF = """
+ClusterName=diesel
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SchedulerType=sched/builtin
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+PrologFlags=Alloc
+Prolog={folder}/prolog
+Epilog={folder}/epilog
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
+NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
+PartitionName=all Nodes=node1,node2 Default=YES State=UP
+"""
+# Of each rank: what it had goes to its own file. A step is as long as the slower rank's, as of ranks that train together.
+JOB = """
+import hashlib, json, os, pathlib, sys, time
+import diesel_loader.numpy as diesel
+from diesel_loader import dataset as served
+
+folder, path = pathlib.Path(sys.argv[1]), sys.argv[2]
+rank, world = os.environ["SLURM_PROCID"], int(os.environ["SLURM_NTASKS"])
+
+def meet(name):
+    (folder / f"{name}.{rank}").touch()
+    end = time.monotonic() + 60
+    while not all((folder / f"{name}.{other}").exists() for other in range(world)):
+        if time.monotonic() > end:
+            sys.exit(f"rank {rank}: the other did not come to {name}")
+        time.sleep(0.001)
+
+dataset = served.Dataset(path, socket=str(folder / (os.environ["SLURMD_NODENAME"] + ".sock")))
+loader = diesel.DataLoader(dataset, batch_size=16, shuffle=True, seed=5)
+had = []
+for epoch in range(%d):
+    loader.set_epoch(epoch)
+    had.append([])
+    for step, (data, _) in enumerate(loader):
+        had[-1] += [hashlib.blake2b(item, digest_size=16).hexdigest() for item in data]
+        meet(f"{os.environ['SLURM_JOB_ID']}-{epoch}-{step}")
+(folder / f"had.{rank}").write_text(json.dumps(had))
+""" % N_EPOCHS
+
+
+class Slurm:
+    """munged, slurmctld and a slurmd for each node, in a folder and on ports of their own."""
+
+    def __init__(self, folder, prolog, epilog):
+        self.folder, self.running = folder, []
+        (folder / "munge").mkdir(mode=0o700)
+        (folder / "state").mkdir()
+        for node in NODES:
+            (folder / f"spool-{node}").mkdir()
+        (folder / "munge/key").write_bytes(os.urandom(1024))
+        (folder / "munge/key").chmod(0o400)
+        self.script("prolog", prolog)
+        self.script("epilog", epilog)
+        ports = [servers.free_port() for _ in range(3)]
+        (folder / "slurm.conf").write_text(CONF.format(folder=folder, ports=ports, host=socket.gethostname().split(".")[0],
+                                                       user=pwd.getpwuid(os.getuid()).pw_name))
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DIESEL_SOCKET", "TORCHELASTIC"))}
+        self.env.pop("LOCAL_WORLD_SIZE", None)
+        self.env["SLURM_CONF"] = str(folder / "slurm.conf")
+
+    def script(self, name, text):
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
+
+    def run(self, *command):
+        log = (self.folder / f"{command[0]}.said").open("a")
+        self.running.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+        log.close()
+
+    def start(self):
+        munge = self.folder / "munge"
+        self.run("munged", "--foreground", "--force", "--num-threads=10", f"--key-file={munge}/key", f"--socket={munge}/socket",
+                 f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+        wait_until("munged", (munge / "socket").exists)
+        self.run("slurmctld", "-D", "-f", self.env["SLURM_CONF"])
+        for node in NODES:
+            self.run("slurmd", "-D", "-N", node, "-f", self.env["SLURM_CONF"])
+        wait_until("nodes that are idle", lambda: self.command("sinfo", "-h", "-N", "-o", "%N %T").stdout.split("\n")[:2] ==
+                   [f"{node} idle" for node in NODES])
+
+    def command(self, *words):
+        return subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=180, check=False)
+
+    def stop(self):
+        for process in reversed(self.running):
+            process.terminate()
+        for process in reversed(self.running):
+            process.wait(timeout=60)
+
+    def said(self):
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+                         for path in [*self.folder.glob("*.log"), *self.folder.glob("*.said")])
+
+
+def shipped(name, folder):
+    """packaging/slurm's own, but that it finds the programs that were built here, and each node's socket and folder."""
+    text = (ROOT / f"packaging/slurm/{name}.sh").read_text()
+    text, n = re.subn(r"(?m)^PATH=.*$", f"PATH={support.BIN}:/usr/bin:/bin:/usr/sbin:/sbin", text)
+    assert n == 1
+    settings = f"export DIESEL_SOCKET={folder}/$SLURMD_NODENAME.sock DIESEL_EPILOG_FOLDER={folder}/reports-$SLURMD_NODENAME\n"
+    return text.replace("set -u\n", "set -u\n" + settings + f"echo {name} $SLURM_JOB_ID $SLURMD_NODENAME >>{folder}/ran\n", 1)
+
+
+class Srun(Case):
+    n_samples = 640
+
+    def setUp(self):
+        self.slurm = Slurm(self.folder, shipped("prolog", self.folder), shipped("epilog", self.folder))
+        self.addCleanup(self.slurm.stop)
+        self.slurm.start()
+        (self.folder / "train.py").write_text(JOB)
+
+    def srun(self, *settings):
+        """A job of a rank on each node, as sbatch's script would have it."""
+        return self.slurm.command("env", *settings, "srun", "--nodes", "2", "--ntasks", "2", "--kill-on-bad-exit", sys.executable,
+                                  str(self.folder / "train.py"), str(self.folder), str(self.path))
+
+    def had(self):
+        return [json.loads((self.folder / f"had.{rank}").read_text()) for rank in range(2)]
+
+    def test_a_job_of_two_nodes(self):
+        key = self.folder / "cluster.key"
+        key.write_bytes(os.urandom(16).hex().encode())
+        key.chmod(0o400)
+        nodes = [Node(self.redis.url(""), name, "--cluster-key", str(key), socket=str(self.folder / f"{name}.sock")) for name in NODES]
+        for node in nodes:
+            self.addCleanup(node.daemon.stop)
+        done = self.srun("WORLD_SIZE=2")
+        self.assertEqual(done.returncode, 0, done.stderr + self.slurm.said())
+        for epoch in range(N_EPOCHS):
+            got = collections.Counter(text for rank in self.had() for text in rank[epoch])
+            self.assertEqual(got, collections.Counter({data.hex(): n for data, n in self.want.items()}), epoch)
+        statuses = [node.status() for node in nodes]
+        self.assertEqual(sum(status["cache"]["reads"] for status in statuses), self.n_chunks, statuses)
+        for status in statuses:
+            self.assertGreater(status["cluster"]["chunks_in"], 0, status)
+        self.the_prolog_and_epilog_ran()
+        # Without what says that the tasks are ranks of one job the loader refuses, rather than give each of them everything.
+        refused = self.srun()
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("srun started 2 tasks", refused.stderr)
+
+    def the_prolog_and_epilog_ran(self):
+        ran = self.folder / "ran"
+        wait_until("an epilog on each node", lambda: ran.read_text().count("epilog") == 2)
+        job = ran.read_text().split()[1]
+        self.assertEqual(sorted(ran.read_text().splitlines()), sorted(f"{what} {job} {node}" for what in ("prolog", "epilog") for node in NODES))
+        for node in NODES:
+            folder = self.folder / f"reports-{node}"
+            report = wait_until(f"a report of {node}", lambda: next(iter(folder.glob(f"job-{job}-*.txt")), None))
+            wait_until("what came from other nodes, in the report", lambda: "came from others" in report.read_text())
+        states = self.slurm.command("sinfo", "-h", "-N", "-o", "%N %T").stdout
+        self.assertNotIn("drain", states)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -23,6 +23,7 @@ HERE = pathlib.Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent / "at_rest")]
 import stores
 import support
+from bench_cluster import take
 from serving import pack
 
 N, SAMPLE, BATCH = 4, 4096, 64
@@ -145,14 +146,6 @@ def job(net, nodes, program, dataset, n_chunks, epochs, folder):
 
 def key(i):
     return b"%08d" % i
-
-
-def take(s, n, buffer):
-    while n > 0:
-        got = s.recv_into(buffer, min(n, len(buffer)))
-        if not got:
-            raise EOFError
-        n -= got
 
 
 def client(rank, n_keys, seconds, hosts):

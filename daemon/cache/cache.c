@@ -470,6 +470,14 @@ bool cache_is_ready(const struct segment *s)
 	return k && k->state == CHUNK_READY;
 }
 
+bool cache_is_lendable(const struct segment *s)
+{
+	const struct cached_chunk *k = cache_chunk_of(s);
+
+	/* What is verified of a part stays, while samples are added to it. */
+	return cache_is_ready(s) || (k && k->part && cached_is_loading(k));
+}
+
 /* Gives up the datasets that have been idle longest until few idle ones are left. */
 static void drop_many_idle(struct cache *c)
 {

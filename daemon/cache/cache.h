@@ -167,6 +167,9 @@ void cache_mark(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint3
 struct segment *cache_find_segment(const struct cache *c, uint32_t id);
 /* Returns true if its chunk is in memory and verified. */
 bool cache_is_ready(const struct segment *segment);
+/* All that it holds is verified, so that clients may map it: it is ready, or a part that gets more samples.
+ */
+bool cache_is_lendable(const struct segment *segment);
 /* The chunk that it holds, or will; NULL: it waits for one. */
 const struct cached_chunk *cache_chunk_of(const struct segment *segment);
 

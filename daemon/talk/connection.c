@@ -196,7 +196,7 @@ static int on_segment(struct connection *c, const union wire_message *m)
 
 	/* Only chunks of the dataset that this client has proved it may read, and only when they are
 	 * verified. */
-	if (!segment || segment->dataset != c->dataset || !cache_is_ready(segment))
+	if (!segment || segment->dataset != c->dataset || !cache_is_lendable(segment))
 		return refuse(c, -ENOENT, "no such chunk segment");
 	r = shared_memory_reader(segment->memory.fd, &fd);
 	if (r < 0)

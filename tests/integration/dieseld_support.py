@@ -6,12 +6,13 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+from free_ports import free_port  # noqa: F401: many tests have it from here
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 CTL = os.environ.get("DIESELCTL", os.path.join(BIN, "dieselctl"))
@@ -25,13 +26,6 @@ def require(path):
     if not os.access(path, os.X_OK):
         print(f"skipped: {path} is not built")
         sys.exit(77)
-
-
-def free_port():
-    """Of 127.0.0.1."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def make_source(name, n, sizes, seed=1):

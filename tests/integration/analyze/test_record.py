@@ -544,7 +544,7 @@ class Ends(Recording):
 
     def wait_for_exec(self):
         """Until the recorder has flushed something: the command runs by then."""
-        for _ in range(500):
+        for _ in range(3000):
             time.sleep(0.02)
             try:
                 if s.Recording(self.path).events:

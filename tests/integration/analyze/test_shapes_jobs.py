@@ -202,7 +202,7 @@ class Groups(Attached):
             with open(os.path.join(folder, "cgroup.procs"), encoding="ascii") as file:
                 for pid in file.read().split():
                     os.kill(int(pid), signal.SIGKILL)
-            for _ in range(100):
+            for _ in range(3000):
                 try:
                     return os.rmdir(folder)
                 except OSError:

@@ -11,6 +11,8 @@ import tempfile
 import threading
 import time
 
+from free_ports import free_port
+
 PATIENCE_S = 60
 HELLO = struct.Struct("<8sIIQ64s64sQ")
 FRAME = struct.Struct("<HHiQQQ16s16s")
@@ -24,12 +26,6 @@ def wait_until(holds, what):
         if time.monotonic() > end:
             raise AssertionError(f"after {PATIENCE_S} s: not {what}")
         time.sleep(0.02)
-
-
-def free_port(host="127.0.0.1"):
-    with socket.socket() as s:
-        s.bind((host, 0))
-        return s.getsockname()[1]
 
 
 def children(pid):

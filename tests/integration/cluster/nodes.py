@@ -47,6 +47,10 @@ def wait_until(what, condition):
     return result
 
 
+def had_no_answer(status):
+    return any(status["cluster"][why] for why in ("late", "failed", "refused"))
+
+
 def make_dataset(folder, n_samples, *options):
     """Samples of SAMPLE bytes, some 32 a chunk; the path, and how often each content is there."""
     rng, want = random.Random(7), collections.Counter()
@@ -75,6 +79,10 @@ class Node:
 
     def reads(self):
         return self.status()["cache"]["reads"]
+
+    def is_disturbed(self):
+        """Whether another node was late, as on a machine that is busy: what it was to give is read from storage then."""
+        return had_no_answer(self.status()) or " is away" in self.daemon.output()
 
     def loader(self, path, rank, world, **options):
         dataset = served.Dataset(str(path), socket=self.socket)
@@ -135,3 +143,11 @@ class Case(unittest.TestCase):
         """Every sample so often, with its bytes, over all that was had."""
         got = sum(had, collections.Counter())
         self.assertEqual(got, collections.Counter({data: n * times for data, n in self.want.items()}))
+
+    def check_reads(self, nodes, n, *about):
+        """So many chunks were read in all; more only where nodes were late."""
+        reads = sum(node.reads() for node in nodes)
+        if reads > n and any(node.is_disturbed() for node in nodes):
+            print(f"nodes were late: {reads} chunks were read, not {n}")
+        else:
+            self.assertEqual(reads, n, about)

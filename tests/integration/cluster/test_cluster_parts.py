@@ -11,12 +11,13 @@ class Parts(Case):
         """Every sample once, every chunk read once, and few bytes sent that nobody needs."""
         for epoch in range(n_epochs):
             self.check(read_all(loaders))
-            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks, epoch)
+            self.check_reads(nodes, self.n_chunks, epoch)
         size = sum(os.path.getsize(file) for file in (self.path / "chunks").iterdir())
         needed = n_epochs * size * (len(nodes) - 1) / len(nodes)  # of each chunk, what others than its owner need
         sent = sum(node.status()["cluster"]["bytes_in"] for node in nodes)
         self.assertLess(sent / needed, 1.2)
-        self.assertGreater(sent / needed, 0.8)  # it does come from there
+        if not any(node.is_disturbed() for node in nodes):
+            self.assertGreater(sent / needed, 0.8)  # it does come from there
 
     def test_two_nodes(self):
         nodes = self.nodes(2)
@@ -41,7 +42,7 @@ class Digests(Case):
         nodes = self.nodes(2)
         loaders = self.loaders(nodes)
         self.check(read_all(loaders))
-        self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks)
+        self.check_reads(nodes, self.n_chunks)
 
 
 if __name__ == "__main__":

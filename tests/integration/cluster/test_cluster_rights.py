@@ -42,7 +42,7 @@ class Rights(Case):
 
     def test_copies_of_a_dataset_are_one(self):
         self.check(read_all(self.ranks()))
-        self.assertEqual(sum(node.reads() for node in self.two), self.n_chunks)
+        self.check_reads(self.two, self.n_chunks)
         group, = self.two[0].status()["cluster"]["groups"]
         self.assertEqual((group["name"], group["uid"], group["reachable"]), ("job", os.getuid(), 2))
         self.assertEqual(group["dataset"], str(self.copies[0]))

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from nodes import servers, support
+from nodes import had_no_answer, servers, support
 
 try:
     import torch  # noqa: F401
@@ -96,7 +96,8 @@ class Walk(unittest.TestCase):
         for epoch in range(N_EPOCHS):
             self.assertEqual(sum(int(n) for n in re.findall(rf"epoch {epoch}: (\d+) samples", said)), N_SAMPLES, said)
         statuses = [self.status(node) for node in (1, 2)]
-        self.assertEqual(sum(s["cache"]["reads"] for s in statuses), len(support.chunk_files(self.folder / "photos.diesel")), statuses)
+        if not any(had_no_answer(s) for s in statuses):
+            self.assertEqual(sum(s["cache"]["reads"] for s in statuses), len(support.chunk_files(self.folder / "photos.diesel")), statuses)
         self.assertGreater(sum(s["cluster"]["chunks_in"] for s in statuses), 0)
         self.run_block("dieselctl cluster status")
 

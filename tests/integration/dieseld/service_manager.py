@@ -87,7 +87,7 @@ class Store:
         raise KeyError(name)
 
     def wait_for(self, what, predicate):
-        for _ in range(1000):
+        for _ in range(6000):
             if predicate(self.chunks()):
                 return
             time.sleep(0.01)

@@ -40,7 +40,7 @@ class MemoryGroup:
 
     def remove(self):
         """When its last process is gone: the daemon's children end a little later than it."""
-        for _ in range(1000):
+        for _ in range(6000):
             try:
                 return self.folder.rmdir()
             except OSError:
@@ -125,7 +125,7 @@ class Borrowed(Case):
         self.read(daemon, "packed")
 
     def settle(self, predicate, what):
-        for _ in range(1000):
+        for _ in range(6000):
             if predicate():
                 return
             time.sleep(0.01)

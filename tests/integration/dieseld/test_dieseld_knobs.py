@@ -26,7 +26,7 @@ class Knobs(Case):
         before = daemon.output().count("configuration read again")
         self.write(settings)
         daemon.process.send_signal(signal.SIGHUP)
-        for _ in range(1000):
+        for _ in range(6000):
             if daemon.output().count("configuration read again") > before:
                 return
             time.sleep(0.01)
@@ -45,7 +45,7 @@ class Knobs(Case):
         return total
 
     def settle(self, what, value, bound):
-        for _ in range(1000):
+        for _ in range(6000):
             if value() <= bound:
                 return
             time.sleep(0.01)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.request
 
-from dieseld_support import (BIN, SCRATCH, Case, chunk_files, dataset, finish_probe, main, make_source, pack, probe,
+from dieseld_support import (BIN, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
                              probe_command, start_probe)
 from hostile import VERSION, Client, Other, Refused, run_as
 
@@ -356,7 +356,7 @@ os.setresuid(*3 * [int(sys.argv[2])])
 clients = []
 for i in range(40):
     try:
-        clients.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5))
+        clients.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60))
     except OSError:
         pass
 print("dripping", flush=True)
@@ -370,16 +370,14 @@ while True:
 """
 
     def test_who_asks_by_the_byte_does_not_keep_prometheus_out(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         self.daemon("--metrics", f"127.0.0.1:{port}")
         drip = subprocess.Popen([sys.executable, "-c", self.DRIP, str(port), str(HOSTILE)], stdout=subprocess.PIPE)
         self.addCleanup(drip.communicate)
         self.addCleanup(drip.kill)
         drip.stdout.readline()
         for _ in range(5):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
                 self.assertIn(b"diesel_build_info", reply.read())
 
 

@@ -116,7 +116,7 @@ class Configuration(Case):
             file.write(text)
         seen = len(daemon.output())
         daemon.process.send_signal(signal.SIGHUP)
-        for _ in range(1000):
+        for _ in range(6000):
             if said := daemon.output()[seen:]:
                 return said
             time.sleep(0.01)

@@ -102,7 +102,7 @@ class SharedCase(unittest.TestCase):
     def at_rest(self, n):
         """When n sessions are open, and all their slots are full: of each the batches made ready, and of these those that were
         decoded for another."""
-        for _ in range(1000):
+        for _ in range(3000):
             found = diesel_loader.status(str(self.daemon.socket))["sessions"]
             if len(found) == n and all(s["ready"] + s["held"] == s["slots"] for s in found):
                 return [(s["delivered"], s["shared"]) for s in found]

@@ -203,7 +203,7 @@ class Command(Mount):
         process = subprocess.Popen(self.command(self.dataset, where, "--", "sh", "-c", f"ls {where} > {told}.part; mv {told}.part {told}; exec sleep 60"))
         self.addCleanup(process.wait)
         self.addCleanup(process.send_signal, signal.SIGTERM)
-        for _ in range(2000):
+        for _ in range(6000):
             if os.path.exists(told):
                 break
             time.sleep(0.01)

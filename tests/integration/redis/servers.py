@@ -7,7 +7,11 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from free_ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 
@@ -18,19 +22,6 @@ def dieselctl(*args, check=0, **environment):
     if check is not None and done.returncode != check:
         raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
     return done
-
-
-def free_port():
-    """A port that is free, and the one 10000 above it too, which a cluster's nodes use among themselves."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32000)
-        with socket.socket() as one, socket.socket() as other:
-            try:
-                one.bind(("127.0.0.1", port))
-                other.bind(("127.0.0.1", port + 10000))
-                return port
-            except OSError:
-                continue
 
 
 class Server:

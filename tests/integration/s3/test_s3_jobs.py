@@ -115,7 +115,7 @@ def fetchers():
     return found
 
 
-def wait_until(what, predicate, seconds=30):
+def wait_until(what, predicate, seconds=60):
     deadline = time.monotonic() + seconds
     while not predicate():
         assert time.monotonic() < deadline, what

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports for the servers of tests, which run beside each other: a server is started some time after its port was chosen, and may be
 killed and started again on it. So a port is not one that the kernel would give to somebody meanwhile, and no other test's."""
+import atexit
 import random
 import socket
 
 # A cluster of Redis listens 10000 above, too. Both are below those that the kernel gives to connections (32768 and above).
 FIRST, LAST, ABOVE = 12000, 22000, 10000
 held = []  # until this process ends
+atexit.register(lambda: [ours.close() for ours in held])
 
 
 def is_free(host, port):

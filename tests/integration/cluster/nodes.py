@@ -51,12 +51,13 @@ def had_no_answer(status):
     return any(status["cluster"][why] for why in ("late", "failed", "refused"))
 
 
-def make_dataset(folder, n_samples, *options):
-    """Samples of SAMPLE bytes, some 32 a chunk; the path, and how often each content is there."""
+def make_dataset(folder, n_samples, *options, less=0):
+    """Samples of SAMPLE bytes, some 32 a chunk, each by as much shorter than the last as `less` says, a few times; the path, and how
+    often each content is there."""
     rng, want = random.Random(7), collections.Counter()
     for i in range(n_samples):
         (folder / "src" / f"class{i % 4}").mkdir(parents=True, exist_ok=True)
-        data = i.to_bytes(8, "little") + rng.randbytes(SAMPLE - 8)
+        data = i.to_bytes(8, "little") + rng.randbytes(SAMPLE - 8 - less * (i % 7))
         (folder / "src" / f"class{i % 4}" / f"{i:05d}.bin").write_bytes(data)
         want[digest(data)] += 1
     path = folder / "data.diesel"
@@ -115,14 +116,14 @@ def read_all(loaders, in_step=True):
 
 
 class Case(unittest.TestCase):
-    n_samples, options = 1280, ()
+    n_samples, options, less = 1280, (), 0
 
     @classmethod
     def setUpClass(cls):
         support.require(os.path.join(support.BIN, "dieseld"))
         os.environ["LOCAL_WORLD_SIZE"] = "1"  # as torchrun: a rank a node
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        cls.path, cls.want = make_dataset(cls.folder, cls.n_samples, *cls.options)
+        cls.path, cls.want = make_dataset(cls.folder, cls.n_samples, *cls.options, less=cls.less)
         cls.n_chunks = len(support.chunk_files(cls.path))
         cls.redis = servers.Server(cls.folder)
         cls.addClassCleanup(lambda: cls.redis.stop())  # the one that runs then
@@ -130,6 +131,7 @@ class Case(unittest.TestCase):
     def nodes(self, n, *options, **more):
         made = [Node(self.redis.url(""), f"node-{self.id().rsplit('.', 1)[1][5:25]}-{i}", *options, **more) for i in range(n)]
         for node in made:
+            self.addCleanup(node.daemon.log.close)
             self.addCleanup(node.daemon.stop)
         return made
 

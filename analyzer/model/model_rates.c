@@ -79,15 +79,6 @@ static uint32_t ceil_count(double x)
 	return x >= UINT32_MAX ? UINT32_MAX : (uint32_t)ceil(x - ROUNDING);
 }
 
-double model_own_reads(double cached_ratio, uint32_t n_nodes)
-{
-	double missing = 1 - cached_ratio;
-
-	if (n_nodes <= 1 || !(missing > 0))
-		return 1;
-	return (1 - fmin(1, n_nodes * cached_ratio)) / n_nodes / missing;
-}
-
 uint32_t model_workers_needed(double cpu_s_per_sample, double rate)
 {
 	uint32_t n = ceil_count(cpu_s_per_sample * rate);

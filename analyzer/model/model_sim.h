@@ -33,7 +33,8 @@ struct sim_reads {
 	double mean_latency_ns;    /* of recorded misses */
 	struct model_storage link; /* to other nodes */
 	double link_state;
-	double own_ratio; /* of what is missing: read from storage by this node */
+	double unheld_ratio;  /* of what is missing: no node's memory has it */
+	double foreign_ratio; /* of that: another node owns it, and reads it */
 };
 
 struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario);

@@ -243,6 +243,26 @@ void job_read_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, uint64_t by
 		j->counters.reading_ns += now_ns - j->reading_since_ns;
 }
 
+void job_ask_begin(struct job *j, uint64_t now_ns)
+{
+	if (j->n_asking++ == 0)
+		j->asking_since_ns = now_ns;
+}
+
+void job_ask_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, bool given, uint64_t bytes)
+{
+	if (given) {
+		j->counters.peer_chunks++;
+		j->counters.peer_bytes += bytes;
+		j->counters.peer_ns += now_ns - begin_ns;
+		read_latency_add(&j->counters.peer_latency, now_ns - begin_ns);
+	} else {
+		j->counters.peer_failed++;
+	}
+	if (--j->n_asking == 0)
+		j->counters.asking_ns += now_ns - j->asking_since_ns;
+}
+
 bool job_is_held(const struct job *job, uint64_t now_ns)
 {
 	return now_ns < job->held.until_ns;

@@ -47,6 +47,8 @@ struct job_counters {
 	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
 	uint64_t peer_failed;                      /* that were to, and were read from storage */
+	struct read_latency peer_latency;          /* of each that came from there */
+	uint64_t asking_ns;                        /* time in which at least one was asked for */
 	uint64_t n_read;                           /* reads that have ended */
 	uint64_t read_ns;                          /* sum of the times these took */
 	struct read_latency latency;               /* of each of these reads */
@@ -100,9 +102,9 @@ struct job {
 	struct sharer *sharers; /* peers/sharers.h */
 	uint32_t read_weight;   /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
-	uint32_t refs; /* list, sessions and reads under way */
-	uint32_t n_reading;
-	uint64_t reading_since_ns;
+	uint32_t refs;                /* list, sessions and reads under way */
+	uint32_t n_reading, n_asking; /* of storage, of other nodes */
+	uint64_t reading_since_ns, asking_since_ns;
 	bool process_ended, ended;
 	bool unwatched; /* nobody can tell whether its process lives: it ends with its sessions */
 	int pidfd;
@@ -149,6 +151,9 @@ void job_unref(struct job *job);
 /* A read from storage for this job begins, or has ended. */
 void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
+/* Another node is asked for a chunk, and has given so much of it, or has not. */
+void job_ask_begin(struct job *job, uint64_t now_ns);
+void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, bool given, uint64_t bytes);
 
 /* Some of the job's reading ahead is held back until then, for the writer. */
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);

@@ -45,6 +45,13 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"chunk_latency_p95_s", s->chunk_latency_p95_s},
 	    {"storage_bytes_per_s", s->storage_bytes_per_s},
 	    {"memory_hit_ratio", s->memory_hit_ratio},
+	    {"nodes", s->job_nodes},
+	    {"peer_hit_ratio", s->peer_hit_ratio},
+	    {"peer_served_ratio", s->peer_served_ratio},
+	    {"peer_latency_s", s->peer_latency_s},
+	    {"peer_latency_p95_s", s->peer_latency_p95_s},
+	    {"peer_bytes_per_s", s->peer_bytes_per_s},
+	    {"peer_chunk_bytes", s->peer_chunk_bytes},
 	    {"daemon_cpu_s_per_sample", s->daemon_cpu_s_per_sample},
 	    {"client_cpu_s_per_sample", s->client_cpu_s_per_sample},
 	    {"daemon_workers_busy", s->daemon_workers_busy},
@@ -221,6 +228,14 @@ static json_t *nodes_json(const struct job *job, const struct job_counters *n)
 					: json_null());
 }
 
+/* By which of storage and other nodes a knob is decided; null: by neither. */
+static json_t *tier_json(enum tuner_tier tier)
+{
+	const char *name = tuner_tier_name(tier);
+
+	return name ? json_string(name) : json_null();
+}
+
 static json_t *job_json(const struct control *c, const struct job *job)
 {
 	const struct control_job *known = control_find_job(c, job->id);
@@ -248,10 +263,12 @@ static json_t *job_json(const struct control *c, const struct job *job)
 	if (known && known->has_view)
 		json_object_set_new(
 		    root, "tuner",
-		    json_pack("{s:s, s:o, s:o, s:o, s:o}", "phase", tuner_phase_name(known->view.phase),
-			      "text", json_text(known->view.text), "rate", json_known(known->view.rate),
-			      "demand", json_known(known->view.demand), "wait",
-			      json_known(known->view.wait)));
+		    json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "phase",
+			      tuner_phase_name(known->view.phase), "cache_tier",
+			      tier_json(known->view.cache_tier), "prefetch_tier",
+			      tier_json(known->view.prefetch_tier), "text", json_text(known->view.text),
+			      "rate", json_known(known->view.rate), "demand", json_known(known->view.demand),
+			      "wait", json_known(known->view.wait)));
 	else
 		json_object_set_new(root, "tuner", json_null());
 	json_object_set_new(root, "last_decision", last_decision(c, job->id));

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "lib/clock.h"
+#include "peers/sharers.h"
 
 const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age)
 {
@@ -128,6 +129,16 @@ static void forms_fill(struct stall_sample *sample, const struct serving *servin
 	sample->form_sample_bytes = form_size(serving, job);
 }
 
+/* Nodes of the job that can be reached, with this one; NAN: it has no other. */
+static double job_nodes(const struct job *job)
+{
+	double most = NAN;
+
+	for (const struct sharer *m = job->sharers; m; m = m->next_of_job)
+		most = fmax(most, m->group ? cluster_n_members(m->group) : 1);
+	return most;
+}
+
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
 				  const struct job *job)
 {
@@ -145,7 +156,9 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 	sample.run_queue_ratio = sensed->queue_ratio;
 	sample.samples_per_s = (double)(now->taken.samples - before->taken.samples) / sample.covered_s;
 	sample.n_trainers = job->n_sessions > 0;
+	sample.job_nodes = job_nodes(job);
 	sensed_storage(sensed, &sample);
+	sensed_peers(sensed, &sample);
 	sensed_work(before, now, &sample);
 	sensed_forms(before, now, &sample);
 	sensed_shares(sensed, before, now, &sample);

@@ -20,9 +20,20 @@ static double clamp01(double value)
 	return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/* The newest reading since which there were enough reads; the oldest useful one if there is none; NULL:
- * nothing was read. */
-static const struct sensed_reading *storage_base(const struct sensed_job *sensed)
+static uint64_t read_of_storage(const struct sensed_reading *reading)
+{
+	return reading->counters.n_read;
+}
+
+static uint64_t come_of_peers(const struct sensed_reading *reading)
+{
+	return reading->counters.peer_chunks;
+}
+
+/* The newest reading since which there were enough of them; the oldest useful one if there is none; NULL:
+ * there was none. */
+static const struct sensed_reading *base_of(const struct sensed_job *sensed,
+					    uint64_t (*count)(const struct sensed_reading *reading))
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *base = NULL;
 
@@ -31,10 +42,10 @@ static const struct sensed_reading *storage_base(const struct sensed_job *sensed
 
 		if (!r)
 			break;
-		if (now->counters.n_read == r->counters.n_read)
-			continue; /* nothing was read since then */
+		if (count(now) == count(r))
+			continue; /* nothing came since then */
 		base = r;
-		if (now->counters.n_read - r->counters.n_read >= READS_MIN)
+		if (count(now) - count(r) >= READS_MIN)
 			break;
 	}
 	return base;
@@ -50,24 +61,32 @@ static const struct sensed_reading *first_reading(const struct sensed_job *sense
 	return first;
 }
 
-/* The share of visited chunks that took no read. Over all readings, because reads come ahead of visits. */
-static double hit_ratio(const struct sensed_job *sensed)
+/* The shares of visited chunks that took no read, and those that another node gave. Over all readings,
+ * because reads come ahead of visits. */
+static void hit_ratios(const struct sensed_job *sensed, double *ret_memory, double *ret_peers)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
+	uint64_t visits, reads, peers;
 
 	if (!first || now->counters.chunk_visits == first->counters.chunk_visits)
-		return NAN;
-	return clamp01(1 - ratio(now->counters.chunk_reads - first->counters.chunk_reads,
-				 now->counters.chunk_visits - first->counters.chunk_visits));
+		return;
+	visits = now->counters.chunk_visits - first->counters.chunk_visits;
+	reads = now->counters.chunk_reads - first->counters.chunk_reads;
+	peers = now->counters.peer_chunks - first->counters.peer_chunks;
+	*ret_memory = clamp01(1 - ratio(reads + peers, visits));
+	*ret_peers = fmin(clamp01(ratio(peers, visits)), 1 - *ret_memory);
 }
 
 void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0);
 	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
-	const struct sensed_reading *base = storage_base(sensed);
+	const struct sensed_reading *base = base_of(sensed, read_of_storage);
+	double peer_hit_ratio = NAN;
 
-	sample->memory_hit_ratio = hit_ratio(sensed);
+	hit_ratios(sensed, &sample->memory_hit_ratio, &peer_hit_ratio);
+	if (sample->job_nodes > 0) /* without other nodes there is no share of theirs, not one of 0 */
+		sample->peer_hit_ratio = peer_hit_ratio;
 	sample->reading_ratio = clamp01(
 	    ratio(now->counters.reading_ns - before->counters.reading_ns, now->at_ns - before->at_ns));
 	if (!base)
@@ -83,6 +102,34 @@ void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample
 	sample->storage_bytes_per_s =
 	    ratio(now->counters.read_bytes - base->counters.read_bytes, reading_ns) * (double)NS_PER_S;
 	sample->reads_in_flight = ratio(read_ns, reading_ns);
+}
+
+void sensed_peers(const struct sensed_job *sensed, struct stall_sample *sample)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
+	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
+	const struct sensed_reading *base = base_of(sensed, come_of_peers);
+	uint64_t n, failed, asking_ns, peer_ns, bytes;
+
+	if (!(sample->job_nodes > 0) || !first || !before)
+		return;
+	n = now->counters.peer_chunks - first->counters.peer_chunks;
+	failed = now->counters.peer_failed - first->counters.peer_failed;
+	sample->peer_served_ratio = ratio(n, n + failed);
+	sample->asking_ratio =
+	    clamp01(ratio(now->counters.asking_ns - before->counters.asking_ns, now->at_ns - before->at_ns));
+	if (!base)
+		return;
+	n = now->counters.peer_chunks - base->counters.peer_chunks;
+	asking_ns = now->counters.asking_ns - base->counters.asking_ns;
+	peer_ns = now->counters.peer_ns - base->counters.peer_ns;
+	bytes = now->counters.peer_bytes - base->counters.peer_bytes;
+	sample->peer_latency_s = ratio(peer_ns, n) / (double)NS_PER_S;
+	sample->peer_latency_p95_s = read_latency_quantile_s(
+	    &now->counters.peer_latency, &first->counters.peer_latency, 0.95, READS_MIN_P95);
+	sample->peer_bytes_per_s = ratio(bytes, asking_ns) * (double)NS_PER_S;
+	sample->peers_in_flight = ratio(peer_ns, asking_ns);
+	sample->peer_chunk_bytes = ratio(bytes, n);
 }
 
 void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,
@@ -191,6 +238,18 @@ static double prep_rate(const struct stall_sample *s, double pool_threads)
 	return isfinite(s->daemon_cpu_s_per_sample) || isfinite(s->client_cpu_s_per_sample) ? rate : NAN;
 }
 
+/* Where chunks come from other nodes, too, and from storage, each at its own pace. NAN: not known. */
+static double tiers_rate(const struct stall_sample *s)
+{
+	struct model_tiers tiers = {.memory = s->memory_hit_ratio, .peers = s->peer_hit_ratio};
+	struct model_source peers = {.bytes = s->peer_chunk_bytes, .bytes_per_s = s->peer_bytes_per_s},
+			    storage = {.bytes = s->chunk_bytes, .bytes_per_s = s->storage_bytes_per_s};
+
+	tiers.storage = clamp01(1 - tiers.memory - tiers.peers);
+	/* All nodes walk one order, and each takes its part of a chunk. */
+	return s->samples_per_chunk / fmax(s->job_nodes, 1) / model_visit_s(&tiers, &peers, &storage);
+}
+
 void sensed_rates(struct stall_sample *s, double pool_threads)
 {
 	double sample_bytes = s->chunk_bytes / s->samples_per_chunk;
@@ -198,6 +257,8 @@ void sensed_rates(struct stall_sample *s, double pool_threads)
 
 	if (s->memory_hit_ratio >= 1)
 		s->fetch_rate = INFINITY;
+	else if (s->peer_hit_ratio > 0)
+		s->fetch_rate = tiers_rate(s);
 	else if (isfinite(s->memory_hit_ratio) && s->storage_bytes_per_s > 0)
 		s->fetch_rate =
 		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->storage_bytes_per_s);

@@ -64,6 +64,21 @@ static void clean_storage(const struct stall_sample *raw, struct figures *f)
 	f->ready = sane(raw->ready_samples, BYTES_MAX);
 }
 
+static void clean_peers(const struct stall_sample *raw, struct figures *f)
+{
+	f->nodes = positive(raw->job_nodes, COUNT_MAX);
+	f->served = share(raw->peer_served_ratio);
+	f->peer_hit = share(raw->peer_hit_ratio);
+	f->peer_latency_s = positive(raw->peer_latency_s, SECONDS_MAX);
+	f->peer_latency_p95_s = positive(raw->peer_latency_p95_s, SECONDS_MAX);
+	if (f->peer_latency_p95_s < f->peer_latency_s)
+		f->peer_latency_p95_s = f->peer_latency_s;
+	f->peer_bandwidth = positive(raw->peer_bytes_per_s, BYTES_MAX);
+	f->peers_in_flight = sane(raw->peers_in_flight, COUNT_MAX);
+	f->asking = share(raw->asking_ratio);
+	f->peer_bytes = positive(raw->peer_chunk_bytes, BYTES_MAX);
+}
+
 bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figures *ret)
 {
 	struct figures f = {.at_ns = raw->at_ns};
@@ -79,6 +94,7 @@ bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figur
 	f.from_ns = f.from_ns < raw->at_ns ? raw->at_ns - f.from_ns : 0;
 	clean_shares(raw, &f);
 	clean_storage(raw, &f);
+	clean_peers(raw, &f);
 	f.daemon_cpu_s = sane(raw->daemon_cpu_s_per_sample, SECONDS_MAX);
 	f.client_cpu_s = sane(raw->client_cpu_s_per_sample, SECONDS_MAX);
 	f.handoff_s = sane(raw->handoff_s_per_sample, SECONDS_MAX);

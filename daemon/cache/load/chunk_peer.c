@@ -72,22 +72,18 @@ static uint64_t patience_ns(const struct load *l)
 static void on_done(struct cluster_read *read, int result, const struct error *err)
 {
 	struct load *l = (struct load *)((char *)read - offsetof(struct load, ask));
-	struct job_counters *counters = &l->job->counters;
 
 	(void)err; /* it is counted, and said by the module */
-	if (result == 0) {
-		counters->peer_chunks++;
-		counters->peer_bytes += read->answer_bytes;
-		counters->peer_ns += clock_monotonic_ns() - l->begin_ns;
+	job_ask_end(l->job, l->begin_ns, clock_monotonic_ns(), result == 0, read->answer_bytes);
+	if (result == 0)
 		load_end_waiting(l);
-	} else {
-		counters->peer_failed++;
-	}
 	l->asked(l, result);
 }
 
 int load_ask(struct load *l, void (*done)(struct load *l, int result))
 {
+	int r;
+
 	l->asked = done;
 	l->begin_ns = clock_monotonic_ns();
 	l->ask = (struct cluster_read){.group = l->sharer->group,
@@ -98,7 +94,10 @@ int load_ask(struct load *l, void (*done)(struct load *l, int result))
 				       .memory_fd = l->segment->memory.fd,
 				       .patience_ns = patience_ns(l),
 				       .done = on_done};
-	return cluster_fetch(&l->ask);
+	r = cluster_fetch(&l->ask);
+	if (r == 0)
+		job_ask_begin(l->job, l->begin_ns);
+	return r;
 }
 
 void load_end_waiting(struct load *l)

@@ -305,6 +305,40 @@ static void test_worse_is_undone(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
 }
 
+/* A decision says by which tier it was taken, with the figures of both, and all of its end is there. */
+static void test_reasons_name_the_tier(void **unused)
+{
+	const struct tuner_decision *d;
+
+	(void)unused;
+	samples[0].shares.fetch_stall = 0.5;
+	samples[0].samples_per_s = 1000;
+	samples[0].device_rate = 2000;
+	samples[0].memory_hit_ratio = 0.1;
+	samples[0].job_nodes = 4;
+	samples[0].peer_hit_ratio = 0.75;
+	samples[0].peer_served_ratio = 1;
+	samples[0].peer_latency_s = 0.5;
+	samples[0].peer_latency_p95_s = 1.25;
+	samples[0].peer_bytes_per_s = 40e6;
+	samples[0].peers_in_flight = 8;
+	samples[0].asking_ratio = 1;
+	samples[0].peer_chunk_bytes = 2.5e6;
+	run(2);
+	d = decision_on(TUNER_PREFETCH_CHUNKS);
+	assert_non_null(d);
+	assert_true(d->new_value > d->old_value);
+	assert_non_null(strstr(d->reason, "by other nodes "));
+	assert_non_null(strstr(d->reason, " in 500.0 ms (95 %: 1250.0 ms)"));
+	assert_non_null(strstr(d->reason, "storage "));
+	assert_non_null(strstr(d->reason, " in 20.0 ms (95 %: 20.0 ms)"));
+	assert_non_null(strstr(d->reason, " samples/s instead of "));
+	d = decision_on(TUNER_CACHE_BYTES);
+	assert_true(!d || strstr(d->reason, "by other nodes "));
+	assert_int_equal(world.result->views[0].prefetch_tier, TUNER_TIER_NODES);
+	assert_int_equal(world.result->views[0].cache_tier, TUNER_TIER_NODES);
+}
+
 /* What a cache holds takes an epoch to come back: the first seconds of a new phase are no reason to drop it.
  */
 static void test_new_phase_keeps_the_cache(void **unused)
@@ -409,6 +443,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(test_device_bound_gives_back),
+	    TEST(test_reasons_name_the_tier),
 	    TEST(test_pin_is_exact),
 	    TEST(test_impossible_pin_is_clamped),
 	    TEST(test_knob_of_the_client_is_left_alone),

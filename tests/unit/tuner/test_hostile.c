@@ -61,6 +61,15 @@ static struct stall_sample any_sample(uint64_t now_ns, const struct tuner_knobs 
 	s.storage_bytes_per_s = any_double(1e8);
 	s.reading_ratio = any_double(0.5);
 	s.memory_hit_ratio = any_double(0.5);
+	s.job_nodes = any_double(4);
+	s.peer_hit_ratio = any_double(0.5);
+	s.peer_served_ratio = any_double(0.5);
+	s.peer_latency_s = any_double(0.01);
+	s.peer_latency_p95_s = any_double(0.02);
+	s.peer_bytes_per_s = any_double(1e8);
+	s.peers_in_flight = any_double(4);
+	s.asking_ratio = any_double(0.5);
+	s.peer_chunk_bytes = any_double(2e6);
 	s.chunk_bytes = any_double(8e6);
 	s.window_chunks = roll(0, 1) < 0.05 ? UINT32_MAX : (uint32_t)roll(0, 40);
 	s.daemon_cpu_s_per_sample = any_double(1e-3);

@@ -108,16 +108,54 @@ int model_storage_fit(const struct model_request *requests, size_t n_requests,
  * first request. */
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes);
 
-/* ---- many nodes --------------------------------------------------------------------------------------- */
+/* ---- tiers ------------------------------------------------------------------------------------------- */
 
 /*
- * n nodes that share what their memories hold (each has this share of the dataset, and together as much of it
- * as there can be), each chunk being read from storage by one of them alone: the share of what is not in this
- * node's own memory that it reads from storage itself. The rest comes from the others.
+ * Many nodes of one job share what their memories hold: each has this share of the dataset, and together as
+ * much of it as there can be. What no memory has is read from storage once for all of them, by the node that
+ * owns it. So a node gets what it needs from three tiers.
  */
-double model_own_reads(double cached_ratio, uint32_t n_nodes);
 
-#define MODEL_LINK_BYTES_PER_S 1.25e9 /* where it is not said: 10 Gbit/s */
+/* Of what is not in this node's own memory, the share that it reads from storage, because it owns it and
+ * nobody has it. The rest comes from the others. */
+double model_own_reads(double cached_ratio, double n_nodes);
+
+/* Shares of what a node needs; their sum is 1. */
+struct model_tiers {
+	double memory, peers, storage;
+};
+
+/* served: of what is asked of other nodes, the part that they give; storage has to give the rest. With one
+ * node there are no peers. */
+struct model_tiers model_tiers_of(double cached_ratio, double n_nodes, double served);
+
+/* The share of what is needed that no memory holds. Each node's storage brings as much for each byte that the
+ * node needs: it reads a part of that for itself, and what it owns for the others, as they do for it. */
+double model_unheld(const struct model_tiers *tiers, double n_nodes);
+
+/* A tier below memory, as it was measured; NAN: not known. */
+struct model_source {
+	double bytes; /* that come of a chunk which is needed */
+	double bytes_per_s;
+	double latency_s, latency_p95_s; /* of a chunk: mean, and 95 of 100 are quicker */
+};
+
+/* Seconds a chunk that is needed, on average: each source brings its own share at its own pace, and the
+ * slower one counts. NAN: a source that has to give something is not known. */
+double model_visit_s(const struct model_tiers *tiers, const struct model_source *peers,
+		     const struct model_source *storage);
+
+/* The least cached share with which a chunk takes no longer than this; 1 if none does. n_nodes > 1. */
+double model_tiers_cache_needed(double n_nodes, double served, const struct model_source *peers,
+				const struct model_source *storage, double visit_s);
+
+/* Of chunks that are not in memory, wherever they come from: the time that all but 1 of 20 take at most, and
+ * no less than the mean, without which fewer would be under way than are needed. NAN: as model_visit_s(). */
+double model_tiers_latency_s(const struct model_tiers *tiers, const struct model_source *peers,
+			     const struct model_source *storage);
+
+/* Where it was not measured: */
+#define MODEL_LINK_BYTES_PER_S 1.25e9 /* 10 Gbit/s */
 #define MODEL_LINK_LATENCY_NS  3e5    /* of a question and the beginning of its answer: a guess */
 
 /* ---- replay ------------------------------------------------------------------------------------------ */
@@ -195,6 +233,7 @@ struct model_scenario {
 	bool persistent;      /* workers stay from epoch to epoch: only the first one waits for their start */
 	uint32_t n_nodes;     /* that share one copy of the dataset; 1: this one alone */
 	double link_bytes_per_s; /* from the others to this one */
+	double link_latency_ns;
 };
 
 struct model_outcome {

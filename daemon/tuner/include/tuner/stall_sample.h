@@ -58,11 +58,23 @@ struct stall_sample {
 	double storage_bytes_per_s; /* bytes read over the time in which at least one read was under way */
 	double reads_in_flight;     /* mean over that time */
 	double reading_ratio;       /* that time over the covered time, 0 .. 1 */
-	double memory_hit_ratio;    /* chunk needs met from memory without a read, 0 .. 1 */
+	double memory_hit_ratio;    /* chunk needs met from memory, without a read or another node, 0 .. 1 */
 	double chunk_bytes;         /* mean of the dataset, as stored in a segment */
 	double samples_per_chunk;
 	uint32_t window_chunks; /* chunks that the shuffle mixes: all are needed at once */
 	double ready_samples;   /* samples that the slots of all sessions hold when full */
+
+	/* Other nodes of the job, between memory and storage. NAN: the job has none; figures of what came as
+	 * for storage. */
+	double job_nodes;         /* that can be reached, with this one */
+	double peer_hit_ratio;    /* chunk needs met by another node, 0 .. 1 */
+	double peer_served_ratio; /* of what was asked of them, the part that came, 0 .. 1 */
+	double peer_latency_s;    /* from asking for a chunk to having it: mean */
+	double peer_latency_p95_s;
+	double peer_bytes_per_s; /* over the time in which at least one was asked for a chunk */
+	double peers_in_flight;  /* mean over that time */
+	double asking_ratio;     /* that time over the covered time, 0 .. 1 */
+	double peer_chunk_bytes; /* that come of a chunk: what the ranks here take of it, if not all */
 
 	/* Preparing. */
 	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */

@@ -224,6 +224,8 @@ static void test_shares(void **state)
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
 
+static double n_nodes = NAN;
+
 static struct stall_sample sample_of(const struct sensed_job *sensed)
 {
 	struct stall_sample sample = stall_sample_unknown();
@@ -234,7 +236,9 @@ static struct stall_sample sample_of(const struct sensed_job *sensed)
 	sample.chunk_bytes = 1000000;
 	sample.samples_per_chunk = 100; /* 10 kB each */
 	sample.knobs.value[TUNER_DAEMON_WORKERS] = 2;
+	sample.job_nodes = n_nodes;
 	sensed_storage(sensed, &sample);
+	sensed_peers(sensed, &sample);
 	sensed_work(sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
 	sensed_shares(sensed, sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
 	sensed_rates(&sample, 4);
@@ -333,9 +337,53 @@ static void test_storage(void **state)
 	assert_true(sample.memory_hit_ratio > 0.95);
 }
 
+/* What other nodes give is neither memory nor storage. */
+static void test_peers(void **state)
+{
+	struct sensed_job sensed = {.n_readings = 3};
+	struct stall_sample sample;
+
+	/* Ten visits a second: two reads of 0.25 s and a megabyte; six of others, 0.1 s and 250 kB, two at a
+	 * time; two in vain of others. */
+	for (uint64_t i = 0; i < 3; i++)
+		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
+							     .counters = {.samples = 1000 * i,
+									  .chunk_visits = 10 * i,
+									  .chunk_reads = 2 * i,
+									  .n_read = 2 * i,
+									  .read_bytes = 2000000 * i,
+									  .read_ns = S / 2 * i,
+									  .reading_ns = S / 2 * i,
+									  .peer_chunks = 6 * i,
+									  .peer_bytes = 1500000 * i,
+									  .peer_failed = 2 * i,
+									  .peer_ns = S * 6 / 10 * i,
+									  .asking_ns = S * 3 / 10 * i}};
+	sample = sample_of(&sensed); /* of a job without nodes nothing is said of others */
+	assert_true(isnan(sample.peer_hit_ratio) && isnan(sample.peer_latency_s) &&
+		    isnan(sample.peer_served_ratio));
+	n_nodes = 4;
+	sample = sample_of(&sensed);
+	n_nodes = NAN;
+	assert_float_equal(sample.memory_hit_ratio, 0.2, 1e-9);
+	assert_float_equal(sample.peer_hit_ratio, 0.6, 1e-9);
+	assert_float_equal(sample.peer_served_ratio, 0.75, 1e-9);
+	assert_float_equal(sample.peer_latency_s, 0.1, 1e-9);
+	assert_float_equal(sample.peer_bytes_per_s, 5e6, 1);
+	assert_float_equal(sample.peers_in_flight, 2, 1e-9);
+	assert_float_equal(sample.asking_ratio, 0.3, 1e-9);
+	assert_float_equal(sample.peer_chunk_bytes, 250000, 1e-6);
+	assert_true(isnan(sample.peer_latency_p95_s)); /* twelve are no distribution */
+	assert_float_equal(sample.chunk_latency_s, 0.25, 1e-9);
+	assert_float_equal(sample.storage_bytes_per_s, 4e6, 1);
+	/* A chunk that is needed has 25 samples for this node: storage takes 0.05 s, others 0.03 s. */
+	assert_float_equal(sample.fetch_rate, 25 / 0.05, 1e-3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_peers),
 	    cmocka_unit_test(test_next_is_the_wait),
 	    cmocka_unit_test(test_sleep_is_the_wait_without_next),
 	    cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),

@@ -389,8 +389,8 @@ class Loader:
         return self._stream.n_workers if self._stream else 0
 
     def close(self) -> None:
-        """Ends the worker processes; batches stay valid, and iterating starts new ones. Also done when the loader
-        is garbage, and at exit."""
+        """Ends the worker processes, and gives dieseld its memory back; batches stay valid, and iterating begins anew. Also done when
+        the loader is garbage, and at exit."""
         for stream in self._streams:
             stream.close()
         self._stream, self._streams = None, []

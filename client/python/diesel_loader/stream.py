@@ -109,7 +109,7 @@ class Stream:
         """True if next() gives a batch without a wait, and without work of the trainer's own."""
         if self._pool and (self._pool.n_ready or self._pool.n_outstanding or self._pool.orphans):
             return bool(self._pending) and self._pending[0].done
-        return not self._pending and not self.has_work and not self.session.crowded and self.session.n_ready > 0
+        return not self._pending and not self.has_work and self.session and not self.session.crowded and self.session.n_ready > 0
 
     def mapping_at(self, address):
         """The mapping of a worker's buffer that an address lies in, or None."""
@@ -179,6 +179,10 @@ class Stream:
         elif self._pool:
             self._pool.abandon()
             self._pool.begin_session()
+        self._end_session()
+
+    def _end_session(self):
+        """The daemon has its memory back, but for batches that somebody still has."""
         self._pending.clear()
         if self.session:
             self.session.close()
@@ -206,7 +210,8 @@ class Stream:
         self._pool = None
 
     def close(self):
-        """Ends the processes. In the middle of next() only what that runs may do it, such as a signal handler."""
+        """Ends the processes and the session. In the middle of next() only what that runs may do it, such as a signal handler, and the
+        session then stays."""
         if self.pid != os.getpid():
             self._pool = None
             return
@@ -218,6 +223,9 @@ class Stream:
             if self._pool:
                 self._pool.close()
             self._pool = None
+            if self.inside == {"by": me}:
+                self.broken = True  # the next call begins where this one stood
+                self._end_session()
         finally:
             if self.inside == {"by": me}:
                 self.inside = {}

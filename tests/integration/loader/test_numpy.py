@@ -7,11 +7,14 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 import unittest
 
 # First: it says where the others are, and skips where they are not.
 from loader_support import EQUAL, LoaderCase, diesel, flat, numpy, pack
 from PIL import Image
+
+from diesel_loader.dataset import status
 
 JOB = """
 import sys, numpy, diesel_loader.numpy as diesel
@@ -116,6 +119,20 @@ class Batches(LoaderCase):
         self.assertNotEqual(epochs[0], epochs[1])
         loader.set_epoch(1)
         self.assertEqual(flat(loader), epochs[1])
+
+    def test_close_gives_memory_back_whoever_has_the_iterator(self):
+        loader = self.loader()
+        want = flat(loader)
+        loader.set_epoch(0)
+        batches = iter(loader)
+        head = flat(itertools.islice(batches, 3))
+        self.assertTrue(status()["sessions"])
+        loader.close()
+        end = time.monotonic() + 60
+        while status()["sessions"] and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(status()["sessions"], [])
+        self.assertEqual(head + flat(batches), want)
 
     def test_wrong_arguments_say_so(self):
         for options, says in (({"batch_size": 0}, "batch_size"), ({"batch_size": None}, "batch_size"), ({"seed": "x"}, "seed"),

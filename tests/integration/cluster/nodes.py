@@ -47,8 +47,11 @@ def wait_until(what, condition):
     return result
 
 
+WHY_NOT = "late", "failed", "refused"
+
+
 def had_no_answer(status):
-    return any(status["cluster"][why] for why in ("late", "failed", "refused"))
+    return any(status["cluster"][why] for why in WHY_NOT)
 
 
 def make_dataset(folder, n_samples, *options, less=0):
@@ -81,9 +84,12 @@ class Node:
     def reads(self):
         return self.status()["cache"]["reads"]
 
+    def was_away(self):
+        return " is away" in self.daemon.output()
+
     def is_disturbed(self):
         """Whether another node was late, as on a machine that is busy: what it was to give is read from storage then."""
-        return had_no_answer(self.status()) or " is away" in self.daemon.output()
+        return had_no_answer(self.status()) or self.was_away()
 
     def loader(self, path, rank, world, **options):
         dataset = served.Dataset(str(path), socket=self.socket)
@@ -146,10 +152,13 @@ class Case(unittest.TestCase):
         got = sum(had, collections.Counter())
         self.assertEqual(got, collections.Counter({data: n * times for data, n in self.want.items()}))
 
-    def check_reads(self, nodes, n, *about):
-        """So many chunks were read in all; more only where nodes were late."""
+    def check_reads(self, nodes, n, *about, at_most=False):
+        """So many chunks were read in all, and where a node had no answer in time, on a machine that is busy, some of them twice."""
         reads = sum(node.reads() for node in nodes)
-        if reads > n and any(node.is_disturbed() for node in nodes):
-            print(f"nodes were late: {reads} chunks were read, not {n}")
-        else:
-            self.assertEqual(reads, n, about)
+        twice = sum(sum(node.status()["cluster"][why] for why in WHY_NOT) for node in nodes)
+        if reads > n and any(node.was_away() for node in nodes):
+            print(f"nodes were away: {reads} chunks were read, not {n}")
+            return
+        self.assertLessEqual(reads, n + twice, about)
+        if not at_most:
+            self.assertGreaterEqual(reads, n, about)

@@ -2,10 +2,12 @@
 """A job over some nodes, to which anything happens: each rank has its samples, in their order, with their bytes, once an epoch.
 
 DIESEL_FAULTS=200 is the long one; DIESEL_FAULTS_SEED=N draws the same faults again, which need not meet the job at the same points."""
+import contextlib
 import errno
 import faulthandler
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -17,10 +19,20 @@ from nodes import Case, Node, PATIENCE_S, digest
 
 N_FAULTS = int(os.environ.get("DIESEL_FAULTS", "40"))
 SEED = int(os.environ.get("DIESEL_FAULTS_SEED") or random.SystemRandom().getrandbits(32))
+# The daemon is being started again; or the memory of the last session comes back when it has seen that it ended.
+FOR_NOW = errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOENT, errno.EPIPE, errno.ENOSPC
 
 
 def number(item):
     return int.from_bytes(bytes(item[:8]), "little")
+
+
+def take(batches):
+    """(The next batch, or None at the end; whether it was damaged.) Nothing of the exception stays, which has the dataset open."""
+    try:
+        return next(batches, None), False
+    except DamagedData:
+        return None, True
 
 
 class Rank(threading.Thread):
@@ -48,12 +60,11 @@ class Rank(threading.Thread):
             self.loader.load_state_dict(state)
 
     def epoch(self):
-        batches = iter(self.loader)
+        batches, item = iter(self.loader), None
         while True:
-            try:
-                batch = next(batches, None)
-            except DamagedData:
-                batch = batches = None  # they hold memory of the daemon's
+            batch, is_damaged = take(batches)
+            if is_damaged:
+                batches = item = None  # they hold memory of the daemon's
                 batches = self.reopen()
                 continue
             if batch is None:
@@ -74,13 +85,14 @@ class Rank(threading.Thread):
         self.n_reopened += 1
         state = self.loader.state_dict()
         self.loader.close()
-        self.open(state)
+        self.loader = None
         end = time.monotonic() + PATIENCE_S
         while True:
             try:
+                self.open(state)
                 return iter(self.loader)
-            except OSError as error:  # the memory of the last session comes back when the daemon has seen that it ended
-                if error.errno != errno.ENOSPC or time.monotonic() > end:
+            except OSError as error:
+                if error.errno not in FOR_NOW or time.monotonic() > end:
                     raise
             time.sleep(0.02)
 
@@ -124,17 +136,20 @@ class Faults(Case):
             now = [rank.n_steps for rank in self.ranks]
             if now != steps:
                 steps, since = now, time.monotonic()
-            if time.monotonic() - since > PATIENCE_S:
+            if time.monotonic() - since > 2 * PATIENCE_S:
                 self.give_up(steps)
             time.sleep(0.05)
 
     def give_up(self, steps):
         """Threads that hang in a call would keep this process."""
         print(f"the job stands still: {steps}", file=sys.stderr)
+        faulthandler.dump_traceback(all_threads=True)
+        for node in self.job:
+            with contextlib.suppress(subprocess.SubprocessError):
+                print(f"--- {node.name}, {node.socket}\n{node.status()}", file=sys.stderr)
         for node in self.job:
             print(f"--- {node.name}\n{node.daemon.output()[-3000:]}", file=sys.stderr)
             node.daemon.kill()
-        faulthandler.dump_traceback(all_threads=True)
         self.redis.stop()
         os._exit(1)
 

@@ -18,21 +18,21 @@ class Epochs(Case):
         loaders = self.loaders(nodes)
         for epoch in range(2):
             self.check(read_all(loaders))
-            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks, epoch)
+            self.check_reads(nodes, self.n_chunks, epoch)
 
     def test_four_nodes(self):
         nodes = self.nodes(4, cache="128M")
         loaders = self.loaders(nodes)
         for epoch in range(2):
             self.check(read_all(loaders))
-            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks, epoch)
+            self.check_reads(nodes, self.n_chunks, epoch)
 
     def test_nodes_that_cannot_hold_it_together_read_the_rest(self):
         nodes = self.nodes(2, cache="80M")
         loaders = self.loaders(nodes)
         for epoch in range(1, 3):
             self.check(read_all(loaders))
-            self.assertLessEqual(sum(node.reads() for node in nodes), epoch * self.n_chunks)
+            self.check_reads(nodes, epoch * self.n_chunks, at_most=True)
 
 
 class Changes(Case):
@@ -79,7 +79,7 @@ class Changes(Case):
             had += [some(iterator, 10000) for iterator in iterators]
             self.check(had)
             self.check(read_all(loaders))
-            self.assertEqual(sum(node.reads() for node in nodes), self.n_chunks)
+            self.check_reads(nodes, self.n_chunks)
         finally:
             self.redis.start()
         self.check(read_all(loaders))

@@ -21,18 +21,39 @@ static bool wants_all(const struct cached_want *want)
 	return !want->subset && !want->samples && !want->bits;
 }
 
+/* The first bit from i on that is set; n: none of the n is. */
+static uint64_t next_bit(const uint64_t *bits, uint64_t i, uint64_t n)
+{
+	while (i < n) {
+		uint64_t word = bits[i / 64] >> (i % 64);
+
+		if (word) {
+			i += (uint64_t)__builtin_ctzll(word);
+			return i < n ? i : n;
+		}
+		i += 64 - i % 64;
+	}
+	return n;
+}
+
+static bool has_all(const uint64_t *part, const uint64_t *bits, uint64_t n)
+{
+	for (uint64_t i = 0; i < subset_words(n); i++)
+		if (bits[i] & ~part[i])
+			return false;
+	return true;
+}
+
 /* Returns the first of the chunk's samples from this one on that is wanted; UINT64_MAX or a number that is
  * none of its samples': none. */
 static uint64_t next_wanted(const struct cached_want *want, const struct snapshot_chunk *meta,
 			    uint64_t sample)
 {
-	uint64_t next = UINT64_MAX, end = meta->first_sample + meta->n_samples;
+	uint64_t next = UINT64_MAX;
 
-	if (want->bits) {
-		while (sample < end && !cached_part_has(want->bits, sample - meta->first_sample))
-			sample++;
-		return sample;
-	}
+	if (want->bits)
+		return meta->first_sample +
+		       next_bit(want->bits, sample - meta->first_sample, meta->n_samples);
 	if (want->subset)
 		return subset_next(want->subset, sample);
 	for (uint32_t i = 0; i < want->n; i++)
@@ -51,6 +72,8 @@ bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cac
 		return true;
 	if (wants_all(want) || snapshot_chunk_get(d->snapshot, chunk, &meta) < 0)
 		return false;
+	if (want->bits)
+		return has_all(part, want->bits, meta.n_samples);
 	end = meta.first_sample + meta.n_samples;
 	for (uint64_t i = next_wanted(want, &meta, meta.first_sample); i < end;
 	     i = next_wanted(want, &meta, i + 1)) {

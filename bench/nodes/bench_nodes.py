@@ -92,14 +92,6 @@ class Node:
     def reads(self):
         return self.answers()["cache"]["reads"]
 
-    def pids(self):
-        """Of the dieseld and all that it has started."""
-        mine = [self.process.pid]
-        for pid in mine:
-            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                mine += map(int, (task / "children").read_text().split())
-        return mine
-
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         self.process.wait()
@@ -130,12 +122,12 @@ class Job:
 def job(net, nodes, program, dataset, n_chunks, epochs, folder):
     run, rows, reads = Job(program, nodes, dataset, epochs, "bench", folder), [], 0
     for _ in range(epochs):
-        cpu, came = stores.usage.cpu_of(sum((node.pids() for node in nodes), [])), sum(map(net.received, range(N)))
+        cpu, came = stores.usage.cpu_of([node.process.pid for node in nodes]), sum(map(net.received, range(N)))
         samples, seconds = run.epoch()
         now = sum(node.reads() for node in nodes)
         rows.append({"samples": samples, "seconds": seconds, "reads_a_chunk": (now - reads) / n_chunks,
                      "received": sum(map(net.received, range(N))) - came,
-                     "cpu_s": stores.usage.cpu_of(sum((node.pids() for node in nodes), [])) - cpu})
+                     "cpu_s": stores.usage.cpu_of([node.process.pid for node in nodes]) - cpu})
         reads = now
     run.end()
     return rows

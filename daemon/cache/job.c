@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -249,13 +250,15 @@ void job_ask_begin(struct job *j, uint64_t now_ns)
 		j->asking_since_ns = now_ns;
 }
 
-void job_ask_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, bool given, uint64_t bytes)
+void job_ask_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes)
 {
-	if (given) {
+	if (result == 0) {
 		j->counters.peer_chunks++;
 		j->counters.peer_bytes += bytes;
 		j->counters.peer_ns += now_ns - begin_ns;
 		read_latency_add(&j->counters.peer_latency, now_ns - begin_ns);
+	} else if (result == -ECANCELED) {
+		j->counters.peer_hedged++;
 	} else {
 		j->counters.peer_failed++;
 	}

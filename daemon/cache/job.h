@@ -47,15 +47,16 @@ struct job_counters {
 	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
 	uint64_t peer_failed;                      /* that were to, and were read from storage */
-	struct read_latency peer_latency;          /* of each that came from there */
-	uint64_t asking_ns;                        /* time in which at least one was asked for */
-	uint64_t n_read;                           /* reads that have ended */
-	uint64_t read_ns;                          /* sum of the times these took */
-	struct read_latency latency;               /* of each of these reads */
-	uint64_t reading_ns;                       /* time in which at least one was under way */
-	uint64_t cpu_ns;                           /* of CPU workers, for this job; decoders included */
-	struct decode_counters decoded;            /* by recipes */
-	struct codec_cost ways[CODEC_N_WAYS];      /* the same, by how */
+	uint64_t peer_hedged; /* the same, because a batch waited and that node was slow (hedge.h) */
+	struct read_latency peer_latency;     /* of each that came from there */
+	uint64_t asking_ns;                   /* time in which at least one was asked for */
+	uint64_t n_read;                      /* reads that have ended */
+	uint64_t read_ns;                     /* sum of the times these took */
+	struct read_latency latency;          /* of each of these reads */
+	uint64_t reading_ns;                  /* time in which at least one was under way */
+	uint64_t cpu_ns;                      /* of CPU workers, for this job; decoders included */
+	struct decode_counters decoded;       /* by recipes */
+	struct codec_cost ways[CODEC_N_WAYS]; /* the same, by how */
 	struct codec_prospect prospect;
 	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
@@ -153,7 +154,7 @@ void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
 /* Another node is asked for a chunk, and has given so much of it, or has not. */
 void job_ask_begin(struct job *job, uint64_t now_ns);
-void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, bool given, uint64_t bytes);
+void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes);
 
 /* Some of the job's reading ahead is held back until then, for the writer. */
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);

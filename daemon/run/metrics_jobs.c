@@ -89,6 +89,10 @@ static const struct family counted[] = {
     {"diesel_job_node_failures_total", "counter",
      "Chunks that another node of the job was asked for in vain, and that were read from storage.", "",
      COUNTER(peer_failed), 1},
+    {"diesel_job_node_hedged_total", "counter",
+     "Chunks that were read from storage because a batch waited for them and the node that was asked was "
+     "slow.",
+     "", COUNTER(peer_hedged), 1},
     {"diesel_worker_seconds_total", "counter",
      "Thread time spent for the job: reads, and CPU of the daemon's workers.", ",state=\"io\"",
      COUNTER(read_ns), 1e-9},

@@ -35,12 +35,6 @@ struct candidate {
 	uint64_t chunk;
 };
 
-/* Returns true if the client has no batch left, nor one that workers are at. It can spoil what tells. */
-static bool client_has_nothing(const struct session *q)
-{
-	return q->order_first == q->order_last && atomic_load(&q->control->consumed) == q->published;
-}
-
 /* Returns true if the read gives way to a checkpoint. */
 static bool is_held(struct server *s, const struct session *q, uint32_t distance, uint64_t now_ns,
 		    uint64_t *again_ns)
@@ -83,7 +77,7 @@ static size_t collect_wants(struct server *s, struct candidate *candidates, stru
 						.weight = q->job->read_weight,
 						.bytes = q->dataset->chunks[chunk].bytes,
 						.distance = distance,
-						.waits = distance == 0 && client_has_nothing(q),
+						.waits = distance == 0 && session_is_drained(q),
 						.last_served = q->last_served};
 	}
 	return n;
@@ -167,12 +161,25 @@ static struct cached_want want_for(const struct server *s, const struct session 
 	return q->marked;
 }
 
+/* Returns when to look at what batches wait for again. */
+static uint64_t hedge(struct server *s)
+{
+	uint64_t now_ns = clock_monotonic_ns(), again_ns = UINT64_MAX;
+
+	for (struct session *q = s->serving.sessions; q; q = q->next) {
+		uint64_t ns = session_hedge(q, now_ns);
+
+		again_ns = ns < again_ns ? ns : again_ns;
+	}
+	return again_ns;
+}
+
 /* Starts reads until enough are under way, or no session can use another one. */
 static void server_schedule(struct server *s)
 {
 	struct candidate candidates[SERVER_MAX_CANDIDATES];
 	struct read_want wants[SERVER_MAX_CANDIDATES];
-	uint64_t again_ns, held_ns;
+	uint64_t again_ns, held_ns, hedge_ns = hedge(s);
 
 	for (struct session *q = s->serving.sessions; q; q = q->next)
 		q->starved = 0;
@@ -187,7 +194,8 @@ static void server_schedule(struct server *s)
 		pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
 
 		if (pick < 0) {
-			look_again(s, now_ns, held_ns < again_ns ? held_ns : again_ns);
+			again_ns = held_ns < again_ns ? held_ns : again_ns;
+			look_again(s, now_ns, hedge_ns < again_ns ? hedge_ns : again_ns);
 			return;
 		}
 		q = candidates[pick].session;

@@ -28,6 +28,7 @@ struct load {
 	struct net_range *ranges; /* of the chunk, that hold l->part; NULL: all of it */
 	uint32_t n_ranges;
 	bool is_asking;   /* counted: it is, or is about to be */
+	bool is_hedged;   /* it was asked, and is given up */
 	bool is_for_peer; /* another node asked for it */
 	void (*asked)(struct load *l, int result);
 	bool shares; /* another version has it: copied from there if the file is still the same */

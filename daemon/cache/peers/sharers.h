@@ -17,6 +17,7 @@
  */
 
 #include "cluster.h"
+#include "load/hedge.h"
 #include "needs.h"
 
 #include <stdbool.h>
@@ -44,6 +45,7 @@ struct sharer {
 	bool is_ended; /* out of the lists */
 	bool is_complete;
 	uint64_t since_ns, weight_bytes;
+	struct hedge_account hedges;
 };
 
 /* A session of the job begins. NULL: there is no cluster, no name, or no memory: it reads for itself.

@@ -28,7 +28,7 @@ import time
 
 import stores
 import support
-from peers.environments import SERVERS, python_of
+from juicefs import juicefs
 
 NAME = "metadata"
 N = int(os.environ.get("DIESEL_BENCH_SAMPLES", 1_000_000))
@@ -38,46 +38,6 @@ ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 2))
 N_APPENDED = 100
 BYTES, PATH_BYTES = 64, len("class0000/00000000.bin")
-
-
-class JuiceFs:
-    """A volume of JuiceFS, mounted; its objects in a folder, its metadata in database 1 of a Redis server."""
-
-    def __init__(self, program, folder, redis):
-        self.mount, url = folder / "mount", f"redis://127.0.0.1:{redis.port}/1"
-        self.mount.mkdir()
-        home = os.environ | {"HOME": str(folder)}
-        subprocess.run([program, "format", "--storage", "file", "--bucket", f"{folder}/objects/", url, "volume"], check=True, capture_output=True,
-                       env=home)
-        self.process = subprocess.Popen([program, "mount", "--no-usage-report", "--cache-dir", folder / "cache", "--log", folder / "log", "--metrics",
-                                         "127.0.0.1:0", url, self.mount], env=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(200):
-            if self.mount.is_mount():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.1)
-        self.stop()
-        raise OSError("its mount does not come up")
-
-    def cpu_s(self):
-        return stores.usage.cpu_of([self.process.pid])
-
-    def stop(self):
-        subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
-        self.process.terminate()
-        self.process.wait()
-
-
-def juicefs(folder, redis):
-    """One that is mounted, or None and why there is none."""
-    python, why = python_of("servers", *SERVERS)
-    if why or not N_MOUNTED:
-        return None, why or "DIESEL_BENCH_MOUNTED is 0"
-    try:
-        return JuiceFs(pathlib.Path(python).parent / "juicefs", folder, redis), ""
-    except (OSError, subprocess.CalledProcessError) as error:
-        return None, str(error)
 
 
 def make(put, path, n):
@@ -143,7 +103,7 @@ def main():
             print("lmdb is left out: its header is not installed (apt install liblmdb-dev)")
             del ways["lmdb"]
         (folder / "files").mkdir()
-        mounted, why = juicefs(folder, redis)
+        mounted, why = juicefs(folder, f"redis://127.0.0.1:{redis.port}/1") if N_MOUNTED else (None, "DIESEL_BENCH_MOUNTED is 0")
         if mounted:
             stack.callback(mounted.stop)
             ways["juicefs"] = ("stat", mounted.mount, N_MOUNTED, [mounted, redis])

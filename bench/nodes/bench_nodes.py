@@ -6,117 +6,31 @@ shared storage, and a rank a node that goes in step with the others (rank.c). Al
                the nodes have all of it, bytes over the links, CPU time of the dieselds
     memcached  the same samples as values, spread over four servers, one a node; one client a node asks all of them, 100 values a
                request and one request under way at each server
+    juicefs    some of the files on a JuiceFS whose metadata are in that Redis, a mount and a client a node; all of them are in each
+               node's cache, so no file crosses a link
 
     bench_nodes.py [--mbit N] [--epochs N] [--mib N]
 """
 import argparse
-import json
+import contextlib
 import os
 import pathlib
-import signal
+import random
 import socket
 import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent / "at_rest")]
+from fleet import Job, Net, fleet, rank_program, support  # it says where the others are
 import stores
-import support
 from bench_cluster import take
+from juicefs import juicefs
 from serving import pack
 
-N, SAMPLE, BATCH = 4, 4096, 64
+HERE = pathlib.Path(__file__).resolve()
+N, SAMPLE = 4, 4096
 PORT, A_REQUEST = 11299, 100
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True)
-
-
-class Net:
-    """Namespaces of nodes around a bridge in one of its own; each link is shaped at both ends."""
-
-    def __init__(self, n, mbit):
-        tag = f"dsln{os.getpid() % 100000}"
-        self.hub, self.names, self.mbit = f"{tag}h", [f"{tag}{i}" for i in range(n)], mbit
-        self.hosts = [f"10.198.7.{i + 1}" for i in range(n)]
-        self.hub_host = "10.198.7.254"
-
-    def __enter__(self):
-        for name in (self.hub, *self.names):
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", self.hub, "link", "add", "br0", "type", "bridge")
-        ip("-n", self.hub, "addr", "add", f"{self.hub_host}/24", "dev", "br0")
-        ip("-n", self.hub, "link", "set", "br0", "up")
-        for i, (name, host) in enumerate(zip(self.names, self.hosts)):
-            ip("link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", f"n{i}", "netns", self.hub)
-            ip("-n", self.hub, "link", "set", f"n{i}", "master", "br0", "up")
-            ip("-n", name, "addr", "add", f"{host}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
-            for where, device in ((name, "eth0"), (self.hub, f"n{i}")):
-                subprocess.run(["ip", "netns", "exec", where, "tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{self.mbit}mbit",
-                                "burst", "256k", "latency", "20ms"], check=True)
-        return self
-
-    def __exit__(self, *_):
-        for name in (*self.names, self.hub):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    def wrap(self, i):
-        return ["ip", "netns", "exec", self.names[i] if i >= 0 else self.hub]
-
-    def received(self, i):
-        """Bytes that came to this node."""
-        out = subprocess.run([*self.wrap(i), "cat", "/sys/class/net/eth0/statistics/rx_bytes"], capture_output=True, text=True, check=True).stdout
-        return int(out)
-
-
-class Node:
-    def __init__(self, net, i, folder, redis, cache):
-        self.net, self.i, self.socket = net, i, folder / f"node{i}.sock"
-        self.command = [*net.wrap(i), support.program("dieseld"), "--socket", self.socket, "--metrics", "off", "--tune", "off", "--cache", str(cache),
-                        "--cluster", redis, "--cluster-listen", f"{net.hosts[i]}:7700", "--cluster-name", f"node{i}", "--cluster-key", folder / "key"]
-        self.log = open(folder / f"node{i}.log", "w", encoding="utf-8")
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen(list(map(str, self.command)), stderr=self.log)
-        support.wait_for(lambda: self.answers() is not None, "dieseld starts")
-
-    def answers(self):
-        done = subprocess.run([support.program("dieselctl"), "status", "--json", "--socket", self.socket], capture_output=True, text=True, check=False)
-        return json.loads(done.stdout) if done.returncode == 0 else None
-
-    def reads(self):
-        return self.answers()["cache"]["reads"]
-
-    def stop(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        self.process.wait()
-        self.log.close()
-
-
-class Job:
-    """Its ranks, one a node."""
-
-    def __init__(self, program, nodes, dataset, epochs, name, folder):
-        self.processes = [subprocess.Popen(
-            [*node.net.wrap(node.i), program, dataset, str(i), str(len(nodes)), str(BATCH), str(epochs), name, folder / f"{name}.steps"],
-            env=os.environ | {"DIESEL_SOCKET": str(node.socket)}, stdout=subprocess.PIPE, text=True) for i, node in enumerate(nodes)]
-
-    def epoch(self):
-        """Samples of all ranks in their next epoch, and its seconds."""
-        lines = [p.stdout.readline() for p in self.processes]
-        if not all(lines):
-            raise SystemExit("a rank has ended")
-        found = [json.loads(line) for line in lines]
-        return sum(f["samples"] for f in found), max(f["seconds"] for f in found)
-
-    def end(self):
-        for p in self.processes:
-            p.wait()
+N_MOUNTED = 4000  # files of JuiceFS: it takes some 2 ms to write one
 
 
 def job(net, nodes, program, dataset, n_chunks, epochs, folder):
@@ -131,6 +45,24 @@ def job(net, nodes, program, dataset, n_chunks, epochs, folder):
         reads = now
     run.end()
     return rows
+
+
+def together(net, seconds, command, cpu_s):
+    """What a client on each node reaches, in sum, and CPU seconds of the others a GiB; all begin when all are ready. command(i): of the i-th."""
+    clients = [subprocess.Popen([*net.wrap(i), sys.executable, HERE, *(str(word) for word in command(i))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                text=True) for i in range(N)]
+    for c in clients:
+        if not c.stdout.readline():
+            raise SystemExit("a client has ended")
+    before = cpu_s()
+    for c in clients:
+        c.stdin.write("\n")
+        c.stdin.flush()
+    rate = sum(float(c.stdout.readline()) for c in clients)
+    spent = cpu_s() - before
+    for c in clients:
+        c.wait()
+    return {"per_s": rate, "cpu_s_per_gib": spent / (rate * seconds * SAMPLE / 2**30)}
 
 
 # ---- memcached --------------------------------------------------------------------------------------------
@@ -167,29 +99,47 @@ def memcached(net, n_keys, seconds):
     servers = [subprocess.Popen([*net.wrap(i), "memcached", "-l", net.hosts[i], "-p", str(PORT), "-U", "0", "-u", "nobody", "-m", "1024"]) for i in range(N)]
     time.sleep(1)
     try:
-        clients = [subprocess.Popen([*net.wrap(i), sys.executable, HERE, "--client", str(i), str(n_keys), str(seconds), *net.hosts],
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for i in range(N)]
-        for c in clients:
-            c.stdout.readline()
-        cpu = stores.usage.cpu_of([s.pid for s in servers])
-        for c in clients:
-            c.stdin.write("\n")
-            c.stdin.flush()
-        rate = sum(float(c.stdout.readline()) for c in clients)
-        cpu = stores.usage.cpu_of([s.pid for s in servers]) - cpu
-        for c in clients:
-            c.wait()
+        return together(net, seconds, lambda i: ("--client", i, n_keys, seconds, *net.hosts), lambda: stores.usage.cpu_of([s.pid for s in servers]))
     finally:
         for s in servers:
             s.kill()
             s.wait()
-    return {"per_s": rate, "cpu_s_per_gib": cpu / (rate * seconds * SAMPLE / 2**30)}
 
 
-def rank_program(folder):
-    lib = pathlib.Path(os.environ.get("DIESEL_LIB", support.ROOT / "build/release/lib"))
-    return support.build(folder, HERE.parent / "rank.c", "-D_GNU_SOURCE", f"-I{support.ROOT / 'client/include'}", f"-L{lib}", "-ldiesel",
-                         f"-Wl,-rpath,{lib}")
+# ---- juicefs ----------------------------------------------------------------------------------------------
+
+
+def reader(folder, seconds):
+    """Files, at random."""
+    paths, rng, n = sorted(map(str, pathlib.Path(folder).iterdir())), random.Random(os.getpid()), 0
+    for path in paths:
+        pathlib.Path(path).read_bytes()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds:
+        fd = os.open(rng.choice(paths), os.O_RDONLY)
+        os.read(fd, SAMPLE)
+        os.close(fd)
+        n += 1
+    print(n / (time.monotonic() - begin))
+
+
+def mounted(net, url, files, folder, seconds):
+    """Files a second of all clients, or None and why it is left out."""
+    with contextlib.ExitStack() as stack:
+        mounts = []
+        for i in range(N):
+            mount, why = juicefs(folder / f"juicefs{i}", f"{url}/1", wrap=net.wrap(i), objects=mounts[0].objects if mounts else None)
+            if not mount:
+                print(f"juicefs is left out: {why}")
+                return None
+            stack.callback(mount.stop)
+            mounts.append(mount)
+        (mounts[0].mount / "files").mkdir()
+        for path in sorted(files.rglob("*.*"))[:N_MOUNTED]:
+            (mounts[0].mount / "files" / path.name).write_bytes(path.read_bytes())
+        return together(net, seconds, lambda i: ("--reader", mounts[i].mount / "files", seconds), lambda: sum(mount.cpu_s() for mount in mounts))
 
 
 def main():
@@ -198,10 +148,14 @@ def main():
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--mib", type=int, default=800)
     parser.add_argument("--client", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--reader", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
         rank, n_keys, seconds, *hosts = options.client
         client(int(rank), int(n_keys), float(seconds), hosts)
+        return
+    if options.reader:
+        reader(options.reader[0], float(options.reader[1]))
         return
     if os.geteuid() != 0:
         support.skip("namespaces need root")
@@ -211,30 +165,21 @@ def main():
         support.random_files(folder / "files", n_samples, SAMPLE, per_class=1000)
         dataset = pack(folder / "files", folder / "data.diesel")
         n_chunks = len(list((pathlib.Path(dataset) / "chunks").glob("*.chunk")))
-        (folder / "key").write_bytes(os.urandom(32))
-        (folder / "key").chmod(0o600)
-        redis = subprocess.Popen([*net.wrap(-1), "redis-server", "--bind", net.hub_host, "--port", "6390", "--protected-mode", "no", "--save", "",
-                                  "--dir", folder], stdout=subprocess.DEVNULL)
-        nodes = []
-        try:
-            nodes = [Node(net, i, folder, f"redis://{net.hub_host}:6390", (options.mib << 20) // 3 + (160 << 20)) for i in range(N)]
+        with fleet(net, folder, (options.mib << 20) // 3 + (160 << 20)) as (nodes, url):
             rows = job(net, nodes, program, dataset, n_chunks, options.epochs, folder)
             cached = memcached(net, n_samples, 8)
-        finally:
-            for node in nodes:
-                node.stop()
-            redis.kill()
-            redis.wait()
+            juice = mounted(net, url, folder / "files", folder, 8)
     stores.tell(steal)
     warm = rows[-1]
     elsewhere = warm["samples"] * (N - 1) / N * SAMPLE
-    support.result_write("nodes", {"mbit": options.mbit, "chunks": n_chunks, "rows": rows, "memcached": cached, "steal": steal.ratio},
+    figures = {"juicefs_per_s": juice["per_s"], "of_juicefs": warm["samples"] / warm["seconds"] / juice["per_s"]} if juice else {}
+    support.result_write("nodes", {"mbit": options.mbit, "chunks": n_chunks, "rows": rows, "memcached": cached, "juicefs": juice, "steal": steal.ratio},
                          reads_a_chunk_first=rows[0]["reads_a_chunk"], reads_a_chunk_later=warm["reads_a_chunk"],
                          samples_per_s=warm["samples"] / warm["seconds"],
                          of_links=elsewhere / warm["seconds"] / (N * options.mbit * 1e6 / 8),
                          received_of_needed=warm["received"] / elsewhere, cpu_s_per_gib=warm["cpu_s"] / (elsewhere / 2**30),
                          memcached_per_s=cached["per_s"], memcached_cpu_s_per_gib=cached["cpu_s_per_gib"],
-                         of_memcached=warm["samples"] / warm["seconds"] / cached["per_s"])
+                         of_memcached=warm["samples"] / warm["seconds"] / cached["per_s"], **figures)
 
 
 if __name__ == "__main__":

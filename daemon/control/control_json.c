@@ -75,6 +75,18 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 		json_object_set_new(root, figures[i].name, json_known(figures[i].value));
 }
 
+static json_t *flow_json(const struct stall_flow *f)
+{
+	return json_pack("{s:o, s:o}", "chunks_per_s", json_known(f->chunks_per_s), "bytes_per_s",
+			 json_known(f->bytes_per_s));
+}
+
+static json_t *tiers_json(const struct stall_sample *s)
+{
+	return json_pack("{s:o, s:o, s:o}", "memory", flow_json(&s->memory_flow), "nodes",
+			 flow_json(&s->peer_flow), "storage", flow_json(&s->storage_flow));
+}
+
 static json_t *node_json(const struct stall_node *n)
 {
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory_some_avg10",
@@ -91,6 +103,7 @@ json_t *control_sample_json(const struct stall_sample *s, const struct stall_nod
 				 json_known(s->covered_s), "shares", control_shares_json(&s->shares));
 
 	add_figures(root, s);
+	json_object_set_new(root, "tiers", tiers_json(s));
 	if (node)
 		json_object_set_new(root, "node", node_json(node));
 	return root;

@@ -159,6 +159,7 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 	sample.job_nodes = job_nodes(job);
 	sensed_storage(sensed, &sample);
 	sensed_peers(sensed, &sample);
+	sensed_flows(sensed, &sample);
 	sensed_work(before, now, &sample);
 	sensed_forms(before, now, &sample);
 	sensed_shares(sensed, before, now, &sample);

@@ -49,6 +49,8 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample);
 /* What came from other nodes; job_nodes is in the sample by now. */
 void sensed_peers(const struct sensed_job *sensed, struct stall_sample *sample);
+/* What comes out of each tier; after these two. */
+void sensed_flows(const struct sensed_job *sensed, struct stall_sample *sample);
 void sensed_forms(const struct sensed_reading *before, const struct sensed_reading *now,
 		  struct stall_sample *sample);
 void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,

@@ -77,6 +77,34 @@ static void hit_ratios(const struct sensed_job *sensed, double *ret_memory, doub
 	*ret_peers = fmin(clamp01(ratio(peers, visits)), 1 - *ret_memory);
 }
 
+static double a_second(uint64_t now, uint64_t then, double seconds)
+{
+	return seconds > 0 && now >= then ? (double)(now - then) / seconds : NAN;
+}
+
+void sensed_flows(const struct sensed_job *sensed, struct stall_sample *sample)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
+	const struct job_counters *n, *was;
+	double seconds, visits;
+
+	if (!first)
+		return;
+	n = &now->counters;
+	was = &first->counters;
+	seconds = (double)(now->at_ns - first->at_ns) / (double)NS_PER_S;
+	visits = a_second(n->chunk_visits, was->chunk_visits, seconds);
+	sample->storage_flow = (struct stall_flow){a_second(n->chunk_reads, was->chunk_reads, seconds),
+						   a_second(n->read_bytes, was->read_bytes, seconds)};
+	if (sample->job_nodes > 0)
+		sample->peer_flow = (struct stall_flow){a_second(n->peer_chunks, was->peer_chunks, seconds),
+							a_second(n->peer_bytes, was->peer_bytes, seconds)};
+	/* Windows are counted as they begin, and read ahead of that: the ratio has the right of it. */
+	sample->memory_flow.chunks_per_s = visits > 0 ? visits * sample->memory_hit_ratio : visits;
+	sample->memory_flow.bytes_per_s =
+	    a_second(n->bytes, was->bytes, seconds) * (visits > 0 ? sample->memory_hit_ratio : 1);
+}
+
 void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0);

@@ -207,7 +207,119 @@ static void fill_decoding(const json_t *decoding, struct job_sample *job)
 	get_count(decoding, "samples_with_form", &job->n_forms);
 }
 
-static int fill_job(const json_t *from, double now_s, struct sample *sample)
+static void fill_flow(const json_t *tiers, const char *tier, double *ret_chunks, double *ret_bytes)
+{
+	const json_t *flow = json_object_get(tiers, tier);
+
+	get_real(flow, "chunks_per_s", ret_chunks);
+	get_real(flow, "bytes_per_s", ret_bytes);
+}
+
+static void fill_tiers(const json_t *now, const json_t *tuner, struct job_sample *job)
+{
+	const json_t *tiers = json_object_get(now, "tiers");
+
+	fill_flow(tiers, "memory", &job->memory_chunks_per_s, &job->memory_bytes_per_s);
+	fill_flow(tiers, "nodes", &job->node_chunks_per_s, &job->node_bytes_per_s);
+	fill_flow(tiers, "storage", &job->storage_chunks_per_s, &job->storage_bytes_per_s);
+	get_real(now, "peer_latency_s", &job->node_latency_s);
+	get_real(now, "peer_latency_p95_s", &job->node_latency_p95_s);
+	get_real(now, "chunk_latency_s", &job->storage_latency_s);
+	get_real(now, "chunk_latency_p95_s", &job->storage_latency_p95_s);
+	get_text(tuner, "cache_tier", job->cache_tier, sizeof(job->cache_tier));
+	get_text(tuner, "prefetch_tier", job->prefetch_tier, sizeof(job->prefetch_tier));
+}
+
+/* A node is slow if its chunks take this many times as long as those of the others. */
+#define SLOW 3.0
+
+static double node_latency_s(const json_t *nodes, const json_t *member)
+{
+	double latency_s = NAN;
+
+	for (size_t i = 0; i < json_array_size(nodes) && i < ITEMS_MAX; i++) {
+		const json_t *node = json_array_get(nodes, i);
+
+		if (json_equal(json_object_get(node, "node"), json_object_get(member, "node")))
+			get_real(node, "latency_s", &latency_s);
+	}
+	return latency_s;
+}
+
+/* What the other reached nodes take, on average; NAN: there is none of which that is known. */
+static double others_latency_s(const json_t *nodes, const json_t *members, const json_t *but)
+{
+	double sum = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < json_array_size(members) && i < ITEMS_MAX; i++) {
+		const json_t *member = json_array_get(members, i);
+		double latency_s = node_latency_s(nodes, member);
+
+		if (member == but || json_is_true(json_object_get(member, "away")) || isnan(latency_s))
+			continue;
+		sum += latency_s;
+		n++;
+	}
+	return n ? sum / (double)n : NAN;
+}
+
+static void add_trouble(struct job_sample *job, const char *node, const char *what, double latency_s)
+{
+	size_t at = strlen(job->troubled), room = sizeof(job->troubled) - at;
+
+	job->n_troubled++;
+	if (isnan(latency_s))
+		snprintf(job->troubled + at, room, "%s%s %s", at ? ", " : "", node, what);
+	else
+		snprintf(job->troubled + at, room, "%s%s %s (%.3g ms)", at ? ", " : "", node, what,
+			 1e3 * latency_s);
+}
+
+/* Users' jobs may have one name. */
+static const json_t *group_of(const json_t *cluster, const json_t *job)
+{
+	const json_t *groups = json_object_get(cluster, "groups");
+	const json_t *name = json_object_get(json_object_get(job, "nodes"), "name");
+
+	for (size_t i = 0; i < json_array_size(groups) && i < ITEMS_MAX; i++) {
+		const json_t *group = json_array_get(groups, i);
+
+		if (json_equal(json_object_get(group, "name"), name) &&
+		    json_equal(json_object_get(group, "uid"), json_object_get(job, "uid")))
+			return group;
+	}
+	return NULL;
+}
+
+/* Which nodes of the job there are, and which of them are away, or slower than the others and than storage.
+ */
+static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sample *job)
+{
+	const json_t *nodes = json_object_get(cluster, "nodes"), *own = json_object_get(from, "nodes");
+	const json_t *members = json_object_get(group_of(cluster, from), "members");
+
+	get_count(own, "reachable", &job->n_reached);
+	if (!json_array_size(members))
+		return;
+	job->n_members = json_array_size(members);
+	job->n_troubled = 0;
+	for (size_t i = 0; i < json_array_size(members) && i < ITEMS_MAX; i++) {
+		const json_t *member = json_array_get(members, i);
+		const char *node = json_string_value(json_object_get(member, "node"));
+		double latency_s = node_latency_s(nodes, member);
+
+		if (!node || json_is_true(json_object_get(member, "self")))
+			continue;
+		if (json_is_true(json_object_get(member, "away")))
+			add_trouble(job, node, "away", NAN);
+		else if (latency_s > SLOW * others_latency_s(nodes, members, member) ||
+			 latency_s > job->storage_latency_s)
+			add_trouble(job, node, "slow", latency_s);
+	}
+}
+
+static int fill_job(const json_t *from, const json_t *cluster, double now_s, struct sample *sample)
 {
 	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
 	const json_t *knobs = json_object_get(from, "knobs");
@@ -231,6 +343,10 @@ static int fill_job(const json_t *from, double now_s, struct sample *sample)
 	get_knob(knobs, TUNER_CLIENT_WORKERS, &to->client_workers);
 	to->n_workers = to->client_workers;
 	fill_now(json_object_get(from, "now"), to);
+	if (json_is_object(json_object_get(from, "nodes"))) {
+		fill_tiers(json_object_get(from, "now"), json_object_get(from, "tuner"), to);
+		fill_nodes(cluster, from, to);
+	}
 	fill_decoding(json_object_get(from, "decoding"), to);
 	if (to->n_forms != SAMPLE_UNKNOWN)
 		get_real(json_object_get(from, "memory"), "form_bytes", &to->form_bytes);
@@ -289,7 +405,7 @@ int daemon_status_fill(const char *json, double now_s, struct sample *sample, st
 		r = fill_dataset(json_array_get(list, i), sample);
 	list = json_object_get(root, "jobs");
 	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
-		r = fill_job(json_array_get(list, i), now_s, sample);
+		r = fill_job(json_array_get(list, i), json_object_get(root, "cluster"), now_s, sample);
 	fill_ready(json_object_get(root, "sessions"), sample);
 	json_decref(root);
 	return r < 0 ? error_set(err, r, "no memory for dieseld's answer") : 0;

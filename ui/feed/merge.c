@@ -20,6 +20,26 @@ static void take_count(uint64_t *to, uint64_t from)
 		*to = from;
 }
 
+static void merge_tiers(struct job_sample *to, const struct job_sample *from)
+{
+	to->memory_chunks_per_s = from->memory_chunks_per_s;
+	to->memory_bytes_per_s = from->memory_bytes_per_s;
+	to->node_chunks_per_s = from->node_chunks_per_s;
+	to->node_bytes_per_s = from->node_bytes_per_s;
+	to->node_latency_s = from->node_latency_s;
+	to->node_latency_p95_s = from->node_latency_p95_s;
+	to->storage_chunks_per_s = from->storage_chunks_per_s;
+	to->storage_bytes_per_s = from->storage_bytes_per_s;
+	to->storage_latency_s = from->storage_latency_s;
+	to->storage_latency_p95_s = from->storage_latency_p95_s;
+	memcpy(to->cache_tier, from->cache_tier, sizeof(to->cache_tier));
+	memcpy(to->prefetch_tier, from->prefetch_tier, sizeof(to->prefetch_tier));
+	to->n_reached = from->n_reached;
+	to->n_members = from->n_members;
+	to->n_troubled = from->n_troubled;
+	memcpy(to->troubled, from->troubled, sizeof(to->troubled));
+}
+
 /* Only the daemon knows its knobs and decisions; shares and steps are the node's where it has them. */
 static void merge_job(struct job_sample *to, const struct job_sample *from)
 {
@@ -43,6 +63,7 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	to->n_shared = from->n_shared;
 	to->shared_from = from->shared_from;
 	to->samples_per_s = from->samples_per_s;
+	merge_tiers(to, from);
 	if (isnan(to->share[SHARE_DEVICE]) && !isnan(from->share[SHARE_DEVICE])) {
 		memcpy(to->share, from->share, sizeof(to->share));
 		memcpy(to->method, from->method, sizeof(to->method));

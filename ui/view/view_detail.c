@@ -11,6 +11,50 @@
 #include "format.h"
 
 #define SHORT_RATIO 0.01
+#define TIER_ROWS   6 /* at most */
+
+static void draw_tier(struct screen *screen, int y, const char *name, double chunks_per_s, double bytes_per_s,
+		      double latency_s, double p95_s)
+{
+	char chunks[FORMAT_BYTES], bytes[FORMAT_BYTES], mean[FORMAT_BYTES] = "", slow[FORMAT_BYTES] = "";
+
+	if (strcmp(name, "memory") != 0) {
+		format_seconds(mean, latency_s);
+		format_seconds(slow, p95_s);
+	}
+	screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "%-12s%10s%10s%10s%10s", name,
+		     format_rate(chunks, chunks_per_s), format_bytes(bytes, bytes_per_s), mean, slow);
+}
+
+/* Of a job on several nodes that share its dataset: where its chunks come from. */
+static int draw_tiers(const struct job_sample *job, struct screen *screen, int y)
+{
+	char text[sizeof(job->troubled) + 64], reached[FORMAT_BYTES], all[FORMAT_BYTES];
+	int begin = y;
+
+	if (job->n_reached == SAMPLE_UNKNOWN)
+		return 0;
+	screen_print(screen, y, 0, screen->cols, STYLE_DIM, "%-12s%10s%10s%10s%10s", "from", "chunks/s",
+		     "bytes/s", "a chunk", "p95");
+	if (job->cache_tier[0] && job->prefetch_tier[0])
+		screen_print(screen, y, 54, screen->cols - 54, STYLE_DIM, "cache by %s", job->cache_tier);
+	y++;
+	draw_tier(screen, y, "memory", job->memory_chunks_per_s, job->memory_bytes_per_s, NAN, NAN);
+	if (job->cache_tier[0] && job->prefetch_tier[0])
+		screen_print(screen, y, 54, screen->cols - 54, STYLE_DIM, "prefetch by %s",
+			     job->prefetch_tier);
+	y++;
+	draw_tier(screen, y++, "other nodes", job->node_chunks_per_s, job->node_bytes_per_s,
+		  job->node_latency_s, job->node_latency_p95_s);
+	draw_tier(screen, y++, "storage", job->storage_chunks_per_s, job->storage_bytes_per_s,
+		  job->storage_latency_s, job->storage_latency_p95_s);
+	snprintf(text, sizeof(text), "%s of %s nodes reached%s%s", format_count(reached, job->n_reached),
+		 format_count(all, job->n_members), job->troubled[0] ? ": " : "", job->troubled);
+	y += view_text(screen, y, 0, 2, screen->cols,
+		       job->n_troubled && job->n_troubled != SAMPLE_UNKNOWN ? STYLE_WARNING : STYLE_NORMAL,
+		       text);
+	return y - begin;
+}
 
 static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 {
@@ -143,6 +187,8 @@ void view_detail(struct model *model, struct screen *screen, int y, int rows)
 	if (rows < 8)
 		return;
 	used = draw_head(job, screen, y);
+	if (used + TIER_ROWS < rows)
+		used += draw_tiers(job, screen, y + used);
 	used += draw_decision(job, screen, y + used, 3) + 1;
 	draw_chain(model, job->id, screen, y + used, rows - used);
 }

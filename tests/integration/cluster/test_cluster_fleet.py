@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 import dieseld_support as support
-from nodes import Case, wait_until
+from nodes import Case, read_all, wait_until
 
 
 class Fleet(Case):
@@ -52,6 +52,54 @@ class Fleet(Case):
         wait_until("who stopped is gone", lambda: [n["name"] for n in self.top().get("nodes", [])] == [nodes[1].name])
         nodes[1].daemon.kill()
         wait_until("who was killed is silent", lambda: [n["state"] for n in self.top().get("nodes", [])] == ["silent"])
+
+
+class Tiers(Case):
+    """What comes of memory, of other nodes and of storage, as people are told on one node."""
+    n_samples = 192
+
+    def told(self, program, node, *args):
+        return subprocess.run([os.path.join(support.BIN, program), *args, "--socket", node.socket], capture_output=True, text=True, check=True).stdout
+
+    def test_where_chunks_come_from(self):
+        nodes = self.nodes(2, "--tune", "dry-run")
+        loaders = self.loaders(nodes)
+
+        def job():
+            read_all(loaders)
+            (found,) = json.loads(self.told("dieselctl", nodes[0], "jobs", "--json"))["jobs"]
+            now = found["now"]
+            return found if now and (now["peer_hit_ratio"] or 0) > 0 and now["peer_latency_s"] and found["tuner"] else None
+        found = wait_until("chunks of the other node are counted", job)
+        now = found["now"]
+        self.assertEqual((now["nodes"], found["nodes"]["reachable"]), (2, 2))
+        self.assertLessEqual(now["memory_hit_ratio"] + now["peer_hit_ratio"], 1.000001)
+        self.assertGreater(now["peer_bytes_per_s"], 0)
+        self.assertGreater(now["peer_served_ratio"], 0)
+        self.assertGreater(now["tiers"]["nodes"]["bytes_per_s"], 0)
+        self.assertGreater(now["tiers"]["nodes"]["chunks_per_s"], 0)
+        self.assertIn(found["tuner"]["prefetch_tier"], ("other nodes", "storage", None))  # None: all is in memory
+
+        def why():
+            read_all(loaders)
+            text = self.told("dieselctl", nodes[0], "why")
+            return text if "tiers: memory " in text else None
+        self.assertRegex(wait_until("why", why), r"tiers: memory [0-9]+ ?%, other nodes [0-9]+ ?%")
+
+        def top():
+            read_all(loaders)
+            jobs = json.loads(self.told("diesel-top", nodes[0], "--once", "-d", "0.1")).get("jobs", [])
+            return [job for job in jobs if job.get("node_latency_s")]
+        (seen,) = wait_until("diesel-top", top)
+        self.assertEqual((seen["n_reached"], seen["n_members"]), (2, 2))
+        self.assertGreater(seen["node_chunks_per_s"], 0)
+        # The other one goes: it is away, and said to be.
+        nodes[1].daemon.kill()
+
+        def alone():
+            jobs = json.loads(self.told("diesel-top", nodes[0], "--once", "-d", "0.1")).get("jobs", [])
+            return [job for job in jobs if job.get("n_reached") == 1]
+        wait_until("it is alone", alone)
 
 
 if __name__ == "__main__":

@@ -229,16 +229,64 @@ static void test_merge_takes_shares(void **state)
 	sample_free(daemon);
 }
 
+/* A job on five nodes: one is away, one slow; another user's job of that name has its own. */
+static void test_nodes_of_a_job(void **state)
+{
+	static const char answer[] =
+	    "{\"schema\": \"diesel.status/1\", \"cluster\": {\"nodes\": ["
+	    "{\"node\": \"n2\", \"latency_s\": 0.004}, {\"node\": \"n3\", \"latency_s\": 0.005},"
+	    "{\"node\": \"n4\", \"latency_s\": 0.0215}, {\"node\": \"n5\", \"latency_s\": null}],"
+	    "\"groups\": [{\"name\": \"run-1\", \"uid\": 8, \"members\": [{\"node\": \"n1\", \"self\": "
+	    "true}]},"
+	    "{\"name\": \"run-1\", \"uid\": 7, \"members\": [{\"node\": \"n1\", \"self\": true, \"away\": "
+	    "false},"
+	    "{\"node\": \"n2\", \"away\": false}, {\"node\": \"n3\", \"away\": false},"
+	    "{\"node\": \"n4\", \"away\": false}, {\"node\": \"n5\", \"away\": true}]}]},"
+	    "\"jobs\": [{\"id\": 3, \"uid\": 7, \"nodes\": {\"name\": \"run-1\", \"reachable\": 4},"
+	    " \"tuner\": {\"cache_tier\": \"storage\", \"prefetch_tier\": \"other nodes\"},"
+	    " \"now\": {\"peer_latency_s\": 0.006, \"peer_latency_p95_s\": 0.02, \"chunk_latency_s\": 0.08,"
+	    "  \"tiers\": {\"memory\": {\"chunks_per_s\": 100, \"bytes_per_s\": 4e8},"
+	    "   \"nodes\": {\"chunks_per_s\": 40, \"bytes_per_s\": 1e8},"
+	    "   \"storage\": {\"chunks_per_s\": 9, \"bytes_per_s\": null}}}},"
+	    "{\"id\": 4, \"uid\": 7, \"nodes\": null, \"now\": {\"tiers\": {\"memory\": {\"chunks_per_s\": "
+	    "1}}}}]}";
+	struct sample *node = sample_new(), *sample = sample_new();
+	const struct job_sample *job;
+
+	((struct job_sample *)sample_add(node, SAMPLE_JOBS))->pid = 1000;
+	assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
+	sample->jobs[0].pid = 1234;
+	merge_daemon(node, sample, job_of, NULL);
+	job = &node->jobs[0];
+	assert_int_equal(node->n_jobs, 2);
+	assert_float_equal(job->memory_chunks_per_s, 100, 0);
+	assert_float_equal(job->memory_bytes_per_s, 4e8, 0);
+	assert_float_equal(job->node_chunks_per_s, 40, 0);
+	assert_float_equal(job->node_bytes_per_s, 1e8, 0);
+	assert_float_equal(job->node_latency_s, 0.006, 0);
+	assert_float_equal(job->node_latency_p95_s, 0.02, 0);
+	assert_float_equal(job->storage_chunks_per_s, 9, 0);
+	assert_true(isnan(job->storage_bytes_per_s));
+	assert_string_equal(job->cache_tier, "storage");
+	assert_string_equal(job->prefetch_tier, "other nodes");
+	assert_int_equal(job->n_reached, 4);
+	assert_int_equal(job->n_members, 5);
+	assert_int_equal(job->n_troubled, 2);
+	assert_string_equal(job->troubled, "n4 slow (21.5 ms), n5 away");
+	/* Of a job on this node alone nothing of the kind is known. */
+	assert_true(sample->jobs[1].n_reached == SAMPLE_UNKNOWN &&
+		    isnan(sample->jobs[1].memory_chunks_per_s));
+	sample_free(sample);
+	sample_free(node);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_status),
-	    cmocka_unit_test(test_nothing_is_cut),
-	    cmocka_unit_test(test_verdicts),
-	    cmocka_unit_test(test_decisions),
-	    cmocka_unit_test(test_strange_answers),
-	    cmocka_unit_test(test_merge),
-	    cmocka_unit_test(test_merge_takes_shares),
+	    cmocka_unit_test(test_status),         cmocka_unit_test(test_nodes_of_a_job),
+	    cmocka_unit_test(test_nothing_is_cut), cmocka_unit_test(test_verdicts),
+	    cmocka_unit_test(test_decisions),      cmocka_unit_test(test_strange_answers),
+	    cmocka_unit_test(test_merge),          cmocka_unit_test(test_merge_takes_shares),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,6 +209,41 @@ static void test_views_and_overlays(void **state)
 	assert_int_equal(model_key(&model, 'q'), MODEL_QUIT);
 }
 
+/* Where the chunks of a job on several nodes come from, within 80 columns; of other jobs, nothing of it. */
+static void test_tiers_of_a_job(void **state)
+{
+	struct sample *next = three_jobs(1001);
+	struct job_sample *job = &next->jobs[0];
+	int head;
+
+	frame_draw(&model, screen);
+	model_key(&model, '\n');
+	assert_int_equal(draw_and_find("other nodes", 0), -1);
+	job->n_reached = 4;
+	job->n_members = 5;
+	job->n_troubled = 2;
+	strcpy(job->troubled, "n4 slow (21.5 ms), n5 away");
+	job->memory_chunks_per_s = 100;
+	job->memory_bytes_per_s = 400 << 20;
+	job->node_chunks_per_s = 40;
+	job->node_bytes_per_s = 100 << 20;
+	job->node_latency_s = 0.006;
+	job->node_latency_p95_s = 0.02;
+	job->storage_chunks_per_s = 9;
+	job->storage_latency_s = 0.08;
+	strcpy(job->cache_tier, "storage");
+	strcpy(job->prefetch_tier, "other nodes");
+	model_take(&model, next);
+	head = draw_and_find("from          chunks/s   bytes/s   a chunk       p95  cache by storage", 0);
+	assert_true(head > 0);
+	assert_int_equal(
+	    row_of("memory             100      400M                      prefetch by other nodes", 0),
+	    head + 1);
+	assert_int_equal(row_of("other nodes         40      100M     6.0ms      20ms", 0), head + 2);
+	assert_int_equal(row_of("storage            9.0       N/A      80ms       N/A", 0), head + 3);
+	assert_int_equal(row_of("4 of 5 nodes reached: n4 slow (21.5 ms), n5 away", 0), head + 4);
+}
+
 /* Only what is looked at is asked for. */
 static void test_wants(void **state)
 {
@@ -416,6 +451,7 @@ int main(void)
 	    TEST(test_filter_and_search),
 	    TEST(test_exited_jobs),
 	    TEST(test_views_and_overlays),
+	    TEST(test_tiers_of_a_job),
 	    TEST(test_wants),
 	    TEST(test_decision_and_problems_are_shown),
 	    TEST(test_which_daemon),

@@ -33,6 +33,12 @@ struct stall_shares {
 	double other;
 };
 
+/* What comes out of one tier a second, over the time of the hit ratios. */
+struct stall_flow {
+	double chunks_per_s; /* needed, and met by it */
+	double bytes_per_s;  /* of memory: handed to the trainer; else brought into memory */
+};
+
 struct stall_sample {
 	uint64_t job;     /* the daemon's number for it; never 0, never used for another job */
 	uint64_t at_ns;   /* the end of the covered time */
@@ -75,6 +81,8 @@ struct stall_sample {
 	double peers_in_flight;  /* mean over that time */
 	double asking_ratio;     /* that time over the covered time, 0 .. 1 */
 	double peer_chunk_bytes; /* that come of a chunk: what the ranks here take of it, if not all */
+
+	struct stall_flow memory_flow, peer_flow, storage_flow; /* for people */
 
 	/* Preparing. */
 	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */

@@ -239,6 +239,7 @@ static struct stall_sample sample_of(const struct sensed_job *sensed)
 	sample.job_nodes = n_nodes;
 	sensed_storage(sensed, &sample);
 	sensed_peers(sensed, &sample);
+	sensed_flows(sensed, &sample);
 	sensed_work(sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
 	sensed_shares(sensed, sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
 	sensed_rates(&sample, 4);
@@ -348,6 +349,7 @@ static void test_peers(void **state)
 	for (uint64_t i = 0; i < 3; i++)
 		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
 							     .counters = {.samples = 1000 * i,
+									  .bytes = 5000000 * i,
 									  .chunk_visits = 10 * i,
 									  .chunk_reads = 2 * i,
 									  .n_read = 2 * i,
@@ -376,6 +378,12 @@ static void test_peers(void **state)
 	assert_true(isnan(sample.peer_latency_p95_s)); /* twelve are no distribution */
 	assert_float_equal(sample.chunk_latency_s, 0.25, 1e-9);
 	assert_float_equal(sample.storage_bytes_per_s, 4e6, 1);
+	assert_float_equal(sample.memory_flow.chunks_per_s, 2, 1e-9);
+	assert_float_equal(sample.memory_flow.bytes_per_s, 1e6, 1);
+	assert_float_equal(sample.peer_flow.chunks_per_s, 6, 1e-9);
+	assert_float_equal(sample.peer_flow.bytes_per_s, 1.5e6, 1);
+	assert_float_equal(sample.storage_flow.chunks_per_s, 2, 1e-9);
+	assert_float_equal(sample.storage_flow.bytes_per_s, 2e6, 1);
 	/* A chunk that is needed has 25 samples for this node: storage takes 0.05 s, others 0.03 s. */
 	assert_float_equal(sample.fetch_rate, 25 / 0.05, 1e-3);
 }

@@ -477,7 +477,11 @@ class Faults(Staged):
         """Five seconds at least for a chunk: nobody waits so long."""
         _, (path, source) = self.disk(read_ms=5000), dataset("packed")
         daemon = self.staging()
-        self.fill(daemon, path, source)
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        for _ in range(20):  # before or after all is staged
+            self.epoch(daemon, path, source)
+            if not daemon.status()["stage"]["open"]:
+                break
         self.check_once(daemon, path, source, "is not used: a read has taken more than")
 
     def test_the_process_is_killed(self):

@@ -203,6 +203,20 @@ static void check_codecs(const struct options *o)
 	}
 }
 
+/* --check-config */
+static int check(const struct options *o)
+{
+	struct error err = ERROR_INIT;
+
+	check_codecs(o);
+	if (cluster_check(&o->share, &err) < 0) {
+		log_error("%s", err.text);
+		return 2;
+	}
+	puts("the configuration is right");
+	return 0;
+}
+
 static int tune_and_serve(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
@@ -263,8 +277,7 @@ int main(int argc, char **argv)
 	} else if (options.show_version) {
 		printf("dieseld %s\n", DIESEL_VERSION);
 	} else if (options.check_only) {
-		check_codecs(&options);
-		puts("the configuration is right");
+		r = check(&options);
 	} else {
 		struct daemon daemon = {.options = &options,
 					.argc = argc,

@@ -45,7 +45,10 @@ struct cluster_child {
 };
 #define CLUSTER_CHILD_NONE ((struct cluster_child){.fd = -EBADF})
 
-/* Reads the key, listens, and forks. Privileges may go afterwards: it has none. */
+/* Whether the options are right: addresses, name, URL and the key's file. */
+int cluster_check(const struct cluster_options *options, struct error *err);
+/* Reads the key, listens, and forks. Privileges may go afterwards: it has none. Where another process has the
+ * address, this node is alone until that one lets go of it. */
 int cluster_fork(const struct cluster_options *options, struct cluster_child *ret, struct error *err);
 
 struct cluster;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "child.h"
@@ -18,9 +17,20 @@
 #include "net_address.h"
 
 #define BACKLOG 256
-/* For the address, while another process has it: 2 s. */
-#define LISTEN_TRIES   40
-#define LISTEN_WAIT_NS (50 * 1000 * 1000)
+
+struct key_text {
+	uint8_t bytes[CLUSTER_KEY_MAX + 1];
+};
+
+static void key_text_wipe(struct key_text *k)
+{
+	explicit_bzero(k, sizeof(*k));
+}
+
+static void config_wipe(struct cluster_config *c)
+{
+	explicit_bzero(c, sizeof(*c));
+}
 
 static int key_file_check(int fd, const char *path, struct error *err)
 {
@@ -45,7 +55,7 @@ static int key_file_check(int fd, const char *path, struct error *err)
 int cluster_key_read(const char *path, struct cluster_config *config, struct error *err)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	uint8_t key[CLUSTER_KEY_MAX + 1];
+	_cleanup_(key_text_wipe) struct key_text key;
 	size_t n = 0;
 	int r;
 
@@ -54,10 +64,10 @@ int cluster_key_read(const char *path, struct cluster_config *config, struct err
 	r = key_file_check(fd, path, err);
 	if (r < 0)
 		return r;
-	r = fd_read(fd, key, sizeof(key), &n);
+	r = fd_read(fd, key.bytes, sizeof(key.bytes), &n);
 	if (r < 0)
 		return error_errno(err, r, "--cluster-key %s", path);
-	while (n > 0 && n <= CLUSTER_KEY_MAX && (key[n - 1] == '\n' || key[n - 1] == '\r'))
+	while (n > 0 && n <= CLUSTER_KEY_MAX && (key.bytes[n - 1] == '\n' || key.bytes[n - 1] == '\r'))
 		n--;
 	if (n < CLUSTER_KEY_MIN || n > CLUSTER_KEY_MAX)
 		return error_set(err, -EINVAL,
@@ -65,9 +75,8 @@ int cluster_key_read(const char *path, struct cluster_config *config, struct err
 				 "`openssl rand -base64 32`",
 				 path, CLUSTER_KEY_MIN, CLUSTER_KEY_MAX, n,
 				 n > CLUSTER_KEY_MAX ? " or more" : "");
-	memcpy(config->key, key, n);
+	memcpy(config->key, key.bytes, n);
 	config->key_bytes = (uint32_t)n;
-	explicit_bzero(key, sizeof(key));
 	return 0;
 }
 
@@ -104,46 +113,46 @@ static int address_option(const char *option, const char *text, bool has_key, st
 	return 0;
 }
 
-/* The process of a daemon that was killed may have yet to end. */
-static int listen_at(int fd, const struct net_address *at)
+int cluster_listen(const struct net_address *at, int *ret_fd)
 {
-	const struct timespec pause = {.tv_nsec = LISTEN_WAIT_NS};
+	_cleanup_(closep) int fd = socket(at->name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const int one = 1;
 
-	for (int i = 0; bind(fd, (const struct sockaddr *)&at->name, at->bytes) < 0; i++) {
-		if (errno != EADDRINUSE || i == LISTEN_TRIES)
-			return -errno;
-		nanosleep(&pause, NULL);
-	}
-	return listen(fd, BACKLOG) < 0 ? -errno : 0;
+	if (fd < 0)
+		return -errno;
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (at->name.ss_family == AF_INET6)
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (bind(fd, (const struct sockaddr *)&at->name, at->bytes) < 0 || listen(fd, BACKLOG) < 0)
+		return -errno;
+	*ret_fd = steal_fd(&fd);
+	return 0;
 }
 
-static int listen_on(const struct cluster_options *o, bool has_key, int *listen_fd, struct net_address *at,
-		     struct error *err)
+static int listen_option(const struct cluster_options *o, bool has_key, struct net_address *at,
+			 struct error *err)
 {
-	_cleanup_(closep) int fd = -EBADF;
-	const int one = 1;
-	int r;
-
 	if (!o->listen)
 		return error_set(
 		    err, -EINVAL,
 		    "--cluster takes --cluster-listen ADDRESS:PORT, where other nodes connect to");
-	r = address_option("--cluster-listen", o->listen, has_key, at, err);
+	return address_option("--cluster-listen", o->listen, has_key, at, err);
+}
+
+/* Where another process has the address, the keeper tries again (cluster_keeper.c): *ret_fd stays as it is.
+ */
+static int listen_on(const char *option, struct net_address *at, int *ret_fd, struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	int r = cluster_listen(at, &fd);
+
+	if (r == -EADDRINUSE)
+		return 0;
+	if (r == 0)
+		r = net_address_local(fd, at);
 	if (r < 0)
-		return r;
-	fd = socket(at->name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return error_errno(err, -errno, "--cluster-listen %s", o->listen);
-	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (at->name.ss_family == AF_INET6)
-		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	r = listen_at(fd, at);
-	if (r < 0)
-		return error_errno(err, r, "--cluster-listen %s", o->listen);
-	r = net_address_local(fd, at);
-	if (r < 0)
-		return error_errno(err, r, "--cluster-listen %s", o->listen);
-	*listen_fd = steal_fd(&fd);
+		return error_errno(err, r, "--cluster-listen %s", option);
+	*ret_fd = steal_fd(&fd);
 	return 0;
 }
 
@@ -169,10 +178,9 @@ static int advertised(const struct cluster_options *o, const struct net_address 
 	return 0;
 }
 
-static int configure(const struct cluster_options *o, struct cluster_config *config, int *ret_fd,
-		     struct error *err)
+/* All but what takes the address. */
+static int configure(const struct cluster_options *o, struct cluster_config *config, struct error *err)
 {
-	struct net_address listens;
 	int r;
 
 	if (strlen(o->redis) >= sizeof(config->redis))
@@ -185,14 +193,23 @@ static int configure(const struct cluster_options *o, struct cluster_config *con
 		r = node_name(o->node, config, err);
 	if (r == 0 && o->key_file)
 		r = cluster_key_read(o->key_file, config, err);
-	if (r == 0)
-		r = listen_on(o, config->key_bytes > 0, ret_fd, &listens, err);
-	return r < 0 ? r : advertised(o, &listens, config, err);
+	return r < 0 ? r : listen_option(o, config->key_bytes > 0, &config->listen, err);
+}
+
+int cluster_check(const struct cluster_options *options, struct error *err)
+{
+	_cleanup_(config_wipe) struct cluster_config config = {.uid = 0};
+	int r;
+
+	if (!options->redis)
+		return 0;
+	r = configure(options, &config, err);
+	return r < 0 ? r : advertised(options, &config.listen, &config, err);
 }
 
 int cluster_fork(const struct cluster_options *options, struct cluster_child *ret, struct error *err)
 {
-	struct cluster_config config = {.uid = 0};
+	_cleanup_(config_wipe) struct cluster_config config = {.uid = 0};
 	_cleanup_(closep) int listen_fd = -EBADF, fd = -EBADF;
 	pid_t pid;
 	int r;
@@ -201,14 +218,17 @@ int cluster_fork(const struct cluster_options *options, struct cluster_child *re
 		*ret = CLUSTER_CHILD_NONE;
 		return 0;
 	}
-	r = configure(options, &config, &listen_fd, err);
+	r = configure(options, &config, err);
+	if (r == 0)
+		r = listen_on(options->listen, &config.listen, &listen_fd, err);
+	if (r == 0)
+		r = advertised(options, &config.listen, &config, err);
 	if (r < 0)
 		return r;
 	pid = child_fork("the process that talks to other nodes", cluster_keeper_run, &fd, err);
 	if (pid < 0)
 		return pid;
-	r = fd_message_send(fd, &config, sizeof(config), &listen_fd, 1, 0);
-	explicit_bzero(&config, sizeof(config));
+	r = fd_message_send(fd, &config, sizeof(config), &listen_fd, listen_fd >= 0, 0);
 	if (r < 0)
 		return error_errno(err, r, "cannot tell the process that talks to other nodes what to do");
 	*ret = (struct cluster_child){.fd = steal_fd(&fd), .pid = pid};

@@ -25,6 +25,11 @@
 #define RESTART_MAX_MS 10000
 #define LIVED_NS       (10 * NS_PER_S)
 #define NOBODY         65534u
+/* The address is tried again so often; at first it is the process of a daemon that was killed that has yet to
+ * end, which is not worth a word. */
+#define LISTEN_SOON_MS  50
+#define LISTEN_QUIET_NS (2 * NS_PER_S)
+#define LISTEN_AGAIN_MS 2000
 
 /* What connecting to Redis takes is in files that are the daemon's user's alone (dataset/redis/redis_env.h).
  */
@@ -122,26 +127,64 @@ static bool pause_ms(int control_fd, int ms)
 	return poll(&end, 1, ms) <= 0 || take_order(control_fd, -1);
 }
 
+/* Until nobody else has the address. Returns false if the daemon is gone. */
+static bool listen_later(const struct cluster_config *config, int control_fd, int *ret_fd)
+{
+	uint64_t quiet_until_ns = clock_monotonic_ns() + LISTEN_QUIET_NS;
+	char address[NET_ADDRESS_BYTES];
+	bool is_said = false;
+	int r;
+
+	net_address_format(&config->listen, address);
+	while ((r = cluster_listen(&config->listen, ret_fd)) < 0) {
+		if (!is_said && (r != -EADDRINUSE || clock_monotonic_ns() >= quiet_until_ns)) {
+			log_warning("--cluster-listen %s: %s: this node is alone, and tries again every %d s",
+				    address, strerror(-r), LISTEN_AGAIN_MS / 1000);
+			is_said = true;
+		}
+		if (!pause_ms(control_fd, is_said ? LISTEN_AGAIN_MS : LISTEN_SOON_MS))
+			return false;
+	}
+	if (is_said)
+		log_warning("--cluster-listen %s: it listens now: this node is no longer alone", address);
+	return true;
+}
+
+/* The socket that listens comes with the configuration, unless its address is taken. */
+static int take_config(int control_fd, struct cluster_config *ret, int *ret_listen_fd)
+{
+	/* What it takes to be another user, and to end a process of that user's; and to have a low port. */
+	const uint64_t keep =
+	    geteuid() == 0 ? CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID) | CAPABILITY(CAP_KILL) : 0;
+	int fds[FD_MESSAGE_MAX_FDS], r;
+	size_t n_fds;
+
+	if (capabilities_keep(keep | CAPABILITY(CAP_NET_BIND_SERVICE)) < 0 ||
+	    fd_message_receive(control_fd, ret, sizeof(*ret), 0, fds, &n_fds) != sizeof(*ret) || n_fds > 1)
+		return -EPROTO;
+	if (n_fds == 0 && !listen_later(ret, control_fd, &fds[0]))
+		return -EPIPE;
+	r = capabilities_keep(keep);
+	if (r == 0)
+		*ret_listen_fd = fds[0];
+	return r;
+}
+
 void cluster_keeper_run(int fd)
 {
 	static struct cluster_config config;
-	int fds[FD_MESSAGE_MAX_FDS], wait_ms = RESTART_MIN_MS;
+	int listen_fd = -EBADF, wait_ms = RESTART_MIN_MS;
 	bool goes_on = true;
 	uint64_t begin_ns;
-	size_t n_fds;
 
 	prctl(PR_SET_NAME, "dieseld-keeper");
-	/* What it takes to be another user, and to end a process of that user's. */
-	if (capabilities_keep(geteuid() == 0
-				  ? CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID) | CAPABILITY(CAP_KILL)
-				  : 0) < 0 ||
-	    fd_message_receive(fd, &config, sizeof(config), 0, fds, &n_fds) != sizeof(config) || n_fds != 1)
+	if (take_config(fd, &config, &listen_fd) < 0)
 		_exit(1);
 	while (goes_on) {
 		pid_t pid;
 
 		begin_ns = clock_monotonic_ns();
-		pid = start(&config, fd, fds[0]);
+		pid = start(&config, fd, listen_fd);
 		if (pid > 0)
 			goes_on = wait_for(fd, pid);
 		wait_ms = clock_monotonic_ns() - begin_ns > LIVED_NS ? RESTART_MIN_MS : 2 * wait_ms;

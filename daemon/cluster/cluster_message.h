@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cluster.h"
+#include "net_address.h"
 #include "net_frame.h"
 
 #define CLUSTER_URL_BYTES 1024
@@ -18,8 +19,9 @@
 /* Questions of peers that the daemon has not answered yet. */
 #define CLUSTER_MAX_ASKED 64u
 
-/* The daemon to the keeper, once; with the socket that listens. */
+/* The daemon to the keeper, once; with the socket that listens, or without if its address is taken. */
 struct cluster_config {
+	struct net_address listen;
 	char redis[CLUSTER_URL_BYTES];
 	char node[REGISTRY_NAME_BYTES];
 	char address[64]; /* what others connect to */

@@ -9,6 +9,9 @@
 /* Reads a pre-shared key: one line of at least CLUSTER_KEY_MIN bytes, in a file that nobody else can read. */
 int cluster_key_read(const char *path, struct cluster_config *config, struct error *err);
 
+/* A socket that listens there. -EADDRINUSE: another process has the address. */
+int cluster_listen(const struct net_address *at, int *ret_fd);
+
 /* The process between the daemon and dieseld-peer, which it starts, and starts again. Returns when the daemon
  * is gone. */
 void cluster_keeper_run(int fd);

@@ -58,6 +58,15 @@ def verbs():
     return set(re.findall(r"(?m)^  ([a-z]+) +[A-Z]", help_of("dieselctl")))
 
 
+def key_file(test):
+    """A key that nodes may have."""
+    path = os.path.join(test.enterContext(tempfile.TemporaryDirectory()), "cluster.key")
+    with open(path, "w") as file:
+        file.write("0123456789abcdef" * 2 + "\n")
+    os.chmod(path, 0o400)
+    return path
+
+
 class Manual(unittest.TestCase):
     def test_every_program_and_interface_has_a_page(self):
         names = {os.path.basename(page) for page in glob.glob(os.path.join(MAN, "*"))}
@@ -109,7 +118,7 @@ class Manual(unittest.TestCase):
             text = file.read()
         for content in (text, re.sub(r"(?m)^;", "", text)):
             with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
-                file.write(content)
+                file.write(content.replace("/etc/diesel/cluster.key", key_file(self)))
                 file.flush()
                 done = run(os.path.join(BIN, "dieseld"), "--check-config", "--config", file.name)
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -314,7 +323,7 @@ class Cluster(unittest.TestCase):
         with open(os.path.join(ROOT, "packaging/systemd/cluster.conf")) as file:
             command, = re.findall(r"(?m)^ExecStart=/usr/bin/dieseld (.*)$", file.read())
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
-            file.write("[dieseld]\ncluster = redis://redis.example:6379\ncluster-key = /etc/diesel/cluster.key\n")
+            file.write(f"[dieseld]\ncluster = redis://redis.example:6379\ncluster-key = {key_file(self)}\n")
             file.flush()
             words = command.replace("${DIESEL_NODE_ADDRESS}", "10.0.0.1").replace("/etc/diesel/dieseld.conf", file.name).split()
             done = run(os.path.join(BIN, "dieseld"), "--check-config", *words)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that give each other chunks, and what becomes of reads when one of them goes."""
+import socket
 import unittest
 
-from cluster_support import Cluster, kill, stop, wait_until
+from cluster_support import Cluster, children, free_port, kill, stop, wait_until
 
 MIB = 1 << 20
 
@@ -158,6 +159,29 @@ class Talk(unittest.TestCase):
             wait_until(lambda: not exists(talker), "the end of its process")
             cluster.node("b", address=b.address)
             a.members(2)
+
+    def test_another_has_the_port(self):
+        """Such a node is alone, and takes part when its port is free. It says both, once."""
+        with Cluster() as cluster:
+            address = ("127.0.0.1", free_port())
+            with socket.create_server(address):
+                a, b = cluster.node("a", "{}:{}".format(*address)), cluster.node("b")
+                a.wait_said("Address already in use: this node is alone, and tries again every 2 s")
+                self.assertIsNone(a.talker())
+                self.assertEqual(a.fetch(1, MIB), -11)
+            for node in (a, b):
+                node.members(2)
+            number, = a.not_ours(MIB)
+            self.assertEqual(a.fetch(number, MIB), 0)
+            self.assertEqual([a.said().count(text) for text in ("Address already in use", "it listens now")], [1, 1])
+
+    def test_a_node_ends_that_has_no_port(self):
+        with Cluster() as cluster:
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                a = cluster.node("a", "{}:{}".format(*taken.getsockname()))
+                keeper, = children(a.process.pid)
+                self.assertEqual(a.end(), 0)
+                wait_until(lambda: not exists(keeper), "the end of its process")
 
 
 def exists(pid):

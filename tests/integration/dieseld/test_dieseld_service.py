@@ -145,6 +145,26 @@ class Configuration(Case):
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertIn(word, done.stdout + done.stderr)
 
+    def test_check_config_of_a_cluster(self):
+        key = os.path.join(SCRATCH, "cluster.key")
+        with open(key, "w") as file:
+            file.write("0123456789abcdef\n")
+        os.chmod(key, 0o600)
+        base = {"cluster": "redis://127.0.0.1:1", "cluster-listen": "10.0.0.1:7700", "cluster-key": key}
+        for more, mode, word in (({}, 0o600, "right"), ({}, 0o644, "chmod 600 it"), ({"cluster-key": key + ".none"}, 0o600, "No such file"),
+                                 ({"cluster-listen": "10.0.0.1"}, 0o600, "in numbers with a port"),
+                                 ({"cluster-listen": "0.0.0.0:7700"}, 0o600, "say --cluster-advertise"),
+                                 ({"cluster-advertise": "here:1"}, 0o600, "--cluster-advertise here:1"),
+                                 ({"cluster-name": "a b"}, 0o600, "--cluster-name"), ({"cluster": "redis://:x@"}, 0o600, "it needs HOST")):
+            with self.subTest(word):
+                os.chmod(key, mode)
+                text = "[dieseld]\n" + "".join(f"{name} = {value}\n" for name, value in {**base, **more}.items())
+                done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config(text)], capture_output=True,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, 0 if word == "right" else 2, done.stderr)
+                self.assertIn(word, done.stdout + done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 0 if word == "right" else 1, done.stderr)
+
 
 class Manager(Case):
     def test_it_is_told_of_every_change(self):

@@ -47,7 +47,7 @@ def wait_until(what, condition):
     return result
 
 
-WHY_NOT = "late", "failed", "refused"
+WHY_NOT = "late", "failed", "refused", "hedged"
 
 
 def had_no_answer(status):

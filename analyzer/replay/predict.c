@@ -20,6 +20,16 @@ const char *what_if_bound(double fetch_stall, double prep_stall)
 	return analysis_verdict_name(fetch_stall >= prep_stall ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND);
 }
 
+const char *what_if_from_name(enum what_if_from from)
+{
+	switch (from) {
+	case WHAT_IF_ASSUMED: return "assumed";
+	case WHAT_IF_GIVEN: return "given";
+	case WHAT_IF_MEASURED: return "measured";
+	}
+	return "assumed";
+}
+
 void predictions_free(struct predictions *predictions)
 {
 	if (!predictions)
@@ -158,6 +168,8 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 		scenario.n_nodes = (uint32_t)question->n_nodes;
 	if (!isnan(question->link_bytes_per_s))
 		scenario.link_bytes_per_s = question->link_bytes_per_s;
+	if (!isnan(question->link_latency_s))
+		scenario.link_latency_ns = question->link_latency_s * (double)NS_PER_S;
 	predictions->answer = calloc(1, sizeof(*predictions->answer));
 	return predictions->answer
 		   ? answer_point(forecast, &scenario, native ? &predictions->native.part : NULL,

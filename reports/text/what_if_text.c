@@ -8,6 +8,20 @@
 #include "analyzer/model.h"
 #include "lib/units.h"
 
+/* "over links of 812 MB/s and 0.41 ms (both measured)": what was not said is assumed, and said to be. */
+static void line_links(FILE *stream, const struct what_if_question *question)
+{
+	const char *bytes = what_if_from_name(question->link_bytes_from),
+		   *latency = what_if_from_name(question->link_latency_from);
+	bool same = question->link_bytes_from == question->link_latency_from;
+
+	fprintf(stream, "over links of %.4g MB/s", what_if_link_bytes_per_s(question) / 1e6);
+	if (!same)
+		fprintf(stream, " (%s)", bytes);
+	fprintf(stream, " and %.3g ms (%s%s)", 1e3 * what_if_link_latency_s(question), same ? "both " : "",
+		latency);
+}
+
 static void line_question(FILE *stream, const struct what_if_question *question)
 {
 	const char *comma = "";
@@ -39,12 +53,9 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 		comma = ", ";
 	}
 	if (!isnan(question->n_nodes)) {
-		bool assumed = isnan(question->link_bytes_per_s);
-
-		fprintf(stream, "%s%.0f node%s that share one copy, over links of %g MB/s%s", comma,
-			question->n_nodes, question->n_nodes == 1 ? "" : "s",
-			(assumed ? MODEL_LINK_BYTES_PER_S : question->link_bytes_per_s) / 1e6,
-			assumed ? " (assumed: see --link-mbps)" : "");
+		fprintf(stream, "%s%.0f node%s that share one copy, ", comma, question->n_nodes,
+			question->n_nodes == 1 ? "" : "s");
+		line_links(stream, question);
 		comma = ", ";
 	}
 	if (question->native)

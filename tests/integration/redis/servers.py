@@ -81,7 +81,7 @@ class Cluster:
         for i in range(n * (1 + n_replicas)):
             place = folder / f"node{i}"
             place.mkdir()
-            self.nodes.append(Server(place, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "yes",
+            self.nodes.append(Server(place, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--appendonly", "yes",
                                      "--appendfsync", "everysec", *options, tls=tls))
         self.manage("create", *(f"127.0.0.1:{s.port}" for s in self.nodes), "--cluster-replicas", str(n_replicas), "--cluster-yes")
         self.wait()

@@ -345,7 +345,7 @@ static void test_peers(void **state)
 	struct stall_sample sample;
 
 	/* Ten visits a second: two reads of 0.25 s and a megabyte; six of others, 0.1 s and 250 kB, two at a
-	 * time; two in vain of others. */
+	 * time; one in vain, and one that came too slowly. */
 	for (uint64_t i = 0; i < 3; i++)
 		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
 							     .counters = {.samples = 1000 * i,
@@ -358,7 +358,8 @@ static void test_peers(void **state)
 									  .reading_ns = S / 2 * i,
 									  .peer_chunks = 6 * i,
 									  .peer_bytes = 1500000 * i,
-									  .peer_failed = 2 * i,
+									  .peer_failed = i,
+									  .peer_hedged = i,
 									  .peer_ns = S * 6 / 10 * i,
 									  .asking_ns = S * 3 / 10 * i}};
 	sample = sample_of(&sensed); /* of a job without nodes nothing is said of others */

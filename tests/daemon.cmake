@@ -54,7 +54,7 @@ diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests
 diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
-diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
+diesel_long_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
 diesel_waiting_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage
   integration.assist integration.assist_changes integration.cluster_faults integration.cluster_fleet integration.cluster_hedge integration.cluster_jobs integration.cluster_parts integration.cluster_rights integration.cluster_slurm integration.cluster_stage integration.cluster_views integration.cluster_walk)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.

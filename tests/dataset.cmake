@@ -49,6 +49,7 @@ if(DIESEL_S3)
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
     diesel_waiting_tests(integration.dataset.${case}_bucket)
   endforeach()
+  diesel_long_tests(integration.dataset.killed_bucket integration.dataset.writers_bucket)
 endif()
 
 diesel_unit_test(dataset/redis USES diesel_dataset_redis)
@@ -56,6 +57,7 @@ foreach(case redis cluster tls)
   diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
 endforeach()
 diesel_waiting_tests(integration.redis.redis integration.redis.cluster)
+diesel_long_tests(integration.redis.redis integration.redis.cluster)
 
 foreach(module owner member)
   diesel_unit_test(dataset/${module} USES diesel_dataset_nodes m)
@@ -68,6 +70,7 @@ foreach(case registry registry_cluster cluster_status top_nodes)
 endforeach()
 diesel_waiting_tests(integration.redis.registry integration.redis.registry_cluster integration.redis.cluster_status
   integration.redis.top_nodes)
+diesel_long_tests(integration.redis.registry integration.redis.registry_cluster)
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
 foreach(parser blocks change chunk_head redis_reply redis_url snapshot)

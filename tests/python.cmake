@@ -30,7 +30,9 @@ if(TARGET dieseld)
   # The first run takes a compiler for older C libraries from PyPI.
   diesel_script_test(integration wheel_tools /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel_tools.py)
   set_tests_properties(integration.wheel_frameworks integration.wheel_tools PROPERTIES TIMEOUT 1800)
-  diesel_long_tests(integration.wheel_frameworks integration.wheel_tools)
+  diesel_long_tests(integration.torch_iterators integration.torch_misuse fault.killed)
+  # Minutes each, one after the other.
+  set_tests_properties(integration.wheel_frameworks integration.wheel_tools PROPERTIES COST 200)
   # packaging/wheel builds one at a time, so that the others would wait on their cores.
   set_tests_properties(integration.wheel integration.wheel_frameworks integration.wheel_tools PROPERTIES RESOURCE_LOCK wheel)
 endif()

@@ -144,19 +144,22 @@ static void wait_for(enum batch_wait *wait, enum batch_wait what)
 		*wait = what;
 }
 
-/* Whether the part of the chunk that is in memory has the batch's samples. */
-static bool has_samples(const struct batch *b, const struct cached_dataset *d, uint32_t chunk)
+/* Whether the parts of chunks that are in memory have the batch's samples. */
+static bool has_samples(const struct batch *b, const struct cached_dataset *d)
 {
-	const uint64_t *part = d->chunks[chunk].part;
 	struct snapshot_chunk meta;
+	uint64_t known = UINT64_MAX;
 
-	if (!part)
-		return true;
-	if (snapshot_chunk_get(d->snapshot, chunk, &meta) < 0)
-		return false;
 	for (uint32_t i = 0; i < b->n_items; i++) {
-		if (b->items[i].chunk == chunk &&
-		    !cached_part_has(part, b->items[i].sample - meta.first_sample))
+		const struct batch_item *item = &b->items[i];
+		const struct cached_chunk *k = &d->chunks[item->chunk];
+
+		if (k->state != CHUNK_READY || !k->part)
+			continue;
+		if (item->chunk != known && snapshot_chunk_get(d->snapshot, item->chunk, &meta) < 0)
+			return false;
+		known = item->chunk;
+		if (!cached_part_has(k->part, item->sample - meta.first_sample))
 			return false;
 	}
 	return true;
@@ -165,6 +168,7 @@ static bool has_samples(const struct batch *b, const struct cached_dataset *d, u
 enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns)
 {
 	enum batch_wait wait = BATCH_READY;
+	bool has_parts = false;
 
 	if (b->status < 0)
 		return BATCH_READY;
@@ -176,10 +180,7 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 		case CHUNK_CARRIED: wait_for(&wait, BATCH_FETCH); break;
 		case CHUNK_READING: wait_for(&wait, reading_from(k)); break;
 		case CHUNK_VERIFYING: wait_for(&wait, BATCH_VERIFY); break;
-		case CHUNK_READY:
-			if (!has_samples(b, d, b->chunks[i]))
-				wait_for(&wait, BATCH_FETCH);
-			break;
+		case CHUNK_READY: has_parts = has_parts || k->part; break;
 		case CHUNK_BAD:
 			if (k->retry_ns && now_ns >= k->retry_ns) {
 				k->state = CHUNK_ABSENT;
@@ -191,6 +192,8 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 			return BATCH_READY;
 		}
 	}
+	if (has_parts && !has_samples(b, d))
+		wait_for(&wait, BATCH_FETCH);
 	return wait;
 }
 

@@ -309,10 +309,10 @@ static bool may_add(const struct cache *c, const struct cached_dataset *d, uint6
 	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
 }
 
-struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
-				   uint32_t distance, int *ret_error)
+struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
+				uint32_t distance, int *ret_error)
 {
-	uint64_t bytes = d->chunks[chunk].bytes;
+	uint64_t memory_bytes = d->chunks[chunk].bytes;
 	struct segment *s = NULL;
 
 	*ret_error = -ENOSPC;
@@ -321,7 +321,7 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 		struct segment *victim;
 
 		if (may_add(c, d, bytes)) {
-			int r = add_new_segment(c, d, bytes, &s);
+			int r = add_new_segment(c, d, memory_bytes, &s);
 
 			if (r == 0)
 				break;
@@ -336,7 +336,8 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 		if (!victim) {
 			if (!drop_empty(c))
 				return NULL;
-		} else if (c->segment_bytes <= chunk_limit(c) && is_reusable(victim, d, bytes)) {
+		} else if (bytes == memory_bytes && c->segment_bytes <= chunk_limit(c) &&
+			   is_reusable(victim, d, bytes)) {
 			c->counters.evictions++;
 			cache_forget_chunk(c, victim);
 			s = victim;
@@ -345,7 +346,15 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 		}
 	}
 	s->chunk = chunk;
+	if (bytes != memory_bytes)
+		cache_charge(c, s, bytes);
 	return s;
+}
+
+struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
+				   uint32_t distance, int *ret_error)
+{
+	return cache_take_part(c, d, chunk, d->chunks[chunk].bytes, distance, ret_error);
 }
 
 struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)

@@ -403,6 +403,13 @@ static struct segment *take_part(struct cache *c, const struct cached_chunk *k, 
 	return NULL;
 }
 
+/* Of memory that is the chunk's in length. What comes from another node takes no more than it is. */
+static uint64_t bytes_to_take(const struct load *l)
+{
+	return l->ranges ? cached_part_bytes(l->dataset, &l->meta, l->part)
+			 : l->dataset->chunks[l->chunk].bytes;
+}
+
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
 	       struct place *place, const struct cached_want *want)
 {
@@ -428,9 +435,11 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	else if (!load_note_shared(c, l, d))
 		l->staged = stage_find(c->stage, d, &l->meta);
 	load_note_peer(l, want);
+	if (l->sharer)
+		load_plan_peer(l, want);
 	if (l->into) /* it is none of those that may go */
 		cache_pin(c, d, chunk);
-	l->segment = cache_take_segment(c, d, chunk, distance, &r);
+	l->segment = cache_take_part(c, d, chunk, bytes_to_take(l), distance, &r);
 	if (l->into)
 		cache_unpin(d, chunk);
 	if (!l->segment) {
@@ -438,6 +447,8 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 			cache_attach_carried(c, l->carried);
 		l->carried = NULL;
 		load_drop_known(l);
+		free(l->part);
+		free(l->ranges);
 		free(l);
 		return r;
 	}
@@ -455,9 +466,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	d->loading_bytes += k->bytes;
 	order_fill(l);
 	l->read_bytes = l->meta.file_bytes;
-	if (l->sharer)
-		load_plan_peer(l, want);
-	else if (!l->into && !load_is_known(l))
+	if (!l->into && !load_is_known(l))
 		l->part = cached_plan_part(d, &l->meta, want, &l->read.order, &l->read_bytes);
 	r = load_read(l);
 	if (r < 0) {

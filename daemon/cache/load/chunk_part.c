@@ -163,12 +163,12 @@ uint64_t cached_part_bytes(const struct cached_dataset *d, const struct snapshot
 
 	/* They lie in the chunk's order, as what was verified does: one may begin in the page where the last
 	 * one ends. */
-	for (uint64_t i = 0; i < meta->n_samples; i++) {
+	for (uint64_t i = next_bit(part, 0, meta->n_samples); i < meta->n_samples;
+	     i = next_bit(part, i + 1, meta->n_samples)) {
 		struct snapshot_sample s;
 		uint64_t from, to;
 
-		if (!cached_part_has(part, i) ||
-		    snapshot_sample_get(d->snapshot, meta->first_sample + i, &s) < 0)
+		if (snapshot_sample_get(d->snapshot, meta->first_sample + i, &s) < 0)
 			continue;
 		from = s.offset - s.offset % CHUNK_ALIGN;
 		to = (s.offset + (uint64_t)s.stored_bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;

@@ -59,6 +59,7 @@ void load_plan_storage(struct load *l)
 	free(l->ranges);
 	l->ranges = NULL;
 	l->part = NULL;
+	cache_charge(l->cache, l->segment, l->segment->memory.bytes);
 	if (!l->into)
 		l->part = cached_plan_part(l->dataset, &l->meta, &(struct cached_want){.bits = wanted},
 					   &l->read.order, &l->read_bytes);

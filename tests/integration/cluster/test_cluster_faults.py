@@ -168,7 +168,7 @@ class Faults(Case):
         self.watch(lambda: True)
         self.check_epochs()
         print(f"{len(self.job)} nodes, {len(self.faults.done)} faults, {len(self.ranks[0].epochs)} epochs, "
-              f"reopened {[rank.n_reopened for rank in self.ranks]}, started again for their ports {[node.n_alone for node in self.job]}")
+              f"reopened {[rank.n_reopened for rank in self.ranks]}, alone {[node.n_alone() for node in self.job]}")
 
     def check_epochs(self):
         """Against a node that is alone, and had no faults."""

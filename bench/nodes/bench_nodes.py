@@ -33,8 +33,17 @@ PORT, A_REQUEST = 11299, 100
 N_MOUNTED = 4000  # files of JuiceFS: it takes some 2 ms to write one
 
 
+WHY_NOT = "late", "failed", "refused", "hedged"
+
+
+def unanswered(nodes):
+    """Questions that had no answer so far, by why."""
+    figures = [node.answers()["cluster"] for node in nodes]
+    return {why: sum(f[why] for f in figures) for why in WHY_NOT}
+
+
 def job(net, nodes, program, dataset, n_chunks, epochs, folder):
-    run, rows, reads = Job(program, nodes, dataset, epochs, "bench", folder), [], 0
+    run, rows, reads, without = Job(program, nodes, dataset, epochs, "bench", folder), [], 0, dict.fromkeys(WHY_NOT, 0)
     for _ in range(epochs):
         cpu, came = stores.usage.cpu_of([node.process.pid for node in nodes]), sum(map(net.received, range(N)))
         samples, seconds = run.epoch()
@@ -42,7 +51,8 @@ def job(net, nodes, program, dataset, n_chunks, epochs, folder):
         rows.append({"samples": samples, "seconds": seconds, "reads_a_chunk": (now - reads) / n_chunks,
                      "received": sum(map(net.received, range(N))) - came,
                      "cpu_s": stores.usage.cpu_of([node.process.pid for node in nodes]) - cpu})
-        reads = now
+        reads, so_far = now, unanswered(nodes)
+        rows[-1]["unanswered"], without = {why: n - without[why] for why, n in so_far.items()}, so_far
     run.end()
     return rows
 

@@ -47,11 +47,13 @@ enum cluster_verb {
 	/* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory, and n_ranges after the
 	   order */
 	CLUSTER_FETCH,
-	CLUSTER_ANSWER,  /* id, bytes; with the memory */
-	CLUSTER_REFUSE,  /* id, code */
-	CLUSTER_SPOILT,  /* peer, name_hash */
-	CLUSTER_CANCEL,  /* id, peer, name_hash: of a fetch that is no longer wanted */
-	CLUSTER_PUBLISH, /* bytes, with memory that holds the text and its NUL */
+	CLUSTER_FETCH_FORMS, /* as CLUSTER_FETCH; bytes: the most that may come, code: of the key, ranges:
+			   runs of samples */
+	CLUSTER_ANSWER,      /* id, bytes; with the memory */
+	CLUSTER_REFUSE,      /* id, code */
+	CLUSTER_SPOILT,      /* peer, name_hash */
+	CLUSTER_CANCEL,      /* id, peer, name_hash: of a fetch that is no longer wanted */
+	CLUSTER_PUBLISH,     /* bytes, with memory that holds the text and its NUL */
 };
 
 struct cluster_order {
@@ -73,13 +75,15 @@ struct cluster_order_long {
 
 enum cluster_news {
 	/* From the process. */
-	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: that was all */
-	CLUSTER_MEMBER,  /* group, peer, peer_is: node and address, bytes: the weight */
-	CLUSTER_PEER,    /* peer, peer_is; without a node: there is no such peer any more */
-	CLUSTER_DONE,    /* id, code, error: a fetch is over, its memory let go of */
-	CLUSTER_ASKED,   /* id, group, chunk */
-	CLUSTER_GIVEN,   /* id: the answer's memory is let go of */
-	CLUSTER_SERVER,  /* code: 0, or Redis is not to be had */
+	CLUSTER_MEMBERS,     /* group; count 0: its members follow, one by one; 1: that was all */
+	CLUSTER_MEMBER,      /* group, peer, peer_is: node and address, bytes: the weight */
+	CLUSTER_PEER,        /* peer, peer_is; without a node: there is no such peer any more */
+	CLUSTER_DONE,        /* id, code, error, bytes that came: a fetch is over, its memory let go of */
+	CLUSTER_ASKED,       /* id, group, chunk */
+	CLUSTER_ASKED_FORMS, /* id, group, chunk, bytes: the most that the answer may have, code: of the key;
+				with count runs of samples after the report */
+	CLUSTER_GIVEN,       /* id: the answer's memory is let go of */
+	CLUSTER_SERVER,      /* code: 0, or Redis is not to be had */
 };
 
 struct cluster_report {
@@ -91,4 +95,10 @@ struct cluster_report {
 	struct chunk_id chunk;
 	struct cluster_peer_figures peer_is;
 	char text[256];
+};
+
+/* As long as one can be. */
+struct cluster_report_long {
+	struct cluster_report report;
+	struct net_range runs[NET_MAX_RUNS];
 };

@@ -29,7 +29,7 @@ static struct net_ask *find(const struct net_conn *c, uint64_t id)
 /* The daemon is told, and has its memory back. */
 static void tell(struct net *n, struct net_ask *a, int32_t code, const char *text)
 {
-	struct cluster_report report = {.news = CLUSTER_DONE, .code = code, .id = a->id};
+	struct cluster_report report = {.news = CLUSTER_DONE, .code = code, .id = a->id, .bytes = a->written};
 
 	if (a->memory_fd < 0)
 		return;
@@ -81,7 +81,8 @@ static int take_ranges(struct net_ask *a, const struct net_range *ranges, uint32
 		return -ENOMEM;
 	memcpy(a->ranges, ranges, n * sizeof(*ranges));
 	a->walk = (struct net_walk){.ranges = a->ranges, .n_ranges = n};
-	a->bytes = net_ranges_bytes(ranges, n);
+	if (!a->is_forms)
+		a->bytes = net_ranges_bytes(ranges, n);
 	return 0;
 }
 
@@ -89,7 +90,8 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 		   int memory_fd)
 {
 	struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
-	struct net_frame f = {.kind = NET_QUESTION,
+	struct net_frame f = {.kind = o->verb == CLUSTER_FETCH_FORMS ? NET_FORMS : NET_QUESTION,
+			      .code = o->verb == CLUSTER_FETCH_FORMS ? o->code : 0,
 			      .id = o->id,
 			      .bytes = o->bytes,
 			      .value = o->n_ranges,
@@ -107,6 +109,8 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 		return;
 	}
 	a = calloc(1, sizeof(*a));
+	if (a)
+		a->is_forms = o->verb == CLUSTER_FETCH_FORMS;
 	if (!a || take_ranges(a, ranges, o->n_ranges) < 0 || checksum_stream_new(&a->sum) < 0) {
 		if (a)
 			free(a->ranges);
@@ -116,7 +120,7 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 	}
 	a->conn = c;
 	a->id = o->id;
-	if (!a->ranges)
+	if (!a->ranges || a->is_forms)
 		a->bytes = o->bytes;
 	a->begin_ns = n->now_ns;
 	a->end_ns = n->now_ns + o->ns;
@@ -168,7 +172,7 @@ static int scatter(struct net_ask *a)
 {
 	int r = 0;
 
-	if (!a->ranges)
+	if (!a->ranges || a->is_forms)
 		return huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
 	for (size_t at = 0; at < a->filled && r == 0;) {
 		uint64_t offset;
@@ -250,10 +254,12 @@ static void measure(struct net *n, struct net_peer *p, const struct net_ask *a)
 {
 	double s = (double)(n->now_ns - a->begin_ns) / 1e9, rate = s > 0 ? (double)a->bytes / s : 0;
 
-	p->latency_s = p->latency_s > 0 ? 0.8 * p->latency_s + 0.2 * s : s;
-	p->bytes_per_s = p->bytes_per_s > 0 ? 0.8 * p->bytes_per_s + 0.2 * rate : rate;
 	p->n_late = 0;
 	p->done_ns = n->now_ns;
+	if (a->is_forms) /* the figures are those of chunks */
+		return;
+	p->latency_s = p->latency_s > 0 ? 0.8 * p->latency_s + 0.2 * s : s;
+	p->bytes_per_s = p->bytes_per_s > 0 ? 0.8 * p->bytes_per_s + 0.2 * rate : rate;
 	p->figures.chunks_in++;
 	p->figures.bytes_in += a->bytes;
 	p->is_changed = true;
@@ -273,7 +279,7 @@ static void lied(struct net_conn *c, struct net_ask *a)
 
 static void refused(struct net_conn *c, struct net_ask *a, int32_t code)
 {
-	if (a->memory_fd >= 0 && code != -ENOENT && code != -EBUSY)
+	if (a->memory_fd >= 0 && code != -ENOENT && code != -EBUSY && !a->is_forms)
 		c->peer->figures.failed++;
 	tell(c->net, a, code,
 	     code == -ENOENT  ? "it has no session that may read the chunk"
@@ -285,14 +291,15 @@ int net_ask_end(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_ask *a = find(c, f->id);
 
-	if (!a || (f->kind == NET_END && f->code == 0 && f->bytes != a->bytes && a->memory_fd >= 0))
+	if (!a || (f->kind == NET_END && f->code == 0 && a->memory_fd >= 0 &&
+		   (a->is_forms ? f->bytes > a->bytes : f->bytes != a->bytes)))
 		return -EPROTO;
 	(void)write_out(c, a);
 	if (a->memory_fd < 0) {
 		/* Told already. */
 	} else if (f->code < 0) {
 		refused(c, a, f->code);
-	} else if (a->written != a->bytes) {
+	} else if (a->written != f->bytes) {
 		return -EPROTO;
 	} else if (checksum_stream_xxh3(a->sum) != f->value) {
 		lied(c, a);
@@ -313,6 +320,8 @@ static void late(struct net_conn *c, struct net_ask *a)
 		 (double)(c->net->now_ns - a->begin_ns) / 1e9);
 	tell(c->net, a, -ETIMEDOUT, text);
 	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
+	if (a->is_forms) /* they are given when there is time for it */
+		return;
 	p->figures.failed++;
 	/* One failure, of several reads; or more was asked for than goes through, and what came first came;
 	 * or it was hardly given time. */

@@ -63,7 +63,9 @@ static void question_remove(struct net_conn *c, struct net_question *q)
 static void ask_daemon(struct net_conn *c, struct net_question *q)
 {
 	struct net *n = c->net;
-	const struct cluster_report report = {.news = CLUSTER_ASKED,
+	const struct cluster_report report = {.news = q->is_forms ? CLUSTER_ASKED_FORMS : CLUSTER_ASKED,
+					      .code = q->forms_key,
+					      .count = q->is_forms ? q->n_ranges : 0,
 					      .id = n->next_id,
 					      .bytes = q->chunk_bytes,
 					      .group = q->group,
@@ -73,7 +75,7 @@ static void ask_daemon(struct net_conn *c, struct net_question *q)
 	q->state = NET_QUESTION_ASKED;
 	c->n_asked++;
 	n->n_asked++;
-	net_report(n, &report);
+	net_report_runs(n, &report, q->ranges);
 }
 
 /* The oldest questions first. */
@@ -122,6 +124,8 @@ void net_give_question(struct net_conn *c, const struct net_frame *f)
 	}
 	q->id = f->id;
 	q->bytes = q->chunk_bytes = f->bytes;
+	q->is_forms = f->kind == NET_FORMS;
+	q->forms_key = f->code;
 	q->n_ranges = (uint32_t)f->value;
 	q->state = q->n_ranges > 0 ? NET_QUESTION_COMES : NET_QUESTION_WAITS;
 	q->group = f->group;
@@ -168,8 +172,10 @@ void net_give_range(struct net_conn *c, const struct net_range *range)
 	q->ranges[q->n_came++] = *range;
 	if (q->n_came < q->n_ranges)
 		return;
-	q->walk = (struct net_walk){.ranges = q->ranges, .n_ranges = q->n_ranges};
-	q->bytes = net_ranges_bytes(q->ranges, q->n_ranges);
+	if (!q->is_forms) {
+		q->walk = (struct net_walk){.ranges = q->ranges, .n_ranges = q->n_ranges};
+		q->bytes = net_ranges_bytes(q->ranges, q->n_ranges);
+	}
 	q->state = NET_QUESTION_WAITS;
 	c->comes = NULL;
 	ask_on(c);
@@ -207,12 +213,18 @@ static void all_ask_on(struct net *n)
 			ask_on(c);
 }
 
+/* Of forms there is as much as there is. */
+static bool fits(const struct net_question *q, uint64_t bytes)
+{
+	return q->is_forms ? bytes > 0 && bytes <= q->chunk_bytes : bytes == q->chunk_bytes;
+}
+
 void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd)
 {
 	struct net_conn *c;
 	struct net_question *q = take_asked(n, o->id, &c);
 
-	if (!q || q->stop < 0 || q->chunk_bytes != o->bytes) {
+	if (!q || q->stop < 0 || !fits(q, o->bytes)) {
 		close(memory_fd);
 		given(n, o->id);
 		if (q)
@@ -221,6 +233,8 @@ void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd
 		return;
 	}
 	q->state = NET_QUESTION_GIVES;
+	if (q->is_forms)
+		q->bytes = o->bytes;
 	q->memory_fd = memory_fd;
 	net_conn_poll(c);
 	all_ask_on(n);
@@ -251,7 +265,7 @@ static size_t put_end(struct net_conn *c, uint8_t *data, int32_t code)
 				    .bytes = q->sent,
 				    .value = code < 0 ? 0 : checksum_stream_xxh3(q->sum)};
 
-	if (code == 0) {
+	if (code == 0 && !q->is_forms) {
 		c->peer->figures.chunks_out++;
 		c->peer->figures.bytes_out += q->sent;
 		c->peer->is_changed = true;

@@ -222,8 +222,30 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
+/* Decoded samples that came from them, and why they are asked for or not; null: they are not, ever. */
+static json_t *node_forms_json(const struct control *c, const struct job *job, const struct job_counters *n)
+{
+	static const char *const reasons[] = {
+	    [FORM_REASON_ALWAYS] = "always", [FORM_REASON_UNKNOWN] = "unknown",
+	    [FORM_REASON_LINK] = "link",     [FORM_REASON_CPU] = "cpu",
+	    [FORM_REASON_PAUSE] = "pause",   [FORM_REASON_NOT_THERE] = "not-there"};
+	const struct cache *cache = &c->serving->cache;
+	const struct form_pace *pace = &job->sharers->forms;
+	struct form_costs costs;
+
+	if (cache->gives.forms.travel == FORM_TRAVEL_OFF)
+		return json_null();
+	costs = session_form_costs(cache, job);
+	return json_pack(
+	    "{s:o, s:o, s:s, s:o, s:o}", "forms", json_u64(n->peer_forms), "bytes",
+	    json_u64(n->peer_form_bytes), "reason",
+	    reasons[form_pace_reason(pace, cache->gives.forms.travel, &costs, clock_monotonic_ns())],
+	    "link_s", json_known(form_pace_link_s(pace, &costs)), "decode_s",
+	    json_known(form_costs_saved_s(&costs)));
+}
+
 /* What other nodes of the job gave in place of storage; null: it has none. */
-static json_t *nodes_json(const struct job *job, const struct job_counters *n)
+static json_t *nodes_json(const struct control *c, const struct job *job, const struct job_counters *n)
 {
 	uint32_t most = 0;
 
@@ -235,10 +257,11 @@ static json_t *nodes_json(const struct job *job, const struct job_counters *n)
 		most = n_members > most ? n_members : most;
 	}
 	return json_pack(
-	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job), "reachable",
+	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job), "reachable",
 	    json_u64(most), "chunks", json_u64(n->peer_chunks), "bytes", json_u64(n->peer_bytes), "failed",
 	    json_u64(n->peer_failed), "hedged", json_u64(n->peer_hedged), "mean_s",
-	    n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks) : json_null());
+	    n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks) : json_null(),
+	    "decoded", node_forms_json(c, job, n));
 }
 
 /* By which of storage and other nodes a knob is decided; null: by neither. */
@@ -267,7 +290,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 	json_object_set_new(root, "held", held_json(job));
 	json_object_set_new(root, "group", job->group[0] ? json_text(job->group) : json_null());
 	json_object_set_new(root, "shared_from", job->shared_from ? json_u64(job->shared_from) : json_null());
-	json_object_set_new(root, "nodes", nodes_json(job, &n));
+	json_object_set_new(root, "nodes", nodes_json(c, job, &n));
 	json_object_set_new(root, "memory", memory_json(c, job));
 	json_object_set_new(root, "decoding", decoding_json(c, job, &n));
 	json_object_set_new(root, "now",

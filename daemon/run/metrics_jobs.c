@@ -95,6 +95,9 @@ static const struct family counted[] = {
      "Chunks that were read from storage because a batch waited for them and the node that was asked was "
      "slow.",
      "", COUNTER(peer_hedged), 1},
+    {"diesel_job_node_forms_total", "counter", "Decoded samples that came from other nodes of the job.", "",
+     COUNTER(peer_forms), 1},
+    {"diesel_job_node_form_bytes_total", "counter", "Bytes of these.", "", COUNTER(peer_form_bytes), 1},
     {"diesel_worker_seconds_total", "counter",
      "Thread time spent for the job: reads, and CPU of the daemon's workers.", ",state=\"io\"",
      COUNTER(read_ns), 1e-9},

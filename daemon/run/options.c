@@ -60,6 +60,8 @@ const char options_help[] =
     "  --cluster-advertise ADDRESS:PORT  that address as others see it (as --cluster-listen)\n"
     "  --cluster-name NAME  what this node is called there (the host's name)\n"
     "  --cluster-key FILE  a key that all nodes have; without it, loopback addresses alone\n"
+    "  --cluster-forms WHEN  whether nodes give each other decoded samples: off (default), auto: where that\n"
+    "                   is cheaper than decoding them, or always\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
@@ -105,6 +107,7 @@ enum option_key {
 	KEY_CLUSTER_ADVERTISE,
 	KEY_CLUSTER_NAME,
 	KEY_CLUSTER_KEY,
+	KEY_CLUSTER_FORMS,
 	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -147,6 +150,7 @@ static const struct option table[] = {
     {"cluster-advertise", required_argument, NULL, KEY_CLUSTER_ADVERTISE},
     {"cluster-name", required_argument, NULL, KEY_CLUSTER_NAME},
     {"cluster-key", required_argument, NULL, KEY_CLUSTER_KEY},
+    {"cluster-forms", required_argument, NULL, KEY_CLUSTER_FORMS},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -329,11 +333,28 @@ static int set_cluster(struct options *o, const char *name, const char *value, s
 	return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS], value);
 }
 
+static int check_cluster_forms(struct options *o, struct error *err)
+{
+	const char *value = o->cluster[OPTIONS_CLUSTER_FORMS];
+	static const char *const names[] = {
+	    [FORM_TRAVEL_OFF] = "off", [FORM_TRAVEL_AUTO] = "auto", [FORM_TRAVEL_ALWAYS] = "always"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!value || strcmp(value, names[i]) == 0) {
+			o->serve.form_travel = (enum form_travel)i;
+			return 0;
+		}
+	return error_set(err, -EINVAL, "cluster-forms: \"%s\" is neither off nor auto nor always", value);
+}
+
 /* What it takes beside each other. */
 static int check_cluster(struct options *o, struct error *err)
 {
 	char **c = o->cluster;
+	int r = check_cluster_forms(o, err);
 
+	if (r < 0)
+		return r;
 	if (!c[OPTIONS_CLUSTER_REDIS] || strcmp(c[OPTIONS_CLUSTER_REDIS], "off") == 0)
 		return 0;
 	if (!c[OPTIONS_CLUSTER_LISTEN])
@@ -419,6 +440,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_CLUSTER_ADVERTISE:
 	case KEY_CLUSTER_NAME:
 	case KEY_CLUSTER_KEY:
+	case KEY_CLUSTER_FORMS:
 		return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS + (key - KEY_CLUSTER)], value);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:

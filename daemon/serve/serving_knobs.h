@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "lib/error.h"
+#include "peers/form_pace.h"
 #include "stage.h"
 
 struct serving_knobs {
@@ -37,7 +38,8 @@ struct serving_options {
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
 	enum serving_digest require_digest; /* applies to what is opened from now on */
 	struct stage_options stage;         /* its folder is borrowed */
-	struct plugins *plugins;            /* codecs of the operator's (plugin.h); borrowed; NULL: none */
+	enum form_travel form_travel; /* whether other nodes are asked for decoded forms, and given them */
+	struct plugins *plugins;      /* codecs of the operator's (plugin.h); borrowed; NULL: none */
 };
 
 struct serving;

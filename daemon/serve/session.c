@@ -257,6 +257,20 @@ static void fill_done(struct pool_task *task)
 	c->on_change(c->user);
 }
 
+static void begin_fill(struct slot *slot)
+{
+	struct session *s = slot->session;
+
+	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
+	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
+}
+
+void session_decode(struct slot *slot)
+{
+	batch_forms_grant(&slot->batch, slot->session->cache, slot->session->forms);
+	begin_fill(slot);
+}
+
 void session_fill(struct slot *slot)
 {
 	struct session *s = slot->session;
@@ -268,10 +282,11 @@ void session_fill(struct slot *slot)
 	if (s->codecs && !slot->from) {
 		group_decode_begins(slot);
 		batch_forms_find(&slot->batch, s->forms);
-		batch_forms_grant(&slot->batch, s->cache, s->forms);
+		if (!session_ask_forms(slot))
+			session_decode(slot);
+		return;
 	}
-	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
-	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
+	begin_fill(slot);
 }
 
 /* Two of its slots never stand for one frame: who holds a batch may write to it, and its mapping has one copy

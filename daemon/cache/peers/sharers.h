@@ -18,6 +18,7 @@
 
 #include "cluster.h"
 #include "load/hedge.h"
+#include "form_pace.h"
 #include "needs.h"
 
 #include <stdbool.h>
@@ -38,8 +39,9 @@ struct sharer {
 	struct job *job;             /* not referred to: it ends the member */
 	struct cluster_group *group; /* NULL: the cache is about to be fitted, and joins then */
 	struct registry_group_key key;
-	struct place *place; /* of its newest session; NULL: there is none */
-	struct needs *needs; /* of its orders */
+	struct place *place;    /* of its newest session; NULL: there is none */
+	struct needs *needs;    /* of its orders */
+	struct form_pace forms; /* of what is asked of other nodes */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
 	bool is_ended; /* out of the lists */

@@ -131,12 +131,17 @@ static void test_cluster(void **state)
 	} wrong[] = {
 	    {{"--cluster", "http://user:secret@host", NULL}, "redis://HOST"},
 	    {{"--cluster", "redis://host", NULL}, "cluster-listen"},
+	    {{"--cluster-forms", "sometimes", NULL}, "neither off nor auto nor always"},
 	};
 	struct options o;
 	struct error err;
 
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-name", "a", NULL}), 0);
 	assert_null(o.share.redis);
+	assert_int_equal(o.serve.form_travel, FORM_TRAVEL_OFF);
+	options_free(&o);
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-forms", "auto", NULL}), 0);
+	assert_int_equal(o.serve.form_travel, FORM_TRAVEL_AUTO);
 	options_free(&o);
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster", "off", NULL}), 0);
 	assert_null(o.share.redis);

@@ -55,7 +55,7 @@ class ClusterTest(unittest.TestCase):
 
     def test_conformance(self):
         """The tests that every engine passes, and the writer's own."""
-        env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.cluster.masters()[1].port}")
+        env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.cluster.masters()[1].port}", DIESEL_REDIS_WAIT="10")
         for program in ("test_dataset_meta", "test_dataset_writer"):
             done = subprocess.run([BIN / program], env=env, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -45,8 +45,8 @@ class RedisTest(unittest.TestCase):
         return told
 
     def test_conformance(self):
-        """The tests that every engine passes, and the writer's own."""
-        env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.server.port}")
+        """The tests that every engine passes, and the writer's own. One of them has two writers, of which one waits so long."""
+        env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.server.port}", DIESEL_REDIS_WAIT="5")
         for program in ("test_dataset_meta", "test_dataset_writer"):
             self.server.cli("flushall")
             done = subprocess.run([BIN / program], env=env, capture_output=True, text=True)

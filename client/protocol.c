@@ -88,8 +88,10 @@ bool protocol_cluster_ok(const char *name)
 /* What a session without an order of its own may say. */
 static bool asked_ok(const struct wire_open_session *m)
 {
-	return m->flags == DIESEL_ASKED && m->world == 1 && m->stride == 1 && m->batch <= WIRE_ASK_SAMPLES &&
-	       m->epoch == 0 && m->subset_samples == 0 && m->recipe.kind == RECIPE_NONE;
+	return (m->flags & ~(uint32_t)DIESEL_WARM) == DIESEL_ASKED &&
+	       (m->world == 1 || m->flags & DIESEL_WARM) && m->rank == 0 && m->stride == 1 &&
+	       m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->subset_samples == 0 &&
+	       m->recipe.kind == RECIPE_NONE;
 }
 
 static bool ask_ok(const struct wire_ask *m)
@@ -113,7 +115,7 @@ static bool open_session_ok(const struct wire_open_session *m)
 	       (!m->cluster[0] || m->world > 1) && m->nodes <= m->world && !m->reserved &&
 	       recipe_check(&m->recipe) == NULL &&
 	       (!(m->flags & DIESEL_VIEWS) || m->recipe.kind == RECIPE_NONE) &&
-	       (!(m->flags & DIESEL_ASKED) || asked_ok(m));
+	       (!(m->flags & (DIESEL_ASKED | DIESEL_WARM)) || asked_ok(m));
 }
 
 static bool codec_ok(const struct wire_codec *m)

@@ -175,7 +175,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 		    err, -EINVAL,
 		    o->flags & DIESEL_ASKED
 			? "options of a session with DIESEL_ASKED: world 1, 1 <= batch <= %u, slots "
-			  "and reconnect_ms; all else is 0"
+			  "and reconnect_ms, with DIESEL_WARM world and cluster; all else is 0"
 			: "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
 			  "offset < stride, window <= %u chunks, no unknown flags, no recipe with "
 			  "DIESEL_VIEWS",

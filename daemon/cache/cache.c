@@ -309,15 +309,15 @@ static bool may_add(const struct cache *c, const struct cached_dataset *d, uint6
 	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
 }
 
-struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
-				uint32_t distance, int *ret_error)
+static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
+			    uint32_t distance, const struct job *warm, int *ret_error)
 {
 	uint64_t memory_bytes = d->chunks[chunk].bytes;
+	struct candidates which = {.wanting = d, .is_warm = warm, .uid = warm ? warm->uid : 0};
 	struct segment *s = NULL;
 
 	*ret_error = -ENOSPC;
 	while (!s) {
-		bool over_own = d->held_bytes + bytes > d->room_bytes;
 		struct segment *victim;
 
 		if (may_add(c, d, bytes)) {
@@ -328,13 +328,13 @@ struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint6
 			*ret_error = r;
 		}
 		/* Forms of the last job are in the way of this one's chunks. */
-		if (c->form_bytes > c->form_limit_bytes && forms_drop_any(c))
+		if (!warm && c->form_bytes > c->form_limit_bytes && forms_drop_any(c))
 			continue;
 		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
-		victim = cache_pick_victim(c, &(struct candidates){.wanting = d, .own = over_own},
-					   &d->victims, distance);
+		which.own = !warm && d->held_bytes + bytes > d->room_bytes;
+		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
-			if (!drop_empty(c))
+			if (warm || !drop_empty(c))
 				return NULL;
 		} else if (bytes == memory_bytes && c->segment_bytes <= chunk_limit(c) &&
 			   is_reusable(victim, d, bytes)) {
@@ -349,6 +349,18 @@ struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint6
 	if (bytes != memory_bytes)
 		cache_charge(c, s, bytes);
 	return s;
+}
+
+struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
+				uint32_t distance, int *ret_error)
+{
+	return take(c, d, chunk, bytes, distance, NULL, ret_error);
+}
+
+struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
+				 const struct job *job, int *ret_error)
+{
+	return take(c, d, chunk, d->chunks[chunk].bytes, distance, job, ret_error);
 }
 
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,

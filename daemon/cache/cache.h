@@ -229,6 +229,10 @@ struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint6
 				uint32_t distance, int *ret_error);
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 				   uint32_t distance, int *ret_error);
+/* For a chunk that nobody wants yet: only memory that nobody uses, and nobody but this job's user had last.
+ */
+struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
+				 const struct job *job, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
 /* So many bytes of its memory are in use, and the rest is with the system. */
 void cache_charge(struct cache *c, struct segment *segment, uint64_t bytes);
@@ -267,6 +271,8 @@ struct candidates {
 	const struct cached_dataset *wanting; /* for a chunk of this dataset; NULL: for something else */
 	const struct segment *lent_like; /* of the same dataset and size as this one, and lent to clients */
 	bool own;                        /* only of that dataset */
+	bool is_warm; /* only of datasets that nobody has open, and that this user had last */
+	uint32_t uid;
 };
 /* The segment that goes for a chunk at this distance; NULL: none may go. The list is that of such calls. */
 struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,

@@ -75,7 +75,8 @@ struct victim_list {
 		uint64_t chunk;
 	} * victims;
 	uint32_t n, size, next;
-	bool own; /* of the dataset's own only */
+	bool own;     /* of the dataset's own only */
+	bool is_warm; /* see struct candidates */
 };
 
 struct cached_dataset {
@@ -178,6 +179,7 @@ struct cached_want {
 	uint32_t n;
 	const uint64_t *bits;
 	bool for_peer; /* another node wants it, and counts on it not being asked of others */
+	bool is_warm;  /* nobody wants it yet: it takes what nobody uses */
 };
 
 /*

@@ -87,6 +87,8 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 
 	if (which->own && s->dataset != which->wanting)
 		return false;
+	if (which->is_warm && (s->dataset->n_sessions > 0 || s->dataset->copy_uid != which->uid))
+		return false;
 	return !like || (s != like && s->lent && s->dataset == like->dataset &&
 			 s->memory.bytes == like->memory.bytes && s->bytes == s->memory.bytes);
 }
@@ -99,6 +101,7 @@ static void look_for_victims(const struct cache *c, const struct candidates *whi
 
 	list->n = list->next = 0;
 	list->own = which->own;
+	list->is_warm = which->is_warm;
 	for (uint32_t i = 0; entries && i < c->size_segments; i++) {
 		if (c->segments[i] && is_candidate(which, c->segments[i]))
 			entries[n++].segment = c->segments[i];
@@ -147,7 +150,8 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
 				  struct victim_list *list, uint32_t distance)
 {
-	struct segment *s = list->own == which->own ? take_victim(c, which, list, distance) : NULL;
+	bool is_such = list->own == which->own && list->is_warm == which->is_warm;
+	struct segment *s = is_such ? take_victim(c, which, list, distance) : NULL;
 
 	if (!s) {
 		look_for_victims(c, which, list);

@@ -63,7 +63,7 @@ static void slot_publish(struct session *s, struct slot *slot)
 	    .generation = slot->generation,
 	    .slot = number,
 	    .frame = slot->frame,
-	    .n_items = slot->batch.status < 0 ? 0 : slot->batch.n_items,
+	    .n_items = slot->batch.status < 0 || s->is_warm ? 0 : slot->batch.n_items,
 	    .item_bytes = s->item_bytes,
 	    .status = slot->batch.status,
 	    .n_damaged = slot->batch.status < 0 ? 0 : slot->batch.n_damaged};
@@ -370,6 +370,8 @@ void session_pump(struct session *s)
 
 		if (!s->has_head && !session_prepare_head(s))
 			return;
+		if (s->is_warm && !session_warm_look(s))
+			return;
 		found = group_find(s, &s->head, &source);
 		if (!found)
 			wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
@@ -405,6 +407,8 @@ static bool lacks(struct session *s, uint32_t chunk, uint32_t ahead)
 	const struct cached_chunk *k = &s->dataset->chunks[chunk];
 	struct cached_want want;
 
+	if (s->is_warm && session_warm_is_elsewhere(s, chunk))
+		return false;
 	if (!cached_is_missing(k) && !(k->state == CHUNK_READY && k->part))
 		return false;
 	want = session_want(s, chunk, ahead);
@@ -417,6 +421,7 @@ static bool lacks(struct session *s, uint32_t chunk, uint32_t ahead)
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance)
 {
 	struct cached_dataset *d = s->dataset;
+	uint32_t from = s->is_warm ? SESSION_WARM_DISTANCE : 0;
 	bool missing = false;
 
 	/* Where batches are asked for, reading ahead goes on between them. */
@@ -425,20 +430,20 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 	for (uint32_t i = 0; s->has_head && s->head.status == 0 && i < s->head.n_chunks; i++) {
 		uint32_t chunk = s->head.chunks[i];
 
-		cache_mark(s->cache, d, chunk, 0);
+		cache_mark(s->cache, d, chunk, from);
 		if (!missing && lacks(s, chunk, SESSION_HEAD)) {
 			*ret_chunk = chunk;
-			*ret_distance = 0;
+			*ret_distance = from;
 			missing = true;
 		}
 	}
 	for (uint32_t i = 0; i < s->n_ahead; i++) {
 		uint32_t chunk = s->ahead[i];
 
-		cache_mark(s->cache, d, chunk, i + 1);
+		cache_mark(s->cache, d, chunk, from + i + 1);
 		if (!missing && lacks(s, chunk, i)) {
 			*ret_chunk = chunk;
-			*ret_distance = i + 1;
+			*ret_distance = from + i + 1;
 			missing = true;
 		}
 	}

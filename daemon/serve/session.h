@@ -98,6 +98,10 @@ struct session {
 	int64_t pid;
 	uint32_t uid;
 	struct wire_open_session request; /* with the window in force */
+	bool is_warm;                     /* it only has its chunks brought into memory: session_warm.c */
+	uint64_t *elsewhere;              /* for that: a bit for each chunk that another node has... */
+	uint64_t n_known;                 /* ... of the first so many; of the rest it is not known yet */
+	uint64_t full_ns;                 /* for that: when there was no room */
 	bool is_of_cluster;           /* other nodes of the job have the same order, whatever their caches */
 	struct subset *subset;        /* NULL: all samples */
 	uint64_t n_samples, n_chunks; /* that it serves, and that these are in */
@@ -269,6 +273,25 @@ int session_asked_init(struct session *s);
 int session_ask(struct session *s, const struct wire_ask *ask);
 /* As session_prepare_head(): false: nothing more is asked for. */
 bool session_prepare_asked(struct session *s);
+
+/* session_warm.c: sessions for which chunks are brought into memory, as far as there is room that nobody
+ * uses, after all that others read (DIESEL_WARM). So far ahead are their chunks: farther than any order
+ * reaches. */
+#define SESSION_WARM_DISTANCE (1u << 30)
+/* What such a job weighs beside others. */
+#define SESSION_WARM_WEIGHT (TURN_WEIGHT / 16)
+/* Fails head, if it is not for this node to have. false: it has to wait, until it is known which nodes there
+ * are. */
+bool session_warm_look(struct session *s);
+/* It is known for all chunks; else look again soon. */
+bool session_warm_knows(const struct session *s);
+bool session_warm_is_elsewhere(const struct session *s, uint64_t chunk);
+/* There is no room for the nearest chunk that it lacks. Returns true if head is failed for that. */
+bool session_warm_full(struct session *s, uint64_t now_ns);
+/* Lists chunks behind this one. */
+void session_warm_ahead(struct session *s, uint64_t chunk);
+/* The session's client has come to its job. */
+void session_warm_weigh(const struct session *s);
 
 /* session_taken.c: adds to its job what the session's client took and reported since the last call. Called
  * once a second, and before the session closes. */

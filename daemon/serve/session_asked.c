@@ -48,6 +48,10 @@ static void update_ahead(struct session *s, uint32_t last_chunk, uint32_t ahead)
 		}
 		ahead = a->ahead;
 	}
+	if (s->is_warm) {
+		session_warm_ahead(s, last_chunk);
+		return;
+	}
 	if (ahead > s->prefetch_chunks - s->n_ahead)
 		ahead = s->prefetch_chunks - s->n_ahead;
 	for (uint64_t chunk = last_chunk + UINT64_C(1);

@@ -114,6 +114,8 @@ static int session_admit(struct session *s, struct error *err)
 		shuffle_count_chunks(s->subset, s->chunk_samples, n_chunks, samples);
 		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
+	if (s->is_warm) /* it holds nothing */
+		wanted = RING_MIN_SLOTS;
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->layout.slot_bytes, available);
 	/* What is asked for has no order that could need less than the worst. */
 	for (int exact = 0; exact < (s->request.flags & DIESEL_ASKED ? 1 : 2); exact++) {
@@ -260,6 +262,9 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->request = *request;
 	s->control_memory = SHARED_MEMORY_INIT;
 	s->uid = uid;
+	s->is_warm = request->flags & DIESEL_WARM;
+	if (s->is_warm) /* what it said is that there are others */
+		s->request.world = 1;
 	s->is_of_cluster = cache->cluster && request->cluster[0] && request->nodes != 1;
 	if (request->recipe.kind)
 		s->item_bytes = (uint32_t)recipe_item_bytes(&request->recipe);

@@ -116,6 +116,7 @@ void session_plan_free(struct session *s)
 	free(s->samples);
 	free(s->ahead);
 	free(s->asked);
+	free(s->elsewhere);
 }
 
 uint64_t session_first_index(const struct session *s, uint64_t batch)

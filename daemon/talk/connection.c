@@ -159,6 +159,8 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	if (q->job)
 		q->sharer = sharers_join(&s->serving.cache, c->dataset, q->job, q->request.cluster,
 					 q->request.nodes, q->place);
+	if (q->job)
+		session_warm_weigh(q);
 	session_needs_join(q);
 	if (q->job && q->request.group[0])
 		snprintf(q->job->group, sizeof(q->job->group), "%s", q->request.group);

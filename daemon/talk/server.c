@@ -52,6 +52,23 @@ static bool is_held(struct server *s, const struct session *q, uint32_t distance
 	return true;
 }
 
+/* *again_ns is lowered where time alone changes that. */
+static bool may_load(struct server *s, struct session *q, uint64_t chunk, uint32_t distance, uint64_t taken,
+		     uint64_t now_ns, uint64_t *again_ns)
+{
+	int r;
+
+	if (!q->is_warm)
+		return server_may_load(s, q, chunk, distance, taken);
+	if (!session_warm_knows(q)) {
+		*again_ns = now_ns;
+		return false;
+	}
+	r = server_may_warm(s, q, chunk, taken);
+	q->starved = r == -ENOSPC ? r : 0;
+	return r == 0;
+}
+
 /* Collects the nearest missing chunk of each session that may still get memory in this pass. *ret_again_ns:
  * when there may be more. */
 static size_t collect_wants(struct server *s, struct candidate *candidates, struct read_want *wants,
@@ -68,7 +85,7 @@ static size_t collect_wants(struct server *s, struct candidate *candidates, stru
 
 		if (!session_mark(q, &chunk, &distance) || q->starved ||
 		    (q->sharer && sharer_waits(q->sharer, now_ns, ret_again_ns)) ||
-		    !server_may_load(s, q, chunk, distance, taken) ||
+		    !may_load(s, q, chunk, distance, taken, now_ns, ret_again_ns) ||
 		    is_held(s, q, distance, now_ns, ret_again_ns))
 			continue;
 		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
@@ -146,7 +163,7 @@ static void look_again(struct server *s, uint64_t now_ns, uint64_t again_ns)
 static struct cached_want want_for(const struct server *s, const struct session *q, uint64_t chunk,
 				   uint32_t distance)
 {
-	const struct cached_want all = {0};
+	const struct cached_want all = {.is_warm = q->is_warm};
 
 	/* Others ask for the chunks that this node owns, and are given all of them. */
 	if (q->needs && !sharer_has_elsewhere(q->sharer, chunk))
@@ -233,6 +250,18 @@ static bool is_still(const struct server *s)
 	return true;
 }
 
+/* There is no room for what it only wants to have in memory: it does without, and nobody gives anything back.
+ */
+static void serve_full(struct server *s, struct session *q)
+{
+	if (s->serving.cache.releasing_bytes > 0)
+		return;
+	if (!session_warm_full(q, clock_monotonic_ns()))
+		return;
+	session_pump(q);
+	serving_touch(&s->serving);
+}
+
 /* A session that got no memory asks its client to give back what it holds. If nobody holds anything, its
  * batch becomes an error rather than wait for ever. */
 static void serve_starved(struct server *s)
@@ -243,6 +272,10 @@ static void serve_starved(struct server *s)
 
 		if (!q->starved)
 			continue;
+		if (q->is_warm) {
+			serve_full(s, q);
+			continue;
+		}
 		if (session_mark(q, &chunk, &distance) && distance == 0 && is_still(s)) {
 			session_give_up(q, q->starved, 0);
 			session_pump(q);

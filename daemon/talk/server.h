@@ -109,6 +109,9 @@ void server_size_by_files(struct server *s);
  * others need. taken_bytes: cache_taken_bytes(). */
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
 		     uint64_t taken_bytes);
+/* The same for a session that only wants it in memory: 0; -EAGAIN: later; -ENOSPC: there is no room for it.
+ */
+int server_may_warm(const struct server *s, const struct session *q, uint64_t chunk, uint64_t taken_bytes);
 /* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no room for it.
  */
 int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk);

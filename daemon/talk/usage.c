@@ -91,6 +91,18 @@ bool server_may_load(const struct server *s, const struct session *q, uint64_t c
 	return distance == 0 || has_room(s, d, q->uid, chunk, taken_bytes);
 }
 
+int server_may_warm(const struct server *s, const struct session *q, uint64_t chunk, uint64_t taken_bytes)
+{
+	const struct cached_dataset *d = q->dataset;
+
+	if (!has_turn(q->sharer, d, chunk) || !has_reader(s, d, q->uid))
+		return -EAGAIN;
+	if (has_room(s, d, q->uid, chunk, taken_bytes))
+		return 0;
+	/* What is on its way takes room twice. */
+	return d->n_loading > 0 ? -EAGAIN : -ENOSPC;
+}
+
 int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk)
 {
 	const struct cached_dataset *d = m->dataset;

@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount status jobs why set cluster replay fetch put --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount warm status jobs why set cluster replay fetch put --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -28,6 +28,7 @@ _dieselctl()
 	snapshot) options='--frozen --version --json' ;;
 	rebuild) options='--digest --all-chunks --keep-snapshots --wait --json' ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
+	warm) options='--job --nodes --json --version --socket' ;;
 	rm) options='--recursive --keep-snapshots --wait --json' ;;
 	status | jobs) options='--socket --json' ;;
 	cluster) options='--redis --json' ;;

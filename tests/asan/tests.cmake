@@ -52,7 +52,8 @@ set(python_with_libdiesel
   integration.s3.jobs_compressed integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
-  integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk)
+  integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk
+  integration.warm)
 
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   set(names libasan.so)

@@ -239,6 +239,7 @@ enum diesel_session_flag {
 	DIESEL_ASKED = 1 << 2,     /* no order: batches are what diesel_session_ask() asks for */
 	DIESEL_VIEWS = 1 << 3,     /* never packed: samples as they are stored, where they lie in the cache */
 	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): batches lie in memory of its own */
+	DIESEL_WARM = 1 << 5,      /* with DIESEL_ASKED: only to have chunks in the daemon's cache */
 };
 
 struct recipe;
@@ -366,6 +367,11 @@ int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret
  *
  * Of the options, such a session has batch (at most DIESEL_ASK_MAX), slots and reconnect_ms; rank is 0, world
  * is 1, and all else is 0. Asked for or held, together at most diesel_session_max_held() + 1 batches.
+ *
+ * With DIESEL_WARM, what is asked for is brought into the daemon's cache after all that others read, and as
+ * far as there is memory that nobody uses; batches then have no items. diesel_session_next() also returns
+ * -ENOSPC: there is no room for it; -EREMOTE: it is another node's to have, where the session has a
+ * `cluster`, and `world` is more than 1. The following call goes on with the next batch.
  *
  * 0; -EINVAL: no samples, more than a batch, or a session that is not of this kind; -ERANGE: there is no such
  * sample; -EBUSY: that many batches are asked for or held.

@@ -55,7 +55,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_BATCH_MAX     (1u << 20) /* samples per batch */
 #define WIRE_WINDOW_MAX    (1u << 20) /* chunks per window */
 #define WIRE_SLOTS_MAX     64u
-#define WIRE_KNOWN_FLAGS   31u /* enum diesel_session_flag */
+#define WIRE_KNOWN_FLAGS   63u /* enum diesel_session_flag */
 #define WIRE_SUBSET_WORDS  512
 #define WIRE_GROUP_BYTES   32
 #define WIRE_CLUSTER_BYTES 64

@@ -143,8 +143,11 @@ static void load_verify(struct load *l)
 {
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
 	l->dataset->n_verifying++;
-	/* A part has memory of its own, so that it takes no more than it has. */
-	l->lent = l->into ? l->into : l->ranges ? NULL : cache_take_lent(l->cache, l->segment, l->distance);
+	/* A part has memory of its own, so that it takes no more than it has. For what nobody wants yet,
+	 * nothing goes. */
+	l->lent = l->into                   ? l->into
+		  : l->ranges || l->is_warm ? NULL
+					    : cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
@@ -394,7 +397,7 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 }
 
 /* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. From
- * another node only what is missing comes. */
+ * another node only what is missing comes. For what nobody wants yet nothing goes. */
 static struct segment *take_part(struct cache *c, const struct cached_chunk *k, bool is_elsewhere)
 {
 	if (k->pins > 0 || is_elsewhere)
@@ -429,7 +432,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		free(l);
 		return r < 0 ? r : -EBADMSG;
 	}
-	l->into = k->part ? take_part(c, k, load_is_elsewhere(l, want)) : NULL;
+	l->into = k->part ? take_part(c, k, want->is_warm || load_is_elsewhere(l, want)) : NULL;
 	if (k->state == CHUNK_CARRIED)
 		l->carried = cache_detach_carried(c, d, chunk);
 	else if (!load_note_shared(c, l, d))
@@ -439,7 +442,8 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		load_plan_peer(l, want);
 	if (l->into) /* it is none of those that may go */
 		cache_pin(c, d, chunk);
-	l->segment = cache_take_part(c, d, chunk, bytes_to_take(l), distance, &r);
+	l->segment = want->is_warm ? cache_take_spare(c, d, chunk, distance, job, &r)
+				   : cache_take_part(c, d, chunk, bytes_to_take(l), distance, &r);
 	if (l->into)
 		cache_unpin(d, chunk);
 	if (!l->segment) {
@@ -458,6 +462,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	l->n_places = d->places.n_added;
 	l->distance = distance;
 	l->is_for_peer = want->for_peer;
+	l->is_warm = want->is_warm;
 	d->n_for_peers += l->is_for_peer;
 	l->next = c->loads;
 	c->loads = l;

@@ -30,6 +30,7 @@ struct load {
 	bool is_asking;   /* counted: it is, or is about to be */
 	bool is_hedged;   /* it was asked, and is given up */
 	bool is_for_peer; /* another node asked for it */
+	bool is_warm;     /* nobody wants it yet */
 	void (*asked)(struct load *l, int result);
 	bool shares; /* another version has it: copied from there if the file is still the same */
 	struct access_stamp shared_stamp; /* which it had then */

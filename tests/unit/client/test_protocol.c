@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "client/diesel.h"
 #include "client/protocol.h"
 
 static size_t fds_of(enum wire_type type)
@@ -176,6 +177,35 @@ static void test_cluster_names(void **state)
 	assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0), -EPROTO);
 }
 
+/* Who only wants chunks in memory has no order; its job may be one of several nodes. */
+static void test_warm_sessions(void **state)
+{
+	static const struct {
+		uint32_t flags, rank, world;
+		bool is_ok;
+		const char *name;
+	} cases[] = {
+	    {DIESEL_ASKED, 0, 1, true, ""},
+	    {DIESEL_ASKED, 0, 2, false, ""},
+	    {DIESEL_ASKED | DIESEL_WARM, 0, 1, true, ""},
+	    {DIESEL_ASKED | DIESEL_WARM, 0, INT32_MAX, true, "job"},
+	    {DIESEL_ASKED | DIESEL_WARM, 0, 1, false, "job"},
+	    {DIESEL_ASKED | DIESEL_WARM, 1, 2, false, "job"},
+	    {DIESEL_WARM, 0, 1, false, ""},
+	    {DIESEL_ASKED | DIESEL_WARM | DIESEL_SHUFFLE, 0, 1, false, ""},
+	};
+	union wire_message m;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		make_valid(&m, WIRE_OPEN_SESSION);
+		m.open_session.flags = cases[i].flags;
+		m.open_session.rank = cases[i].rank;
+		m.open_session.world = cases[i].world;
+		strcpy(m.open_session.cluster, cases[i].name);
+		assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0) == 0, cases[i].is_ok);
+	}
+}
+
 /* Each line spoils one field of a valid CODEC, or of its reply. */
 static void test_codec_fields(void **state)
 {
@@ -305,6 +335,7 @@ int main(void)
 	    cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
 	    cmocka_unit_test(test_control_fields),      cmocka_unit_test(test_texts_are_terminated),
 	    cmocka_unit_test(test_fetch_fields),        cmocka_unit_test(test_cluster_names),
+	    cmocka_unit_test(test_warm_sessions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

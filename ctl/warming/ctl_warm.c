@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl warm: brings a dataset into dieseld's cache, before a job wants it. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/mapped.h"
+#include "ctl_json.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/progress.h"
+#include "lib/units.h"
+
+#define RECONNECT_MS 30000
+/* Of a job with several nodes, one that is done at once stays so long, for the others to see it. */
+#define STAY_NS (5 * NS_PER_S)
+
+struct warm_options {
+	const char *path, *socket, *job;
+	uint64_t version;
+	uint32_t nodes;
+	bool json;
+};
+
+struct warm {
+	const struct ctl_verb *verb;
+	const struct warm_options *options;
+	struct diesel_dataset *dataset;
+	struct diesel_session *session;
+	const struct snapshot *snapshot;
+	struct progress bar;
+	uint64_t n_chunks, n_asked, n_done;
+	uint64_t n_warm, warm_bytes;
+	uint64_t n_elsewhere, elsewhere_bytes;
+	uint64_t n_full, full_bytes;
+	uint64_t n_damaged;
+	uint64_t begin_ns;
+};
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+	stopped = number;
+}
+
+/* A wait ends with the first one; a second one kills. */
+static void catch_signals(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static void say(struct warm *w, const char *text)
+{
+	progress_hide(&w->bar);
+	ctl_warn(w->verb, text);
+}
+
+/* Asks for one sample of each chunk, as far as the daemon takes it. */
+static int ask(struct warm *w)
+{
+	while (w->n_asked < w->n_chunks) {
+		struct snapshot_chunk chunk;
+		int r = snapshot_chunk_get(w->snapshot, w->n_asked, &chunk);
+
+		if (r == 0)
+			r = diesel_session_ask(w->session, &chunk.first_sample, 1, 0);
+		if (r == -EBUSY)
+			return 0;
+		if (r < 0)
+			return r;
+		w->n_asked++;
+	}
+	return 0;
+}
+
+/* Counts the chunk that was asked for. Returns what ends the walk. */
+static int note(struct warm *w, int result)
+{
+	struct snapshot_chunk chunk;
+
+	if (snapshot_chunk_get(w->snapshot, w->n_done, &chunk) < 0)
+		chunk.file_bytes = 0;
+	switch (result) {
+	case 0:
+		w->n_warm++;
+		w->warm_bytes += chunk.file_bytes;
+		break;
+	case -EREMOTE:
+		w->n_elsewhere++;
+		w->elsewhere_bytes += chunk.file_bytes;
+		break;
+	case -ENOSPC:
+		w->n_full++;
+		w->full_bytes += chunk.file_bytes;
+		break;
+	case -EBADMSG:
+		w->n_damaged++;
+		say(w, diesel_session_error(w->session));
+		break;
+	default: return result;
+	}
+	w->n_done++;
+	progress_show(w->options->path, w->n_done, w->n_chunks, w->warm_bytes, &w->bar);
+	return 0;
+}
+
+/* Returns 0 when all chunks are done, or it was stopped. */
+static int walk(struct warm *w)
+{
+	int r = 0;
+
+	while (r == 0 && w->n_done < w->n_chunks && !stopped) {
+		struct diesel_batch batch;
+		const char *notice;
+
+		r = ask(w);
+		if (r < 0) {
+			say(w, strerror(-r));
+			return r;
+		}
+		r = diesel_session_next(w->session, &batch);
+		notice = diesel_session_notice(w->session);
+		if (notice)
+			say(w, notice);
+		if (r == 0)
+			diesel_batch_release(batch.lease);
+		r = r == -EINTR ? 0 : note(w, r);
+		if (r < 0)
+			say(w, diesel_session_error(w->session));
+	}
+	return r;
+}
+
+/* Who leaves at once may never have been seen by nodes that begin a moment later. */
+static void stay(const struct warm *w)
+{
+	uint64_t now_ns;
+
+	if (w->n_elsewhere == 0)
+		return;
+	while (!stopped && (now_ns = clock_monotonic_ns()) < w->begin_ns + STAY_NS)
+		(void)poll(NULL, 0, (int)((w->begin_ns + STAY_NS - now_ns) / NS_PER_MS) + 1);
+}
+
+static void print_part(const char *format, uint64_t n, uint64_t bytes)
+{
+	char text[24];
+
+	if (n)
+		printf(format, (unsigned long long)n, units_plural(n),
+		       units_format_bytes(text, sizeof(text), bytes));
+}
+
+static void print_text(const struct warm *w)
+{
+	char bytes[24];
+
+	printf("%llu of %llu chunk%s in memory, %s", (unsigned long long)w->n_warm,
+	       (unsigned long long)w->n_chunks, units_plural(w->n_chunks),
+	       units_format_bytes(bytes, sizeof(bytes), w->warm_bytes));
+	print_part("; %llu chunk%s of other nodes, %s", w->n_elsewhere, w->elsewhere_bytes);
+	print_part("; no room for %llu chunk%s, %s", w->n_full, w->full_bytes);
+	if (w->n_damaged)
+		printf("; %llu damaged", (unsigned long long)w->n_damaged);
+	if (w->n_done < w->n_chunks)
+		printf("; stopped before %llu", (unsigned long long)(w->n_chunks - w->n_done));
+	putchar('\n');
+}
+
+static void print_json(const struct warm *w)
+{
+	fputs("{\"dataset\": ", stdout);
+	ctl_json_string(w->options->path, strlen(w->options->path));
+	printf(
+	    ", \"chunks\": %llu, \"in_memory\": %llu, \"in_memory_bytes\": %llu, \"of_other_nodes\": %llu, "
+	    "\"no_room\": %llu, \"no_room_bytes\": %llu, \"damaged\": %llu, \"not_reached\": %llu}\n",
+	    (unsigned long long)w->n_chunks, (unsigned long long)w->n_warm, (unsigned long long)w->warm_bytes,
+	    (unsigned long long)w->n_elsewhere, (unsigned long long)w->n_full,
+	    (unsigned long long)w->full_bytes, (unsigned long long)w->n_damaged,
+	    (unsigned long long)(w->n_chunks - w->n_done));
+}
+
+static int warm(struct warm *w)
+{
+	const struct warm_options *o = w->options;
+	const struct diesel_session_options options = {.flags = DIESEL_ASKED | DIESEL_WARM,
+						       .world = o->job && !o->job[0] ? 1 : INT_MAX,
+						       .batch = 1,
+						       .reconnect_ms = RECONNECT_MS,
+						       .nodes = o->nodes,
+						       .cluster = o->job};
+	char error[512] = "";
+	int r;
+
+	r = diesel_dataset_open_version(o->path, o->version, o->socket, &w->dataset, error, sizeof(error));
+	if (r == 0)
+		r = diesel_session_open(w->dataset, &options, &w->session, error, sizeof(error));
+	if (r < 0)
+		return ctl_warn(w->verb, error);
+	w->snapshot = mapped_snapshot(w->dataset);
+	w->n_chunks = snapshot_info(w->snapshot)->n_chunks;
+	w->begin_ns = clock_monotonic_ns();
+	catch_signals();
+	r = walk(w);
+	progress_end(&w->bar);
+	if (r == 0)
+		stay(w);
+	if (o->json)
+		print_json(w);
+	else
+		print_text(w);
+	if (stopped)
+		return 128 + stopped;
+	r = r < 0 || w->n_damaged ? CTL_FAILED : CTL_OK;
+	return ctl_finish(w->verb) == CTL_OK ? r : CTL_FAILED;
+}
+
+static int check(const struct ctl_verb *verb, struct warm_options *o, int argc, char **argv)
+{
+	if (argc != 1)
+		return ctl_usage(verb, "one dataset is needed");
+	if (o->job && o->job[0] && !o->nodes)
+		return ctl_usage(verb, "--job needs --nodes: how many nodes share the dataset");
+	if (!o->job && !getenv("SLURM_STEP_NUM_NODES")) /* it is not known how many there are */
+		o->job = "";
+	if (o->nodes > 1 && o->job && !o->job[0])
+		return ctl_usage(verb, "--nodes needs --job: a name that is the same on all of them");
+	o->path = argv[0];
+	return CTL_OK;
+}
+
+static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"job", required_argument, NULL, 'j'},
+						     {"nodes", required_argument, NULL, 'n'},
+						     {"json", no_argument, NULL, 'J'},
+						     {"socket", required_argument, NULL, 's'},
+						     CTL_OPTION_VERSION,
+						     CTL_OPTION_HELP,
+						     {0}};
+	struct warm_options o = {.path = NULL};
+	struct warm w = {.verb = verb, .options = &o};
+	int option, r;
+
+	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
+		int64_t value;
+
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		o.json |= option == 'J';
+		if (option == 'j')
+			o.job = optarg;
+		if (option == 's')
+			o.socket = optarg;
+		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
+			return CTL_USAGE;
+		if (option == 'n' && units_parse_integer(optarg, 1, 100000, &value) < 0)
+			return ctl_usage(verb, "--nodes %s: a number of nodes from 1 is needed", optarg);
+		if (option == 'n')
+			o.nodes = (uint32_t)value;
+	}
+	r = check(verb, &o, argc - optind, argv + optind);
+	if (r != CTL_OK)
+		return r;
+	r = warm(&w);
+	diesel_session_close(w.session);
+	diesel_dataset_close(w.dataset);
+	return r;
+}
+
+const struct ctl_verb ctl_warm = {
+    .name = "warm",
+    .arguments = "[OPTION ...] DATASET",
+    .summary = "Bring a dataset into dieseld's cache, before a job wants it",
+    .help = "Chunks are read in the order of storage, after all that jobs read, as far as there is memory "
+	    "that nobody "
+	    "uses, or that\n"
+	    "has what this user had last and nobody has open. They stay until somebody needs the memory.\n\n"
+	    "      --job NAME     several nodes share the dataset, each having the chunks that it owns: run "
+	    "it on each\n"
+	    "                     of them, with the same name (default: Slurm's of the step; \"\": this node "
+	    "alone)\n"
+	    "      --nodes N      how many nodes these are (default: Slurm's of the step)\n"
+	    "      --json         print JSON\n"
+	    "      --version N    not the newest version\n"
+	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's)\n",
+    .run = run_warm,
+};

@@ -2,8 +2,9 @@
 """A job over four nodes: real dieselds, each in a network namespace whose link is held to a rate each way, a real Redis, one folder as
 shared storage, and a rank a node that goes in step with the others (rank.c). All of it shares this machine's cores.
 
-    job        samples of 4 KiB, memory for a third of the dataset a node: reads from storage by epoch, samples a second of all ranks once
-               the nodes have all of it, bytes over the links, CPU time of the dieselds
+    job        samples of 4 KiB, memory for half of the dataset a node: reads from storage by epoch, samples a second of all ranks once
+               the nodes have all of it, bytes over the links, CPU time of the dieselds; medians of the epochs between the first and the
+               last, in which nodes that are done give nothing to those that read ahead still
     memcached  the same samples as values, spread over four servers, one a node; one client a node asks all of them, 100 values a
                request and one request under way at each server
     juicefs    some of the files on a JuiceFS whose metadata are in that Redis, a mount and a client a node; all of them are in each
@@ -155,7 +156,7 @@ def mounted(net, url, files, folder, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mbit", type=int, default=1000)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--mib", type=int, default=800)
     parser.add_argument("--client", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--reader", nargs=2, help=argparse.SUPPRESS)
@@ -180,16 +181,20 @@ def main():
             cached = memcached(net, n_samples, 8)
             juice = mounted(net, url, folder / "files", folder, 8)
     stores.tell(steal)
-    warm = rows[-1]
-    elsewhere = warm["samples"] * (N - 1) / N * SAMPLE
-    figures = {"juicefs_per_s": juice["per_s"], "of_juicefs": warm["samples"] / warm["seconds"] / juice["per_s"]} if juice else {}
+    between = rows[1:-1] or rows[-1:]
+    elsewhere = rows[0]["samples"] * (N - 1) / N * SAMPLE
+
+    def median(what):
+        return support.median(map(what, between))
+
+    rate = median(lambda row: row["samples"] / row["seconds"])
+    figures = {"juicefs_per_s": juice["per_s"], "of_juicefs": rate / juice["per_s"]} if juice else {}
     support.result_write("nodes", {"mbit": options.mbit, "chunks": n_chunks, "rows": rows, "memcached": cached, "juicefs": juice, "steal": steal.ratio},
-                         reads_a_chunk_first=rows[0]["reads_a_chunk"], reads_a_chunk_later=warm["reads_a_chunk"],
-                         samples_per_s=warm["samples"] / warm["seconds"],
-                         of_links=elsewhere / warm["seconds"] / (N * options.mbit * 1e6 / 8),
-                         received_of_needed=warm["received"] / elsewhere, cpu_s_per_gib=warm["cpu_s"] / (elsewhere / 2**30),
-                         memcached_per_s=cached["per_s"], memcached_cpu_s_per_gib=cached["cpu_s_per_gib"],
-                         of_memcached=warm["samples"] / warm["seconds"] / cached["per_s"], **figures)
+                         reads_a_chunk_first=rows[0]["reads_a_chunk"], reads_a_chunk_later=max(row["reads_a_chunk"] for row in between),
+                         samples_per_s=rate, of_links=rate * (N - 1) / N * SAMPLE / (N * options.mbit * 1e6 / 8),
+                         received_of_needed=median(lambda row: row["received"] / elsewhere),
+                         cpu_s_per_gib=median(lambda row: row["cpu_s"] / (elsewhere / 2**30)),
+                         memcached_per_s=cached["per_s"], memcached_cpu_s_per_gib=cached["cpu_s_per_gib"], of_memcached=rate / cached["per_s"], **figures)
 
 
 if __name__ == "__main__":

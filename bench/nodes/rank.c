@@ -8,6 +8,7 @@
  */
 #include "client/diesel.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -79,7 +80,9 @@ int main(int argc, char **argv)
 		uint64_t n = 0, n_batches = 0;
 		int r;
 
-		while ((r = diesel_session_next(session, &batch)) == 0) {
+		while ((r = diesel_session_next(session, &batch)) == 0 || r == -EINTR) {
+			if (r < 0)
+				continue; /* the daemon went away, or is back */
 			for (uint32_t i = 0; i < batch.n_items; i++)
 				sum += batch.items[i].sample + *batch.items[i].data;
 			n += batch.n_items;

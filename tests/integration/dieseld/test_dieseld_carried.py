@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chunks outlive the daemon in the service manager's store, and nothing but what storage would give comes back. The
 manager is a stand-in for systemd (service_manager.py)."""
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -518,8 +519,12 @@ class Bounds(Carried):
 
     @staticmethod
     def has_chunks(pid):
-        folder = f"/proc/{pid}/fd"
-        return any("diesel-chunk" in os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder))
+        folder, found = f"/proc/{pid}/fd", []
+        with contextlib.suppress(FileNotFoundError):  # the process has ended
+            for fd in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile, which is what they are at
+                    found.append(os.readlink(os.path.join(folder, fd)))
+        return any("diesel-chunk" in name for name in found)
 
 
 if __name__ == "__main__":

@@ -195,15 +195,18 @@ void sharers_note_changed(struct cache *c, const struct cluster_group *group)
 		sharers_find_owners(c, m->dataset);
 }
 
-/* Of the dataset's chunks, those that are kept for ever: what is left of its room lets the others through. */
-static uint64_t weight_of(const struct cached_dataset *d)
+/* Of the dataset's chunks, those that are kept for ever: what is left of its room lets the others through. A
+ * dataset that asks for all of its bytes may be larger than the cache. */
+static uint64_t weight_of(const struct cache *c, const struct cached_dataset *d)
 {
-	return d->keep_bytes > d->segment_bytes ? d->keep_bytes : d->segment_bytes;
+	uint64_t bytes = d->keep_bytes < c->limit_bytes ? d->keep_bytes : c->limit_bytes;
+
+	return bytes > d->segment_bytes ? bytes : d->segment_bytes;
 }
 
 static void tell_room(struct sharer *m)
 {
-	uint64_t weight = weight_of(m->dataset), was = m->weight_bytes;
+	uint64_t weight = weight_of(m->cache, m->dataset), was = m->weight_bytes;
 
 	if (!m->group) {
 		m->weight_bytes = weight;

@@ -34,6 +34,14 @@ class Epochs(Case):
             self.check(read_all(loaders))
             self.check_reads(nodes, epoch * self.n_chunks, at_most=True)
 
+    def test_a_node_owns_by_its_memory(self):
+        nodes = [*self.nodes(1, "--cluster-name", "large", cache="192M"), *self.nodes(1, "--cluster-name", "small", cache="64M")]
+        self.check(read_all(self.loaders(nodes)))
+        group, = nodes[0].status()["cluster"]["groups"]
+        weights = {member["node"]: member["weight_bytes"] for member in group["members"]}
+        self.assertEqual(weights["small"], 64 << 20)
+        self.assertGreater(weights["large"], 2 * weights["small"])
+
 
 class Changes(Case):
     n_samples = 320

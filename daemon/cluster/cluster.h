@@ -31,12 +31,16 @@
 #define CLUSTER_MAX_READS   64 /* of this node under way at one time; others wait here */
 
 struct cluster_options {
-	const char *redis;     /* URL; NULL: no cluster */
-	const char *node;      /* this node's name; NULL: the host's */
-	const char *listen;    /* address:port; port 0: any */
-	const char *advertise; /* what others connect to; NULL: as listen says */
-	const char *key_file;  /* pre-shared key; NULL: none, and then loopback addresses alone */
+	const char *redis;         /* URL; NULL: no cluster */
+	const char *node;          /* this node's name; NULL: the host's */
+	const char *listen;        /* address:port; port 0: any */
+	const char *advertise;     /* what others connect to; NULL: as listen says */
+	const char *key_file;      /* pre-shared key; NULL: none, and then loopback addresses alone */
+	uint64_t peer_bytes_per_s; /* the most that is sent to each other node; 0: no limit */
 };
+/* Of that limit: with less, no chunk comes in time. */
+#define CLUSTER_LIMIT_MIN (UINT64_C(1) << 20)
+#define CLUSTER_LIMIT_MAX (UINT64_C(1) << 40)
 
 /* The process, forked before the daemon has a second thread. */
 struct cluster_child {

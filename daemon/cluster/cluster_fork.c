@@ -188,6 +188,7 @@ static int configure(const struct cluster_options *o, struct cluster_config *con
 				 sizeof(config->redis) - 1);
 	strcpy(config->redis, o->redis);
 	config->uid = geteuid();
+	config->peer_bytes_per_s = o->peer_bytes_per_s;
 	r = registry_check(o->redis, err);
 	if (r == 0)
 		r = node_name(o->node, config, err);

@@ -24,8 +24,9 @@ struct cluster_config {
 	struct net_address listen;
 	char redis[CLUSTER_URL_BYTES];
 	char node[REGISTRY_NAME_BYTES];
-	char address[64]; /* what others connect to */
-	uint32_t uid;     /* whose processes may be peers where there is no key */
+	char address[64];          /* what others connect to */
+	uint32_t uid;              /* whose processes may be peers where there is no key */
+	uint64_t peer_bytes_per_s; /* as in struct cluster_options */
 	uint32_t key_bytes;
 	uint8_t key[CLUSTER_KEY_MAX];
 };

@@ -531,13 +531,16 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 }
 
-static void set_options(int fd)
+static void set_options(int fd, uint64_t bytes_per_s)
 {
 	const int one = 1, unsent = UNSENT_BYTES, timeout_ms = (int)(NET_SEND_NS / NS_PER_MS);
+	const unsigned long pace = bytes_per_s;
 
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+	if (pace)
+		(void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &pace, sizeof(pace));
 }
 
 int net_conn_new(struct net *n, int fd, const struct net_address *far, struct net_peer *dialled,
@@ -550,7 +553,7 @@ int net_conn_new(struct net *n, int fd, const struct net_address *far, struct ne
 		free(c);
 		return r;
 	}
-	set_options(fd);
+	set_options(fd, n->config->peer_bytes_per_s);
 	c->poll.data = c;
 	c->net = n;
 	c->fd = fd;

@@ -62,6 +62,7 @@ const char options_help[] =
     "  --cluster-key FILE  a key that all nodes have; without it, loopback addresses alone\n"
     "  --cluster-forms WHEN  whether nodes give each other decoded samples: off (default), auto: where that\n"
     "                   is cheaper than decoding them, or always\n"
+    "  --cluster-limit BYTES  what is sent to each other node in a second, such as 100M (no limit)\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
@@ -108,6 +109,7 @@ enum option_key {
 	KEY_CLUSTER_NAME,
 	KEY_CLUSTER_KEY,
 	KEY_CLUSTER_FORMS,
+	KEY_CLUSTER_LIMIT,
 	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -151,6 +153,7 @@ static const struct option table[] = {
     {"cluster-name", required_argument, NULL, KEY_CLUSTER_NAME},
     {"cluster-key", required_argument, NULL, KEY_CLUSTER_KEY},
     {"cluster-forms", required_argument, NULL, KEY_CLUSTER_FORMS},
+    {"cluster-limit", required_argument, NULL, KEY_CLUSTER_LIMIT},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -347,12 +350,28 @@ static int check_cluster_forms(struct options *o, struct error *err)
 	return error_set(err, -EINVAL, "cluster-forms: \"%s\" is neither off nor auto nor always", value);
 }
 
+static int check_cluster_limit(const char *value, uint64_t *ret, struct error *err)
+{
+	uint64_t bytes = 0;
+
+	if (value && strcmp(value, "0") != 0 &&
+	    (units_parse_bytes(value, &bytes) < 0 || bytes < CLUSTER_LIMIT_MIN || bytes > CLUSTER_LIMIT_MAX))
+		return error_set(err, -EINVAL,
+				 "cluster-limit: \"%s\" is neither 0 nor a size from 1M to 1T, such as 100M",
+				 value);
+	*ret = bytes;
+	return 0;
+}
+
 /* What it takes beside each other. */
 static int check_cluster(struct options *o, struct error *err)
 {
 	char **c = o->cluster;
+	uint64_t limit = 0;
 	int r = check_cluster_forms(o, err);
 
+	if (r == 0)
+		r = check_cluster_limit(c[OPTIONS_CLUSTER_LIMIT], &limit, err);
 	if (r < 0)
 		return r;
 	if (!c[OPTIONS_CLUSTER_REDIS] || strcmp(c[OPTIONS_CLUSTER_REDIS], "off") == 0)
@@ -365,7 +384,8 @@ static int check_cluster(struct options *o, struct error *err)
 					    .node = c[OPTIONS_CLUSTER_NAME],
 					    .listen = c[OPTIONS_CLUSTER_LISTEN],
 					    .advertise = c[OPTIONS_CLUSTER_ADVERTISE],
-					    .key_file = c[OPTIONS_CLUSTER_KEY]};
+					    .key_file = c[OPTIONS_CLUSTER_KEY],
+					    .peer_bytes_per_s = limit};
 	return 0;
 }
 
@@ -441,6 +461,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_CLUSTER_NAME:
 	case KEY_CLUSTER_KEY:
 	case KEY_CLUSTER_FORMS:
+	case KEY_CLUSTER_LIMIT:
 		return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS + (key - KEY_CLUSTER)], value);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:

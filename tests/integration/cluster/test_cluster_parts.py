@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of a chunk that another node has, a node asks for the samples alone that its ranks need."""
 import os
+import time
 import unittest
 
 from nodes import Case, read_all
@@ -33,6 +34,20 @@ class Parts(Case):
         for loader in loaders:
             self.addCleanup(loader.close)
         self.check_epochs(nodes, loaders)
+
+
+class Limited(Case):
+    n_samples = 320
+
+    def test_no_more_than_the_limit_is_sent(self):
+        """It is slow, not late: a busy machine makes it slower still."""
+        nodes = self.nodes(2, "--cluster-limit", "4M")
+        begin = time.monotonic()
+        self.check(read_all(self.loaders(nodes)))
+        took = time.monotonic() - begin
+        for node in nodes:
+            self.assertGreater(took, node.status()["cluster"]["bytes_in"] / (4 << 20) * 0.75)
+        self.assertGreater(sum(node.status()["cluster"]["bytes_in"] for node in nodes), 0)
 
 
 class Digests(Case):

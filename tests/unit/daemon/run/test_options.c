@@ -132,6 +132,8 @@ static void test_cluster(void **state)
 	    {{"--cluster", "http://user:secret@host", NULL}, "redis://HOST"},
 	    {{"--cluster", "redis://host", NULL}, "cluster-listen"},
 	    {{"--cluster-forms", "sometimes", NULL}, "neither off nor auto nor always"},
+	    {{"--cluster-limit", "1023K", NULL}, "cluster-limit: \"1023K\" is neither 0 nor a size"},
+	    {{"--cluster-limit", "fast", NULL}, "cluster-limit: \"fast\" is neither 0 nor a size"},
 	};
 	struct options o;
 	struct error err;
@@ -142,6 +144,12 @@ static void test_cluster(void **state)
 	options_free(&o);
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-forms", "auto", NULL}), 0);
 	assert_int_equal(o.serve.form_travel, FORM_TRAVEL_AUTO);
+	options_free(&o);
+	assert_int_equal(parse(&o, &err,
+			       (const char *const[]){"--cluster", "redis://a", "--cluster-listen",
+						     "127.0.0.1:1", "--cluster-limit", "100M", NULL}),
+			 0);
+	assert_int_equal(o.share.peer_bytes_per_s, UINT64_C(100) << 20);
 	options_free(&o);
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster", "off", NULL}), 0);
 	assert_null(o.share.redis);

@@ -31,7 +31,7 @@ class Hedge(Case):
         return [peer["connected"] and not peer["away"] for peer in node.status()["cluster"]["nodes"]]
 
     def test_a_batch_does_not_wait_for_a_node_that_is_slow(self):
-        nodes = self.nodes(2)
+        nodes = self.nodes(2, cache="112M")  # what was read instead does not stay for long
         loaders = self.loaders(nodes)
         self.check(read_all(loaders))
         # So much is known of its answers.
@@ -52,8 +52,11 @@ class Hedge(Case):
         # It is asked again, and nothing was spoilt.
         wait_until("all are reached again", lambda: all(self.reached(nodes[0]) + self.reached(nodes[1])))
         had = figures["chunks_in"]
-        self.check(read_all(loaders))
-        figures = nodes[0].status()["cluster"]
+        for _ in range(6):
+            self.check(read_all(loaders))
+            figures = nodes[0].status()["cluster"]
+            if figures["chunks_in"] > had:
+                break
         self.assertGreater(figures["chunks_in"], had)
         self.assertEqual(figures["spoilt"], 0)
 

@@ -18,7 +18,7 @@ class Parts(Case):
         sent = sum(node.status()["cluster"]["bytes_in"] for node in nodes)
         self.assertLess(sent / needed, 1.2)
         if not any(node.is_disturbed() for node in nodes):
-            self.assertGreater(sent / needed, 0.8)  # it does come from there
+            self.assertGreater(sent / needed, 0.6)  # it does come from there; what came in one epoch may be there in the next
 
     def test_two_nodes(self):
         nodes = self.nodes(2)

@@ -8,25 +8,25 @@ from nodes import Case, Node, read_all, wait_until
 class Staged(Case):
     n_samples = 640  # 20 chunks of 4 MiB
 
-    def node(self, name, *options, cache):
-        node = Node(self.redis.url(""), name, "--user-share", "100", *options, cache=cache)
+    def node(self, name):
+        node = Node(self.redis.url(""), name, "--user-share", "100", "--stage", str(self.folder / name), "--stage-when", "always", cache="32M")
         self.addCleanup(node.daemon.log.close)
         self.addCleanup(node.daemon.stop)
         return node
 
-    def test_a_node_gives_what_it_has_staged(self):
-        """Of two nodes one has a local disk, and no memory to keep its chunks in. In a later epoch neither reads storage: each has its
+    def test_nodes_give_what_they_have_staged(self):
+        """Two nodes have a local disk each, and no memory to keep their chunks in. In a later epoch neither reads storage: each has its
         own, from disk or memory, and the rest from the other."""
-        staged = self.node("staged", "--stage", str(self.folder / "stage"), "--stage-when", "always", cache="32M")
-        plain = self.node("plain", cache="100M")
-        wait_until("the folder", lambda: staged.status()["stage"]["open"])
-        loaders = self.loaders([staged, plain])
+        nodes = [self.node("one"), self.node("two")]
+        for node in nodes:
+            wait_until("the folder", lambda node=node: node.status()["stage"]["open"])
+        loaders = self.loaders(nodes)
         self.check(read_all(loaders))
         seen = []
         for _ in range(6):  # what a node is late with is read from storage
-            before = self.figures(staged, plain)
+            before = self.figures(nodes)
             self.check(read_all(loaders))
-            seen.append([b - a for a, b in zip(before, self.figures(staged, plain))])
+            seen.append([b - a for a, b in zip(before, self.figures(nodes))])
             n_reads, n_staged, n_given = seen[-1]
             if n_reads == 0:
                 self.assertGreater(n_staged, 0)
@@ -35,9 +35,11 @@ class Staged(Case):
         self.fail(f"storage is read in each epoch: {seen}")
 
     @staticmethod
-    def figures(staged, plain):
-        """Chunks read from storage, chunks that came from disk, and those that the other node had from there."""
-        return staged.reads() + plain.reads(), staged.status()["stage"]["hits"], plain.status()["cluster"]["chunks_in"]
+    def figures(nodes):
+        """Chunks read from storage, chunks that came from disk, and those that came from the other node."""
+        status = [node.status() for node in nodes]
+        return [sum(what(s) for s in status) for what in (lambda s: s["cache"]["reads"], lambda s: s["stage"]["hits"],
+                                                          lambda s: s["cluster"]["chunks_in"])]
 
 
 if __name__ == "__main__":

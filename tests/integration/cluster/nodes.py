@@ -153,12 +153,14 @@ class Case(unittest.TestCase):
         self.assertEqual(got, collections.Counter({data: n * times for data, n in self.want.items()}))
 
     def check_reads(self, nodes, n, *about, at_most=False):
-        """So many chunks were read in all, and where a node had no answer in time, on a machine that is busy, some of them twice."""
+        """So many chunks were read in all, and where a node had no answer in time, on a machine that is busy, some of them twice.
+        at_most: no more than these, but for some that had gone, for want of memory, when a node a step behind asked for them."""
         reads = sum(node.reads() for node in nodes)
         twice = sum(sum(node.status()["cluster"][why] for why in WHY_NOT) for node in nodes)
         if reads > n and any(node.was_away() for node in nodes):
             print(f"nodes were away: {reads} chunks were read, not {n}")
-            return
-        self.assertLessEqual(reads, n + twice, about)
-        if not at_most:
+        elif at_most:
+            self.assertLessEqual(reads, n + twice + n // 10, about)
+        else:
+            self.assertLessEqual(reads, n + twice, about)
             self.assertGreaterEqual(reads, n, about)

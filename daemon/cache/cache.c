@@ -363,12 +363,6 @@ struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint
 	return take(c, d, chunk, d->chunks[chunk].bytes, distance, job, ret_error);
 }
 
-struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
-				   uint32_t distance, int *ret_error)
-{
-	return cache_take_part(c, d, chunk, d->chunks[chunk].bytes, distance, ret_error);
-}
-
 struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)
 {
 	struct segment *victim;

@@ -223,12 +223,10 @@ static inline uint64_t cache_total_bytes(const struct cache *c)
 }
 
 /* Used by load/ and cache_fit.c. */
-/* Memory for the chunk, of which so many bytes will be in use; cache_take_segment(): all. NULL: there is no
- * room, or none that may be had for a chunk at this distance. */
+/* Memory for the chunk, of which so many bytes will be in use. NULL: there is no room, or none that may be
+ * had for a chunk at this distance. */
 struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
 				uint32_t distance, int *ret_error);
-struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
-				   uint32_t distance, int *ret_error);
 /* For a chunk that nobody wants yet: only memory that nobody uses, and nobody but this job's user had last.
  */
 struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,

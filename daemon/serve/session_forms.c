@@ -8,6 +8,7 @@
 
 #include "forms.h"
 #include "lib/clock.h"
+#include "lib/sorted.h"
 #include "peers/form_asks.h"
 #include "peers/sharers.h"
 
@@ -72,13 +73,6 @@ static void on_came(struct form_ask *ask)
 		go_on(slot);
 }
 
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* The batch's samples of that chunk without a form, each once, in order. */
 static uint32_t list_samples(const struct batch *b, uint32_t chunk, uint64_t *samples)
 {
@@ -87,7 +81,7 @@ static uint32_t list_samples(const struct batch *b, uint32_t chunk, uint64_t *sa
 	for (uint32_t i = 0; i < b->n_items; i++)
 		if (b->items[i].chunk == chunk && !b->items[i].form)
 			samples[n++] = b->items[i].sample;
-	qsort(samples, n, sizeof(*samples), compare);
+	qsort(samples, n, sizeof(*samples), compare_u64);
 	for (uint32_t i = 0; i < n; i++)
 		if (i == 0 || samples[i] != samples[i - 1])
 			samples[n_once++] = samples[i];

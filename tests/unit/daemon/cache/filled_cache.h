@@ -57,11 +57,18 @@ static inline void stop(struct fixture *f)
 	real_cache_stop(&f->f);
 }
 
-/* Reads the chunk, as far as the cache can see. 0 or what cache_take_segment() says. */
+/* Memory for all of the chunk. */
+static inline struct segment *take_whole(struct cache *c, struct cached_dataset *d, uint64_t chunk,
+					 uint32_t distance, int *ret_error)
+{
+	return cache_take_part(c, d, chunk, d->chunks[chunk].bytes, distance, ret_error);
+}
+
+/* Reads the chunk, as far as the cache can see. 0 or what take_whole() says. */
 static inline int fill(struct fixture *f, struct cached_dataset *d, uint64_t chunk, uint32_t distance)
 {
 	int r;
-	struct segment *s = cache_take_segment(f->cache, d, chunk, distance, &r);
+	struct segment *s = take_whole(f->cache, d, chunk, distance, &r);
 
 	if (!s)
 		return r;

@@ -191,17 +191,17 @@ static void test_what_is_under_way_stays(void **state)
 	int r;
 
 	start(&f, *state, &even, 1);
-	s = cache_take_segment(f.cache, f.d, 0, 0, &r);
+	s = take_whole(f.cache, f.d, 0, 0, &r);
 	assert_non_null(s);
 	f.d->chunks[0].segment = s;
 	for (enum chunk_state now = CHUNK_READING; now <= CHUNK_VERIFYING; now++) {
 		f.d->chunks[0].state = now;
-		assert_null(cache_take_segment(f.cache, f.d, 1, 0, &r));
+		assert_null(take_whole(f.cache, f.d, 1, 0, &r));
 		assert_int_equal(r, -ENOSPC);
 		assert_false(cache_is_ready(s));
 	}
 	cache_note_ready(f.cache, f.d, 0);
-	assert_ptr_equal(cache_take_segment(f.cache, f.d, 1, 0, &r), s);
+	assert_ptr_equal(take_whole(f.cache, f.d, 1, 0, &r), s);
 	stop(&f);
 }
 
@@ -362,7 +362,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 		f.d->chunks[i].segment->lent = true;
 	}
-	from = cache_take_segment(f.cache, f.d, 2, 0, &r);
+	from = take_whole(f.cache, f.d, 2, 0, &r);
 	assert_non_null(from);
 	f.d->chunks[2].segment = from;
 	f.d->chunks[2].state = CHUNK_VERIFYING;
@@ -391,7 +391,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	assert_null(cache_chunk_of(from));
 	real_cache_check(f.cache);
 	/* What it was read into is the next one's. */
-	assert_ptr_equal(cache_take_segment(f.cache, f.d, 3, 1, &r), from);
+	assert_ptr_equal(take_whole(f.cache, f.d, 3, 1, &r), from);
 	stop(&f);
 }
 
@@ -403,7 +403,7 @@ static void test_where_what_is_verified_stays(void **state)
 	int r;
 
 	start(&f, *state, &uneven, 10);
-	from = cache_take_segment(f.cache, f.d, 0, 0, &r);
+	from = take_whole(f.cache, f.d, 0, 0, &r);
 	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 1), 0);
 	f.d->chunks[N_CHUNKS - 1].segment->lent = true;
 	assert_null(cache_take_lent(f.cache, from, 0)); /* there is room */

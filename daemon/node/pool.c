@@ -163,8 +163,12 @@ static void run_task(struct pool *p, struct pool_task *task)
 	queue_push(&p->out, task);
 	if (first)
 		uv_async_send(&p->async);
-	/* If the lane was at its limit, another thread may take a waiting task now. */
-	if (lane->waiting.head && p->n_sleeping > 0)
+}
+
+/* Whoever takes a task sees to it that a sleeping thread takes the next one, if there is one that may run. */
+static void wake_another(struct pool *p)
+{
+	if (p->n_sleeping > 0 && pick_lane(p))
 		pthread_cond_signal(&p->wake);
 }
 
@@ -181,6 +185,7 @@ static void *worker_run(void *argument)
 		struct pool_task *task = take_task(p);
 
 		if (task) {
+			wake_another(p);
 			run_task(p, task);
 			in_time = true;
 		} else if (in_time || p->n_threads == 1)
@@ -188,6 +193,7 @@ static void *worker_run(void *argument)
 		else
 			break;
 	}
+	wake_another(p);
 	p->n_threads--;
 	w->state = WORKER_ENDED;
 	pthread_mutex_unlock(&p->lock);
@@ -309,10 +315,11 @@ static void submit(struct pool *p, struct pool_lane *lane, struct pool_task *tas
 		lane_add(p, task->lane);
 	push(&task->lane->waiting, task);
 	p->n_waiting++;
-	if (p->n_sleeping > 0)
-		pthread_cond_signal(&p->wake);
-	if (task->lane->running < task->lane->limit)
+	if (task->lane->running < task->lane->limit) {
+		if (p->n_sleeping > 0)
+			pthread_cond_signal(&p->wake);
 		start_workers(p);
+	}
 	pthread_mutex_unlock(&p->lock);
 }
 

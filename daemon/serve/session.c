@@ -42,14 +42,29 @@ static struct slot *find_free_slot(struct session *s)
 	return NULL;
 }
 
-/* Returns a free slot. If there is none, asks the client to say when it releases one, and returns NULL. */
+/* Whether the workers have more of this session's batches than they can fill at a time: what is released
+ * meanwhile is found when the first of these is done, before a worker lacks work. */
+static bool has_fills_waiting(const struct session *s)
+{
+	uint32_t n = 0;
+
+	if (s->codecs) /* these wait for more than workers */
+		return false;
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		n += s->slots[i].state == SLOT_FILLING && !s->slots[i].lacks_frame && !s->slots[i].awaits;
+	return n > pool_lane_workers(s->cache->pool, &s->job->lane);
+}
+
+/* Returns a free slot. If there is none, sees to it that the session is pumped when one is released, and
+ * returns NULL. */
 static struct slot *take_slot(struct session *s)
 {
 	struct slot *slot = find_free_slot(s);
 
 	if (slot)
 		return slot;
-	ring_daemon_waits(s->control);
+	if (!has_fills_waiting(s))
+		ring_daemon_waits(s->control);
 	session_reap(s);
 	return find_free_slot(s);
 }

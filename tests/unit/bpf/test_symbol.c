@@ -89,6 +89,22 @@ static void test_cheap_place(void **state)
 	}
 }
 
+/* Our own marker is called four times a batch. */
+static void test_our_marker_is_cheap(void **state)
+{
+	_cleanup_(closep) int fd = open(getenv("DIESEL_LIBRARY"), O_RDONLY);
+	struct symbol_file *file;
+	uint64_t offset;
+	bool cheap;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(symbol_file_open(fd, &file), 0);
+	assert_int_equal(symbol_file_find(file, "diesel_mark", true, &offset, &cheap), 0);
+	assert_true(cheap);
+	symbol_file_close(file);
+}
+
 static void test_prefix_and_missing(void **state)
 {
 	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
@@ -145,6 +161,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_offset_is_the_functions_code),
 	    cmocka_unit_test(test_cheap_place),
+	    cmocka_unit_test(test_our_marker_is_cheap),
 	    cmocka_unit_test(test_prefix_and_missing),
 	    cmocka_unit_test(test_no_elf_file),
 	    cmocka_unit_test(test_damaged_library),

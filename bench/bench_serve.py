@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dieseld at its limits, through libdiesel in C (jobs/serve.c), on samples of 4 KiB and of 110 KB: cold against fio's sequential read of as
 many bytes with O_DIRECT on the same disk; warm samples a second, copied into one array a batch (packed) and where they lie in the cache
-(DIESEL_VIEWS); how long next() takes when a batch is ready; the first batch, cold and warm; the daemon's memory. The ways
-alternate, each with a dieseld and a client process of its own."""
+(DIESEL_VIEWS), against what copying alone comes to (jobs/copy.c); how long next() takes when a batch is ready; the first batch, cold and
+warm; the daemon's memory. The ways alternate, each with a dieseld and a client process of its own."""
 import argparse
 import os
 import pathlib
@@ -36,8 +36,13 @@ def one(folder, program, dataset, size, way):
     return {"way": way, "size": size, **cold, "cpu_s": cpu_s, "again_s": warm["first_s"], "peak_rss_bytes": daemon.peak_rss_bytes}
 
 
+def copied(program, size):
+    return {"way": "copy", "size": size, **apart.run([program, DATASET_BYTES >> 20, size, SIZES[size], SECONDS / 5])}
+
+
 def figures_of(raw, size, n):
-    figures = {f"fio_bytes_per_s_{size}": support.median(r["bytes_per_s"] for r in raw if (r["way"], r["size"]) == ("fio", size))}
+    figures = {f"copy_per_s_{size}": support.median(r["samples"] / r["seconds"] for r in raw if (r["way"], r["size"]) == ("copy", size))}
+    figures |= {f"fio_bytes_per_s_{size}": support.median(r["bytes_per_s"] for r in raw if (r["way"], r["size"]) == ("fio", size))}
     for way in ("packed", "views"):
         mine = [r for r in raw if (r["way"], r["size"]) == (way, size)]
 
@@ -47,6 +52,7 @@ def figures_of(raw, size, n):
         figures |= {
             f"{way}_cold_of_fio_{size}": median(lambda r: n * size / r["epoch_s"]) / figures[f"fio_bytes_per_s_{size}"],
             f"{way}_warm_per_s_{size}": median(lambda r: r["samples"] / r["seconds"]),
+            f"{way}_warm_of_copy_{size}": median(lambda r: r["samples"] / r["seconds"]) / figures[f"copy_per_s_{size}"],
             f"{way}_per_cpu_s_{size}": median(lambda r: (r["samples"] + n) / r["cpu_s"]),
             f"{way}_ready_p50_us_{size}": median(lambda r: r["ready_p50_us"]),
             f"{way}_ready_p99_us_{size}": median(lambda r: r["ready_p99_us"]),
@@ -67,11 +73,12 @@ def main():
     for size in SIZES:
         n = DATASET_BYTES // size
         with support.Scratch() as folder:
-            program = client(folder)
+            program, copy = client(folder), support.build(folder, support.ROOT / "bench/jobs/copy.c", "-pthread")
             support.random_files(folder / "files", n, size)
             dataset = pack(folder / "files", folder / "packed")
             for k in range(ROUNDS):
                 raw.append({"way": "fio", "size": size, "round": k, "bytes_per_s": support.sequential_read(folder / "sequential", n * size)})
+                raw.append({"round": k, **copied(copy, size)})
                 for way in ("packed", "views"):
                     with support.Steal() as steal:
                         raw.append({"round": k, **one(folder, program, dataset, size, way)})

@@ -110,7 +110,6 @@ bool session_ask_forms(struct slot *slot)
 	struct cache *c = s->cache;
 	struct batch *b = &slot->batch;
 	struct form_costs costs;
-	enum form_reason unused;
 	uint64_t *samples;
 
 	slot->n_asks = 0;
@@ -121,7 +120,7 @@ bool session_ask_forms(struct slot *slot)
 	costs = session_form_costs(c, s->job);
 	choose_kept(s, b, &costs);
 	if (!(costs.form_bytes > 0) ||
-	    !form_pace_asks(&s->sharer->forms, c->gives.forms.travel, &costs, clock_monotonic_ns(), &unused))
+	    !form_pace_asks(&s->sharer->forms, c->gives.forms.travel, &costs, clock_monotonic_ns()))
 		return false;
 	samples = calloc(b->n_items, sizeof(*samples));
 	for (uint32_t i = 0; samples && i < b->n_chunks && slot->n_asks < ASKS_MAX; i++) {

@@ -27,6 +27,8 @@ set(not_with_asan
   integration.dataset.put_bucket integration.dataset.put_redis # to C it is integration.dataset.put_folder
   integration.dataset.compressed_bucket integration.dataset.kept_bucket integration.dataset.pinned_bucket integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
   integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
+  integration.s3.writers            # long; to C it is integration.dataset.writers_folder and integration.s3.hostile
+  integration.s3.jobs_compressed    # long; to C it is integration.dieseld_compressed and integration.s3.jobs_rclone
   integration.redis.cluster integration.redis.redis integration.redis.registry_cluster # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
   integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
@@ -49,7 +51,7 @@ set(python_with_libdiesel
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.paths
-  integration.s3.jobs_compressed integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
+  integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk

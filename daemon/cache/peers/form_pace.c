@@ -51,12 +51,11 @@ enum form_reason form_pace_reason(const struct form_pace *p, enum form_travel tr
 }
 
 bool form_pace_asks(struct form_pace *p, enum form_travel travel, const struct form_costs *costs,
-		    uint64_t now_ns, enum form_reason *ret)
+		    uint64_t now_ns)
 {
 	uint64_t n = p->n_batches++;
 
-	*ret = form_pace_reason(p, travel, costs, now_ns);
-	switch (*ret) {
+	switch (form_pace_reason(p, travel, costs, now_ns)) {
 	case FORM_REASON_OFF:
 	case FORM_REASON_PAUSE: return false;
 	case FORM_REASON_ALWAYS:

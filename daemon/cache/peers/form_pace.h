@@ -50,10 +50,10 @@ enum form_reason {
 	FORM_REASON_PAUSE,
 };
 
-/* Whether a batch asks now, and *ret: why. */
+/* Whether a batch asks now, which counts as one. */
 bool form_pace_asks(struct form_pace *p, enum form_travel travel, const struct form_costs *costs,
-		    uint64_t now_ns, enum form_reason *ret);
-/* As it is, without a batch. */
+		    uint64_t now_ns);
+/* Why batches ask, or do not. */
 enum form_reason form_pace_reason(const struct form_pace *p, enum form_travel travel,
 				  const struct form_costs *costs, uint64_t now_ns);
 /* Seconds of the link, and of the job's workers, for a form; NAN: not known. */

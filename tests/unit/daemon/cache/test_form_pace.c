@@ -25,12 +25,12 @@ static void feed(struct form_pace *p, uint64_t *now_ns, double bytes_per_s, uint
 }
 
 static uint32_t count_asks(struct form_pace *p, enum form_travel travel, const struct form_costs *c,
-			   uint64_t now_ns, enum form_reason *ret)
+			   uint64_t now_ns)
 {
 	uint32_t n = 0;
 
 	for (int i = 0; i < 640; i++)
-		n += form_pace_asks(p, travel, c, now_ns, ret);
+		n += form_pace_asks(p, travel, c, now_ns);
 	return n;
 }
 
@@ -38,22 +38,21 @@ static void what_is_cheaper(void **state)
 {
 	struct form_costs many = costs, few = costs;
 	struct form_pace p = {.bytes = 0};
-	enum form_reason reason;
 	uint64_t now_ns = 1;
 
 	(void)state;
 	feed(&p, &now_ns, 200.0 * MIB, 1); /* 5 ms a form */
 	assert_true(fabs(form_pace_link_s(&p, &costs) - 0.005) < 1e-6);
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &costs, now_ns, &reason), 640);
-	assert_int_equal(reason, FORM_REASON_LINK);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &costs, now_ns), 640);
+	assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_AUTO, &costs, now_ns), FORM_REASON_LINK);
 	/* Four workers decode as much as the link brings; half the forms are of no use. */
 	many.workers = 4;
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &many, now_ns, &reason), 10);
-	assert_int_equal(reason, FORM_REASON_CPU);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &many, now_ns), 10);
+	assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_AUTO, &many, now_ns), FORM_REASON_CPU);
 	few.served = 0.5;
 	assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_AUTO, &few, now_ns), FORM_REASON_CPU);
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_ALWAYS, &many, now_ns, &reason), 640);
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_OFF, &costs, now_ns, &reason), 0);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_ALWAYS, &many, now_ns), 640);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_OFF, &costs, now_ns), 0);
 }
 
 static void what_is_not_measured_is_probed(void **state)
@@ -61,16 +60,15 @@ static void what_is_not_measured_is_probed(void **state)
 	const struct form_costs none = {
 	    .decode_s = NAN, .form_s = NAN, .served = NAN, .form_bytes = NAN, .workers = 1};
 	struct form_pace p = {.bytes = 0};
-	enum form_reason reason;
 	uint64_t now_ns = 1;
 
 	(void)state;
 	assert_true(isnan(form_pace_link_s(&p, &costs)));
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &costs, now_ns, &reason), 80);
-	assert_int_equal(reason, FORM_REASON_UNKNOWN);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &costs, now_ns), 80);
+	assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_AUTO, &costs, now_ns), FORM_REASON_UNKNOWN);
 	feed(&p, &now_ns, 200.0 * MIB, 1);
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &none, now_ns, &reason), 80);
-	assert_int_equal(reason, FORM_REASON_UNKNOWN);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &none, now_ns), 80);
+	assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_AUTO, &none, now_ns), FORM_REASON_UNKNOWN);
 }
 
 /* Several at once share the link's time. */
@@ -90,31 +88,28 @@ static void at_once(void **state)
 static void others_have_none(void **state)
 {
 	struct form_pace p = {.bytes = 0};
-	enum form_reason reason;
 	uint64_t now_ns = 1;
 
 	(void)state;
 	feed(&p, &now_ns, 200.0 * MIB, 0);
-	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &costs, now_ns, &reason), 10);
-	assert_int_equal(reason, FORM_REASON_NOT_THERE);
+	assert_int_equal(count_asks(&p, FORM_TRAVEL_AUTO, &costs, now_ns), 10);
+	assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_AUTO, &costs, now_ns), FORM_REASON_NOT_THERE);
 }
 
 /* For longer each time, and as ever after one that came. */
 static void failures_pause(void **state)
 {
 	struct form_pace p = {.bytes = 0};
-	enum form_reason reason;
 	uint64_t now_ns = NS_PER_S, begin_ns;
 
 	(void)state;
 	for (uint64_t s = 1; s <= 60; s = s < 30 ? (2 * s < 30 ? 2 * s : 30) : 61) {
 		form_pace_fail(&p, now_ns);
 		form_pace_fail(&p, now_ns); /* it was under way at the same time */
-		assert_false(
-		    form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns + s * NS_PER_S - 1, &reason));
-		assert_int_equal(reason, FORM_REASON_PAUSE);
+		assert_false(form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns + s * NS_PER_S - 1));
+		assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns), FORM_REASON_PAUSE);
 		now_ns += s * NS_PER_S;
-		assert_true(form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns, &reason));
+		assert_true(form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns));
 	}
 	feed(&p, &now_ns, 200.0 * MIB, 1);
 	begin_ns = now_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What copying alone comes to: samples of BYTES out of MIB of memory, in random order, by memcpy() into
- *arrays of BATCH samples, by as many threads as there are cores, which do nothing else.
+ * arrays of BATCH samples. As many threads as there are cores do it, and nothing else.
  *
  *	copy MIB BYTES BATCH SECONDS
  *

@@ -5,9 +5,9 @@
  *	serve DATASET BATCH SECONDS packed|views
  *
  * One epoch that is not counted as warm, then epochs for this long; the first byte of each sample is looked
- *at, and its number. Prints, as JSON: seconds to the first batch and of the first epoch; of the others
- *samples and seconds, and of those batches that were ready how many there were and the 50th and 99th
- *percentile of the time that diesel_session_next() took, in microseconds.
+ * at, and its number. Prints, as JSON: seconds to the first batch and of the first epoch; of the others
+ * samples and seconds, and of those batches that were ready how many there were and the 50th and 99th
+ * percentile of the time that diesel_session_next() took, in microseconds.
  */
 #include "client/diesel.h"
 

@@ -243,16 +243,16 @@ static void copy_ahead(uint8_t *to, const uint8_t *from, size_t bytes, const uin
 	memcpy(to + done, from + done, bytes - done);
 }
 
-void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes)
+void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout *layout, uint32_t item_bytes)
 {
-	struct ring_item *items = (struct ring_item *)slot;
-	int64_t *labels = (int64_t *)(slot + layout->labels_offset);
-	uint8_t *payload = slot + layout->payload_offset;
+	struct ring_item *items = (struct ring_item *)frame;
+	int64_t *labels = (int64_t *)(frame + layout->labels_offset);
+	uint8_t *payload = frame + layout->payload_offset;
 	uint32_t ahead = item_bytes && item_bytes < AHEAD_BYTES ? AHEAD_BYTES / item_bytes : 1;
 
 	if (b->status < 0) {
-		/* A slot is at least a page. */
-		text_line((char *)slot, layout->slot_bytes, b->error);
+		/* A frame is at least a page. */
+		text_line((char *)frame, layout->slot_bytes, b->error);
 		return;
 	}
 	for (uint32_t i = 0; i < b->n_items; i++) {

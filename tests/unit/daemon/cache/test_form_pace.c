@@ -100,14 +100,16 @@ static void others_have_none(void **state)
 static void failures_pause(void **state)
 {
 	struct form_pace p = {.bytes = 0};
-	uint64_t now_ns = NS_PER_S, begin_ns;
+	uint64_t now_ns = NS_PER_S, last_ns, begin_ns;
 
 	(void)state;
 	for (uint64_t s = 1; s <= 60; s = s < 30 ? (2 * s < 30 ? 2 * s : 30) : 61) {
 		form_pace_fail(&p, now_ns);
 		form_pace_fail(&p, now_ns); /* it was under way at the same time */
-		assert_false(form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns + s * NS_PER_S - 1));
-		assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns), FORM_REASON_PAUSE);
+		last_ns = now_ns + s * NS_PER_S - 1;
+		assert_false(form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, last_ns));
+		assert_int_equal(form_pace_reason(&p, FORM_TRAVEL_ALWAYS, &costs, last_ns),
+				 FORM_REASON_PAUSE);
 		now_ns += s * NS_PER_S;
 		assert_true(form_pace_asks(&p, FORM_TRAVEL_ALWAYS, &costs, now_ns));
 	}

@@ -49,8 +49,7 @@ int collector_record(void *user, void *data, size_t size)
 		event = &phase;
 	}
 	collector->events[event->type % COLLECTOR_EVENT_TYPES]++;
-	if (event->type == EVENT_LIBRARY || event->type == EVENT_EXEC)
-		probes_event(collector->probes, event);
+	probes_event(collector->probes, event);
 	if (collector->profiler)
 		profiler_event(collector->profiler, event);
 	if (collector->sink)
@@ -169,7 +168,8 @@ static int start(struct collector *collector, struct error *err)
 	struct recorder *recorder = collector->recorder;
 	int r;
 
-	collector->probes = probes_new(recorder->obj);
+	collector->probes = probes_new(recorder->obj, bpf_map__fd(recorder->maps.members),
+				       bpf_map__fd(recorder->maps.libraries));
 	collector->rings =
 	    ring_buffer__new(bpf_map__fd(recorder->maps.life_ring), collector_record, collector, NULL);
 	if (!collector->probes || !collector->rings)

@@ -180,7 +180,7 @@ int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, 
 		bpf_program__set_autoload(bpf_object__find_program_by_name(object, hook->name), present);
 	}
 	select_variant(object, btf);
-	if (has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI"))
+	if (has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI") && uprobe_has_multi())
 		uprobe_use_multi(object);
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sample_cpu"), profile);
 	return 0;

@@ -14,8 +14,9 @@
 #include "recorder.h"
 
 #define GPU_PROCESSES 1024
+#define FORKED_ONLY   0x40 /* PF_FORKNOEXEC: the process has executed no program */
 
-/* After this time, work that was queued before the recording began is taken to be done. */
+/* After this time, work that was queued before the probes were set is taken to be done. */
 #define GPU_UNKNOWN_NS 5000000000ULL
 
 struct {
@@ -51,7 +52,8 @@ static __always_inline struct gpu_process *gpu_process_of(struct task_struct *ta
 
 	if (process && process->start_boottime_ns == fresh.start_boottime_ns)
 		return process;
-	if (fresh.start_boottime_ns < recording_start_boottime_ns)
+	/* A forked process is probed some milliseconds after it began. */
+	if (fresh.start_boottime_ns < recording_start_boottime_ns || task->group_leader->flags & FORKED_ONLY)
 		fresh.unknown_until_ns = bpf_ktime_get_ns() + GPU_UNKNOWN_NS;
 	if (bpf_map_update_elem(&gpu_processes, &tgid, &fresh, BPF_ANY))
 		return NULL;

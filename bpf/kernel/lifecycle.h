@@ -4,7 +4,10 @@
 /* Which threads there are, their names, and what code they map. These events are rare, and no flood of calls
  * can push them out. */
 
+#include "library_shared.h"
 #include "recorder.h"
+
+#define CLONE_VM 0x100
 
 static __always_inline void fill_name(struct event *event, struct task_struct *task)
 {
@@ -48,11 +51,8 @@ static __always_inline bool library_wanted(const char *name)
 	       (name[3] == 'c' && name[4] == 'u' && name[5] == 'd');
 }
 
-/* Files that the collector was told of. A job maps hundreds, and all its processes map the same ones. */
-struct library_key {
-	uint64_t inode, device;
-};
-
+/* Files that the collector was told of: enum library_told. A job maps hundreds, and all its processes map the
+ * same ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -60,25 +60,56 @@ struct {
 	__type(value, uint8_t);
 } libraries SEC(".maps");
 
+/* A program that runs in a process, and a file that is probed. */
+struct library_user {
+	struct library_key library;
+	uint64_t start_boottime_ns, exec_id;
+};
+
+/* The same for files that are probed, which are probed in each process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct library_user);
+	__type(value, uint8_t);
+} library_users SEC(".maps");
+
+/* Returns true if the collector was told that this process maps the file, and keeps in mind that it will be.
+ */
+static __always_inline bool library_known(struct task_struct *task, const struct library_key *key)
+{
+	struct library_user user = {.library = *key,
+				    .start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
+				    .exec_id = BPF_CORE_READ(task, self_exec_id)};
+	uint8_t *told = bpf_map_lookup_elem(&libraries, key), one = LIBRARY_TOLD;
+
+	if (told && *told != LIBRARY_PROBED)
+		return true;
+	if (!told)
+		bpf_map_update_elem(&libraries, key, &one, BPF_ANY);
+	if (bpf_map_lookup_elem(&library_users, &user))
+		return true;
+	bpf_map_update_elem(&library_users, &user, &one, BPF_ANY);
+	return false;
+}
+
 /* Any file may be a wanted library under another name. One with the right name wakes the collector at once,
  * because the job may call into it within milliseconds. */
 static __always_inline void record_library(struct task_struct *task, int32_t fd)
 {
 	struct file *file = file_of_fd(task, fd);
 	struct library_key key = {};
-	uint8_t told = 1;
 	struct event *event;
 
 	if (!file)
 		return;
 	key.inode = BPF_CORE_READ(file, f_inode, i_ino);
 	key.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-	if (bpf_map_lookup_elem(&libraries, &key))
+	if (library_known(task, &key))
 		return;
 	event = record_begin(&life_ring, EVENT_LIBRARY, task);
 	if (!event)
 		return;
-	bpf_map_update_elem(&libraries, &key, &told, BPF_ANY);
 	event->start_ns = event->end_ns = bpf_ktime_get_ns();
 	event->library.inode = key.inode;
 	event->library.device = key.device;
@@ -117,7 +148,8 @@ int BPF_PROG(task_newtask, struct task_struct *child, uint64_t clone_flags)
 		event->fork.clone_flags = clone_flags;
 		event->fork.child_start_boottime_ns = child->start_boottime;
 		event->fork.reserved = 0;
-		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+		/* A process of its own is probed at once. */
+		bpf_ringbuf_submit(event, clone_flags & CLONE_VM ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 	}
 	record_name(child, now_ns, NULL);
 	return 0;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probe_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +11,7 @@
 #include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "mapped_file.h"
 #include "phase_shared.h"
 #include "phases.h"
 #include "symbol.h"
@@ -63,12 +61,11 @@ static const struct target {
     {LIBRARY_NVTX, "nvtxDomainRangePop", true, "nvtx_pop", 0, true},
 };
 
-/* A library that is being probed. */
-struct probing {
+/* A library that is being looked at. */
+struct looking {
 	struct probe_file *file;
 	struct bpf_object *object;
-	const struct symbol_file *symbols;
-	const char *path; /* one that we can open */
+	struct symbol_file *symbols;
 };
 
 static enum library library_of(const char *name)
@@ -84,44 +81,55 @@ bool probe_file_is_named(const char *name)
 	return library_of(name) != LIBRARY_NONE;
 }
 
-static struct bpf_program *program_of(const struct probing *probing, const char *name)
+/* Adds a place. Places of one program that follow each other are set at once. */
+static void add_point(struct looking *looking, const char *program, bool at_return, bool frequent,
+		      const struct uprobe_point *point)
 {
-	return bpf_object__find_program_by_name(probing->object, name);
+	struct probe_file *file = looking->file;
+	struct bpf_program *wanted = bpf_object__find_program_by_name(looking->object, program);
+	struct probe_group *group = file->n_groups ? &file->groups[file->n_groups - 1] : NULL;
+	struct uprobe_point *points;
+
+	if (!group || group->program != wanted || group->at_return != at_return ||
+	    group->frequent != frequent) {
+		group = reallocarray(file->groups, file->n_groups + 1, sizeof(*group));
+		if (!group)
+			return;
+		file->groups = group;
+		group += file->n_groups++;
+		*group =
+		    (struct probe_group){.program = wanted, .at_return = at_return, .frequent = frequent};
+	}
+	points = reallocarray(group->points, group->n + 1, sizeof(*points));
+	if (!points)
+		return;
+	group->points = points;
+	points[group->n++] = *point;
 }
 
-static size_t attach_targets(struct probing *probing, enum library library)
+static void look_for_targets(struct looking *looking, enum library library)
 {
-	size_t n = 0;
-
 	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
-		struct uprobe_links *links =
-		    targets[i].frequent ? &probing->file->work_links : &probing->file->links;
-		struct uprobe_point point = {.cookie = targets[i].cookie};
-		size_t n_attached = 0;
+		const struct target *target = &targets[i];
+		struct uprobe_point point = {.cookie = target->cookie};
 		int r;
 
-		if (targets[i].library != library)
+		if (target->library != library)
 			continue;
-		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &point.offset,
-				     NULL);
+		r = symbol_file_find(looking->symbols, target->symbol, target->exact, &point.offset, NULL);
 		if (r == 0)
-			r = uprobe_attach(links, program_of(probing, targets[i].program), false,
-					  probing->path, &point, 1, &n_attached);
-		log_debug("%s: probe on %s: %s", probing->path, targets[i].symbol, strerror(-r));
-		n += n_attached;
+			add_point(looking, target->program, false, target->frequent, &point);
+		else
+			log_debug("no probe on %s: %s", target->symbol, strerror(-r));
 	}
-	return n;
 }
 
-/* The places in libcuda to probe. */
-struct gpu_points {
-	struct uprobe_point works[GPU_FUNCTIONS], waits[GPU_FUNCTIONS];
-	size_t n_works, n_waits;
-};
-
-static void gpu_points_find(struct probing *probing, struct gpu_points *points)
+/* Returns come first: the other way round, a call in between would look like one that never returns. */
+static void look_for_gpu(struct looking *looking)
 {
-	struct gpu_probes *gpu = &probing->file->gpu;
+	struct gpu_probes *gpu = &looking->file->gpu;
+	struct uprobe_point works[GPU_FUNCTIONS], waits[GPU_FUNCTIONS];
+	size_t n_works = 0, n_waits = 0;
 
 	for (uint32_t i = 0; i < n_gpu_functions; i++) {
 		const struct gpu_function *function = &gpu_functions[i];
@@ -130,42 +138,29 @@ static void gpu_points_find(struct probing *probing, struct gpu_points *points)
 
 		if (!function->name)
 			continue;
-		if (symbol_file_find(probing->symbols, function->name, true, &point.offset, &cheap)) {
+		if (symbol_file_find(looking->symbols, function->name, true, &point.offset, &cheap)) {
 			gpu->n_missing++;
 			continue;
 		}
-		log_debug("%s: %s at offset %#llx, %s", probing->path, function->name,
-			  (unsigned long long)point.offset, cheap ? "cheap" : "expensive");
+		log_debug("%s at offset %#llx, %s", function->name, (unsigned long long)point.offset,
+			  cheap ? "cheap" : "expensive");
 		gpu->n_expensive += !cheap;
 		if (gpu_function_waits(function))
-			points->waits[points->n_waits++] = point;
+			waits[n_waits++] = point;
 		else
-			points->works[points->n_works++] = point;
+			works[n_works++] = point;
 	}
-}
-
-/* Attaches returns first: the other way round, a call in between would look like one that never returns. */
-static size_t attach_gpu(struct probing *probing)
-{
-	struct gpu_probes *gpu = &probing->file->gpu;
-	struct probe_file *file = probing->file;
-	struct bpf_program *enter = program_of(probing, "gpu_enter"),
-			   *leave = program_of(probing, "gpu_leave");
-	struct gpu_points points = {0};
-	size_t n_returns, n_waits, n_works;
-
-	gpu_points_find(probing, &points);
-	uprobe_attach(&file->links, leave, true, probing->path, points.waits, points.n_waits, &n_returns);
-	uprobe_attach(&file->links, enter, false, probing->path, points.waits, points.n_waits, &n_waits);
-	uprobe_attach(&file->work_links, enter, false, probing->path, points.works, points.n_works, &n_works);
-	gpu->n_probed = (uint32_t)(n_waits + n_works);
-	gpu->n_refused = (uint32_t)(2 * points.n_waits - n_waits - n_returns + points.n_works - n_works);
-	return gpu->n_probed;
+	for (size_t i = 0; i < n_waits; i++)
+		add_point(looking, "gpu_leave", true, false, &waits[i]);
+	for (size_t i = 0; i < n_waits; i++)
+		add_point(looking, "gpu_enter", false, false, &waits[i]);
+	for (size_t i = 0; i < n_works; i++)
+		add_point(looking, "gpu_enter", false, true, &works[i]);
 }
 
 /* USDT probes of our provider that begin or end a range. */
-struct range_points {
-	struct uprobe_point items[RANGE_POINTS_MAX];
+struct range_search {
+	struct looking *looking;
 	size_t n;
 	struct phase_names *phases;
 };
@@ -182,7 +177,8 @@ static bool strip_suffix(const char *name, const char *suffix, size_t *ret_lengt
 
 static int range_visit(void *user, const struct usdt_probe *probe)
 {
-	struct range_points *points = user;
+	struct range_search *search = user;
+	struct uprobe_point point = {.offset = probe->offset, .semaphore_offset = probe->semaphore_offset};
 	uint64_t end = 0;
 	size_t length;
 
@@ -192,32 +188,13 @@ static int range_visit(void *user, const struct usdt_probe *probe)
 		end = PHASE_COOKIE_END;
 	else if (!strip_suffix(probe->name, "_begin", &length))
 		return 0;
-	if (points->n == RANGE_POINTS_MAX || length >= PHASE_NAME_MAX)
+	if (search->n == RANGE_POINTS_MAX || length >= PHASE_NAME_MAX)
 		return 0;
-	phase_names_add(points->phases, probe->name, length);
-	points->items[points->n++] = (struct uprobe_point){.offset = probe->offset,
-							   .cookie = phase_key(probe->name, length) | end,
-							   .semaphore_offset = probe->semaphore_offset};
+	search->n++;
+	phase_names_add(search->phases, probe->name, length);
+	point.cookie = phase_key(probe->name, length) | end;
+	add_point(search->looking, "usdt_phase", false, true, &point);
 	return 0;
-}
-
-static size_t attach_ranges(struct probing *probing, struct phase_names *phases)
-{
-	struct range_points points = {.phases = phases};
-	size_t n = 0;
-
-	usdt_each(probing->symbols, range_visit, &points);
-	if (points.n)
-		uprobe_attach(&probing->file->work_links, program_of(probing, "usdt_phase"), false,
-			      probing->path, points.items, points.n, &n);
-	return n;
-}
-
-static bool is_inode(int fd, uint64_t inode)
-{
-	struct stat info;
-
-	return fstat(fd, &info) == 0 && info.st_ino == inode;
 }
 
 static bool is_large(int fd)
@@ -227,64 +204,79 @@ static bool is_large(int fd)
 	return fstat(fd, &info) == 0 && info.st_size >= STATIC_TORCH_MIN_BYTES;
 }
 
-/* Opens the file by its path in the process's own root, or, if it was deleted or replaced since, through the
- * mapping itself, which takes CAP_SYS_ADMIN. On some file systems (overlays) stat() shows another inode than
- * the map, and the path is right after all. Returns a descriptor or -errno; path is what was opened. */
-static int mapping_open(pid_t tgid, const struct proc_mapping *mapping, char *path, size_t size)
+static enum library library_of_file(int fd, const struct symbol_file *symbols, const char *path)
 {
-	char link[96];
-	int fd, link_fd;
+	enum library library = library_of(strrchr(path, '/') + 1);
 
-	snprintf(path, size, "/proc/%d/root%s", (int)tgid, mapping->path);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd >= 0 && is_inode(fd, mapping->inode))
-		return fd;
-	snprintf(link, sizeof(link), "/proc/%d/map_files/%llx-%llx", (int)tgid,
-		 (unsigned long long)mapping->start, (unsigned long long)mapping->end);
-	link_fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (link_fd < 0)
-		return fd >= 0 ? fd : -errno;
-	closep(&fd);
-	snprintf(path, size, "%s", link);
-	return link_fd;
-}
-
-size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, struct phase_names *phases,
-			 pid_t tgid, const struct proc_mapping *mapping)
-{
-	char path[4352];
-	_cleanup_(closep) int fd = mapping_open(tgid, mapping, path, sizeof(path));
-	struct probing probing = {.file = file, .object = object, .path = path};
-	struct symbol_file *symbols;
-	enum library library;
-	size_t n = 0;
-
-	if (fd < 0) {
-		log_debug("%s: %s", path, strerror(-fd));
-		return 0;
-	}
-	if (symbol_file_open(fd, &symbols))
-		return 0;
-	probing.symbols = symbols;
-	library = library_of(strrchr(mapping->path, '/') + 1);
 	if (library == LIBRARY_NONE)
 		library = library_of(symbol_file_soname(symbols));
 	/* A program that PyTorch is linked into may have any name; nothing else is as large and has its
 	 * symbol. */
-	if (library == LIBRARY_NONE && is_large(fd))
-		library = LIBRARY_TORCH;
+	return library == LIBRARY_NONE && is_large(fd) ? LIBRARY_TORCH : library;
+}
+
+void probe_file_look(struct probe_file *file, struct bpf_object *object, struct phase_names *phases,
+		     pid_t tgid, const struct proc_mapping *mapping)
+{
+	_cleanup_(closep) int fd = mapped_file_open("/proc", tgid, mapping);
+	struct looking looking = {.file = file, .object = object};
+	struct range_search ranges = {.looking = &looking, .phases = phases};
+	enum library library;
+
+	file->fd = -1;
+	if (fd < 0) {
+		log_debug("%s of process %d: %s", mapping->path, (int)tgid, strerror(-fd));
+		return;
+	}
+	if (symbol_file_open(fd, &looking.symbols))
+		return;
+	library = library_of_file(fd, looking.symbols, mapping->path);
 	switch (library) {
-	case LIBRARY_NONE: n = attach_ranges(&probing, phases); break;
+	case LIBRARY_NONE: usdt_each(looking.symbols, range_visit, &ranges); break;
 	case LIBRARY_TORCH:
 	case LIBRARY_NVTX:
-	case LIBRARY_DIESEL: n = attach_targets(&probing, library); break;
+	case LIBRARY_DIESEL: look_for_targets(&looking, library); break;
 	case LIBRARY_CUDA:
 		file->path = strdup(mapping->path);
-		n = attach_gpu(&probing);
+		look_for_gpu(&looking);
 		break;
 	}
-	symbol_file_close(symbols);
-	return n;
+	symbol_file_close(looking.symbols);
+	if (file->n_groups)
+		file->fd = steal_fd(&fd);
+}
+
+void probe_file_free(struct probe_file *file)
+{
+	closep(&file->fd);
+	for (size_t i = 0; i < file->n_groups; i++)
+		free(file->groups[i].points);
+	free(file->groups);
+	free(file->path);
+}
+
+size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct uprobe_links *links,
+			 struct uprobe_links *frequent)
+{
+	size_t n_probes = 0, n_entries = 0, n_refused = 0;
+
+	for (size_t i = 0; i < file->n_groups; i++) {
+		const struct probe_group *group = &file->groups[i];
+		size_t n;
+
+		if (group->frequent && !frequent)
+			continue;
+		uprobe_attach(group->frequent ? frequent : links, group->program, group->at_return, file->fd,
+			      tgid, group->points, group->n, &n);
+		log_debug("process %d: %zu of %zu probes are set for %s", (int)tgid, n, group->n,
+			  bpf_program__name(group->program));
+		n_probes += n;
+		n_entries += group->at_return ? 0 : n;
+		n_refused += group->n - n;
+	}
+	file->gpu.n_probed = (uint32_t)n_entries;
+	file->gpu.n_refused = (uint32_t)n_refused;
+	return file->path ? n_entries : n_probes;
 }
 
 void probe_file_note(struct probe_file *file, const struct collector_sink *sink)
@@ -298,17 +290,8 @@ void probe_file_note(struct probe_file *file, const struct collector_sink *sink)
 	sink->note(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
 }
 
-void probe_file_detach(struct probe_file *file)
+void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 {
-	uprobe_detach(&file->links);
-	uprobe_detach(&file->work_links);
-}
-
-void probe_file_drop_work(struct probe_file *file, uint64_t now_ns)
-{
-	if (!file->work_links.n)
-		return;
-	uprobe_detach(&file->work_links);
 	file->gpu.launches_until_ns = now_ns;
 	file->noted = false;
 }

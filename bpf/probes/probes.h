@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Probes in the job's libraries. A probe belongs to a file (device and inode), not to a process, and is set
- * once however many processes map the file; the recorder counts only threads of the job.
+ * Probes in the job's libraries. They are set in each process of the job, when it maps a library, and in each
+ * that is forked. Other processes that map the same files do not notice.
  *
  * A library is known by its file name, or, because it may have been copied or renamed, by the name it was
  * linked as. For the latter, every file that the job maps executable is opened once.
@@ -21,26 +21,29 @@ struct event;
 struct phase_record;
 struct probe_set;
 
-struct probe_set *probes_new(struct bpf_object *object);
+/* members: the recorder's map of the job's threads; libraries: the one in which files that are probed are
+ * marked, so that each process that maps one is told of. */
+struct probe_set *probes_new(struct bpf_object *object, int members_fd, int libraries_fd);
 void probes_free(struct probe_set *probes);
 
-/* Looks at what a process has mapped, through the process's own root directory. A process that is gone has
- * nothing to probe; failures are logged at debug level. */
+/* Has a process looked at in the next probes_step(): what it has mapped is probed. */
 void probes_scan(struct probe_set *probes, pid_t tgid);
 
-/* Takes EVENT_LIBRARY and EVENT_EXEC. A new file is looked at now, or, if its name says nothing, in the next
+/* Takes EVENT_FORK, EVENT_EXEC, EVENT_EXIT and EVENT_LIBRARY; what they call for is done in the next
  * probes_step(). */
 void probes_event(struct probe_set *probes, const struct event *event);
 
-/* Makes the scans that are due, and the notes (GPU_NOTE_*, PHASE_NOTE) about what was probed. Call it at
- * least every 100 ms. n_frequent counts hits of launches and named ranges so far; if they cost more than
- * PROBES_WORK_RATIO of a CPU, their probes are taken off for good. The call that does so returns true. */
+/* Sets the probes that are due, for some milliseconds at most, and makes the notes (GPU_NOTE_*, PHASE_NOTE)
+ * about what was probed. Call it at least every 100 ms. n_frequent counts hits of launches and named ranges
+ * so far; if they cost more than PROBES_WORK_RATIO of a CPU, their probes are taken off for good. The call
+ * that does so returns true. */
 bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_frequent,
 		 uint64_t now_ns);
 
 /* The event of a named range, with its name's key. */
 struct event probes_phase(struct probe_set *probes, const struct phase_record *record);
 
+/* How many functions are probed, each counted once. */
 uint64_t probes_count(const struct probe_set *probes);
 
 /* Takes the probes off, and keeps the count of them. */

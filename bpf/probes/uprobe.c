@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "uprobe.h"
 
+#include <bpf/bpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/log.h"
 
 /* Debian 12's headers do not have these, and libbpf 1.1 does not know them. */
@@ -38,6 +41,28 @@ void uprobe_use_multi(struct bpf_object *object)
 	}
 }
 
+bool uprobe_has_multi(void)
+{
+	static const struct bpf_insn insns[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
+						{.code = BPF_JMP | BPF_EXIT}};
+	LIBBPF_OPTS(bpf_prog_load_opts, opts,
+		    .expected_attach_type = (enum bpf_attach_type)TRACE_UPROBE_MULTI);
+	_cleanup_(closep) int program =
+	    bpf_prog_load(BPF_PROG_TYPE_KPROBE, NULL, "GPL", insns, sizeof(insns) / sizeof(insns[0]), &opts);
+	uint64_t offset = 0;
+	struct link_create attr = {
+	    .prog_fd = (uint32_t)program,
+	    .attach_type = TRACE_UPROBE_MULTI,
+	    .path = (uintptr_t) "/",
+	    .offsets = (uintptr_t)&offset,
+	    .n = 1,
+	    .pid = UINT32_MAX,
+	};
+
+	/* Kernels that filter by thread instead of by process look at the path first, which is no file. */
+	return program >= 0 && syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr)) < 0 && errno == EINVAL;
+}
+
 static int link_add(struct uprobe_links *links, struct uprobe_link link)
 {
 	struct uprobe_link *items = reallocarray(links->items, links->n + 1, sizeof(*items));
@@ -50,7 +75,7 @@ static int link_add(struct uprobe_links *links, struct uprobe_link link)
 }
 
 static int attach_multi(struct uprobe_links *links, struct bpf_program *program, bool at_return,
-			const char *path, const struct uprobe_point *points, size_t n_points)
+			const char *path, pid_t tgid, const struct uprobe_point *points, size_t n_points)
 {
 	uint64_t *offsets = calloc(3 * n_points, sizeof(*offsets));
 	uint64_t *cookies = offsets + n_points, *semaphores = cookies + n_points;
@@ -63,6 +88,7 @@ static int attach_multi(struct uprobe_links *links, struct bpf_program *program,
 	    .ref_ctr_offsets = (uintptr_t)semaphores,
 	    .n = (uint32_t)n_points,
 	    .uprobe_flags = at_return ? UPROBE_MULTI_RETURN : 0,
+	    .pid = (uint32_t)tgid,
 	};
 	int fd, r;
 
@@ -84,7 +110,7 @@ static int attach_multi(struct uprobe_links *links, struct bpf_program *program,
 }
 
 static int attach_single(struct uprobe_links *links, struct bpf_program *program, bool at_return,
-			 const char *path, const struct uprobe_point *point)
+			 const char *path, pid_t tgid, const struct uprobe_point *point)
 {
 	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = at_return, .bpf_cookie = point->cookie,
 		    .ref_ctr_offset = point->semaphore_offset);
@@ -92,8 +118,8 @@ static int attach_single(struct uprobe_links *links, struct bpf_program *program
 	int r;
 
 	if (bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI)
-		return attach_multi(links, program, at_return, path, point, 1);
-	link = bpf_program__attach_uprobe_opts(program, -1, path, point->offset, &opts);
+		return attach_multi(links, program, at_return, path, tgid, point, 1);
+	link = bpf_program__attach_uprobe_opts(program, tgid, path, point->offset, &opts);
 	if (!link)
 		return -errno;
 	r = link_add(links, (struct uprobe_link){.link = link});
@@ -102,40 +128,32 @@ static int attach_single(struct uprobe_links *links, struct bpf_program *program
 	return r;
 }
 
-int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, const char *path,
-		  const struct uprobe_point *points, size_t n_points, size_t *ret_n)
+int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
+		  pid_t tgid, const struct uprobe_point *points, size_t n_points, size_t *ret_n)
 {
+	char path[64];
 	size_t n = 0;
 	int last = 0;
 
 	*ret_n = n_points;
+	if (!n_points)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
 	if (n_points > 1 &&
 	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
-	    !attach_multi(links, program, at_return, path, points, n_points))
+	    !attach_multi(links, program, at_return, path, tgid, points, n_points))
 		return 0;
 	/* Attaching many is all or nothing. If one is refused, attach the others one by one. */
 	for (size_t i = 0; i < n_points; i++) {
-		int r = attach_single(links, program, at_return, path, &points[i]);
+		int r = attach_single(links, program, at_return, path, tgid, &points[i]);
 
 		n += r == 0;
 		if (r < 0) {
 			last = r;
-			log_debug("%s: no probe at offset %#llx: %s", path,
+			log_debug("process %d: no probe at offset %#llx: %s", (int)tgid,
 				  (unsigned long long)points[i].offset, strerror(-r));
 		}
 	}
 	*ret_n = n;
 	return last;
-}
-
-void uprobe_detach(struct uprobe_links *links)
-{
-	for (size_t i = 0; i < links->n; i++) {
-		if (links->items[i].link)
-			bpf_link__destroy(links->items[i].link);
-		else
-			close(links->items[i].fd);
-	}
-	free(links->items);
-	*links = (struct uprobe_links){0};
 }

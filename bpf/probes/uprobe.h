@@ -2,16 +2,18 @@
 #pragma once
 
 /*
- * Attaching user-space probes, many at once where the kernel can (6.6). Taking one off waits for all CPUs, 50
- * to 150 ms, so a library with forty of them would hold up the end of a recording for seconds.
+ * Attaching user-space probes to one process, many at once where the kernel can (6.6, with its filter by
+ * process as of 6.10). No other process that maps the same file gets a breakpoint, nor a process that the
+ * probed one forks.
  *
- * Links belong to a file for all processes; a probe with a PID would miss forked children.
+ * Taking probes off waits for all CPUs, 30 to 150 ms for each link. So a reaper's threads do it.
  */
 
 #include <bpf/libbpf.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct uprobe_point {
 	uint64_t offset; /* in the file */
@@ -33,9 +35,24 @@ struct uprobe_links {
 /* Call it before load: lets the object's uprobe programs be attached to many points at once. */
 void uprobe_use_multi(struct bpf_object *object);
 
-/* Probes every point and appends to links; *ret_n says how many were attached. Points that the kernel refuses
- * are left out; the result is 0 or the -errno of the last refusal. */
-int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, const char *path,
-		  const struct uprobe_point *points, size_t n_points, size_t *ret_n);
+/* Returns true if this kernel attaches to many points at once, and keeps them to all threads of one process
+ * and to no other process. Needs privilege. */
+bool uprobe_has_multi(void);
 
-void uprobe_detach(struct uprobe_links *links);
+/* Probes every point of the file behind file_fd in a process, and appends to links; *ret_n says how many were
+ * attached. Points that the kernel refuses are left out; the result is 0 or the -errno of the last refusal.
+ */
+int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
+		  pid_t tgid, const struct uprobe_point *points, size_t n_points, size_t *ret_n);
+
+struct uprobe_reaper;
+
+/* NULL: no memory. */
+struct uprobe_reaper *uprobe_reaper_new(void);
+/* Takes links over, which are empty afterwards, and takes the probes off some time later. */
+void uprobe_reaper_take(struct uprobe_reaper *reaper, struct uprobe_links *links);
+/* How many links are not off yet. */
+size_t uprobe_reaper_backlog(struct uprobe_reaper *reaper);
+/* Waits until all links are off. */
+void uprobe_reaper_wait(struct uprobe_reaper *reaper);
+void uprobe_reaper_free(struct uprobe_reaper *reaper);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "elf_symbols.h"
@@ -16,6 +15,7 @@
 #include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/sorted.h"
+#include "mapped_file.h"
 
 #define FILES_MAX    4096
 #define OPEN_MAX     400  /* files; a process may have 1024 descriptors */
@@ -197,46 +197,25 @@ const struct code_mapping *address_space_find(const struct address_space *space,
 	return at < space->n && space->mappings[at].begin <= address ? &space->mappings[at] : NULL;
 }
 
-/* Must not block, because the file may have been replaced by a pipe. */
-#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-
-/* Opens the mapping itself, which is the very file, whatever has its name by now. That takes CAP_SYS_ADMIN;
- * without it the name has to do, if it still leads to the same inode. */
-static int open_mapped(const char *root, pid_t pid, const struct code_mapping *mapping)
-{
-	char path[4352];
-	struct stat info;
-	int fd;
-
-	/* Opening anything but a file may have effects, as with a device. */
-	snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", root, (int)pid,
-		 (unsigned long long)mapping->begin, (unsigned long long)mapping->end);
-	fd = stat(path, &info) || !S_ISREG(info.st_mode) ? -1 : open(path, OPEN_FLAGS);
-	if (fd >= 0)
-		return fd;
-	snprintf(path, sizeof(path), "%s/%d/root%s", root, (int)pid, mapping->file->path);
-	fd = stat(path, &info) || !S_ISREG(info.st_mode) ? -1 : open(path, OPEN_FLAGS);
-	if (fd >= 0 && (fstat(fd, &info) || info.st_ino != mapping->file->inode)) {
-		close(fd);
-		errno = ESTALE;
-		return -1;
-	}
-	return fd;
-}
-
 struct elf_symbols *code_file_open(struct code_files *files, const char *root, pid_t pid,
 				   const struct code_mapping *mapping)
 {
 	struct code_file *file = mapping->file;
+	struct proc_mapping mapped;
 	int fd, r;
 
 	if (!file)
 		return NULL;
 	if (file->opened || files->n_open == OPEN_MAX)
 		return file->symbols;
-	fd = open_mapped(root, pid, mapping);
+	mapped = (struct proc_mapping){.start = mapping->begin,
+				       .end = mapping->end,
+				       .device = file->device,
+				       .inode = file->inode,
+				       .path = file->path};
+	fd = mapped_file_open(root, pid, &mapped);
 	if (fd < 0) {
-		log_debug("%s of process %d: %s", file->name, (int)pid, strerror(errno));
+		log_debug("%s of process %d: %s", file->name, (int)pid, strerror(-fd));
 		return NULL; /* another process may still show it */
 	}
 	file->opened = true;

@@ -3,21 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <gelf.h>
-#include <libelf.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "elf_file.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 
 #define SEGMENTS_MAX     16
-#define TABLE_MAX_BYTES  (UINT64_C(64) << 20) /* 2.7 million symbols; no library comes near it */
 #define BUILD_ID_MAX     64
-#define NOTES_MAX_BYTES  4096
 #define ASSEMBLY_MAX_GAP 4096 /* a function without a size reaches to the next symbol, but no further */
 
 struct segment {
@@ -46,10 +42,9 @@ struct elf_symbols {
 	struct table table;
 };
 
-static void elf_endp(Elf **elf)
+static void elf_file_closep(struct elf_file *file)
 {
-	if (*elf)
-		elf_end(*elf);
+	elf_file_close(file);
 }
 
 static int function_compare(const void *left, const void *right)
@@ -62,165 +57,100 @@ static int function_compare(const void *left, const void *right)
 	return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
-static int segments_read(Elf *elf, struct elf_symbols *symbols)
+static void segments_take(const struct elf_file *elf, struct elf_symbols *symbols)
 {
-	size_t n;
+	for (size_t i = 0; i < elf->n_segments && symbols->n_segments < SEGMENTS_MAX; i++) {
+		const Elf64_Phdr *segment = &elf->segments[i];
 
-	if (elf_getphdrnum(elf, &n))
-		return -ENOEXEC;
-	for (size_t i = 0; i < n && symbols->n_segments < SEGMENTS_MAX; i++) {
-		GElf_Phdr header;
-
-		if (!gelf_getphdr(elf, (int)i, &header))
-			return -ENOEXEC;
 		/* Only code: neighbouring segments share a page of the file, and only code is asked for. */
-		if (header.p_type == PT_LOAD && header.p_flags & PF_X)
+		if (segment->p_type == PT_LOAD && segment->p_flags & PF_X)
 			symbols->segments[symbols->n_segments++] =
-			    (struct segment){header.p_vaddr, header.p_offset, header.p_filesz};
+			    (struct segment){segment->p_vaddr, segment->p_offset, segment->p_filesz};
 	}
-	return 0;
 }
 
-/* Finds the section of a type. Returns false if there is none, or it does not fit into the file. */
-static bool section_find(Elf *elf, uint32_t type, uint64_t file_bytes, Elf_Scn **ret_section,
-			 GElf_Shdr *ret_header)
+static bool is_function(const Elf64_Sym *symbol)
 {
-	Elf_Scn *section = NULL;
-
-	while ((section = elf_nextscn(elf, section))) {
-		GElf_Shdr header;
-
-		if (!gelf_getshdr(section, &header) || header.sh_type != type)
-			continue;
-		if (header.sh_offset > file_bytes || header.sh_size > file_bytes - header.sh_offset ||
-		    header.sh_size > TABLE_MAX_BYTES || header.sh_flags & SHF_COMPRESSED)
-			continue;
-		*ret_section = section;
-		*ret_header = header;
-		return true;
-	}
-	return false;
-}
-
-static bool is_function(const GElf_Sym *symbol)
-{
-	unsigned type = GELF_ST_TYPE(symbol->st_info);
+	unsigned type = ELF64_ST_TYPE(symbol->st_info);
 
 	return (type == STT_FUNC || type == STT_GNU_IFUNC) && symbol->st_shndx != SHN_UNDEF &&
 	       symbol->st_value && symbol->st_name;
 }
 
-static int table_fill(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, struct table *table)
+static int table_fill(const struct elf_file *elf, const Elf64_Shdr *section, struct table *table)
 {
-	Elf_Data *data = elf_getdata(section, NULL);
-	size_t n = header->sh_size / sizeof(Elf64_Sym), n_functions = 0;
-	GElf_Shdr strings;
-	GElf_Sym symbol;
+	const Elf64_Shdr *strings = elf_file_linked(elf, section->sh_link, SHT_STRTAB);
+	size_t n_bytes = 0, n_functions = 0;
+	_cleanup_(freep) Elf64_Sym *all = elf_file_read(elf, section, &n_bytes);
+	size_t n = n_bytes / sizeof(*all);
 
-	if (!data || !gelf_getshdr(elf_getscn(elf, header->sh_link), &strings) ||
-	    strings.sh_type != SHT_STRTAB)
+	if (!all || !strings)
 		return -ENOEXEC;
-	for (size_t i = 0; i < n && gelf_getsym(data, (int)i, &symbol); i++)
-		n_functions += is_function(&symbol);
+	for (size_t i = 0; i < n; i++)
+		n_functions += is_function(&all[i]);
 	if (!n_functions)
 		return 0;
 	table->items = calloc(n_functions, sizeof(*table->items));
 	if (!table->items)
 		return -ENOMEM;
-	for (size_t i = 0; i < n && gelf_getsym(data, (int)i, &symbol) && table->n < n_functions; i++) {
-		if (is_function(&symbol))
+	for (size_t i = 0; i < n; i++) {
+		if (is_function(&all[i]))
 			table->items[table->n++] = (struct function){
-			    symbol.st_value,
-			    symbol.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)symbol.st_size,
-			    symbol.st_name};
+			    all[i].st_value,
+			    all[i].st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)all[i].st_size,
+			    all[i].st_name};
 	}
 	qsort(table->items, table->n, sizeof(*table->items), function_compare);
-	table->strings_offset = strings.sh_offset;
-	table->strings_bytes = strings.sh_size;
+	table->strings_offset = strings->sh_offset;
+	table->strings_bytes = strings->sh_size;
 	return 0;
 }
 
 /* Reads .symtab, or .dynsym if there is none and full_only is not set. */
-static int table_read(Elf *elf, uint64_t file_bytes, bool full_only, struct table *table)
+static int table_read(const struct elf_file *elf, bool full_only, struct table *table)
 {
-	Elf_Scn *section;
-	GElf_Shdr header;
+	const Elf64_Shdr *section = elf_file_section(elf, SHT_SYMTAB, NULL);
 
-	if (section_find(elf, SHT_SYMTAB, file_bytes, &section, &header)) {
-		table->full = true;
-		return table_fill(elf, section, &header, table);
-	}
-	if (full_only || !section_find(elf, SHT_DYNSYM, file_bytes, &section, &header))
-		return 0;
-	return table_fill(elf, section, &header, table);
+	table->full = section != NULL;
+	if (!section && !full_only)
+		section = elf_file_section(elf, SHT_DYNSYM, NULL);
+	return section ? table_fill(elf, section, table) : 0;
 }
 
 /* Reads the build ID as hexadecimal digits; "": there is none. */
-static void build_id_read(Elf *elf, uint64_t file_bytes, char text[2 * BUILD_ID_MAX + 1])
+static void build_id_read(const struct elf_file *elf, char text[2 * BUILD_ID_MAX + 1])
 {
-	Elf_Scn *section = NULL;
-	GElf_Shdr header;
+	const Elf64_Shdr *section = elf_file_section(elf, SHT_NOTE, ".note.gnu.build-id");
+	size_t n_bytes = 0, at = 0;
+	_cleanup_(freep) char *notes = section ? elf_file_read(elf, section, &n_bytes) : NULL;
+	struct elf_note note;
 
 	text[0] = '\0';
-	while ((section = elf_nextscn(elf, section))) {
-		size_t at = 0, name, description;
-		Elf_Data *data;
-		GElf_Nhdr note;
-
-		if (!gelf_getshdr(section, &header) || header.sh_type != SHT_NOTE ||
-		    header.sh_size > NOTES_MAX_BYTES || header.sh_offset > file_bytes)
+	while (notes && elf_note_next(notes, n_bytes, &at, &note)) {
+		if (note.type != NT_GNU_BUILD_ID || note.name_bytes != 4 || memcmp(note.name, "GNU", 4) ||
+		    !note.data_bytes || note.data_bytes > BUILD_ID_MAX)
 			continue;
-		data = elf_getdata(section, NULL);
-		while (data && (at = gelf_getnote(data, at, &note, &name, &description)) > 0) {
-			const uint8_t *id = (const uint8_t *)data->d_buf + description;
-
-			if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != 4 ||
-			    memcmp((const char *)data->d_buf + name, "GNU", 4) || !note.n_descsz ||
-			    note.n_descsz > BUILD_ID_MAX)
-				continue;
-			for (size_t i = 0; i < note.n_descsz; i++)
-				snprintf(text + 2 * i, 3, "%02x", id[i]);
-			return;
-		}
+		for (size_t i = 0; i < note.data_bytes; i++)
+			snprintf(text + 2 * i, 3, "%02x", (uint8_t)note.data[i]);
+		return;
 	}
-}
-
-static int open_elf(int fd, uint64_t *ret_bytes, Elf **ret_elf)
-{
-	struct stat info;
-	Elf *elf;
-
-	if (elf_version(EV_CURRENT) == EV_NONE || fstat(fd, &info) || !S_ISREG(info.st_mode))
-		return -ENOEXEC;
-	/* ELF_C_READ, because a mapping would kill us if the job cut the file short. */
-	elf = elf_begin(fd, ELF_C_READ, NULL);
-	if (!elf)
-		return -ENOEXEC;
-	if (elf_kind(elf) != ELF_K_ELF || gelf_getclass(elf) != ELFCLASS64) {
-		elf_end(elf);
-		return -ENOEXEC;
-	}
-	*ret_bytes = (uint64_t)info.st_size;
-	*ret_elf = elf;
-	return 0;
 }
 
 /* Reads the distribution's separate file that has all symbols of a stripped one. */
 static void debug_file_read(const char *debug_root, const char *build_id, struct table *table)
 {
-	_cleanup_(elf_endp) Elf *elf = NULL;
+	_cleanup_(elf_file_closep) struct elf_file elf = {.fd = -1};
 	_cleanup_(closep) int fd = -1;
 	struct table full = {.fd = -1};
-	uint64_t file_bytes;
 	char path[512];
 
 	if (!debug_root || strlen(build_id) < 4)
 		return;
 	snprintf(path, sizeof(path), "%s/.build-id/%.2s/%s.debug", debug_root, build_id, build_id + 2);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0 || open_elf(fd, &file_bytes, &elf))
+	if (fd < 0 || elf_file_open(fd, &elf))
 		return;
-	if (table_read(elf, file_bytes, true, &full) || !full.n) {
+	if (table_read(&elf, true, &full) || !full.n) {
 		free(full.items);
 		return;
 	}
@@ -232,9 +162,8 @@ static void debug_file_read(const char *debug_root, const char *build_id, struct
 int elf_symbols_open(int fd, const char *debug_root, struct elf_symbols **ret_symbols)
 {
 	struct elf_symbols *symbols = calloc(1, sizeof(*symbols));
-	_cleanup_(elf_endp) Elf *elf = NULL;
+	_cleanup_(elf_file_closep) struct elf_file elf = {.fd = -1};
 	char build_id[2 * BUILD_ID_MAX + 1];
-	uint64_t file_bytes;
 	int r;
 
 	if (!symbols) {
@@ -243,17 +172,16 @@ int elf_symbols_open(int fd, const char *debug_root, struct elf_symbols **ret_sy
 	}
 	symbols->fd = fd;
 	symbols->table.fd = -1;
-	r = open_elf(fd, &file_bytes, &elf);
+	r = elf_file_open(fd, &elf);
 	if (r == 0)
-		r = segments_read(elf, symbols);
-	if (r == 0)
-		r = table_read(elf, file_bytes, false, &symbols->table);
+		r = table_read(&elf, false, &symbols->table);
 	if (r < 0) {
 		elf_symbols_close(symbols);
 		return r;
 	}
+	segments_take(&elf, symbols);
 	if (!symbols->table.full) {
-		build_id_read(elf, file_bytes, build_id);
+		build_id_read(&elf, build_id);
 		debug_file_read(debug_root, build_id, &symbols->table);
 	}
 	*ret_symbols = symbols;
@@ -326,28 +254,29 @@ int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char
 /* Variables are few and asked for once, so there is no index. */
 static int variable_find(const struct elf_symbols *symbols, const char *variable, uint64_t *ret_address)
 {
-	_cleanup_(elf_endp) Elf *elf = NULL;
-	uint64_t file_bytes;
-	Elf_Scn *section;
-	GElf_Shdr header;
-	Elf_Data *data;
-	GElf_Sym symbol;
-	int r = open_elf(symbols->fd, &file_bytes, &elf);
+	_cleanup_(elf_file_closep) struct elf_file elf = {.fd = -1};
+	_cleanup_(freep) Elf64_Sym *all = NULL;
+	_cleanup_(freep) char *names = NULL;
+	size_t n_bytes = 0, n_names = 0;
+	const Elf64_Shdr *section, *strings;
+	int r = elf_file_open(symbols->fd, &elf);
 
 	if (r < 0)
 		return r;
-	if (!section_find(elf, SHT_DYNSYM, file_bytes, &section, &header) &&
-	    !section_find(elf, SHT_SYMTAB, file_bytes, &section, &header))
+	section = elf_file_section(&elf, SHT_DYNSYM, NULL);
+	if (!section)
+		section = elf_file_section(&elf, SHT_SYMTAB, NULL);
+	strings = section ? elf_file_linked(&elf, section->sh_link, SHT_STRTAB) : NULL;
+	if (!strings)
 		return -ENOENT;
-	data = elf_getdata(section, NULL);
-	for (size_t i = 0; data && gelf_getsym(data, (int)i, &symbol); i++) {
-		const char *name;
+	all = elf_file_read(&elf, section, &n_bytes);
+	names = elf_file_read(&elf, strings, &n_names);
+	for (size_t i = 0; all && names && i < n_bytes / sizeof(*all); i++) {
+		const char *name = elf_text(names, n_names, all[i].st_name);
 
-		if (GELF_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx == SHN_UNDEF)
-			continue;
-		name = elf_strptr(elf, header.sh_link, symbol.st_name);
-		if (name && !strcmp(name, variable)) {
-			*ret_address = symbol.st_value;
+		if (ELF64_ST_TYPE(all[i].st_info) == STT_OBJECT && all[i].st_shndx != SHN_UNDEF && name &&
+		    !strcmp(name, variable)) {
+			*ret_address = all[i].st_value;
 			return 0;
 		}
 	}

@@ -2,70 +2,40 @@
 #include "symbol.h"
 
 #include <errno.h>
-#include <gelf.h>
-#include <libelf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "elf_file.h"
+#include "lib/cleanup.h"
 #include "symbol_private.h"
 
-int symbol_file_offset(const struct symbol_file *file, uint64_t address, bool code, uint64_t *ret_offset)
+/* Reads a table of symbols or of the dynamic section, and the strings that it names. */
+static void *table_read(const struct elf_file *elf, uint32_t type, size_t *ret_bytes, char **ret_strings,
+			size_t *ret_n_strings)
 {
-	size_t n;
+	const Elf64_Shdr *section = elf_file_section(elf, type, NULL);
+	const Elf64_Shdr *strings = section ? elf_file_linked(elf, section->sh_link, SHT_STRTAB) : NULL;
+	_cleanup_(freep) void *table = strings ? elf_file_read(elf, section, ret_bytes) : NULL;
 
-	if (elf_getphdrnum(file->elf, &n))
-		return -ENOEXEC;
-	for (size_t i = 0; i < n; i++) {
-		GElf_Phdr header;
-
-		if (!gelf_getphdr(file->elf, (int)i, &header) || header.p_type != PT_LOAD ||
-		    (code && !(header.p_flags & PF_X)))
-			continue;
-		if (address >= header.p_vaddr && address - header.p_vaddr < header.p_filesz) {
-			*ret_offset = address - header.p_vaddr + header.p_offset;
-			return 0;
-		}
-	}
-	return -ENOEXEC;
+	*ret_strings = table ? elf_file_read(elf, strings, ret_n_strings) : NULL;
+	return *ret_strings ? steal_pointer(table) : NULL;
 }
 
-static int search_table(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, const char *prefix, bool exact,
-			uint64_t *ret_address)
+static int find_address(const struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_address)
 {
-	Elf_Data *data = elf_getdata(section, NULL);
 	size_t length = strlen(prefix);
 
-	if (!data || !header->sh_entsize)
-		return -ENOEXEC;
-	for (size_t i = 0; i < header->sh_size / header->sh_entsize; i++) {
-		const char *name;
-		GElf_Sym symbol;
+	for (size_t i = 0; i < file->n_symbols; i++) {
+		const Elf64_Sym *symbol = &file->symbols[i];
+		const char *name = elf_text(file->strings, file->n_strings, symbol->st_name);
 
-		if (!gelf_getsym(data, (int)i, &symbol))
-			return -ENOEXEC;
-		if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF)
+		if (ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_shndx == SHN_UNDEF || !name)
 			continue;
-		name = elf_strptr(elf, header->sh_link, symbol.st_name);
-		if (name && (exact ? !strcmp(name, prefix) : !strncmp(name, prefix, length))) {
-			*ret_address = symbol.st_value;
+		if (exact ? !strcmp(name, prefix) : !strncmp(name, prefix, length)) {
+			*ret_address = symbol->st_value;
 			return 0;
 		}
-	}
-	return -ENOENT;
-}
-
-static int find_address(Elf *elf, const char *prefix, bool exact, uint64_t *ret_address)
-{
-	Elf_Scn *section = NULL;
-
-	while ((section = elf_nextscn(elf, section))) {
-		GElf_Shdr header;
-
-		if (!gelf_getshdr(section, &header))
-			return -ENOEXEC;
-		if (header.sh_type == SHT_DYNSYM)
-			return search_table(elf, section, &header, prefix, exact, ret_address);
 	}
 	return -ENOENT;
 }
@@ -107,50 +77,40 @@ static uint64_t skip_harmless(int fd, uint64_t offset, bool *ret_cheap)
 	return offset + length;
 }
 
-static const char *find_soname(Elf *elf)
+static char *soname_read(const struct elf_file *elf)
 {
-	Elf_Scn *section = NULL;
-	GElf_Shdr header;
-	Elf_Data *data;
+	_cleanup_(freep) char *strings = NULL;
+	_cleanup_(freep) Elf64_Dyn *entries = NULL;
+	size_t n_bytes = 0, n_strings = 0;
 
-	while ((section = elf_nextscn(elf, section))) {
-		if (!gelf_getshdr(section, &header) || header.sh_type != SHT_DYNAMIC)
-			continue;
-		data = elf_getdata(section, NULL);
-		if (!data || !header.sh_entsize)
-			return "";
-		for (size_t i = 0; i < header.sh_size / header.sh_entsize; i++) {
-			const char *name;
-			GElf_Dyn entry;
+	entries = table_read(elf, SHT_DYNAMIC, &n_bytes, &strings, &n_strings);
+	for (size_t i = 0; entries && i < n_bytes / sizeof(*entries); i++) {
+		const char *name = entries[i].d_tag == DT_SONAME
+				       ? elf_text(strings, n_strings, entries[i].d_un.d_val)
+				       : NULL;
 
-			if (!gelf_getdyn(data, (int)i, &entry))
-				return "";
-			if (entry.d_tag != DT_SONAME)
-				continue;
-			name = elf_strptr(elf, header.sh_link, entry.d_un.d_val);
-			return name ? name : "";
-		}
+		if (name)
+			return strdup(name);
 	}
-	return "";
+	return strdup("");
 }
 
 int symbol_file_open(int fd, struct symbol_file **ret_file)
 {
-	struct symbol_file *file;
+	struct symbol_file *file = calloc(1, sizeof(*file));
+	int r;
 
-	if (elf_version(EV_CURRENT) == EV_NONE)
-		return -ENOEXEC;
-	file = calloc(1, sizeof(*file));
 	if (!file)
 		return -ENOMEM;
-	file->fd = fd;
-	/* ELF_C_READ, because a mapping would kill us if the job cut the file short. */
-	file->elf = elf_begin(fd, ELF_C_READ, NULL);
-	if (!file->elf || elf_kind(file->elf) != ELF_K_ELF) {
-		symbol_file_close(file);
-		return -ENOEXEC;
+	r = elf_file_open(fd, &file->elf);
+	if (r == 0) {
+		file->soname = soname_read(&file->elf);
+		r = file->soname ? 0 : -ENOMEM;
 	}
-	file->soname = find_soname(file->elf);
+	if (r < 0) {
+		symbol_file_close(file);
+		return r;
+	}
 	*ret_file = file;
 	return 0;
 }
@@ -159,8 +119,10 @@ struct symbol_file *symbol_file_close(struct symbol_file *file)
 {
 	if (!file)
 		return NULL;
-	if (file->elf)
-		elf_end(file->elf);
+	elf_file_close(&file->elf);
+	free(file->symbols);
+	free(file->strings);
+	free(file->soname);
 	free(file);
 	return NULL;
 }
@@ -170,20 +132,35 @@ const char *symbol_file_soname(const struct symbol_file *file)
 	return file->soname;
 }
 
-int symbol_file_find(const struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
+/* Most files are opened for their name only. */
+static int symbols_read(struct symbol_file *file)
+{
+	size_t n_bytes = 0;
+
+	if (file->symbols)
+		return 0;
+	file->symbols = table_read(&file->elf, SHT_DYNSYM, &n_bytes, &file->strings, &file->n_strings);
+	file->n_symbols = n_bytes / sizeof(Elf64_Sym);
+	if (file->symbols)
+		return 0;
+	return elf_file_section(&file->elf, SHT_DYNSYM, NULL) ? -ENOEXEC : -ENOENT;
+}
+
+int symbol_file_find(struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
 		     bool *ret_cheap)
 {
 	uint64_t address, offset;
 	bool cheap;
 	int r;
 
-	r = find_address(file->elf, prefix, exact, &address);
+	r = symbols_read(file);
+	if (r == 0)
+		r = find_address(file, prefix, exact, &address);
+	if (r == 0)
+		r = elf_file_offset(&file->elf, address, true, &offset);
 	if (r < 0)
 		return r;
-	r = symbol_file_offset(file, address, true, &offset);
-	if (r < 0)
-		return r;
-	*ret_offset = skip_harmless(file->fd, offset, &cheap);
+	*ret_offset = skip_harmless(file->elf.fd, offset, &cheap);
 	if (ret_cheap)
 		*ret_cheap = cheap;
 	return 0;

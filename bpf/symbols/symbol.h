@@ -25,7 +25,7 @@ const char *symbol_file_soname(const struct symbol_file *file);
  * single-stepped, while one on push, nop, call or jump is emulated at a fraction of the cost
  * (docs/measuring.md). *ret_cheap (may be NULL) says whether the kernel emulates what is there. -ENOENT:
  * there is no such function; -ENOEXEC: the file is broken. */
-int symbol_file_find(const struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
+int symbol_file_find(struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
 		     bool *ret_cheap);
 
 /* Open, find, close. */

@@ -3,15 +3,13 @@
 
 /* An open library, for code that reads other parts of it than symbols. */
 
-#include <libelf.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "elf_file.h"
 
 struct symbol_file {
-	int fd;
-	Elf *elf;
-	const char *soname; /* in the library's string table */
+	struct elf_file elf;
+	char *soname;
+	Elf64_Sym *symbols; /* NULL: not read yet */
+	size_t n_symbols;
+	char *strings; /* names of the symbols */
+	size_t n_strings;
 };
-
-/* Turns an address as linked into an offset in the file. code: only executable segments count. -ENOEXEC. */
-int symbol_file_offset(const struct symbol_file *file, uint64_t address, bool code, uint64_t *ret_offset);

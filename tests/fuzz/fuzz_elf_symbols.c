@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as a library of the job: names that end, or none. */
+/* Bytes as a library of the job: names that end, or none; places to probe, and USDT notes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,31 @@
 #include <unistd.h>
 
 #include "elf_symbols.h"
+#include "symbol.h"
+#include "usdt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int visit(void *user, const struct usdt_probe *probe)
+{
+	(void)user;
+	if (strlen(probe->provider) + strlen(probe->name) == SIZE_MAX)
+		abort();
+	return 0;
+}
+
+static void probe(int fd)
+{
+	struct symbol_file *file;
+	uint64_t offset;
+
+	if (symbol_file_open(fd, &file) < 0)
+		return;
+	symbol_file_find(file, "main", true, &offset, NULL);
+	symbol_file_find(file, "_ZN", false, &offset, NULL);
+	usdt_each(file, visit, NULL);
+	symbol_file_close(file);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -23,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		close(fd);
 		return 0;
 	}
+	probe(fd);
 	if (elf_symbols_open(fd, NULL, &symbols) < 0)
 		return 0;
 	for (uint64_t offset = 0; offset < 65536; offset += 512) {

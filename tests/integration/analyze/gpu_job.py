@@ -83,6 +83,7 @@ def main():
     for _ in range(int(value(words, "fork", 0))):
         pid = os.fork()
         if not pid:
+            time.sleep(0.3)  # as for the parent: its probes are its own
             train(*arguments)
             os._exit(0)
         children.append(pid)

@@ -56,6 +56,11 @@ static void test_mounts(void **state)
 	assert_int_equal(mounts_path(NULL, DEVICE(9, 9), "/x", path, sizeof(path)), -ENOENT);
 	assert_int_equal(mounts_path(mounts, DEVICE(8, 1), "/a/b", path, 5), 0);
 	assert_string_equal(path, "/mnt");
+	assert_string_equal(mounts_type_of_mount(mounts, 31), "xfs");
+	assert_null(mounts_type_of_mount(mounts, 33));
+	assert_string_equal(mounts_type_of_device(mounts, DEVICE(254, 0)), "ext4");
+	assert_null(mounts_type_of_device(mounts, DEVICE(9, 9)));
+	assert_null(mounts_type_of_device(NULL, DEVICE(9, 9)));
 	mounts_free(mounts);
 	mounts_free(NULL);
 }
@@ -67,10 +72,30 @@ static void test_no_file(void **state)
 	assert_int_equal(mounts_read("/nonexistent", &mounts), -ENOENT);
 }
 
+static bool is_fuse(const char *type)
+{
+	return !strncmp(type, "fuse", 4);
+}
+
+static void test_mounts_on_a_path(void **state)
+{
+	struct mounts *mounts = parse("22 1 254:0 / / rw shared:1 master:2 - ext4 /dev/vda rw\n"
+				      "30 22 0:40 / /home/me/a\\040b rw - fuse.sshfs me@host: rw\n");
+
+	(void)state;
+	assert_true(mounts_path_meets(mounts, "/home/me/a b/lib.so", is_fuse));
+	assert_true(mounts_path_meets(mounts, "/home/me/a b", is_fuse));
+	assert_false(mounts_path_meets(mounts, "/home/me/a bc/lib.so", is_fuse));
+	assert_false(mounts_path_meets(mounts, "/home/lib.so", is_fuse));
+	assert_false(mounts_path_meets(NULL, "/home/lib.so", is_fuse));
+	mounts_free(mounts);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_mounts),
+	    cmocka_unit_test(test_mounts_on_a_path),
 	    cmocka_unit_test(test_no_file),
 	};
 

@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -156,6 +157,57 @@ static void test_damaged_library(void **state)
 	}
 }
 
+/* The test's own library with the header of a section changed. */
+static int with_section(uint32_t type, void (*change)(Elf64_Shdr *section), uint64_t grow_bytes)
+{
+	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
+	_cleanup_(freep) uint8_t *image = NULL;
+	Elf64_Ehdr *head;
+	Elf64_Shdr *sections;
+	struct stat info;
+	int fd;
+
+	assert_int_equal(fstat(source, &info), 0);
+	image = malloc((size_t)info.st_size);
+	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
+	head = (Elf64_Ehdr *)image;
+	sections = (Elf64_Shdr *)(image + head->e_shoff);
+	for (size_t i = 0; i < head->e_shnum; i++)
+		if (sections[i].sh_type == type)
+			change(&sections[i]);
+	fd = nameless_file(image, (size_t)info.st_size);
+	assert_int_equal(ftruncate(fd, info.st_size + (off_t)grow_bytes), 0);
+	return fd;
+}
+
+#define HUGE_BYTES (UINT64_C(1) << 30)
+
+static void make_huge(Elf64_Shdr *section)
+{
+	section->sh_size = HUGE_BYTES;
+}
+
+static void make_compressed(Elf64_Shdr *section)
+{
+	section->sh_flags |= SHF_COMPRESSED;
+}
+
+/* A sparse file costs its owner nothing, and must not cost us its length. */
+static void test_sections_larger_than_any_librarys(void **state)
+{
+	static const uint32_t types[] = {SHT_DYNSYM, SHT_STRTAB};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		_cleanup_(closep) int huge = with_section(types[i], make_huge, 2 * HUGE_BYTES);
+		_cleanup_(closep) int compressed = with_section(types[i], make_compressed, 0);
+		uint64_t offset;
+
+		assert_int_equal(symbol_find(huge, "_assert_true", true, &offset), -ENOEXEC);
+		assert_int_equal(symbol_find(compressed, "_assert_true", true, &offset), -ENOEXEC);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -165,6 +217,7 @@ int main(void)
 	    cmocka_unit_test(test_prefix_and_missing),
 	    cmocka_unit_test(test_no_elf_file),
 	    cmocka_unit_test(test_damaged_library),
+	    cmocka_unit_test(test_sections_larger_than_any_librarys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
 /* Where file systems are mounted: from a device and a path in its file system to a path of this machine. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,3 +16,11 @@ void mounts_free(struct mounts *mounts);
 /* device is the kernel's dev_t, as in s_dev; inner is an absolute path within the file system. Writes at most
  * size bytes, with the NUL; a longer path is cut. -ENOENT: not mounted here; path is then a copy of inner. */
 int mounts_path(const struct mounts *mounts, uint32_t device, const char *inner, char *path, size_t size);
+
+/* Returns the type of the file system that has this number in /proc/PID/fdinfo (mnt_id), or this device, such
+ * as "ext4"; NULL: it is not mounted here. Valid as long as mounts. */
+const char *mounts_type_of_mount(const struct mounts *mounts, uint32_t id);
+const char *mounts_type_of_device(const struct mounts *mounts, uint32_t device);
+
+/* Returns true if a path, without links in it, leads through a mount whose type is_met() accepts. */
+bool mounts_path_meets(const struct mounts *mounts, const char *path, bool (*is_met)(const char *type));

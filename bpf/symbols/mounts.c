@@ -14,9 +14,11 @@
 #define MINOR_BITS          20 /* of the kernel's dev_t */
 
 struct mount {
+	uint32_t id;
 	uint32_t device;
 	char *root;  /* which part of the file system is mounted, mostly "/" */
 	char *point; /* where it is mounted */
+	char *type;  /* of the file system */
 };
 
 struct mounts {
@@ -25,22 +27,28 @@ struct mounts {
 	size_t n;
 };
 
-/* Parses "36 35 98:0 /root /point options ...", and cuts the line in pieces. */
+/* Parses "36 35 98:0 /root /point options optional ... - type source options", and cuts the line in pieces.
+ */
 static bool parse(char *line, struct mount *mount)
 {
-	char *rest = line, *field[5];
-	unsigned int major, minor;
+	char *rest = line, *field[5], *type = strstr(line, " - ");
+	unsigned int id, major, minor;
 
+	if (!type)
+		return false;
+	type += 3;
+	type[strcspn(type, " ")] = '\0';
 	for (size_t i = 0; i < 5; i++) {
 		field[i] = strsep(&rest, " ");
 		if (!field[i])
 			return false;
 	}
-	if (sscanf(field[2], "%u:%u", &major, &minor) != 2 || field[3][0] != '/' || field[4][0] != '/')
+	if (sscanf(field[0], "%u", &id) != 1 || sscanf(field[2], "%u:%u", &major, &minor) != 2 ||
+	    field[3][0] != '/' || field[4][0] != '/')
 		return false;
 	proc_unescape(field[3]);
 	proc_unescape(field[4]);
-	*mount = (struct mount){major << MINOR_BITS | minor, field[3], field[4]};
+	*mount = (struct mount){id, major << MINOR_BITS | minor, field[3], field[4], type};
 	return true;
 }
 
@@ -80,6 +88,38 @@ void mounts_free(struct mounts *mounts)
 	free(mounts->items);
 	free(mounts->text);
 	free(mounts);
+}
+
+const char *mounts_type_of_mount(const struct mounts *mounts, uint32_t id)
+{
+	for (size_t i = 0; mounts && i < mounts->n; i++)
+		if (mounts->items[i].id == id)
+			return mounts->items[i].type;
+	return NULL;
+}
+
+const char *mounts_type_of_device(const struct mounts *mounts, uint32_t device)
+{
+	for (size_t i = 0; mounts && i < mounts->n; i++)
+		if (mounts->items[i].device == device)
+			return mounts->items[i].type;
+	return NULL;
+}
+
+static bool is_below(const char *path, const char *point)
+{
+	size_t length = strlen(point);
+
+	return !strcmp(point, "/") ||
+	       (!strncmp(path, point, length) && (!path[length] || path[length] == '/'));
+}
+
+bool mounts_path_meets(const struct mounts *mounts, const char *path, bool (*is_met)(const char *type))
+{
+	for (size_t i = 0; mounts && i < mounts->n; i++)
+		if (is_below(path, mounts->items[i].point) && is_met(mounts->items[i].type))
+			return true;
+	return false;
 }
 
 /* Returns the length of the part of inner that root stands for, or -1 if inner is not below root. */

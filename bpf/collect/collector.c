@@ -19,6 +19,7 @@
 #include "probes.h"
 #include "profiler.h"
 #include "recorder.skel.h"
+#include "recorder_without_cast.skel.h"
 
 #define DEFAULT_RING_BYTES (UINT64_C(8) << 20)
 #define MIN_RING_BYTES     UINT64_C(4096)
@@ -98,21 +99,47 @@ static int load_error(int r, struct error *err)
 			   "the kernel did not accept the recorder (diesel-analyze -v record shows its log)");
 }
 
+/* Both objects are made from one source, so one's skeleton describes the other. */
+_Static_assert(sizeof(struct recorder) == sizeof(struct recorder_without_cast), "maps and programs differ");
+
+/* Opens the object that this kernel can load. One that names a function of the kernel needs it there. */
+static int open_recorder(const char *btf_path, bool can_cast, struct recorder **ret_recorder)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = btf_path);
+	struct recorder *recorder = calloc(1, sizeof(*recorder));
+	int r = recorder ? recorder__create_skeleton(recorder) : -ENOMEM;
+
+	if (r == 0 && !can_cast)
+		recorder->skeleton->data =
+		    (void *)recorder_without_cast__elf_bytes(&recorder->skeleton->data_sz);
+	if (r == 0)
+		r = bpf_object__open_skeleton(recorder->skeleton, &opts);
+	if (r < 0)
+		recorder__destroy(recorder);
+	else
+		*ret_recorder = recorder;
+	return r;
+}
+
 static int load(struct collector *collector, const struct collector_options *options, struct error *err)
 {
-	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = options->btf_path);
+	const char *btf_path = options->btf_path ? options->btf_path : DEFAULT_BTF;
 	uint64_t ring_bytes = ring_size(options->ring_bytes);
-	struct recorder *recorder = recorder__open_opts(&opts);
-	int r;
+	_cleanup_(btf_freep) struct btf *btf = NULL;
+	struct recorder *recorder;
+	int r = hooks_btf(btf_path, &btf, err);
 
-	if (!recorder)
-		return error_errno(err, -errno, "cannot open the recorder");
+	if (r < 0)
+		return r;
+	r = open_recorder(btf_path, hooks_can_cast(btf), &recorder);
+	if (r < 0)
+		return error_errno(err, r, "cannot open the recorder");
 	collector->recorder = recorder;
 	if (options->profile_hz)
 		collector->profile_error = hooks_can_profile();
 	if (!collector->profile_error)
 		collector->profile_hz = options->profile_hz;
-	r = hooks_select(recorder->obj, options->btf_path, collector->profile_hz > 0, err);
+	r = hooks_select(recorder->obj, btf, collector->profile_hz > 0, err);
 	if (r < 0)
 		return r;
 	recorder->rodata->recorder_tgid = (uint32_t)getpid();

@@ -9,8 +9,6 @@
 #include "lib/cleanup.h"
 #include "uprobe.h"
 
-#define DEFAULT_BTF "/sys/kernel/btf/vmlinux"
-
 #define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
 
 /* In the order of attaching: exits of interrupts come before their entries (see context.h). A program has the
@@ -48,13 +46,11 @@ static const struct collector_hook known_hooks[] = {
 
 _Static_assert(N_HOOKS <= COLLECTOR_HOOKS_MAX, "callers' arrays have this size");
 
-static int load_btf(const char *path, struct btf **ret_btf, struct error *err)
+int hooks_btf(const char *path, struct btf **ret_btf, struct error *err)
 {
 	struct btf *btf = NULL;
 	int r;
 
-	if (!path)
-		path = DEFAULT_BTF;
 	btf = btf__parse(path, NULL);
 	r = libbpf_get_error(btf);
 	if (r == -ENOENT)
@@ -68,79 +64,97 @@ static int load_btf(const char *path, struct btf **ret_btf, struct error *err)
 	return 0;
 }
 
-static void btf_freep(struct btf **btf)
-{
-	btf__free(*btf);
-}
-
-/* Tracepoints whose arguments changed. n_arguments is the number that the recorder knows, with the leading
- * void *. */
-static const struct {
-	const char *name;
+/* Tracepoints whose arguments changed, with a program for each form that the recorder knows. n_arguments
+ * counts the leading void *. The other tracepoints have a program of their name. */
+static const struct variant {
+	const char *hook, *program;
 	unsigned int n_arguments;
-} known_arguments[] = {
-    {"io_uring_complete", 4}, /* until 6.14 each field of the completion was an argument */
+	const char *type; /* of the structure that the first argument points to; NULL: any */
+} variants[] = {
+    {"sched_switch", "sched_switch", 5, NULL},
+    {"sched_switch", "sched_switch_old", 4, NULL}, /* before 5.18 */
+    {"mm_filemap_add_to_page_cache", "mm_filemap_add_to_page_cache", 2, "folio"},
+    {"mm_filemap_add_to_page_cache", "mm_filemap_add_to_page_cache_old", 2, "page"}, /* before 5.17 */
+    {"io_uring_complete", "io_uring_complete", 4, NULL},
+    {"io_uring_complete", "io_uring_complete_old", 8, NULL}, /* 5.19 to 6.13 */
 };
 
-static unsigned int n_arguments(const struct btf *btf, int id)
-{
-	const struct btf_type *type = btf__type_by_id(btf, (unsigned int)id);
+#define N_VARIANTS (sizeof(variants) / sizeof(variants[0]))
 
-	while (type && (btf_is_typedef(type) || btf_is_ptr(type)))
+static const struct btf_type *target(const struct btf *btf, uint32_t id)
+{
+	const struct btf_type *type = btf__type_by_id(btf, id);
+
+	while (type && (btf_is_typedef(type) || btf_is_ptr(type) || btf_is_mod(type)))
 		type = btf__type_by_id(btf, type->type);
-	return type && btf_is_func_proto(type) ? btf_vlen(type) : 0;
+	return type;
 }
 
-static bool has_tracepoint(const struct btf *btf, const char *name)
+static bool fits(const struct btf *btf, const struct btf_type *function, const struct variant *variant)
 {
-	char type[64];
+	const struct btf_type *type;
+
+	if (btf_vlen(function) != variant->n_arguments)
+		return false;
+	if (!variant->type)
+		return true;
+	type = target(btf, btf_params(function)[1].type);
+	return type && !strcmp(btf__name_by_offset(btf, type->name_off), variant->type);
+}
+
+/* Returns the name of the program for a hook, or NULL if the kernel does not have it in a form that is known.
+ */
+static const char *program_for(const struct btf *btf, const char *hook)
+{
+	const struct btf_type *function;
+	bool varies = false;
+	char name[64];
 	int id;
 
-	snprintf(type, sizeof(type), "btf_trace_%s", name);
-	id = btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF);
-	for (size_t i = 0; id > 0 && i < sizeof(known_arguments) / sizeof(known_arguments[0]); i++)
-		if (!strcmp(known_arguments[i].name, name))
-			return n_arguments(btf, id) == known_arguments[i].n_arguments;
-	return id > 0;
+	snprintf(name, sizeof(name), "btf_trace_%s", hook);
+	id = btf__find_by_name_kind(btf, name, BTF_KIND_TYPEDEF);
+	function = id > 0 ? target(btf, (uint32_t)id) : NULL;
+	if (!function || !btf_is_func_proto(function))
+		return NULL;
+	for (size_t i = 0; i < N_VARIANTS; i++) {
+		if (strcmp(variants[i].hook, hook))
+			continue;
+		if (fits(btf, function, &variants[i]))
+			return variants[i].program;
+		varies = true;
+	}
+	return varies ? NULL : hook;
 }
 
 int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,
 		    struct error *err)
 {
 	_cleanup_(btf_freep) struct btf *btf = NULL;
-	int r = load_btf(btf_path, &btf, err);
+	int r = hooks_btf(btf_path ? btf_path : DEFAULT_BTF, &btf, err);
 
 	if (r < 0)
 		return r;
 	memcpy(hooks, known_hooks, sizeof(known_hooks));
 	for (size_t i = 0; i < N_HOOKS; i++)
-		hooks[i].present = has_tracepoint(btf, hooks[i].name);
+		hooks[i].present = program_for(btf, hooks[i].name) != NULL;
 	*ret_n = N_HOOKS;
 	return 0;
 }
 
-/* Returns the program behind a hook: the first of its variants that is to be loaded. */
-static struct bpf_program *program_of(struct bpf_object *object, const char *name)
+/* Returns the program behind a hook: the one of its variants that is loaded; NULL: none is. */
+static struct bpf_program *program_of(struct bpf_object *object, const char *hook)
 {
-	struct bpf_program *program = bpf_object__find_program_by_name(object, name);
-	char variant[64];
+	struct bpf_program *program = bpf_object__find_program_by_name(object, hook);
 
-	if (bpf_program__autoload(program))
-		return program;
-	snprintf(variant, sizeof(variant), "%s_probe", name);
-	program = bpf_object__find_program_by_name(object, variant);
-	return program && bpf_program__autoload(program) ? program : NULL;
+	for (size_t i = 0; i < N_VARIANTS && !bpf_program__autoload(program); i++)
+		if (!strcmp(variants[i].hook, hook))
+			program = bpf_object__find_program_by_name(object, variants[i].program);
+	return bpf_program__autoload(program) ? program : NULL;
 }
 
-/* System calls have a fast variant for kernels that can cast pointers. */
-static void select_variant(struct bpf_object *object, const struct btf *btf)
+bool hooks_can_cast(const struct btf *btf)
 {
-	bool can_cast = btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
-
-	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_enter"), can_cast);
-	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_enter_probe"), !can_cast);
-	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_exit"), can_cast);
-	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_exit_probe"), !can_cast);
+	return btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
 }
 
 /* Returns true if the type has an enumerator of this name. */
@@ -155,31 +169,26 @@ static bool has_enumerator(const struct btf *btf, const char *type_name, const c
 	return false;
 }
 
-/* Marks for loading the programs that this kernel can run. */
-int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, struct error *err)
+int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err)
 {
-	_cleanup_(btf_freep) struct btf *btf = NULL;
 	struct bpf_program *program;
-	int r = load_btf(btf_path, &btf, err);
 
-	if (r < 0)
-		return r;
 	bpf_object__for_each_program(program, object)
 	{
-		if (strncmp(bpf_program__section_name(program), "?tp_btf/", 8))
+		if (strncmp(bpf_program__section_name(program), "tp_btf/", 7))
 			bpf_program__set_autoload(program, true);
 	}
 	for (size_t i = 0; i < N_HOOKS; i++) {
 		const struct collector_hook *hook = &known_hooks[i];
-		bool present = has_tracepoint(btf, hook->name);
+		const char *name = program_for(btf, hook->name);
 
-		if (!present && hook->required)
+		if (!name && hook->required)
 			return error_set(err, -EOPNOTSUPP,
 					 "this kernel has no tracepoint %s; lost without it: %s", hook->name,
 					 hook->lost_without);
-		bpf_program__set_autoload(bpf_object__find_program_by_name(object, hook->name), present);
+		if (name)
+			bpf_program__set_autoload(bpf_object__find_program_by_name(object, name), true);
 	}
-	select_variant(object, btf);
 	if (has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI") && uprobe_has_multi())
 		uprobe_use_multi(object);
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sample_cpu"), profile);

@@ -9,6 +9,7 @@
 
 #include "index_watch.skel.h"
 #include "lib/error.h"
+#include "private.h"
 
 struct index_watch {
 	struct index_watch_programs *programs;
@@ -74,7 +75,8 @@ void index_watch_forks(struct index_watch *w, void (*forked)(void *user, uint32_
 
 static int load(struct index_watch *w, struct error *err)
 {
-	struct index_watch_programs *p = index_watch_programs__open();
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = DEFAULT_BTF);
+	struct index_watch_programs *p = index_watch_programs__open_opts(&opts);
 	int r;
 
 	if (!p)

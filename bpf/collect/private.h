@@ -10,6 +10,10 @@
 #include "lib/error.h"
 #include "bpf/collector.h"
 
+/* libbpf is always told this path. Otherwise it looks for types that are not there in the BTF of all modules,
+ * which takes CAP_SYS_ADMIN. */
+#define DEFAULT_BTF "/sys/kernel/btf/vmlinux"
+
 struct recorder;
 struct majors;
 struct places;
@@ -49,9 +53,17 @@ struct collector {
 	uint64_t polled_ns, polled_lost; /* when losses were last looked at, and how many there were */
 };
 
+static inline void btf_freep(struct btf **btf)
+{
+	btf__free(*btf);
+}
+
 /* hooks.c: the table of hooks and the running kernel. */
-/* profile: also select the program that takes stack samples. */
-int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, struct error *err);
+int hooks_btf(const char *path, struct btf **ret_btf, struct error *err);
+/* Returns true if the kernel lets programs cast pointers, which makes system calls cheaper to record. */
+bool hooks_can_cast(const struct btf *btf);
+/* Marks for loading the programs that this kernel can run. profile: also the one that takes stack samples. */
+int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* 0, or -errno if the running kernel cannot take stack samples. */
 int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);

@@ -94,7 +94,8 @@ static __always_inline bool call_repeats(const struct member *member, const stru
 	       member->fd == (int32_t)regs->di && call_reads(nr);
 }
 
-static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 {
 	struct task_struct *task;
 	struct member *member;
@@ -119,21 +120,8 @@ static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 		return 0;
 	}
 	member->nr = nr;
-	member->call_ns = call_begin(task, member, regs, kind, fast) ? bpf_ktime_get_ns() : 0;
+	member->call_ns = call_begin(task, member, regs, kind, true) ? bpf_ktime_get_ns() : 0;
 	return 0;
-}
-
-SEC("?tp_btf/sys_enter")
-int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
-{
-	return call_enter(regs, nr, true);
-}
-
-/* For kernels without bpf_rdonly_cast. Only one of the two programs is loaded. */
-SEC("?tp_btf/sys_enter")
-int BPF_PROG(sys_enter_probe, struct pt_regs *regs, long nr)
-{
-	return call_enter(regs, nr, false);
 }
 
 /* For a call that the thread was in when it was tagged. The call is taken to begin then. */
@@ -201,7 +189,7 @@ static __always_inline void count_bytes(struct task_struct *task, struct member 
 }
 
 static __always_inline void call_end(struct task_struct *task, struct member *member, struct pt_regs *regs,
-				     uint32_t kind, long result, uint16_t flags, bool fast)
+				     uint32_t kind, long result, uint16_t flags)
 {
 	uint64_t now_ns = bpf_ktime_get_ns();
 	uint64_t took_ns = now_ns - member->call_ns;
@@ -213,7 +201,7 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 	}
 	count_bytes(task, member, kind, nr, result, now_ns);
 	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
-		member_file(task, member, result, fast);
+		member_file(task, member, result, true);
 	if (took_ns < GROUP_CALL_MAX_NS && !flags && group_takes(member, kind, result)) {
 		group_add(task, member, kind, nr, result, now_ns);
 		return;
@@ -237,7 +225,8 @@ static __always_inline bool call_end_untimed(struct task_struct *task, struct me
 	return true;
 }
 
-static __always_inline int call_exit(struct pt_regs *regs, long result, bool fast)
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
 	unsigned long nr = regs->orig_ax;
 	struct task_struct *task;
@@ -263,19 +252,7 @@ static __always_inline int call_exit(struct pt_regs *regs, long result, bool fas
 	if (!member->call_ns)
 		return 0;
 	if (!call_end_untimed(task, member, result))
-		call_end(task, member, regs, kind, result, flags, fast);
+		call_end(task, member, regs, kind, result, flags);
 	member->call_ns = 0;
 	return 0;
-}
-
-SEC("?tp_btf/sys_exit")
-int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
-{
-	return call_exit(regs, result, true);
-}
-
-SEC("?tp_btf/sys_exit")
-int BPF_PROG(sys_exit_probe, struct pt_regs *regs, long result)
-{
-	return call_exit(regs, result, false);
 }

@@ -44,6 +44,11 @@ struct address_space {
 	struct inode *host;
 };
 
+/* Before Linux 5.17 a page was added to the page cache, not a folio. */
+struct page {
+	struct address_space *mapping;
+};
+
 /* Linux 6.18 made flags a structure. libbpf ignores ___ and what follows it in a name. */
 struct folio {
 	struct address_space *mapping;
@@ -78,6 +83,11 @@ struct dentry {
 	union {
 		struct hlist_node d_alias;
 	} d_u;
+};
+
+/* Linux 7.1 took the union's name away. */
+struct dentry___7_1 {
+	struct hlist_node d_alias;
 };
 
 struct io_uring_cqe {
@@ -144,7 +154,7 @@ struct mm_struct {
 
 struct task_struct {
 	uint32_t __state;
-	int32_t on_cpu;
+	uint32_t on_cpu; /* a byte in Linux 7.3: libbpf fits the size of a load if the field is unsigned */
 	int32_t pid;
 	int32_t tgid;
 	uint32_t flags;

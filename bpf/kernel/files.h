@@ -13,11 +13,6 @@
 #define AF_INET  2
 #define AF_INET6 10
 
-/* Permits plain typed loads through a pointer that came out of an array. Since Linux 6.2. */
-extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym __weak;
-
-#define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
-
 /* The magic numbers are those of linux/magic.h, or else of the file system's own sources. */
 static __always_inline uint8_t source_of_magic(uint32_t magic)
 {
@@ -71,6 +66,12 @@ static __always_inline void member_source(struct member *member, struct file *fi
 		member->source = source_of_socket(file);
 }
 
+#ifndef RECORDER_WITHOUT_CAST
+/* Permits plain typed loads through a pointer that came out of an array. Since Linux 6.2. */
+extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym;
+
+#define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
+
 /* Does what file_of_fd() and probe reads do, at a third of the cost: a probe read is a call of tens of ns. */
 static __always_inline void member_file_fast(struct task_struct *task, struct member *member, int32_t fd)
 {
@@ -97,6 +98,7 @@ static __always_inline void member_file_fast(struct task_struct *task, struct me
 	member->device = inode->i_sb->s_dev;
 	member_source(member, file, inode->i_sb->s_magic);
 }
+#endif
 
 static __always_inline void member_file_probe(struct task_struct *task, struct member *member, int32_t fd)
 {
@@ -118,8 +120,11 @@ static __always_inline void member_file_probe(struct task_struct *task, struct m
 static __always_inline void member_file(struct task_struct *task, struct member *member, int32_t fd,
 					bool fast)
 {
-	if (fast)
+#ifndef RECORDER_WITHOUT_CAST
+	if (fast) {
 		member_file_fast(task, member, fd);
-	else
-		member_file_probe(task, member, fd);
+		return;
+	}
+#endif
+	member_file_probe(task, member, fd);
 }

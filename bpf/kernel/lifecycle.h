@@ -11,7 +11,9 @@
 
 static __always_inline void fill_name(struct event *event, struct task_struct *task)
 {
-	struct pid *pid = task->thread_pid;
+	/* By a probe read it is a number to the verifier. Before Linux 6.9 it adds no unbounded number to a
+	 * pointer. */
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	struct upid *number = NULL;
 
 	bpf_probe_read_kernel(event->name.comm, sizeof(event->name.comm), task->comm);
@@ -21,7 +23,7 @@ static __always_inline void fill_name(struct event *event, struct task_struct *t
 	if (pid) {
 		/* numbers[] has an entry for each level of PID namespaces; the last is the innermost. */
 		number = (void *)pid + bpf_core_field_offset(struct pid, numbers) +
-			 pid->level * bpf_core_type_size(struct upid);
+			 BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
 		event->name.ns_tid = BPF_CORE_READ(number, nr);
 	}
 }

@@ -56,25 +56,46 @@ static __always_inline bool in_read(const struct member *member)
 	return member->call_ns && member->file_type == EVENT_FILE_REG && call_reads(member->nr);
 }
 
-SEC("?tp_btf/mm_filemap_add_to_page_cache")
-int BPF_PROG(mm_filemap_add_to_page_cache, struct folio *folio)
+static __always_inline int on_added(struct task_struct *task, struct member *member, struct inode *inode,
+				    uint32_t n)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct member *member = member_of(task);
 	struct file_use *use;
-	struct inode *inode;
-	uint32_t n;
 
-	if (!member || in_write(member))
-		return 0;
-	inode = folio->mapping->host;
-	if (inode->i_mode >> 12 != S_IFREG)
-		return 0;
-	n = folio_pages(folio);
 	use = in_read(member) ? use_of_call(task, member)
 			      : use_of(member, inode, inode->i_ino, inode->i_sb->s_dev);
 	use->missed_pages += n;
 	if (member->fault.start_ns)
 		member->fault.added_pages += n;
 	return 0;
+}
+
+SEC("?tp_btf/mm_filemap_add_to_page_cache")
+int BPF_PROG(mm_filemap_add_to_page_cache, struct folio *folio)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member = member_of(task);
+	struct inode *inode;
+
+	if (!member || in_write(member))
+		return 0;
+	inode = folio->mapping->host;
+	if (inode->i_mode >> 12 != S_IFREG)
+		return 0;
+	return on_added(task, member, inode, folio_pages(folio));
+}
+
+/* Before Linux 5.17. */
+SEC("?tp_btf/mm_filemap_add_to_page_cache")
+int BPF_PROG(mm_filemap_add_to_page_cache_old, struct page *page)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member = member_of(task);
+	struct inode *inode;
+
+	if (!member || in_write(member))
+		return 0;
+	inode = page->mapping->host;
+	if (inode->i_mode >> 12 != S_IFREG)
+		return 0;
+	return on_added(task, member, inode, 1);
 }

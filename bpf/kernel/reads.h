@@ -33,17 +33,8 @@ static __always_inline void count_ring_read(struct member *member, struct file *
 	use_age(use, bpf_ktime_get_ns());
 }
 
-/* Runs in a thread of the job: the one that asked, the ring's own, or one of the ring's workers. */
-SEC("?tp_btf/io_uring_complete")
-int BPF_PROG(io_uring_complete, struct io_ring_ctx *ring, void *request, struct io_uring_cqe *cqe)
+static __always_inline int count_ring(struct member *member, struct io_kiocb *kiocb, int32_t bytes)
 {
-	struct member *member = member_of(bpf_get_current_task_btf());
-	struct io_kiocb *kiocb = request;
-	int32_t bytes;
-
-	if (!member || !request)
-		return 0;
-	bytes = cqe->res;
 	if (bytes < 0)
 		return 0;
 	switch (BPF_CORE_READ(kiocb, opcode)) {
@@ -59,6 +50,24 @@ int BPF_PROG(io_uring_complete, struct io_ring_ctx *ring, void *request, struct 
 		break;
 	}
 	return 0;
+}
+
+/* Runs in a thread of the job: the one that asked, the ring's own, or one of the ring's workers. */
+SEC("?tp_btf/io_uring_complete")
+int BPF_PROG(io_uring_complete, struct io_ring_ctx *ring, void *request, struct io_uring_cqe *cqe)
+{
+	struct member *member = member_of(bpf_get_current_task_btf());
+
+	return member && request ? count_ring(member, request, cqe->res) : 0;
+}
+
+/* Before Linux 6.14. */
+SEC("?tp_btf/io_uring_complete")
+int BPF_PROG(io_uring_complete_old, void *ring, void *request, uint64_t user_data, int32_t result)
+{
+	struct member *member = member_of(bpf_get_current_task_btf());
+
+	return member && request ? count_ring(member, request, result) : 0;
 }
 
 static __always_inline int waits_for_writeback(void)

@@ -127,9 +127,8 @@ static __always_inline void switch_in(struct task_struct *task, struct member *m
 	member->flags = 0;
 }
 
-SEC("?tp_btf/sched_switch")
-int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
-	     unsigned int prev_state)
+static __always_inline int on_switch(bool preempt, struct task_struct *prev, struct task_struct *next,
+				     unsigned int prev_state)
 {
 	struct cpu_state *cpu = this_cpu();
 	struct member *member;
@@ -152,6 +151,20 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		switch_in(next, member, now_ns);
 	}
 	return 0;
+}
+
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	return on_switch(preempt, prev, next, prev_state);
+}
+
+/* Before Linux 5.18. The state may be newer there: a waking on another CPU can have changed it. */
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(sched_switch_old, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	return on_switch(preempt, prev, next, prev->__state);
 }
 
 /* This is sched_waking, because sched_wakeup often runs on another CPU than the waker. */

@@ -53,7 +53,11 @@ static __always_inline struct dentry *dentry_of(struct inode *inode)
 {
 	struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
 
-	return alias ? (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias) : NULL;
+	if (!alias)
+		return NULL;
+	if (bpf_core_field_exists(struct dentry, d_u.d_alias))
+		return (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+	return (void *)alias - bpf_core_field_offset(struct dentry___7_1, d_alias);
 }
 
 static __always_inline void place_name(struct place *place, struct dentry *dentry)

@@ -46,7 +46,9 @@ struct address_space {
 
 /* Before Linux 5.17 a page was added to the page cache, not a folio. */
 struct page {
+	unsigned long flags;
 	struct address_space *mapping;
+	uint32_t compound_nr; /* in the second page of several */
 };
 
 /* Linux 6.18 made flags a structure. libbpf ignores ___ and what follows it in a name. */

@@ -29,19 +29,35 @@ static __always_inline bool in_write(const struct member *member)
 	       member->nr == 328;
 }
 
+/* Before Linux 6.1 no folio, or first page, said how many pages there are: the second one did. */
+static __always_inline uint32_t pages_from(void *first)
+{
+	struct page *second = first + bpf_core_type_size(struct page);
+
+	return BPF_CORE_READ(second, compound_nr);
+}
+
+static __always_inline bool is_head(unsigned long flags)
+{
+	return flags & 1UL << bpf_core_enum_value(enum pageflags, PG_head);
+}
+
 static __always_inline uint32_t folio_pages(struct folio *folio)
 {
+	struct folio___6_5 *older = (void *)folio;
 	unsigned long flags;
 
 	if (bpf_core_type_exists(memdesc_flags_t))
 		flags = ((struct folio___6_18 *)folio)->flags.f;
 	else
 		flags = folio->flags;
-	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_head)))
+	if (!is_head(flags))
 		return 1;
 	if (bpf_core_field_exists(folio->_nr_pages))
 		return folio->_nr_pages;
-	return BPF_CORE_READ((struct folio___6_5 *)folio, _folio_nr_pages);
+	if (bpf_core_field_exists(older->_folio_nr_pages))
+		return BPF_CORE_READ(older, _folio_nr_pages);
+	return pages_from(folio);
 }
 
 static __always_inline bool call_reads(long nr)
@@ -97,5 +113,5 @@ int BPF_PROG(mm_filemap_add_to_page_cache_old, struct page *page)
 	inode = page->mapping->host;
 	if (inode->i_mode >> 12 != S_IFREG)
 		return 0;
-	return on_added(task, member, inode, 1);
+	return on_added(task, member, inode, is_head(page->flags) ? pages_from(page) : 1);
 }

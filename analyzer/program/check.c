@@ -2,10 +2,12 @@
 #include "check.h"
 
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -28,20 +30,27 @@ enum finding_state {
 	FINDING_FAILED,  /* nothing can be recorded exactly */
 };
 
+#define KNOWN_GOOD                                                                                           \
+	"known good: Linux 5.15 to 7.3 on x86-64; diesel-analyze record -v shows the kernel's log (please "  \
+	"report it)"
+
 struct finding {
 	enum finding_state state;
-	char name[32];
-	char detail[200]; /* what was found, or what is lost */
+	char name[64];
+	char detail[512]; /* what was found, or what is lost */
 	char advice[400]; /* "": nothing to do */
 };
 
 struct report {
-	struct finding findings[24];
+	struct finding findings[24 + COLLECTOR_REFUSALS_MAX];
 	size_t n;
 	bool exact;   /* BPF works */
 	bool sampled; /* /proc can be sampled, at least */
+	bool perfmon; /* CAP_PERFMON, or CAP_SYS_ADMIN, which stands for it */
 	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
 	size_t n_hooks;
+	struct collector_refusal refusals[COLLECTOR_REFUSALS_MAX];
+	size_t n_refusals;
 };
 
 __attribute__((format(printf, 5, 6))) static void add(struct report *report, enum finding_state state,
@@ -57,6 +66,24 @@ __attribute__((format(printf, 5, 6))) static void add(struct report *report, enu
 	va_start(args, format);
 	vsnprintf(finding->detail, sizeof(finding->detail), format, args);
 	va_end(args);
+}
+
+/* As the recorder opens it for stack samples, on one CPU. Returns 0 or -errno. */
+static int open_clock(void)
+{
+	struct perf_event_attr attributes = {
+	    .size = sizeof(attributes),
+	    .type = PERF_TYPE_SOFTWARE,
+	    .config = PERF_COUNT_SW_CPU_CLOCK,
+	    .sample_freq = 1,
+	    .freq = 1,
+	};
+	long fd = syscall(SYS_perf_event_open, &attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+	int r = fd < 0 ? -errno : 0;
+
+	if (r == 0)
+		close((int)fd);
+	return r;
 }
 
 static void check_btf(struct report *report, const char *btf_path)
@@ -82,6 +109,7 @@ static void check_privilege(struct report *report)
 	}
 	has = status.effective_capabilities;
 	admin = has & 1ULL << CAPABILITY_SYS_ADMIN;
+	report->perfmon = admin || (has & 1ULL << CAPABILITY_PERFMON);
 	if (!admin && !((has & 1ULL << CAPABILITY_BPF) && (has & 1ULL << CAPABILITY_PERFMON)))
 		add(report, FINDING_FAILED, "privilege",
 		    "for exact reports: sudo diesel-analyze; or once: sudo setcap "
@@ -101,6 +129,12 @@ static void check_privilege(struct report *report)
 		add(report, FINDING_OK, "privilege", "", "all that is needed");
 }
 
+/* Returns true if perf events were refused for a want of privilege: check_perf() says what to do. */
+static bool wants_privilege(int error)
+{
+	return error == -EACCES || error == -EPERM;
+}
+
 /* Can stack samples show what preparing spends its time on? */
 static void check_profile(struct report *report, struct collector *collector)
 {
@@ -111,9 +145,45 @@ static void check_profile(struct report *report, struct collector *collector)
 		add(report, FINDING_OK, "profile", "", "stack samples by the CPUs' software clock");
 	else
 		add(report, FINDING_LIMITED, "profile",
-		    "use Linux 5.15 or newer with CONFIG_PERF_EVENTS=y, and CAP_PERFMON",
+		    wants_privilege(stats.profile_error) ? "see perf_event_paranoid below"
+		    : stats.profile_error == -EOPNOTSUPP ? KNOWN_GOOD
+							 : "use a kernel with CONFIG_PERF_EVENTS=y",
 		    "no stack samples (%s): what preparing spends its time on is not shown",
 		    strerror(-stats.profile_error));
+}
+
+/* Says which programs this kernel refused, though it has their hooks. */
+static void check_refusals(struct report *report, struct collector *collector)
+{
+	struct collector_stats stats;
+
+	collector_stats_get(collector, &stats);
+	report->n_refusals = stats.n_refusals;
+	memcpy(report->refusals, stats.refusals, sizeof(report->refusals));
+	for (size_t i = 0; i < report->n_refusals; i++) {
+		const struct collector_refusal *refusal = &report->refusals[i];
+		char name[64];
+
+		snprintf(name, sizeof(name), "program %s", refusal->program);
+		add(report, FINDING_LIMITED, name, KNOWN_GOOD, "refused by this kernel: %s; lost: %s",
+		    refusal->reason, refusal->lost_without);
+	}
+}
+
+/* What to do where the recorder does not load. */
+static const char *load_advice(const struct report *report, int r)
+{
+	struct utsname system;
+
+	uname(&system);
+	if (strcmp(system.machine, "x86_64") != 0)
+		return "use x86-64: the recorder knows no other architecture";
+	for (size_t i = 0; i < report->n; i++)
+		if (report->findings[i].state == FINDING_FAILED)
+			return "see the lines above";
+	if (r == -EPERM)
+		return "allow bpf() here: a container's seccomp profile, or lockdown, may refuse it to root";
+	return KNOWN_GOOD;
 }
 
 static void check_load(struct report *report, const char *btf_path)
@@ -121,18 +191,22 @@ static void check_load(struct report *report, const char *btf_path)
 	const struct collector_options options = {.btf_path = btf_path, .profile_hz = 99};
 	struct collector *collector = NULL;
 	struct error err = ERROR_INIT;
+	int r = collector_open(&options, &collector, &err);
 
-	if (collector_open(&options, &collector, &err)) {
-		add(report, FINDING_FAILED, "recorder", "see the lines above", "%s", err.text);
+	if (r < 0) {
+		add(report, FINDING_FAILED, "recorder", load_advice(report, r), "%s", err.text);
 	} else {
 		add(report, FINDING_OK, "recorder", "", "loads and attaches");
+		check_refusals(report, collector);
 		check_profile(report, collector);
 	}
 	if (collector && collector_times_faults(collector))
 		add(report, FINDING_OK, "page faults", "",
 		    "reads of mapped files are timed from start to end");
 	else if (collector)
-		add(report, FINDING_LIMITED, "page faults", "use a kernel with CONFIG_PERF_EVENTS=y",
+		add(report, FINDING_LIMITED, "page faults",
+		    wants_privilege(open_clock()) ? "see perf_event_paranoid below"
+						  : "use a kernel with CONFIG_PERF_EVENTS=y",
 		    "of reads of mapped files only the time asleep is known");
 	collector_close(collector);
 }
@@ -149,7 +223,34 @@ static int read_line(const char *path, char *line, size_t size)
 	return 0;
 }
 
-static void check_settings(struct report *report)
+/* Mainline goes up to 2, and lets CAP_PERFMON do everything. Debian's kernels know 3, which is their default:
+ * only CAP_SYS_ADMIN opens perf events then. Ubuntu's know 4, which CAP_PERFMON passes. */
+static void check_perf(struct report *report, const char *btf_path)
+{
+	static const char setting[] = "perf_event_paranoid";
+	char line[128];
+	int r = open_clock();
+
+	if (read_line("/proc/sys/kernel/perf_event_paranoid", line, sizeof(line)))
+		add(report, FINDING_LIMITED, setting, "use a kernel with CONFIG_PERF_EVENTS=y",
+		    "no perf events: steps cannot be counted");
+	else if (wants_privilege(r) && report->perfmon)
+		add(report, FINDING_LIMITED, setting,
+		    "sudo sysctl kernel.perf_event_paranoid=2, or add CAP_SYS_ADMIN",
+		    "%s: this kernel opens perf events for CAP_SYS_ADMIN alone; lost: stack samples, times "
+		    "of "
+		    "page faults%s",
+		    line, collector_probes_by_perf(btf_path) ? ", steps and batches" : "");
+	else if (wants_privilege(r) && atoi(line) > 2)
+		add(report, FINDING_OK, setting, "",
+		    "%s: on Debian's kernels, CAP_PERFMON makes no difference to that, but CAP_SYS_ADMIN "
+		    "does",
+		    line);
+	else
+		add(report, FINDING_OK, setting, "", "%s: makes no difference with CAP_PERFMON", line);
+}
+
+static void check_settings(struct report *report, const char *btf_path)
 {
 	char line[128];
 
@@ -164,12 +265,7 @@ static void check_settings(struct report *report)
 		add(report, FINDING_OK, "lockdown", "",
 		    "not shown by this kernel, or securityfs is not mounted");
 	}
-	if (!read_line("/proc/sys/kernel/perf_event_paranoid", line, sizeof(line)))
-		add(report, FINDING_OK, "perf_event_paranoid", "", "%s: makes no difference with CAP_PERFMON",
-		    line);
-	else
-		add(report, FINDING_LIMITED, "perf_event_paranoid", "use a kernel with CONFIG_PERF_EVENTS=y",
-		    "no perf events: steps cannot be counted");
+	check_perf(report, btf_path);
 	add(report, FINDING_OK, "tracefs", "", "not needed");
 }
 
@@ -220,6 +316,15 @@ static void check_sampler(struct report *report)
 		    "with -p, what threads sleep in is hidden (ptrace_scope is %s)", line);
 }
 
+/* A program is refused with all that the same is lost without. */
+static bool is_refused(const struct report *report, const struct collector_hook *hook)
+{
+	for (size_t i = 0; i < report->n_refusals; i++)
+		if (!strcmp(report->refusals[i].lost_without, hook->lost_without))
+			return hook->present;
+	return false;
+}
+
 static void print_text(const struct report *report, FILE *out)
 {
 	static const char *const words[] = {"ok", "limited", "FAILED"};
@@ -243,12 +348,16 @@ static void print_text(const struct report *report, FILE *out)
 	for (size_t i = 0; i < report->n_hooks; i++) {
 		const struct collector_hook *hook = &report->hooks[i];
 
+		bool refused = is_refused(report, hook);
+
 		fprintf(out, "%-8s %-28s",
-			hook->present    ? "ok"
+			refused          ? "refused"
+			: hook->present  ? "ok"
 			: hook->required ? "FAILED"
 					 : "missing",
 			hook->name);
-		fprintf(out, " %s: %s\n", hook->present ? "without it" : "lost", hook->lost_without);
+		fprintf(out, " %s: %s\n", hook->present && !refused ? "without it" : "lost",
+			hook->lost_without);
 		missing += !hook->present;
 	}
 	if (report->n_hooks)
@@ -298,9 +407,10 @@ static void print_json(const struct report *report, FILE *out)
 		const struct collector_hook *hook = &report->hooks[i];
 
 		fprintf(out,
-			"%s\n    {\"name\": \"%s\", \"present\": %s, \"required\": %s, \"lost_without\": ",
+			"%s\n    {\"name\": \"%s\", \"present\": %s, \"refused\": %s, \"required\": %s, "
+			"\"lost_without\": ",
 			i ? "," : "", hook->name, hook->present ? "true" : "false",
-			hook->required ? "true" : "false");
+			is_refused(report, hook) ? "true" : "false", hook->required ? "true" : "false");
 		print_json_text(out, hook->lost_without);
 		fputc('}', out);
 	}
@@ -314,7 +424,7 @@ int check_run(const char *btf_path, bool json, FILE *out)
 	check_btf(&report, btf_path);
 	check_privilege(&report);
 	check_load(&report, btf_path);
-	check_settings(&report);
+	check_settings(&report, btf_path);
 	check_psi(&report);
 	check_gpu(&report);
 	for (size_t i = 0; i < report.n; i++)

@@ -277,12 +277,16 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	return r < 0 ? r : record_roots_join(&recorder->roots, source, &emptied, err);
 }
 
-/* Warns if there are no stack samples; everything else is measured without them. */
-static void say_profile(struct source *source)
+/* Warns of what is not measured; everything else is. */
+static void say_limits(struct source *source)
 {
 	struct collector_stats stats;
 
 	source_stats_get(source, &stats);
+	for (size_t i = 0; i < stats.n_refusals; i++)
+		log_warning("this kernel refused the program %s (%s); lost without it: %s",
+			    stats.refusals[i].program, stats.refusals[i].reason,
+			    stats.refusals[i].lost_without);
 	if (stats.profile_error)
 		log_warning("no stack samples can be taken here (%s): what preparing spends its time on will "
 			    "not be shown",
@@ -304,7 +308,7 @@ static int open_source(const struct record_options *options, struct source **ret
 
 		r = source_open(SOURCE_COLLECTOR, &collector_options, ret_source, &refusal);
 		if (r == 0) {
-			say_profile(*ret_source);
+			say_limits(*ret_source);
 			return 0;
 		}
 		if (options->btf_path || r == -ENOMEM || r == -EINTR) {
@@ -356,7 +360,9 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 		return error_errno(err, r, "cannot keep account of the recording");
 	if (source_is_sampled(recorder->source))
 		r = recording_set_u64(recorder->recording, RECORDING_SAMPLED, 1, err);
-	return r < 0 ? r : record_info_begin(recorder->recording, options, &recorder->roots, err);
+	return r < 0
+		   ? r
+		   : record_info_begin(recorder->recording, options, &recorder->roots, recorder->source, err);
 }
 
 /* Ends the collector and the recording, also after a failure, as far as that is possible. */

@@ -17,6 +17,7 @@
 struct collector_stats;
 struct error;
 struct recording;
+struct source;
 
 struct record_options {
 	const char *output;
@@ -51,7 +52,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 
 /* record_info.c: write facts about the job and the machine to the recording's info. */
 int record_info_begin(struct recording *recording, const struct record_options *options,
-		      const struct record_roots *roots, struct error *err);
+		      const struct record_roots *roots, struct source *source, struct error *err);
 int record_info_end(struct recording *recording, const struct collector_stats *stats, uint64_t steal_ns,
 		    struct error *err);
 uint64_t record_steal_ns(void);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "analyzer/recording.h"
+#include "analyzer/source.h"
 #include "bpf/collector.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -79,9 +80,11 @@ static int set_command(struct recording *recording, const struct record_options 
 	return recording_set_text(recording, RECORDING_COMMAND, text, err);
 }
 
-static int set_missing_hooks(struct recording *recording, const char *btf_path, struct error *err)
+static int set_missing_hooks(struct recording *recording, const char *btf_path, struct source *source,
+			     struct error *err)
 {
 	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
+	struct collector_stats stats;
 	char names[1024] = "";
 	size_t n = 0, at = 0;
 
@@ -94,11 +97,15 @@ static int set_missing_hooks(struct recording *recording, const char *btf_path, 
 			    hooks[i].lost_without);
 		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "", hooks[i].name);
 	}
+	source_stats_get(source, &stats);
+	for (size_t i = 0; i < stats.n_refusals && at < sizeof(names); i++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "",
+				       stats.refusals[i].program);
 	return recording_set_text(recording, RECORDING_HOOKS_MISSING, names, err);
 }
 
 int record_info_begin(struct recording *recording, const struct record_options *options,
-		      const struct record_roots *roots, struct error *err)
+		      const struct record_roots *roots, struct source *source, struct error *err)
 {
 	struct utsname system;
 	int r;
@@ -126,7 +133,7 @@ int record_info_begin(struct recording *recording, const struct record_options *
 	if (r == 0)
 		r = recording_set_text(recording, RECORDING_DIESEL_VERSION, DIESEL_VERSION, err);
 	if (r == 0)
-		r = set_missing_hooks(recording, options->btf_path, err);
+		r = set_missing_hooks(recording, options->btf_path, source, err);
 	return r < 0 ? r : set_clocks(recording, RECORDING_START_CLOCKS, RECORDING_START_NS, err);
 }
 

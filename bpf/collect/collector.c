@@ -2,14 +2,11 @@
 #include "private.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "gpu_shared.h"
-#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
@@ -19,23 +16,6 @@
 #include "probes.h"
 #include "profiler.h"
 #include "recorder.skel.h"
-#include "recorder_without_cast.skel.h"
-
-#define DEFAULT_RING_BYTES (UINT64_C(8) << 20)
-#define MIN_RING_BYTES     UINT64_C(4096)
-#define MAX_RING_BYTES     (UINT64_C(1) << 30)
-
-static int libbpf_log(enum libbpf_print_level level, const char *format, va_list args)
-{
-	_cleanup_(freep) char *text = NULL;
-
-	if (level == LIBBPF_DEBUG || vasprintf(&text, format, args) < 0)
-		return 0;
-	/* The verifier's log comes as one message of many lines. */
-	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-		log_debug("%s", line);
-	return 0;
-}
 
 int collector_record(void *user, void *data, size_t size)
 {
@@ -67,94 +47,6 @@ static int on_sample(void *user, void *data, size_t size)
 	    profiler_sample(collector->profiler, data, collector->sink, &event))
 		return collector_record(collector, &event, sizeof(event));
 	return 0;
-}
-
-static uint64_t ring_size(uint64_t wanted_bytes)
-{
-	uint64_t bytes = MIN_RING_BYTES;
-
-	if (!wanted_bytes)
-		wanted_bytes = DEFAULT_RING_BYTES;
-	while (bytes < wanted_bytes && bytes < MAX_RING_BYTES)
-		bytes <<= 1;
-	return bytes;
-}
-
-/* Holds what all CPUs gather in 200 ms, four times as long as a caller takes to come back. */
-static uint64_t stack_ring_size(uint32_t rate_hz)
-{
-	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);
-
-	return ring_size(n_cpus * (rate_hz / 5 + 1) * (sizeof(struct stack_sample) + 8));
-}
-
-/* Says in terms that a user understands why the kernel did not accept the programs. */
-static int load_error(int r, struct error *err)
-{
-	if (r == -EPERM || r == -EACCES)
-		return error_set(err, -EPERM,
-				 "no privilege to load BPF programs: run as root (sudo), or give the program "
-				 "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
-	return error_errno(err, r,
-			   "the kernel did not accept the recorder (diesel-analyze -v record shows its log)");
-}
-
-/* Both objects are made from one source, so one's skeleton describes the other. */
-_Static_assert(sizeof(struct recorder) == sizeof(struct recorder_without_cast), "maps and programs differ");
-
-/* Opens the object that this kernel can load. One that names a function of the kernel needs it there. */
-static int open_recorder(const char *btf_path, bool can_cast, struct recorder **ret_recorder)
-{
-	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = btf_path);
-	struct recorder *recorder = calloc(1, sizeof(*recorder));
-	int r = recorder ? recorder__create_skeleton(recorder) : -ENOMEM;
-
-	if (r == 0 && !can_cast)
-		recorder->skeleton->data =
-		    (void *)recorder_without_cast__elf_bytes(&recorder->skeleton->data_sz);
-	if (r == 0)
-		r = bpf_object__open_skeleton(recorder->skeleton, &opts);
-	if (r < 0)
-		recorder__destroy(recorder);
-	else
-		*ret_recorder = recorder;
-	return r;
-}
-
-static int load(struct collector *collector, const struct collector_options *options, struct error *err)
-{
-	const char *btf_path = options->btf_path ? options->btf_path : DEFAULT_BTF;
-	uint64_t ring_bytes = ring_size(options->ring_bytes);
-	_cleanup_(btf_freep) struct btf *btf = NULL;
-	struct recorder *recorder;
-	int r = hooks_btf(btf_path, &btf, err);
-
-	if (r < 0)
-		return r;
-	r = open_recorder(btf_path, hooks_can_cast(btf), &recorder);
-	if (r < 0)
-		return error_errno(err, r, "cannot open the recorder");
-	collector->recorder = recorder;
-	if (options->profile_hz)
-		collector->profile_error = hooks_can_profile();
-	if (!collector->profile_error)
-		collector->profile_hz = options->profile_hz;
-	r = hooks_select(recorder->obj, btf, collector->profile_hz > 0, err);
-	if (r < 0)
-		return r;
-	recorder->rodata->recorder_tgid = (uint32_t)getpid();
-	recorder->rodata->wakeup_bytes = ring_bytes / 8;
-	recorder->rodata->no_children = options->no_children;
-	recorder->rodata->recording_start_boottime_ns = clock_snapshot_take().boottime_ns;
-	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
-	if (r < 0)
-		return error_errno(err, r, "cannot size the ring");
-	r = bpf_map__set_max_entries(recorder->maps.stack_ring,
-				     (uint32_t)stack_ring_size(collector->profile_hz));
-	if (r < 0)
-		return error_errno(err, r, "cannot size the ring of samples");
-	r = recorder__load(recorder);
-	return r < 0 ? load_error(r, err) : 0;
 }
 
 static void emit(void *user, const struct event *event)
@@ -225,9 +117,8 @@ int collector_open(const struct collector_options *options, struct collector **r
 
 	if (!collector)
 		return error_set(err, -ENOMEM, "no memory for the collector");
-	libbpf_set_print(libbpf_log);
 	collector->cost.stats_fd = -1;
-	r = load(collector, options ? options : &defaults, err);
+	r = load_recorder(collector, options ? options : &defaults, err);
 	if (r == 0)
 		r = start(collector, err);
 	if (r < 0) {
@@ -400,5 +291,7 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 	stats.bpf_run_ns = cost_estimate_ns(cost, collector->start_ns + stats.elapsed_ns);
 	stats.profile_hz = collector->profile_hz;
 	stats.profile_error = collector->profile_error;
+	stats.refusals = collector->refusals;
+	stats.n_refusals = collector->n_refusals;
 	*ret_stats = stats;
 }

@@ -10,6 +10,9 @@
 #include "uprobe.h"
 
 #define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
+#define LOST_BATCHES "batches of DataLoaders, and the waits for them"
+#define LOST_GPU     "launches of GPU work, copies, and waits for a GPU"
+#define LOST_NVTX    "phases that a job marks by NVTX"
 
 /* In the order of attaching: exits of interrupts come before their entries (see context.h). A program has the
  * name of its tracepoint. */
@@ -41,6 +44,27 @@ static const struct collector_hook known_hooks[] = {
     {"balance_dirty_pages", "waits of writes for storage, apart from other waits", false, false},
     {"folio_wait_writeback", "waits of fsync for storage, apart from other waits", false, false},
 };
+
+/* Programs that have no tracepoint. */
+static const struct collector_hook known_programs[] = {
+    {"tag_tasks", "everything: no job can be found", true, true},
+    {"close_tasks", "everything: no thread has totals", true, true},
+    {"major_fault", "how much time reads of mapped files took", true, false},
+    {"sample_cpu", "stack samples: what preparing spends its time on", true, false},
+    {"engine_execute", "steps of jobs that do not mark them", true, false},
+    {"diesel_mark", "steps and batches that a job marks", true, false},
+    {"batch_named", LOST_BATCHES, true, false},
+    {"batch_begin", LOST_BATCHES, true, false},
+    {"batch_end", LOST_BATCHES, true, false},
+    {"gpu_enter", LOST_GPU, true, false},
+    {"gpu_leave", LOST_GPU, true, false},
+    {"nvtx_push", LOST_NVTX, true, false},
+    {"nvtx_push_attributes", LOST_NVTX, true, false},
+    {"nvtx_pop", LOST_NVTX, true, false},
+    {"usdt_phase", "phases that a job marks by USDT probes", true, false},
+};
+
+#define N_PROGRAMS (sizeof(known_programs) / sizeof(known_programs[0]))
 
 #define N_HOOKS (sizeof(known_hooks) / sizeof(known_hooks[0]))
 
@@ -169,6 +193,18 @@ static bool has_enumerator(const struct btf *btf, const char *type_name, const c
 	return false;
 }
 
+static bool has_multi(const struct btf *btf)
+{
+	return has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI") && uprobe_has_multi();
+}
+
+bool collector_probes_by_perf(const char *btf_path)
+{
+	_cleanup_(btf_freep) struct btf *btf = NULL;
+
+	return hooks_btf(btf_path ? btf_path : DEFAULT_BTF, &btf, NULL) == 0 && !has_multi(btf);
+}
+
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err)
 {
 	struct bpf_program *program;
@@ -189,10 +225,39 @@ int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile,
 		if (name)
 			bpf_program__set_autoload(bpf_object__find_program_by_name(object, name), true);
 	}
-	if (has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI") && uprobe_has_multi())
+	if (has_multi(btf))
 		uprobe_use_multi(object);
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sample_cpu"), profile);
 	return 0;
+}
+
+const struct collector_hook *hooks_of_program(const char *program)
+{
+	const char *name = program;
+
+	for (size_t i = 0; i < N_VARIANTS; i++)
+		if (!strcmp(variants[i].program, program))
+			name = variants[i].hook;
+	for (size_t i = 0; i < N_HOOKS; i++)
+		if (!strcmp(known_hooks[i].name, name))
+			return &known_hooks[i];
+	for (size_t i = 0; i < N_PROGRAMS; i++)
+		if (!strcmp(known_programs[i].name, name))
+			return &known_programs[i];
+	return NULL;
+}
+
+void hooks_leave_out(struct bpf_object *object, const char *lost_without)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program(program, object)
+	{
+		const struct collector_hook *hook = hooks_of_program(bpf_program__name(program));
+
+		if (hook && !strcmp(hook->lost_without, lost_without))
+			bpf_program__set_autoload(program, false);
+	}
 }
 
 int hooks_can_profile(void)

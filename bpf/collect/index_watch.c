@@ -4,12 +4,12 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "index_watch.skel.h"
 #include "lib/error.h"
 #include "private.h"
+#include "refusal.h"
 
 struct index_watch {
 	struct index_watch_programs *programs;
@@ -19,14 +19,6 @@ struct index_watch {
 	struct bpf_link *forks, *enter, *exit;
 	uint64_t n_forks; /* handed on */
 };
-
-static int quiet(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
 
 static int on_record(void *user, void *data, size_t size)
 {
@@ -73,6 +65,22 @@ void index_watch_forks(struct index_watch *w, void (*forked)(void *user, uint32_
 	}
 }
 
+static int load_error(int r, struct error *err)
+{
+	const struct refusal *refusal = refusal_get();
+
+	if (refusal_of_privilege(r))
+		return error_set(err, r,
+				 "no privilege to load BPF programs: run dieseld as root, or give it CAP_BPF "
+				 "and CAP_PERFMON");
+	if (refusal->program[0])
+		return error_set(err, r, "the kernel refused %s, a BPF program that watches pipes: %s",
+				 refusal->program, refusal->reason);
+	return error_errno(err, r,
+			   "the kernel did not accept the BPF programs that watch pipes (they take Linux "
+			   "5.11 with BTF)");
+}
+
 static int load(struct index_watch *w, struct error *err)
 {
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = DEFAULT_BTF);
@@ -89,14 +97,7 @@ static int load(struct index_watch *w, struct error *err)
 		r = index_watch_attend(w, INDEX_ALL);
 	if (r == 0)
 		r = index_watch_attend(w, INDEX_FORKS_ONLY);
-	if (r == -EPERM || r == -EACCES)
-		return error_set(err, r,
-				 "no privilege to load BPF programs: run dieseld as root, or give it CAP_BPF "
-				 "and CAP_PERFMON");
-	return r < 0 ? error_errno(err, r,
-				   "the kernel did not accept the BPF programs that watch pipes (they take "
-				   "Linux 5.11 with BTF)")
-		     : 0;
+	return r < 0 ? load_error(r, err) : 0;
 }
 
 int index_watch_open(struct index_watch **ret, struct error *err)
@@ -106,7 +107,7 @@ int index_watch_open(struct index_watch **ret, struct error *err)
 
 	if (!w)
 		return error_set(err, -ENOMEM, "no memory to watch pipes");
-	libbpf_set_print(quiet);
+	refusal_listen();
 	r = load(w, err);
 	if (r == 0) {
 		w->ring = ring_buffer__new(bpf_map__fd(w->programs->maps.ring), on_record, w, NULL);

@@ -43,6 +43,8 @@ struct collector {
 	struct profiler *profiler; /* NULL: no stack samples */
 	uint32_t profile_hz;
 	int profile_error;
+	struct collector_refusal refusals[COLLECTOR_REFUSALS_MAX];
+	size_t n_refusals;
 	struct cost cost;
 	/* the bytes of the records that a task walk wrote, until the next poll */
 	char *pending;
@@ -64,9 +66,16 @@ int hooks_btf(const char *path, struct btf **ret_btf, struct error *err);
 bool hooks_can_cast(const struct btf *btf);
 /* Marks for loading the programs that this kernel can run. profile: also the one that takes stack samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
+/* Returns the row of a program, with the name of its hook or its own; NULL: there is no such program. */
+const struct collector_hook *hooks_of_program(const char *program);
+/* Takes the programs whose rows say this from those that are loaded: half of a measurement is none. */
+void hooks_leave_out(struct bpf_object *object, const char *lost_without);
 /* 0, or -errno if the running kernel cannot take stack samples. */
 int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
+
+/* load.c: loads the recorder, without what this kernel refuses of what is not required. */
+int load_recorder(struct collector *collector, const struct collector_options *options, struct error *err);
 
 /* cost.c */
 uint64_t cost_own_cpu_ns(void);

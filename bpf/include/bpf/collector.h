@@ -34,9 +34,11 @@ struct collector_options {
 	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/notes.h; 0: none */
 };
 
-/* Loads and attaches the recorder. From here on its programs run for every system call and switch of the
- * machine, but record nothing before there is a job. -ENOENT: the kernel has no BTF; -EPERM: no privilege;
- * others are the kernel's own. err says what to do. */
+/* Loads and attaches the recorder, without those of its programs that the kernel refuses, unless they are
+ * required: struct collector_stats has them. From here on its programs run for every system call and switch
+ * of the machine, but record nothing before there is a job. -ENOENT: the kernel has no BTF; -EPERM: no
+ * privilege; -ENOSYS: the kernel refuses a required program; others are the kernel's own. err says what to
+ * do. */
 int collector_open(const struct collector_options *options, struct collector **ret_collector,
 		   struct error *err);
 
@@ -92,6 +94,17 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 /* May be called without collector_stop(). NULL is fine. */
 void collector_close(struct collector *collector);
 
+#define COLLECTOR_REFUSALS_MAX 32
+#define COLLECTOR_PROGRAM_SIZE 48
+#define COLLECTOR_REASON_SIZE  200
+
+/* A program that the kernel has the hook for, and refused. The collector goes on without it. */
+struct collector_refusal {
+	char program[COLLECTOR_PROGRAM_SIZE]; /* it has the name of its tracepoint, if it has one */
+	char reason[COLLECTOR_REASON_SIZE];   /* one line: the verifier's last one, or what libbpf said */
+	const char *lost_without;             /* as in struct collector_hook */
+};
+
 struct collector_stats {
 	uint64_t events[COLLECTOR_EVENT_TYPES]; /* handed on, by enum event_type */
 	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals do not suffer */
@@ -105,6 +118,8 @@ struct collector_stats {
 	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
 	uint32_t profile_hz;  /* 0: no stack samples are taken */
 	int profile_error;    /* -errno: why there are none although they were asked for */
+	const struct collector_refusal *refusals; /* the collector's, until it is closed */
+	size_t n_refusals;
 };
 
 void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats);
@@ -116,6 +131,10 @@ struct collector_hook {
 	bool present;             /* this kernel has it */
 	bool required;            /* collector_open fails without it */
 };
+
+/* Returns true if setting probes in libraries takes perf events here: before Linux 6.6. false: it does not,
+ * or there is no BTF. */
+bool collector_probes_by_perf(const char *btf_path);
 
 #define COLLECTOR_HOOKS_MAX 64
 

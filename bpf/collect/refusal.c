@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "refusal.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+#include "lib/log.h"
+
+#define LOG_BEGIN "-- BEGIN PROG LOAD LOG --"
+
+/* libbpf's callback has no argument of ours. */
+static _Thread_local struct refusal said;
+
+/* The verifier's last line, but for its statistics. */
+static void hear_verifier(const char *text)
+{
+	while (*text) {
+		size_t n = strcspn(text, "\n");
+
+		if (n && strncmp(text, "-- ", 3) != 0 && strncmp(text, "processed ", 10) != 0) {
+			snprintf(said.reason, sizeof(said.reason), "%.*s", (int)n, text);
+			said.verified = true;
+		}
+		text += n + (text[n] == '\n');
+	}
+}
+
+/* text: "libbpf: prog 'NAME': REASON", of which the first about a program says most, or the verifier's log.
+ */
+static void hear(const char *text)
+{
+	char program[sizeof(said.program)];
+	const char *log = strstr(text, LOG_BEGIN);
+	int at = 0;
+
+	if (sscanf(text, "libbpf: prog '%47[^']': %n", program, &at) != 1 || !at)
+		return;
+	if (strcmp(program, said.program)) {
+		memset(&said, 0, sizeof(said));
+		memcpy(said.program, program, sizeof(program));
+		snprintf(said.reason, sizeof(said.reason), "%.*s", (int)strcspn(text + at, "\n"), text + at);
+	}
+	if (log)
+		hear_verifier(log + strlen(LOG_BEGIN));
+}
+
+static int libbpf_log(enum libbpf_print_level level, const char *format, va_list args)
+{
+	_cleanup_(freep) char *text = NULL;
+
+	if (level == LIBBPF_DEBUG || vasprintf(&text, format, args) < 0)
+		return 0;
+	hear(text);
+	/* The verifier's log comes as one message of many lines. */
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		log_debug("%s", line);
+	return 0;
+}
+
+void refusal_listen(void)
+{
+	memset(&said, 0, sizeof(said));
+	libbpf_set_print(libbpf_log);
+}
+
+const struct refusal *refusal_get(void)
+{
+	return &said;
+}
+
+bool refusal_of_privilege(int r)
+{
+	return (r == -EPERM || r == -EACCES) && !said.verified;
+}

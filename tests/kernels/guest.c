@@ -91,7 +91,7 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list args
 static struct bpf_object *object_open(const char *path, const struct btf *btf, char *log)
 {
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = DEFAULT_BTF, .kernel_log_buf = log,
-		    .kernel_log_size = LOG_BYTES, .kernel_log_level = 1 | 4);
+		    .kernel_log_size = log ? LOG_BYTES : 0, .kernel_log_level = log ? 1 | 4 : 0);
 	struct bpf_object *object = bpf_object__open_file(path, &opts);
 	struct error err = ERROR_INIT;
 	struct bpf_map *map;
@@ -189,6 +189,27 @@ static void each_program(const char *who, bool as_user, bool can_cast)
 	run(name, as_user, index_watch);
 }
 
+/* Prints the names of the programs that the collector chooses on a kernel with this type information. */
+static int select_programs(const char *path, const char *btf_path)
+{
+	_cleanup_(btf_freep) struct btf *btf = NULL;
+	struct error err = ERROR_INIT;
+	struct bpf_program *program;
+	struct bpf_object *object;
+
+	libbpf_set_print(quiet);
+	require(hooks_btf(btf_path, &btf, &err) == 0, btf_path);
+	object = object_open(path, btf, NULL);
+	printf("%s\n", hooks_can_cast(btf) ? "can cast" : "cannot cast");
+	bpf_object__for_each_program(program, object)
+	{
+		if (bpf_program__autoload(program))
+			printf("%s\n", bpf_program__name(program));
+	}
+	bpf_object__close(object);
+	return 0;
+}
+
 static double seconds(clockid_t clock)
 {
 	struct timespec now;
@@ -273,6 +294,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc > 1 && argv[1][0] == '/')
 		return load_programs(argv[1]);
+	if (argc > 3 && !strcmp(argv[1], "select"))
+		return select_programs(argv[2], argv[3]);
 	if (argc > 1 && !strcmp(argv[1], "train"))
 		return train();
 	(void)mount("proc", "/proc", "proc", 0, NULL);

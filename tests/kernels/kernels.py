@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boots other kernels in QEMU, and says what the recorder can do on each.
 
-    ./dev kernels [--short] [--update] [NAME ...] [--folder FOLDER]
+    ./dev kernels [--short] [--update] [--cut FOLDER] [NAME ...] [--folder FOLDER]
 
 Without names: all of Debian's that are listed below. They come from Debian's archive and stay in build/kernels (--update: fetches
 them again). --folder: the kernels in a folder instead, each a package (.deb) or an image (vmlinuz*).
@@ -9,6 +9,8 @@ them again). --folder: the kernels in a folder instead, each a package (.deb) or
 As root, and as a user with the three capabilities that README names: `diesel-analyze check`; each BPF program by itself; and a job is
 recorded, whose own clock says how long it waited. --short leaves out the single programs, and is for 6.1 and 6.12. A guest has no
 disk: its root is an initramfs with diesel-analyze and what it is linked to. A kernel takes about a minute, or half of it with --short.
+
+--cut: writes of each kernel's type information what the recorder needs of it to FOLDER, for test_types.py, and boots none.
 """
 import argparse
 import glob
@@ -20,6 +22,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import core
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 BIN = os.path.abspath(os.environ.get("DIESEL_BIN", os.path.join(ROOT, "build/release/bin")))
@@ -208,6 +212,26 @@ def boot(vmlinux, image, folder):
     return parts
 
 
+def cut(vmlinux, to):
+    """Writes the types of a kernel that the recorder needs: those of its relocations, and its hooks."""
+    objects = [os.path.join(BIN, f"../bpf/kernel/{name}.o") for name in ("recorder", "recorder_without_cast", "index_watch")]
+    with tempfile.TemporaryDirectory() as folder:
+        whole, part = os.path.join(folder, "whole"), os.path.join(folder, "part")
+        command("objcopy", "--dump-section", f".BTF={whole}", vmlinux, "/dev/null")
+        command("bpftool", "gen", "min_core_btf", whole, part, *objects)
+        with open(whole, "rb") as file:
+            kernel = core.Btf(file.read())
+        with open(part, "rb") as file:
+            out = core.Writer(file.read())
+    sections = {name for path in objects for name, *_ in core.Object(path).sections}
+    for hook in sorted({name.split("/")[1] for name in sections if name.startswith(("tp_btf/", "?tp_btf/"))}):
+        out.hook(kernel, "btf_trace_" + hook)
+    out.function(kernel, "bpf_rdonly_cast")
+    out.enumerator(kernel, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI")
+    with open(to, "wb") as file:
+        file.write(out.data())
+
+
 def version(release):
     return tuple(int(part) for part in re.match(r"(\d+)\.(\d+)", release).groups())
 
@@ -293,10 +317,11 @@ def try_kernel(name, vmlinux, image):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage="./dev kernels [--short] [--update] [NAME ...] [--folder FOLDER]")
+    parser = argparse.ArgumentParser(usage="./dev kernels [--short] [--update] [--cut FOLDER] [NAME ...] [--folder FOLDER]")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}")
     parser.add_argument("--short", action="store_true", help="without single programs; of " + ", ".join(SHORT))
     parser.add_argument("--update", action="store_true", help="fetch Debian's kernels again")
+    parser.add_argument("--cut", metavar="FOLDER", help="write the types that the recorder needs, and boot nothing")
     parser.add_argument("--folder", help="other kernels: packages, or images vmlinuz*")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in SUITES]
@@ -314,7 +339,10 @@ def main():
             kernels.update(from_folder(options.folder))
         for name, vmlinux in kernels.items():
             try:
-                if not try_kernel(name, vmlinux or from_debian(name, options.update), image):
+                vmlinux = vmlinux or from_debian(name, options.update)
+                if options.cut:
+                    cut(vmlinux, os.path.join(options.cut, name + ".btf"))
+                elif not try_kernel(name, vmlinux, image):
                     failed.append(name)
             except Failed as e:
                 print(f"{name}: {e}", flush=True)

@@ -2,19 +2,31 @@
 #include "sqlite/db.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <sqlite3.h>
 
+#include "files.h"
 #include "lib/cleanup.h"
 
 struct sql {
 	sqlite3 *handle;
+	struct sql_files *files; /* NULL: by SQLite's own VFS */
 	char *path;
 	struct sql_options options;
+	uint64_t rounds, max_rounds; /* of a statement that only looks */
 };
+
+/* No column or statement of ours comes near. */
+#define MAX_BYTES (64 << 20)
+/* Steps of SQLite's virtual machine. A tree of pages that share their children is of any length: what a table
+ * of that many bytes can need is some steps for a byte. */
+#define ROUND_STEPS    1000000
+#define MIN_ROUNDS     20
+#define STEPS_FOR_BYTE 64
 
 struct sql_statement {
 	struct sql *sql;
@@ -35,7 +47,8 @@ static int errno_of(const struct sql *sql, int code)
 	case SQLITE_AUTH: return -EACCES;
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-	case SQLITE_FORMAT: return -EBADMSG;
+	case SQLITE_FORMAT:
+	case SQLITE_INTERRUPT: return -EBADMSG;
 	case SQLITE_CANTOPEN: return system_errno ? -system_errno : -ENOENT;
 	case SQLITE_IOERR: return system_errno ? -system_errno : -EIO;
 	}
@@ -48,13 +61,13 @@ static int failed(const struct sql *sql, int code, struct error *err)
 	const char *if_damaged = sql->options.if_damaged, *if_busy = sql->options.if_busy;
 	int r = errno_of(sql, code);
 
+	if (code == SQLITE_INTERRUPT)
+		message = "reading it does not end";
 	if (r == -EBADMSG)
 		return error_set(err, r, "%s is damaged (%s)%s%s", sql->path, message, if_damaged ? ": " : "",
 				 if_damaged ? if_damaged : "");
 	if (code == SQLITE_READONLY_ROLLBACK)
-		return error_set(err, r,
-				 "%s was left by an interrupted command and has to be written to be read: "
-				 "run the command as its owner",
+		return error_set(err, r, "%s was just left by an interrupted command: run this one again",
 				 sql->path);
 	if (r == -EBUSY)
 		return error_set(err, r, "%s is in use%s%s", sql->path, if_busy ? ": " : "",
@@ -64,29 +77,116 @@ static int failed(const struct sql *sql, int code, struct error *err)
 	return error_errno(err, r, "cannot use %s (%s)", sql->path, message);
 }
 
+static int count_round(void *context)
+{
+	struct sql *sql = context;
+
+	return ++sql->rounds > sql->max_rounds;
+}
+
+static void restrict_work(struct sql *sql)
+{
+	static const struct {
+		int which, value;
+	} limits[] = {
+	    {SQLITE_LIMIT_LENGTH, MAX_BYTES}, {SQLITE_LIMIT_SQL_LENGTH, 1 << 16}, {SQLITE_LIMIT_COLUMN, 100},
+	    {SQLITE_LIMIT_EXPR_DEPTH, 50},    {SQLITE_LIMIT_COMPOUND_SELECT, 10}, {SQLITE_LIMIT_ATTACHED, 0},
+	    {SQLITE_LIMIT_TRIGGER_DEPTH, 1},  {SQLITE_LIMIT_WORKER_THREADS, 0},
+	};
+	static const struct {
+		int which, value;
+	} settings[] = {
+	    {SQLITE_DBCONFIG_DEFENSIVE, 1},
+	    {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+	    {SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+	    {SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+	    {SQLITE_DBCONFIG_DQS_DDL, 0},
+	    {SQLITE_DBCONFIG_DQS_DML, 0},
+	    {SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		sqlite3_limit(sql->handle, limits[i].which, limits[i].value);
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		sqlite3_db_config(sql->handle, settings[i].which, settings[i].value, NULL);
+}
+
+/* None of these looks at the file. */
+static void configure(struct sql *sql)
+{
+	bool looks = sql->options.mode == SQL_READ;
+
+	sqlite3_extended_result_codes(sql->handle, 1);
+	sqlite3_busy_timeout(sql->handle, sql->options.busy_ms);
+	restrict_work(sql);
+	sqlite3_exec(sql->handle, "PRAGMA cell_size_check = 1", NULL, NULL, NULL);
+	if (sql->files)
+		sqlite3_exec(sql->handle, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
+	if (looks)
+		sqlite3_exec(sql->handle, "PRAGMA query_only = 1", NULL, NULL, NULL);
+	if (looks && sql_files_are_copies(sql->files)) /* a log without shared memory */
+		sqlite3_exec(sql->handle, "PRAGMA locking_mode = EXCLUSIVE", NULL, NULL, NULL);
+	if (looks) {
+		sql->max_rounds = MIN_ROUNDS + sql_files_bytes(sql->files) / (ROUND_STEPS / STEPS_FOR_BYTE);
+		sqlite3_progress_handler(sql->handle, ROUND_STEPS, count_round, sql);
+	}
+}
+
+/* A connection finds its VFS by name once. */
+static int open_files(struct sql *sql)
+{
+	sqlite3_vfs *vfs = sql_files_vfs(sql->files);
+	bool writes = sql->options.mode != SQL_READ || sql_files_are_copies(sql->files);
+	int code = sqlite3_vfs_register(vfs, 0);
+
+	if (code != SQLITE_OK)
+		return code;
+	code = sqlite3_open_v2(SQL_FILES_NAME, &sql->handle,
+			       SQLITE_OPEN_NOMUTEX | (writes ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY),
+			       vfs->zName);
+	sqlite3_vfs_unregister(vfs);
+	return code;
+}
+
 int sql_open(const char *path, const struct sql_options *options, struct sql **ret, struct error *err)
 {
-	int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE |
-		    (options->mode == SQL_CREATE ? SQLITE_OPEN_CREATE : 0);
+	return sql_open_at(AT_FDCWD, path, options, ret, err);
+}
+
+int sql_open_at(int dir_fd, const char *path, const struct sql_options *options, struct sql **ret,
+		struct error *err)
+{
+	const struct sql_files_options files = {
+	    .writes = options->mode != SQL_READ,
+	    .creates = options->mode == SQL_CREATE || options->mode == SQL_NEW,
+	    .is_new = options->mode == SQL_NEW,
+	    .takes_cut = options->takes_cut,
+	    .busy_ms = options->busy_ms,
+	};
 	struct sql *sql = calloc(1, sizeof(*sql));
-	int code;
+	int code, r = 0;
 
 	if (!sql || !(sql->path = strdup(path))) {
 		free(sql);
 		return error_errno(err, -ENOMEM, "%s", path);
 	}
 	sql->options = *options;
-	code = sqlite3_open_v2(path, &sql->handle, flags, NULL);
+	if (!options->shares_log)
+		r = sql_files_open(dir_fd, path, &files, &sql->files, err);
+	if (r < 0) {
+		sql_close(sql);
+		return r;
+	}
+	code = sql->files
+		   ? open_files(sql)
+		   : sqlite3_open_v2(path, &sql->handle,
+				     SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
 	if (code != SQLITE_OK) {
-		int r = errno_of(sql, code);
-
+		r = errno_of(sql, code);
 		sql_close(sql);
 		return error_errno(err, r, "cannot open %s", path);
 	}
-	sqlite3_extended_result_codes(sql->handle, 1);
-	sqlite3_busy_timeout(sql->handle, options->busy_ms);
-	if (options->mode == SQL_READ)
-		sqlite3_exec(sql->handle, "PRAGMA query_only = 1", NULL, NULL, NULL);
+	configure(sql);
 	*ret = sql;
 	return 0;
 }
@@ -96,6 +196,7 @@ void sql_close(struct sql *sql)
 	if (!sql)
 		return;
 	sqlite3_close(sql->handle);
+	sql_files_close(sql->files);
 	free(sql->path);
 	free(sql);
 }
@@ -105,8 +206,19 @@ const char *sql_path(const struct sql *sql)
 	return sql->path;
 }
 
+const char *sql_advice(const struct sql *sql)
+{
+	return sql->options.if_damaged;
+}
+
+bool sql_is_cut(const struct sql *sql)
+{
+	return sql->files && sql_files_are_cut(sql->files);
+}
+
 int sql_execute(struct sql *sql, const char *text, struct error *err)
 {
+	sql->rounds = 0;
 	int code = sqlite3_exec(sql->handle, text, NULL, NULL, NULL);
 
 	return code == SQLITE_OK ? 0 : failed(sql, code, err);
@@ -153,6 +265,7 @@ int sql_prepare(struct sql *sql, const char *text, struct sql_statement **ret, s
 	if (!st)
 		return error_errno(err, -ENOMEM, "%s", sql->path);
 	st->sql = sql;
+	sql->rounds = 0;
 	code = sqlite3_prepare_v3(sql->handle, text, -1, SQLITE_PREPARE_PERSISTENT, &st->handle, NULL);
 	if (code != SQLITE_OK) {
 		free(st);
@@ -213,6 +326,7 @@ int sql_step(struct sql_statement *st, struct error *err)
 
 void sql_reset(struct sql_statement *st)
 {
+	st->sql->rounds = 0;
 	sqlite3_reset(st->handle);
 	sqlite3_clear_bindings(st->handle);
 }

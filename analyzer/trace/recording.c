@@ -2,6 +2,7 @@
 #include "recording_private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/file_open.h"
 #include "recording_blob.h"
 #include "recording_file.h"
 
@@ -32,6 +34,7 @@ void recording_close(struct recording *recording)
 	sql_statement_free(recording->insert_note);
 	sql_close(recording->db);
 	recording_codec_free(recording->codec);
+	closep(&recording->dir_fd);
 	free(recording->path);
 	free(recording);
 }
@@ -43,6 +46,7 @@ static struct recording *recording_new(const char *path)
 	if (!recording)
 		return NULL;
 	recording->slice = 1;
+	recording->dir_fd = -EBADF;
 	recording->path = strdup(path);
 	recording->codec = recording_codec_new();
 	if (!recording->path || !recording->codec) {
@@ -54,14 +58,10 @@ static struct recording *recording_new(const char *path)
 
 void recording_discard(struct recording *recording)
 {
-	char *path;
-
 	if (!recording)
 		return;
-	path = steal_pointer(recording->path);
+	recording_file_remove(recording->dir_fd, recording->path);
 	recording_close(recording);
-	recording_file_remove(path);
-	free(path);
 }
 
 static void recording_closep(struct recording **recording)
@@ -72,16 +72,21 @@ static void recording_closep(struct recording **recording)
 int recording_create(const char *path, struct recording **ret_recording, struct error *err)
 {
 	_cleanup_(recording_closep) struct recording *recording = NULL;
+	const char *name;
 	char sql[96];
-	int r = recording_file_make_room(path, err);
+	int r;
 
-	if (r < 0)
-		return r;
 	recording = recording_new(path);
 	if (!recording)
 		return error_set(err, -ENOMEM, "no memory for a recording");
-	r = sql_open(path, &(struct sql_options){.mode = SQL_CREATE, .busy_ms = BUSY_MS}, &recording->db,
-		     err);
+	recording->dir_fd = file_folder(path, &name);
+	if (recording->dir_fd < 0)
+		return file_error(err, recording->dir_fd, "write", path);
+	r = recording_file_make_room(recording->dir_fd, path, err);
+	if (r == 0)
+		r = sql_open_at(recording->dir_fd, path,
+				&(struct sql_options){.mode = SQL_NEW, .busy_ms = BUSY_MS}, &recording->db,
+				err);
 	if (r < 0)
 		return r;
 	/* A rollback journal keeps what was committed readable if the recorder is killed. Not synced: a
@@ -111,23 +116,21 @@ static int not_a_recording(const char *path, struct error *err)
 	return error_set(err, -EBADMSG, "%s is not a recording of diesel-analyze", path);
 }
 
-/* Reads what is there of a file that was cut off: SQLite refuses a file shorter than its header says unless
- * told that its schema is under repair. */
-static int open_database(struct recording *recording, int64_t *ret_id, struct error *err)
+/* What is there of a file that was cut off is read as well. */
+static int open_database(struct recording *recording, int dir_fd, int64_t *ret_id, struct error *err)
 {
-	const struct sql_options options = {.mode = SQL_WRITE, .busy_ms = BUSY_MS};
-	int r = sql_open(recording->path, &options, &recording->db, err);
+	const struct sql_options options = {.mode = SQL_READ, .busy_ms = BUSY_MS, .takes_cut = true};
+	int r = sql_open_at(dir_fd, recording->path, &options, &recording->db, err);
 
 	if (r < 0)
 		return r;
-	r = sql_number(recording->db, "PRAGMA application_id", ret_id, err);
-	if (r == -EBADMSG && sql_execute(recording->db, "PRAGMA writable_schema=ON", NULL) == 0)
-		r = sql_number(recording->db, "PRAGMA application_id", ret_id, err);
-	return r;
+	recording->complete = !sql_is_cut(recording->db);
+	return sql_number(recording->db, "PRAGMA application_id", ret_id, err);
 }
 
-int recording_open(const char *path, struct recording **ret_recording, struct error *err)
+int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording, struct error *err)
 {
+	static const char *const scripts[] = {schema, NULL};
 	_cleanup_(recording_closep) struct recording *recording = recording_new(path);
 	int64_t id = 0, version = 0;
 	uint64_t complete;
@@ -135,10 +138,7 @@ int recording_open(const char *path, struct recording **ret_recording, struct er
 
 	if (!recording)
 		return error_set(err, -ENOMEM, "no memory for a recording");
-	if (access(path, R_OK))
-		return error_errno(err, -errno, "cannot read recording %s", path);
-	recording->complete = !recording_file_is_cut(path);
-	r = open_database(recording, &id, err);
+	r = open_database(recording, dir_fd, &id, err);
 	if (r == -EBADMSG || (r == 0 && id != APPLICATION_ID))
 		return not_a_recording(path, err);
 	if (r == 0)
@@ -155,10 +155,18 @@ int recording_open(const char *path, struct recording **ret_recording, struct er
 		    err, -EPROTONOSUPPORT,
 		    "%s has recording format %d, this program knows up to %d: use a newer diesel-analyze",
 		    path, (int)version, RECORDING_VERSION);
+	r = sql_check_tables(recording->db, scripts, err);
+	if (r < 0)
+		return r;
 	if (recording_get_u64(recording, RECORDING_COMPLETE, &complete) || !complete)
 		recording->complete = false;
 	*ret_recording = steal_pointer(recording);
 	return 0;
+}
+
+int recording_open(const char *path, struct recording **ret_recording, struct error *err)
+{
+	return recording_open_in(AT_FDCWD, path, ret_recording, err);
 }
 
 bool recording_complete(const struct recording *recording)

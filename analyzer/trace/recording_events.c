@@ -149,9 +149,16 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 	int r = sql_prepare(recording->db, "SELECT id, min_end_ns FROM events", &rows, NULL);
 
 	while (r == 0 && (r = sql_step(rows, NULL)) == SQL_ROW) {
+		int64_t id = sql_integer(rows, 0);
+
+		/* Pages that share a child have its rows again and again. */
+		if (n && id <= blobs[n - 1].id) {
+			r = -EBADMSG;
+			break;
+		}
 		if (array_room(blobs, n, capacity) < 0)
 			return -ENOMEM;
-		blobs[n++] = (struct recording_blob){sql_integer(rows, 0), (uint64_t)sql_integer(rows, 1)};
+		blobs[n++] = (struct recording_blob){id, (uint64_t)sql_integer(rows, 1)};
 		r = 0;
 	}
 	if (r < 0)

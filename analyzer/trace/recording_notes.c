@@ -30,6 +30,8 @@ int recording_each(struct recording *recording, const char *kind,
 {
 	_cleanup_(sql_statement_freep) struct sql_statement *rows = NULL;
 	int step = SQL_DONE, r = 0;
+	bool is_first = true;
+	int64_t last = 0;
 
 	if (sql_prepare(recording->db, "SELECT key, value FROM notes WHERE kind=? ORDER BY key", &rows,
 			NULL) < 0)
@@ -38,8 +40,15 @@ int recording_each(struct recording *recording, const char *kind,
 	while (r == 0 && (step = sql_step(rows, NULL)) == SQL_ROW) {
 		size_t size;
 		const void *data = sql_bytes(rows, 1, &size);
+		int64_t key = sql_integer(rows, 0);
 
-		r = visit(user, (uint64_t)sql_integer(rows, 0), data, size);
+		if (!is_first && key <= last) { /* as in recording_blobs() */
+			step = -EBADMSG;
+			break;
+		}
+		is_first = false;
+		last = key;
+		r = visit(user, (uint64_t)key, data, size);
 	}
 	if (r == 0 && step < 0)
 		recording_set_damaged(recording);

@@ -15,6 +15,7 @@ struct recording_buffer {
 
 struct recording {
 	struct sql *db;
+	int dir_fd;                                 /* writing: the folder that it is in */
 	struct sql_statement *insert, *insert_note; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;

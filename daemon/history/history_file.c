@@ -11,30 +11,34 @@
 
 #define BUSY_MS 2000
 
-static const char schema[] =
-    "BEGIN IMMEDIATE;"
-    "CREATE TABLE IF NOT EXISTS decisions(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT "
-    "NULL,"
-    " job_name TEXT NOT NULL, uid INTEGER NOT NULL, knob TEXT NOT NULL, rule TEXT NOT NULL, old_value "
-    "INTEGER NOT NULL,"
-    " new_value INTEGER NOT NULL, applied INTEGER NOT NULL, rate_before REAL, rate_expected REAL,"
-    " wait_before REAL, wait_expected REAL, reason TEXT NOT NULL, sample TEXT, decision INTEGER NOT NULL,"
-    " outcome TEXT, outcome_ms INTEGER, rate_after REAL, wait_after REAL, outcome_text TEXT);"
-    "CREATE INDEX IF NOT EXISTS decisions_number ON decisions(decision);"
-    "CREATE TABLE IF NOT EXISTS samples(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT NULL,"
-    " seconds REAL, rate REAL, wait REAL, fetch_stall REAL, prep_stall REAL, device REAL, cache_bytes "
-    "INTEGER,"
-    " prefetch INTEGER, workers INTEGER, client_workers INTEGER);"
-    "CREATE TABLE IF NOT EXISTS configs(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, layout INTEGER NOT "
-    "NULL,"
-    " data BLOB NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS rounds(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, layout INTEGER NOT "
-    "NULL,"
-    " config INTEGER NOT NULL, data BLOB NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS state(key TEXT PRIMARY KEY, value BLOB NOT NULL);"
-    "PRAGMA application_id = 1145849905;"
-    "PRAGMA user_version = 1;"
-    "COMMIT;";
+/* clang-format off */
+#define SCHEMA \
+	"BEGIN IMMEDIATE;" \
+	"CREATE TABLE IF NOT EXISTS decisions(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT " \
+	"NULL," \
+	" job_name TEXT NOT NULL, uid INTEGER NOT NULL, knob TEXT NOT NULL, rule TEXT NOT NULL, old_value " \
+	"INTEGER NOT NULL," \
+	" new_value INTEGER NOT NULL, applied INTEGER NOT NULL, rate_before REAL, rate_expected REAL," \
+	" wait_before REAL, wait_expected REAL, reason TEXT NOT NULL, sample TEXT, decision INTEGER NOT NULL," \
+	" outcome TEXT, outcome_ms INTEGER, rate_after REAL, wait_after REAL, outcome_text TEXT);" \
+	"CREATE INDEX IF NOT EXISTS decisions_number ON decisions(decision);" \
+	"CREATE TABLE IF NOT EXISTS samples(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT NULL," \
+	" seconds REAL, rate REAL, wait REAL, fetch_stall REAL, prep_stall REAL, device REAL, cache_bytes " \
+	"INTEGER," \
+	" prefetch INTEGER, workers INTEGER, client_workers INTEGER);" \
+	"CREATE TABLE IF NOT EXISTS configs(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, layout INTEGER NOT " \
+	"NULL," \
+	" data BLOB NOT NULL);" \
+	"CREATE TABLE IF NOT EXISTS rounds(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, layout INTEGER NOT " \
+	"NULL," \
+	" config INTEGER NOT NULL, data BLOB NOT NULL);" \
+	"CREATE TABLE IF NOT EXISTS state(key TEXT PRIMARY KEY, value BLOB NOT NULL);" \
+	"PRAGMA application_id = 1145849905;" \
+	"PRAGMA user_version = 1;" \
+	"COMMIT;"
+/* clang-format on */
+#define ADD_COLUMN "ALTER TABLE samples ADD COLUMN form_bytes INTEGER"
+static const char *const scripts[] = {SCHEMA, SCHEMA ADD_COLUMN, NULL};
 _Static_assert(HISTORY_APPLICATION == 1145849905 && HISTORY_VERSION == 1, "the schema's text holds both");
 
 static const char *const statements[HISTORY_N_STATEMENTS] = {
@@ -58,7 +62,7 @@ static const char *const statements[HISTORY_N_STATEMENTS] = {
 static int check_identity(struct history_file *f, struct error *err)
 {
 	int64_t application = 0, version = 0, tables = 0;
-	int r = sql_number(f->sql, "SELECT count(*) FROM sqlite_master", &tables, err);
+	int r = sql_number(f->sql, "SELECT count(1) FROM sqlite_master", &tables, err);
 
 	if (r == 0)
 		r = sql_number(f->sql, "PRAGMA application_id", &application, err);
@@ -87,8 +91,7 @@ static int add_column(struct history_file *f, struct error *err)
 	    sql_number(f->sql, "SELECT count(*) FROM pragma_table_info('samples') WHERE name = 'form_bytes'",
 		       &there, err);
 
-	return r < 0 || there ? r
-			      : sql_execute(f->sql, "ALTER TABLE samples ADD COLUMN form_bytes INTEGER", err);
+	return r < 0 || there ? r : sql_execute(f->sql, ADD_COLUMN, err);
 }
 
 static int prepare_writing(struct history_file *f, struct error *err)
@@ -102,7 +105,7 @@ static int prepare_writing(struct history_file *f, struct error *err)
 			    err);
 
 	if (r == 0)
-		r = sql_execute(f->sql, schema, err);
+		r = sql_execute(f->sql, SCHEMA, err);
 	if (r == 0)
 		r = add_column(f, err);
 	if (r == 0)
@@ -131,10 +134,14 @@ int history_file_open(const char *path, uint64_t max_bytes, struct history_file 
 	}
 	f->max_bytes = max_bytes;
 	r = sql_open(path,
-		     &(struct sql_options){.mode = max_bytes ? SQL_CREATE : SQL_READ, .busy_ms = BUSY_MS},
+		     &(struct sql_options){.mode = max_bytes ? SQL_CREATE : SQL_READ,
+					   .busy_ms = BUSY_MS,
+					   .shares_log = max_bytes > 0},
 		     &f->sql, err);
 	if (r == 0)
 		r = check_identity(f, err);
+	if (r == 0 && !max_bytes)
+		r = sql_check_tables(f->sql, scripts, err);
 	if (r == 0)
 		r = max_bytes ? prepare_writing(f, err) : 0;
 	if (r < 0) {

@@ -20,40 +20,41 @@
 #define TEXT(x)           TEXT_(x)
 
 /* clang-format off */
-static const char schema_sql[] =
-	"PRAGMA application_id = " TEXT(APPLICATION_ID) ";"
-	"CREATE TABLE state ("
-	"  one INTEGER PRIMARY KEY CHECK (one = 1),"
-	"  version INTEGER NOT NULL,"
-	"  pending BLOB);"
-	"INSERT INTO state VALUES (1, 0, NULL);"
-	"CREATE TABLE chunk ("
-	"  id BLOB PRIMARY KEY,"
-	"  file_bytes INTEGER NOT NULL,"
-	"  created_ns INTEGER NOT NULL,"
-	"  head_xxh3 INTEGER NOT NULL,"
-	"  n_records INTEGER NOT NULL,"
-	"  payload_offset INTEGER NOT NULL,"
-	"  flags INTEGER NOT NULL) WITHOUT ROWID;"
-	"CREATE TABLE path ("
-	"  path TEXT PRIMARY KEY,"
-	"  chunk BLOB NOT NULL,"
-	"  record INTEGER NOT NULL,"
-	"  offset INTEGER NOT NULL,"
-	"  bytes INTEGER NOT NULL,"
-	"  stored_bytes INTEGER NOT NULL,"
-	"  encoding INTEGER NOT NULL,"
-	"  xxh3 INTEGER NOT NULL,"
-	"  mtime_ns INTEGER NOT NULL,"
-	"  mode INTEGER NOT NULL) WITHOUT ROWID;"
-	"PRAGMA user_version = " TEXT(SCHEMA_PLAIN) ";";
-static const char digests_sql[] =
-	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;";
+#define SCHEMA \
+	"PRAGMA application_id = " TEXT(APPLICATION_ID) ";" \
+	"CREATE TABLE state (" \
+	"  one INTEGER PRIMARY KEY CHECK (one = 1)," \
+	"  version INTEGER NOT NULL," \
+	"  pending BLOB);" \
+	"INSERT INTO state VALUES (1, 0, NULL);" \
+	"CREATE TABLE chunk (" \
+	"  id BLOB PRIMARY KEY," \
+	"  file_bytes INTEGER NOT NULL," \
+	"  created_ns INTEGER NOT NULL," \
+	"  head_xxh3 INTEGER NOT NULL," \
+	"  n_records INTEGER NOT NULL," \
+	"  payload_offset INTEGER NOT NULL," \
+	"  flags INTEGER NOT NULL) WITHOUT ROWID;" \
+	"CREATE TABLE path (" \
+	"  path TEXT PRIMARY KEY," \
+	"  chunk BLOB NOT NULL," \
+	"  record INTEGER NOT NULL," \
+	"  offset INTEGER NOT NULL," \
+	"  bytes INTEGER NOT NULL," \
+	"  stored_bytes INTEGER NOT NULL," \
+	"  encoding INTEGER NOT NULL," \
+	"  xxh3 INTEGER NOT NULL," \
+	"  mtime_ns INTEGER NOT NULL," \
+	"  mode INTEGER NOT NULL) WITHOUT ROWID;" \
+	"PRAGMA user_version = " TEXT(SCHEMA_PLAIN) ";"
+#define ADD_DIGESTS \
+	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;"
 /* Programs that know nothing of it leave it as it is. */
-static const char log_sql[] =
-	"CREATE TABLE IF NOT EXISTS log ("
-	"  version INTEGER PRIMARY KEY,"
-	"  entry TEXT NOT NULL)";
+#define ADD_LOG \
+	"CREATE TABLE IF NOT EXISTS log (" \
+	"  version INTEGER PRIMARY KEY," \
+	"  entry TEXT NOT NULL)"
+static const char *const scripts[] = {SCHEMA ADD_LOG, SCHEMA ADD_DIGESTS, NULL};
 /* clang-format on */
 
 /* In a transaction, so that of two processes that come here at once, one finds the other's tables. */
@@ -65,7 +66,7 @@ static int make_schema(struct sql *db, struct error *err)
 	if (r == 0)
 		r = sql_number(db, "PRAGMA user_version", &version, err);
 	if (r == 0 && version == 0)
-		r = sql_execute(db, schema_sql, err);
+		r = sql_execute(db, SCHEMA, err);
 	if (r == 0)
 		r = sql_execute(db, "COMMIT", err);
 	sql_rollback(db);
@@ -91,7 +92,7 @@ static int check_schema(struct sql *db, bool create, struct error *err)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "%s has metadata version %lld, this program knows up to %d; update it",
 				 sql_path(db), (long long)version, SCHEMA_VERSION);
-	return 0;
+	return sql_check_tables(db, scripts, err);
 }
 
 int meta_schema_has(struct sql *db, bool *ret_digests, bool *ret_compressed, struct error *err)
@@ -119,7 +120,7 @@ static int raise_version(struct sql *db, int64_t by, struct error *err)
 
 int meta_schema_add_digests(struct sql *db, struct error *err)
 {
-	int r = sql_execute(db, digests_sql, err);
+	int r = sql_execute(db, ADD_DIGESTS, err);
 
 	return r < 0 ? r : raise_version(db, SCHEMA_DIGESTS - SCHEMA_PLAIN, err);
 }
@@ -141,7 +142,7 @@ int meta_schema_has_log(struct sql *db, bool *ret, struct error *err)
 
 int meta_schema_add_log(struct sql *db, struct error *err)
 {
-	return sql_execute(db, log_sql, err);
+	return sql_execute(db, ADD_LOG, err);
 }
 
 /* 1: the log has no entry of this version. */
@@ -177,7 +178,7 @@ int meta_schema_count_paths(struct sql *db, uint64_t version, bool exactly, uint
 
 	if (r != 1)
 		return r;
-	r = sql_number(db, "SELECT count(*) FROM path", &n, err);
+	r = sql_number(db, "SELECT count(1) FROM path", &n, err); /* not (*): db.h */
 	if (r == 0)
 		*ret = (uint64_t)n;
 	return r;

@@ -38,7 +38,7 @@ enum statement {
 #define PATH_COLUMNS  "chunk, record, offset, bytes, stored_bytes, encoding, xxh3, mtime_ns, mode"
 
 static const char *const statement_sql[N_STATEMENTS] = {
-    [SQL_INFO] = "SELECT version, pending, (SELECT count(*) FROM chunk), (SELECT max(id) FROM chunk)"
+    [SQL_INFO] = "SELECT version, pending, (SELECT count(1) FROM chunk), (SELECT max(id) FROM chunk)"
 		 " FROM state",
     [SQL_SET_PENDING] = "UPDATE state SET pending = ?1",
     [SQL_REMOVE_CHUNK] = "DELETE FROM chunk WHERE id = ?1",
@@ -397,6 +397,7 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
+	struct chunk_id last = {0};
 	bool has_digests = false, is_compressed = false;
 	int r = settle(s, err);
 
@@ -421,8 +422,11 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 			r = damaged(s, "chunk without id", err);
 		else if (has_digests && !column_blob(st, 7, &chunk.sha256, sizeof(chunk.sha256)))
 			r = damaged(s, "chunk without digest", err);
+		else if (chunk_id_compare(&chunk.id, &last) <= 0)
+			r = damaged(s, "chunks out of order", err);
 		else
 			r = callback(&chunk, context);
+		last = chunk.id;
 		if (r != 0)
 			break;
 	}
@@ -458,6 +462,7 @@ static int sqlite_each_change(struct meta *m, meta_change_callback *callback, vo
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
+	uint64_t last = 0;
 	bool has_log = false;
 	int r = settle(s, err);
 
@@ -473,7 +478,12 @@ static int sqlite_each_change(struct meta *m, meta_change_callback *callback, vo
 		const char *text = sql_bytes(st, 0, &bytes);
 
 		r = change_parse(text ? text : "", bytes, &change);
-		r = r < 0 ? damaged(s, "log", err) : callback(&change, context);
+		if (r < 0 || change.version <= last) {
+			r = damaged(s, "log", err);
+			break;
+		}
+		last = change.version;
+		r = callback(&change, context);
 		if (r != 0)
 			break;
 	}

@@ -17,25 +17,50 @@ struct sql;
 struct sql_statement;
 
 enum sql_mode {
-	SQL_READ, /* no statement can change the database */
+	SQL_READ, /* only looks: nothing on the disk changes */
 	SQL_WRITE,
 	SQL_CREATE, /* as SQL_WRITE, and creates the file if it is missing */
+	SQL_NEW,    /* creates the file, which must be missing */
 };
 
 struct sql_options {
 	enum sql_mode mode;
-	int busy_ms; /* how long to wait for others */
+	int busy_ms;     /* how long to wait for others */
+	bool takes_cut;  /* SQL_READ: a file that was cut off is read as though zeros followed */
+	bool shares_log; /* writing: readers go on meanwhile (journal_mode WAL); nobody else may write the
+			    folder */
 	/* What the user can do about it, for the error text; NULL: no advice. */
 	const char *if_damaged, *if_busy;
 };
 
-/* Even for SQL_READ the file is opened for writing where that is permitted, because a killed writer may have
- * left a journal that has to be rolled back. options is copied, its texts are borrowed. -ENOENT, -EACCES,
- * -ENOMEM, ... Damage (-EBADMSG) is noticed only when the database is first used. */
+/*
+ * Bytes of a database may come from anybody, so nothing in them is obeyed: no connection runs triggers, views
+ * or functions that a schema names, loads or attaches anything. What is at path is one regular file; but for
+ * shares_log neither it nor anything beside it is reached by other names than its own and its journal's.
+ *
+ * Who reads plays no journal back and removes none: what an interrupted writer has left is played back in a
+ * copy that has no name. Work for a statement is bounded in proportion to the file; but count(*) is one step
+ * for SQLite, and count(1) is not.
+ *
+ * options is copied, its texts are borrowed. -ENOENT, -EACCES, -ENOMEM, ...; those of lib/file_open.h. Damage
+ * (-EBADMSG) is noticed only when the database is first used.
+ */
 int sql_open(const char *path, const struct sql_options *options, struct sql **ret, struct error *err);
+/* As that, in the folder that path's last part is in; who reads follows no link there. */
+int sql_open_at(int dir_fd, const char *path, const struct sql_options *options, struct sql **ret,
+		struct error *err);
+/* Checks that the database has no tables, and nothing else, but as these scripts would make them, each in a
+ * database of its own; NULL ends the list. -EBADMSG: it has others. To be called before anything else is read
+ * of it, behind what tells whose file it is. */
+int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *err);
 /* Rolls back a transaction that is open. The statements must have been freed. NULL is fine. */
 void sql_close(struct sql *sql);
 const char *sql_path(const struct sql *sql);
+/* What the options say for damage, or NULL. */
+const char *sql_advice(const struct sql *sql);
+/* The file was shorter, when it was opened, than its header says. SQLite reads what is missing of a last page
+ * as zeros. */
+bool sql_is_cut(const struct sql *sql);
 
 /* Runs one or more statements without results. -EBUSY, -ENOSPC, -EACCES, -EIO, ...; -EBADMSG: damaged. */
 int sql_execute(struct sql *sql, const char *text, struct error *err);

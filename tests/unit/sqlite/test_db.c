@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/diesel-sql-XXXXXX", path[64], journal[80];
+static char folder[] = "/tmp/diesel-sql-XXXXXX", path[64], journal[80], log_path[80], other_path[80];
+static const struct sql_options look = {.mode = SQL_READ}, change = {.mode = SQL_WRITE};
 
 static const struct sql_options create = {
     .mode = SQL_CREATE, .if_damaged = "make a new one", .if_busy = "try again"};
@@ -21,6 +24,8 @@ static int make_folder(void **state)
 		return -1;
 	snprintf(path, sizeof(path), "%s/file", folder);
 	snprintf(journal, sizeof(journal), "%s-journal", path);
+	snprintf(log_path, sizeof(log_path), "%s-wal", path);
+	snprintf(other_path, sizeof(other_path), "%s/other", folder);
 	return 0;
 }
 
@@ -28,6 +33,8 @@ static int remove_files(void **state)
 {
 	unlink(path);
 	unlink(journal);
+	unlink(log_path);
+	unlink(other_path);
 	return 0;
 }
 
@@ -192,6 +199,169 @@ static void test_full(void **state)
 	sql_close(sql);
 }
 
+static int64_t count(struct sql *sql)
+{
+	int64_t n = -1;
+
+	assert_int_equal(sql_number(sql, "SELECT count(1) FROM t", &n, NULL), 0);
+	return n;
+}
+
+/* A writer that has written half of what it wanted to. */
+static void leave_half(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		struct sql *sql;
+		bool done = sql_open(path, &change, &sql, NULL) == 0 &&
+			    sql_execute(sql,
+					"PRAGMA cache_size = 2; BEGIN; DELETE FROM t;"
+					"INSERT INTO t VALUES(zeroblob(100000))",
+					NULL) == 0;
+
+		_exit(done ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(access(journal, F_OK), 0);
+}
+
+static void test_a_killed_writer(void **state)
+{
+	struct sql *sql = make("CREATE TABLE t(a); INSERT INTO t VALUES(zeroblob(50000)), (2), (3)");
+	struct stat before, after;
+
+	sql_close(sql);
+	leave_half();
+	assert_int_equal(stat(path, &before), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(sql_open(path, &look, &sql, NULL), 0);
+		assert_int_equal(count(sql), 3);
+		sql_close(sql);
+	}
+	assert_int_equal(stat(path, &after), 0);
+	assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof(before.st_mtim));
+	assert_int_equal(access(journal, F_OK), 0);
+	assert_int_equal(sql_open(path, &change, &sql, NULL), 0);
+	assert_int_equal(count(sql), 3);
+	assert_int_equal(access(journal, F_OK), -1);
+	sql_close(sql);
+}
+
+/* One that looks sees what was committed, also while a writer is at work, and does not see half of it. */
+static void test_looking_while_others_write(void **state)
+{
+	struct sql *writer = make("CREATE TABLE t(a)"), *reader;
+
+	assert_int_equal(sql_open(path, &look, &reader, NULL), 0);
+	for (int i = 1; i < 4; i++) {
+		assert_int_equal(sql_execute(writer, "BEGIN IMMEDIATE; INSERT INTO t VALUES(1)", NULL), 0);
+		assert_int_equal(count(reader), i - 1);
+		assert_int_equal(sql_execute(writer, "COMMIT", NULL), 0);
+		assert_int_equal(count(reader), i);
+	}
+	assert_int_equal(sql_execute(writer, "BEGIN EXCLUSIVE", NULL), 0);
+	assert_int_equal(sql_execute(reader, "SELECT * FROM t", NULL), -EBUSY);
+	sql_close(writer);
+	assert_int_equal(count(reader), 3);
+	sql_close(reader);
+}
+
+/* With a log, too, and without what SQLite would make beside it. */
+static void test_looking_at_a_log(void **state)
+{
+	const struct sql_options shared = {.mode = SQL_CREATE, .shares_log = true};
+	char shm[80];
+	struct sql *writer, *reader;
+
+	snprintf(shm, sizeof(shm), "%s-shm", path);
+	assert_int_equal(sql_open(path, &shared, &writer, NULL), 0);
+	assert_int_equal(sql_execute(writer, "PRAGMA journal_mode = WAL; CREATE TABLE t(a)", NULL), 0);
+	for (int i = 1; i < 4; i++) {
+		assert_int_equal(sql_execute(writer, "INSERT INTO t VALUES(1)", NULL), 0);
+		assert_int_equal(sql_open(path, &look, &reader, NULL), 0);
+		assert_int_equal(count(reader), i);
+		sql_close(reader);
+		assert_int_equal(access(log_path, F_OK), 0);
+	}
+	sql_close(writer);
+	assert_int_equal(access(log_path, F_OK), -1);
+	assert_int_equal(sql_open(path, &look, &reader, NULL), 0);
+	assert_int_equal(count(reader), 3);
+	assert_int_equal(access(log_path, F_OK), -1);
+	assert_int_equal(access(shm, F_OK), -1);
+	sql_close(reader);
+}
+
+static void test_what_is_no_file(void **state)
+{
+	struct sql *sql = make("CREATE TABLE t(a)");
+	struct error err = ERROR_INIT;
+
+	sql_close(sql);
+	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_NEW}, &sql, &err), -EEXIST);
+	assert_int_equal(rename(path, other_path), 0);
+	assert_int_equal(symlink("other", path), 0);
+	expect(sql_open(path, &change, &sql, &err), -ELOOP, &err,
+	       "cannot open %s: it is a link: name the file itself");
+	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_NEW}, &sql, &err), -EEXIST);
+	assert_int_equal(sql_open(path, &look, &sql, &err), 0); /* nobody is harmed */
+	sql_close(sql);
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	expect(sql_open(path, &look, &sql, &err), -EINVAL, &err, "cannot open %s: it is no regular file");
+	expect(sql_open(path, &create, &sql, &err), -EINVAL, &err, "cannot open %s: it is no regular file");
+	unlink(path);
+	assert_int_equal(link(other_path, path), 0);
+	if (geteuid() == 0)
+		expect(sql_open(path, &change, &sql, &err), -EMLINK, &err,
+		       "cannot open %s: the file has other names (hard links) elsewhere");
+}
+
+static void test_tables(void **state)
+{
+	static const char *const ours[] = {"CREATE TABLE t(a, b)",
+					   "CREATE TABLE t(a, b); CREATE INDEX i ON t(b)", NULL};
+	static const char *const others[] = {"CREATE VIEW v AS SELECT 1", "CREATE TABLE u(a)",
+					     "CREATE INDEX j ON t(a)",
+					     "DROP TABLE t; CREATE TABLE t(a, b, c)",
+					     "CREATE TRIGGER g AFTER INSERT ON t BEGIN SELECT 1; END"};
+	struct sql *sql = make("CREATE TABLE t( a,  b)");
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(sql_check_tables(sql, ours, NULL), 0);
+	assert_int_equal(sql_execute(sql, "CREATE INDEX i ON t(b)", NULL), 0);
+	assert_int_equal(sql_check_tables(sql, ours, NULL), 0);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		assert_int_equal(sql_execute(sql, "BEGIN", NULL), 0);
+		assert_int_equal(sql_execute(sql, others[i], NULL), 0);
+		assert_int_equal(sql_check_tables(sql, ours, &err), -EBADMSG);
+		sql_rollback(sql);
+	}
+	expect(-EBADMSG, -EBADMSG, &err,
+	       "%s has something in it that DIESEL does not make: a trigger: make a new one");
+	sql_close(sql);
+}
+
+static void test_work_has_an_end(void **state)
+{
+	struct sql *sql = make("CREATE TABLE t(a)");
+	struct error err = ERROR_INIT;
+	int64_t n;
+
+	sql_close(sql);
+	assert_int_equal(sql_open(path, &look, &sql, NULL), 0);
+	expect(
+	    sql_number(sql,
+		       "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c) SELECT max(i) FROM c",
+		       &n, &err),
+	    -EBADMSG, &err, "%s is damaged (reading it does not end)");
+	assert_int_equal(count(sql), 0); /* the next statement has its own bound */
+	sql_close(sql);
+}
+
 #define TEST(function) cmocka_unit_test_teardown(function, remove_files)
 
 int main(void)
@@ -205,6 +375,12 @@ int main(void)
 	    TEST(test_damaged),
 	    TEST(test_busy),
 	    TEST(test_full),
+	    TEST(test_a_killed_writer),
+	    TEST(test_looking_while_others_write),
+	    TEST(test_looking_at_a_log),
+	    TEST(test_what_is_no_file),
+	    TEST(test_tables),
+	    TEST(test_work_has_an_end),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/file_open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+
+#define FLAGS (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+
+int file_folder(const char *path, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char folder[PATH_MAX] = ".";
+
+	if (!name[0] || !strcmp(name, ".") || !strcmp(name, ".."))
+		return path[0] ? -EISDIR : -ENOENT;
+	if (slash && slash - path >= PATH_MAX)
+		return -ENAMETOOLONG;
+	if (slash)
+		snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
+	int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	*ret_name = name;
+	return fd;
+}
+
+int file_reopen(int fd, int flags)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int again = open(path, flags | FLAGS);
+
+	return again < 0 ? -errno : again;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* To open a device or a pipe can do something by itself, so the name is first looked at (O_PATH). */
+int file_to_read(int dir_fd, const char *name, bool follows)
+{
+	int no_follow = follows ? 0 : O_NOFOLLOW;
+	_cleanup_(closep) int seen = openat(dir_fd, name, O_PATH | no_follow | O_CLOEXEC);
+	struct stat st, opened;
+
+	if (seen < 0 || fstat(seen, &st) < 0)
+		return -errno;
+	if (S_ISLNK(st.st_mode))
+		return -ELOOP;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	_cleanup_(closep) int fd = file_reopen(seen, O_RDONLY);
+
+	if (fd == -ENOENT) /* no /proc */
+		fd = openat(dir_fd, name, O_RDONLY | no_follow | FLAGS);
+	if (fd == -1)
+		return -errno;
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &opened) < 0)
+		return -errno;
+	return is_same(&st, &opened) ? steal_fd(&fd) : -EAGAIN;
+}
+
+static int check_to_write(int dir_fd, int fd)
+{
+	struct stat st, folder;
+
+	if (fstat(fd, &st) < 0 || fstat(dir_fd, &folder) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (st.st_nlink > 1 && (geteuid() == 0 || folder.st_uid != geteuid()))
+		return -EMLINK;
+	return geteuid() == 0 && st.st_uid != 0 && st.st_uid != folder.st_uid ? -EPERM : 0;
+}
+
+int file_to_write(int dir_fd, const char *name, int flags, mode_t mode)
+{
+	bool truncates = flags & O_TRUNC;
+	_cleanup_(closep) int fd =
+	    openat(dir_fd, name, (flags & ~O_TRUNC) | O_RDWR | O_NOFOLLOW | FLAGS, mode);
+
+	if (fd < 0)
+		return -errno;
+	int r = check_to_write(dir_fd, fd);
+
+	if (r == 0 && truncates && ftruncate(fd, 0) < 0)
+		r = -errno;
+	return r < 0 ? r : steal_fd(&fd);
+}
+
+bool file_is_of_writer(const struct stat *made, const struct stat *file)
+{
+	return made->st_uid == file->st_uid || made->st_uid == 0 || made->st_uid == geteuid() ||
+	       (file->st_mode & S_IWOTH) || ((file->st_mode & S_IWGRP) && made->st_gid == file->st_gid);
+}
+
+int file_temporary(void)
+{
+	const char *folder = getenv("TMPDIR");
+	int fd =
+	    open(folder && folder[0] == '/' ? folder : "/tmp", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		fd = memfd_create("diesel", MFD_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int file_error(struct error *err, int r, const char *doing, const char *path)
+{
+	switch (r) {
+	case -ELOOP:
+		return error_set(err, r, "cannot %s %s: it is a link: name the file itself", doing, path);
+	case -EINVAL: return error_set(err, r, "cannot %s %s: it is no regular file", doing, path);
+	case -EMLINK:
+		return error_set(err, r, "cannot %s %s: the file has other names (hard links) elsewhere",
+				 doing, path);
+	case -EPERM:
+		return error_set(err, r,
+				 "cannot %s %s: it belongs to somebody else than its folder does: run the "
+				 "command as its owner",
+				 doing, path);
+	}
+	return error_errno(err, r, "cannot %s %s", doing, path);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Files whose names another user may exchange at any moment. A name is used once, to open; from then on the
+ * descriptor is both looked at and acted upon. Nothing but a regular file is opened: a pipe cannot make the
+ * caller wait, and a device does nothing.
+ *
+ * Results of their own: -ELOOP: a link, which is not followed; -EINVAL: no regular file; -EMLINK: it has
+ * other names; -EPERM: it belongs to somebody else. file_error() has a line for each.
+ */
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "lib/error.h"
+
+struct stat;
+
+/* Opens the folder that a file is in, links followed, because the caller named it. *ret_name is the file's
+ * name there, within path. Returns the descriptor (O_PATH), or -errno; -EISDIR: path names no file. */
+int file_folder(const char *path, const char **ret_name);
+
+/* Opens for reading, also a link if it is to be followed. */
+int file_to_read(int dir_fd, const char *name, bool follows);
+
+/* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that somebody may have
+ * put there so that this caller changes it: root takes one with a single name that belongs to root or to the
+ * folder's owner, others need the single name in other people's folders. */
+int file_to_write(int dir_fd, const char *name, int flags, mode_t mode);
+
+/* Whether whoever made a file could have written this one as well. */
+bool file_is_of_writer(const struct stat *made, const struct stat *file);
+
+/* Opens the same file once more, by its descriptor. */
+int file_reopen(int fd, int flags);
+
+/* A new file without a name, for data that nobody else shall see. */
+int file_temporary(void);
+
+/* "cannot DOING PATH: WHY". Returns r. */
+int file_error(struct error *err, int r, const char *doing, const char *path);

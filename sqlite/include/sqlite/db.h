@@ -49,9 +49,9 @@ int sql_open(const char *path, const struct sql_options *options, struct sql **r
 /* As that, in the folder that path's last part is in; who reads follows no link there. */
 int sql_open_at(int dir_fd, const char *path, const struct sql_options *options, struct sql **ret,
 		struct error *err);
-/* Checks that the database has no tables, and nothing else, but as these scripts would make them, each in a
- * database of its own; NULL ends the list. -EBADMSG: it has others. To be called before anything else is read
- * of it, behind what tells whose file it is. */
+/* Checks that the database has no tables, with no columns, but those that one of these scripts makes in a
+ * database of its own, and nothing else that reads or computes; NULL ends the list. -EBADMSG: it has others.
+ * To be called before anything else is read of it, behind what tells whose file it is. */
 int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *err);
 /* Rolls back a transaction that is open. The statements must have been freed. NULL is fine. */
 void sql_close(struct sql *sql);

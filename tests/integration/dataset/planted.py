@@ -69,3 +69,12 @@ def share_children(path, table, levels=12, cells=100):
         file.write(below)
         file.seek(28)
         file.write(struct.pack(">I", n_pages + levels))
+
+
+def disguise_view(path, table):
+    """As hide_behind_view(), and the list of tables says that it is one."""
+    hide_behind_view(path, table)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET type = 'table' WHERE name = ?", (table,))
+    db.close()

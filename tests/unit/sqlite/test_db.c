@@ -341,7 +341,7 @@ static void test_tables(void **state)
 		sql_rollback(sql);
 	}
 	expect(-EBADMSG, -EBADMSG, &err,
-	       "%s has something in it that DIESEL does not make: a trigger: make a new one");
+	       "%s has something in it that DIESEL does not make: make a new one");
 	sql_close(sql);
 }
 

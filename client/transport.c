@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@ _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 #define REPLY_TIMEOUT_S 60
 /* It takes connections at once, whatever else it does. */
 #define CONNECT_TIMEOUT_S 10
+/* A user who has no number in this user namespace, unless the system was set otherwise (overflowuid). */
+#define OVERFLOW_UID 65534
 
 void wire_fds_close(struct wire_fds *fds)
 {
@@ -50,12 +53,61 @@ int transport_reach(const char *path, struct transport *ret)
 	return 0;
 }
 
+/* Returns true if users exist that have no number here: all of these then have the overflow one. */
+static bool is_user_namespace(void)
+{
+	FILE *file = fopen("/proc/self/uid_map", "re");
+	unsigned inside = 0, outside = 0, n = 0;
+	int fields;
+
+	if (!file)
+		return true;
+	fields = fscanf(file, "%u %u %u", &inside, &outside, &n);
+	fclose(file);
+	return fields != 3 || inside != outside || n != UINT32_MAX;
+}
+
+static bool is_folder_of(const char *path, uid_t uid)
+{
+	char folder[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	const char *slash = strrchr(path, '/');
+	struct stat status;
+
+	/* With the slash, so that a link to a folder is followed. */
+	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	return stat(folder, &status) == 0 && status.st_uid == uid;
+}
+
+/* Whoever may write to a folder can put a socket there, and answer in the daemon's place. */
+static int check_peer(int fd, const char *path, struct error *err)
+{
+	struct ucred peer = {.uid = (uid_t)-1};
+	socklen_t size = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return error_errno(err, -errno, "cannot tell who answers at %s", path);
+	if (peer.uid == 0 || peer.uid == geteuid() || is_folder_of(path, peer.uid) ||
+	    (peer.uid == OVERFLOW_UID && is_user_namespace()))
+		return 0;
+	return error_set(err, -EPERM,
+			 "%s is served by another user (uid %u), who is neither root nor the owner of that "
+			 "folder, and is not to be trusted: remove it",
+			 path, (unsigned)peer.uid);
+}
+
 int transport_connect(const char *path, struct transport *ret, struct error *err)
 {
-	int r = transport_reach(path, ret);
+	struct transport t = TRANSPORT_INIT;
+	int r = transport_reach(path, &t);
 
 	switch (r) {
-	case 0: return 0;
+	case 0:
+		r = check_peer(t.fd, path, err);
+		if (r < 0)
+			transport_close(&t);
+		else
+			*ret = t;
+		return r;
 	case -ENAMETOOLONG:
 		return error_set(err, r, "socket path is longer than %zu bytes: %s",
 				 sizeof((struct sockaddr_un){0}.sun_path) - 1, path);

@@ -38,7 +38,9 @@ struct transport {
 
 /* Connects, or returns what the kernel says against it. */
 int transport_reach(const char *path, struct transport *ret);
-/* -EACCES: it is closed to this user. -ECONNREFUSED: nobody listens at path, whatever the reason; the text
+/* Connects to a daemon of root's, of the caller's user, or of the owner of the folder that path is in; in a
+ * user namespace, also to a user without a number there, who cannot be told from root. -EACCES: it is closed
+ * to this user. -EPERM: another user listens there. -ECONNREFUSED: nobody does, whatever the reason. The text
  * says what to do. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
 void transport_close(struct transport *t);

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 from dieseld_support import BIN, require
-from hostile import ALICE, CLONE_NEWNS, MALLORY, become, run_as, wait_until
+from hostile import ALICE, CLONE_NEWNS, MALLORY, Other, become, run_as, wait_until
 from on_demand_support import OnDemand, daemons_in, mallory, needs_root, opened, private
 
 import diesel_loader
@@ -208,6 +208,67 @@ class Neighbours(OnDemand):
             self.assertIn(f"served by another user (uid {MALLORY})", run_as(ask, ALICE))
             neighbour.send("done")
             self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
+
+    def test_his_socket_in_the_folder_of_the_node(self):
+        """Which others may write to, by mistake: neither the tools nor the loader talk to him, wherever the socket is said to be."""
+        node = os.path.join(self.top, "node")
+        os.mkdir(node)
+        os.chmod(node, 0o777)
+        given = os.path.join(node, os.path.basename(on_demand.NODE_SOCKET))
+
+        def as_node():
+            if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+                raise OSError("no mounts of one's own")
+            place = os.path.dirname(on_demand.NODE_SOCKET)
+            subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+            if not os.path.isdir(place):
+                subprocess.run(["mount", "-t", "tmpfs", "none", os.path.dirname(place)], check=True)
+                os.mkdir(place)
+            subprocess.run(["mount", "--bind", node, place], check=True)
+
+        def load():
+            try:
+                return str(opened(self.dataset))
+            except PermissionError as error:
+                return error.strerror
+
+        for uid in (ALICE, 0):
+            for ask in (lambda: ctl("set", "workers=1")[2], lambda: top_of_daemon()["problem"], load):
+                for socket in (given, ""):
+                    def told(socket=socket, uid=uid, ask=ask):
+                        if not socket:
+                            as_node()
+                        os.environ["DIESEL_SOCKET"] = socket
+                        become(uid)
+                        return ask()
+
+                    neighbour = mallory(self, self.elsewhere)
+                    os.rename(self.elsewhere, given)
+                    said = run_as(told, 0)
+                    self.assertIn(f"{socket or on_demand.NODE_SOCKET} is served by another user (uid {MALLORY})", said)
+                    self.assertEqual(len(said.splitlines()), 1)
+                    neighbour.send("done")
+                    self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
+
+    def test_a_daemon_of_the_owner_of_its_folder(self):
+        """As the node's is: user diesel's, in a folder of that user's."""
+        folder = os.path.join(self.top, "hers")
+        os.mkdir(folder)
+        os.chown(folder, ALICE, ALICE)
+        path = os.path.join(folder, "dieseld.sock")
+        read, write = os.pipe()
+        with subprocess.Popen([DIESELD, "--socket", path, "--metrics", "off", "--cache", "64M", "--tune", "off", "--ready-fd", str(write)],
+                              pass_fds=[write], stderr=subprocess.DEVNULL, user=ALICE, group=ALICE, extra_groups=[]) as daemon:
+            os.close(write)
+            self.assertEqual(os.read(read, 6), b"ready\n")
+            os.close(read)
+            for uid in (0, ALICE, MALLORY):
+                self.assertEqual(run_as(lambda: ctl("status", "--socket", path), uid)[0], 0)
+            os.chown(folder, 0, 0)
+            self.assertIn("is served by another user", run_as(lambda: ctl("status", "--socket", path), MALLORY)[2])
+            # In a user namespace the daemon's user has no number, and root would have none either.
+            self.assertEqual(Other(lambda channel: ctl("status", "--socket", path), MALLORY, namespaces=True).finish()[0], 0)
+            daemon.terminate()
 
     def test_root_is_not_led_to_others(self):
         """Neither to a user's own daemon, though sudo kept XDG_RUNTIME_DIR, nor to a socket in root's name."""

@@ -228,6 +228,7 @@ static int tune_and_serve(struct daemon *daemon)
 						.history_max_bytes = o->history_max_bytes};
 	int r;
 
+	admin_choose(&o->admin);
 	fork_assisting(daemon);
 	fork_cluster(daemon);
 	fork_sensing(daemon);

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/log.h"
@@ -214,13 +215,14 @@ static int opening_run(struct opening *q)
 
 static bool may_run(const struct opener *o, uint32_t uid)
 {
-	uint32_t n_users = 0, n_own = 0, limit = uid == 0 ? OPENER_MAX : OPENER_MAX - OPENER_ROOT_RESERVE;
+	uint32_t n_users = 0, n_own = 0,
+		 limit = admin_is(uid) ? OPENER_MAX : OPENER_MAX - OPENER_ROOT_RESERVE;
 
 	for (const struct opening *q = o->first; q; q = q->next) {
 		if (q->state == OPENING_WAITS)
 			continue;
 		n_users++;
-		n_own += q->uid == uid && uid != 0;
+		n_own += q->uid == uid && !admin_is(uid);
 	}
 	return n_users < limit && n_own < OPENER_MAX_A_USER;
 }

@@ -11,9 +11,10 @@
  * not read again), copies the snapshot into sealed memory, enters a sandbox (lib/sandbox.h) and verifies the
  * copy there.
  *
- * A user has at most OPENER_MAX_A_USER processes at a time; root has no limit of its own. All users together
- * have OPENER_MAX, of which OPENER_ROOT_RESERVE are root's alone. Openings beyond that wait, each user's in
- * order. A process that cannot be killed, because storage holds it, counts until it is gone.
+ * A user has at most OPENER_MAX_A_USER processes at a time; an administrator (admin.h) has no limit of its
+ * own. All users together have OPENER_MAX, of which OPENER_ROOT_RESERVE are kept for administrators. Openings
+ * beyond that wait, each user's in order. A process that cannot be killed, because storage holds it, counts
+ * until it is gone.
  *
  * Loop thread only. No callback comes from within a call.
  */

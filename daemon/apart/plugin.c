@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
@@ -207,7 +208,7 @@ static int check_asking(const struct plugins *p, uint32_t uid, struct error *err
 		n++;
 		n_own += q->uid == uid;
 	}
-	if (uid != 0 && (n >= PLUGIN_MAX_ASKING || n_own >= PLUGIN_MAX_ASKING_UID))
+	if (!admin_is(uid) && (n >= PLUGIN_MAX_ASKING || n_own >= PLUGIN_MAX_ASKING_UID))
 		return error_set(err, -EAGAIN,
 				 "too many loaders ask dieseld about codecs at one time: try again");
 	return 0;

@@ -20,7 +20,7 @@
 
 #define PLUGINS_MAX           64
 #define PLUGIN_MAX_ASKING     32 /* processes that say what comes out of a codec, at one time... */
-#define PLUGIN_MAX_ASKING_UID 4  /* ... and of one user but root */
+#define PLUGIN_MAX_ASKING_UID 4  /* ... and of one user who is no administrator (admin.h) */
 
 struct plugin {
 	char name[RECIPE_NAME_BYTES]; /* "": it could not be loaded */

@@ -17,7 +17,7 @@
 #include <uv.h>
 
 #define ASSIST_JOBS_MAX   64
-#define ASSIST_A_USER_MAX 16 /* of these, jobs of one user other than root */
+#define ASSIST_A_USER_MAX 16 /* of these, jobs of one user who is no administrator (admin.h) */
 
 struct error;
 struct assist;

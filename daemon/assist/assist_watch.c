@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "assist_message.h"
 #include "judge_ahead.h"
 #include "lib/capabilities.h"
@@ -99,7 +100,7 @@ static bool may_begin(const struct watcher *w, uint32_t uid)
 
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
 		n += w->jobs[i].told.pid && w->jobs[i].told.uid == uid;
-	return w->n_jobs < ASSIST_JOBS_MAX && (uid == 0 || n < ASSIST_A_USER_MAX);
+	return w->n_jobs < ASSIST_JOBS_MAX && (admin_is(uid) || n < ASSIST_A_USER_MAX);
 }
 
 static int reader_start(const struct watcher *w, const struct assist_order *order, int *ret_fd)

@@ -2,14 +2,14 @@
 /* JOBS, WHY and SET. */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "admin.h"
 #include "control_private.h"
 #include "lib/log.h"
 
 struct control_viewer control_viewer_of(uint32_t uid)
 {
-	return (struct control_viewer){.uid = uid, .all = uid == 0 || uid == geteuid()};
+	return (struct control_viewer){.uid = uid, .all = admin_is(uid)};
 }
 
 static char *dump(json_t *root)
@@ -133,8 +133,7 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	int r;
 
 	if (!viewer->all)
-		return error_set(err, -EPERM, "only root and the user of dieseld (uid %u) may set anything",
-				 (unsigned)geteuid());
+		return admin_refuse(err);
 	if (m->job && !jobs_find(&c->serving->jobs, m->job))
 		return no_job(m->job, err);
 	r = check_tunable(c, m, err);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "admin.h"
 #include "lib/units.h"
 
 static const char *format_amount(char *text, size_t size, enum quota_kind kind, uint64_t amount)
@@ -19,11 +20,6 @@ static const char *format_amount(char *text, size_t size, enum quota_kind kind, 
 	return text;
 }
 
-bool quota_is_owner(const struct quota *q, uint32_t uid)
-{
-	return uid == 0 || uid == q->owner;
-}
-
 static uint64_t percent_of(uint64_t limit, uint32_t percent)
 {
 	return limit / 100 * percent + limit % 100 * percent / 100;
@@ -31,15 +27,15 @@ static uint64_t percent_of(uint64_t limit, uint32_t percent)
 
 uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit)
 {
-	return quota_is_owner(q, uid) ? limit : percent_of(limit, q->share_percent);
+	return admin_is(uid) ? limit : percent_of(limit, q->share_percent);
 }
 
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err)
 {
-	bool owner = quota_is_owner(q, uid);
+	bool admin = admin_is(uid);
 	uint64_t share = quota_share(q, uid, limit);
-	uint64_t shared = owner ? limit : limit - limit / QUOTA_RESERVE_PARTS;
+	uint64_t shared = admin ? limit : limit - limit / QUOTA_RESERVE_PARTS;
 	char wanted[48], allowed[48];
 
 	if (mine->of[kind] > share)
@@ -55,6 +51,6 @@ int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const
 				 "is not needed, or try later",
 				 format_amount(wanted, sizeof(wanted), kind, all->of[kind]),
 				 format_amount(allowed, sizeof(allowed), kind, shared),
-				 owner ? "" : " for users but root");
+				 admin ? "" : " for users who do not administer it");
 	return 0;
 }

@@ -4,14 +4,14 @@
 /*
  * What one user may take, so that nobody can take everything from the others: at most a share (--user-share)
  * of the connections, of the cache that open sessions need, and of the chunks that they need in memory at one
- * time (each is a descriptor). A 32nd of each is kept for root and the daemon's own user, who have no share:
+ * time (each is a descriptor). A 32nd of each is kept for administrators (admin.h), who have no share:
  * they can always look, and use the daemon.
  *
  * Nothing is counted here: what a user has is added up, from all that there is, when more is asked for
  * (usage.c).
  *
  * Users are uids. Somebody who may map subordinate ids (user_namespaces(7)) is several users, and can take
- * all that is not kept for root.
+ * all that is not kept for administrators.
  */
 
 #include <stdbool.h>
@@ -31,20 +31,17 @@ enum quota_kind {
 
 struct quota {
 	uint32_t share_percent; /* 1 to 100 */
-	uint32_t owner;         /* the daemon's own uid */
 };
 
 struct usage {
 	uint64_t of[QUOTA_N_KINDS];
 };
 
-/* Returns true if the user is root or the daemon's own, to whom no share applies. */
-bool quota_is_owner(const struct quota *q, uint32_t uid);
-
 /* What the user may have of a kind when all users together may have `limit`. */
 uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
 
 /* Returns 0 if the user's usage and that of all users are within what is allowed; both include what is asked
- * for. -EDQUOT: beyond the user's share; -EUSERS: what is left is kept for root. err says what to do. */
+ * for. -EDQUOT: beyond the user's share; -EUSERS: what is left is kept for administrators. err says what to
+ * do. */
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err);

@@ -104,6 +104,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"stage-size", old->serve.stage.bytes != new->serve.stage.bytes},
 	    {"cluster", !same_cluster(old, new)},
 	    {"codec", !same_codecs(old, new)},
+	    {"admin-user", old->admin.who != new->admin.who || old->admin.uid != new->admin.uid},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};
 

@@ -46,6 +46,9 @@ const char options_help[] =
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
     "  --batches N      batches that are kept ready per session, 3 to 64 (8)\n"
     "  --user-share N   percent of connections, cache and chunks in memory that one user may take (75)\n"
+    "  --admin-user USER  who may set, sees all users' jobs and has no share: root (default; with dieseld's "
+    "own\n"
+    "                   user), a user's name or number, or none\n"
     "  --require-digest WHEN  refuse datasets without SHA-256: never (default), shared (opened by\n"
     "                   another user than the owner) or always\n"
     "  --codec FILE     load a codec from this shared object, which only root and dieseld's own user\n"
@@ -81,6 +84,7 @@ enum option_key {
 	KEY_WINDOW,
 	KEY_BATCHES,
 	KEY_USER_SHARE,
+	KEY_ADMIN_USER,
 	KEY_REQUIRE_DIGEST,
 	KEY_CODEC,
 	KEY_EXIT_WHEN_IDLE,
@@ -125,6 +129,7 @@ static const struct option table[] = {
     {"window", required_argument, NULL, KEY_WINDOW},
     {"batches", required_argument, NULL, KEY_BATCHES},
     {"user-share", required_argument, NULL, KEY_USER_SHARE},
+    {"admin-user", required_argument, NULL, KEY_ADMIN_USER},
     {"require-digest", required_argument, NULL, KEY_REQUIRE_DIGEST},
     {"codec", required_argument, NULL, KEY_CODEC},
     {"exit-when-idle", required_argument, NULL, KEY_EXIT_WHEN_IDLE},
@@ -380,6 +385,12 @@ static int check_cluster(struct options *o, struct error *err)
 		return error_set(
 		    err, -EINVAL,
 		    "cluster: it takes cluster-listen ADDRESS:PORT, where other nodes connect to");
+	/* A peer is known by its key or, on loopback addresses, as a process of root or our own user. */
+	if (o->admin.who != ADMIN_ROOT && !c[OPTIONS_CLUSTER_KEY])
+		return error_set(
+		    err, -EINVAL,
+		    "cluster: with admin-user it takes cluster-key FILE: without a key, any process "
+		    "of root is taken for a peer");
 	o->share = (struct cluster_options){.redis = c[OPTIONS_CLUSTER_REDIS],
 					    .node = c[OPTIONS_CLUSTER_NAME],
 					    .listen = c[OPTIONS_CLUSTER_LISTEN],
@@ -448,6 +459,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_WINDOW: return set_number(name, value, 1, WIRE_WINDOW_MAX, &s->window_chunks, err);
 	case KEY_BATCHES: return set_number(name, value, RING_MIN_SLOTS, RING_MAX_SLOTS, &s->n_slots, err);
 	case KEY_USER_SHARE: return set_number(name, value, 1, 100, &s->user_share, err);
+	case KEY_ADMIN_USER: return admin_parse(name, value, &o->admin, err);
 	case KEY_REQUIRE_DIGEST: return set_require_digest(o, name, value, err);
 	case KEY_CODEC: return add_codec(o, name, value, err);
 	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);

@@ -3,6 +3,7 @@
 
 /* dieseld's command line and configuration file (INI, section [dieseld], the same names without dashes). */
 
+#include "admin.h"
 #include "cluster.h"
 #include "lib/error.h"
 #include "serving_knobs.h"
@@ -31,6 +32,7 @@ struct options {
 	char *stage;                      /* the staging folder, or "off" */
 	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not */
 	struct cluster_options share;     /* the same, for cluster_fork(); redis NULL: no other nodes */
+	struct admin admin;               /* who administers; ADMIN_ROOT unless said otherwise */
 	char *metrics;                    /* ADDRESS:PORT or "off" */
 	uint32_t exit_when_idle_s;        /* 0: never */
 	int ready_fd;                     /* -1: none */

@@ -9,7 +9,8 @@
  * and their memory must go back to the system even while clients still map it: the seal would forbid that too
  * (a hole is a write). So these (SHARED_LENT) are handed out as descriptors opened for reading only, of a
  * file that only its owner may open; whoever could open it for writing, root and the daemon's own user, could
- * write into the daemon anyway.
+ * write into the daemon anyway. That is not so for root of a pod without a user namespace where the daemon is
+ * uid 0: such pods are to be refused (docs/security.md, Who administers).
  */
 
 #include <stdbool.h>

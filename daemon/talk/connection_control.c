@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "admin.h"
 #include "connection.h"
 #include "control.h"
 #include "lib/cleanup.h"
 
-/* Limit of the texts that one user's connections have, each until its next request. Root and the daemon's own
- * user have none. */
+/* Limit of the texts that one user's connections have, each until its next request. Administrators have
+ * none. */
 #define USER_TEXT_BYTES (8u << 20)
 
 static uint64_t text_bytes_of(const struct server *s, uint32_t uid)
@@ -24,12 +25,11 @@ static uint64_t text_bytes_of(const struct server *s, uint32_t uid)
 
 static int text_new(struct connection *c, const char *text, struct error *err)
 {
-	const struct quota quota = server_quota(c->server);
 	size_t bytes = strlen(text);
 	int r;
 
 	shared_memory_discard(&c->text); /* of the last request, even if its descriptor was kept */
-	if (!quota_is_owner(&quota, c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
+	if (!admin_is(c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
 		return error_set(err, -EDQUOT,
 				 "user %u has %u MiB of this dieseld's answers open: close connections, or "
 				 "read with fewer",

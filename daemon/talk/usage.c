@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "connection.h"
 #include "peers/sharers.h"
 #include "policy.h"
@@ -39,7 +40,7 @@ void server_size_by_files(struct server *s)
 
 struct quota server_quota(const struct server *s)
 {
-	return (struct quota){.share_percent = s->serving.options.user_share, .owner = geteuid()};
+	return (struct quota){.share_percent = s->serving.options.user_share};
 }
 
 /* The part of the cache that may be under way for one user's reading ahead: storage that hangs keeps it. */
@@ -72,13 +73,11 @@ static bool has_room(const struct server *s, const struct cached_dataset *d, uin
 		     uint64_t taken_bytes)
 {
 	const struct cache *c = &s->serving.cache;
-	const struct quota quota = server_quota(s);
 	uint64_t bytes = d->chunks[chunk].bytes;
 
 	if (taken_bytes + cache_take_more(d, bytes) > c->budget_bytes)
 		return false;
-	return quota_is_owner(&quota, uid) ||
-	       cache_loading_bytes(c, uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
+	return admin_is(uid) || cache_loading_bytes(c, uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
 }
 
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,

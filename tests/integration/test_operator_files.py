@@ -198,7 +198,100 @@ class Zsh(unittest.TestCase):
         self.assertIn("perfetto", self.complete("diesel-analyze report --format "))
 
 
+class Field:
+    """An object of a pod for expressions in CEL, or nothing: .name, and .opt(name).or_value(another)."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __getattr__(self, name):
+        return self.opt(name).plain()
+
+    def opt(self, name):
+        return Field(None if self.value is None else self.value.get(name))
+
+    def or_value(self, another):
+        return wrapped(another) if self.value is None else self.plain()
+
+    def plain(self):
+        return wrapped(self.value)
+
+
+class Items(list):
+    def all(self, holds):
+        return all(map(holds, self))
+
+    def filter(self, holds):
+        return Items(filter(holds, self))
+
+    def map(self, function):
+        return Items(map(function, self))
+
+    def __add__(self, other):
+        return Items([*self, *other])
+
+
+class Text(str):
+    def matches(self, expression):
+        return bool(re.search(expression, self))
+
+
+def wrapped(value):
+    if isinstance(value, list):
+        return Items(map(wrapped, value))
+    return Text(value) if isinstance(value, str) else Field(value) if isinstance(value, dict) else value
+
+
+def cel(expression, names):
+    """The value of an expression, as far as the policy's go."""
+    for pattern, new in ((r"\.(all|filter|map)\((\w+), ", r".\1(lambda \2: "), (r"\.\?(\w+)", r".opt('\1')"), ("orValue", "or_value"),
+                         (r"!(?!=)", " not "), ("&&", " and "), (r"\|\|", " or "), (r"\btrue\b", "True"), (r"\bfalse\b", "False"),
+                         (r"has\((\w+)\.(\w+)\)", r"(\1.opt('\2').value is not None)")):
+        expression = re.sub(pattern, new, expression)
+    return eval(expression.strip(), {"size": len, **names})  # of this repository, and shown above
+
+
 class Cluster(unittest.TestCase):
+    def admitted(self, path="/run/diesel", read_only=True, kind="containers", security=None, **more):
+        """Whether the policy lets in a pod that mounts this folder of its node."""
+        import yaml
+        with open(os.path.join(ROOT, "packaging/kubernetes/admission.yaml")) as file:
+            policy, binding = yaml.safe_load_all(file)
+        self.assertEqual((binding["spec"]["policyName"], binding["spec"]["validationActions"]), (policy["metadata"]["name"], ["Deny"]))
+        rule, = policy["spec"]["matchConstraints"]["resourceRules"]
+        self.assertEqual((set(rule["operations"]), set(rule["resources"])), ({"CREATE", "UPDATE"}, {"pods", "pods/ephemeralcontainers"}))
+        mounts = [{"name": "diesel", "mountPath": "/x", **({"readOnly": True} if read_only else {})}]
+        inner = {"name": "inner", "volumeMounts": mounts, **({"securityContext": security} if security else {})}
+        spec = {"containers": [{"name": "outer", "image": "x", **({"securityContext": security} if security else {})}],
+                "volumes": [{"name": "other", "emptyDir": {}}, {"name": "diesel", "hostPath": {"path": path}}], **more}
+        spec[kind] = [*spec.get(kind, []), inner]
+        names = {"object": wrapped({"spec": spec}), "variables": Field({})}
+        for variable in policy["spec"]["variables"]:
+            names["variables"].value[variable["name"]] = cel(variable["expression"], names)
+        return all([cel(item["expression"], names) for item in policy["spec"]["validations"]])
+
+    def test_who_may_mount_the_folder_of_the_socket(self):
+        try:
+            import yaml  # noqa: F401
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        nobody = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
+        self.assertTrue(self.admitted(hostUsers=False))
+        self.assertTrue(self.admitted(security=nobody))
+        self.assertTrue(self.admitted(security={"allowPrivilegeEscalation": False}, securityContext={"runAsNonRoot": True}))
+        for kind in ("containers", "initContainers", "ephemeralContainers"):
+            self.assertFalse(self.admitted(hostUsers=False, kind=kind, read_only=False))
+        for path in ("/", "//", "/.", "/run", "/run/", "/var", "/var/run", "/var//run/./diesel", "/run/diesel/", "//run/diesel",
+                     "/run/./diesel/.", "/run/diesel/dieseld.sock", "/var/run/diesel/x"):
+            self.assertFalse(self.admitted(path, hostUsers=False, read_only=False), path)
+        # Root of the node: by default, by one container, by another's processes.
+        for more in ({}, {"hostUsers": True}, {"security": {"runAsNonRoot": True}}, {"security": {"allowPrivilegeEscalation": False}},
+                     {"security": nobody, "hostPID": True}, {"hostUsers": False, "security": {"privileged": True}},
+                     {"security": {**nobody, "runAsNonRoot": False}, "securityContext": {"runAsNonRoot": True}}):
+            self.assertFalse(self.admitted(**more), more)
+        for path in ("/data", "/runs", "/run/dieselx", "/run/other", "/var/lib", "/var/runx", "/home/run/diesel", "/run/diesel.old"):
+            self.assertTrue(self.admitted(path, read_only=False), path)
+
     def test_kubernetes(self):
         try:
             import yaml
@@ -213,6 +306,13 @@ class Cluster(unittest.TestCase):
         self.assertEqual(found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"], labels)
         container, = pod["containers"]
         self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, {v["name"] for v in pod["volumes"]})
+        # Root of a pod is not an administrator, and its use of the socket cannot fail the daemon's probe.
+        self.assertRegex(found["ConfigMap"]["data"]["dieseld.conf"], r"(?m)^ *admin-user = none$")
+        self.assertIn("httpGet", container["livenessProbe"])
+        with open(os.path.join(ROOT, "packaging/kubernetes/dieseld.yaml")) as file:
+            mounts = re.findall(r"#.*mountPath: /run/diesel.*", file.read())
+        self.assertEqual([mount for mount in mounts if "readOnly: true" not in mount], [])
+        self.assertEqual(len(mounts), 1)
         # The capabilities of the unit, and the image's program takes the configuration as it is.
         with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
             unit = set(re.search(r"(?m)^CapabilityBoundingSet=(.*)$", file.read()).group(1).split())

@@ -8,9 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
-from dieseld_support import (BIN, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
+from dieseld_support import (BIN, CTL, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
                              probe_command, start_probe)
 from hostile import VERSION, Client, Other, Refused, run_as
 
@@ -347,6 +348,112 @@ class Names(Case):
             self.assertEqual(len(status["datasets"]), n)
             self.assertEqual(len(status["sessions"]), uid in (0, HOSTILE))
             self.assertEqual("views" in text, uid in (0, HOSTILE))
+
+
+class Administrators(Case):
+    """With --admin-user, uid 0 is a user like others: it may be any pod's."""
+
+    def set(self, daemon, uid):
+        """(status, one line) of a change of the settings by this user."""
+        tool = os.path.join(SCRATCH, "dieselctl")
+        if not os.path.exists(tool):
+            shutil.copy(CTL, tool)
+        done = subprocess.run([tool, "set", "--socket", daemon.socket, "workers=1"], capture_output=True, text=True, timeout=60,
+                              cwd=SCRATCH, **as_user(uid))
+        return done.returncode, done.stderr.strip()
+
+    def seen(self, daemon, uid):
+        """How many datasets, sessions and jobs the user is told of."""
+        done = subprocess.run([user_probe(), "--status", "--socket", daemon.socket], check=True, capture_output=True, text=True,
+                              **as_user(uid))
+        status = json.loads(done.stdout)
+        return [len(status[what]) for what in ("datasets", "sessions", "jobs")]
+
+    def session(self, daemon, uid):
+        process = start_probe(daemon, dataset("views")[0], "--wait", "--hold", 1, "--max-batches", 1, program=user_probe(),
+                              **as_user(uid))
+        self.addCleanup(process.communicate)
+        self.assertEqual(process.stdout.readline().strip(), "holding")
+
+    def test_root_unless_somebody_else_is_named(self):
+        for options in ((), ("--admin-user", "root"), ("--admin-user", "0")):
+            daemon = self.daemon(*options)
+            self.session(daemon, OTHER)
+            self.assertEqual(self.set(daemon, 0)[0], 0)
+            self.assertEqual(self.set(daemon, HOSTILE)[0], 1)
+            self.assertEqual((self.seen(daemon, 0), self.seen(daemon, HOSTILE)), ([1, 1, 1], [0, 0, 0]))
+
+    def test_a_user_who_is_named(self):
+        daemon = self.daemon("--admin-user", str(HOSTILE))
+        self.session(daemon, OTHER)
+        self.assertEqual(self.set(daemon, HOSTILE)[0], 0)
+        for uid in (0, OTHER):
+            status, said = self.set(daemon, uid)
+            self.assertEqual(status, 1)
+            self.assertIn(f"only user {HOSTILE} may set anything", said)
+        self.assertEqual([self.seen(daemon, uid) for uid in (HOSTILE, OTHER, 0)], [[1, 1, 1], [1, 1, 1], [0, 0, 0]])
+        with idle_connections(daemon, 0, 1100) as (count, told):
+            self.assertGreater(count, 100, told)
+            self.assertLess(count, 1024)
+            self.assertIn("user 0 would have", told)
+            self.assertIn("--user-share", told)
+            with idle_connections(daemon, OTHER, 1100):
+                self.seen(daemon, HOSTILE)  # what is kept is kept for that user
+
+    def test_nobody(self):
+        daemon = self.daemon("--admin-user", "none")
+        self.session(daemon, OTHER)
+        for uid in (0, os.geteuid(), HOSTILE, OTHER):
+            status, said = self.set(daemon, uid)
+            self.assertEqual(status, 1)
+            self.assertIn("nobody may set anything", said)
+        self.assertEqual(self.seen(daemon, 0), [0, 0, 0])
+        # Root still uses it, as anybody may, and sees what is its own.
+        self.session(daemon, 0)
+        self.assertEqual(self.seen(daemon, 0), [1, 1, 1])
+
+    def test_what_is_refused(self):
+        for arguments, word in ((["--admin-user", "no-such-user"], "no-such-user"), (["--admin-user", "65534"], "name another"),
+                                (["--admin-user", "none", "--cluster", "redis://127.0.0.1:1", "--cluster-listen", "127.0.0.1:1"],
+                                 "cluster-key")):
+            done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", *arguments], capture_output=True, text=True,
+                                  check=False, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(word, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
+class ReadOnlyFolder(Case):
+    """What a training pod has of the socket's folder, as root."""
+
+    INSIDE = """
+import errno, os, socket, subprocess, sys
+folder, name, probe, path = sys.argv[1:]
+mine = os.path.join(folder, "mine")
+at = os.path.join(folder, name)
+def refused(what):
+    try:
+        what()
+    except OSError as error:
+        return error.errno == errno.EROFS
+    return False
+def bind(where):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+        end.bind(where)
+print(*(refused(what) for what in (lambda: os.unlink(at), lambda: os.rename(at, mine), lambda: bind(mine), lambda: os.chmod(at, 0),
+                                   lambda: os.mkdir(mine), lambda: os.link(at, mine))), flush=True)
+sys.exit(subprocess.run([probe, "--dataset", path, "--socket", at], stdout=subprocess.DEVNULL).returncode)
+"""
+
+    def test_it_serves_and_cannot_be_replaced(self):
+        folder = tempfile.mkdtemp(prefix="f", dir=SCRATCH)
+        daemon = self.daemon("--admin-user", "none", socket=os.path.join(folder, "s"))
+        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1" s "$4" "$5"'
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "inside", folder, sys.executable, self.INSIDE, user_probe(),
+                               dataset("views")[0]], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((done.returncode, done.stdout.split()), (0, 6 * ["True"]), done.stderr)
+        self.assertEqual(set(os.listdir(folder)), {"s", "s.lock"})
+        daemon.status()
 
 
 class Metrics(Case):

@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "admin.h"
 #include "quota.h"
 
 static int check(uint32_t uid, uint64_t mine, uint64_t all, uint64_t limit)
 {
-	const struct quota q = {.share_percent = 75, .owner = 900};
+	const struct quota q = {.share_percent = 75};
 	struct usage m = {0}, a = {0};
 
 	m.of[QUOTA_CONNECTIONS] = mine;
@@ -20,19 +22,58 @@ static void test_share(void **state)
 {
 	assert_int_equal(check(1000, 768, 768, 1024), 0);
 	assert_int_equal(check(1000, 769, 769, 1024), -EDQUOT);
-	/* Two users cannot take what is kept for root. */
+	/* Two users cannot take what is kept for administrators. */
 	assert_int_equal(check(1001, 224, 992, 1024), 0);
 	assert_int_equal(check(1001, 225, 993, 1024), -EUSERS);
-	for (uint32_t uid = 0; uid <= 900; uid += 900) {
-		assert_int_equal(check(uid, 32, 1024, 1024), 0);
-		assert_int_equal(check(uid, 1024, 1024, 1024), 0);
-		assert_int_equal(check(uid, 33, 1025, 1024), -EUSERS);
+	assert_int_equal(check(0, 32, 1024, 1024), 0);
+	assert_int_equal(check(0, 1024, 1024, 1024), 0);
+	assert_int_equal(check(0, 33, 1025, 1024), -EUSERS);
+	assert_int_equal(check(geteuid(), 1024, 1024, 1024), 0);
+}
+
+static struct admin parsed(const char *value)
+{
+	struct admin admin;
+	struct error err = ERROR_INIT;
+
+	if (admin_parse("admin-user", value, &admin, &err) < 0)
+		fail_msg("%s", err.text);
+	return admin;
+}
+
+static void test_admins(void **state)
+{
+	static const char *const wrong[] = {"",           "no-such-user", "-1", "4294967295",
+					    "4294967296", "65534",        "1x"};
+	const struct admin root = parsed("root"), none = parsed("none"), user = parsed("900");
+
+	assert_int_equal(root.who, ADMIN_ROOT);
+	assert_int_equal(parsed("0").who, ADMIN_ROOT);
+	assert_int_equal(parsed("daemon").uid, 1);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct error err = ERROR_INIT;
+		struct admin admin;
+
+		assert_int_equal(admin_parse("admin-user", wrong[i], &admin, &err), -EINVAL);
+		assert_ptr_equal(strstr(err.text, "admin-user: "), err.text);
 	}
+	/* uid 0, and the daemon's own, are users like others. */
+	admin_choose(&user);
+	assert_true(admin_is(900));
+	assert_false(admin_is(0) || admin_is(geteuid()) || admin_is(1000));
+	assert_int_equal(check(0, 769, 769, 1024), -EDQUOT);
+	assert_int_equal(check(0, 225, 993, 1024), -EUSERS);
+	assert_int_equal(check(900, 1024, 1024, 1024), 0);
+	admin_choose(&none);
+	assert_false(admin_is(900) || admin_is(0) || admin_is(geteuid()) || admin_is(UINT32_MAX));
+	admin_choose(&root);
+	assert_true(admin_is(0) && admin_is(geteuid()));
+	assert_false(admin_is(900));
 }
 
 static void test_extremes(void **state)
 {
-	const struct quota whole = {.share_percent = 100, .owner = 1};
+	const struct quota whole = {.share_percent = 100};
 
 	assert_int_equal(quota_share(&whole, 1000, UINT64_MAX), UINT64_MAX);
 	assert_int_equal(quota_share(&(struct quota){.share_percent = 1}, 1000, UINT64_MAX),
@@ -44,7 +85,7 @@ static void test_extremes(void **state)
 
 static void test_text(void **state)
 {
-	const struct quota q = {.share_percent = 50, .owner = 900};
+	const struct quota q = {.share_percent = 50};
 	struct usage mine = {.of = {[QUOTA_BYTES] = 3u << 30}}, all = mine;
 	struct error err = ERROR_INIT;
 
@@ -55,7 +96,7 @@ static void test_text(void **state)
 	mine.of[QUOTA_BYTES] = 1;
 	all.of[QUOTA_BYTES] = UINT64_C(4) << 30;
 	assert_int_equal(quota_check(&q, 1000, QUOTA_BYTES, &mine, &all, UINT64_C(4) << 30, &err), -EUSERS);
-	assert_non_null(strstr(err.text, "for users but root"));
+	assert_non_null(strstr(err.text, "for users who do not administer it"));
 	mine.of[QUOTA_CONNECTIONS] = mine.of[QUOTA_CHUNKS] = 2;
 	assert_int_equal(quota_check(&q, 1000, QUOTA_CONNECTIONS, &mine, &all, 2, &err), -EDQUOT);
 	assert_non_null(strstr(err.text, "would have 2 connections, and a user may have 1 connection of"));
@@ -67,6 +108,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_share),
+	    cmocka_unit_test(test_admins),
 	    cmocka_unit_test(test_extremes),
 	    cmocka_unit_test(test_text),
 	};

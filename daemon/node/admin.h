@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Decides which users administer this daemon: they set, they see what all users have, and no share applies
+ * to them. A user is a uid as the kernel reports it of the other end of the socket (SO_PEERCRED).
+ *
+ * Everything that treats root differently asks admin_is(). A pod without a user namespace of its own has the
+ * node's uid 0, so on such nodes root must have no privilege here (--admin-user).
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/error.h"
+
+enum admin_who {
+	ADMIN_ROOT, /* root, and the daemon's own user */
+	ADMIN_USER, /* one user only */
+	ADMIN_NONE,
+};
+
+struct admin {
+	enum admin_who who;
+	uint32_t uid; /* of ADMIN_USER */
+};
+
+/* Reads "root", "none", a user's name or number. Returns 0, or -EINVAL where there is no such user, or where
+ * the number stands for users that are not known here. err begins with the setting's name. */
+int admin_parse(const char *name, const char *value, struct admin *ret, struct error *err);
+
+/* Decides for this process and for those that it forks from now on. Until then it is ADMIN_ROOT. */
+void admin_choose(const struct admin *admin);
+
+/* Returns true if the user administers the daemon. */
+bool admin_is(uint32_t uid);
+
+/* The one sentence for somebody who may not set anything. Returns -EPERM. */
+int admin_refuse(struct error *err);

@@ -21,7 +21,8 @@ static void pause_a_while(void)
 {
 	uint32_t random = 0;
 
-	(void)getrandom(&random, sizeof(random), 0);
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = 0;
 	const struct timespec t = {.tv_nsec = (long)(random % MAX_PAUSE_NS)};
 
 	(void)nanosleep(&t, NULL);

@@ -64,6 +64,8 @@ describe() {
 
 # Once: until Debian's version of it, the compiler or a script is another one.
 microhttpd=$work/microhttpd
+hardened='-fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3' # as cmake/DieselTargets.cmake has it
+[ "$machine" != x86_64 ] || hardened+=' -fcf-protection'
 make_microhttpd() (
 	list=$work/apt
 	lists=(-o Dir::Etc::SourceList="$list/sources.list" -o Dir::Etc::SourceParts="$list/parts"
@@ -73,7 +75,7 @@ make_microhttpd() (
 	sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$list/sources.list"
 	sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$list/parts/debian.sources"
 	apt-get "${lists[@]}" update && cd "$microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
-		CFLAGS='-O2 -fPIC' ./configure --prefix="$microhttpd/made" --disable-https --disable-shared --disable-curl --disable-doc \
+		CFLAGS="-O2 -fPIC $hardened" ./configure --prefix="$microhttpd/made" --disable-https --disable-shared --disable-curl --disable-doc \
 			--disable-examples --disable-nls &&
 		make -C src/include install && make -C src/microhttpd install && make install-pkgconfigDATA &&
 		cp COPYING "$microhttpd/made"

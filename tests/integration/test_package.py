@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import hardening
+
 BUILD = os.path.dirname(os.environ.get("DIESEL_BIN", "build/release/bin"))
 
 # Runs in a mount namespace of its own. $1: scratch, $2: package. What dpkg changes lands in $1/upper.
@@ -59,6 +61,21 @@ class Package(unittest.TestCase):
             self.assertIn(name, listing)
         self.assertNotIn(" 2000/", listing)
         self.assertNotIn("test_", listing)
+
+    def test_programs_and_library_are_hardened(self):
+        top = os.path.join(self.folder, "unpacked")
+        subprocess.run(["dpkg-deb", "-x", self.package, top], check=True)
+        seen = set()
+        for folder, _, names in os.walk(top):
+            for path in (os.path.join(folder, name) for name in names):
+                if os.path.islink(path):
+                    continue
+                with open(path, "rb") as file:
+                    data = file.read()
+                if hardening.is_elf(data):
+                    seen.add(os.path.basename(path).split(".")[0])
+                    self.assertEqual(hardening.problems(data), [], path)
+        self.assertEqual(seen, {"dieseld", "dieselctl", "diesel-analyze", "diesel-top", "libdiesel"})
 
     def test_install_use_remove(self):
         scratch = os.path.join(self.folder, "scratch")

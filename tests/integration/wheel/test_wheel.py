@@ -12,6 +12,7 @@ import unittest
 import zipfile
 
 import dieseld_support
+import hardening
 from dieseld_support import BIN, SCRATCH
 from wheel_support import ROOT, SYSTEM_PYTHON, VERSION, build, run
 
@@ -80,6 +81,10 @@ class Wheel(dieseld_support.Case):
             tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
         self.assertEqual(tops, {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "LICENSES", "PKG-INFO", "README.md", "client",
                                 "cmake", "dataset", "image", "lib", "pyproject.toml"})
+
+    def test_the_library_is_hardened(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            self.assertEqual(hardening.problems(archive.read("diesel_loader/libdiesel.so")), [])
 
     def test_the_library_needs_libc_alone_and_has_its_probes(self):
         path = self.site / "diesel_loader" / "libdiesel.so"

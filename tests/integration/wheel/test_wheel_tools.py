@@ -14,6 +14,7 @@ import unittest
 import zipfile
 
 import dieseld_support
+import hardening
 from dieseld_support import SCRATCH
 from wheel_support import ROOT, SYSTEM_PYTHON, VERSION, build, must, run, skip
 
@@ -123,6 +124,17 @@ class Both(unittest.TestCase):
         expression, = re.findall(r"^License-Expression: (.*)$", metadata, re.M)
         self.assertEqual(expression.split(" AND "), sorted(wanted))
         self.assertLessEqual(texts, set(re.findall(r"^License-File: (.*)$", metadata, re.M)))
+
+    def test_programs_and_library_are_hardened(self):
+        seen = set()
+        for wheel in self.wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    data = archive.read(name)
+                    if hardening.is_elf(data):
+                        seen.add(os.path.basename(name))
+                        self.assertEqual(hardening.problems(data), [], name)
+        self.assertEqual(seen, {*PROGRAMS, "libdiesel.so"})
 
     def test_a_verdict_on_ones_own_job(self):
         (self.home / "train.py").write_text(STOCK)

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,8 +19,10 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 
-#define LOOK_MS    1000
-#define STUCK_S    60 /* without a sample that is done: the process is killed. CPU time is limited by itself */
+#define TURN_MS    50   /* then others may get the worker */
+#define START_MS   1000 /* the nursery has too much to do */
+#define STUCK_S    60   /* of turns without a sample that is done: the process is killed */
+#define LATE_S     2    /* of CPU time, after a process should have ended itself for a sample */
 #define END_MS     5000
 #define MAX_STARTS 2 /* more tries with another process, where one ended at its first sample */
 
@@ -27,8 +30,21 @@ struct codec {
 	struct codec *next;
 	int fd, pidfd;
 	clockid_t clock;     /* CPU time of the process */
-	uint64_t charged_ns; /* on that clock: somebody has paid up to here */
+	uint64_t charged_ns; /* on that clock: somebody has paid up to here... */
+	uint64_t paid_ns;    /* ... and this was then */
 	int sandbox;
+};
+
+/* A worker waits for a process. */
+struct wait {
+	const struct codecs *codecs;
+	const struct codec_work *work;
+	struct codec *codec;
+	const struct ring_item *items; /* NULL: it has no order yet */
+	uint64_t *cpu_ns;              /* what all processes took */
+	uint32_t n_done;
+	uint64_t begin_cpu_ns; /* when n_done was so many */
+	uint32_t quiet_ms;     /* of turns since then */
 };
 
 struct codecs {
@@ -36,6 +52,7 @@ struct codecs {
 	struct codec_begin begin;
 	uint8_t *slots;
 	int slots_fd, plugin_fd;
+	_Atomic bool cancelled;
 	pthread_mutex_t lock; /* for what follows; never held while waiting */
 	struct codec *idle;
 	uint32_t n_idle, max_idle;
@@ -80,6 +97,11 @@ static void codec_end_now(struct codec *k)
 	codec_end(k);
 }
 
+void codecs_cancel(struct codecs *c)
+{
+	atomic_store_explicit(&c->cancelled, true, memory_order_relaxed);
+}
+
 void codecs_free(struct codecs *c)
 {
 	if (!c)
@@ -122,45 +144,117 @@ static int take(const struct codec *k, struct codec_message *m, int *fd)
 	return r == sizeof(*m) ? 0 : -EPROTO;
 }
 
-/* Waits for a message; -ETIMEDOUT: for too long without another item that is done. */
-static int await(const struct codec *k, const struct ring_item *items, uint32_t first, uint32_t end)
+/* The process's CPU time since somebody last paid for it, or, if it has ended, the time since then: the most
+ * that it can have taken. It is not asked: who takes it over would say that it takes nothing. */
+static uint64_t codec_used_ns(struct codec *k)
 {
-	struct pollfd p = {.fd = k->fd, .events = POLLIN};
-	uint32_t most = 0;
-	int quiet_s = 0, r;
+	struct pollfd end = {.fd = k->pidfd, .events = POLLIN};
+	uint64_t used_ns, now_ns = clock_monotonic_ns(), before_ns = k->paid_ns;
+	struct timespec t;
 
-	while ((r = poll(&p, 1, LOOK_MS)) <= 0) {
-		uint32_t n_done = count_done(items, first, end);
+	if (k->pidfd < 0)
+		return 0;
+	k->paid_ns = now_ns;
+	/* Its number may be another's as soon as it has ended, so the clock is read first. */
+	if (clock_gettime(k->clock, &t) < 0 || poll(&end, 1, 0) != 0)
+		return now_ns - before_ns;
+	used_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - k->charged_ns;
+	k->charged_ns += used_ns;
+	return used_ns;
+}
 
+/* The worker does something for others until it is this one's turn again. Meanwhile the process does nothing.
+ */
+static void pause_turn(const struct wait *w)
+{
+	struct codec *k = w->codec;
+
+	if (k && k->pidfd >= 0)
+		(void)kernel_pidfd_send_signal(k->pidfd, SIGSTOP);
+	pool_pause(w->work->pool, w->work->task);
+	if (!k || k->pidfd < 0)
+		return;
+	k->paid_ns = clock_monotonic_ns();
+	(void)kernel_pidfd_send_signal(k->pidfd, SIGCONT);
+}
+
+/* The worker has waited for a turn. -ETIMEDOUT: for too many, or too much CPU time, since the last item that
+ * was done. -ECANCELED. */
+static int end_turn(struct wait *w)
+{
+	uint32_t n_done = w->items ? count_done(w->items, w->work->first, w->work->end) : 0;
+
+	if (atomic_load_explicit(&w->codecs->cancelled, memory_order_relaxed))
+		return -ECANCELED;
+	if (w->codec)
+		*w->cpu_ns += codec_used_ns(w->codec);
+	if (n_done > w->n_done) {
+		w->n_done = n_done;
+		w->begin_cpu_ns = *w->cpu_ns;
+		w->quiet_ms = 0;
+	}
+	w->quiet_ms += TURN_MS;
+	if (w->quiet_ms >= STUCK_S * 1000 ||
+	    *w->cpu_ns - w->begin_cpu_ns >= (CODEC_SAMPLE_CPU_S + LATE_S) * NS_PER_S)
+		return -ETIMEDOUT;
+	if (w->work->pool && pool_turn_is_over(w->work->pool, w->work->task, *w->cpu_ns))
+		pause_turn(w);
+	return 0;
+}
+
+/* Waits for a message. */
+static int await(struct wait *w)
+{
+	struct pollfd p = {.fd = w->codec->fd, .events = POLLIN};
+	int r;
+
+	while ((r = poll(&p, 1, TURN_MS)) <= 0) {
 		if (r < 0 && errno != EINTR)
 			return -errno;
-		quiet_s = n_done > most ? 0 : quiet_s + 1;
-		most = n_done > most ? n_done : most;
-		if (quiet_s >= STUCK_S)
-			return -ETIMEDOUT;
+		r = end_turn(w);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
 
-static int start(const struct nursery *nursery, int *ret_fd)
+/* One that does not receive holds up nothing but its turns: its socket has a time limit. */
+static int send_message(struct wait *w, const struct codec_message *m, const int *fds, size_t n_fds)
+{
+	int r;
+
+	while ((r = fd_message_send(w->codec->fd, m, sizeof(*m), fds, n_fds, 0)) == -EAGAIN) {
+		r = end_turn(w);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+static int start(const struct nursery *nursery, struct wait *w, int *ret_fd)
 {
 	struct pollfd p = {.fd = nursery->fd, .events = POLLOUT};
 	int r;
 
 	while ((r = nursery_start(nursery, NURSERY_CODEC, ret_fd)) == -EAGAIN) {
-		if (poll(&p, 1, LOOK_MS) == 0)
+		if (poll(&p, 1, TURN_MS) != 0)
+			continue;
+		if (w->quiet_ms >= START_MS)
 			return -EAGAIN;
+		r = end_turn(w);
+		if (r < 0)
+			return r;
 	}
 	return r;
 }
 
 /* Waits for a message of the type; its descriptor becomes *fd, as of take(). */
-static int expect(const struct codec *k, enum codec_type type, struct codec_message *m, int *fd)
+static int expect(struct wait *w, enum codec_type type, struct codec_message *m, int *fd)
 {
-	int r = await(k, NULL, 0, 0);
+	int r = await(w);
 
 	if (r == 0)
-		r = take(k, m, fd);
+		r = take(w->codec, m, fd);
 	return r == 0 && m->type != (uint32_t)type ? -EPROTO : r;
 }
 
@@ -174,9 +268,10 @@ static int check_ready(struct codec_message *m, const struct recipe *recipe, str
 			 recipe->codec.name, m->done.error.text);
 }
 
-static int codec_new(const struct codecs *c, struct codec **ret, struct error *err)
+/* w->codec is NULL before and afterwards. */
+static int codec_new(const struct codecs *c, struct wait *w, struct codec **ret, struct error *err)
 {
-	static const struct timeval patience = {.tv_sec = STUCK_S};
+	static const struct timeval patience = {.tv_usec = TURN_MS * 1000};
 	struct codec *k = calloc(1, sizeof(*k));
 	struct codec_message m = {.type = CODEC_BEGIN, .begin = c->begin};
 	const int fds[2] = {c->slots_fd, c->plugin_fd};
@@ -185,24 +280,27 @@ static int codec_new(const struct codecs *c, struct codec **ret, struct error *e
 	if (!k)
 		return -ENOMEM;
 	k->fd = k->pidfd = -EBADF;
-	r = start(c->nursery, &k->fd);
-	/* One that does not receive must not hold up a thread for ever. */
+	r = start(c->nursery, w, &k->fd);
+	w->codec = k;
+	k->paid_ns = clock_monotonic_ns();
 	if (r == 0 && setsockopt(k->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
 		r = -errno;
 	if (r == 0)
-		r = fd_message_send(k->fd, &m, sizeof(m), fds, c->plugin_fd >= 0 ? 2 : 1, 0);
+		r = send_message(w, &m, fds, c->plugin_fd >= 0 ? 2 : 1);
 	if (r == 0)
-		r = expect(k, CODEC_STARTED, &m, &k->pidfd);
+		r = expect(w, CODEC_STARTED, &m, &k->pidfd);
 	if (r == 0 && (k->pidfd < 0 || m.pid <= 0))
 		r = -EPROTO;
 	/* It has not seen a byte of anybody's yet, so that its number can be believed. */
 	if (r == 0)
 		r = -clock_getcpuclockid(m.pid, &k->clock);
 	if (r == 0)
-		r = expect(k, CODEC_READY, &m, NULL);
+		r = expect(w, CODEC_READY, &m, NULL);
 	if (r == 0)
 		r = check_ready(&m, &c->begin.recipe, err);
+	w->codec = NULL;
 	if (r < 0) {
+		*w->cpu_ns += codec_used_ns(k);
 		codec_end(k);
 		return r == -ESRCH ? -EPIPE : r;
 	}
@@ -211,7 +309,7 @@ static int codec_new(const struct codecs *c, struct codec **ret, struct error *e
 	return 0;
 }
 
-static int codec_take(struct codecs *c, struct codec **ret, struct error *err)
+static int codec_take(struct codecs *c, struct wait *w, struct codec **ret, struct error *err)
 {
 	struct codec *k;
 
@@ -222,8 +320,11 @@ static int codec_take(struct codecs *c, struct codec **ret, struct error *err)
 		c->n_idle--;
 	}
 	pthread_mutex_unlock(&c->lock);
+	if (!k)
+		return codec_new(c, w, ret, err);
+	k->paid_ns = clock_monotonic_ns();
 	*ret = k;
-	return k ? 0 : codec_new(c, ret, err);
+	return 0;
 }
 
 static void codec_give_back(struct codecs *c, struct codec *k, bool is_large)
@@ -242,16 +343,18 @@ static void codec_give_back(struct codecs *c, struct codec *k, bool is_large)
 		codec_end(k);
 }
 
-static int send_grant(const struct codec *k, const struct codec_segment *grant)
+static int send_grant(struct wait *w, const struct codec_segment *grant)
 {
 	struct codec_message m = {.type = CODEC_SEGMENTS,
 				  .segments = {.bytes = {grant->bytes}, .grant = true}};
 
-	return grant->fd < 0 ? 0 : fd_message_send(k->fd, &m, sizeof(m), &grant->fd, 1, 0);
+	return grant->fd < 0 ? 0 : send_message(w, &m, &grant->fd, 1);
 }
 
-static int send_segments(const struct codec *k, const struct codec_work *w)
+static int send_segments(struct wait *wait)
 {
+	const struct codec_work *w = wait->work;
+
 	for (uint32_t i = 0; i < w->n_segments; i += 2) {
 		uint32_t n = w->n_segments - i < 2 ? 1 : 2;
 		struct codec_message m = {.type = CODEC_SEGMENTS};
@@ -261,11 +364,11 @@ static int send_segments(const struct codec *k, const struct codec_work *w)
 			fds[j] = w->segments[i + j].fd;
 			m.segments.bytes[j] = w->segments[i + j].bytes;
 		}
-		r = fd_message_send(k->fd, &m, sizeof(m), fds, n, 0);
+		r = send_message(wait, &m, fds, n);
 		if (r < 0)
 			return r;
 	}
-	return send_grant(k, &w->grant);
+	return send_grant(wait, &w->grant);
 }
 
 /* Takes down which forms it says that it made: they must lie where they were allowed to. */
@@ -285,22 +388,6 @@ static int take_made(const struct codec_work *w, const int64_t *labels, uint32_t
 	return 0;
 }
 
-/* The process's CPU time since somebody last paid for it, or, if it has ended, the time since then: the most
- * that it can have taken. It is not asked: who takes it over would say that it takes nothing. */
-static uint64_t codec_used_ns(struct codec *k, uint64_t begin_ns)
-{
-	struct pollfd end = {.fd = k->pidfd, .events = POLLIN};
-	uint64_t used_ns = 0;
-	struct timespec t;
-
-	/* Its number may be another's as soon as it has ended, so the clock is read first. */
-	if (clock_gettime(k->clock, &t) < 0 || poll(&end, 1, 0) != 0)
-		return clock_monotonic_ns() - begin_ns;
-	used_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - k->charged_ns;
-	k->charged_ns += used_ns;
-	return used_ns;
-}
-
 /* The process may have been taken over: what it says must fit what it was told. */
 static bool is_answer(const struct codec_message *m, const struct codec_work *w)
 {
@@ -312,23 +399,23 @@ static bool is_answer(const struct codec_message *m, const struct codec_work *w)
 	       done->n_damaged <= w->end - w->first;
 }
 
-static int order(const struct codec *k, const struct codec_work *w, const struct ring_item *items,
-		 const int64_t *labels, struct codec_done *ret)
+static int order(struct wait *wait, const int64_t *labels, struct codec_done *ret)
 {
+	const struct codec_work *w = wait->work;
 	struct codec_message m = {.type = CODEC_ORDER,
 				  .order = {.epoch = w->epoch,
 					    .slot = w->slot,
 					    .first = w->first,
 					    .end = w->end,
 					    .grant_offset = w->grant_offset}};
-	int r = send_segments(k, w);
+	int r = send_segments(wait);
 
 	if (r == 0)
-		r = fd_message_send(k->fd, &m, sizeof(m), NULL, 0, 0);
+		r = send_message(wait, &m, NULL, 0);
 	if (r == 0)
-		r = await(k, items, w->first, w->end);
+		r = await(wait);
 	if (r == 0)
-		r = take(k, &m, NULL);
+		r = take(wait->codec, &m, NULL);
 	if (r == 0 && m.type == CODEC_LATE)
 		r = -ETIMEDOUT;
 	if (r == 0 && !is_answer(&m, w))
@@ -380,19 +467,28 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 	if (w->made_bytes)
 		memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));
 	for (uint32_t starts = 0;; starts++) {
-		uint64_t begin_ns = clock_monotonic_ns();
+		struct wait wait = {
+		    .codecs = c, .work = w, .cpu_ns = &result->cpu_ns, .begin_cpu_ns = result->cpu_ns};
 		struct codec_done done = {0};
 		struct codec *k;
 		uint32_t n_done;
-		int r = codec_take(c, &k, &result->error);
+		int r = atomic_load_explicit(&c->cancelled, memory_order_relaxed)
+			    ? -ECANCELED
+			    : codec_take(c, &wait, &k, &result->error);
 
 		if (r == -EPIPE && starts < MAX_STARTS) /* it ended before it was there */
 			continue;
 		if (r < 0)
 			return result->error.code < 0 ? r : say_no_process(c, r, &result->error);
 		result->sandbox = k->sandbox;
-		r = order(k, w, items, labels, &done);
-		result->cpu_ns += codec_used_ns(k, begin_ns);
+		wait = (struct wait){.codecs = c,
+				     .work = w,
+				     .codec = k,
+				     .items = items,
+				     .cpu_ns = &result->cpu_ns,
+				     .begin_cpu_ns = result->cpu_ns};
+		r = order(&wait, labels, &done);
+		result->cpu_ns += codec_used_ns(k);
 		if (r == 0) {
 			codec_give_back(c, k, done.is_large);
 			result->next = done.next;
@@ -405,6 +501,8 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 			return done.status;
 		}
 		codec_end_now(k);
+		if (r == -ECANCELED)
+			return error_set(&result->error, r, "nobody wants it any more");
 		result->n_replaced++;
 		if (w->made_bytes)
 			memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));

@@ -8,8 +8,9 @@
  * It is replaced; the sample that it was at is named.
  *
  * A worker thread of the daemon hands over a batch and waits for it: so lanes, limits and turns of the pool
- * hold for this work as for any other. There are as many processes as threads that wait at one time; they end
- * with the session.
+ * hold for this work as for any other. A process that has not answered by the end of its turn is stopped
+ * until its next one, if others have work for the worker (pool_pause()). There are as many processes as
+ * threads that wait at one time, or are paused; they end with the session.
  */
 
 #include <stdbool.h>
@@ -19,6 +20,7 @@
 #include "image/recipe.h"
 #include "lib/error.h"
 #include "nursery.h"
+#include "pool.h"
 
 struct codecs;
 
@@ -32,6 +34,8 @@ struct codec_segment {
 #define CODEC_IDLE_BYTES (UINT64_C(16) << 20)
 
 struct codec_work {
+	struct pool *pool;      /* whose worker this is; NULL: it waits as long as it takes */
+	struct pool_task *task; /* a long one */
 	uint64_t epoch;
 	uint32_t slot;       /* the number of its frame */
 	uint32_t first, end; /* items of the slot */
@@ -99,6 +103,8 @@ int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int p
  */
 int codecs_decode(struct codecs *c, const struct codec_work *work, struct codec_result *result);
 
+/* Nobody wants what is being decoded, nor what is to be: it ends at its next turn, with -ECANCELED. */
+void codecs_cancel(struct codecs *c);
 /* Ends the processes. No thread may be in codecs_decode(). Accepts NULL. */
 void codecs_free(struct codecs *c);
 

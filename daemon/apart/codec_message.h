@@ -63,8 +63,9 @@ struct codec_order {
 	uint32_t grant_offset; /* in the grant, if there is one */
 };
 
-/* It stops at the end of this time, so that others get a turn. */
-#define CODEC_SLICE_NS UINT64_C(50000000)
+/* It stops at the end of this time, so that others get a turn, before its turn ends by the daemon's clock. */
+#define CODEC_SLICE_NS     UINT64_C(40000000)
+#define CODEC_SAMPLE_CPU_S 10 /* then the kernel tells it that its sample takes too long */
 
 struct codec_done {
 	struct codec_cost ways[CODEC_N_WAYS];

@@ -24,7 +24,6 @@
 #include "whole_form.h"
 
 #define MEMORY_BYTES (UINT64_C(512) << 20)
-#define SAMPLE_CPU_S 10 /* then the kernel ends the process */
 
 struct mapped {
 	uint8_t *data;
@@ -434,7 +433,7 @@ static uint64_t heap_bytes(void)
 
 static int run_order(struct helper *h, const struct codec_order *o, struct codec_done *done)
 {
-	static const struct itimerval limit = {.it_value = {.tv_sec = SAMPLE_CPU_S}};
+	static const struct itimerval limit = {.it_value = {.tv_sec = CODEC_SAMPLE_CPU_S}};
 	uint8_t *slot = h->slots + (size_t)o->slot * h->begin.layout.slot_bytes;
 	struct ring_item *items = (struct ring_item *)slot;
 	int64_t *labels = (int64_t *)(slot + h->begin.layout.labels_offset);
@@ -564,7 +563,7 @@ static void on_late(int number)
 /* What comes out must be what the session was opened for. */
 static int open_plugin(struct helper *h, struct error *err)
 {
-	static const struct itimerval limit = {.it_value = {.tv_sec = SAMPLE_CPU_S}};
+	static const struct itimerval limit = {.it_value = {.tv_sec = CODEC_SAMPLE_CPU_S}};
 	const struct recipe *recipe = &h->begin.recipe;
 	struct recipe_codec opened = recipe->codec;
 	uint32_t type;

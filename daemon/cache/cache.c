@@ -66,7 +66,7 @@ void cache_init(struct cache *c, uint64_t bytes)
 	c->limit_bytes = c->budget_bytes = bytes;
 	c->lend_bytes = UINT64_MAX;
 	c->max_segments = SEGMENT_MAX;
-	pool_lane_init(&c->release_lane);
+	pool_lane_init(&c->release_lane, POOL_DAEMON);
 }
 
 void cache_free(struct cache *c)

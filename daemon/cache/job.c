@@ -134,7 +134,7 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 			  .refs = 2, /* the list, the timer */
 			  .pidfd = -1,
 			  .n_handles = 1};
-	pool_lane_init(&j->lane);
+	pool_lane_init(&j->lane, j->uid);
 	if (root > 0 && proc_cmdline_read(jobs->proc_root, (pid_t)root, j->name, sizeof(j->name)) < 0)
 		j->name[0] = '\0';
 	uv_timer_init(jobs->loop, &j->linger);

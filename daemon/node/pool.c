@@ -4,39 +4,53 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "lib/clock.h"
 
-#define IDLE_S 5 /* a thread without work ends after so long */
+#define IDLE_S  5                /* a thread without work ends after so long */
+#define LOOK_NS (NS_PER_S / 100) /* tasks that run are charged at most so often */
 
 enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_ENDED /* to be joined */ };
 
-struct worker {
+struct pool_worker {
 	struct pool *pool;
 	pthread_t thread;
+	pthread_cond_t wake;
 	enum worker_state state;
+	bool is_called;            /* by whoever took it out of the sleeping ones, or gave its task a place */
+	struct pool_task *task;    /* it runs, or is paused */
+	struct pool_worker *below; /* of the sleeping ones */
+	clockid_t clock;
 };
 
 struct pool {
 	pthread_mutex_t lock; /* guards all but the loop thread's fields */
-	pthread_cond_t wake;
-	struct pool_lane *lanes; /* with tasks waiting */
+	struct work_turns turns;
 	struct pool_lane own;
+	struct pool_queue ready; /* tasks that have a place, and wait for a thread to get to them */
 	struct pool_queue out;
-	struct turns turns;  /* of lanes, in ns */
-	uint32_t target;     /* how many threads may work */
-	uint32_t n_threads;  /* threads now */
-	uint32_t n_sleeping; /* of these; a woken one counts until it runs */
-	uint32_t n_starting;
-	uint32_t n_waiting; /* tasks in lanes */
-	struct worker workers[POOL_MAX_WORKERS];
+	uint32_t target;   /* how many threads may work */
+	uint32_t n_places; /* taken: by tasks that run or are ready */
+	uint32_t n_ready;
+	uint32_t n_threads;
+	uint32_t n_free;  /* threads without a task; as many ready tasks are left to them at most */
+	uint32_t n_awake; /* of these: they look for a task before they sleep */
+	struct pool_worker *sleeping;
+	uint64_t looked_ns;
+	bool ends;
+	struct pool_worker workers[POOL_MAX_THREADS];
 	/* loop thread only */
 	uint64_t in_flight;
 	uv_async_t async;
 };
+
+static void queue_init(struct pool_queue *q)
+{
+	q->head = NULL;
+	q->tail = &q->head;
+}
 
 static void queue_push(struct pool_queue *q, struct pool_task *task)
 {
@@ -65,140 +79,276 @@ static struct pool_task *queue_pop(struct pool_queue *q)
 	return task;
 }
 
-static void lane_add(struct pool *p, struct pool_lane *lane)
-{
-	/* A lane that had nothing to do gets no credit for that. */
-	if (lane->running == 0)
-		turn_enter(&p->turns, &lane->turn, 0);
-	lane->next = p->lanes;
-	p->lanes = lane;
-}
-
-static void lane_remove(struct pool *p, struct pool_lane *lane)
-{
-	struct pool_lane **link = &p->lanes;
-
-	while (*link != lane)
-		link = &(*link)->next;
-	*link = lane->next;
-}
-
-/* The lane whose turn it is, of those that may run one more. */
-static struct pool_lane *pick_lane(const struct pool *p)
-{
-	struct pool_lane *best = NULL;
-
-	for (struct pool_lane *l = p->lanes; l; l = l->next) {
-		if (l->running < l->limit && (!best || l->turn.used < best->turn.used))
-			best = l;
-	}
-	return best;
-}
-
-/* Takes the next task. Its expected time is charged at once, so that a second worker does not take from the
- * same lane. */
-static struct pool_task *take_task(struct pool *p)
-{
-	struct pool_lane *lane = pick_lane(p);
-	struct pool_task *task;
-
-	if (!lane)
-		return NULL;
-	p->turns.now = lane->turn.used;
-	task = queue_pop(&lane->waiting);
-	if (!lane->waiting.head)
-		lane_remove(p, lane);
-	p->n_waiting--;
-	lane->running++;
-	turn_charge(&lane->turn, lane->mean_ns, TURN_WEIGHT);
-	return task;
-}
-
-static void charge(struct pool_lane *lane, uint64_t charged_ns, uint64_t used_ns)
-{
-	lane->running--;
-	lane->turn.used += used_ns - charged_ns; /* may go down: unsigned arithmetic wraps correctly */
-	lane->mean_ns = (lane->mean_ns * 7 + used_ns) / 8;
-	atomic_fetch_add_explicit(&lane->cpu_ns, used_ns, memory_order_relaxed);
-}
-
-static uint64_t thread_cpu_ns(void)
+static uint64_t cpu_ns(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+	return clock_gettime(clock, &t) == 0 ? (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec : 0;
 }
 
-/* Sleeps until there may be work. Returns false if the time was up first. */
-static bool wait_for_work(struct pool *p)
-{
-	struct timespec until;
-	int r;
+/* ---- what tasks cost ----------------------------------------------------------------------------------- */
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += IDLE_S;
-	p->n_sleeping++;
-	/* The last thread stays: work can always be done, and a daemon with nothing to do does not wake up.
-	 */
-	r = p->n_threads > 1 ? pthread_cond_timedwait(&p->wake, &p->lock, &until)
-			     : pthread_cond_wait(&p->wake, &p->lock);
-	p->n_sleeping--;
-	return r != ETIMEDOUT;
+/* What it has cost so far. What it used of that is counted as its lane's. */
+static uint64_t cost_ns(struct pool_task *task, clockid_t clock, uint64_t now_ns)
+{
+	uint64_t held_ns = task->is_long ? task->held_ns + (now_ns - task->since_ns) : 0;
+	uint64_t used_ns = cpu_ns(clock) - task->begin_cpu_ns + task->so_far_ns;
+
+	if (used_ns > task->used_ns) {
+		atomic_fetch_add_explicit(&task->lane->cpu_ns, used_ns - task->used_ns, memory_order_relaxed);
+		task->used_ns = used_ns;
+	}
+	return used_ns > held_ns ? used_ns : held_ns;
 }
 
-static void run_task(struct pool *p, struct pool_task *task)
+static void charge(struct pool_task *task, clockid_t clock, uint64_t now_ns)
 {
-	struct pool_lane *lane = task->lane;
-	uint64_t charged_ns = lane->mean_ns, begin_ns, used_ns;
-	bool first;
+	work_charge(&task->lane->turns, cost_ns(task, clock, now_ns), &task->charged_ns);
+}
 
-	pthread_mutex_unlock(&p->lock);
-	begin_ns = thread_cpu_ns();
-	task->work(task);
-	used_ns = thread_cpu_ns() - begin_ns + task->elsewhere_ns;
-	pthread_mutex_lock(&p->lock);
-	charge(lane, charged_ns, used_ns);
-	first = !p->out.head;
+/* What runs for long is charged meanwhile, or its user would get further workers as if it were short. */
+static void charge_running(struct pool *p)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (now_ns < p->looked_ns + LOOK_NS)
+		return;
+	p->looked_ns = now_ns;
+	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++) {
+		struct pool_worker *w = &p->workers[i];
+
+		if (w->task && w->task->since_ns && now_ns >= w->task->since_ns + LOOK_NS)
+			charge(w->task, w->clock, now_ns);
+	}
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------- */
+
+static void *worker_run(void *argument);
+
+static void call_worker(struct pool_worker *w)
+{
+	w->is_called = true;
+	pthread_cond_signal(&w->wake);
+}
+
+/* -EAGAIN: no more threads can be had. */
+static int start_worker(struct pool *p)
+{
+	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++) {
+		struct pool_worker *w = &p->workers[i];
+		int r;
+
+		if (w->state == WORKER_RUNNING)
+			continue;
+		if (w->state == WORKER_ENDED)
+			pthread_join(w->thread,
+				     NULL); /* does not block: the thread has given up the lock for good */
+		w->state = WORKER_NONE;
+		w->pool = p;
+		r = pthread_create(&w->thread, NULL, worker_run, w);
+		if (r != 0)
+			return -r;
+		w->state = WORKER_RUNNING;
+		p->n_threads++;
+		p->n_free++;
+		p->n_awake++;
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+/* Returns true if one more task can be left to a thread. */
+static bool has_thread(struct pool *p)
+{
+	return p->n_free > p->n_ready || start_worker(p) == 0;
+}
+
+static void wake_sleeping(struct pool *p)
+{
+	struct pool_worker *w = p->sleeping;
+
+	p->sleeping = w->below;
+	p->n_awake++;
+	call_worker(w);
+}
+
+/* ---- places -------------------------------------------------------------------------------------------- */
+
+static void give_place(struct pool *p, const struct work_choice *choice)
+{
+	struct pool_lane *lane = (struct pool_lane *)choice->lane;
+	struct pool_task *task = queue_pop(&lane->waiting[choice->kind]);
+	uint64_t charged_ns = work_begin(&p->turns, choice);
+
+	p->n_places++;
+	if (choice->kind == WORK_PAUSED) {
+		task->charged_ns += charged_ns;
+		task->since_ns = clock_monotonic_ns();
+		call_worker(task->worker);
+		return;
+	}
+	task->charged_ns = charged_ns;
+	queue_push(&p->ready, task);
+	p->n_ready++;
+	if (p->n_ready > p->n_awake)
+		wake_sleeping(p);
+}
+
+/* Gives the places that are free to those whose turn it is. Where no thread can be had, the next one that is
+ * done with its task does this. */
+static void give_places(struct pool *p)
+{
+	struct work_choice choice;
+
+	if (p->n_places < p->target)
+		charge_running(p);
+	while (p->n_places < p->target && work_choose(&p->turns, &choice) &&
+	       (choice.kind == WORK_PAUSED || has_thread(p)))
+		give_place(p, &choice);
+}
+
+static enum work_kind kind_of(const struct pool_task *task)
+{
+	return task->is_long ? WORK_LONG : WORK_SHORT;
+}
+
+static void finish_task(struct pool *p, struct pool_worker *w, struct pool_task *task)
+{
+	bool first = !p->out.head;
+
+	task->so_far_ns = task->elsewhere_ns;
+	work_end(&p->turns, &task->lane->turns, cost_ns(task, w->clock, clock_monotonic_ns()),
+		 task->charged_ns);
+	w->task = NULL;
+	p->n_places--;
 	queue_push(&p->out, task);
 	if (first)
 		uv_async_send(&p->async);
 }
 
-/* Whoever takes a task sees to it that a sleeping thread takes the next one, if there is one that may run. */
-static void wake_another(struct pool *p)
+static void run_task(struct pool *p, struct pool_worker *w, struct pool_task *task)
 {
-	if (p->n_sleeping > 0 && pick_lane(p))
-		pthread_cond_signal(&p->wake);
+	p->n_ready--;
+	p->n_free--;
+	p->n_awake--;
+	task->worker = w;
+	task->held_ns = task->so_far_ns = task->used_ns = 0;
+	task->begin_cpu_ns = cpu_ns(w->clock);
+	task->since_ns = clock_monotonic_ns();
+	w->task = task;
+	pthread_mutex_unlock(&p->lock);
+	task->work(task);
+	pthread_mutex_lock(&p->lock);
+	finish_task(p, w, task);
+	p->n_free++;
+	p->n_awake++;
+	give_places(p);
+}
+
+static void stop_sleeping(struct pool *p, const struct pool_worker *w)
+{
+	struct pool_worker **link = &p->sleeping;
+
+	while (*link != w)
+		link = &(*link)->below;
+	*link = w->below;
+	p->n_awake++;
+}
+
+/* Sleeps until it is called. Returns false if the time was up first. */
+static bool wait_for_work(struct pool *p, struct pool_worker *w)
+{
+	struct timespec until;
+	int r = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += IDLE_S;
+	w->below = p->sleeping;
+	p->sleeping = w;
+	p->n_awake--;
+	w->is_called = false;
+	/* The last thread stays: work can always be done, and a daemon with nothing to do does not wake up.
+	 */
+	while (!w->is_called && r != ETIMEDOUT)
+		r = p->n_threads > 1 ? pthread_cond_timedwait(&w->wake, &p->lock, &until)
+				     : pthread_cond_wait(&w->wake, &p->lock);
+	if (w->is_called)
+		return true;
+	stop_sleeping(p, w);
+	return false;
+}
+
+/* More threads without a task than there may be places for. */
+static bool is_surplus(const struct pool *p)
+{
+	return p->n_free > p->target ||
+	       p->n_places + p->n_free > p->target + 1; /* one for a task that pauses */
 }
 
 static void *worker_run(void *argument)
 {
-	struct worker *w = argument;
+	struct pool_worker *w = argument;
 	struct pool *p = w->pool;
 	bool in_time = true;
 
 	pthread_setname_np(pthread_self(), "dieseld-cpu");
 	pthread_mutex_lock(&p->lock);
-	p->n_starting--;
-	while (p->n_threads <= p->target) {
-		struct pool_task *task = take_task(p);
+	(void)pthread_getcpuclockid(pthread_self(), &w->clock);
+	for (;;) {
+		struct pool_task *task = queue_pop(&p->ready);
 
 		if (task) {
-			wake_another(p);
-			run_task(p, task);
+			run_task(p, w, task);
 			in_time = true;
-		} else if (in_time || p->n_threads == 1)
-			in_time = wait_for_work(p);
-		else
+		} else if (p->ends || (p->n_threads > 1 && (!in_time || is_surplus(p)))) {
 			break;
+		} else {
+			in_time = wait_for_work(p, w);
+		}
 	}
-	wake_another(p);
 	p->n_threads--;
+	p->n_free--;
+	p->n_awake--;
 	w->state = WORKER_ENDED;
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
+
+bool pool_turn_is_over(struct pool *p, struct pool_task *task, uint64_t elsewhere_ns)
+{
+	bool over;
+
+	pthread_mutex_lock(&p->lock);
+	task->so_far_ns = elsewhere_ns;
+	charge(task, task->worker->clock, clock_monotonic_ns());
+	charge_running(p);
+	over = p->n_places > p->target || (work_is_over(&p->turns, &task->lane->turns) && has_thread(p));
+	pthread_mutex_unlock(&p->lock);
+	return over;
+}
+
+void pool_pause(struct pool *p, struct pool_task *task)
+{
+	struct pool_worker *w = task->worker;
+	uint64_t now_ns = clock_monotonic_ns();
+
+	pthread_mutex_lock(&p->lock);
+	w->is_called = p->n_places <= p->target && !has_thread(p); /* then nobody else could go on */
+	if (!w->is_called) {
+		work_pause(&p->turns, &task->lane->turns, cost_ns(task, w->clock, now_ns), &task->charged_ns);
+		task->held_ns += now_ns - task->since_ns;
+		task->since_ns = 0;
+		queue_push(&task->lane->waiting[WORK_PAUSED], task);
+		p->n_places--;
+		give_places(p);
+	}
+	while (!w->is_called)
+		pthread_cond_wait(&w->wake, &p->lock);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- the loop's side ----------------------------------------------------------------------------------- */
 
 static void on_done(uv_async_t *async)
 {
@@ -207,8 +357,7 @@ static void on_done(uv_async_t *async)
 
 	pthread_mutex_lock(&p->lock);
 	task = p->out.head;
-	p->out.head = NULL;
-	p->out.tail = &p->out.head;
+	queue_init(&p->out);
 	pthread_mutex_unlock(&p->lock);
 	while (task) {
 		struct pool_task *next = task->next;
@@ -219,40 +368,6 @@ static void on_done(uv_async_t *async)
 	}
 }
 
-/* Called with the lock held. -EAGAIN: no more threads can be had. */
-static int start_worker(struct pool *p)
-{
-	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++) {
-		struct worker *w = &p->workers[i];
-		int r;
-
-		if (w->state == WORKER_RUNNING)
-			continue;
-		if (w->state == WORKER_ENDED)
-			pthread_join(w->thread,
-				     NULL); /* does not block: the thread has given up the lock for good */
-		*w = (struct worker){.pool = p};
-		r = pthread_create(&w->thread, NULL, worker_run, w);
-		if (r != 0)
-			return -r;
-		w->state = WORKER_RUNNING;
-		p->n_threads++;
-		p->n_starting++;
-		return 0;
-	}
-	return -EAGAIN;
-}
-
-/* Called with the lock held. Starts as many threads as there is work for. If no more can be had, the running
- * ones do the work later. */
-static void start_workers(struct pool *p)
-{
-	while (p->n_threads < p->target && p->n_waiting > p->n_sleeping + p->n_starting) {
-		if (start_worker(p) < 0)
-			break;
-	}
-}
-
 void pool_set_workers(struct pool *p, uint32_t workers)
 {
 	if (workers < 1)
@@ -260,9 +375,10 @@ void pool_set_workers(struct pool *p, uint32_t workers)
 	if (workers > POOL_MAX_WORKERS)
 		workers = POOL_MAX_WORKERS;
 	pthread_mutex_lock(&p->lock);
-	p->target = workers;
-	start_workers(p);
-	pthread_cond_broadcast(&p->wake);
+	p->target = p->turns.n_workers = workers;
+	give_places(p);
+	while (p->sleeping) /* surplus ones end */
+		wake_sleeping(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -271,27 +387,38 @@ static void on_async_closed(uv_handle_t *handle)
 	free(handle->data);
 }
 
+static void init_locks(struct pool *p)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++)
+		pthread_cond_init(&p->workers[i].wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret)
 {
 	struct pool *p = calloc(1, sizeof(*p));
-	pthread_condattr_t monotonic;
 	int r;
 
 	if (!p)
 		return -ENOMEM;
-	r = uv_async_init(loop, &p->async, on_done);
+	r = work_turns_init(&p->turns, POOL_DAEMON);
+	if (r == 0)
+		r = uv_async_init(loop, &p->async, on_done);
 	if (r < 0) {
+		work_turns_free(&p->turns);
 		free(p);
 		return r;
 	}
 	p->async.data = p;
-	p->out.tail = &p->out.head;
-	pool_lane_init(&p->own);
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	queue_init(&p->out);
+	queue_init(&p->ready);
+	pool_lane_init(&p->own, POOL_DAEMON);
+	init_locks(p);
 	pool_set_workers(p, workers);
 	pthread_mutex_lock(&p->lock);
 	r = start_worker(p);
@@ -311,15 +438,10 @@ static void submit(struct pool *p, struct pool_lane *lane, struct pool_task *tas
 	task->elsewhere_ns = 0;
 	pthread_mutex_lock(&p->lock);
 	task->lane = lane ? lane : &p->own;
-	if (!task->lane->waiting.head)
-		lane_add(p, task->lane);
-	push(&task->lane->waiting, task);
-	p->n_waiting++;
-	if (task->lane->running < task->lane->limit) {
-		if (p->n_sleeping > 0)
-			pthread_cond_signal(&p->wake);
-		start_workers(p);
-	}
+	task->since_ns = 0;
+	work_add(&p->turns, &task->lane->turns, kind_of(task));
+	push(&task->lane->waiting[kind_of(task)], task);
+	give_places(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -355,45 +477,46 @@ uint64_t pool_in_flight(const struct pool *p)
 
 void pool_free(struct pool *p)
 {
-	bool join[POOL_MAX_WORKERS];
+	bool join[POOL_MAX_THREADS];
 
 	if (!p)
 		return;
 	pthread_mutex_lock(&p->lock);
-	p->target = 0;
-	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++)
+	p->ends = true;
+	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++)
 		join[i] = p->workers[i].state != WORKER_NONE;
-	pthread_cond_broadcast(&p->wake);
+	while (p->sleeping)
+		wake_sleeping(p);
 	pthread_mutex_unlock(&p->lock);
-	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++) {
+	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++) {
 		if (join[i])
 			pthread_join(p->workers[i].thread, NULL);
+		pthread_cond_destroy(&p->workers[i].wake);
 	}
-	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
+	work_turns_free(&p->turns);
 	uv_close((uv_handle_t *)&p->async, on_async_closed);
 }
 
-void pool_lane_init(struct pool_lane *lane)
+void pool_lane_init(struct pool_lane *lane, uint32_t uid)
 {
-	*lane = (struct pool_lane){.limit = POOL_MAX_WORKERS};
-	lane->waiting.tail = &lane->waiting.head;
+	*lane = (struct pool_lane){.cpu_ns = 0};
+	work_lane_init(&lane->turns, uid);
+	for (int i = 0; i < WORK_N_KINDS; i++)
+		queue_init(&lane->waiting[i]);
 }
 
 void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
 {
 	pthread_mutex_lock(&p->lock);
-	lane->limit = limit < 1 ? 1 : limit;
-	if (lane->waiting.head) {
-		start_workers(p);
-		pthread_cond_broadcast(&p->wake);
-	}
+	work_limit(&p->turns, &lane->turns, limit);
+	give_places(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
 uint32_t pool_lane_workers(const struct pool *p, const struct pool_lane *lane)
 {
-	return lane->limit < p->target ? lane->limit : p->target;
+	return lane->turns.limit < p->target ? lane->turns.limit : p->target;
 }
 
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane)

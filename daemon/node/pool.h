@@ -5,29 +5,42 @@
  * CPU workers: threads behind a queue in and a queue out. work() runs on a worker, done() on the loop's
  * thread afterwards. A task is the caller's memory and must live until its done().
  *
- * Tasks queue in lanes, first in, first out. Lanes take turns by the CPU time that they have used, so that
- * one with much work cannot starve the others; a lane's limit is how many of its tasks run at one time.
- * Threads are started when there is work for them, and all but one end after some seconds without any.
+ * Tasks queue in lanes; whose turn it is says work_turns.h: users first, and a user's lanes within his part.
+ * A lane's limit is how many of its tasks run at one time. A task costs the CPU time of its thread and what
+ * it took elsewhere; a long one no less than the time for which it kept its worker. Both are read off clocks
+ * while it runs.
+ *
+ * A task that `is_long` waits in work() for another process, and may be paused there: then the thread sleeps,
+ * and another one has its place. Threads are started when there is work for them, and all but one end after
+ * some seconds without any.
  *
  * Locks: one, inside. Neither work() nor done() is called with it held, so both may take any other lock.
  * done() may submit tasks.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
-#include "turns.h"
+#include "work_turns.h"
 
 struct pool;
 struct pool_lane;
+struct pool_worker;
 
 struct pool_task {
 	void (*work)(struct pool_task *task);
 	void (*done)(struct pool_task *task);
+	bool is_long;
 	uint64_t elsewhere_ns; /* set by work(): CPU time that it took in another process */
 	/* the pool's */
 	struct pool_task *next;
 	struct pool_lane *lane;
+	struct pool_worker *worker;      /* it runs there, or is paused */
+	uint64_t charged_ns;             /* so far */
+	uint64_t begin_cpu_ns, since_ns; /* on its thread's clock; since it has had its place */
+	uint64_t held_ns;                /* its place, before that */
+	uint64_t so_far_ns, used_ns;     /* elsewhere, and in all */
 };
 
 struct pool_queue {
@@ -36,15 +49,15 @@ struct pool_queue {
 
 /* The caller's memory; must live until its last task's done(). What is in it is the pool's. */
 struct pool_lane {
-	struct pool_lane *next; /* in the list of lanes with tasks waiting */
-	struct pool_queue waiting;
-	uint32_t limit, running;
-	struct turn turn; /* by CPU time, in ns */
-	uint64_t mean_ns; /* of a task */
+	struct work_lane turns;
+	struct pool_queue waiting[WORK_N_KINDS];
 	_Atomic uint64_t cpu_ns;
 };
 
 #define POOL_MAX_WORKERS 64
+#define POOL_MAX_THREADS 256 /* with those that are paused; when there are more, none is paused */
+/* The uid of the daemon's own housekeeping, which takes turns as a user does. */
+#define POOL_DAEMON UINT32_MAX
 
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret);
 /* lane NULL: the pool's own, without a limit. */
@@ -62,7 +75,14 @@ uint64_t pool_in_flight(const struct pool *pool);
 /* No task may be in flight. The loop must run once more to close the handle. */
 void pool_free(struct pool *pool);
 
-void pool_lane_init(struct pool_lane *lane); /* no limit */
+/* In work() of a long task, which has taken so much elsewhere by now. Returns true if its turn is over: then
+ * it sees to it that it takes nothing more elsewhere, and pauses. */
+bool pool_turn_is_over(struct pool *pool, struct pool_task *task, uint64_t elsewhere_ns);
+/* Returns when it is its turn again. */
+void pool_pause(struct pool *pool, struct pool_task *task);
+
+/* No limit. uid: who pays for its tasks. */
+void pool_lane_init(struct pool_lane *lane, uint32_t uid);
 /* At least 1; takes effect with the next task. */
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
 /* How many threads may work for the lane at one time. The thread that sets limits. */

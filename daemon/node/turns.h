@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Taking turns by what was used, for whatever is shared among lanes: CPU time (pool.h), reads (read_turns.h).
- * The lane that used least, divided by its weight, goes first. A lane that comes back gets no credit for the
- * time that it was away. Pure.
+ * Taking turns by what was used, for whatever is shared among lanes: workers (work_turns.h), reads
+ * (read_turns.h). The lane that used least, divided by its weight, goes first. A lane that comes back gets no
+ * credit for the time that it was away. Pure.
  */
 
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct turn { /* a lane's */
 };
 
 struct turns {
-	uint64_t now; /* what the lane had used that was served last */
+	uint64_t now; /* the most that a lane had used when it was served */
 };
 
 /* The lane wants something again, after a time without; it may be behind the others by `behind` at most. */
@@ -27,6 +27,13 @@ static inline void turn_enter(const struct turns *turns, struct turn *turn, uint
 
 	if (turn->used < least)
 		turn->used = least;
+}
+
+/* A lane is served whose turn counts as so much. */
+static inline void turns_reach(struct turns *turns, int64_t now)
+{
+	if (now > 0 && (uint64_t)now > turns->now)
+		turns->now = (uint64_t)now;
 }
 
 static inline void turn_charge(struct turn *turn, uint64_t amount, uint32_t weight)

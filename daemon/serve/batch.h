@@ -50,6 +50,8 @@ struct batch {
 	uint32_t n_decoded; /* items that are done */
 	uint32_t n_damaged; /* that could not be; the batch goes on without them */
 	char damage[768];   /* what is wrong with the first one, and its name; "" if there is none */
+	struct pool *pool;  /* whose worker decodes it, in this task */
+	struct pool_task *task;
 	/* batch_forms.c: */
 	struct form_extent *grant; /* what the slice under way may fill with forms; NULL: nothing */
 	uint32_t *made_bytes;      /* of its items */

@@ -177,7 +177,9 @@ void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs
 		  const struct ring_layout *layout, struct batch_decoded *ret)
 {
 	uint8_t *ours = frames + (size_t)frame * layout->slot_bytes;
-	struct codec_work work = {.epoch = b->epoch,
+	struct codec_work work = {.pool = b->pool,
+				  .task = b->task,
+				  .epoch = b->epoch,
 				  .slot = frame,
 				  .first = b->n_decoded,
 				  .grant = {.fd = -1},

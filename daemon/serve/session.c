@@ -276,7 +276,10 @@ static void begin_fill(struct slot *slot)
 {
 	struct session *s = slot->session;
 
-	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
+	slot->task =
+	    (struct pool_task){.work = fill_work, .done = fill_done, .is_long = s->codecs && !slot->from};
+	slot->batch.pool = s->cache->pool;
+	slot->batch.task = &slot->task;
 	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
 }
 
@@ -497,6 +500,8 @@ void session_end(struct session *s)
 	if (s->job)
 		session_count_taken(s, clock_monotonic_ns());
 	s->closing = true;
+	if (s->codecs)
+		codecs_cancel(s->codecs);
 	session_drop_cursor(s);
 	group_leave(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {

@@ -314,12 +314,6 @@ static bool goes_first(const struct choice *a, const struct choice *b)
 	return c ? c < 0 : a->want->last_served < b->want->last_served;
 }
 
-static void turns_reach(struct turns *turns, int64_t now)
-{
-	if (now > 0 && (uint64_t)now > turns->now)
-		turns->now = (uint64_t)now;
-}
-
 static void lane_reach(const struct read_lane *lane)
 {
 	struct read_user *u = lane->user;

@@ -22,6 +22,7 @@ enum open_stage {
 
 struct open_request {
 	struct pool_task task;
+	struct pool_lane lane; /* its user's */
 	struct connection *connection;
 	struct opening *opening; /* NULL: it is over */
 	enum open_stage stage;
@@ -279,7 +280,8 @@ static void on_verified(void *user, int copy_fd)
 	q->copy_fd = copy_fd;
 	q->stage = OPEN_ADOPTS;
 	q->task = (struct pool_task){.work = adopt_work, .done = adopt_done};
-	pool_submit(q->connection->server->serving.cache.pool, NULL, &q->task);
+	pool_lane_init(&q->lane, q->connection->uid);
+	pool_submit(q->connection->server->serving.cache.pool, &q->lane, &q->task);
 }
 
 static void on_failed(void *user, const struct error *err)

@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -71,8 +73,9 @@ class Case(unittest.TestCase):
         return str(path)
 
     @classmethod
-    def serve(cls, *codecs):
-        cls.daemon = cls.stack.enter_context(Daemon(cls.folder, "--metrics", "off", *(o for path in codecs for o in ("--codec", path))))
+    def serve(cls, *codecs, options=()):
+        named = (o for path in codecs for o in ("--codec", path))
+        cls.daemon = cls.stack.enter_context(Daemon(cls.folder, "--metrics", "off", *options, *named))
 
     def loader(self, path, *args, kind=DataLoader, **options):
         loader = kind(str(path), transform=diesel_loader.codec(*args), **{"batch_size": 4, "return_ids": True, **options})
@@ -256,6 +259,49 @@ class Misbehaving(Case):
                 "it cannot be loaded: undefined symbol: nobody_has_this", f"it is bad, and so is {self.folder}/bad.so",
                 "a codec's name is", "it cannot be loaded: .*", "No such file or directory")):
             self.assertRegex(codec["problem"], f"^{codec['path']} is not loaded: {why}")
+
+
+JOB = """
+import sys
+import diesel_loader, diesel_loader.numpy
+loader = diesel_loader.numpy.DataLoader(sys.argv[1], transform=diesel_loader.codec("bad", "hang"), batch_size=4)
+print("begins", flush=True)
+next(iter(loader))
+print("has a batch", flush=True)
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root: to be another user")
+class Neighbours(Case):
+    def decoders_work(self):
+        """Whether a decoder of this daemon has had CPU time, beyond what it takes to begin."""
+        stats = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                head, _, rest = path.read_text().rpartition(") ")
+                pid, _, name = head.partition(" (")
+                stats[int(pid)] = (name, int(rest.split()[1]), int(rest.split()[11]))
+        ours = {pid for pid, (_, parent, _) in stats.items() if parent == self.daemon.process.pid}
+        return any(name == "dieseld-codec" and parent in ours and ticks > 10 for name, parent, ticks in stats.values())
+
+    def test_one_whose_samples_take_for_ever(self):
+        """There is one worker. Another user's epoch is over before the first batch of his ten jobs."""
+        for name, first in (("slow", DAMAGED), ("quick", 0)):
+            (self.folder / name).mkdir()
+            for i in range(24):
+                (self.folder / name / f"{i:02d}.bin").write_bytes(bytes([first] + 15 * [i]))
+            pack(self.folder / name, self.folder / f"{name}.diesel", "--order", "source")
+        self.serve(self.build(BAD, "bad.so"), options=("--workers", "1", "--tune", "off"))
+        jobs = [subprocess.Popen([sys.executable, "-c", JOB, self.folder / "slow.diesel"], stdout=subprocess.PIPE, text=True,
+                                 user=12345, group=12345, extra_groups=[]) for _ in range(10)]
+        for job in jobs:
+            self.addCleanup(lambda job=job: (job.kill(), job.communicate()))
+            self.assertEqual(job.stdout.readline(), "begins\n")
+        while not self.decoders_work():
+            time.sleep(0.05)
+        samples = self.samples(self.loader(self.folder / "quick.diesel", "bad"))
+        self.assertEqual(sorted(samples), list(range(24)))
+        self.assertEqual(select.select([job.stdout for job in jobs], [], [], 0)[0], [])
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root: files of other users")

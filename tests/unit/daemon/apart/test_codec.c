@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoders that were taken over: what they answer is not believed where it does not fit the order. The
  * processes are stand-ins, and so is the nursery that forks them. */
-#include "support.h"
+#include "support_loop.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,6 +45,22 @@ static void work(void)
 	while ((uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec < WORK_NS);
 }
 
+/* What a decoder does with orders until *go is GO. */
+enum { BEGUN = 1, GO };
+enum manner { ANSWERS, SPINS, SLEEPS, TAKES_NOTHING };
+static enum manner manner;
+static _Atomic uint32_t *go;
+
+static void delay(void)
+{
+	if (manner == SPINS || manner == SLEEPS)
+		atomic_store(go, BEGUN);
+	while ((manner == SPINS || manner == SLEEPS) && atomic_load(go) != GO) {
+		if (manner == SLEEPS)
+			usleep(1000);
+	}
+}
+
 /* Says that it is ready, works, and answers each order with `answer`; NULL: ends instead. */
 static void decoder(int fd, const struct codec_done *answer)
 {
@@ -57,9 +75,13 @@ static void decoder(int fd, const struct codec_done *answer)
 	    fd_message_send(fd, &started, sizeof(started), &pidfd, 1, 0) < 0 ||
 	    fd_message_send(fd, &ready, sizeof(ready), NULL, 0, 0) < 0)
 		_exit(1);
+	while (manner == TAKES_NOTHING && atomic_load(go) != GO)
+		usleep(1000);
 	while (receive(fd, &m, sizeof(m), &theirs) > 0) {
+		close(theirs);
 		if (m.type != CODEC_ORDER)
 			continue;
+		delay();
 		work();
 		if (!answer)
 			break;
@@ -86,50 +108,68 @@ static void nursery(int fd, const struct codec_done *answer)
 
 static uint32_t made[2]; /* bytes of forms, as they were taken down */
 
+struct setup {
+	struct nursery nursery;
+	struct codecs *codecs;
+	struct ring_layout layout;
+	struct ring_item *items;
+	int64_t *labels;
+	int slots_fd;
+};
+
+static void begin(struct setup *s, const struct codec_done *answer)
+{
+	const struct recipe recipe = {
+	    .kind = RECIPE_IMAGE, .width = 2, .height = 2, .filter = RECIPE_BILINEAR};
+	int fds[2];
+
+	assert_null(recipe_check(&recipe));
+	s->layout = ring_layout(BATCH, (uint32_t)recipe_item_bytes(&recipe));
+	s->slots_fd = memfd_create("slots", MFD_CLOEXEC);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	s->nursery = (struct nursery){.fd = fds[0], .pid = fork()};
+	if (s->nursery.pid == 0) {
+		close(fds[0]);
+		nursery(fds[1], answer);
+	}
+	close(fds[1]);
+	assert_int_equal(ftruncate(s->slots_fd, (off_t)s->layout.slot_bytes), 0);
+	s->items = mmap(NULL, s->layout.slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->slots_fd, 0);
+	assert_true(s->items != MAP_FAILED);
+	for (int i = 0; i < BATCH; i++)
+		s->items[i].location = UINT64_C(1) << 32;
+	s->labels = (int64_t *)((uint8_t *)s->items + s->layout.labels_offset);
+	assert_int_equal(codecs_new(&s->nursery, &recipe, -EBADF, 1, &s->layout, 1, BATCH,
+				    (uint8_t *)s->items, s->slots_fd, 1, &s->codecs),
+			 0);
+}
+
+static void end(struct setup *s)
+{
+	codecs_free(s->codecs);
+	close(s->nursery.fd);
+	assert_int_equal(waitpid(s->nursery.pid, NULL, 0), s->nursery.pid);
+	munmap(s->items, s->layout.slot_bytes);
+	close(s->slots_fd);
+}
+
 /* What becomes of an order for items 1 to 3 that is answered so, with this said of the forms that were made,
  * for which there were grant_bytes from 64 on; 0: none. */
 static int decode_with(const struct codec_done *answer, const int64_t says[2], uint64_t grant_bytes,
 		       struct codec_result *ret_result)
 {
-	const struct recipe recipe = {
-	    .kind = RECIPE_IMAGE, .width = 2, .height = 2, .filter = RECIPE_BILINEAR};
-	const struct ring_layout layout = ring_layout(BATCH, (uint32_t)recipe_item_bytes(&recipe));
-	int grant_fd = memfd_create("grant", MFD_CLOEXEC);
+	int grant_fd = memfd_create("grant", MFD_CLOEXEC), r;
 	const struct codec_work work = {.first = 1,
 					.end = 3,
 					.grant = {.fd = grant_bytes ? grant_fd : -1, .bytes = grant_bytes},
 					.grant_offset = 64,
 					.made_bytes = made};
-	struct nursery n = NURSERY_NONE;
-	struct codecs *codecs;
-	struct ring_item *items;
-	int64_t *labels;
-	int fds[2], slots_fd = memfd_create("slots", MFD_CLOEXEC), r;
+	struct setup s;
 
-	assert_null(recipe_check(&recipe));
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
-	n.fd = fds[0];
-	n.pid = fork();
-	if (n.pid == 0) {
-		close(fds[0]);
-		nursery(fds[1], answer);
-	}
-	close(fds[1]);
-	assert_int_equal(ftruncate(slots_fd, (off_t)layout.slot_bytes), 0);
-	items = mmap(NULL, layout.slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots_fd, 0);
-	assert_true(items != MAP_FAILED);
-	for (int i = 0; i < BATCH; i++)
-		items[i].location = UINT64_C(1) << 32;
-	labels = (int64_t *)((uint8_t *)items + layout.labels_offset);
-	memcpy(labels + 1, says, 2 * sizeof(*says));
-	assert_int_equal(
-	    codecs_new(&n, &recipe, -EBADF, 1, &layout, 1, BATCH, (uint8_t *)items, slots_fd, 1, &codecs), 0);
-	r = codecs_decode(codecs, &work, ret_result);
-	codecs_free(codecs);
-	close(n.fd);
-	assert_int_equal(waitpid(n.pid, NULL, 0), n.pid);
-	munmap(items, layout.slot_bytes);
-	close(slots_fd);
+	begin(&s, answer);
+	memcpy(s.labels + 1, says, 2 * sizeof(*says));
+	r = codecs_decode(s.codecs, &work, ret_result);
+	end(&s);
 	close(grant_fd);
 	return r;
 }
@@ -228,13 +268,155 @@ static void test_forms(void **state)
 	}
 }
 
+#define N_OTHERS 50
+
+struct order {
+	struct pool_task task;
+	struct setup *setup;
+	struct codec_work work;
+	struct codec_result result;
+	int r;
+	bool is_done;
+};
+
+static void order_work(struct pool_task *task)
+{
+	struct order *o = (struct order *)task;
+
+	o->r = codecs_decode(o->setup->codecs, &o->work, &o->result);
+	task->elsewhere_ns = o->result.cpu_ns;
+}
+
+static void *order_run(void *order)
+{
+	order_work(order);
+	return NULL;
+}
+
+static void order_done(struct pool_task *task)
+{
+	((struct order *)task)->is_done = true;
+}
+
+struct other {
+	struct pool_task task;
+	uint32_t *n_done;
+};
+
+static void other_work(struct pool_task *task)
+{
+}
+
+static void other_done(struct pool_task *task)
+{
+	++*((struct other *)task)->n_done;
+}
+
+static bool others_are_done(void *n_done)
+{
+	return *(uint32_t *)n_done == N_OTHERS;
+}
+
+static bool has_finished(void *pool)
+{
+	return pool_in_flight(pool) == 0;
+}
+
+/* There is one worker. While a decoder does not come back from its order, another user's tasks are done; then
+ * the order is, and its user has paid for it. */
+static void with_slow_decoder(enum manner how, uint32_t n_segments)
+{
+	static struct other others[N_OTHERS];
+	static struct codec_segment segments[CODEC_MAX_SEGMENTS];
+	const struct codec_done all = {.next = 3};
+	struct pool_lane lanes[2];
+	struct order order = {.task = {.work = order_work, .done = order_done, .is_long = true}};
+	uint32_t n_done = 0;
+	struct setup s;
+	struct pool *pool;
+	uv_loop_t loop;
+
+	manner = how;
+	go = mmap(NULL, sizeof(*go), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(go != MAP_FAILED);
+	begin(&s, &all);
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(pool_new(&loop, 1, &pool), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		pool_lane_init(&lanes[i], i);
+	for (uint32_t i = 0; i < n_segments; i++)
+		segments[i] = (struct codec_segment){.fd = s.slots_fd, .bytes = 1};
+	order.setup = &s;
+	order.work = (struct codec_work){.pool = pool,
+					 .task = &order.task,
+					 .first = 1,
+					 .end = 3,
+					 .segments = segments,
+					 .n_segments = n_segments,
+					 .grant = {.fd = -1}};
+	pool_submit(pool, &lanes[0], &order.task);
+	for (int i = 0; i < 60000 && how != TAKES_NOTHING && atomic_load(go) != BEGUN; i++)
+		usleep(1000);
+	for (int i = 0; i < N_OTHERS; i++) {
+		others[i] =
+		    (struct other){.task = {.work = other_work, .done = other_done}, .n_done = &n_done};
+		pool_submit(pool, &lanes[1], &others[i].task);
+	}
+	loop_until(&loop, others_are_done, &n_done);
+	assert_false(order.is_done);
+	atomic_store(go, GO);
+	loop_until(&loop, has_finished, pool);
+	assert_int_equal(order.r, 0);
+	assert_int_equal(order.result.next, 3);
+	assert_int_equal(order.result.n_replaced, 0);
+	assert_true(pool_lane_cpu_ns(&lanes[0]) >= WORK_NS);
+	pool_free(pool);
+	loop_end(&loop);
+	end(&s);
+	munmap(go, sizeof(*go));
+	manner = ANSWERS;
+}
+
+/* What nobody wants any more ends, also in the middle of a sample. */
+static void test_cancelling(void **state)
+{
+	const struct codec_done all = {.next = 3};
+	const struct codec_work work = {.first = 1, .end = 3, .grant = {.fd = -1}};
+	struct order order = {.work = work};
+	struct setup s;
+	pthread_t thread;
+
+	manner = SPINS;
+	go = mmap(NULL, sizeof(*go), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(go != MAP_FAILED);
+	begin(&s, &all);
+	order.setup = &s;
+	assert_int_equal(pthread_create(&thread, NULL, order_run, &order), 0);
+	for (int i = 0; i < 60000 && atomic_load(go) != BEGUN; i++)
+		usleep(1000);
+	codecs_cancel(s.codecs);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(order.r, -ECANCELED);
+	assert_int_equal(codecs_decode(s.codecs, &work, &order.result),
+			 -ECANCELED); /* nor does another begin */
+	end(&s);
+	munmap(go, sizeof(*go));
+	manner = ANSWERS;
+}
+
+static void test_a_slow_decoder_gives_way(void **state)
+{
+	with_slow_decoder(SPINS, 1);
+	with_slow_decoder(SLEEPS, 1);
+	with_slow_decoder(TAKES_NOTHING, CODEC_MAX_SEGMENTS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_answers_that_fit),
-	    cmocka_unit_test(test_answers_that_do_not),
-	    cmocka_unit_test(test_cpu_time),
-	    cmocka_unit_test(test_forms),
+	    cmocka_unit_test(test_answers_that_fit), cmocka_unit_test(test_answers_that_do_not),
+	    cmocka_unit_test(test_cpu_time),         cmocka_unit_test(test_forms),
+	    cmocka_unit_test(test_cancelling),       cmocka_unit_test(test_a_slow_decoder_gives_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

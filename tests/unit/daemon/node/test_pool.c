@@ -135,7 +135,7 @@ static void lanes_start(struct lanes *l, uint32_t workers)
 	assert_int_equal(uv_loop_init(&l->loop), 0);
 	assert_int_equal(pool_new(&l->loop, workers, &l->pool), 0);
 	for (int k = 0; k < 2; k++)
-		pool_lane_init(&l->lane[k]);
+		pool_lane_init(&l->lane[k], (uint32_t)k);
 }
 
 static void lanes_submit(struct lanes *l, int k, uint32_t n)
@@ -223,7 +223,7 @@ static void test_work_elsewhere_counts(void **state)
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(pool_new(&loop, 1, &pool), 0);
 	for (int k = 0; k < 2; k++) {
-		pool_lane_init(&lanes[k]);
+		pool_lane_init(&lanes[k], (uint32_t)k);
 		for (int i = 0; i < 4; i++) {
 			tasks[k][i] =
 			    (struct elsewhere){.task = {.work = elsewhere_work, .done = elsewhere_done},
@@ -260,6 +260,70 @@ static void test_threads_come_with_work(void **state)
 	lanes_end(&l);
 }
 
+struct waiting {
+	struct pool_task task;
+	struct pool *pool;
+	_Atomic uint32_t *go;
+	_Atomic uint32_t *n_begun;
+	uint32_t *n_done;
+};
+
+/* Waits for `go` as for another process, in turns. */
+static void wait_work(struct pool_task *task)
+{
+	struct waiting *w = (struct waiting *)task;
+
+	atomic_fetch_add(w->n_begun, 1);
+	while (!atomic_load(w->go)) {
+		usleep(1000);
+		if (pool_turn_is_over(w->pool, task, 0))
+			pool_pause(w->pool, task);
+	}
+}
+
+static void wait_done(struct pool_task *task)
+{
+	++*((struct waiting *)task)->n_done;
+}
+
+static bool short_ones_are_done(void *lanes)
+{
+	return ((struct lanes *)lanes)->finished == 100;
+}
+
+/* Long tasks of ten jobs of one user have all workers, and never end: another user's are done all the same.
+ */
+static void test_long_tasks_pause(void **state)
+{
+	static struct lanes l;
+	static struct waiting tasks[40];
+	struct pool_lane jobs[10];
+	_Atomic uint32_t go = 0, n_begun = 0;
+	uint32_t n_done = 0;
+
+	lanes_start(&l, 4);
+	for (int i = 0; i < 10; i++)
+		pool_lane_init(&jobs[i], 77);
+	for (int i = 0; i < 40; i++) {
+		tasks[i] = (struct waiting){.task = {.work = wait_work, .done = wait_done, .is_long = true},
+					    .pool = l.pool,
+					    .go = &go,
+					    .n_begun = &n_begun,
+					    .n_done = &n_done};
+		pool_submit(l.pool, &jobs[i % 10], &tasks[i].task);
+	}
+	for (int i = 0; i < 60000 && atomic_load(&n_begun) < 4; i++)
+		usleep(1000);
+	lanes_submit(&l, 0, 100);
+	loop_until(&l.loop, short_ones_are_done, &l);
+	assert_int_equal(n_done, 0);
+	pool_set_workers(l.pool, 1); /* they pause for that, too */
+	pool_set_workers(l.pool, 3);
+	atomic_store(&go, 1);
+	lanes_end(&l);
+	assert_int_equal(n_done, 40);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -270,6 +334,7 @@ int main(void)
 	    cmocka_unit_test(test_a_lanes_limit_holds),
 	    cmocka_unit_test(test_work_elsewhere_counts),
 	    cmocka_unit_test(test_threads_come_with_work),
+	    cmocka_unit_test(test_long_tasks_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void scene_begin(struct scene *c)
 	memset(c, 0, sizeof(*c));
 	assert_int_equal(uv_loop_init(&c->loop), 0);
 	assert_int_equal(pool_new(&c->loop, 1, &c->cache.pool), 0);
-	pool_lane_init(&c->cache.release_lane);
+	pool_lane_init(&c->cache.release_lane, POOL_DAEMON);
 	c->cache.on_change = on_change;
 	c->cache.user = c;
 }

@@ -327,7 +327,7 @@ static void scene_begin(struct scene *c)
 	assert_int_equal(uv_loop_init(&c->loop), 0);
 	c->cache.readers.loop = &c->loop;
 	assert_int_equal(pool_new(&c->loop, 2, &c->cache.pool), 0);
-	pool_lane_init(&c->job.lane);
+	pool_lane_init(&c->job.lane, 0);
 	scene_session(c, &c->ahead, &c->controls[0], 60);
 	scene_session(c, &c->behind, &c->controls[1], 10);
 	assert_ptr_equal(c->ahead.member.group, c->behind.member.group);

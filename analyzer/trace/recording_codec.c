@@ -7,6 +7,7 @@
 #include <zstd.h>
 
 #include "lib/cleanup.h"
+#include "lib/zstd_frame.h"
 
 #define MAGIC        "DLE1"
 #define HEADER_BYTES 8
@@ -266,10 +267,10 @@ static int columns_open(const uint8_t *plain, size_t size, struct reader readers
 /* The frame's content in codec->plain; its size, or negative. */
 static ssize_t decompress(struct recording_codec *codec, const uint8_t *frame, size_t size, size_t n_events)
 {
-	unsigned long long bytes = ZSTD_getFrameContentSize(frame, size);
+	uint64_t bytes;
 	size_t n;
 
-	if (bytes == ZSTD_CONTENTSIZE_ERROR || bytes == ZSTD_CONTENTSIZE_UNKNOWN ||
+	if (zstd_frame_content(frame, size, &bytes) < 0 ||
 	    bytes > 4 * N_COLUMNS + n_events * N_COLUMNS * VARINT_MAX)
 		return -EBADMSG;
 	if (reserve(&codec->plain, &codec->plain_size, (size_t)bytes + 1) < 0)

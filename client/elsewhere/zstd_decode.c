@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 
+#include "lib/zstd_frame.h"
+
 /* Before glibc 2.34 they were in a library of their own, which libdiesel does not ask for. Every Python has
  * it in its process; in one that has not, they are NULL. */
 #pragma weak dlopen
@@ -21,13 +23,17 @@ int zstd_decode(void *plain, size_t plain_bytes, const void *stored, size_t stor
 	    dlopen && dlsym && dlclose ? dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
 	decompress_function *decompress;
 	is_error_function *is_error;
+	uint64_t content;
 	int r = -ENOSYS;
 
 	if (!library)
 		return r;
 	decompress = (decompress_function *)dlsym(library, "ZSTD_decompress");
 	is_error = (is_error_function *)dlsym(library, "ZSTD_isError");
-	if (decompress && is_error) {
+	if (decompress && is_error &&
+	    (zstd_frame_content(stored, stored_bytes, &content) < 0 || content != plain_bytes)) {
+		r = -EBADMSG;
+	} else if (decompress && is_error) {
 		size_t n = decompress(plain, plain_bytes, stored, stored_bytes);
 
 		r = is_error(n) || n != plain_bytes ? -EBADMSG : 0;

@@ -15,15 +15,21 @@
 #include "lib/clock.h"
 #include "lib/text.h"
 #include "lib/units.h"
+#include "lib/zstd_frame.h"
 
 #define READ_BYTES ((size_t)256 << 10)
 #define BLOCK      512
 /* What whoever writes the archive may still have for us behind its end, so that he need not die of a closed
  * pipe: blocks of zeros up to a multiple of his record. */
-#define MAX_REST ((size_t)16 << 20)
+#define MAX_REST    ((size_t)16 << 20)
+#define MAGIC_BYTES 4
 
 struct tar {
 	struct archive *archive;
+	unsigned char *read; /* READ_BYTES: what libarchive gets next */
+	size_t n_first;      /* were read to see what it is */
+	bool is_zstd;
+	struct zstd_walk walk;
 	int fd;
 	bool owns_fd;
 	char name[256];
@@ -46,14 +52,70 @@ static int read_error(const struct tar *t, struct error *err)
 			 (unsigned long long)archive_filter_bytes(t->archive, 0), text);
 }
 
+static ssize_t read_some(const struct tar *t, size_t at)
+{
+	ssize_t n;
+
+	do
+		n = read(t->fd, t->read + at, READ_BYTES - at);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+/* libzstd takes formats from before version 1 wherever a frame may begin: so all of the file is looked at
+ * first. */
+static la_ssize_t on_read(struct archive *archive, void *user, const void **data)
+{
+	struct tar *t = user;
+	ssize_t n = t->n_first > 0 ? (ssize_t)t->n_first : read_some(t, 0);
+
+	t->n_first = 0;
+	if (n < 0) {
+		archive_set_error(archive, errno, "cannot be read");
+		return ARCHIVE_FATAL;
+	}
+	if (t->is_zstd && zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
+		archive_set_error(archive, EILSEQ, "it is not all of zstd 1.0 or later");
+		return ARCHIVE_FATAL;
+	}
+	*data = t->read;
+	return n;
+}
+
+/* Of what it is compressed, as it begins. What comes out is not uncompressed once more. */
+static int choose_filter(struct tar *t)
+{
+	const unsigned char *data;
+	ssize_t n = 1;
+
+	t->read = malloc(READ_BYTES);
+	if (!t->read)
+		return ARCHIVE_FATAL;
+	while (t->n_first < MAGIC_BYTES && (n = read_some(t, t->n_first)) > 0)
+		t->n_first += (size_t)n;
+	if (n < 0)
+		archive_set_error(t->archive, errno, "cannot be read");
+	data = t->read;
+	if (n <= 0)
+		return n < 0 ? ARCHIVE_FATAL : ARCHIVE_OK;
+	if (data[0] == 0x1f && data[1] == 0x8b)
+		return archive_read_append_filter(t->archive, ARCHIVE_FILTER_GZIP);
+	t->is_zstd = (data[0] == 0x28 && data[1] == 0xb5 && data[2] == 0x2f && data[3] == 0xfd) ||
+		     ((data[0] & 0xf0) == 0x50 && data[1] == 0x2a && data[2] == 0x4d && data[3] == 0x18);
+	return t->is_zstd ? archive_read_append_filter(t->archive, ARCHIVE_FILTER_ZSTD) : ARCHIVE_OK;
+}
+
 static int open_archive(struct tar *t, struct error *err)
 {
+	int r;
+
 	t->archive = archive_read_new();
-	if (!t->archive || archive_read_support_format_tar(t->archive) != ARCHIVE_OK ||
-	    archive_read_support_filter_gzip(t->archive) != ARCHIVE_OK ||
-	    archive_read_support_filter_zstd(t->archive) != ARCHIVE_OK)
+	if (!t->archive || archive_read_support_format_tar(t->archive) != ARCHIVE_OK)
 		return error_errno(err, -ENOMEM, "%s", t->name);
-	if (archive_read_open_fd(t->archive, t->fd, READ_BYTES) == ARCHIVE_OK)
+	r = choose_filter(t);
+	if (r == ARCHIVE_OK)
+		r = archive_read_open(t->archive, t, NULL, on_read, NULL);
+	if (r == ARCHIVE_OK)
 		return 0;
 	if (archive_errno(t->archive) == EIO || archive_errno(t->archive) == EISDIR)
 		return error_errno(err, -archive_errno(t->archive), "cannot read %s", t->name);
@@ -103,6 +165,7 @@ void tar_free(struct tar *t)
 	if (t->owns_fd)
 		closep(&t->fd);
 	free(t->data);
+	free(t->read);
 	free(t);
 }
 

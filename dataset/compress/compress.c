@@ -9,10 +9,13 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-/* A frame that decodes to nothing: magic, length of what follows. It fills up what a block takes less than
- * its head says. */
-#define SKIP_MAGIC        0x184d2a50u
-#define SKIP_HEADER_BYTES 8
+#include "lib/zstd_frame.h"
+
+/* Of a frame (RFC 8878): where its descriptor lies, and what that says. */
+#define DESCRIPTOR_AT     4
+#define DICTIONARY_MASK   0x03u
+#define SINGLE_SEGMENT    0x20u
+#define EMPTY_BLOCK_BYTES 3u /* of a block that is stored as it is, and not the last one */
 
 /* What is saved must be worth the decoding. */
 #define WORTH_SHARE 16
@@ -68,28 +71,34 @@ long compressor_block(struct compressor *c, void *to, const void *from, size_t b
 	return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : 0;
 }
 
-static void put_u32(uint8_t *at, uint32_t value)
+/* Where the number of a dictionary would be, and where the first block is. */
+static void find_places(const uint8_t *frame, size_t *ret_dictionary, size_t *ret_blocks)
 {
-	for (unsigned i = 0; i < 4; i++)
-		at[i] = (uint8_t)(value >> (8 * i));
+	static const uint8_t content_bytes[4] = {0, 2, 4, 8};
+	uint8_t descriptor = frame[DESCRIPTOR_AT], code = descriptor >> 6;
+	bool is_single = descriptor & SINGLE_SEGMENT;
+
+	*ret_dictionary = DESCRIPTOR_AT + 1 + (is_single ? 0 : 1);
+	*ret_blocks = *ret_dictionary + (code == 0 ? is_single : content_bytes[code]);
 }
 
-/* Fills up with a frame that is skipped. Returns false if what is left is too short for one. */
-static bool fill_up(uint8_t *at, size_t left)
+/* Copies a frame without a dictionary, and makes it longer, without another content: by the number of no
+ * dictionary, in one byte or two, and by empty blocks. All of that is zeros. */
+static void stretch(uint8_t *to, const uint8_t *frame, size_t bytes, size_t more)
 {
-	if (left == 0)
-		return true;
-	if (left < SKIP_HEADER_BYTES)
-		return false;
-	put_u32(at, SKIP_MAGIC);
-	put_u32(at + 4, (uint32_t)(left - SKIP_HEADER_BYTES));
-	memset(at + SKIP_HEADER_BYTES, 0, left - SKIP_HEADER_BYTES);
-	return true;
+	size_t dictionary, blocks, n = more % EMPTY_BLOCK_BYTES;
+
+	find_places(frame, &dictionary, &blocks);
+	memset(to, 0, bytes + more);
+	memcpy(to, frame, dictionary);
+	to[DESCRIPTOR_AT] |= (uint8_t)n; /* codes for as many bytes */
+	memcpy(to + dictionary + n, frame + dictionary, blocks - dictionary);
+	memcpy(to + blocks + more, frame + blocks, bytes - blocks);
 }
 
 /* Another release of zstd makes other bytes of the same input, mostly a little more or less. Up to the
- * highest level there is one that is as long, or short enough for a frame that is skipped behind it. The
- * compressor gets more room than that, as it makes other bytes where room is scarce. */
+ * highest level there is mostly one that is not longer, and that can be stretched. The compressor gets more
+ * room than that, as it makes other bytes where room is scarce. */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes)
 {
 	size_t room = ZSTD_compressBound(bytes);
@@ -104,9 +113,10 @@ int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const vo
 		n = ZSTD_compress2(c->context, made, room, from, bytes);
 		if (ZSTD_isError(n) || n > stored_bytes)
 			continue;
-		memcpy(to, made, n);
-		if (fill_up((uint8_t *)to + n, stored_bytes - n))
-			r = 0;
+		if (((const uint8_t *)made)[DESCRIPTOR_AT] & DICTIONARY_MASK)
+			break;
+		stretch(to, made, n, stored_bytes - n);
+		r = 0;
 	}
 	free(made);
 	return set_level(c, level) < 0 ? -EINVAL : r;
@@ -114,9 +124,13 @@ int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const vo
 
 int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes)
 {
-	/* All of the output is there at once: no window is allocated, whatever a frame asks for. */
-	size_t n = ZSTD_decompress(plain, plain_bytes, stored, stored_bytes);
+	uint64_t content;
+	size_t n;
 
+	if (zstd_frame_content(stored, stored_bytes, &content) < 0 || content != plain_bytes)
+		return -EBADMSG;
+	/* All of the output is there at once: no window is allocated, whatever a frame asks for. */
+	n = ZSTD_decompress(plain, plain_bytes, stored, stored_bytes);
 	if (!ZSTD_isError(n))
 		return n == plain_bytes ? 0 : -EBADMSG;
 	return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : -EBADMSG;

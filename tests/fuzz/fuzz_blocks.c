@@ -3,15 +3,19 @@
  * Any bytes as the file of a compressed chunk. Input: one byte of options, then the file. Bit 0: the checksum
  * is made right first, as a hostile writer would, so that the checks behind it are reached. What is accepted
  * has to become a plain form of the length that its head says, of which any part read by itself is the same.
+ * Bit 1: they are one block instead, which must not reach libzstd unless it is one frame to that library,
+ * too.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 #include "checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/compress.h"
 #include "dataset/store.h"
+#include "lib/zstd_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -80,10 +84,47 @@ static void read_parts(const unsigned char *file, size_t bytes, const unsigned c
 	store_free(s);
 }
 
+static void look_at_frame(const uint8_t *data, size_t bytes)
+{
+	static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+	uint8_t *frame = malloc(bytes ? bytes : 1), plain[4096];
+	struct zstd_walk walk = {.n_head = 0};
+	uint64_t content = UINT64_MAX;
+	unsigned long long said;
+	size_t length;
+	int r, by_byte = 0;
+
+	if (!frame)
+		return;
+	memcpy(frame, data, bytes);
+	r = zstd_frame_content(frame, bytes, &content);
+	for (size_t i = 0; i < bytes && by_byte == 0; i++)
+		by_byte = zstd_walk(&walk, frame + i, 1);
+	if (r == 0 && (bytes < 4 || memcmp(frame, magic, 4) != 0 || by_byte < 0 || !zstd_walk_is_end(&walk)))
+		abort();
+	if (bytes >= 4 && memcmp(frame, magic, 4) == 0) {
+		length = ZSTD_findFrameCompressedSize(frame, bytes);
+		said = ZSTD_getFrameContentSize(frame, bytes);
+		if (!ZSTD_isError(length) &&
+		    (r == 0) != (length == bytes && said != ZSTD_CONTENTSIZE_UNKNOWN))
+			abort();
+		if (!ZSTD_isError(length) && r == 0 && said != content)
+			abort();
+	}
+	if (compress_decode(plain, content < sizeof(plain) ? content : sizeof(plain), frame, bytes) == 0 &&
+	    (r < 0 || content > sizeof(plain)))
+		abort();
+	free(frame);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
 		return 0;
+	if (data[0] & 2) {
+		look_at_frame(data + 1, size - 1);
+		return 0;
+	}
 	/* Of its own and exactly as long, so that it is aligned and a read past the end is seen. */
 	size_t bytes = size - 1;
 	unsigned char *file = malloc(bytes ? bytes : 1);

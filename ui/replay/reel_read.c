@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/zstd_frame.h"
 #include "reel_format.h"
 #include "sample.h"
 #include "sample_json.h"
@@ -219,14 +221,16 @@ static int unpack(const struct reel_reader *reader, const struct entry *entry, s
 {
 	_cleanup_(freep) char *stored = malloc(entry->stored_bytes + (size_t)1);
 	_cleanup_(freep) char *json = malloc(entry->raw_bytes + (size_t)1);
-	size_t n;
+	uint64_t content;
+	size_t n = SIZE_MAX; /* an error */
 
 	if (!stored || !json)
 		return error_set(err, -ENOMEM, "no memory for a record");
 	if (pread(reader->fd, stored, entry->stored_bytes, (off_t)entry->offset) !=
 	    (ssize_t)entry->stored_bytes)
 		return error_set(err, -EBADMSG, "%s: cut off while it was read", reader->name);
-	n = ZSTD_decompress(json, entry->raw_bytes, stored, entry->stored_bytes);
+	if (zstd_frame_content(stored, entry->stored_bytes, &content) == 0 && content == entry->raw_bytes)
+		n = ZSTD_decompress(json, entry->raw_bytes, stored, entry->stored_bytes);
 	if (ZSTD_isError(n) || n != entry->raw_bytes)
 		return error_set(err, -EBADMSG, "%s: a record at byte %llu is damaged", reader->name,
 				 (unsigned long long)entry->offset);

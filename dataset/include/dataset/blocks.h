@@ -4,9 +4,9 @@
 /*
  * The blocks of a compressed chunk (chunk.h, CHUNK_FLAG_COMPRESSED). Its payload, [payload_offset,
  * file_bytes), is cut into blocks of block_bytes, of which the last one may be shorter. In the file they lie
- * one behind the other from payload_offset on, each by itself: as one or more zstd frames, or, where its
- * stored length is its own length, as it is. The stored lengths are a table in the head, so that head_xxh3
- * covers them. So any part of the payload is had by reading the blocks that it lies in.
+ * one behind the other from payload_offset on, each by itself: as one zstd frame that says how long the block
+ * is, or, where its stored length is its own length, as it is. The stored lengths are a table in the head, so
+ * that head_xxh3 covers them. So any part of the payload is had by reading the blocks that it lies in.
  *
  * All that is said of sizes is checked here, so that who decodes needs no more memory than the head says, and
  * that is at most what the chunk takes in memory. What comes out is checked by the samples' checksums. No

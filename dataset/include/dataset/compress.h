@@ -25,5 +25,5 @@ long compressor_block(struct compressor *c, void *to, const void *from, size_t b
  * -ENOMEM. */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes);
 
-/* A chunk_decode (blocks.h). */
+/* A chunk_decode (blocks.h). libzstd sees nothing but one frame of the length that comes out. */
 int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes);

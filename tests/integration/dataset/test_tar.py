@@ -9,6 +9,7 @@ import pathlib
 import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -193,6 +194,22 @@ class Tar(unittest.TestCase):
             self.pack(archive(*filler, last), "--append", "--chunk-size", "4M", says="the dataset is unchanged")
         self.assertEqual(sorted(os.listdir(self.dataset / "chunks")), before)
         self.assertEqual(list(content(self.dataset)), ["old"])
+
+    def test_zstd_of_today_alone(self):
+        """A frame of zstd 0.7, which libzstd would decode, first or behind others; frames to skip are fine."""
+        data = archive(("a", b"1"), ("b", b"2"))
+
+        def frame(of):
+            return struct.pack("<IBQ", 0xfd2fb528, 0xe0, len(of)) + (len(of) << 3 | 1).to_bytes(3, "little") + of
+
+        old = struct.pack("<IBH", 0xfd2fb527, 0x60, 1024 - 256) + bytes((0x40, 4, 0)) + bytes(1024) + bytes((0xc0, 0, 0))
+        skipped = struct.pack("<II", 0x184d2a55, 7) + bytes(7)
+        self.pack(skipped + frame(data) + skipped)
+        self.assertEqual({path: got[0] for path, got in content(self.dataset).items()}, {"a": b"1", "b": b"2"})
+        shutil.rmtree(self.dataset)
+        self.pack(frame(data[:-1024]) + old, says="damaged")
+        self.pack(skipped + old, says="compressed")
+        self.pack(old, says="neither a folder nor a tar archive")
 
     def test_a_size_that_is_only_claimed_takes_no_memory(self):
         claimed = tarfile.TarInfo("claimed")

@@ -207,7 +207,7 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 		return;
 	}
 	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)
-		record_library(task, member->fd);
+		record_library(task, member);
 	call_record(task, member, nr, result, flags, now_ns);
 }
 

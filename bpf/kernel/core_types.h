@@ -168,7 +168,6 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	uint64_t start_boottime;
-	uint64_t self_exec_id;
 	char comm[16];
 	struct mm_struct *mm;
 	struct files_struct *files;

@@ -65,7 +65,7 @@ struct {
 /* A program that runs in a process, and a file that is probed. */
 struct library_user {
 	struct library_key library;
-	uint64_t start_boottime_ns, exec_id;
+	uint64_t start_boottime_ns, memory, n_execs; /* an exec may get the memory of an earlier one */
 };
 
 /* The same for files that are probed, which are probed in each process. */
@@ -78,11 +78,13 @@ struct {
 
 /* Returns true if the collector was told that this process maps the file, and keeps in mind that it will be.
  */
-static __always_inline bool library_known(struct task_struct *task, const struct library_key *key)
+static __always_inline bool library_known(struct task_struct *task, const struct member *member,
+					  const struct library_key *key)
 {
 	struct library_user user = {.library = *key,
 				    .start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
-				    .exec_id = BPF_CORE_READ(task, self_exec_id)};
+				    .memory = (uint64_t)task->mm,
+				    .n_execs = member->n_execs};
 	uint8_t *told = bpf_map_lookup_elem(&libraries, key), one = LIBRARY_TOLD;
 
 	if (told && *told != LIBRARY_PROBED)
@@ -97,9 +99,9 @@ static __always_inline bool library_known(struct task_struct *task, const struct
 
 /* Any file may be a wanted library under another name. One with the right name wakes the collector at once,
  * because the job may call into it within milliseconds. */
-static __always_inline void record_library(struct task_struct *task, int32_t fd)
+static __always_inline void record_library(struct task_struct *task, const struct member *member)
 {
-	struct file *file = file_of_fd(task, fd);
+	struct file *file = file_of_fd(task, member->fd);
 	struct library_key key = {};
 	struct event *event;
 
@@ -107,7 +109,7 @@ static __always_inline void record_library(struct task_struct *task, int32_t fd)
 		return;
 	key.inode = BPF_CORE_READ(file, f_inode, i_ino);
 	key.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-	if (library_known(task, &key))
+	if (library_known(task, member, &key))
 		return;
 	event = record_begin(&life_ring, EVENT_LIBRARY, task);
 	if (!event)
@@ -160,10 +162,12 @@ int BPF_PROG(task_newtask, struct task_struct *child, uint64_t clone_flags)
 SEC("?tp_btf/sched_process_exec")
 int BPF_PROG(sched_process_exec, struct task_struct *task)
 {
+	struct member *member = member_of(task);
 	struct event *event;
 
-	if (!member_of(task))
+	if (!member)
 		return 0;
+	member->n_execs++;
 	event = record_begin(&life_ring, EVENT_EXEC, task);
 	if (!event)
 		return 0;

@@ -99,7 +99,7 @@ struct member {
 	uint8_t writeback; /* it is about to wait for writing back */
 	uint8_t reserved;
 	uint32_t device;
-	uint32_t reserved2;
+	uint32_t n_execs;
 	uint64_t batch_scope;    /* the RecordFunction of PyTorch's DataLoader.__next__; 0: not in one */
 	uint32_t batch_kind;     /* enum mark_batch of the RecordFunction that is made next; 0: it is none */
 	uint32_t batch_is_named; /* batch_named() has seen its next() */

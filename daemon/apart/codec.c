@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "codec_message.h"
+#include "helper.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
@@ -23,15 +24,12 @@
 #define START_MS   1000 /* the nursery has too much to do */
 #define STUCK_S    60   /* of turns without a sample that is done: the process is killed */
 #define LATE_S     2    /* of CPU time, after a process should have ended itself for a sample */
-#define END_MS     5000
-#define MAX_STARTS 2 /* more tries with another process, where one ended at its first sample */
+#define MAX_STARTS 2    /* more tries with another process, where one ended at its first sample */
 
 struct codec {
 	struct codec *next;
-	int fd, pidfd;
-	clockid_t clock;     /* CPU time of the process */
-	uint64_t charged_ns; /* on that clock: somebody has paid up to here... */
-	uint64_t paid_ns;    /* ... and this was then */
+	struct helper_process helper;
+	uint64_t paid_ns; /* when somebody last paid for its CPU time */
 	int sandbox;
 };
 
@@ -80,21 +78,15 @@ int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int p
 
 static void codec_end(struct codec *k)
 {
-	if (k->pidfd >= 0)
-		(void)kernel_pidfd_send_signal(k->pidfd, SIGKILL);
-	closep(&k->pidfd);
-	closep(&k->fd);
+	helper_end(&k->helper);
 	free(k);
 }
 
 /* Ends one at work: until it is gone, it can write to the slots. */
 static void codec_end_now(struct codec *k)
 {
-	struct pollfd p = {.fd = k->pidfd, .events = POLLIN};
-
-	(void)kernel_pidfd_send_signal(k->pidfd, SIGKILL);
-	(void)poll(&p, 1, END_MS);
-	codec_end(k);
+	helper_end_now(&k->helper);
+	free(k);
 }
 
 void codecs_cancel(struct codecs *c)
@@ -132,7 +124,7 @@ static int take(const struct codec *k, struct codec_message *m, int *fd)
 	int fds[FD_MESSAGE_MAX_FDS], r;
 	size_t n_fds;
 
-	r = fd_message_receive(k->fd, m, sizeof(*m), MSG_DONTWAIT, fds, &n_fds);
+	r = fd_message_receive(k->helper.fd, m, sizeof(*m), MSG_DONTWAIT, fds, &n_fds);
 	if (r <= 0)
 		return r < 0 ? r : -EPIPE;
 	for (size_t i = 0; i < n_fds; i++) {
@@ -144,23 +136,13 @@ static int take(const struct codec *k, struct codec_message *m, int *fd)
 	return r == sizeof(*m) ? 0 : -EPROTO;
 }
 
-/* The process's CPU time since somebody last paid for it, or, if it has ended, the time since then: the most
- * that it can have taken. It is not asked: who takes it over would say that it takes nothing. */
+/* The process's CPU time since somebody last paid for it. */
 static uint64_t codec_used_ns(struct codec *k)
 {
-	struct pollfd end = {.fd = k->pidfd, .events = POLLIN};
-	uint64_t used_ns, now_ns = clock_monotonic_ns(), before_ns = k->paid_ns;
-	struct timespec t;
+	uint64_t before_ns = k->paid_ns;
 
-	if (k->pidfd < 0)
-		return 0;
-	k->paid_ns = now_ns;
-	/* Its number may be another's as soon as it has ended, so the clock is read first. */
-	if (clock_gettime(k->clock, &t) < 0 || poll(&end, 1, 0) != 0)
-		return now_ns - before_ns;
-	used_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - k->charged_ns;
-	k->charged_ns += used_ns;
-	return used_ns;
+	k->paid_ns = clock_monotonic_ns();
+	return k->helper.pidfd < 0 ? 0 : helper_used_ns(&k->helper, before_ns);
 }
 
 /* The worker does something for others until it is this one's turn again. Meanwhile the process does nothing.
@@ -169,13 +151,13 @@ static void pause_turn(const struct wait *w)
 {
 	struct codec *k = w->codec;
 
-	if (k && k->pidfd >= 0)
-		(void)kernel_pidfd_send_signal(k->pidfd, SIGSTOP);
+	if (k && k->helper.pidfd >= 0)
+		(void)kernel_pidfd_send_signal(k->helper.pidfd, SIGSTOP);
 	pool_pause(w->work->pool, w->work->task);
-	if (!k || k->pidfd < 0)
+	if (!k || k->helper.pidfd < 0)
 		return;
 	k->paid_ns = clock_monotonic_ns();
-	(void)kernel_pidfd_send_signal(k->pidfd, SIGCONT);
+	(void)kernel_pidfd_send_signal(k->helper.pidfd, SIGCONT);
 }
 
 /* The worker has waited for a turn. -ETIMEDOUT: for too many, or too much CPU time, since the last item that
@@ -205,7 +187,7 @@ static int end_turn(struct wait *w)
 /* Waits for a message. */
 static int await(struct wait *w)
 {
-	struct pollfd p = {.fd = w->codec->fd, .events = POLLIN};
+	struct pollfd p = {.fd = w->codec->helper.fd, .events = POLLIN};
 	int r;
 
 	while ((r = poll(&p, 1, TURN_MS)) <= 0) {
@@ -223,7 +205,7 @@ static int send_message(struct wait *w, const struct codec_message *m, const int
 {
 	int r;
 
-	while ((r = fd_message_send(w->codec->fd, m, sizeof(*m), fds, n_fds, 0)) == -EAGAIN) {
+	while ((r = fd_message_send(w->codec->helper.fd, m, sizeof(*m), fds, n_fds, 0)) == -EAGAIN) {
 		r = end_turn(w);
 		if (r < 0)
 			return r;
@@ -279,21 +261,18 @@ static int codec_new(const struct codecs *c, struct wait *w, struct codec **ret,
 
 	if (!k)
 		return -ENOMEM;
-	k->fd = k->pidfd = -EBADF;
-	r = start(c->nursery, w, &k->fd);
+	k->helper = HELPER_NONE;
+	r = start(c->nursery, w, &k->helper.fd);
 	w->codec = k;
 	k->paid_ns = clock_monotonic_ns();
-	if (r == 0 && setsockopt(k->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
+	if (r == 0 && setsockopt(k->helper.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
 		r = -errno;
 	if (r == 0)
 		r = send_message(w, &m, fds, c->plugin_fd >= 0 ? 2 : 1);
 	if (r == 0)
-		r = expect(w, CODEC_STARTED, &m, &k->pidfd);
-	if (r == 0 && (k->pidfd < 0 || m.pid <= 0))
-		r = -EPROTO;
-	/* It has not seen a byte of anybody's yet, so that its number can be believed. */
+		r = expect(w, CODEC_STARTED, &m, &k->helper.pidfd);
 	if (r == 0)
-		r = -clock_getcpuclockid(m.pid, &k->clock);
+		r = helper_know(&k->helper, m.pid);
 	if (r == 0)
 		r = expect(w, CODEC_READY, &m, NULL);
 	if (r == 0)
@@ -302,7 +281,7 @@ static int codec_new(const struct codecs *c, struct wait *w, struct codec **ret,
 	if (r < 0) {
 		*w->cpu_ns += codec_used_ns(k);
 		codec_end(k);
-		return r == -ESRCH ? -EPIPE : r;
+		return r;
 	}
 	k->sandbox = m.sandbox;
 	*ret = k;

@@ -14,11 +14,11 @@
 
 #include "codec.h"
 #include "codec_message.h"
+#include "helper.h"
 #include "image/decoder.h"
 #include "image/tensor.h"
 #include "lib/fd_message.h"
 #include "lib/huge_pages.h"
-#include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "plugin_load.h"
 #include "whole_form.h"
@@ -539,10 +539,10 @@ static int prepare(struct helper *h, int slots_fd)
 static int say_started(int fd)
 {
 	struct codec_message m = {.type = CODEC_STARTED, .pid = (int32_t)getpid()};
-	int pidfd = kernel_pidfd_open(getpid()), r;
+	int pidfd = helper_own_pidfd(), r;
 
 	if (pidfd < 0)
-		return -errno;
+		return pidfd;
 	r = fd_message_send(fd, &m, sizeof(m), &pidfd, 1, 0);
 	close(pidfd);
 	return r;

@@ -22,6 +22,7 @@
 #include "plugin.h"
 #include "reader.h"
 #include "stager.h"
+#include "unpack.h"
 
 #define HELPER_FD (CHILD_FD + 1)
 
@@ -43,6 +44,7 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 	case NURSERY_CODEC: prctl(PR_SET_NAME, "dieseld-codec"); _exit(codec_run(HELPER_FD));
 	case NURSERY_PLUGIN: prctl(PR_SET_NAME, "dieseld-plugin"); _exit(plugin_run(HELPER_FD));
 	case NURSERY_STAGER: prctl(PR_SET_NAME, "dieseld-stager"); _exit(stager_run(HELPER_FD));
+	case NURSERY_UNPACKER: prctl(PR_SET_NAME, "dieseld-unpack"); _exit(unpack_serve(HELPER_FD));
 	case NURSERY_N_KINDS: break;
 	}
 	_exit(1);

@@ -25,11 +25,12 @@ struct nursery {
 enum nursery_kind {
 	NURSERY_READER_URING, /* reader.h */
 	NURSERY_READER_THREADS,
-	NURSERY_OPENER, /* opener.h */
-	NURSERY_CLOSER, /* closer.h */
-	NURSERY_CODEC,  /* codec.h */
-	NURSERY_PLUGIN, /* plugin.h */
-	NURSERY_STAGER, /* stager.h */
+	NURSERY_OPENER,   /* opener.h */
+	NURSERY_CLOSER,   /* closer.h */
+	NURSERY_CODEC,    /* codec.h */
+	NURSERY_PLUGIN,   /* plugin.h */
+	NURSERY_STAGER,   /* stager.h */
+	NURSERY_UNPACKER, /* unpack.h */
 	NURSERY_N_KINDS,
 };
 

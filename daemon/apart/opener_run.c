@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "client/transport.h"
+#include "helper.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
-#include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "opener_message.h"
 
@@ -33,9 +33,9 @@ static void say_failed(int socket, const struct error *err, int code)
 static int say_started(int socket)
 {
 	struct opener_reply reply = {.type = OPENER_STARTED};
-	int pidfd = kernel_pidfd_open(getpid());
+	int pidfd = helper_own_pidfd();
 
-	return pidfd < 0 ? -errno : say(socket, &reply, &pidfd, 1);
+	return pidfd < 0 ? pidfd : say(socket, &reply, &pidfd, 1);
 }
 
 static bool may_go_on(int socket)

@@ -10,6 +10,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/log.h"
 
 #define IDLE_MS 10000
 #define NOBODY  UINT32_MAX /* the spare reader's user */
@@ -98,6 +99,18 @@ static void reader_ended(struct reader *r)
 	readers->on_end(readers->user);
 }
 
+/* Starts a process for it. Where that cannot be sent, the reader is about to end. */
+static void give_unpacker(const struct reader *r)
+{
+	static const struct reader_order order = {.id = READER_UNPACKER};
+	int fd = -EBADF, result = nursery_start(r->readers->nursery, NURSERY_UNPACKER, &fd);
+
+	if (result < 0)
+		log_debug("no process can be had that decompresses: %s", strerror(-result));
+	(void)fd_message_send(r->fd, &order, sizeof(order), &fd, result == 0 ? 1 : 0, MSG_DONTWAIT);
+	closep(&fd);
+}
+
 static void on_report(uv_poll_t *poll, int status, int events)
 {
 	struct reader *r = poll->data;
@@ -113,6 +126,10 @@ static void on_report(uv_poll_t *poll, int status, int events)
 		reader_ended(r);
 		return;
 	}
+	if (report.id == READER_UNPACKER) {
+		give_unpacker(r);
+		return;
+	}
 	for (job = r->jobs; job && job->order.id != report.id;)
 		job = job->next;
 	if (!job)
@@ -122,6 +139,7 @@ static void on_report(uv_poll_t *poll, int status, int events)
 	job->unchanged = report.unchanged;
 	job->stamp = report.stamp;
 	job->read_bytes = report.read_bytes;
+	job->cpu_ns = report.cpu_ns;
 	job->error = report.error;
 	job->error.text[sizeof(job->error.text) - 1] = '\0';
 	job_done(r, job);

@@ -10,11 +10,11 @@
  * reader opens and checks the file, reads it with many reads in flight (io.h), writes what came to that
  * memory, and reports. Until it has reported or ended, the memory belongs to it: it stays counted for the
  * user who asked. A reader has READER_OWN_BYTES of buffers beside that, and, while it reads compressed
- * chunks, the head of each and a block for each thread.
+ * chunks, the head of each and a room of a block for each process that decompresses.
  *
- * Compressed chunks are made plain here: what decompresses others' bytes is neither the daemon nor a process
- * of another dataset. Sizes are bounded by those in the chunk's head, which the snapshot vouches for, and
- * what comes out is verified like all that is read.
+ * Compressed chunks are made plain by processes of the reader's that have no rights (unpack.h), for which it
+ * asks the daemon. Sizes are bounded by those in the chunk's head, which the snapshot vouches for, and what
+ * comes out is verified like all that is read.
  *
  * Forking one and getting memory for its buffers takes time, for which a job's first batch would wait. So one
  * can be started before it is known who reads with it: the spare one, of which there is at most one. It has
@@ -43,9 +43,13 @@ struct reader_range {
 	uint64_t offset, bytes;
 };
 
+/* Instead of a number: the reader wants a process that decompresses; the daemon sends its socket, or no
+ * descriptor where none can be had. */
+#define READER_UNPACKER UINT64_C(0)
+
 /* What goes over the socket, with descriptors of the folder and the memory. */
 struct reader_order {
-	uint64_t id;
+	uint64_t id;                 /* from 1 on */
 	uint64_t bytes;              /* of the chunk in memory, and of its file, if that is not compressed */
 	bool is_compressed;          /* then the file is shorter (dataset/blocks.h) */
 	uint32_t payload_offset;     /* of a compressed chunk: */
@@ -69,6 +73,7 @@ struct reader_report {
 	 * kept. */
 	struct access_stamp stamp;
 	uint64_t read_bytes; /* of a compressed chunk: what was read of its file */
+	uint64_t cpu_ns;     /* the same: that decompressing it took */
 	struct error error;
 };
 
@@ -80,6 +85,7 @@ struct reader_job {
 	int result;
 	bool buffered, unchanged;
 	uint64_t read_bytes;       /* 0: as many as were ordered */
+	uint64_t cpu_ns;           /* that decompressing took, in other processes */
 	struct access_stamp stamp; /* of the file, from before it was read */
 	struct error error;
 	/* the module's */

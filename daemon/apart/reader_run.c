@@ -5,7 +5,8 @@
  * A piece is read into a buffer of this process, which is used again and again, and written to the segment
  * from there. To read into new shared memory directly takes twice the CPU time: the kernel zeroes each page,
  * maps it here for the read, and unmaps it again. A piece is a huge page of the segment where there is one,
- * and threads write, so that reads go on meanwhile. */
+ * and threads write, so that reads go on meanwhile. Pieces of compressed chunks are read into memory that
+ * others may see, too, who make their blocks plain (unpack.h). */
 #include "reader.h"
 
 #include <errno.h>
@@ -18,15 +19,21 @@
 #include <unistd.h>
 
 #include "dataset/blocks.h"
-#include "dataset/compress.h"
 #include "io.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
 #include "lib/huge_pages.h"
+#include "lib/clock.h"
 #include "lib/kernel_calls.h"
+#include "shared_memory.h"
+#include "unpack.h"
 
 #define IO_DEPTH 32
+/* libuv's threads that write, as it has them by itself. */
+#define N_THREADS 4
+/* A megabyte of zeros takes a thousandth of that. */
+#define UNPACK_CPU_NS (5 * NS_PER_S)
 /* What is written at one time to the segment. */
 #define PIECE_BYTES ((uint32_t)HUGE_PAGE_BYTES)
 /* As many as keep a disk busy. The others are being written to the segment meanwhile: reads that were begun
@@ -62,10 +69,12 @@ struct piece {
 	struct chunk *chunk;
 	struct piece *next_free;
 	uint8_t *buffer;
+	bool is_shown;   /* the buffer is in memory that those see who decompress */
 	uint64_t offset; /* in the chunk's file */
 	uint32_t bytes;
 	uint32_t block, n_blocks; /* of a compressed chunk: those that it brings, */
 	uint32_t skip;            /* from here on */
+	uint64_t cpu_ns;          /* that making them plain took */
 	int result;               /* of writing it */
 };
 
@@ -75,6 +84,8 @@ struct reading {
 	uv_poll_t poll;
 	struct io *io;
 	struct piece pieces[N_PIECES], *free_pieces;
+	struct shared_memory shown; /* of the pieces, from the first compressed chunk on */
+	struct unpackers *unpackers;
 	uint32_t n_reads; /* under way */
 	struct chunk *first, **last;
 };
@@ -178,6 +189,11 @@ static void read_piece(struct piece *p, struct chunk *c)
 	else
 		cut_range(p, c);
 	c->n_pending++;
+	if (c->reading->shown.data && !p->is_shown) {
+		(void)madvise(p->buffer, PIECE_BYTES, MADV_DONTNEED);
+		p->buffer = c->reading->shown.data + (p - c->reading->pieces) * (ptrdiff_t)PIECE_BYTES;
+		p->is_shown = true;
+	}
 	p->op.fd = c->fd;
 	p->op.buffer = p->buffer;
 	p->op.bytes = p->bytes;
@@ -235,21 +251,56 @@ static void piece_done(struct piece *p)
 	read_on(r);
 }
 
-static int write_blocks(const struct piece *p)
+static bool is_stored_plain(const struct chunk_blocks *b, uint32_t i)
+{
+	return chunk_block_stored(b, i) == chunk_block_plain(b, i);
+}
+
+/* As many blocks from i on, below end, as are made plain at one time. */
+static void cut_run(const struct chunk_blocks *b, uint32_t i, uint32_t end, struct unpack_run *run)
+{
+	uint32_t room = UNPACK_ROOM_BYTES;
+
+	for (run->n = 0; run->n < UNPACK_MAX_BLOCKS && i < end && !is_stored_plain(b, i); i++) {
+		if (chunk_block_plain(b, i) > room)
+			return;
+		room -= chunk_block_plain(b, i);
+		run->stored[run->n] = chunk_block_stored(b, i);
+		run->plain[run->n++] = chunk_block_plain(b, i);
+	}
+}
+
+/* Nothing of them is interpreted here: this process may read what others may not. */
+static int write_blocks(struct piece *p)
 {
 	const struct chunk *c = p->chunk;
 	const struct chunk_blocks *b = &c->blocks;
-	_cleanup_(freep) uint8_t *plain = malloc(b->block_bytes);
-	const uint8_t *from = p->buffer + p->skip;
-	int r = plain ? 0 : -ENOMEM;
+	struct unpackers *unpackers = c->reading->unpackers;
+	uint32_t at = p->skip, end = p->block + p->n_blocks;
+	struct unpacker *k = NULL;
+	int r = 0;
 
-	for (uint32_t i = p->block; i < p->block + p->n_blocks && r == 0; i++) {
-		r = chunk_block_decode(b, i, from, plain, compress_decode);
-		from += chunk_block_stored(b, i);
+	p->cpu_ns = 0;
+	for (uint32_t i = p->block; i < end && r == 0;) {
+		struct unpack_run run = {.offset = (uint64_t)(p->buffer - c->reading->shown.data) + at};
+		const uint8_t *plain = p->buffer + at;
+		uint32_t first = i, n = 1;
+		size_t bytes = 0;
+
+		if (!is_stored_plain(b, i)) {
+			cut_run(b, i, end, &run);
+			n = run.n;
+			r = unpackers_run(unpackers, &k, &run, &plain, &p->cpu_ns);
+		}
+		for (; i < first + n; i++) {
+			at += chunk_block_stored(b, i);
+			bytes += chunk_block_plain(b, i);
+		}
 		if (r == 0)
-			r = fd_write_at(c->memory_fd, plain, chunk_block_plain(b, i),
-					b->payload_offset + (uint64_t)i * b->block_bytes);
+			r = fd_write_at(c->memory_fd, plain, bytes,
+					b->payload_offset + (uint64_t)first * b->block_bytes);
 	}
+	unpackers_give_back(unpackers, k);
 	return r;
 }
 
@@ -269,12 +320,18 @@ static void write_done(uv_work_t *work, int status)
 	struct reader_report *report = &p->chunk->report;
 
 	(void)status;
+	if (p->chunk->order.is_compressed)
+		report->cpu_ns += p->cpu_ns;
 	if (p->result == -EBADMSG && report->result == 0)
 		report->result = error_set(&report->error, -EBADMSG,
 					   "%s: a block between bytes %llu and %llu is damaged (cannot be "
 					   "decompressed)",
 					   p->chunk->order.origin, (unsigned long long)p->offset,
 					   (unsigned long long)(p->offset + p->bytes));
+	else if ((p->result == -ETIMEDOUT || p->result == -EAGAIN) && report->result == 0)
+		report->result = error_errno(&report->error, p->result,
+					     "%s: the process that decompresses it does not answer",
+					     p->chunk->order.origin);
 	else if (p->result < 0 && report->result == 0)
 		report->result =
 		    error_errno(&report->error, p->result, "%s: no memory for it", p->chunk->order.origin);
@@ -387,11 +444,56 @@ static void on_head(struct io_op *op)
 		chunk_begin(c);
 }
 
+/* A process is wanted: an order without a number brings it. */
+static void ask(void *user)
+{
+	static const struct reader_report wanted = {.id = READER_UNPACKER};
+	const struct reading *r = user;
+	ssize_t n;
+
+	do
+		n = send(r->fd, &wanted, sizeof(wanted), MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+}
+
+/* From the first compressed chunk on. */
+static int show_buffers(struct reading *r)
+{
+	struct unpackers_options options = {.memory_bytes = READER_OWN_BYTES,
+					    .n_threads = N_THREADS,
+					    .cpu_limit_ns = UNPACK_CPU_NS,
+					    .ask = ask,
+					    .user = r};
+	struct shared_memory shown;
+	int result;
+
+	if (r->shown.data)
+		return 0;
+	result = shared_memory_new("diesel-read", READER_OWN_BYTES, SHARED_LENT, &shown);
+	if (result < 0)
+		return result;
+	result = shared_memory_reader(shown.fd, &options.memory_fd);
+	if (result == 0)
+		result = unpackers_new(&options, &r->unpackers);
+	if (result < 0)
+		shared_memory_free(&shown);
+	else
+		r->shown = shown;
+	return result;
+}
+
 /* The head first: it says where the blocks lie. */
 static void head_read(struct chunk *c)
 {
 	uint32_t bytes = c->order.payload_offset;
+	int r = show_buffers(c->reading);
 
+	if (r < 0) {
+		c->report.result =
+		    error_errno(&c->report.error, r, "%s: no memory to decompress it", c->order.origin);
+		chunk_report(c);
+		return;
+	}
 	if (bytes > 0 && bytes <= CHUNK_COMPRESSED_HEAD_MAX && bytes % CHUNK_ALIGN == 0)
 		c->head = aligned_alloc(CHUNK_ALIGN, bytes);
 	if (!c->head) {
@@ -490,7 +592,7 @@ static void chunk_open(struct chunk *c)
 	io_submit(c->reading->io, &c->open);
 }
 
-/* Returns 1 for an order; 0: there is none now; negative: the daemon is gone. */
+/* Returns 1 for an order; 0: there is none now, or a process came; negative: the daemon is gone. */
 static int receive_order(int fd, struct chunk *c)
 {
 	int fds[FD_MESSAGE_MAX_FDS];
@@ -499,6 +601,11 @@ static int receive_order(int fd, struct chunk *c)
 
 	if (n == -EAGAIN)
 		return 0;
+	if (n == sizeof(c->order) && c->order.id == READER_UNPACKER && n_fds < 2) {
+		if (c->reading->unpackers)
+			unpackers_add(c->reading->unpackers, n_fds == 1 ? fds[0] : -EBADF);
+		return 0;
+	}
 	if (n != sizeof(c->order) || n_fds != 2)
 		return -ECONNRESET;
 	c->folder_fd = fds[0];

@@ -519,6 +519,14 @@ uint32_t pool_lane_workers(const struct pool *p, const struct pool_lane *lane)
 	return lane->turns.limit < p->target ? lane->turns.limit : p->target;
 }
 
+void pool_lane_charge(struct pool *p, struct pool_lane *lane, uint64_t cpu_ns)
+{
+	pthread_mutex_lock(&p->lock);
+	work_charge(&lane->turns, cpu_ns, &(uint64_t){0});
+	pthread_mutex_unlock(&p->lock);
+	atomic_fetch_add_explicit(&lane->cpu_ns, cpu_ns, memory_order_relaxed);
+}
+
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane)
 {
 	return atomic_load_explicit(&lane->cpu_ns, memory_order_relaxed);

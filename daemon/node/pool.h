@@ -87,5 +87,7 @@ void pool_lane_init(struct pool_lane *lane, uint32_t uid);
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
 /* How many threads may work for the lane at one time. The thread that sets limits. */
 uint32_t pool_lane_workers(const struct pool *pool, const struct pool_lane *lane);
-/* CPU time that the lane's tasks have taken. */
+/* CPU time that other processes took for the lane apart from any task: it counts like that of tasks. */
+void pool_lane_charge(struct pool *pool, struct pool_lane *lane, uint64_t cpu_ns);
+/* CPU time that the lane's tasks have taken, and what it was charged. */
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane);

@@ -237,7 +237,7 @@ uint64_t work_begin(struct work_turns *t, const struct work_choice *choice)
 
 void work_charge(struct work_lane *lane, uint64_t cost, uint64_t *charged)
 {
-	if (cost <= *charged)
+	if (cost <= *charged || !lane->user)
 		return;
 	charge(lane, cost - *charged);
 	*charged = cost;

@@ -66,7 +66,8 @@ void work_add(struct work_turns *t, struct work_lane *lane, enum work_kind kind)
 bool work_choose(const struct work_turns *t, struct work_choice *ret);
 /* It runs. Returns what it is expected to cost, which is charged. */
 uint64_t work_begin(struct work_turns *t, const struct work_choice *choice);
-/* It has cost so much. *charged: what is charged for it, from work_begin() on. */
+/* It has cost so much. *charged: what is charged for it, from work_begin() on; 0 for what was no task. Where
+ * nothing of the lane waits or runs, nothing is charged: who comes again begins behind the others anyway. */
 void work_charge(struct work_lane *lane, uint64_t cost, uint64_t *charged);
 /* Returns true if a long task that runs is to be paused, since another one's turn comes first. */
 bool work_is_over(const struct work_turns *t, const struct work_lane *lane);

@@ -25,6 +25,10 @@ struct compressor {
 	int level;
 };
 
+struct decompressor {
+	ZSTD_DCtx *context;
+};
+
 static int set_level(struct compressor *c, int level)
 {
 	c->level = level;
@@ -122,7 +126,30 @@ int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const vo
 	return set_level(c, level) < 0 ? -EINVAL : r;
 }
 
-int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes)
+int decompressor_new(struct decompressor **ret)
+{
+	struct decompressor *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->context = ZSTD_createDCtx();
+	if (!d || !d->context) {
+		free(d);
+		return -ENOMEM;
+	}
+	*ret = d;
+	return 0;
+}
+
+void decompressor_free(struct decompressor *d)
+{
+	if (!d)
+		return;
+	ZSTD_freeDCtx(d->context);
+	free(d);
+}
+
+int decompressor_block(struct decompressor *d, void *plain, size_t plain_bytes, const void *stored,
+		       size_t stored_bytes)
 {
 	uint64_t content;
 	size_t n;
@@ -130,8 +157,20 @@ int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t 
 	if (zstd_frame_content(stored, stored_bytes, &content) < 0 || content != plain_bytes)
 		return -EBADMSG;
 	/* All of the output is there at once: no window is allocated, whatever a frame asks for. */
-	n = ZSTD_decompress(plain, plain_bytes, stored, stored_bytes);
+	n = ZSTD_decompressDCtx(d->context, plain, plain_bytes, stored, stored_bytes);
 	if (!ZSTD_isError(n))
 		return n == plain_bytes ? 0 : -EBADMSG;
 	return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : -EBADMSG;
+}
+
+int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes)
+{
+	struct decompressor *d;
+	int r = decompressor_new(&d);
+
+	if (r < 0)
+		return r;
+	r = decompressor_block(d, plain, plain_bytes, stored, stored_bytes);
+	decompressor_free(d);
+	return r;
 }

@@ -271,6 +271,7 @@ static void on_read(struct reader_job *job)
 
 	l->result = job->result;
 	l->error = job->error;
+	pool_lane_charge(c->pool, &l->job->lane, job->cpu_ns);
 	l->copies = load_is_known(l) && l->result == 0 && (job->unchanged || l->sharer);
 	c->counters.buffered += job->buffered && !l->copies;
 	/* The file is another one now, and was read. */
@@ -322,6 +323,7 @@ static int load_read(struct load *l)
 	int r;
 
 	l->result = 0;
+	l->read.cpu_ns = 0;
 	l->read.error = ERROR_INIT;
 	load_order_known(l);
 	if (l->dataset->identity.is_fetched)

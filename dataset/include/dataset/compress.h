@@ -27,3 +27,11 @@ int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const vo
 
 /* A chunk_decode (blocks.h). libzstd sees nothing but one frame of the length that comes out. */
 int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes);
+
+/* The same for many blocks, with buffers that are kept. One thread at a time. */
+struct decompressor;
+
+int decompressor_new(struct decompressor **ret); /* 0 or -ENOMEM */
+void decompressor_free(struct decompressor *d);  /* accepts NULL */
+int decompressor_block(struct decompressor *d, void *plain, size_t plain_bytes, const void *stored,
+		       size_t stored_bytes);

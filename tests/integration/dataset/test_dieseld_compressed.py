@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed chunks: jobs get each sample as it was packed, whole chunks, parts of them, copies on a local disk and in memory. What
 is damaged, cut off or forged is not served, and costs no more memory than the chunk says."""
+import contextlib
 import ctypes
 import ctypes.util
 import hashlib
@@ -9,9 +10,11 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
 
@@ -50,6 +53,15 @@ def make_source(name, seed=1):
     (root / "class0" / "long").write_bytes(text(rng, 9 * MIB))
     (root / "class1" / "empty").touch()
     return str(root)
+
+
+def ancestors(pid):
+    """Of a process, itself left out."""
+    found = []
+    while pid != "0":
+        pid = pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
+        found.append(int(pid))
+    return found
 
 
 class Head:
@@ -166,6 +178,55 @@ class Compressed(Case):
         done = subprocess.run([CTL, "verify", path], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         return daemon
+
+    def decompressors(self, daemon):
+        """/proc/PID of each process that decompresses for the daemon's readers."""
+        found = []
+        for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+            try:
+                if status.read_text().startswith("Name:\tdieseld-unpack\n") and daemon.process.pid in ancestors(status.parent.name):
+                    found.append(status.parent)
+            except OSError:
+                continue
+        return found
+
+    def test_who_decompresses_has_no_rights(self):
+        daemon = self.daemon()
+        self.assertEqual(probe(daemon, self.path, "--source", self.source)["bad"], 0)
+        found = self.decompressors(daemon)
+        self.assertGreater(len(found), 0)
+        for process in found:
+            status = dict(line.split(":\t") for line in (process / "status").read_text().splitlines() if ":\t" in line)
+            self.assertEqual({status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}, {"0" * 16})
+            self.assertEqual(status["NoNewPrivs"], "1")
+            if status["Seccomp"] == "0" and "seccomp" in daemon.output():
+                self.skipTest("no seccomp filters here")
+            self.assertEqual((status["Seccomp"], status["Threads"]), ("2", "1"))
+            if os.geteuid() == 0:
+                links = [os.readlink(fd) for fd in (process / "fd").iterdir()]
+                self.assertEqual([link.split(":")[0] for link in links], ["socket"])
+
+    def test_a_decompressor_that_ends_is_replaced(self):
+        """A fourth end could be that of a chunk, which is read twice, each time by two."""
+        daemon = self.daemon(cache="48M")
+        ended, n_killed = threading.Event(), [0]
+
+        def kill():
+            while n_killed[0] < 3 and not ended.wait(0.01):
+                for process in self.decompressors(daemon)[:1]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(process.name), signal.SIGKILL)
+                        n_killed[0] += 1
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        try:
+            result = probe(daemon, self.path, "--source", self.source, "--epochs", 6, "--window", 1)
+        finally:
+            ended.set()
+            thread.join()
+        self.assertGreater(n_killed[0], 0)
+        self.assertEqual((result["bad"], result["samples"]), (0, 6 * (SAMPLES + 2)))
 
     def compressed_chunk(self, path):
         """One of several samples, and its bytes."""

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The helper's side of unpack.h: a loop in a sandbox. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "dataset/compress.h"
+#include "helper.h"
+#include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
+#include "lib/sandbox.h"
+#include "unpack_message.h"
+
+#define MEMORY_BYTES (UINT64_C(32) << 20)
+/* The reader ends it long before (unpack.c), unless that was killed. */
+#define CPU_S 300
+
+struct here {
+	int fd;
+	const uint8_t *memory;
+	uint64_t memory_bytes;
+	uint8_t *room;
+	struct decompressor *decompressor;
+};
+
+static int unpack(struct here *h, const struct unpack_run *run)
+{
+	uint64_t at = run->offset, to = 0;
+	int r = run->n > UNPACK_MAX_BLOCKS || at > h->memory_bytes ? -EINVAL : 0;
+
+	for (uint32_t i = 0; r == 0 && i < run->n; i++) {
+		if (run->stored[i] > h->memory_bytes - at || run->plain[i] > UNPACK_ROOM_BYTES - to)
+			return -EINVAL;
+		r = decompressor_block(h->decompressor, h->room + to, run->plain[i], h->memory + at,
+				       run->stored[i]);
+		at += run->stored[i];
+		to += run->plain[i];
+	}
+	return r;
+}
+
+static int receive(int fd, struct unpack_message *m, int fds[FD_MESSAGE_MAX_FDS], size_t *n_fds)
+{
+	int r = fd_message_receive(fd, m, sizeof(*m), 0, fds, n_fds);
+
+	return r == sizeof(*m) ? 0 : r < 0 ? r : -ECONNRESET;
+}
+
+static int send_message(const struct here *h, struct unpack_message m, const int *fd)
+{
+	return fd_message_send(h->fd, &m, sizeof(m), fd, fd ? 1 : 0, 0);
+}
+
+static int begin(struct here *h)
+{
+	struct unpack_message m;
+	int fds[FD_MESSAGE_MAX_FDS], pidfd, r;
+	size_t n_fds;
+
+	r = receive(h->fd, &m, fds, &n_fds);
+	if (r < 0 || m.type != UNPACK_BEGIN || n_fds != 2)
+		return -EPROTO;
+	h->memory_bytes = m.memory_bytes;
+	h->memory = mmap(NULL, m.memory_bytes, PROT_READ, MAP_SHARED, fds[0], 0);
+	h->room = mmap(NULL, UNPACK_ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+	pidfd = helper_own_pidfd();
+	if (h->memory == MAP_FAILED || h->room == MAP_FAILED || pidfd < 0)
+		return -ENOMEM;
+	r = send_message(h, (struct unpack_message){.type = UNPACK_STARTED, .pid = (int32_t)getpid()},
+			 &pidfd);
+	if (r == 0)
+		r = decompressor_new(&h->decompressor);
+	/* Nothing stays open but its socket. */
+	(void)kernel_close_range(0, (unsigned)h->fd - 1);
+	(void)kernel_close_range((unsigned)h->fd + 1, UINT32_MAX);
+	return r;
+}
+
+int unpack_serve(int fd)
+{
+	const struct sandbox_limits limits = {.memory_bytes = MEMORY_BYTES, .cpu_s = CPU_S, .serves = true};
+	static struct here h;
+	struct unpack_message m;
+	int fds[FD_MESSAGE_MAX_FDS], r;
+	size_t n_fds;
+
+	/* The nursery ends with the daemon, and this process with the nursery. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	h.fd = fd;
+	if (begin(&h) < 0)
+		return 1;
+	/* Where the system refuses a sandbox, it is the daemon that says so once. */
+	(void)sandbox_enter(&limits);
+	r = send_message(&h, (struct unpack_message){.type = UNPACK_READY}, NULL);
+	while (r == 0 && (r = receive(fd, &m, fds, &n_fds)) == 0) {
+		r = n_fds > 0 || m.type != UNPACK_RUN ? -EPROTO : unpack(&h, &m.run);
+		if (r != -EPROTO)
+			r = send_message(&h, (struct unpack_message){.type = UNPACK_DONE, .result = r}, NULL);
+	}
+	return r == -ECONNRESET ? 0 : 1;
+}

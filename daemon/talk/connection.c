@@ -68,6 +68,7 @@ static int on_hello(struct connection *c, const union wire_message *m)
 		return connection_reply_error(c, &err, -EPROTO);
 	}
 	c->greeted = true;
+	connection_expect(c, 0);
 	protocol_init(&answer, WIRE_HELLO_REPLY);
 	answer.hello.magic = WIRE_MAGIC;
 	answer.hello.version = WIRE_VERSION;
@@ -337,9 +338,10 @@ void connection_cut(struct connection *c, int r)
 	if (r != -ECONNRESET && r != -EPIPE)
 		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: cut off: %s",
 			    (long long)c->pid,
-			    r == -EPROTO    ? "it broke the protocol"
-			    : r == -ENOBUFS ? "it does not read its replies"
-					    : strerror(-r));
+			    r == -EPROTO      ? "it broke the protocol"
+			    : r == -ENOBUFS   ? "it does not read its replies"
+			    : r == -ETIMEDOUT ? "it does not say what it wants"
+					      : strerror(-r));
 	if (c->session && c->owner_fd >= 0 && !c->server->stopping && session_orphan(c->session) > 0)
 		orphan(c);
 	else
@@ -414,6 +416,7 @@ int connection_new(struct server *server, int fd, const struct ucred *peer)
 	server->connections = c;
 	server->n_connections++;
 	connection_listen(c);
+	connection_expect(c, CONNECTION_HELLO_MS);
 	return 0;
 }
 

@@ -8,6 +8,10 @@
 
 struct subset;
 
+/* From the connection to its HELLO; from one part of a subset to the next one, or to the session. */
+#define CONNECTION_HELLO_MS  10000
+#define CONNECTION_SUBSET_MS 60000
+
 struct connection {
 	struct connection *next;
 	struct server *server;
@@ -19,7 +23,9 @@ struct connection {
 	int64_t pid;
 	uint32_t uid;
 	bool greeted;
-	uint16_t sequence;              /* of the request that is being answered */
+	bool overdue;
+	uint64_t due_ns;   /* it is cut off if it has said nothing more by then; 0: it may be idle */
+	uint16_t sequence; /* of the request that is being answered */
 	struct open_request *opening;   /* under way: nothing more is read from the client */
 	struct plugin_question *asking; /* what comes out of a codec: likewise */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
@@ -58,6 +64,9 @@ int connection_take_part(struct connection *c, const struct wire_subset *m);
  * -ENOMEM. */
 int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret);
 void connection_drop_subset(struct connection *c);
+
+/* connection_silence.c: it has to say more within so long; 0: it need not. */
+void connection_expect(struct connection *c, uint32_t ms);
 
 /* connection_fetch.c: the client reads the open dataset's chunks for us from now on; what it has read; it no
  * longer does. Return as connection_reply(), or -EPROTO. */

@@ -14,6 +14,7 @@ void connection_drop_subset(struct connection *c)
 	c->subset_words = NULL;
 	c->server->serving.cache.slot_bytes -= c->subset_bytes;
 	c->subset_bytes = 0;
+	connection_expect(c, 0);
 }
 
 /* Reserves room for the whole of it, and for its index, at the first part. */
@@ -67,6 +68,7 @@ int connection_take_part(struct connection *c, const struct wire_subset *m)
 	if (r < 0)
 		return connection_reply_error(c, &err, r);
 	memcpy(c->subset_words + first, m->words, n * sizeof(*m->words));
+	connection_expect(c, CONNECTION_SUBSET_MS);
 	protocol_init(&answer, WIRE_SUBSET_REPLY);
 	return connection_reply(c, &answer, NULL, 0);
 }

@@ -379,6 +379,9 @@ static void start_handles(struct server *s)
 	uv_timer_init(s->loop, &s->orphans);
 	s->orphans.data = s;
 	uv_unref((uv_handle_t *)&s->orphans);
+	uv_timer_init(s->loop, &s->silence);
+	s->silence.data = s;
+	uv_unref((uv_handle_t *)&s->silence);
 	uv_timer_init(s->loop, &s->look_again);
 	s->look_again.data = s;
 	uv_unref((uv_handle_t *)&s->look_again);
@@ -489,6 +492,7 @@ static void finish(struct server *s)
 	uv_close((uv_handle_t *)&s->settle, NULL);
 	publish_stop(s);
 	uv_close((uv_handle_t *)&s->orphans, NULL);
+	uv_close((uv_handle_t *)&s->silence, NULL);
 	uv_close((uv_handle_t *)&s->look_again, NULL);
 	opener_free(s->opener);
 	if (s->serving.options.plugins)

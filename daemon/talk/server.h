@@ -54,6 +54,7 @@ struct server {
 	uv_timer_t accept_retry;
 	uv_check_t settle;
 	uv_timer_t orphans;    /* runs only while there are orphaned connections */
+	uv_timer_t silence;    /* runs only while a client has to say something */
 	uv_timer_t look_again; /* while reads hold others back: when they count no longer */
 	uv_timer_t publish;    /* with other nodes */
 	bool publishes;

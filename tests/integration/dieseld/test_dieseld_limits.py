@@ -97,6 +97,58 @@ class Connections(Case):
         with idle_connections(daemon, HOSTILE, 10) as (count, _):
             self.assertEqual(count, 10)
 
+    def test_silence(self):
+        """Who says nothing is cut off, and told why; who has said who it is may be idle."""
+        daemon = self.daemon()
+
+        def silent():
+            idle = Client(daemon.socket)
+            silent_ones = [Client(daemon.socket, hello=False) for _ in range(50)]
+            told = set()
+            for client in silent_ones:
+                try:
+                    client.receive()
+                except Refused as error:
+                    told.add(error.text)
+                client.socket.settimeout(60)
+                if client.socket.recv(100) != b"":
+                    told.add("it is not closed")
+                client.close()
+            idle.status()
+            idle.close()
+            return sorted(told)
+        self.assertEqual(run_as(silent, uid=HOSTILE), ["no HELLO came within 10 s"])
+        with idle_connections(daemon, HOSTILE, 10) as (count, _):
+            self.assertEqual(count, 10)
+
+    FLOOD = """
+import os, socket, sys
+os.setresuid(*3 * [int(sys.argv[2])])
+print("floods", flush=True)
+while True:
+    clients = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)]
+    for client in clients:
+        client.setblocking(False)
+        try:
+            client.connect(sys.argv[1])
+        except OSError:
+            pass
+    for client in clients:
+        client.close()
+"""
+
+    def test_who_connects_all_the_time_keeps_nobody_out(self):
+        path, source = dataset("views")
+        daemon = self.daemon()
+        for _ in range(3):
+            flood = subprocess.Popen([sys.executable, "-c", self.FLOOD, daemon.socket, str(HOSTILE)], stdout=subprocess.PIPE)
+            self.addCleanup(flood.communicate)
+            self.addCleanup(flood.kill)
+            flood.stdout.readline()
+        for _ in range(5):  # who waits to be let in, as libdiesel does, is
+            subprocess.run([CTL, "status", "--socket", daemon.socket], stdout=subprocess.DEVNULL, timeout=60, check=True, **as_user(OTHER))
+        self.assertEqual(probe(daemon, path, "--source", source)["samples"], 2000)
+
     def test_no_descriptors_left(self):
         daemon = self.daemon(prefix=lambda command: ["prlimit", "--nofile=300", *command])
         with idle_connections(daemon, HOSTILE, 400):
@@ -475,6 +527,14 @@ while True:
             pass
     time.sleep(0.2)
 """
+
+    def test_silence(self):
+        port = free_port()
+        self.daemon("--metrics", f"127.0.0.1:{port}")
+        for begins in (b"", b"GET /metr"):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+                client.sendall(begins)
+                self.assertEqual(client.recv(1000), b"")
 
     def test_who_asks_by_the_byte_does_not_keep_prometheus_out(self):
         port = free_port()

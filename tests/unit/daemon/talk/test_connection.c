@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/transport.h"
+#include "connection.h"
 #include "dataset/subset.h"
 
 static int greet(const struct node *node)
@@ -523,6 +524,67 @@ static void test_a_subset_is_counted(void **state)
 	free(path);
 }
 
+/* Time passes for those that have to say more. */
+static void let_time_pass(struct node *n, void *answer)
+{
+	uint32_t *n_due = answer;
+
+	*n_due = 0;
+	for (struct connection *c = n->server.connections; c; c = c->next) {
+		if (!c->due_ns)
+			continue;
+		c->due_ns = 1;
+		++*n_due;
+	}
+}
+
+static void is_told(int fd, const char *says)
+{
+	union wire_message m;
+	struct wire_fds fds;
+
+	assert_int_equal(transport_receive(fd, &m, &fds), 0);
+	refused(&m, -ETIMEDOUT, says);
+	is_cut(fd);
+}
+
+/* Whoever does not say who he is, or what he wants, is cut off; whoever has said it may be silent. */
+static void test_silence(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	union wire_message m;
+	int silent, idle, half, whole;
+	uint32_t n;
+
+	node_start(&node, *state);
+	silent = connect_to(node.socket);
+	idle = greet(&node);
+	node_ask(&node, let_time_pass, &n);
+	assert_int_equal(n, 1);
+	is_told(silent, "no HELLO came within 10 s");
+	half = greet(&node);
+	whole = greet(&node);
+	open_dataset(half, path, &m);
+	open_dataset(whole, path, &m);
+	assert_int_equal(send_part(half, 0, 0xff, 0, &m), 0);
+	assert_int_equal(send_part(whole, 0, 0xff, 0, &m), 0);
+	assert_int_equal(open_session_of(whole, 8, &m), 0);
+	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
+	node_ask(&node, let_time_pass, &n);
+	assert_int_equal(n, 1);
+	is_told(half, "the rest of the subset did not come within 60 s");
+	ask_plain(idle, WIRE_SEGMENT, &m);
+	refused(&m, -EPROTO, "no dataset is open");
+	ask_plain(whole, WIRE_STOP, &m);
+	assert_int_equal(m.header.type, WIRE_STOP_REPLY);
+	close(idle);
+	close(whole);
+	node_stop(&node);
+	free(path);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
@@ -536,6 +598,7 @@ int main(void)
 	    CASE(test_who_leaves_takes_all_along),
 	    CASE(test_a_subset_that_is_none_ends_the_connection),
 	    CASE(test_a_subset_is_counted),
+	    CASE(test_silence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

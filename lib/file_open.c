@@ -13,9 +13,106 @@
 
 #include "lib/cleanup.h"
 
-#define FLAGS (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+#define FLAGS     (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+#define MAX_LINKS 40 /* as the kernel */
 
-int file_folder(const char *path, const char **ret_name)
+struct walk {
+	char rest[PATH_MAX]; /* of the path */
+	int fd;              /* where it has led until now */
+	int n_links;
+	bool was_led; /* by a link of a user's */
+	uid_t leader;
+};
+
+static int restart(struct walk *w, const char *rest)
+{
+	closep(&w->fd);
+	w->fd = open(rest[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return w->fd < 0 ? -errno : 0;
+}
+
+/* Puts what a link says in front of the rest. */
+static int follow(struct walk *w, int link_fd, const struct stat *st, const char *rest)
+{
+	char whole[PATH_MAX];
+	ssize_t n = readlinkat(link_fd, "", whole, sizeof(whole));
+
+	if (n < 0)
+		return -errno;
+	if (++w->n_links > MAX_LINKS || (w->was_led && w->leader != st->st_uid && st->st_uid != 0))
+		return -ELOOP;
+	if (st->st_uid != 0) {
+		w->was_led = true;
+		w->leader = st->st_uid;
+	}
+	if ((size_t)n + strlen(rest) + 2 > sizeof(whole))
+		return -ENAMETOOLONG;
+	snprintf(whole + n, sizeof(whole) - (size_t)n, "/%s", rest);
+	memcpy(w->rest, whole, sizeof(whole));
+	return whole[0] == '/' ? restart(w, "/") : 0;
+}
+
+static int step(struct walk *w)
+{
+	char name[NAME_MAX + 1], rest[PATH_MAX];
+	size_t skipped = strspn(w->rest, "/"), length = strcspn(w->rest + skipped, "/");
+
+	if (length > NAME_MAX)
+		return -ENAMETOOLONG;
+	memcpy(name, w->rest + skipped, length);
+	name[length] = '\0';
+	snprintf(rest, sizeof(rest), "%s", w->rest + skipped + length);
+	if (!length) {
+		w->rest[0] = '\0';
+		return 0;
+	}
+	_cleanup_(closep) int next = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (next < 0 || fstat(next, &st) < 0)
+		return -errno;
+	if (S_ISLNK(st.st_mode))
+		return follow(w, next, &st, rest);
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	closep(&w->fd);
+	w->fd = steal_fd(&next);
+	memcpy(w->rest, rest, sizeof(rest));
+	return 0;
+}
+
+/* Each part by itself: the kernel follows links without saying whose they are. */
+static int walk_to(const char *path)
+{
+	struct walk w = {.fd = -EBADF};
+	struct stat st;
+
+	if (strlen(path) >= sizeof(w.rest))
+		return -ENAMETOOLONG;
+	snprintf(w.rest, sizeof(w.rest), "%s", path);
+	int r = path[0] ? restart(&w, path) : -ENOENT;
+
+	while (r == 0 && w.rest[0])
+		r = step(&w);
+	if (r == 0 && fstat(w.fd, &st) < 0)
+		r = -errno;
+	if (r == 0 && w.was_led && st.st_uid != w.leader)
+		r = -ELOOP;
+	if (r < 0)
+		closep(&w.fd);
+	return r < 0 ? r : w.fd;
+}
+
+int file_folder_open(const char *path, bool to_write)
+{
+	if (to_write && geteuid() == 0)
+		return walk_to(path);
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int file_folder(const char *path, bool to_write, const char **ret_name)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	char folder[PATH_MAX] = ".";
@@ -26,11 +123,10 @@ int file_folder(const char *path, const char **ret_name)
 		return -ENAMETOOLONG;
 	if (slash)
 		snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
-	int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = file_folder_open(folder, to_write);
 
-	if (fd < 0)
-		return -errno;
-	*ret_name = name;
+	if (fd >= 0)
+		*ret_name = name;
 	return fd;
 }
 
@@ -124,7 +220,8 @@ int file_error(struct error *err, int r, const char *doing, const char *path)
 {
 	switch (r) {
 	case -ELOOP:
-		return error_set(err, r, "cannot %s %s: it is a link: name the file itself", doing, path);
+		return error_set(err, r, "cannot %s %s: a link leads there: name what it leads to", doing,
+				 path);
 	case -EINVAL: return error_set(err, r, "cannot %s %s: it is no regular file", doing, path);
 	case -EMLINK:
 		return error_set(err, r, "cannot %s %s: the file has other names (hard links) elsewhere",

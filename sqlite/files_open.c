@@ -285,7 +285,7 @@ static int find(int dir_fd, const char *path, bool follows, struct sql_files *fi
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 
 	if (dir_fd == AT_FDCWD)
-		files->dir_fd = file_folder(real ? real : path, &name);
+		files->dir_fd = file_folder(real ? real : path, files->options.writes, &name);
 	else
 		files->dir_fd = openat(dir_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (files->dir_fd < 0)

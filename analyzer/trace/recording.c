@@ -79,7 +79,7 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 	recording = recording_new(path);
 	if (!recording)
 		return error_set(err, -ENOMEM, "no memory for a recording");
-	recording->dir_fd = file_folder(path, &name);
+	recording->dir_fd = file_folder(path, true, &name);
 	if (recording->dir_fd < 0)
 		return file_error(err, recording->dir_fd, "write", path);
 	r = recording_file_make_room(recording->dir_fd, path, err);

@@ -38,7 +38,7 @@ static int read_log(const char *dataset, struct log *ret, struct error *err)
 	int r = place_open(dataset, PLACE_READ, &place, err);
 
 	if (r == 0)
-		r = meta_open(place->folder, META_READ, &meta, err);
+		r = meta_open_at(place->dir_fd, place->folder, META_READ, &meta, err);
 	if (r == -ENOENT)
 		error_set(err, r, "there is no dataset %s; make one with `dieselctl pack SOURCE %s`", dataset,
 			  dataset);

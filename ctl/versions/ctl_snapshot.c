@@ -16,17 +16,23 @@
 #include "dataset/version.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/progress.h"
 #include "lib/units.h"
 
 /* What was interrupted behind its mark is completed. */
 static int freeze_again(const char *dataset, struct error *err)
 {
-	_cleanup_(closep) int fd = open(dataset, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(closep) int folder_fd = file_folder_open(dataset, true);
+	_cleanup_(closep) int fd =
+	    folder_fd < 0 ? folder_fd : openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct writer_sign sign;
 
 	if (fd < 0)
-		return error_errno(err, -errno, "cannot open %s", dataset);
+		return file_error(err, folder_fd < 0 ? folder_fd : -errno, "open", dataset);
+	if (!frozen_is(fd, "."))
+		return error_set(err, -EBUSY, "%s was changed meanwhile: run the same command again",
+				 dataset);
 	if (writer_at_work(dataset, &sign))
 		return error_set(err, -EBUSY, "%s is being changed: run the same command again", dataset);
 	return frozen_drop_metadata(fd, dataset, err);

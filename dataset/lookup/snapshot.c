@@ -12,6 +12,7 @@
 
 #include "checksum.h"
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/sorted.h"
 #include "snapshot_map.h"
 
@@ -205,22 +206,27 @@ int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct e
 
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err)
 {
+	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, false);
+
+	return snapshot_open_at(dir_fd, dataset_path, ret, err);
+}
+
+int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret, struct error *err)
+{
 	_cleanup_(freep) char *path = NULL;
-	struct stat st;
 
 	if (asprintf(&path, "%s/" SNAPSHOT_FILE, dataset_path) < 0) {
 		path = NULL;
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	_cleanup_(closep) int fd = dir_fd < 0 ? dir_fd : file_to_read(dir_fd, SNAPSHOT_FILE, false);
+	int r = fd;
 
-	if (fd >= 0)
+	if (r >= 0)
 		return snapshot_open_fd(fd, path, ret, err);
-	int r = -errno;
-
 	if (r != -ENOENT && r != -ENOTDIR)
-		return error_errno(err, r, "cannot open %s", path);
-	if (stat(dataset_path, &st) < 0)
+		return file_error(err, r, "open", path);
+	if (dir_fd == -ENOENT)
 		return error_set(err, r, "there is no dataset %s; make one with `dieselctl pack SOURCE %s`",
 				 dataset_path, dataset_path);
 	return error_set(

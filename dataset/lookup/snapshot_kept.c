@@ -14,6 +14,7 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "lib/file_open.h"
 #include "lib/sorted.h"
 #include "snapshot_format.h"
 
@@ -21,6 +22,18 @@ const char *snapshot_kept_name(uint64_t version, char name[SNAPSHOT_KEPT_NAME])
 {
 	snprintf(name, SNAPSHOT_KEPT_NAME, SNAPSHOT_KEPT_FOLDER "/%" PRIu64, version);
 	return name;
+}
+
+const char *snapshot_kept_file(uint64_t version, char name[SNAPSHOT_KEPT_NAME])
+{
+	return snapshot_kept_name(version, name) + strlen(SNAPSHOT_KEPT_FOLDER "/");
+}
+
+int snapshot_kept_folder(int dataset_fd)
+{
+	int fd = openat(dataset_fd, SNAPSHOT_KEPT_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
 }
 
 uint64_t snapshot_kept_version(int fd)
@@ -38,9 +51,9 @@ int snapshot_kept_list(int dataset_fd, uint64_t **ret, size_t *ret_n)
 {
 	_cleanup_(freep) uint64_t *versions = NULL;
 	size_t n = 0, n_allocated = 0;
-	int fd = openat(dataset_fd, SNAPSHOT_KEPT_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = snapshot_kept_folder(dataset_fd);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-	int r = dir || errno == ENOENT ? 0 : -errno;
+	int r = dir || fd == -ENOENT ? 0 : fd < 0 ? fd : -errno;
 
 	if (!dir)
 		closep(&fd);
@@ -49,8 +62,7 @@ int snapshot_kept_list(int dataset_fd, uint64_t **ret, size_t *ret_n)
 		uint64_t version = strtoull(entry->d_name, NULL, 10);
 
 		/* There is one way to write it. */
-		snapshot_kept_name(version, name);
-		if (version == 0 || strcmp(name + strlen(SNAPSHOT_KEPT_FOLDER "/"), entry->d_name) != 0)
+		if (version == 0 || strcmp(snapshot_kept_file(version, name), entry->d_name) != 0)
 			continue;
 		r = array_room(versions, n, n_allocated);
 		if (r == 0)
@@ -89,18 +101,22 @@ int snapshot_kept_open(int dataset_fd, const char *dataset_path, uint64_t versio
 		       struct error *err)
 {
 	char name[SNAPSHOT_KEPT_NAME];
-	_cleanup_(closep) int newest_fd = -EBADF, fd = openat(dataset_fd, snapshot_kept_name(version, name),
-							      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	_cleanup_(closep) int folder_fd = snapshot_kept_folder(dataset_fd);
+	_cleanup_(closep) int newest_fd = -EBADF,
+			      fd = folder_fd < 0
+				       ? folder_fd
+				       : file_to_read(folder_fd, snapshot_kept_file(version, name), false);
 
-	if (fd < 0 && errno != ENOENT && errno != ENOTDIR)
-		return error_errno(err, -errno, "may not read %s/%s", dataset_path, name);
+	snapshot_kept_name(version, name);
+	if (fd < 0 && fd != -ENOENT && fd != -ENOTDIR)
+		return error_errno(err, fd, "may not read %s/%s", dataset_path, name);
 	if (fd >= 0 && snapshot_kept_version(fd) != version)
 		return error_set(err, -EBADMSG, "%s/%s is not the snapshot of that version: remove it",
 				 dataset_path, name);
 	if (fd < 0) {
-		newest_fd = openat(dataset_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		newest_fd = file_to_read(dataset_fd, SNAPSHOT_FILE, false);
 		if (newest_fd < 0)
-			return error_errno(err, -errno, "may not read %s/" SNAPSHOT_FILE, dataset_path);
+			return error_errno(err, newest_fd, "may not read %s/" SNAPSHOT_FILE, dataset_path);
 		uint64_t newest = snapshot_kept_version(newest_fd);
 
 		if (newest != version)

@@ -8,20 +8,25 @@
 
 #include "dataset/frozen.h"
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
+
+int meta_open_at(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
+		 struct error *err)
+{
+	struct stat st;
+
+	if (mode != META_REPLACE && dir_fd >= 0 && frozen_is(dir_fd, "."))
+		return frozen_error(dataset_path, err);
+	return dir_fd >= 0 && fstatat(dir_fd, META_REDIS_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0
+		   ? meta_redis_open(dir_fd, dataset_path, mode, ret, err)
+		   : meta_sqlite_open(dir_fd, dataset_path, mode, ret, err);
+}
 
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
 {
-	_cleanup_(freep) char *file = NULL;
-	struct stat st;
+	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, mode > META_CHECK);
 
-	if (mode != META_REPLACE && frozen_is(AT_FDCWD, dataset_path))
-		return frozen_error(dataset_path, err);
-	if (asprintf(&file, "%s/" META_REDIS_FILE, dataset_path) < 0) {
-		file = NULL;
-		return error_errno(err, -ENOMEM, "%s", dataset_path);
-	}
-	return stat(file, &st) == 0 ? meta_redis_open(dataset_path, mode, ret, err)
-				    : meta_sqlite_open(dataset_path, mode, ret, err);
+	return meta_open_at(dir_fd, dataset_path, mode, ret, err);
 }
 
 void meta_free(struct meta *m)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which server, as whom, and whether it holds this dataset's metadata. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "meta_redis_private.h"
 #include "redis_env.h"
 
@@ -50,12 +52,13 @@ static int replace_state(struct meta_redis *s, struct error *err)
 	return redis_state_create(s, err);
 }
 
-int meta_redis_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
+int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
+		    struct error *err)
 {
 	struct redis_place place;
 	struct meta_redis *s;
 	struct redis_state state;
-	int r = redis_place_read(dataset_path, &place, err);
+	int r = redis_place_read(dir_fd, dataset_path, &place, err);
 
 	if (r == -ENOENT)
 		return error_set(err, r, "%s has no " META_REDIS_FILE, dataset_path);
@@ -114,7 +117,7 @@ static int open_same(const char *dataset_path, const struct redis_place *place, 
 	return r;
 }
 
-static int make_new(const char *dataset_path, struct redis_place *place, enum meta_mode mode,
+static int make_new(int dir_fd, const char *dataset_path, struct redis_place *place, enum meta_mode mode,
 		    struct meta **ret, struct error *err)
 {
 	struct meta_redis *s;
@@ -127,7 +130,7 @@ static int make_new(const char *dataset_path, struct redis_place *place, enum me
 		return r;
 	r = redis_state_create(s, err);
 	if (r == 0)
-		r = redis_place_write(dataset_path, place, err);
+		r = redis_place_write(dir_fd, dataset_path, place, err);
 	if (r < 0)
 		redis_meta_free(&s->meta);
 	else
@@ -138,8 +141,16 @@ static int make_new(const char *dataset_path, struct redis_place *place, enum me
 int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
 		      struct error *err)
 {
+	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, mode > META_CHECK);
+
+	return dir_fd < 0 ? error_errno(err, dir_fd, "cannot open %s", dataset_path)
+			  : meta_redis_choose_at(dir_fd, dataset_path, url, mode, ret, err);
+}
+
+int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
+			 struct meta **ret, struct error *err)
+{
 	struct redis_place place = {0}, there;
-	_cleanup_(freep) char *file = NULL;
 	struct stat st;
 	int r = redis_url_parse(url, true, &place.url, err);
 
@@ -147,16 +158,15 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 		r = redis_env_credentials(&place.url, err);
 	if (r < 0)
 		return r;
-	r = redis_place_read(dataset_path, &there, err);
+	r = redis_place_read(dir_fd, dataset_path, &there, err);
 	if (r == 0)
 		r = open_same(dataset_path, &there, &place.url, mode, ret, err);
-	else if (r == -ENOENT && asprintf(&file, "%s/" META_SQLITE_FILE, dataset_path) > 0 &&
-		 stat(file, &st) == 0)
+	else if (r == -ENOENT && fstatat(dir_fd, META_SQLITE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		r = error_set(err, -EEXIST,
 			      "%s has its metadata in " META_SQLITE_FILE ", not on a Redis server",
 			      dataset_path);
 	else if (r == -ENOENT)
-		r = make_new(dataset_path, &place, mode, ret, err);
+		r = make_new(dir_fd, dataset_path, &place, mode, ret, err);
 	explicit_bzero(&place, sizeof(place));
 	explicit_bzero(&there, sizeof(there));
 	return r;

@@ -221,7 +221,8 @@ static int check_types(struct sql *db, struct error *err)
 	return r;
 }
 
-static int open_checked(const char *path, enum meta_mode mode, struct sql **ret, struct error *err)
+static int open_checked(int dir_fd, const char *path, enum meta_mode mode, struct sql **ret,
+			struct error *err)
 {
 	static const enum sql_mode modes[] = {
 	    [META_READ] = SQL_READ,     [META_CHECK] = SQL_READ,     [META_WRITE] = SQL_WRITE,
@@ -234,7 +235,8 @@ static int open_checked(const char *path, enum meta_mode mode, struct sql **ret,
 	    .if_busy = "another dieselctl writes to this dataset; try again later",
 	};
 	struct sql *db = NULL;
-	int r = sql_open(path, &options, &db, err);
+	int r = dir_fd < 0 ? error_errno(err, dir_fd, "cannot open %s", path)
+			   : sql_open_at(dir_fd, path, &options, &db, err);
 
 	if (r < 0)
 		return r;
@@ -253,23 +255,20 @@ static int open_checked(const char *path, enum meta_mode mode, struct sql **ret,
 
 /* Keeps the file as PATH.damaged, as evidence, and removes its journal, which must not be applied to the new
  * file. */
-static int put_aside(const char *path, struct error *err)
+static int put_aside(int dir_fd, const char *path, struct error *err)
 {
-	_cleanup_(freep) char *journal = NULL, *damaged_path = NULL;
-
-	if (asprintf(&journal, "%s-journal", path) < 0 || asprintf(&damaged_path, "%s.damaged", path) < 0)
-		return error_errno(err, -ENOMEM, "%s", path);
-	if (rename(path, damaged_path) < 0 || (unlink(journal) < 0 && errno != ENOENT))
+	if (renameat(dir_fd, META_SQLITE_FILE, dir_fd, META_SQLITE_FILE ".damaged") < 0 ||
+	    (unlinkat(dir_fd, META_SQLITE_FILE "-journal", 0) < 0 && errno != ENOENT))
 		return error_errno(err, -errno, "cannot put %s aside", path);
 	return 0;
 }
 
-int meta_schema_open(const char *path, enum meta_mode mode, struct sql **ret, struct error *err)
+int meta_schema_open(int dir_fd, const char *path, enum meta_mode mode, struct sql **ret, struct error *err)
 {
-	int r = open_checked(path, mode, ret, err);
+	int r = open_checked(dir_fd, path, mode, ret, err);
 
 	if (r != -EBADMSG || mode != META_REPLACE)
 		return r;
-	r = put_aside(path, err);
-	return r < 0 ? r : open_checked(path, mode, ret, err);
+	r = put_aside(dir_fd, path, err);
+	return r < 0 ? r : open_checked(dir_fd, path, mode, ret, err);
 }

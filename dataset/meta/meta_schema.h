@@ -13,9 +13,9 @@
 #include "dataset/meta.h"
 #include "sqlite/db.h"
 
-/* Opens the file, checks that it is ours and of a known version, and creates or replaces it as the mode says.
- * -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
-int meta_schema_open(const char *path, enum meta_mode mode, struct sql **ret, struct error *err);
+/* Opens META_SQLITE_FILE in dir_fd (-errno: which cannot be opened), checks that it is ours and of a known
+ * version, and creates or replaces it as the mode says. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
+int meta_schema_open(int dir_fd, const char *path, enum meta_mode mode, struct sql **ret, struct error *err);
 
 /* Says whether the tables have digests, and whether chunks may be compressed: versions 1 (neither), 2
  * (digests), 3 (compressed) and 4 (both). So tables stay at what older programs know as long as they can. */

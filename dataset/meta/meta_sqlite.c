@@ -519,7 +519,8 @@ static const struct meta_ops sqlite_ops = {
     .free = sqlite_free,
 };
 
-int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
+int meta_sqlite_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
+		     struct error *err)
 {
 	_cleanup_(freep) char *path = NULL;
 	struct meta_sqlite *s = calloc(1, sizeof(*s));
@@ -531,7 +532,7 @@ int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta 
 	}
 	s->meta.ops = &sqlite_ops;
 	s->checks = mode == META_CHECK;
-	int r = meta_schema_open(path, mode, &s->db, err);
+	int r = meta_schema_open(dir_fd, path, mode, &s->db, err);
 
 	if (r == 0 && meta_rows_new(s->db, &s->rows) < 0)
 		r = error_errno(err, -ENOMEM, "%s", path);

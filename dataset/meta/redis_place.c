@@ -11,6 +11,8 @@
 
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
+#include "lib/file_open.h"
 #include "redis_env.h"
 
 #define FIRST_LINE "diesel-metadata 1"
@@ -27,20 +29,26 @@ int redis_random_hex(char *ret, size_t digits)
 	return 0;
 }
 
-int redis_place_read(const char *dataset_path, struct redis_place *ret, struct error *err)
+int redis_place_read(int dir_fd, const char *dataset_path, struct redis_place *ret, struct error *err)
 {
 	_cleanup_(freep) char *path = NULL;
 	char text[REDIS_URL_TEXT + 200], *lines[3] = {text};
 	struct redis_place place = {0};
+	size_t bytes = 0;
 	int r;
 
 	if (asprintf(&path, "%s/" META_REDIS_FILE, dataset_path) < 0) {
 		path = NULL;
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
-	r = redis_env_read_file(path, text, sizeof(text));
+	_cleanup_(closep) int fd = dir_fd < 0 ? dir_fd : file_to_read(dir_fd, META_REDIS_FILE, false);
+
+	r = fd < 0 ? fd : fd_read(fd, text, sizeof(text) - 1, &bytes);
 	if (r < 0)
-		return r == -ENOENT || r == -ENOTDIR ? -ENOENT : error_errno(err, r, "cannot read %s", path);
+		return r == -ENOENT || r == -ENOTDIR ? -ENOENT : file_error(err, r, "read", path);
+	while (bytes && text[bytes - 1] == '\n')
+		bytes--;
+	text[bytes] = '\0';
 	for (int i = 1; i < 3 && lines[i - 1]; i++) {
 		lines[i] = strchr(lines[i - 1], '\n');
 		if (lines[i])
@@ -62,26 +70,24 @@ int redis_place_read(const char *dataset_path, struct redis_place *ret, struct e
 	return r;
 }
 
-int redis_place_write(const char *dataset_path, const struct redis_place *place, struct error *err)
+int redis_place_write(int dir_fd, const char *dataset_path, const struct redis_place *place,
+		      struct error *err)
 {
-	_cleanup_(freep) char *path = NULL, *temporary = NULL;
 	_cleanup_(closep) int fd = -EBADF, folder = -EBADF;
 	char url[REDIS_URL_TEXT];
 
-	if (asprintf(&path, "%s/" META_REDIS_FILE, dataset_path) < 0 ||
-	    asprintf(&temporary, "%s/" META_REDIS_TMP, dataset_path) < 0)
-		return error_errno(err, -ENOMEM, "%s", dataset_path);
-	unlink(temporary);
-	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	folder = open(dataset_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	unlinkat(dir_fd, META_REDIS_TMP, 0);
+	fd = openat(dir_fd, META_REDIS_TMP, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	folder = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || folder < 0 ||
 	    dprintf(fd, FIRST_LINE "\n%s\n%s\n", redis_url_public(&place->url, url, sizeof(url)),
 		    place->dataset) < 0 ||
-	    fsync(fd) < 0 || rename(temporary, path) < 0 || fsync(folder) < 0) {
+	    fsync(fd) < 0 || renameat(dir_fd, META_REDIS_TMP, dir_fd, META_REDIS_FILE) < 0 ||
+	    fsync(folder) < 0) {
 		int r = -errno;
 
-		unlink(temporary);
-		return error_errno(err, r, "cannot write %s", path);
+		unlinkat(dir_fd, META_REDIS_TMP, 0);
+		return error_errno(err, r, "cannot write %s/" META_REDIS_FILE, dataset_path);
 	}
 	return 0;
 }

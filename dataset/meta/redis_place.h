@@ -11,6 +11,7 @@ struct redis_place {
 };
 
 /* -ENOENT: the dataset has none. With the user and password that DIESEL_REDIS has for this server. */
-int redis_place_read(const char *dataset_path, struct redis_place *ret, struct error *err);
-int redis_place_write(const char *dataset_path, const struct redis_place *place, struct error *err);
+int redis_place_read(int dir_fd, const char *dataset_path, struct redis_place *ret, struct error *err);
+int redis_place_write(int dir_fd, const char *dataset_path, const struct redis_place *place,
+		      struct error *err);
 int redis_random_hex(char *ret, size_t digits);

@@ -145,7 +145,7 @@ static int count_kept(struct purge_plan *p, const struct purge_options *o, struc
 	int r = version_open(o->dataset, p->oldest, &place, err);
 
 	if (r == 0)
-		r = meta_open(place->folder, META_READ, &meta, err);
+		r = meta_open_at(place->dir_fd, place->folder, META_READ, &meta, err);
 	if (r == 0)
 		r = meta_each_path(meta, count_path, &c, err);
 	meta_free(meta);

@@ -36,14 +36,13 @@ int dataset_open(const char *path, struct dataset **ret, struct error *err)
 static int open_kept(const struct dataset *d, const char *path, uint64_t version, struct snapshot **ret,
 		     struct error *err)
 {
-	_cleanup_(closep) int fd = -EBADF, dir_fd = -EBADF;
+	_cleanup_(closep) int fd = -EBADF;
 
 	if (!version || d->place->ops)
-		return snapshot_open(d->place->folder, ret, err);
-	dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (dir_fd < 0)
-		return error_errno(err, -errno, "cannot open %s", path);
-	int r = snapshot_kept_open(dir_fd, path, version, &fd, err);
+		return snapshot_open_at(d->place->dir_fd, d->place->folder, ret, err);
+	if (d->place->dir_fd < 0)
+		return error_errno(err, d->place->dir_fd, "cannot open %s", path);
+	int r = snapshot_kept_open(d->place->dir_fd, path, version, &fd, err);
 
 	return r < 0 ? r : snapshot_open_fd(fd, path, ret, err);
 }
@@ -60,7 +59,7 @@ static int open_place(struct dataset *d, const char *path, uint64_t version, str
 		place_close(steal_pointer(d->place));
 		r = version_open(path, version, &d->place, &why);
 		if (r == 0)
-			r = snapshot_open(d->place->folder, &d->snapshot, &why);
+			r = snapshot_open_at(d->place->dir_fd, d->place->folder, &d->snapshot, &why);
 	}
 	if (r < 0 && err)
 		*err = why;

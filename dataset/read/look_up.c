@@ -30,7 +30,7 @@ int look_up_open(const char *dataset_path, struct look_up **ret, struct error *e
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	r = place_open(dataset_path, PLACE_READ, &l->place, err);
 	if (r == 0)
-		r = meta_open(l->place->folder, META_READ, &l->meta, err);
+		r = meta_open_at(l->place->dir_fd, l->place->folder, META_READ, &l->meta, err);
 	if (r == 0)
 		r = place_store(l->place, false, &l->store, err);
 	if (r == 0)

@@ -450,15 +450,17 @@ static int check_path(const struct meta_path *path, void *context)
 	return 0;
 }
 
-static void open_metadata(struct verify *v, const char *path, struct snapshot **ret_snapshot)
+static void open_metadata(struct verify *v, const struct place *place, struct snapshot **ret_snapshot)
 {
 	struct error err = ERROR_INIT;
 
-	if (snapshot_open(path, ret_snapshot, &err) == 0 && snapshot_verify(*ret_snapshot, &err) == 0)
+	if (snapshot_open_at(place->dir_fd, place->folder, ret_snapshot, &err) == 0 &&
+	    snapshot_verify(*ret_snapshot, &err) == 0)
 		v->snapshot = *ret_snapshot;
 	else
 		damage(v, &(struct verify_damage){.snapshot_only = true, .text = err.text});
-	if (meta_open(path, META_CHECK, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
+	if (meta_open_at(place->dir_fd, place->folder, META_CHECK, &v->meta, &err) < 0 ||
+	    meta_info(v->meta, &v->info, &err) < 0) {
 		damage_text(v, NULL, err.text);
 		meta_free(v->meta);
 		v->meta = NULL;
@@ -575,14 +577,15 @@ int verify_version(const char *dataset_path, uint64_t version, const struct veri
 	return r;
 }
 
-static int check_all(struct verify *v, const char *path, struct snapshot **ret_snapshot, struct error *err)
+static int check_all(struct verify *v, const struct place *place, struct snapshot **ret_snapshot,
+		     struct error *err)
 {
 	struct error meta_err = ERROR_INIT;
 	int r = store_list(v->store, NULL, &v->objects, &v->n_objects, err);
 
 	if (r < 0)
 		return r;
-	open_metadata(v, path, ret_snapshot);
+	open_metadata(v, place, ret_snapshot);
 	if (v->meta)
 		check_log(v);
 	if (v->snapshot && v->meta)
@@ -616,7 +619,7 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 			      dataset_path);
 	v.in_bucket = place->ops;
 	if (r == 0)
-		r = check_all(&v, place->folder, &snapshot, err);
+		r = check_all(&v, place, &snapshot, err);
 	meta_free(v.meta);
 	snapshot_close(snapshot);
 	store_free(v.store);

@@ -64,6 +64,7 @@ static void version_close(struct place *p)
 	}
 	if (p->folder)
 		rmdir(p->folder);
+	closep(&p->dir_fd);
 	free(p->folder);
 	place_close(v->of);
 	free(v);
@@ -160,8 +161,10 @@ static int make_folder(struct place *p, struct error *err)
 		p->folder = NULL;
 		return error_errno(err, -ENOMEM, "TMPDIR");
 	}
-	if (mkdtemp(p->folder))
+	if (mkdtemp(p->folder)) {
+		place_open_folder(p, false);
 		return 0;
+	}
 	int r = error_errno(err, -errno, "cannot make the folder %s (TMPDIR)", p->folder);
 
 	free(p->folder);
@@ -178,7 +181,7 @@ static int fill(struct version_place *v, struct meta *meta, const struct meta_in
 	if (result == 0)
 		result = place_store(v->of, false, &r->store, r->err);
 	if (result == 0)
-		result = meta_sqlite_open(v->place.folder, META_CREATE, &r->to, r->err);
+		result = meta_sqlite_open(v->place.dir_fd, v->place.folder, META_CREATE, &r->to, r->err);
 	if (result == 0)
 		result = replay_all(meta, r, info);
 	if (result == 0)
@@ -198,11 +201,12 @@ int version_open(const char *name, uint64_t version, struct place **ret, struct 
 	if (!v)
 		return error_errno(err, -ENOMEM, "%s", name);
 	v->place.ops = &version_ops;
+	v->place.dir_fd = -EBADF;
 	v->place.version = version;
 	int r = place_open(name, PLACE_READ, &v->of, err);
 
 	if (r == 0 && version)
-		r = meta_open(v->of->folder, META_READ, &meta, err);
+		r = meta_open_at(v->of->dir_fd, v->of->folder, META_READ, &meta, err);
 	if (r == 0 && version)
 		r = meta_info(meta, &info, err);
 	if (r == 0 && version != info.version)

@@ -179,8 +179,11 @@ static int fetch_snapshot(struct place_s3 *s, struct error *err)
 	s->place.folder = NULL;
 	r = snapshot_cache_open(bucket_url(s->bucket), &s->manifest, &s->place.folder, &s->cached_fd,
 				&is_whole, err);
-	if (r < 0 || is_whole)
+	if (r < 0)
 		return r;
+	place_open_folder(&s->place, false);
+	if (is_whole)
+		return 0;
 	r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_CACHE_PART, err);
 	return r < 0 ? r : snapshot_cache_keep(s->place.folder, s->cached_fd, err);
 }
@@ -308,6 +311,7 @@ static int make_folder(struct place_s3 *s, struct error *err)
 		s->place.folder = NULL;
 		return r;
 	}
+	place_open_folder(&s->place, false);
 	return 0;
 }
 
@@ -328,6 +332,7 @@ static void s3_close(struct place *p)
 	if (p->folder && s->cached_fd < 0)
 		rmdir(p->folder);
 	closep(&s->cached_fd);
+	closep(&p->dir_fd);
 	free(p->folder);
 	bucket_close(s->bucket);
 	free(s);
@@ -364,6 +369,7 @@ static int s3_open(const char *name, enum place_mode mode, uint64_t version, str
 	if (!s)
 		return error_errno(err, -ENOMEM, "S3");
 	s->place.ops = &s3_ops;
+	s->place.dir_fd = -EBADF;
 	s->cached_fd = -EBADF;
 	s->wanted = version;
 	int r = open_parts(s, name, mode, err);

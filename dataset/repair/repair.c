@@ -248,11 +248,11 @@ static void meta_freep(struct meta **m)
 	meta_free(*m);
 }
 
-static struct snapshot *open_snapshot(const char *folder)
+static struct snapshot *open_snapshot(const struct place *place)
 {
 	struct snapshot *s = NULL;
 
-	if (snapshot_open(folder, &s, NULL) < 0)
+	if (snapshot_open_at(place->dir_fd, place->folder, &s, NULL) < 0)
 		return NULL;
 	if (snapshot_verify(s, NULL) < 0) {
 		snapshot_close(s);
@@ -267,7 +267,7 @@ static int repair_locked(struct repair *r, const char *path, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	_cleanup_(meta_freep) struct meta *meta = NULL;
-	_cleanup_(snapshot_closep) struct snapshot *snapshot = open_snapshot(r->origins[0].place->folder);
+	_cleanup_(snapshot_closep) struct snapshot *snapshot = open_snapshot(r->origins[0].place);
 	int result = -EBADMSG;
 
 	r->snapshot = snapshot;
@@ -283,7 +283,8 @@ static int repair_locked(struct repair *r, const char *path, struct error *err)
 		if (result < 0)
 			return result;
 		r->meta = writer_meta(w);
-	} else if (meta_open(r->origins[0].place->folder, META_READ, &meta, NULL) == 0) {
+	} else if (meta_open_at(r->origins[0].place->dir_fd, r->origins[0].place->folder, META_READ, &meta,
+				NULL) == 0) {
 		r->meta = meta;
 	}
 	if (result < 0 && !r->options->dry_run)
@@ -383,6 +384,8 @@ static int open_dataset(struct repair *r, const char *path, struct error *err)
 	own->name = path;
 	own->source_fd = -EBADF;
 	result = place_open(path, PLACE_READ, &own->place, err);
+	if (result == 0 && !own->place->ops && !r->options->dry_run)
+		place_open_folder(own->place, true);
 	if (result == 0)
 		result = place_store(own->place, false, &own->store, err);
 	if (result == 0 && r->n_origins == 0)

@@ -8,6 +8,7 @@
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/text.h"
 
 struct build_context {
@@ -108,7 +109,7 @@ static int update(const struct snapshot_source *from, uint64_t version, uint64_t
 
 	if (!from->changes)
 		return r;
-	base_fd = openat(dataset_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	base_fd = file_to_read(dataset_fd, SNAPSHOT_FILE, false);
 	if (base_fd >= 0 && snapshot_open_fd(base_fd, dataset_path, &base, NULL) == 0 &&
 	    is_of(base, from->meta, from->before))
 		r = snapshot_update(base, from->changes, version, created_ns, fd, dataset_path, err);

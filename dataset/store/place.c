@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/cleanup.h"
+#include "lib/file_open.h"
+
 static const struct place_ops *registered;
 
 void place_register(const struct place_ops *ops)
@@ -28,8 +31,16 @@ int place_open(const char *name, enum place_mode mode, struct place **ret, struc
 		free(p);
 		return error_errno(err, -ENOMEM, "%s", name);
 	}
+	p->dir_fd = -EBADF;
+	place_open_folder(p, mode >= PLACE_CHANGE);
 	*ret = p;
 	return 0;
+}
+
+void place_open_folder(struct place *p, bool to_write)
+{
+	closep(&p->dir_fd);
+	p->dir_fd = file_folder_open(p->folder, to_write);
 }
 
 int place_open_version(const char *name, uint64_t version, struct place **ret, struct error *err)
@@ -44,6 +55,7 @@ void place_close(struct place *p)
 	if (p && p->ops) {
 		p->ops->close(p);
 	} else if (p) {
+		closep(&p->dir_fd);
 		free(p->folder);
 		free(p);
 	}
@@ -51,7 +63,7 @@ void place_close(struct place *p)
 
 int place_store(struct place *p, bool create, struct store **ret, struct error *err)
 {
-	return p->ops ? p->ops->store(p, ret, err) : store_open(p->folder, create, ret, err);
+	return p->ops ? p->ops->store(p, ret, err) : store_open_at(p->dir_fd, p->folder, create, ret, err);
 }
 
 int place_publish(struct place *p, uint64_t version, const struct place_keep *keep, struct error *err)

@@ -5,6 +5,9 @@
 
 #include "dataset/chunk_id.h"
 
+#include "lib/cleanup.h"
+#include "lib/file_open.h"
+
 /* id NULL: nothing in particular. */
 static int cannot(const struct store *s, const struct chunk_id *id, struct error *err)
 {
@@ -15,9 +18,16 @@ static int cannot(const struct store *s, const struct chunk_id *id, struct error
 			 store_describe(s, id ? id : &any, name));
 }
 
+int store_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret, struct error *err)
+{
+	return store_posix_open_at(dir_fd, dataset_path, create, ret, err);
+}
+
 int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err)
 {
-	return store_posix_open(dataset_path, create, ret, err);
+	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, create);
+
+	return store_open_at(dir_fd, dataset_path, create, ret, err);
 }
 
 void store_free(struct store *s)

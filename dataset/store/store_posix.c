@@ -21,8 +21,10 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "lib/file_open.h"
 #include "lib/kernel_calls.h"
 
+#define FOLDER     "chunks"
 #define SUFFIX     ".chunk"
 #define TMP_SUFFIX ".tmp"
 #define NAME_BYTES (CHUNK_ID_TEXT + 8)
@@ -126,7 +128,7 @@ static int write_object(struct store *s, const struct chunk_id *id, const struct
 	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return object_error(s, id, -errno, "create", err);
-	direct_fd = openat(dir_fd, tmp, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_DIRECT);
+	direct_fd = file_reopen(fd, O_WRONLY | O_DIRECT);
 	object_name(id, name);
 	r = write_parts(fd, direct_fd, parts, n_parts);
 	if (r == 0 && replace)
@@ -338,7 +340,26 @@ static const struct store_ops posix_ops = {
     .free = posix_free,
 };
 
+static int open_chunks(int dir_fd, bool create)
+{
+	if (dir_fd < 0)
+		return dir_fd;
+	if (create && mkdirat(dir_fd, FOLDER, 0777) < 0 && errno != EEXIST)
+		return -errno;
+	int fd = openat(dir_fd, FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err)
+{
+	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, create);
+
+	return store_posix_open_at(dir_fd, dataset_path, create, ret, err);
+}
+
+int store_posix_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret,
+			struct error *err)
 {
 	struct store_posix *p = calloc(1, sizeof(*p));
 
@@ -346,19 +367,15 @@ int store_posix_open(const char *dataset_path, bool create, struct store **ret, 
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	p->store.ops = &posix_ops;
 	p->dir_fd = -EBADF;
-	if (asprintf(&p->path, "%s/chunks", dataset_path) < 0) {
+	if (asprintf(&p->path, "%s/" FOLDER, dataset_path) < 0) {
 		p->path = NULL;
 		posix_free(&p->store);
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
-	int r = create && mkdir(p->path, 0777) < 0 && errno != EEXIST ? -errno : 0;
+	p->dir_fd = open_chunks(dir_fd, create);
+	if (p->dir_fd < 0) {
+		int r = file_error(err, p->dir_fd, "open", p->path);
 
-	if (r == 0) {
-		p->dir_fd = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		r = p->dir_fd < 0 ? -errno : 0;
-	}
-	if (r < 0) {
-		error_errno(err, r, "cannot open %s", p->path);
 		posix_free(&p->store);
 		return r;
 	}

@@ -194,7 +194,7 @@ uint64_t writer_snapshot_version(const struct writer *w)
 	struct snapshot *snapshot;
 	uint64_t version = 0;
 
-	if (snapshot_open(w->place->folder, &snapshot, NULL) == 0) {
+	if (snapshot_open_at(w->place->dir_fd, w->place->folder, &snapshot, NULL) == 0) {
 		version = snapshot_info(snapshot)->version;
 		snapshot_close(snapshot);
 	}

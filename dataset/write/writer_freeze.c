@@ -32,7 +32,7 @@ int writer_check_frozen(const struct writer *w, struct error *err)
 static int check_snapshot(const struct writer *w, struct error *err)
 {
 	struct snapshot *s = NULL;
-	int r = snapshot_open(w->place->folder, &s, err);
+	int r = snapshot_open_at(w->place->dir_fd, w->place->folder, &s, err);
 
 	if (r == 0)
 		r = snapshot_verify(s, err);

@@ -17,7 +17,7 @@
 #include "snapshot_build.h"
 #include "writer_private.h"
 
-#define TMP_FILE   SNAPSHOT_KEPT_FOLDER "/.tmp"
+#define TMP_FILE   ".tmp"
 #define COPY_BYTES ((size_t)1 << 20)
 
 /* File systems without hard links keep the newest snapshot alone. */
@@ -29,25 +29,33 @@ static bool has_no_links(int r)
 static int link_as(const struct writer *w, const char *file, uint64_t version)
 {
 	char name[SNAPSHOT_KEPT_NAME];
-	_cleanup_(closep) int fd = -EBADF;
 
 	if (mkdirat(w->dir_fd, SNAPSHOT_KEPT_FOLDER, 0777) < 0 && errno != EEXIST)
 		return -errno;
-	unlinkat(w->dir_fd, TMP_FILE, 0); /* left by a dead writer */
-	if (linkat(w->dir_fd, file, w->dir_fd, TMP_FILE, 0) < 0)
+	_cleanup_(closep) int fd = snapshot_kept_folder(w->dir_fd);
+
+	if (fd < 0)
+		return fd;
+	unlinkat(fd, TMP_FILE, 0); /* left by a dead writer */
+	if (linkat(w->dir_fd, file, fd, TMP_FILE, 0) < 0 ||
+	    renameat(fd, TMP_FILE, fd, snapshot_kept_file(version, name)) < 0 || fsync(fd) < 0)
 		return -errno;
-	if (renameat(w->dir_fd, TMP_FILE, w->dir_fd, snapshot_kept_name(version, name)) < 0)
-		return -errno;
-	fd = openat(w->dir_fd, SNAPSHOT_KEPT_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+	return 0;
+}
+
+static bool is_kept(const struct writer *w, uint64_t version)
+{
+	_cleanup_(closep) int fd = snapshot_kept_folder(w->dir_fd);
+	char name[SNAPSHOT_KEPT_NAME];
+
+	return fd >= 0 && faccessat(fd, snapshot_kept_file(version, name), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 void writer_keep_published(const struct writer *w)
 {
 	uint64_t version = w->place->ops ? 0 : writer_snapshot_version(w);
-	char name[SNAPSHOT_KEPT_NAME];
 
-	if (version && faccessat(w->dir_fd, snapshot_kept_name(version, name), F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (version && !is_kept(w, version))
 		(void)link_as(w, SNAPSHOT_FILE, version);
 }
 
@@ -68,11 +76,12 @@ int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep 
 	char name[SNAPSHOT_KEPT_NAME];
 	size_t n = 0;
 	int r = w->place->ops ? 0 : snapshot_kept_list(w->dir_fd, &versions, &n);
+	_cleanup_(closep) int fd = n ? snapshot_kept_folder(w->dir_fd) : -EBADF;
 
 	for (size_t i = 0; i < n && r == 0; i++) {
 		if (versions[i] >= keep.oldest && versions[i] <= newest && n - i <= keep.n)
 			continue;
-		if (unlinkat(w->dir_fd, snapshot_kept_name(versions[i], name), 0) < 0 && errno != ENOENT)
+		if (unlinkat(fd, snapshot_kept_file(versions[i], name), 0) < 0 && errno != ENOENT)
 			r = -errno;
 	}
 	return r < 0 ? error_errno(err, r, "cannot remove earlier snapshots from %s/" SNAPSHOT_KEPT_FOLDER,

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/file_open.h"
 #include "lib/text.h"
 #include "lib/thread.h"
 #include "lib/units.h"
@@ -82,7 +84,7 @@ static int check_name(int dir_fd, int fd)
 static int open_file(int dir_fd, int flags)
 {
 	_cleanup_(closep) int fd =
-	    openat(dir_fd, WRITER_LOCK_FILE, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, FILE_MODE);
+	    openat(dir_fd, WRITER_LOCK_FILE, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -240,14 +242,22 @@ static int is_held(const char *path, int fd, struct error *err)
 			 sign.pid ? " (" : "", sign.pid ? who : "", sign.pid ? ")" : "");
 }
 
+static int lock_error(int r, const char *path, struct error *err)
+{
+	char name[PATH_MAX];
+
+	snprintf(name, sizeof(name), "%s/" WRITER_LOCK_FILE, path);
+	return file_error(err, r, "open", name);
+}
+
 /* The file, with both bytes locked. */
 static int lock_file(int dir_fd, const char *path, struct error *err)
 {
 	for (int i = 0; i < MAX_ATTEMPTS; i++) {
-		_cleanup_(closep) int fd = open_file(dir_fd, O_RDWR | O_CREAT);
+		_cleanup_(closep) int fd = file_to_write(dir_fd, WRITER_LOCK_FILE, O_CREAT, FILE_MODE);
 
 		if (fd < 0)
-			return error_errno(err, fd, "cannot open %s/" WRITER_LOCK_FILE, path);
+			return lock_error(fd, path, err);
 		int r = lock_bytes(fd, AT_WORK, 2);
 
 		if (r == -EAGAIN)

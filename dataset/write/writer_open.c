@@ -11,6 +11,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/file_open.h"
 #include "lib/units.h"
 #include "snapshot_build.h"
 #include "writer_private.h"
@@ -43,25 +44,54 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 	return result;
 }
 
+/* Remembers the folder that it is in, by which it is removed again. */
+static int make_directory(struct writer *w, struct error *err)
+{
+	size_t length = strlen(w->path);
+
+	while (length > 1 && w->path[length - 1] == '/')
+		length--;
+	_cleanup_(freep) char *path = strndup(w->path, length);
+	const char *name;
+	int parent_fd = path ? file_folder(path, true, &name) : -ENOMEM;
+
+	if (parent_fd == -EISDIR) /* such as "." */
+		return 0;
+	if (parent_fd < 0)
+		return file_error(err, parent_fd, "make the directory", w->path);
+	w->made_directory = mkdirat(parent_fd, name, 0777) == 0;
+	if (!w->made_directory && errno != EEXIST) {
+		int r = -errno;
+
+		close(parent_fd);
+		return error_errno(err, r, "cannot make the directory %s", w->path);
+	}
+	w->parent_fd = parent_fd;
+	if (w->made_directory)
+		place_open_folder(w->place, true);
+	return 0;
+}
+
+static int no_directory(const struct writer *w, int r, struct error *err)
+{
+	if (!w->place->ops && (r == -ENOENT || r == -ENOTDIR))
+		return error_set(err, r, "there is no dataset %s; make one with `dieselctl pack SOURCE %s`",
+				 w->path, w->path);
+	return file_error(err, r, "open", w->place->ops ? w->place->folder : w->path);
+}
+
 static int open_directory(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
+	int r = !w->place->ops && purpose == WRITER_PACK ? make_directory(w, err) : 0;
+
+	if (r < 0)
+		return r;
+	w->dir_fd = openat(w->place->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (w->place->dir_fd < 0 || w->dir_fd < 0)
+		return no_directory(w, w->place->dir_fd < 0 ? w->place->dir_fd : -errno, err);
 	if (w->place->ops) /* which has looked whether there is a dataset */
-		w->dir_fd = open(w->place->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (w->place->ops)
-		return w->dir_fd < 0 ? error_errno(err, -errno, "cannot open %s", w->place->folder) : 0;
-	if (purpose == WRITER_PACK) {
-		w->made_directory = mkdir(w->path, 0777) == 0;
-		if (!w->made_directory && errno != EEXIST)
-			return error_errno(err, -errno, "cannot make the directory %s", w->path);
-	}
-	w->dir_fd = open(w->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (w->dir_fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-		return error_set(err, -errno,
-				 "there is no dataset %s; make one with `dieselctl pack SOURCE %s`", w->path,
-				 w->path);
-	if (w->dir_fd < 0)
-		return error_errno(err, -errno, "cannot open %s", w->path);
-	int r = inspect_directory(w->dir_fd, w->path, err);
+		return 0;
+	r = inspect_directory(w->dir_fd, w->path, err);
 
 	if (r == 0 && purpose != WRITER_PACK)
 		return error_set(err, -ENOENT, "%s is no dataset: it is empty", w->path);
@@ -176,7 +206,7 @@ static bool snapshot_has_digests(const struct writer *w)
 	struct snapshot *snapshot;
 	bool has = false;
 
-	if (snapshot_open(w->place->folder, &snapshot, NULL) == 0) {
+	if (snapshot_open_at(w->place->dir_fd, w->place->folder, &snapshot, NULL) == 0) {
 		has = snapshot_info(snapshot)->has_digests;
 		snapshot_close(snapshot);
 	}
@@ -200,8 +230,9 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, const char 
 	if (r == 0 && !w->place->ops)
 		r = writer_lock_take(w->dir_fd, w->path, &w->lock, err);
 	if (r == 0)
-		r = meta_url ? meta_redis_choose(w->place->folder, meta_url, mode, &w->meta, err)
-			     : meta_open(w->place->folder, mode, &w->meta, err);
+		r = meta_url ? meta_redis_choose_at(w->place->dir_fd, w->place->folder, meta_url, mode,
+						    &w->meta, err)
+			     : meta_open_at(w->place->dir_fd, w->place->folder, mode, &w->meta, err);
 	if (r == 0)
 		r = place_store(w->place, true, &w->store, err);
 	if (r == 0)
@@ -230,7 +261,7 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 		free(w);
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
-	w->dir_fd = -EBADF;
+	w->dir_fd = w->parent_fd = -EBADF;
 	w->chunk_bytes = chunk_bytes;
 	w->purpose = purpose;
 	w->n_kept = WRITER_KEEP_SNAPSHOTS;
@@ -253,6 +284,20 @@ static bool empty_directory(const struct writer *w)
 	unlinkat(w->dir_fd, META_REDIS_FILE, 0);
 	unlinkat(w->dir_fd, META_REDIS_TMP, 0);
 	return true;
+}
+
+/* An empty one alone can go, so which one has the name by now is no matter. */
+static void remove_directory(const struct writer *w)
+{
+	size_t length = strlen(w->path);
+
+	while (length > 1 && w->path[length - 1] == '/')
+		length--;
+	_cleanup_(freep) char *path = strndup(w->path, length);
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	if (path)
+		unlinkat(w->parent_fd, slash ? slash + 1 : path, AT_REMOVEDIR);
 }
 
 /* Returns true if the store has nothing that is newer than what the metadata knows. */
@@ -308,10 +353,11 @@ void writer_free(struct writer *w)
 
 	writer_lock_free(w->lock);
 	if (removes)
-		rmdir(w->path);
+		remove_directory(w);
 	store_free(w->store);
 	place_close(w->place);
 	closep(&w->dir_fd);
+	closep(&w->parent_fd);
 	buffer_free(&w->chunks);
 	buffer_free(&w->drops);
 	free(w->objects);

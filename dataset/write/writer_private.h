@@ -13,7 +13,7 @@
 struct writer {
 	char *path; /* as it was named */
 	struct place *place;
-	int dir_fd;
+	int dir_fd, parent_fd;    /* the folder, and, while it may be removed again, the one that it is in */
 	struct writer_lock *lock; /* NULL elsewhere */
 	bool made_directory;      /* by this writer, which removes it again when nothing comes of it */
 	uint64_t chunk_bytes;

@@ -16,6 +16,7 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/file_open.h"
 #include "lib/zstd_frame.h"
 #include "reel_format.h"
 #include "sample.h"
@@ -173,10 +174,10 @@ int reel_open_fd(int fd, const char *name, struct reel_reader **ret_reader, stru
 
 int reel_open(const char *path, struct reel_reader **ret_reader, struct error *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = file_to_read(AT_FDCWD, path, true);
 
 	if (fd < 0)
-		return error_errno(err, -errno, "cannot read %s", path);
+		return file_error(err, fd, "read", path);
 	return reel_open_fd(fd, path, ret_reader, err);
 }
 

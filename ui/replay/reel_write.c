@@ -13,6 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/fd_io.h"
+#include "lib/file_open.h"
 #include "reel_format.h"
 #include "sample.h"
 #include "sample_json.h"
@@ -60,13 +61,16 @@ static int check_existing(int fd, const char *path, off_t *ret_size, struct erro
 int reel_create(const char *path, struct reel_writer **ret_writer, struct error *err)
 {
 	struct reel_writer *writer = calloc(1, sizeof(*writer));
+	const char *name;
 	int r;
 
 	if (!writer)
 		return error_set(err, -ENOMEM, "no memory for a recording");
-	writer->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+	_cleanup_(closep) int folder = file_folder(path, true, &name);
+
+	writer->fd = folder < 0 ? folder : file_to_write(folder, name, O_CREAT, 0644);
 	if (writer->fd < 0) {
-		r = error_errno(err, -errno, "cannot write %s", path);
+		r = file_error(err, writer->fd, "write", path);
 	} else {
 		r = check_existing(writer->fd, path, &writer->size, err);
 		writer->path = strdup(path);

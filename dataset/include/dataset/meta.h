@@ -95,19 +95,26 @@ enum meta_mode {
 /* Opens the metadata of a dataset, whichever engine it has. -EROFS: it is frozen (frozen.h); META_REPLACE
  * opens all the same. -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
+/* dir_fd: the dataset's folder; -errno: it cannot be opened. */
+int meta_open_at(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
+		 struct error *err);
 /* The engine that keeps DATASET/meta.db. Errors as meta_open(). */
 #define META_SQLITE_FILE "meta.db"
-int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
+int meta_sqlite_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
+		     struct error *err);
 /* The engine that keeps everything on the server that DATASET/meta.redis names. Errors as meta_open(), and
  * all that networks and servers have: -ETIMEDOUT, -ENOSPC (the server's memory), ... */
 #define META_REDIS_FILE "meta.redis"
 #define META_REDIS_TMP  META_REDIS_FILE ".tmp" /* what a writer that was killed leaves of it */
-int meta_redis_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
+int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
+		    struct error *err);
 /* The same for a dataset that is new, or has its metadata there: redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX.
  * What has no password takes it from DIESEL_REDIS or DIESEL_REDIS_FILE. -EEXIST: the metadata is elsewhere.
  */
 int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
 		      struct error *err);
+int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
+			 struct meta **ret, struct error *err);
 /* -EINVAL; the text goes on after the URL's name. */
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);

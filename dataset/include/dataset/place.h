@@ -43,7 +43,8 @@ struct place_ops {
 
 struct place {
 	const struct place_ops *ops; /* NULL: a folder */
-	char *folder;     /* with metadata and snapshot; no dataset in it: it was never published */
+	char *folder; /* with metadata and snapshot; no dataset in it: it was never published */
+	int dir_fd;   /* the folder (O_PATH), as it was when the place was opened; -errno: it could not be */
 	uint64_t version; /* elsewhere: the newest that was published; 0: none */
 };
 
@@ -53,8 +54,10 @@ void place_register(const struct place_ops *ops);
 /* Returns true for a name that a registered kind of place has. */
 bool place_is_elsewhere(const char *name);
 
-/* A folder is not looked at. Elsewhere: -ENOENT: there is no dataset; -EACCES; -EIO, -ETIMEDOUT; -EBADMSG:
- * damaged; -ESTALE: it has chunks and no version, run rebuild; -EPROTONOSUPPORT: no such kind of place. */
+/* A folder is opened, and not looked at: all that is done in it is done by dir_fd, so that nobody can put
+ * another one in its place meanwhile; where it is to be written, as file_folder_open() does. Elsewhere:
+ * -ENOENT: there is no dataset; -EACCES; -EIO, -ETIMEDOUT; -EBADMSG: damaged; -ESTALE: it has chunks and no
+ * version, run rebuild; -EPROTONOSUPPORT: no such kind of place. */
 int place_open(const char *name, enum place_mode mode, struct place **ret, struct error *err);
 /* With PLACE_SNAPSHOT, that of an earlier version; elsewhere alone, since in a folder it is a file
  * (snapshot_kept.h). version 0: the newest. -ENOENT also: there is no such version, or its snapshot is not
@@ -62,6 +65,9 @@ int place_open(const char *name, enum place_mode mode, struct place **ret, struc
  */
 int place_open_version(const char *name, uint64_t version, struct place **ret, struct error *err);
 void place_close(struct place *p); /* accepts NULL */
+
+/* For whoever makes the folder after the place was opened. */
+void place_open_folder(struct place *p, bool to_write);
 
 /* Errors as store_open(). */
 int place_store(struct place *p, bool create, struct store **ret, struct error *err);

@@ -92,6 +92,8 @@ struct snapshot_info {
 int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
 /* Opens DATASET/snapshot. Also -ENOTDIR. If this is no dataset, err says what to do. */
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
+/* dir_fd: the dataset's folder; -errno: it cannot be opened. */
+int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret, struct error *err);
 /* Checks the XXH3-64 of every section, and every cross-reference. -EBADMSG: err names what is wrong. */
 int snapshot_verify(const struct snapshot *s, struct error *err);
 /* Checks chunk table, class table and digests. -EBADMSG. */

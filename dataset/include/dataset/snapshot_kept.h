@@ -23,6 +23,10 @@
 /* Where it is, below the dataset's folder. Returns name. */
 const char *snapshot_kept_name(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
 
+/* Its name in the folder that snapshot_kept_folder() opens, which is no link; -errno. */
+const char *snapshot_kept_file(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
+int snapshot_kept_folder(int dataset_fd);
+
 /* The version that this file says it is of, from its first bytes, which nobody has verified. 0: it is no
  * snapshot. */
 uint64_t snapshot_kept_version(int fd);

@@ -47,8 +47,12 @@ struct store {
 
 /* Opens the store of a dataset, whichever engine it has; with create, makes it if it is missing. */
 int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
-/* The engine for the directory DATASET/chunks. */
+/* dir_fd: the dataset's folder; -errno: it cannot be opened. */
+int store_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret, struct error *err);
+/* The engine for the directory DATASET/chunks, which is no link. */
 int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
+int store_posix_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret,
+			struct error *err);
 void store_free(struct store *s);
 /* A store of which store_size() and store_read() give the plain form of chunks, whichever form their files
  * have (dataset/blocks.h); all else is the store's own. Takes the store over, unless this fails. Remembers

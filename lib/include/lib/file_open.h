@@ -17,9 +17,13 @@
 
 struct stat;
 
-/* Opens the folder that a file is in, links followed, because the caller named it. *ret_name is the file's
- * name there, within path. Returns the descriptor (O_PATH), or -errno; -EISDIR: path names no file. */
-int file_folder(const char *path, const char **ret_name);
+/* Opens a folder (O_PATH). If something is to be written in it, root is led there by no link of another
+ * user's, unless to a folder of that user's own: -ELOOP. */
+int file_folder_open(const char *path, bool to_write);
+
+/* Opens the folder that a file is in, as file_folder_open(). *ret_name is the file's name there, within path.
+ * -EISDIR: path names no file. */
+int file_folder(const char *path, bool to_write, const char **ret_name);
 
 /* Opens for reading, also a link if it is to be followed. */
 int file_to_read(int dir_fd, const char *name, bool follows);

@@ -305,7 +305,7 @@ static void test_what_is_no_file(void **state)
 	assert_int_equal(rename(path, other_path), 0);
 	assert_int_equal(symlink("other", path), 0);
 	expect(sql_open(path, &change, &sql, &err), -ELOOP, &err,
-	       "cannot open %s: it is a link: name the file itself");
+	       "cannot open %s: a link leads there: name what it leads to");
 	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_NEW}, &sql, &err), -EEXIST);
 	assert_int_equal(sql_open(path, &look, &sql, &err), 0); /* nobody is harmed */
 	sql_close(sql);
@@ -340,8 +340,7 @@ static void test_tables(void **state)
 		assert_int_equal(sql_check_tables(sql, ours, &err), -EBADMSG);
 		sql_rollback(sql);
 	}
-	expect(-EBADMSG, -EBADMSG, &err,
-	       "%s has something in it that DIESEL does not make: make a new one");
+	expect(-EBADMSG, -EBADMSG, &err, "%s has something in it that DIESEL does not make: make a new one");
 	sql_close(sql);
 }
 

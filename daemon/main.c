@@ -293,6 +293,7 @@ int main(int argc, char **argv)
 		/* Before anything is forked: a child that had these descriptors would keep their memory. */
 		if (fd_store_take(&daemon.items) < 0)
 			log_warning("no memory: nothing is carried over the restart");
+		daemon.metrics_fd = fd_store_steal(&daemon.items, "metrics");
 		r = tune_and_serve(&daemon);
 	}
 	options_free(&options);

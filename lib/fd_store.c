@@ -72,6 +72,19 @@ int fd_store_take(struct fd_store_items *ret)
 	return r;
 }
 
+int fd_store_steal(struct fd_store_items *items, const char *name)
+{
+	for (size_t i = 0; i < items->n; i++) {
+		int fd = items->items[i].fd;
+
+		if (strcmp(items->items[i].name, name) != 0)
+			continue;
+		items->items[i] = items->items[--items->n];
+		return fd;
+	}
+	return -EBADF;
+}
+
 void fd_store_items_free(struct fd_store_items *items)
 {
 	for (size_t i = 0; i < items->n; i++)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/notify.h"
@@ -189,9 +190,25 @@ struct sensor_handler daemon_handler(struct daemon *daemon)
 	return (struct sensor_handler){.second = count_and_tune_second, .user = daemon};
 }
 
+static void start_metrics(struct daemon *d, uv_loop_t *loop, const struct metrics_sources *sources)
+{
+	const char *address = d->options->metrics;
+	struct error err = ERROR_INIT;
+
+	if (strcmp(address, "off") == 0) {
+		closep(&d->metrics_fd);
+		return;
+	}
+	if (d->metrics_fd >= 0 && !metrics_listens_on(d->metrics_fd, address))
+		log_warning("metrics are not on %s but where dieseld-metrics.socket listens: systemctl edit "
+			    "dieseld-metrics.socket changes that",
+			    address);
+	if (metrics_start(loop, d->metrics_fd, address, sources, &d->metrics, &err) < 0)
+		log_warning("%s: no metrics; choose another --metrics, or off", err.text);
+}
+
 void daemon_start(struct daemon *d, uv_loop_t *loop)
 {
-	struct error err = ERROR_INIT;
 	const struct metrics_sources sources = {.server = d->server,
 						.totals = &d->totals,
 						.control = d->control,
@@ -208,9 +225,7 @@ void daemon_start(struct daemon *d, uv_loop_t *loop)
 	watch_idle(d);
 	if (period_ms)
 		uv_timer_start(&d->watchdog, on_watchdog, period_ms, period_ms);
-	if (strcmp(d->options->metrics, "off") != 0 &&
-	    metrics_start(loop, d->options->metrics, &sources, &d->metrics, &err) < 0)
-		log_warning("%s: no metrics; choose another --metrics, or off", err.text);
+	start_metrics(d, loop, &sources);
 }
 
 void daemon_ready(const struct daemon *d)

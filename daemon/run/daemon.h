@@ -33,6 +33,7 @@ struct daemon {
 	char **argv;
 	uint64_t memory_bytes; /* for defaults */
 	uint32_t n_cpus;
+	int metrics_fd; /* a socket of the service manager's that listens; < 0: none */
 	struct metrics *metrics;
 	struct metrics_totals totals; /* of the sensor's samples */
 	uv_signal_t sigterm, sigint, sighup;

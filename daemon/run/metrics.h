@@ -4,6 +4,7 @@
 /* The daemon's figures for Prometheus: GET /metrics over HTTP, in the text exposition format. Nothing is
  * labelled by step, process or path. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
 
@@ -31,10 +32,13 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length);
 /* -EINVAL: it is not ADDRESS:PORT. */
 int metrics_check_address(const char *address, struct error *err);
 
-/* Answers on address ("127.0.0.1:9467", "[::1]:9467") from the loop's thread. -EINVAL: it is not an address;
+/* Answers from the loop's thread, on a socket that listens already (fd, which is taken over on success) or,
+ * where that is negative, on address ("127.0.0.1:9467", "[::1]:9467"). -EINVAL: it is not an address;
  * -EADDRINUSE and the like. */
-int metrics_start(uv_loop_t *loop, const char *address, const struct metrics_sources *sources,
+int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct metrics_sources *sources,
 		  struct metrics **ret_metrics, struct error *err);
+/* Returns true if the socket listens there. */
+bool metrics_listens_on(int fd, const char *address);
 
 /* Accepts NULL. The loop must run once more to close the handles. */
 void metrics_stop(struct metrics *metrics);

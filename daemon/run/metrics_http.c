@@ -175,11 +175,27 @@ int metrics_check_address(const char *address, struct error *err)
 	return r;
 }
 
-static int start_http(struct metrics *metrics, const char *address, struct error *err)
+bool metrics_listens_on(int fd, const char *address)
+{
+	struct sockaddr_storage at = {0};
+	socklen_t size = sizeof(at);
+	struct addrinfo *info;
+	bool same;
+
+	if (getsockname(fd, (struct sockaddr *)&at, &size) < 0 || resolve(address, &info, NULL) < 0)
+		return false;
+	same = size == info->ai_addrlen && memcmp(&at, info->ai_addr, size) == 0;
+	freeaddrinfo(info);
+	return same;
+}
+
+static int start_http(struct metrics *metrics, int fd, const char *address, struct error *err)
 {
 	struct addrinfo *info;
 	int r = resolve(address, &info, err);
 	unsigned flags = MHD_USE_EPOLL;
+	const struct MHD_OptionItem given[] = {{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
+					       {MHD_OPTION_END, 0, NULL}};
 
 	if (r < 0)
 		return r;
@@ -187,17 +203,23 @@ static int start_http(struct metrics *metrics, const char *address, struct error
 		flags |= MHD_USE_IPv6;
 	errno = 0;
 	metrics->http = MHD_start_daemon(
-	    flags, 0, NULL, NULL, on_request, metrics, MHD_OPTION_SOCK_ADDR, info->ai_addr,
-	    MHD_OPTION_CONNECTION_LIMIT, 4u * MAX_CLIENTS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
-	    MHD_OPTION_NOTIFY_CONNECTION, on_connection, metrics, MHD_OPTION_END);
+	    flags, 0, NULL, NULL, on_request, metrics, fd < 0 ? MHD_OPTION_SOCK_ADDR : MHD_OPTION_ARRAY,
+	    fd < 0 ? (void *)info->ai_addr : (void *)given, MHD_OPTION_CONNECTION_LIMIT, 4u * MAX_CLIENTS,
+	    MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+	    metrics, MHD_OPTION_END);
 	r = errno ? -errno : -EIO;
 	freeaddrinfo(info);
 	if (metrics->http)
 		return 0;
+	if (r == -EAFNOSUPPORT && fd < 0)
+		return error_set(err, r,
+				 "cannot answer Prometheus on %s: the unit permits no sockets of a network: "
+				 "systemctl start dieseld-metrics.socket, and restart dieseld",
+				 address);
 	return error_errno(err, r, "cannot answer Prometheus on %s", address);
 }
 
-int metrics_start(uv_loop_t *loop, const char *address, const struct metrics_sources *sources,
+int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct metrics_sources *sources,
 		  struct metrics **ret_metrics, struct error *err)
 {
 	struct metrics *metrics = calloc(1, sizeof(*metrics));
@@ -207,7 +229,7 @@ int metrics_start(uv_loop_t *loop, const char *address, const struct metrics_sou
 	if (!metrics)
 		return error_set(err, -ENOMEM, "no memory for metrics");
 	metrics->sources = *sources;
-	r = start_http(metrics, address, err);
+	r = start_http(metrics, fd, address, err);
 	if (r < 0) {
 		free(metrics);
 		return r;

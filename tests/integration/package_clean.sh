@@ -62,6 +62,85 @@ dieselctl status
 section stranger
 runuser -u mallory -- python3 /usr/local/bin/count /srv/out.diesel
 
+section confined
+pid=$(property MainPID)
+echo "links: $(awk -F: 'NR > 2 {print $1}' "/proc/$pid/net/dev" | tr -d ' ' | paste -sd ' ')"
+echo "memory: $(property MemoryMax) $(property MemorySwapMax) of $(awk '/^MemTotal/ {print $2}' /proc/meminfo)"
+echo "homes: $(find "/proc/$pid/root/home" -mindepth 1 | wc -l)"
+# A dataset below /home, which the daemon's own paths do not lead to.
+chmod 700 /home/ada
+runuser -u ada -- cp -r /srv/out.diesel /home/ada/out.diesel
+runuser -u ada -- python3 /usr/local/bin/count /home/ada/out.diesel
+runuser -u mallory -- python3 /usr/local/bin/count /home/ada/out.diesel
+# A job that goes on until it is measured in the kernel.
+cat >/usr/local/bin/read_on <<'END'
+import sys, time, diesel_loader, diesel_loader.session
+dataset = diesel_loader.Dataset(sys.argv[1])
+while True:
+    session = diesel_loader.session.Session(dataset, world=1, batch=1)
+    while session.next_batch():
+        time.sleep(0.02)
+END
+runuser -u ada -- python3 /usr/local/bin/read_on /home/ada/out.diesel &
+reader=$!
+for _ in $(seq 300); do
+	measured=$(dieselctl jobs | grep -o 'waits are measured by.*')
+	case $measured in *BPF) break ;; esac
+	sleep 0.1
+done
+[ -e /sys/kernel/btf/vmlinux ] || echo "this kernel has no BTF"
+echo "$measured"
+kill $reader
+wait $reader 2>/dev/null
+
+section metrics
+cat >/usr/local/bin/ask <<'END'
+import urllib.request
+try:
+    with urllib.request.urlopen("http://127.0.0.1:9467/metrics", timeout=60) as reply:
+        print(reply.read().decode().count("diesel_build_info{"), "told")
+except OSError as error:
+    print(error)
+END
+python3 /usr/local/bin/ask
+systemctl stop "$unit"
+python3 /usr/local/bin/ask
+echo "stopped and asked: $(property ActiveState)"
+systemctl start "$unit"
+python3 /usr/local/bin/ask
+systemctl restart "$unit"
+python3 /usr/local/bin/ask
+# Only the socket's file says where.
+printf '[dieseld]\nmetrics = 127.0.0.1:9468\n' >/etc/diesel/dieseld.conf
+systemctl restart "$unit"
+python3 /usr/local/bin/ask
+journalctl -u dieseld -o cat --no-pager | grep 'metrics are not on'
+systemctl stop dieseld-metrics.socket
+systemctl mask --quiet --runtime dieseld-metrics.socket
+systemctl restart "$unit"
+journalctl -u dieseld -o cat --no-pager | grep 'cannot answer Prometheus'
+systemctl unmask --quiet --runtime dieseld-metrics.socket
+printf '[dieseld]\n' >/etc/diesel/dieseld.conf
+systemctl restart "$unit"
+
+section shared
+# A node that shares datasets has its network again.
+install -D -m 644 /usr/share/diesel/systemd/cluster.conf /etc/systemd/system/dieseld.service.d/cluster.conf
+echo DIESEL_NODE_ADDRESS=127.0.0.1 >/etc/diesel/cluster.env
+(umask 077; head -c 32 /dev/urandom | base64 >/etc/diesel/cluster.key; chown diesel: /etc/diesel/cluster.key)
+printf '[dieseld]\ncluster = redis://127.0.0.1:1\ncluster-key = /etc/diesel/cluster.key\n' >/etc/diesel/dieseld.conf
+systemctl daemon-reload
+systemctl restart "$unit"
+for _ in $(seq 300); do
+	grep -q ' 0100007F:1E14 ' /proc/net/tcp && echo "listening" && break
+	sleep 0.1
+done
+python3 /usr/local/bin/ask
+rm -r /etc/systemd/system/dieseld.service.d /etc/diesel/cluster.env /etc/diesel/cluster.key
+printf '[dieseld]\n' >/etc/diesel/dieseld.conf
+systemctl daemon-reload
+systemctl restart "$unit"
+
 section reload
 printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
 systemctl reload "$unit"

@@ -251,6 +251,29 @@ def cel(expression, names):
     return eval(expression.strip(), {"size": len, **names})  # of this repository, and shown above
 
 
+class Unit(unittest.TestCase):
+    def test_how_exposed_the_service_is(self):
+        """By systemd's own count, of 10. What it does with that is looked at in test_package_clean.py."""
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd-analyze")
+        done = run("systemd-analyze", "security", "--offline=true", "--no-pager", os.path.join(ROOT, "packaging/dieseld.service"))
+        if "unrecognized option" in done.stderr:
+            self.skipTest("an older systemd-analyze")
+        exposure = re.search(r"exposure level for dieseld.service: ([\d.]+)", done.stdout)
+        self.assertTrue(exposure, done.stdout + done.stderr)
+        self.assertLessEqual(float(exposure[1]), 1.5, done.stdout)
+
+    def test_the_socket_of_metrics_goes_with_the_service(self):
+        with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
+            service = file.read()
+        with open(os.path.join(ROOT, "packaging/dieseld-metrics.socket")) as file:
+            socket = file.read()
+        self.assertIn("\nSockets=dieseld-metrics.socket\n", service)
+        for line in ("PartOf=dieseld.service", "FileDescriptorName=metrics", "ListenStream=127.0.0.1:9467"):
+            self.assertIn(f"\n{line}\n", socket)
+        self.assertIn("ADDRESS:PORT, or off (127.0.0.1:9467)", help_of("dieseld"))
+
+
 class Cluster(unittest.TestCase):
     def admitted(self, path="/run/diesel", read_only=True, kind="containers", security=None, **more):
         """Whether the policy lets in a pod that mounts this folder of its node."""

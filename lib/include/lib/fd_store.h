@@ -35,6 +35,8 @@ uint32_t fd_store_max(void);
  * announced them leave the environment. Call it before the first fork and thread. 0, also when nothing was
  * passed, or -ENOMEM. */
 int fd_store_take(struct fd_store_items *ret);
+/* Takes the first descriptor of this name out of the list, for the caller to close; -EBADF: there is none. */
+int fd_store_steal(struct fd_store_items *items, const char *name);
 /* Closes what is left. */
 void fd_store_items_free(struct fd_store_items *items);
 

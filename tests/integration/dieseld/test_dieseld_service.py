@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -164,6 +165,37 @@ class Configuration(Case):
                 self.assertEqual(done.returncode, 0 if word == "right" else 2, done.stderr)
                 self.assertIn(word, done.stdout + done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 0 if word == "right" else 1, done.stderr)
+
+
+class GivenSocket(Case):
+    """Metrics on a socket that the service manager has opened (dieseld-metrics.socket)."""
+
+    LAUNCH = """
+import os, socket, sys
+end = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+os.dup2(end.fileno(), 3)
+os.set_inheritable(3, True) # also where it was that number before
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="metrics")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+    def test_it_answers_there(self):
+        given, asked = free_port(), free_port()
+        for metrics in (f"127.0.0.1:{given}", f"127.0.0.1:{asked}"):
+            daemon = self.daemon("--metrics", metrics,
+                                 prefix=lambda command: [sys.executable, "-c", self.LAUNCH, str(given), *command])
+            with urllib.request.urlopen(f"http://127.0.0.1:{given}/metrics", timeout=60) as reply:
+                self.assertIn(b"diesel_build_info", reply.read())
+            with self.assertRaises(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{asked}/metrics", timeout=60).close()
+            self.assertEqual(f"metrics are not on {metrics}" in daemon.output(), metrics.endswith(str(asked)))
+            self.assertEqual(daemon.stop(), 0)
+
+    def test_off_is_off(self):
+        given = free_port()
+        self.daemon(prefix=lambda command: [sys.executable, "-c", self.LAUNCH, str(given), *command])
+        with self.assertRaises(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{given}/metrics", timeout=60).close()
 
 
 class Manager(Case):

@@ -449,7 +449,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		struct wait wait = {
 		    .codecs = c, .work = w, .cpu_ns = &result->cpu_ns, .begin_cpu_ns = result->cpu_ns};
 		struct codec_done done = {0};
-		struct codec *k;
+		struct codec *k = NULL;
 		uint32_t n_done;
 		int r = atomic_load_explicit(&c->cancelled, memory_order_relaxed)
 			    ? -ECANCELED

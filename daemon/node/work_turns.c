@@ -53,10 +53,14 @@ static void forget_users(const struct work_turns *t, struct work_user **bucket)
 
 void work_turns_free(struct work_turns *t)
 {
-	t->n_users = 0;
-	t->fallback = NULL;
-	for (uint32_t i = 0; i < WORK_BUCKETS; i++)
-		forget_users(t, &t->users[i]);
+	for (uint32_t i = 0; i < WORK_BUCKETS; i++) {
+		while (t->users[i]) {
+			struct work_user *u = t->users[i];
+
+			t->users[i] = u->next;
+			free(u);
+		}
+	}
 }
 
 static struct work_user *user_of(struct work_turns *t, uint32_t uid)

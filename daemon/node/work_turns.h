@@ -57,7 +57,7 @@ struct work_choice {
 void work_lane_init(struct work_lane *lane, uint32_t uid); /* no limit */
 /* fallback: the uid whose tasks those are for which there is no memory to note another user. -ENOMEM. */
 int work_turns_init(struct work_turns *t, uint32_t fallback);
-/* Nothing may wait or run. */
+/* Lanes are not looked at any more. */
 void work_turns_free(struct work_turns *t);
 
 /* One more task waits. */

@@ -83,6 +83,7 @@ static void scan_tagged(struct collector *collector, size_t from)
 			probes_scan(collector->probes, (pid_t)event.tgid);
 		previous = (pid_t)event.tgid;
 	}
+	probes_settle(collector->probes);
 }
 
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err)

@@ -27,7 +27,8 @@
 #define BACKLOG_MAX   8192 /* links that are being taken off */
 
 /* Each process gets its turn, however many files another one maps. */
-#define STEP_NS (20 * NS_PER_MS)
+#define STEP_NS   (20 * NS_PER_MS)
+#define SETTLE_NS (500 * NS_PER_MS)
 
 /* A process with probes in it. */
 struct probed {
@@ -381,6 +382,14 @@ static void take_pending(struct probe_set *probes, uint64_t until_ns)
 		memmove(probes->pending, probes->pending + 1, --probes->n_pending * sizeof(*probes->pending));
 		process_probe(probes, &first, until_ns);
 	}
+}
+
+void probes_settle(struct probe_set *probes)
+{
+	uint64_t until_ns = clock_monotonic_ns() + SETTLE_NS;
+
+	while (probes->n_pending && clock_monotonic_ns() < until_ns)
+		take_pending(probes, until_ns);
 }
 
 /* A probe costs a breakpoint at each call. On a virtual machine that took 1.5 to 2 us emulated and 5 us

@@ -29,6 +29,10 @@ void probes_free(struct probe_set *probes);
 /* Has a process looked at in the next probes_step(): what it has mapped is probed. */
 void probes_scan(struct probe_set *probes, pid_t tgid);
 
+/* Does now what probes_step() would do later, for half a second at most. Whoever attaches has time; whoever
+ * polls may have little. */
+void probes_settle(struct probe_set *probes);
+
 /* Takes EVENT_FORK, EVENT_EXEC, EVENT_EXIT and EVENT_LIBRARY; what they call for is done in the next
  * probes_step(). */
 void probes_event(struct probe_set *probes, const struct event *event);

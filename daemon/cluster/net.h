@@ -9,6 +9,7 @@
  *	net_members.c   groups and who is in them, from the registry's thread
  *	net_peer.c      other nodes: which there are, connecting to them, away or not
  *	net_accept.c    connections that come
+ *	net_sources.c   how often they may
  *	net_conn.c      a connection: securing it, hellos, bytes in and out
  *	net_ask.c       chunks that this node wants
  *	net_give.c      chunks that others want
@@ -26,6 +27,7 @@
 #include "lib/log.h"
 #include "net_address.h"
 #include "net_frame.h"
+#include "net_sources.h"
 #include "net_tls.h"
 #include "outbox.h"
 
@@ -108,6 +110,7 @@ struct net_conn {
 	uv_poll_t poll;
 	int polls; /* events, as of now */
 	struct net_address far;
+	struct net_source source; /* of one that came */
 	char address[NET_ADDRESS_BYTES];
 	struct net_tls *tls;
 	bool tls_writes;                  /* the handshake waits for that */
@@ -187,6 +190,7 @@ struct net {
 	uv_poll_t listener;
 	bool listens;
 	uint64_t listen_ns; /* when to listen again */
+	struct net_sources sources;
 	double accept_tokens;
 	uint64_t accept_ns;
 	struct log_limit said_accept, said_conn, said_problem;

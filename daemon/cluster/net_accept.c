@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that come. Those that have not said yet who they are, are few, of one machine and in all: a
- * newer one takes the place of the oldest, which had its time. */
+/* Connections that come. Those that have not said yet who they are, are few, of one source (net_sources.h)
+ * and in all: a newer one takes the place of the oldest, which had its time. A source that connects too often
+ * is refused at once, which costs no more than letting it wait, and leaves the queue to others. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,26 +9,27 @@
 #include "lib/cleanup.h"
 #include "net.h"
 
-#define HALF_OF_HOST 8u
-#define HALF_MAX     256u
-/* Connections a second: each costs a handshake. */
-#define ACCEPTS_PER_S 256.0
-#define ACCEPTS_BURST 256.0
-#define REST_NS       (NS_PER_S / 10)
+#define HALF_OF_SOURCE 8u
+#define HALF_MAX       256u
+/* Connections that are taken out of the queue, a second and at once, most of them to be refused. */
+#define ACCEPTS_PER_S   16384.0
+#define ACCEPTS_BURST   1024.0
+#define ACCEPTS_AT_ONCE 64
+#define REST_NS         (NS_PER_S / 10)
 
 static bool is_half(const struct net_conn *c)
 {
 	return !c->dialled && c->state < NET_OPEN;
 }
 
-/* The oldest of them; host: of this one alone. */
-static struct net_conn *oldest(const struct net *n, const struct net_address *host, uint32_t *ret_n)
+/* The oldest of them; source: of this one alone. */
+static struct net_conn *oldest(const struct net *n, const struct net_source *source, uint32_t *ret_n)
 {
 	struct net_conn *found = NULL;
 
 	*ret_n = 0;
 	for (struct net_conn *c = n->conns; c; c = c->next) {
-		if (!is_half(c) || (host && !net_address_same_host(&c->far, host)))
+		if (!is_half(c) || (source && !net_source_equal(&c->source, source)))
 			continue;
 		found = c; /* newer ones come first */
 		++*ret_n;
@@ -35,18 +37,56 @@ static struct net_conn *oldest(const struct net *n, const struct net_address *ho
 	return found;
 }
 
-static void make_room(struct net *n, const struct net_address *far)
+static void make_room(struct net *n, const struct net_source *source)
 {
 	uint32_t n_half;
-	struct net_conn *c = oldest(n, far, &n_half);
+	struct net_conn *c = oldest(n, source, &n_half);
 
-	if (n_half >= HALF_OF_HOST) {
-		net_conn_close(c, "its machine has opened too many connections and said nothing");
+	if (n_half >= HALF_OF_SOURCE) {
+		net_conn_close(c, "its machine or user has opened too many connections and said nothing");
 		return;
 	}
 	c = oldest(n, NULL, &n_half);
 	if (n_half >= HALF_MAX)
 		net_conn_close(c, "there are too many connections that have said nothing");
+}
+
+static bool is_node(const struct net *n, const struct net_address *far)
+{
+	for (uint32_t i = 0; i < CLUSTER_MAX_PEERS; i++) {
+		const struct net_peer *p = n->peers[i];
+
+		if (p && p->is_member && p->has_address && net_address_same_host(&p->address, far))
+			return true;
+	}
+	return false;
+}
+
+static bool admit(struct net *n, int fd, const struct net_address *far, struct net_source *ret_source,
+		  bool *ret_is_stranger)
+{
+	bool is_here = net_address_is_here(fd, far), is_trusted;
+	uint32_t uid = UINT32_MAX;
+
+	if (is_here && net_address_user(fd, far, &uid) < 0)
+		uid = UINT32_MAX;
+	is_trusted = uid == 0 || uid == n->config->uid;
+	*ret_source = is_here ? net_source_here(far, uid, is_trusted) : net_source_far(far);
+	*ret_is_stranger = is_here ? !is_trusted : !is_node(n, far);
+	return net_sources_admit(&n->sources, ret_source, *ret_is_stranger, n->now_ns);
+}
+
+/* A stranger's leaves nothing behind in this kernel. */
+static void refuse(struct net *n, int fd, const struct net_address *far, bool is_stranger)
+{
+	const struct linger now = {.l_onoff = 1, .l_linger = 0};
+	char address[NET_ADDRESS_BYTES];
+
+	if (is_stranger)
+		(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	net_address_format(far, address);
+	log_limited(&n->said_accept, LOG_LEVEL_WARNING,
+		    "a connection of %s is refused: its machine or user connects too often", address);
 }
 
 /* Returns false if there is no more to accept now. */
@@ -55,7 +95,9 @@ static bool accept_one(struct net *n)
 	struct net_address far = {.bytes = sizeof(far.name)};
 	_cleanup_(closep) int fd =
 	    accept4(n->listen_fd, (struct sockaddr *)&far.name, &far.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct net_source source;
 	struct net_conn *c;
+	bool is_stranger;
 
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
 		log_limited(&n->said_accept, LOG_LEVEL_WARNING,
@@ -65,9 +107,15 @@ static bool accept_one(struct net *n)
 	}
 	if (fd < 0)
 		return errno == EINTR || errno == ECONNABORTED;
-	make_room(n, &far);
-	if (net_conn_new(n, fd, &far, NULL, &c) == 0)
+	if (!admit(n, fd, &far, &source, &is_stranger)) {
+		refuse(n, fd, &far, is_stranger);
+		return true;
+	}
+	make_room(n, &source);
+	if (net_conn_new(n, fd, &far, NULL, &c) == 0) {
 		(void)steal_fd(&fd);
+		c->source = source;
+	}
 	return true;
 }
 
@@ -80,7 +128,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	if (n->accept_tokens > ACCEPTS_BURST)
 		n->accept_tokens = ACCEPTS_BURST;
 	n->accept_ns = n->now_ns;
-	for (int i = 0; i < 16 && n->accept_tokens >= 1; i++, n->accept_tokens -= 1)
+	for (int i = 0; i < ACCEPTS_AT_ONCE && n->accept_tokens >= 1; i++, n->accept_tokens -= 1)
 		if (!accept_one(n))
 			return;
 	if (n->accept_tokens < 1)

@@ -3,6 +3,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,6 +130,64 @@ int net_address_remote(int fd, struct net_address *ret)
 	if (getpeername(fd, (struct sockaddr *)&a.name, &a.bytes) < 0)
 		return -errno;
 	*ret = a;
+	return 0;
+}
+
+bool net_address_is_here(int fd, const struct net_address *far)
+{
+	struct net_address near;
+
+	return net_address_is_loopback(far) ||
+	       (net_address_local(fd, &near) == 0 && net_address_same_host(&near, far));
+}
+
+static void put_address(const struct net_address *a, __be32 words[4], __be16 *port)
+{
+	if (is_v6(a))
+		memcpy(words, &v6(a)->sin6_addr, sizeof(struct in6_addr));
+	else
+		words[0] = v4(a)->sin_addr.s_addr;
+	*port = htons(net_address_port(a));
+}
+
+int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid)
+{
+	struct {
+		struct nlmsghdr header;
+		struct inet_diag_req_v2 request;
+	} question = {.header = {.nlmsg_len = sizeof(question),
+				 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+				 .nlmsg_flags = NLM_F_REQUEST},
+		      .request = {.sdiag_family = (uint8_t)far->name.ss_family,
+				  .sdiag_protocol = IPPROTO_TCP,
+				  .idiag_states = UINT32_MAX,
+				  .id = {.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
+	struct {
+		struct nlmsghdr header;
+		struct inet_diag_msg found;
+		uint8_t more[1024];
+	} answer;
+	const struct inet_diag_sockid *wanted = &question.request.id;
+	_cleanup_(closep) int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	struct net_address near;
+	ssize_t n;
+	int r = net_address_local(fd, &near);
+
+	if (netlink < 0 || r < 0)
+		return netlink < 0 ? -errno : r;
+	put_address(far, question.request.id.idiag_src, &question.request.id.idiag_sport);
+	put_address(&near, question.request.id.idiag_dst, &question.request.id.idiag_dport);
+	if (send(netlink, &question, sizeof(question), 0) < 0)
+		return -errno;
+	n = recv(netlink, &answer, sizeof(answer), MSG_DONTWAIT); /* it is there: the kernel has answered */
+	if (n < (ssize_t)(sizeof(answer.header) + sizeof(answer.found)) ||
+	    answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+		return n < 0 ? -errno : -ENOENT;
+	/* Where there is no such connection, it may be the socket that would accept it. */
+	if (answer.found.id.idiag_sport != wanted->idiag_sport ||
+	    answer.found.id.idiag_dport != wanted->idiag_dport || answer.found.idiag_inode == 0)
+		return -ENOENT;
+	*ret_uid = answer.found.idiag_uid;
 	return 0;
 }
 

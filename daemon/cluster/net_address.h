@@ -30,6 +30,12 @@ bool net_address_same_host(const struct net_address *a, const struct net_address
 int net_address_local(int fd, struct net_address *ret);
 int net_address_remote(int fd, struct net_address *ret);
 
+/* Returns true if the other end of a connection is on this machine. */
+bool net_address_is_here(int fd, const struct net_address *far);
+/* The same user as net_address_owner(), at a cost that does not grow with the number of connections. Not
+ * every kernel can tell: -errno. */
+int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid);
+
 /* The user who has the other end of this connection open, both ends being in this network namespace.
  * -ENOENT: there is no such end, or nobody has it open. */
 int net_address_owner(int fd, uint32_t *ret_uid);

@@ -3,8 +3,10 @@
 what the node holds for them is let go of."""
 import contextlib
 import errno
+import itertools
 import os
 import resource
+import signal
 import socket
 import time
 import unittest
@@ -317,6 +319,32 @@ class Asker(unittest.TestCase):
         for s in open_ones:
             self.assertTrue(Peer("x", connection=s, hello=False).is_closed())
         self.assertEqual(self.a.talker(), talker)
+
+    def test_another_user_connects_all_the_time(self):
+        """He is refused, and a node that comes meanwhile is not."""
+        if os.geteuid() != 0:
+            self.skipTest("takes root: there have to be processes of two users")
+        floods = []
+        for _ in range(3):
+            pid = os.fork()
+            if pid == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+                for i in itertools.count():
+                    with socket.socket() as s, contextlib.suppress(OSError):
+                        s.settimeout(1)
+                        s.bind((f"127.0.0.{2 + i % 200}", 0))
+                        s.connect(("127.0.0.1", self.a.port))
+            floods.append(pid)
+        try:
+            self.a.wait_said("its machine or user connects too often")
+            c = self.cluster.node("c")
+            c.members(3)
+            self.goes_on()
+        finally:
+            for pid in floods:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
     def test_slow_hello(self):
         peer = self.connect(hello=False)

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net_sources.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+#define V6_NETWORK_BYTES 8 /* a machine may take any address of these */
+
+static struct net_source source_of(const struct net_address *far)
+{
+	struct net_source s = {.family = far->name.ss_family, .uid = UINT32_MAX};
+
+	if (s.family == AF_INET6)
+		memcpy(s.host, &((const struct sockaddr_in6 *)&far->name)->sin6_addr, sizeof(s.host));
+	else
+		memcpy(s.host, &((const struct sockaddr_in *)&far->name)->sin_addr, sizeof(struct in_addr));
+	return s;
+}
+
+struct net_source net_source_far(const struct net_address *far)
+{
+	struct net_source s = source_of(far);
+
+	if (s.family == AF_INET6 &&
+	    !IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)&far->name)->sin6_addr))
+		memset(s.host + V6_NETWORK_BYTES, 0, sizeof(s.host) - V6_NETWORK_BYTES);
+	return s;
+}
+
+struct net_source net_source_here(const struct net_address *far, uint32_t uid, bool is_trusted)
+{
+	struct net_source s = source_of(far);
+
+	s.uid = uid;
+	if (!is_trusted)
+		memset(s.host, 0, sizeof(s.host));
+	return s;
+}
+
+bool net_source_equal(const struct net_source *a, const struct net_source *b)
+{
+	return a->family == b->family && a->uid == b->uid && memcmp(a->host, b->host, sizeof(a->host)) == 0;
+}
+
+static bool take(struct net_budget *b, double per_s, double burst, uint64_t now_ns)
+{
+	double tokens = b->tokens + (double)(now_ns - b->at_ns) / 1e9 * per_s;
+
+	if (!b->at_ns || tokens > burst)
+		tokens = burst;
+	*b = (struct net_budget){.tokens = tokens < 1 ? tokens : tokens - 1, .at_ns = now_ns};
+	return tokens >= 1;
+}
+
+static struct net_budget *budget_of(struct net_sources *s, const struct net_source *source)
+{
+	uint32_t oldest = 0;
+
+	for (uint32_t i = 0; i < NET_SOURCES; i++) {
+		if (net_source_equal(&s->of[i].source, source))
+			return &s->of[i].budget;
+		if (s->of[i].budget.at_ns < s->of[oldest].budget.at_ns)
+			oldest = i;
+	}
+	s->of[oldest].source = *source;
+	s->of[oldest].budget = (struct net_budget){.at_ns = 0};
+	return &s->of[oldest].budget;
+}
+
+bool net_sources_admit(struct net_sources *s, const struct net_source *source, bool is_stranger,
+		       uint64_t now_ns)
+{
+	/* Its own first: what is refused for that takes nothing from other strangers. */
+	return take(budget_of(s, source), NET_SOURCE_PER_S, NET_SOURCE_BURST, now_ns) &&
+	       (!is_stranger || take(&s->strangers, NET_STRANGERS_PER_S, NET_STRANGERS_BURST, now_ns));
+}

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/file_safety.h"
+
 /* Adds "<formatted>" to the list of places that will not do. */
 __attribute__((format(printf, 2, 3))) static void add(struct error *problems, const char *format, ...)
 {
@@ -27,35 +29,18 @@ __attribute__((format(printf, 2, 3))) static void add(struct error *problems, co
 	va_end(args);
 }
 
-/* Whether it, and all above it, are root's and the user's own folders, in which others may at most add
- * something (as in /tmp). No links are in path. */
+/* No links are in path. */
 static bool is_above_safe(const char *path, struct error *problems)
 {
 	char at[PATH_MAX];
-	struct stat top, status;
+	struct stat status;
+	int r = file_safety_above(path, at, &status);
 
-	if (stat("/", &top) < 0) {
-		add(problems, "/: %s", strerror(errno));
-		return false;
-	}
-	snprintf(at, sizeof(at), "%s", path);
-	for (;;) {
-		char *slash = strrchr(at, '/');
-
-		if (lstat(at, &status) < 0) {
-			add(problems, "%s: %s", at, strerror(errno));
-			return false;
-		}
-		/* In a user namespace, root may be somebody without a name. */
-		if ((status.st_uid != 0 && status.st_uid != geteuid() && status.st_uid != top.st_uid) ||
-		    ((status.st_mode & (S_IWGRP | S_IWOTH)) && !(status.st_mode & S_ISVTX))) {
-			add(problems, "%s can be changed by others", at);
-			return false;
-		}
-		if (!slash[1])
-			return true;
-		slash[slash == at] = '\0';
-	}
+	if (r < 0)
+		add(problems, "%s: %s", at, strerror(-r));
+	else if (r != FILE_SAFE)
+		add(problems, "%s can be changed by others", at);
+	return r == FILE_SAFE;
 }
 
 /* Resolves links above the folder NAME in PARENT; nobody else can put anything into it, or in its place. */

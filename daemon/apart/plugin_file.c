@@ -10,53 +10,33 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_safety.h"
 #include "plugin.h"
 
-static bool is_trusted(uid_t uid)
-{
-	struct stat top;
-
-	/* In a user namespace, root may be somebody without a name. */
-	return uid == 0 || uid == geteuid() || (stat("/", &top) == 0 && uid == top.st_uid);
-}
-
-/* `at` is the file, or a folder above it. In a sticky folder, such as /tmp, others can add, but not replace.
- */
-static int check(const char *path, const char *at, const struct stat *status, struct error *err)
+/* `at` is the file, or a folder above it. */
+static int refuse(enum file_safety safety, const char *path, const char *at, const struct stat *status,
+		  struct error *err)
 {
 	const char *what = S_ISDIR(status->st_mode) ? "the folder" : "the codec";
 
-	if (!is_trusted(status->st_uid))
+	if (safety == FILE_OF_OTHERS)
 		return error_set(err, -EPERM,
 				 "%s is not loaded: %s %s belongs to another user (uid %u) than root and "
 				 "dieseld's own: chown it",
 				 path, what, at, (unsigned)status->st_uid);
-	if ((status->st_mode & (S_IWGRP | S_IWOTH)) &&
-	    !(S_ISDIR(status->st_mode) && status->st_mode & S_ISVTX))
-		return error_set(err, -EPERM, "%s is not loaded: others may write to %s %s: chmod go-w it",
-				 path, what, at);
-	return 0;
+	return error_set(err, -EPERM, "%s is not loaded: others may write to %s %s: chmod go-w it", path,
+			 what, at);
 }
 
 static int check_above(const char *path, struct error *err)
 {
-	char at[PATH_MAX];
+	char folder[PATH_MAX], at[PATH_MAX];
 	struct stat status;
-	char *slash;
+	int r = file_safety_around(path, folder, at, &status);
 
-	snprintf(at, sizeof(at), "%s", path);
-	do {
-		int r;
-
-		slash = strrchr(at, '/');
-		slash[slash == at] = '\0';
-		if (lstat(at, &status) < 0)
-			return error_errno(err, -errno, "%s", at);
-		r = check(path, at, &status, err);
-		if (r < 0)
-			return r;
-	} while (slash != at);
-	return 0;
+	if (r < 0)
+		return error_errno(err, r, "%s", at);
+	return r == FILE_SAFE ? 0 : refuse((enum file_safety)r, path, at, &status, err);
 }
 
 int plugin_file_open(const char *path, int *ret_fd, struct error *err)
@@ -82,9 +62,8 @@ int plugin_file_open(const char *path, int *ret_fd, struct error *err)
 		return error_errno(err, -errno, "%s is not loaded", path);
 	if (!S_ISREG(status.st_mode))
 		return error_set(err, -EINVAL, "%s is not loaded: it is no file", path);
-	r = check(path, path, &status, err);
-	if (r < 0)
-		return r;
+	if (file_safety(&status) != FILE_SAFE)
+		return refuse(file_safety(&status), path, path, &status, err);
 	*ret_fd = steal_fd(&fd);
 	return 0;
 }

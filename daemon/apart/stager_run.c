@@ -23,6 +23,7 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
+#include "lib/file_safety.h"
 #include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
 
@@ -198,14 +199,41 @@ static int lock_folder(int fd, const char *path, struct error *err)
 	return 0;
 }
 
+/* The folder that it is in, which nobody else can put another one in the place of. Links above are followed
+ * once. */
+static int open_above(const char *path, const char **ret_name, struct error *err)
+{
+	char real[PATH_MAX], at[PATH_MAX];
+	struct stat st;
+	int r = file_safety_around(path, real, at, &st);
+
+	if (r < 0)
+		return error_errno(err, r, "%s: cannot be made", path);
+	if (r != FILE_SAFE)
+		return error_set(
+		    err, -EPERM,
+		    "%s: others can put another folder in its place: %s %s (chown, chmod go-w or +t)", path,
+		    at, r == FILE_OF_OTHERS ? "belongs to another user" : "may be written by others");
+	int fd = open(real, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return error_errno(err, -errno, "%s", real);
+	*ret_name = strrchr(path, '/') + 1;
+	return fd;
+}
+
 static int open_folder(struct stager_here *s, const char *path, struct error *err)
 {
+	const char *name = "";
 	struct stat st;
+	_cleanup_(closep) int above = open_above(path, &name, err);
 	int fd;
 
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+	if (above < 0)
+		return above;
+	if (mkdirat(above, name, 0700) < 0 && errno != EEXIST)
 		return error_errno(err, -errno, "%s: cannot be made", path);
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, -errno, "%s: cannot be opened as a folder", path);
 	s->folder_fd = fd;
@@ -261,6 +289,8 @@ static int begin(struct stager_here *s, struct stager_report *report)
 
 	if (!receive(s->fd, &order, &fd) || order.verb != STAGER_OPEN)
 		return -ECONNRESET;
+	for (size_t n = strlen(order.name); n > 1 && order.name[n - 1] == '/'; n--)
+		order.name[n - 1] = '\0';
 	r = open_folder(s, order.name, &report->error);
 	if (r == 0)
 		r = list_folder(s, order.name, &report->error);

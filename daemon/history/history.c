@@ -11,12 +11,34 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/file_safety.h"
 
 /* Records are written in gulps, and at once when a decision is among them. */
 #define GULP_S 5
 /* After a failure, records are not tried again for so long. */
 #define RETRY_NS   (10 * NS_PER_S)
 #define TRIM_EVERY 64 /* gulps */
+
+/* Names beside it are SQLite's, which follows links, and our own. */
+static int check_folder(const char *path, struct error *err)
+{
+	char real[PATH_MAX], at[PATH_MAX];
+	struct stat st;
+	int r = file_safety_around(path, real, at, &st);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot open %s", path);
+	if (r == FILE_SAFE && lstat(path, &st) == 0 && file_safety(&st) != FILE_SAFE) {
+		snprintf(at, sizeof(at), "%s", path);
+		r = FILE_OF_OTHERS;
+	}
+	return r == FILE_SAFE
+		   ? 0
+		   : error_set(err, -EPERM,
+			       "the history %s is not kept: others can change %s (chown, chmod go-w): name "
+			       "another file",
+			       path, at);
+}
 
 static int lock_history(struct history *h, struct error *err)
 {
@@ -108,7 +130,9 @@ int history_open(const struct history_options *options, struct history **ret, ch
 	notice[0] = '\0';
 	if (!h)
 		return error_errno(err, -ENOMEM, "%s", options->path);
-	r = lock_history(h, err);
+	r = check_folder(h->path, err);
+	if (r == 0)
+		r = lock_history(h, err);
 	if (r == 0)
 		r = history_file_open(h->path, options->max_bytes, &h->file, err);
 	if (r == -EBADMSG) {

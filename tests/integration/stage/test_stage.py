@@ -379,6 +379,22 @@ class Refused(Staged):
         self.refuse("cannot be opened as a folder")
         self.refuse("cannot be made", os.path.join(SCRATCH, "no", "such", "folder"))
 
+    def test_others_may_exchange_a_folder_above(self):
+        """It is ours and closed, and somebody who may write above it can put another one in its place."""
+        above = self.folder + "above"
+        os.makedirs(above + "/between")
+        folder = above + "/between/stage"
+        os.chmod(above, 0o777)
+        self.refuse("others can put another folder in its place", folder).stop()
+        self.assertFalse(os.path.exists(folder))
+        os.chmod(above, 0o755)
+        os.chown(above, MALLORY, MALLORY)
+        self.refuse(f"{above} belongs to another user", folder).stop()
+        os.chown(above, 0, 0)
+        os.chmod(above, 0o1777)  # as /tmp is: they may add, and not replace
+        daemon = self.staging(folder=folder)
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+
     def test_two_daemons(self):
         first = self.staging()
         first.wait_for("the folder", lambda s: s["stage"]["open"])

@@ -238,6 +238,11 @@ static void test_refused(void **state)
 	nowhere.path = "/nowhere/at/all.db";
 	assert_int_equal(history_open(&nowhere, &other, notice, &err), -ENOENT);
 	assert_int_equal(history_open_read("/nowhere/at/all.db", &other, &err), -ENOENT);
+	/* SQLite would follow what others put beside it. */
+	assert_int_equal(chmod((const char *)*state, 0777), 0);
+	assert_int_equal(history_open(&options, &other, notice, &err), -EPERM);
+	assert_non_null(strstr(err.text, "others can change"));
+	assert_int_equal(chmod((const char *)*state, 0700), 0);
 	unlink(path);
 	/* Somebody else's file stays what and where it is. */
 	snprintf(command, sizeof(command), "seq 1000 > %s", path);

@@ -11,6 +11,7 @@
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2 };
 
@@ -73,6 +74,9 @@ bool ctl_is_started_by_program(int socket_type);
 /* Keeps nothing of the program's open, leaves no secret in a core file, and becomes nobody's child. -errno.
  */
 int ctl_detach(void);
+
+/* A line, or a part of one, that names may be in: as text_line() writes it, uncut. */
+void ctl_print(FILE *stream, const char *text);
 
 /* "dieselctl VERB: text" and CTL_USAGE. */
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));

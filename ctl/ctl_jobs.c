@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
+#include "lib/text.h"
 
 static const struct {
 	const char *head;
@@ -117,7 +118,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		return ctl_failed(verb, &err);
 	if (!o.json)
 		return print_jobs(verb, text);
-	puts(text);
+	text_put_json(stdout, text);
 	return ctl_finish(verb);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl_json.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "lib/text.h"
@@ -11,12 +12,13 @@ void ctl_json_string(const char *text, size_t length)
 	putchar('"');
 	for (size_t i = 0; i < length;) {
 		unsigned char byte = (unsigned char)text[i];
-		size_t n = utf8_decode(text + i, length - i, NULL);
+		uint32_t code = 0;
+		size_t n = utf8_decode(text + i, length - i, &code);
 
 		if (n == 0)
 			printf("\\" TEXT_ESCAPE, byte);
-		else if (byte < 0x20 || byte == 0x7f)
-			printf("\\u%04x", byte);
+		else if (utf8_is_hidden(code))
+			text_put_json_escape(stdout, code);
 		else if (byte == '"' || byte == '\\')
 			printf("\\%c", byte);
 		else

@@ -14,6 +14,7 @@
 #include "ctl_daemon.h"
 #include "history/history.h"
 #include "lib/cleanup.h"
+#include "lib/text.h"
 #include "lib/units.h"
 #include "recorded/recorded.h"
 
@@ -43,21 +44,21 @@ static void print_json(uint64_t at_ms, const struct tuner_decision *d)
 	_cleanup_(freep) char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
 
 	json_decref(line);
-	puts(text ? text : "{}");
+	text_put_json(stdout, text ? text : "{}");
 }
 
 static void print_text(uint64_t at_ms, const struct tuner_decision *d)
 {
 	const char *knob = tuner_knob_name(d->knob);
 	time_t t = (time_t)(at_ms / 1000);
-	char when[24], from[24], to[24];
+	char when[24], from[24], to[24], reason[sizeof(d->reason) * 4];
 	struct tm tm;
 
 	localtime_r(&t, &tm);
 	strftime(when, sizeof(when), "%m-%d %H:%M:%S", &tm);
 	printf("%s  job %llu  %s %s -> %s (%s)\n                why: %s\n", when, (unsigned long long)d->job,
 	       knob, ctl_knob(from, knob, (double)d->old_value), ctl_knob(to, knob, (double)d->new_value),
-	       tuner_rule_name(d->rule), d->reason);
+	       tuner_rule_name(d->rule), text_line(reason, sizeof(reason), d->reason));
 }
 
 static int on_round(void *user, const struct history_round *round)
@@ -110,8 +111,10 @@ static int replay_recording(const struct ctl_verb *verb, const char *path, struc
 			      info.insufficient[0] ? info.insufficient : "less than a second of training");
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (info.cut_off)
-		fprintf(stderr, "dieselctl replay: %s was cut off: replayed as far as it goes\n", path);
+	if (info.cut_off) {
+		error_set(&err, 0, "%s was cut off: replayed as far as it goes", path);
+		ctl_warn(verb, err.text);
+	}
 	print_end(p, 0);
 	return ctl_finish(verb);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
+#include "lib/text.h"
 #include "lib/units.h"
 
 static const struct {
@@ -224,7 +225,7 @@ static int send_request(const struct ctl_verb *verb, const struct request *q)
 		return ctl_failed(verb, &err);
 	if (!q->daemon.json)
 		return print_result(verb, text);
-	puts(text);
+	text_put_json(stdout, text);
 	return ctl_finish(verb);
 }
 

@@ -163,7 +163,9 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	const struct snapshot_info *info = snapshot_info(s);
 	char bytes[24], stored[24], longest[24];
 
-	printf("dataset   %s\nversion   %llu\n", path, (unsigned long long)info->version);
+	fputs("dataset   ", stdout);
+	ctl_print(stdout, path);
+	printf("\nversion   %llu\n", (unsigned long long)info->version);
 	printf("samples   %llu, %s", (unsigned long long)info->n_samples,
 	       units_format_bytes(bytes, sizeof(bytes), info->total_bytes));
 	if (info->equal_bytes)

@@ -266,7 +266,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		return ctl_failed(verb, &err);
 	if (!json)
 		return print_text(verb, status);
-	puts(status);
+	text_put_json(stdout, status);
 	return ctl_finish(verb);
 }
 

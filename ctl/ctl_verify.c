@@ -42,6 +42,13 @@ static void print_damage_json(const struct verify_damage *d, struct verify_conte
 	putchar('}');
 }
 
+/* Names of files are in it. */
+static void put_line(const char *text)
+{
+	ctl_print(stdout, text);
+	putchar('\n');
+}
+
 static void show_damage(const struct verify_damage *d, void *context)
 {
 	struct verify_context *c = context;
@@ -50,7 +57,7 @@ static void show_damage(const struct verify_damage *d, void *context)
 	if (c->json)
 		print_damage_json(d, c);
 	else
-		puts(d->text);
+		put_line(d->text);
 }
 
 static void show_note(const char *text, void *context)
@@ -133,7 +140,7 @@ static void show_repair(const struct repair_chunk *chunk, void *context)
 
 	progress_hide(&c->bar);
 	if (!c->json) {
-		puts(chunk->text);
+		put_line(chunk->text);
 		return;
 	}
 	fputs(c->first ? "\n{" : ",\n{", stdout);
@@ -162,7 +169,8 @@ static void show_lost(const struct verify_damage *sample, void *context)
 		ctl_json_string(sample->text, strlen(sample->text));
 		putchar('}');
 	} else {
-		printf("chunk %s: %s\n", chunk_id_format(sample->chunk, id), sample->text);
+		printf("chunk %s: ", chunk_id_format(sample->chunk, id));
+		put_line(sample->text);
 	}
 }
 

@@ -325,7 +325,7 @@ static int ask(const struct ctl_verb *verb, const struct ctl_daemon_options *o, 
 		return ctl_failed(verb, &err);
 	if (!o->json)
 		return print_why(verb, text, id);
-	puts(text);
+	text_put_json(stdout, text);
 	return ctl_finish(verb);
 }
 

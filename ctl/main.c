@@ -14,8 +14,10 @@
 #include "dataset/compress.h"
 #include "dataset/remote.h"
 #include "lib/bus_error.h"
+#include "lib/cleanup.h"
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
+#include "lib/text.h"
 #include "lib/units.h"
 
 static const struct ctl_verb *const verbs[] = {
@@ -140,6 +142,13 @@ int ctl_detach(void)
 	return pid < 0 ? -errno : 0;
 }
 
+void ctl_print(FILE *stream, const char *text)
+{
+	_cleanup_(freep) char *line = text_line_new(text);
+
+	fputs(line ? line : "(out of memory)", stream);
+}
+
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 {
 	char text[512];
@@ -148,19 +157,22 @@ int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	fprintf(stderr, "dieselctl %s: %s; dieselctl %s --help tells more\n", verb->name, text, verb->name);
+	fprintf(stderr, "dieselctl %s: ", verb->name);
+	ctl_print(stderr, text);
+	fprintf(stderr, "; dieselctl %s --help tells more\n", verb->name);
 	return CTL_USAGE;
 }
 
 int ctl_failed(const struct ctl_verb *verb, const struct error *err)
 {
-	fprintf(stderr, "dieselctl %s: %s\n", verb->name, err->text);
-	return CTL_FAILED;
+	return ctl_warn(verb, err->text);
 }
 
 int ctl_warn(const struct ctl_verb *verb, const char *text)
 {
-	fprintf(stderr, "dieselctl %s: %s\n", verb->name, text);
+	fprintf(stderr, "dieselctl %s: ", verb->name);
+	ctl_print(stderr, text);
+	fputc('\n', stderr);
 	return CTL_FAILED;
 }
 
@@ -206,6 +218,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < N_VERBS; i++)
 		if (!strcmp(argv[1], verbs[i]->name))
 			return verbs[i]->run(verbs[i], argc - 1, argv + 1);
-	fprintf(stderr, "dieselctl: there is no verb '%s'; dieselctl --help lists them\n", argv[1]);
+	fputs("dieselctl: there is no verb '", stderr);
+	ctl_print(stderr, argv[1]);
+	fputs("'; dieselctl --help lists them\n", stderr);
 	return CTL_USAGE;
 }

@@ -5,12 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/text.h"
+
 static void error_vset(struct error *err, int code, const char *format, va_list args)
 {
 	if (!err)
 		return;
+	char text[sizeof(err->text)];
+
 	err->code = code;
-	vsnprintf(err->text, sizeof(err->text), format, args);
+	vsnprintf(text, sizeof(text), format, args);
+	text_line(err->text, sizeof(err->text), text); /* names are anybody's */
 }
 
 int error_set(struct error *err, int code, const char *format, ...)
@@ -54,5 +59,5 @@ void error_prefix(struct error *err, const char *format, ...)
 	int m = snprintf(prefixed + n, sizeof(prefixed) - n, ": %s", err->text);
 
 	(void)m; /* if both no longer fit, the end of the text is cut and the prefix stays whole */
-	memcpy(err->text, prefixed, sizeof(prefixed));
+	text_line(err->text, sizeof(err->text), prefixed);
 }

@@ -23,7 +23,7 @@ static size_t plain_length(const char *text, size_t left, enum level level)
 	uint32_t code;
 	size_t n = utf8_decode(text, left, &code);
 
-	if (n && level >= LEVEL_CONTROLS && (code < 0x20 || (code >= 0x7f && code < 0xa0)))
+	if (n && level >= LEVEL_CONTROLS && utf8_is_hidden(code))
 		return 0;
 	return n && level == LEVEL_BACKSLASHES && code == '\\' ? 0 : n;
 }
@@ -91,4 +91,30 @@ char *text_line_new(const char *text)
 char *text_utf8_new(const char *text)
 {
 	return copy_new(text, LEVEL_BYTES);
+}
+
+void text_put_json_escape(FILE *stream, uint32_t code)
+{
+	if (code >= 0x10000) {
+		fprintf(stream, "\\u%04x", (unsigned)(0xd800 + ((code - 0x10000) >> 10)));
+		code = 0xdc00 + (code & 0x3ff);
+	}
+	fprintf(stream, "\\u%04x", (unsigned)code);
+}
+
+void text_put_json(FILE *stream, const char *json)
+{
+	for (size_t n, left = strlen(json); left; json += n, left -= n) {
+		uint32_t code = 0;
+
+		n = utf8_decode(json, left, &code);
+		if (n == 0)
+			fprintf(stream, "\\" TEXT_ESCAPE, (unsigned char)*json);
+		else if (code != '\n' && code != '\t' && utf8_is_hidden(code))
+			text_put_json_escape(stream, code);
+		else
+			fwrite(json, 1, n, stream);
+		n = n ? n : 1;
+	}
+	fputc('\n', stream);
 }

@@ -27,3 +27,20 @@ size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code)
 		*ret_code = code;
 	return n;
 }
+
+bool utf8_is_hidden(uint32_t code)
+{
+	static const struct {
+		uint32_t first, last;
+	} hidden[] = {
+	    {0, 0x1f},          {0x7f, 0x9f},       {0xad, 0xad},     {0x61c, 0x61c},   {0x115f, 0x1160},
+	    {0x17b4, 0x17b5},   {0x180b, 0x180f},   {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},
+	    {0x3164, 0x3164},   {0xfeff, 0xfeff},   {0xffa0, 0xffa0}, {0xfff0, 0xfffb}, {0x1bca0, 0x1bca3},
+	    {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+	};
+
+	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
+		if (code >= hidden[i].first && code <= hidden[i].last)
+			return true;
+	return false;
+}

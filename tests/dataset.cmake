@@ -20,6 +20,7 @@ endforeach()
 diesel_script_test(integration dataset.stat /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_stat.py)
 diesel_script_test(integration dataset.looking /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_looking.py)
 diesel_script_test(integration dataset.links /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_links.py)
+diesel_script_test(integration dataset.shown /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_shown.py)
 diesel_script_test(integration dataset.tar /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_tar.py)
 diesel_script_test(integration dataset.progress /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_progress.py)
 diesel_script_test(integration dataset.reader

@@ -86,7 +86,7 @@ int batch_once(struct feed *feed, const struct options *options, struct reel_wri
 	sample_free(sample);
 	if (!json)
 		return error_set(err, -ENOMEM, "no memory for the output");
-	puts(json);
+	text_put_json(stdout, json);
 	return flush(err);
 }
 

@@ -103,10 +103,13 @@ static void print_entry(const struct log *log, const struct change *c)
 		snprintf(paths, sizeof(paths), "%llu added, %llu replaced, %llu deleted",
 			 (unsigned long long)c->n_added, (unsigned long long)c->n_replaced,
 			 (unsigned long long)c->n_deleted);
-	printf("version %llu  %s  %s@%s%s\n    %s\n    paths: %s; samples: %llu\n",
-	       (unsigned long long)c->version, when, c->user, c->host,
-	       is_readable(log, c) ? "" : "  (not readable any more)", c->command, paths,
-	       (unsigned long long)c->n_samples);
+	printf("version %llu  %s  ", (unsigned long long)c->version, when);
+	ctl_print(stdout, c->user);
+	putchar('@');
+	ctl_print(stdout, c->host);
+	fputs(is_readable(log, c) ? "\n    " : "  (not readable any more)\n    ", stdout);
+	ctl_print(stdout, c->command);
+	printf("\n    paths: %s; samples: %llu\n", paths, (unsigned long long)c->n_samples);
 }
 
 static void print_gap(uint64_t above, uint64_t below)

@@ -85,10 +85,5 @@ int report_difference_json(FILE *stream, const struct report_difference *differe
 		json_decref(root);
 		return -ENOMEM;
 	}
-	errno = 0;
-	r = json_dumpf(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-	json_decref(root);
-	if (r != 0 || fputc('\n', stream) == EOF || fflush(stream))
-		return errno ? -errno : -EIO;
-	return 0;
+	return json_write(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 }

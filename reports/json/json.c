@@ -340,12 +340,7 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 		json_decref(root);
 		return -ENOMEM;
 	}
-	errno = 0;
-	r = json_dumpf(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-	json_decref(root);
-	if (r != 0 || fputc('\n', stream) == EOF || fflush(stream))
-		return errno ? -errno : -EIO;
-	return 0;
+	return json_write(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 }
 
 int report_json_schema(FILE *stream)

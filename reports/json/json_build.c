@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json_build.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "analyzer/analysis.h"
@@ -29,6 +30,20 @@ json_t *json_bytes(const char *bytes)
 	_cleanup_(freep) char *utf8 = string ? NULL : text_utf8_new(bytes);
 
 	return utf8 ? json_string(utf8) : string;
+}
+
+int json_write(json_t *root, FILE *stream, size_t flags)
+{
+	_cleanup_(freep) char *text = json_dumps(root, flags);
+
+	json_decref(root);
+	if (!text)
+		return -ENOMEM;
+	errno = 0;
+	text_put_json(stream, text);
+	if (ferror(stream) || fflush(stream))
+		return errno ? -errno : -EIO;
+	return 0;
 }
 
 json_t *json_estimate(const struct estimate *estimate)

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct analysis;
 struct estimate;
@@ -21,6 +22,9 @@ json_t *json_number(double value);
 json_t *json_bytes(const char *bytes);
 /* {"value", "low", "high"}, or null when the value is not known. */
 json_t *json_estimate(const struct estimate *estimate);
+
+/* Writes a line or more, fit for a terminal (lib/text.h). Frees root. -EIO and the like, -ENOMEM. */
+int json_write(json_t *root, FILE *stream, size_t flags);
 
 /* Each sets one key of root, to null if the analysis does not have the part. */
 int json_set_page_cache(json_t *root, const struct analysis *analysis);

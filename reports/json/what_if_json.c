@@ -87,12 +87,9 @@ int report_what_if_json(FILE *stream, const struct report_what_if *what_if)
 	r |= json_object_set_new(root, "answer",
 				 predictions->answer ? answer(predictions->answer) : json_null());
 	r |= json_set_predictions(root, what_if->analysis);
-	if (r == 0 && json_dumpf(root, stream, JSON_INDENT(1)) == 0)
-		fputc('\n', stream);
-	else
-		r = 1;
-	json_decref(root);
-	if (ferror(stream))
-		return errno ? -errno : -EIO;
-	return r != 0 ? -ENOMEM : 0;
+	if (r < 0) {
+		json_decref(root);
+		return -ENOMEM;
+	}
+	return json_write(root, stream, JSON_INDENT(1));
 }

@@ -35,12 +35,22 @@ static bool is_control(char c)
 	return (unsigned char)c < 0x20 || c == 0x7f;
 }
 
+/* Neither seen nor without effect: each byte of it. */
+static void write_hidden(FILE *stream, const char *text, size_t n, replace_fn replace)
+{
+	for (size_t i = 0; i < n; i++)
+		write_byte(stream, text[i], replace);
+}
+
 static void escape(FILE *stream, const char *text, replace_fn replace)
 {
 	while (*text) {
-		size_t n = utf8_decode(text, SIZE_MAX, NULL);
+		uint32_t code = 0;
+		size_t n = utf8_decode(text, SIZE_MAX, &code);
 
-		if (n > 1)
+		if (n > 1 && utf8_is_hidden(code))
+			write_hidden(stream, text, n, replace);
+		else if (n > 1)
 			fwrite(text, 1, n, stream);
 		else if (n && (replace(*text) || !is_control(*text)))
 			write_ascii(stream, *text, replace);

@@ -7,15 +7,6 @@
 
 #define REPLACEMENT L'?'
 
-/* Returns true for characters that change how others are drawn, or are not drawn at all. */
-static bool is_hidden(uint32_t code)
-{
-	return (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
-	       (code >= 0x2060 && code <= 0x206f) || code == 0xfeff || code == 0xad ||
-	       (code >= 0xfff0 && code <= 0xfffb) || (code >= 0xe0000 && code <= 0xe0fff) || code == 0x61c ||
-	       code == 0x180e || (code >= 0x115f && code <= 0x1160) || code == 0x3164 || code == 0xffa0;
-}
-
 bool glyph_next(const char **text, struct charset charset, struct glyph *ret_glyph)
 {
 	uint32_t code = 0;
@@ -27,7 +18,7 @@ bool glyph_next(const char **text, struct charset charset, struct glyph *ret_gly
 	n = utf8_decode(*text, SIZE_MAX, &code);
 	*text += n ? n : 1;
 	*ret_glyph = (struct glyph){REPLACEMENT, 1};
-	if (!n || code < 0x20 || code == 0x7f || is_hidden(code))
+	if (!n || utf8_is_hidden(code))
 		return true;
 	if (code < 0x7f) {
 		ret_glyph->character = (wchar_t)code;

@@ -18,7 +18,8 @@
 
 struct error {
 	int code;       /* the value the failing function returned; 0 while nothing failed */
-	char text[512]; /* one line, no newline at the end; "" while nothing failed */
+	char text[512]; /* one line, fit for a terminal (text.h), no newline at the end; "" while nothing
+			   failed */
 };
 
 #define ERROR_INIT ((struct error){.code = 0})

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Text from outside (file names, paths in a dataset) made fit for one line of a terminal or a log. Control
- * characters (C0 and C1), and bytes that are not UTF-8, are written as \xHH. */
+/* Text from outside (file names, paths in a dataset) made fit for one line of a terminal or a log. What
+ * steers and is not seen (utf8_is_hidden()), and bytes that are not UTF-8, are written as \xHH. The text of a
+ * struct error, and each line of a log, have passed here; whatever else is printed passes here or
+ * ui/view/glyphs.h. */
 
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #define TEXT_ESCAPE "\\x%02x" /* for a byte */
 
@@ -22,3 +26,8 @@ char *text_line_new(const char *text);
 /* Escapes only bytes that are not UTF-8, for formats that have their own way to write control characters.
  * Caller frees. NULL: no memory. */
 char *text_utf8_new(const char *text);
+
+/* Lines of JSON that are whole. What is hidden is escaped there, which changes nothing of their meaning. */
+void text_put_json(FILE *stream, const char *json);
+/* A character of a string, as \uHHHH. */
+void text_put_json_escape(FILE *stream, uint32_t code);

@@ -10,6 +10,7 @@
  * everything else that cannot be drawn.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,3 +21,7 @@
  * (RFC 3629: cut, overlong, a surrogate, above U+10FFFF) or left is 0: the first byte is then not UTF-8, and
  * the caller looks for the next character behind it. */
 size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code);
+
+/* Returns true for what can steer a terminal or a reader's eye, and is not seen itself: control characters
+ * (C0 and C1), marks that turn the direction of text, line separators, what has no width, fillers. */
+bool utf8_is_hidden(uint32_t code);

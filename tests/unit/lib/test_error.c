@@ -16,6 +16,17 @@ static void test_set_returns_code_and_keeps_text(void **state)
 	assert_int_equal(error_set(NULL, -EIO, "nobody listens"), -EIO);
 }
 
+/* A name turns nothing round in it, whoever made the line. */
+static void test_names_steer_nothing(void **state)
+{
+	struct error err = ERROR_INIT;
+
+	error_set(&err, -EIO, "no %s", "a\033[2J\u202eb\u200b");
+	assert_string_equal(err.text, "no a\\x1b[2J\\xe2\\x80\\xaeb\\xe2\\x80\\x8b");
+	error_prefix(&err, "%s", "\u2066");
+	assert_memory_equal(err.text, "\\xe2\\x81\\xa6: no a", 19);
+}
+
 static void test_errno_appends_its_text(void **state)
 {
 	struct error err = ERROR_INIT;
@@ -44,6 +55,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_set_returns_code_and_keeps_text),
+	    cmocka_unit_test(test_names_steer_nothing),
 	    cmocka_unit_test(test_errno_appends_its_text),
 	    cmocka_unit_test(test_prefix_keeps_itself_whole_when_too_long),
 	};

@@ -24,7 +24,7 @@ static void test_names_steer_nothing(void **state)
 	error_set(&err, -EIO, "no %s", "a\033[2J\u202eb\u200b");
 	assert_string_equal(err.text, "no a\\x1b[2J\\xe2\\x80\\xaeb\\xe2\\x80\\x8b");
 	error_prefix(&err, "%s", "\u2066");
-	assert_memory_equal(err.text, "\\xe2\\x81\\xa6: no a", 19);
+	assert_memory_equal(err.text, "\\xe2\\x81\\xa6: no a", 18);
 }
 
 static void test_errno_appends_its_text(void **state)

@@ -10,6 +10,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/log.h"
+#include "lib/sandbox.h"
 #include "lib/units.h"
 #include "memory_limit.h"
 #include "options.h"
@@ -237,6 +238,11 @@ static int tune_and_serve(struct daemon *daemon)
 		log_error("%s", err.text);
 		return 1;
 	}
+	r = sandbox_filter(SANDBOX_DAEMON);
+	if (r < 0)
+		log_warning("this system refuses seccomp filters (%s): dieseld and its helper processes work "
+			    "without them",
+			    strerror(-r));
 	load_codecs(daemon);
 	r = control_new(&control, &daemon->control);
 	if (r < 0) {

@@ -56,12 +56,13 @@ diesel_script_test(integration warm /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/i
 diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist.py)
 diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
+diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_processes.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
 diesel_waiting_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage
-  integration.assist integration.assist_changes integration.cluster_faults integration.cluster_fleet integration.cluster_forms integration.cluster_hedge integration.cluster_jobs integration.cluster_parts integration.cluster_rights integration.cluster_slurm integration.cluster_stage integration.cluster_views integration.cluster_walk integration.warm)
+  integration.assist integration.assist_changes integration.processes integration.cluster_faults integration.cluster_fleet integration.cluster_forms integration.cluster_hedge integration.cluster_jobs integration.cluster_parts integration.cluster_rights integration.cluster_slurm integration.cluster_stage integration.cluster_views integration.cluster_walk integration.warm)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
-set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile PROPERTIES RESOURCE_LOCK assist)
+set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile integration.processes PROPERTIES RESOURCE_LOCK assist)
 # Nodes of a cluster, for the scripts below: what they know of each other is in a file.
 add_executable(cluster_node ${CMAKE_SOURCE_DIR}/tests/integration/cluster/cluster_node.c support_registry.c)
 target_compile_options(cluster_node PRIVATE ${DIESEL_WARNINGS})

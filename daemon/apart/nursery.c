@@ -18,6 +18,7 @@
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
+#include "lib/sandbox.h"
 #include "opener.h"
 #include "plugin.h"
 #include "reader.h"
@@ -31,23 +32,44 @@ struct order {
 	uint32_t kind;
 };
 
-_Noreturn static void helper_run(enum nursery_kind kind)
+static int read_by_uring(int fd)
+{
+	return reader_run(fd, true);
+}
+
+static int read_by_threads(int fd)
+{
+	return reader_run(fd, false);
+}
+
+/* What they keep goes when they see what they are about to interpret (lib/sandbox.h), or sooner. */
+static const struct {
+	const char *name;
+	int (*run)(int fd);
+	enum sandbox_profile profile;
+	uint64_t capabilities;
+} kinds[NURSERY_N_KINDS] = {
+    [NURSERY_READER_URING] = {"dieseld-reader", read_by_uring, SANDBOX_RING_MAKER,
+			      CAPABILITY(CAP_DAC_READ_SEARCH)},
+    [NURSERY_READER_THREADS] = {"dieseld-reader", read_by_threads, SANDBOX_READER,
+				CAPABILITY(CAP_DAC_READ_SEARCH)},
+    [NURSERY_OPENER] = {"dieseld-opener", opener_run, SANDBOX_OPENER, CAPABILITY(CAP_DAC_READ_SEARCH)},
+    [NURSERY_CLOSER] = {"dieseld-closer", closer_run, SANDBOX_CLOSER, 0},
+    [NURSERY_CODEC] = {"dieseld-codec", codec_run, SANDBOX_LOADER, 0},
+    [NURSERY_PLUGIN] = {"dieseld-plugin", plugin_run, SANDBOX_LOADER, 0},
+    [NURSERY_STAGER] = {"dieseld-stager", stager_run, SANDBOX_STAGER, CAPABILITY(CAP_DAC_READ_SEARCH)},
+    [NURSERY_UNPACKER] = {"dieseld-unpack", unpack_serve, SANDBOX_LOADER, 0},
+};
+
+_Noreturn static void helper_run(uint32_t kind)
 {
 	signal(SIGCHLD, SIG_DFL);
-	switch (kind) {
-	case NURSERY_READER_URING:
-	case NURSERY_READER_THREADS:
-		prctl(PR_SET_NAME, "dieseld-reader");
-		_exit(reader_run(HELPER_FD, kind == NURSERY_READER_URING));
-	case NURSERY_OPENER: prctl(PR_SET_NAME, "dieseld-opener"); _exit(opener_run(HELPER_FD));
-	case NURSERY_CLOSER: prctl(PR_SET_NAME, "dieseld-closer"); _exit(closer_run(HELPER_FD));
-	case NURSERY_CODEC: prctl(PR_SET_NAME, "dieseld-codec"); _exit(codec_run(HELPER_FD));
-	case NURSERY_PLUGIN: prctl(PR_SET_NAME, "dieseld-plugin"); _exit(plugin_run(HELPER_FD));
-	case NURSERY_STAGER: prctl(PR_SET_NAME, "dieseld-stager"); _exit(stager_run(HELPER_FD));
-	case NURSERY_UNPACKER: prctl(PR_SET_NAME, "dieseld-unpack"); _exit(unpack_serve(HELPER_FD));
-	case NURSERY_N_KINDS: break;
-	}
-	_exit(1);
+	if (kind >= NURSERY_N_KINDS || capabilities_keep(kinds[kind].capabilities) < 0)
+		_exit(1);
+	/* Where the system refuses filters, the daemon says so. */
+	(void)sandbox_filter(kinds[kind].profile);
+	prctl(PR_SET_NAME, kinds[kind].name);
+	_exit(kinds[kind].run(HELPER_FD));
 }
 
 /* Returns the next order's descriptor; negative: the daemon is gone. */
@@ -67,10 +89,11 @@ static void nursery_run(int fd)
 	struct order order;
 	int theirs;
 
-	prctl(PR_SET_NAME, "dieseld-nursery");
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	/* Keeps only what it takes to read datasets of any owner. */
 	(void)capabilities_keep(CAPABILITY(CAP_DAC_READ_SEARCH));
+	(void)sandbox_filter(SANDBOX_NURSERY);
+	prctl(PR_SET_NAME, "dieseld-nursery");
 	sigaction(SIGCHLD, &no_children, NULL);
 	while ((theirs = receive_order(fd, &order)) >= 0) {
 		if (fork() == 0) {
@@ -78,7 +101,7 @@ static void nursery_run(int fd)
 				_exit(1);
 			close(fd);
 			(void)kernel_close_range(HELPER_FD + 1, UINT32_MAX);
-			helper_run((enum nursery_kind)order.kind);
+			helper_run(order.kind);
 		}
 		close(theirs);
 	}

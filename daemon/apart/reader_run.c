@@ -26,6 +26,7 @@
 #include "lib/huge_pages.h"
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
+#include "lib/sandbox.h"
 #include "shared_memory.h"
 #include "unpack.h"
 
@@ -685,8 +686,12 @@ int reader_run(int fd, bool use_uring)
 
 	/* Without it checkpoints wait for what is read ahead. Where storage has no order, nothing is lost. */
 	(void)kernel_io_last();
-	if (uv_loop_init(&r.loop) < 0 || !make_buffers(&r) ||
-	    io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0 || uv_poll_init(&r.loop, &r.poll, fd) < 0)
+	if (uv_loop_init(&r.loop) < 0 || io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0)
+		return 1;
+	/* Before there are threads. */
+	if (use_uring)
+		(void)sandbox_filter(SANDBOX_RING_READER);
+	if (!make_buffers(&r) || uv_poll_init(&r.loop, &r.poll, fd) < 0)
 		return 1;
 	r.poll.data = &r;
 	uv_poll_start(&r.poll, UV_READABLE, on_order);

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
@@ -307,6 +308,9 @@ int stager_run(int fd)
 
 	s.fd = fd;
 	report.result = begin(&s, &report);
+	/* The folder belongs to this user, and so do its files; what lies above it need not. */
+	if (report.result == 0)
+		report.result = capabilities_keep(0);
 	for (int i = 1; i < STAGER_SLOTS && report.result == 0; i++) {
 		int r = pthread_create(&thread, NULL, serve, &s);
 

@@ -24,6 +24,7 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
+#include "lib/sandbox.h"
 
 #define HELPER_FD      (CHILD_FD + 1)
 #define RESTART_MIN_MS 500 /* before a watcher that ended is started again; doubled each time */
@@ -94,9 +95,10 @@ static void keeper_run(int fd)
 	int wait_ms = RESTART_MIN_MS, watcher_fd;
 	uint64_t begin_ns;
 
-	prctl(PR_SET_NAME, "dieseld-keeper");
 	if (capabilities_keep(kept_capabilities) < 0)
 		_exit(1);
+	(void)sandbox_filter(SANDBOX_ASSIST_KEEPER);
+	prctl(PR_SET_NAME, "dieseld-keeper");
 	sigaction(SIGCHLD, &no_children, NULL);
 	do {
 		begin_ns = clock_monotonic_ns();

@@ -17,6 +17,7 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/kernel_calls.h"
+#include "lib/sandbox.h"
 
 #define REST_MIN_NS (60 * NS_PER_S)
 #define REST_MAX_NS (3600 * NS_PER_S)
@@ -142,6 +143,7 @@ int assist_reader_run(int fd, const struct assist_order *order)
 	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order->pid)
 			     : identity_take((pid_t)order->pid, order->start_ticks, order->uid, order->gid,
 					     &r.charged, &err);
+	(void)sandbox_filter(SANDBOX_AHEAD);
 	if (code == 0)
 		code = ahead_new(null_fd, &r.ahead);
 	if (code < 0) {

@@ -19,6 +19,7 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
+#include "lib/sandbox.h"
 
 #define NOBODY  65534
 #define LOOK_MS 50 /* opens do not wake the watcher */
@@ -322,6 +323,8 @@ void assist_watch_run(int daemon_fd, int keeper_fd)
 	r = index_watch_open(&w.watch, &err);
 	if (r == 0)
 		r = capabilities_keep_as(0, NOBODY, NOBODY);
+	if (r == 0)
+		(void)sandbox_filter(SANDBOX_ASSIST);
 	if (r < 0) {
 		snprintf(none.why, sizeof(none.why), "%.230s", err.text[0] ? err.text : strerror(-r));
 		none.ended = 1;

@@ -20,6 +20,7 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
+#include "lib/sandbox.h"
 
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 10000
@@ -68,8 +69,9 @@ static pid_t start(const struct cluster_config *config, int control_fd, int list
 	if (pid == 0) {
 		close(control_fd);
 		close(fds[0]);
-		prctl(PR_SET_NAME, "dieseld-peer");
 		drop_rights(config);
+		(void)sandbox_filter(SANDBOX_PEER);
+		prctl(PR_SET_NAME, "dieseld-peer");
 		_exit(net_run(config, listen_fd, fds[1]));
 	}
 	close(fds[1]);
@@ -177,6 +179,7 @@ void cluster_keeper_run(int fd)
 	bool goes_on = true;
 	uint64_t begin_ns;
 
+	(void)sandbox_filter(SANDBOX_PEER_KEEPER);
 	prctl(PR_SET_NAME, "dieseld-keeper");
 	if (take_config(fd, &config, &listen_fd) < 0)
 		_exit(1);

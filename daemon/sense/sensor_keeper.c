@@ -17,6 +17,7 @@
 #include "lib/capabilities.h"
 #include "lib/error.h"
 #include "lib/log.h"
+#include "lib/sandbox.h"
 #include "sensor.h"
 #include "sensor_message.h"
 #include "sensor_watch.h"
@@ -111,7 +112,6 @@ static void keeper_run(int fd)
 	if (beat == MAP_FAILED)
 		_exit(1);
 	block_sigchld();
-	prctl(PR_SET_NAME, "dieseld-keeper");
 	r = geteuid() == 0 ? capabilities_keep_as(sensor_keeper_capabilities(), NOBODY, NOBODY)
 			   : capabilities_keep(sensor_keeper_capabilities());
 	/* A user namespace may not have the user nobody. */
@@ -119,6 +119,8 @@ static void keeper_run(int fd)
 		r = capabilities_keep(sensor_keeper_capabilities());
 	if (r < 0)
 		_exit(1);
+	(void)sandbox_filter(SANDBOX_SENSOR_KEEPER);
+	prctl(PR_SET_NAME, "dieseld-keeper");
 	while (wait_for_start(fd)) {
 		const struct sensor_reply gone = {.type = SENSOR_GONE, .code = watcher_run(fd, beat)};
 

@@ -16,6 +16,7 @@
 #include "lib/capabilities.h"
 #include "lib/error.h"
 #include "lib/proc.h"
+#include "lib/sandbox.h"
 #include "sensor_keeper.h"
 #include "sensor_watch_jobs.h"
 
@@ -104,6 +105,7 @@ static int watch_open(struct watch *w)
 	if (r == 0) {
 		collector_detail(w->collector, false);
 		r = capabilities_keep(sensor_keeper_capabilities() & ~CAPABILITY(CAP_BPF));
+		(void)sandbox_filter(SANDBOX_SENSOR);
 	}
 	if (r < 0) {
 		message = (struct sensor_reply){.type = SENSOR_REFUSED, .code = r};

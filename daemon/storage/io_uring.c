@@ -6,6 +6,7 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct uring {
@@ -109,6 +110,31 @@ static bool has_operations(struct io_uring *ring)
 	return ok;
 }
 
+/* A ring that can open and read alone: its owner is kept from all else by a filter of system calls, past
+ * which rings work (lib/sandbox.h). Before Linux 5.10 they cannot be limited. */
+static int ring_new(unsigned depth, struct io_uring *ring)
+{
+	int r = io_uring_queue_init(depth, ring, IORING_SETUP_R_DISABLED);
+
+	return r == -EINVAL ? io_uring_queue_init(depth, ring, 0) : r;
+}
+
+static int ring_limit(struct io_uring *ring)
+{
+	struct io_uring_restriction allowed[] = {
+	    {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_OPENAT2},
+	    {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ}};
+
+	if (!(ring->flags & IORING_SETUP_R_DISABLED))
+		return 0;
+	/* liburing declares functions for that, and some releases do not have them. */
+	if (syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_RESTRICTIONS, allowed,
+		    sizeof(allowed) / sizeof(allowed[0])) < 0 ||
+	    syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)
+		return -errno;
+	return 0;
+}
+
 int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 {
 	struct uring *u = calloc(1, sizeof(*u));
@@ -119,7 +145,7 @@ int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 	u->io.engine = &uring_engine;
 	u->depth = depth;
 	u->waiting_tail = &u->waiting;
-	r = io_uring_queue_init(depth, &u->ring, 0);
+	r = ring_new(depth, &u->ring);
 	if (r < 0) {
 		free(u);
 		return r;
@@ -131,6 +157,8 @@ int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 		r = -ENOSYS;
 	else
 		r = io_uring_register_eventfd(&u->ring, u->event_fd);
+	if (r == 0)
+		r = ring_limit(&u->ring);
 	if (r == 0)
 		r = uv_poll_init(loop, &u->poll, u->event_fd);
 	if (r < 0) {

@@ -50,7 +50,7 @@ set(python_with_libdiesel
   integration.bucketing integration.cluster_faults integration.cluster_fleet integration.cluster_forms integration.cluster_hedge integration.cluster_jobs integration.cluster_parts integration.cluster_rights integration.cluster_stage integration.cluster_views integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
-  integration.dieseld_compressed integration.own_daemon integration.paths
+  integration.dieseld_compressed integration.own_daemon integration.processes integration.paths
   integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number

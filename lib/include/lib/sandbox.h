@@ -2,15 +2,22 @@
 #pragma once
 
 /*
- * A place for code that reads bytes from people who are not trusted. After sandbox_enter() the process can
- * compute, use memory, send on sockets that it has, and end; any other system call kills it. There is no way
- * back. The process must have one thread.
+ * What processes of ours may ask the system for: seccomp filters, as lists of what is allowed. There is no
+ * way back from one, and a process has its parents' filters too. sandbox.c has the table.
+ *
+ * A place for code that reads bytes from people who are not trusted is sandbox_enter(). Afterwards the
+ * process can compute, use memory, send on sockets that it has, and end; any other system call kills it, as
+ * nothing in it would make one. The process must have one thread.
  *
  * - The seccomp filter allows sending, fstat, reading the clock, exit, mappings without PROT_EXEC, and
  * waking threads of its own, as pthread_once() does. A
  * process that serves may also receive messages, close descriptors, and set timers.
  * - It has no capabilities left.
  * - Its CPU time and its private memory are limited; it can write no file and dump no core.
+ *
+ * The others (sandbox_filter()) open files, talk to the network, or load programs into the kernel: there a
+ * call that is not in their list fails with EPERM, since libraries try calls that they can do without. In
+ * none of the lists are running a program, tracing or writing another process, mounting, and new namespaces.
  */
 
 #include <stdbool.h>
@@ -24,3 +31,30 @@ struct sandbox_limits {
 
 /* 0 or -errno. After a failure none or a part of this is in force: the caller decides whether to go on. */
 int sandbox_enter(const struct sandbox_limits *limits);
+
+/* What a process of the daemon's is for. The files with what it does are in daemon/. */
+enum sandbox_profile {
+	SANDBOX_COMPUTES,      /* of sandbox_enter() */
+	SANDBOX_SERVES,        /* the same */
+	SANDBOX_DAEMON,        /* dieseld itself, its threads included */
+	SANDBOX_NURSERY,       /* apart/nursery.h: what those can do that it forks, too */
+	SANDBOX_READER,        /* apart/reader.h, by threads */
+	SANDBOX_RING_MAKER,    /* by io_uring, until it has its ring */
+	SANDBOX_RING_READER,   /* afterwards */
+	SANDBOX_OPENER,        /* apart/opener.h, until it enters the sandbox */
+	SANDBOX_CLOSER,        /* apart/closer.h */
+	SANDBOX_LOADER,        /* codecs, plug-ins, decompressors, until they do */
+	SANDBOX_STAGER,        /* apart/stager.h */
+	SANDBOX_SENSOR_KEEPER, /* sense/: what the watcher can do that it forks, too */
+	SANDBOX_SENSOR,        /* once its programs are loaded */
+	SANDBOX_ASSIST_KEEPER, /* assist/: what the watcher and the readers can do, too */
+	SANDBOX_ASSIST,        /* the watcher, once its programs are loaded */
+	SANDBOX_AHEAD,         /* a reader, once it is the job's user */
+	SANDBOX_PEER_KEEPER,   /* cluster/: what dieseld-peer can do, too */
+	SANDBOX_PEER,
+	SANDBOX_N_PROFILES,
+};
+
+/* Allows what the profile has, and no more, from now on. The calling thread, and those that it starts. 0 or
+ * -errno: the system has no filters, or refuses them. */
+int sandbox_filter(enum sandbox_profile profile);

@@ -173,6 +173,122 @@ static void test_it_ends(void **state)
 	assert_int_equal(WEXITSTATUS(status), 7);
 }
 
+/* ---- the filters of processes that do more ----------------------------------------------------------------
+ */
+
+static void *thread(void *user)
+{
+	*(int *)user = 1;
+	return NULL;
+}
+
+/* Whether the call fails so, though it is made with nothing that could succeed. */
+static bool fails(long r, int how)
+{
+	return r < 0 && errno == how;
+}
+
+/* 0, or the number of what is wrong. */
+static int look(enum sandbox_profile profile)
+{
+	const bool has_network =
+	    profile == SANDBOX_DAEMON || profile == SANDBOX_PEER || profile == SANDBOX_PEER_KEEPER;
+	const bool forks = profile == SANDBOX_DAEMON || profile == SANDBOX_NURSERY ||
+			   profile == SANDBOX_SENSOR_KEEPER || profile == SANDBOX_ASSIST_KEEPER ||
+			   profile == SANDBOX_PEER_KEEPER;
+	const bool loads = profile == SANDBOX_SENSOR_KEEPER || profile == SANDBOX_ASSIST_KEEPER;
+	const bool has_files = profile != SANDBOX_CLOSER;
+	char *none[] = {NULL};
+	int ran = 0, fd;
+	pthread_t id;
+	pid_t pid;
+
+	if (!fails(execve("/bin/true", none, none), EPERM))
+		return 1;
+#ifndef DIESEL_SANITIZED /* LeakSanitizer does that */
+	if (!fails(syscall(SYS_ptrace, -1, 0, 0, 0), EPERM))
+		return 2;
+#endif
+	if (!fails(syscall(SYS_mount, "a", "/nowhere", "tmpfs", 0, NULL), EPERM))
+		return 3;
+	if (!fails(syscall(SYS_unshare, 0x10000000 /* CLONE_NEWUSER */), EPERM))
+		return 4;
+	if (!fails(syscall(SYS_clone, 0x10000000 | SIGCHLD, 0, 0, 0, 0), EPERM))
+		return 5;
+	if (!fails(syscall(SYS_process_vm_writev, getppid(), NULL, 0, NULL, 0, 0), EPERM))
+		return 6;
+	if (!fails(syscall(SYS_keyctl, 0, 0, 0, 0, 0), EPERM))
+		return 7;
+	if (!fails(syscall(SYS_socket, 17 /* AF_PACKET */, SOCK_RAW, 0), EPERM))
+		return 8;
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	if ((fd >= 0) != has_network)
+		return 9;
+	/* Nothing to be loaded: what is allowed fails by itself. */
+	if (!fails(syscall(SYS_bpf, 5 /* BPF_PROG_LOAD */, NULL, UINT32_MAX), loads ? E2BIG : EPERM))
+		return 10;
+	fd = open("/dev/null", O_RDONLY);
+	if ((fd >= 0) != has_files)
+		return 11;
+	if (pthread_create(&id, NULL, thread, &ran) == 0) {
+		(void)pthread_join(id, NULL);
+		if (!ran || !has_files)
+			return 12;
+	} else if (has_files) {
+		return 13;
+	}
+	pid = fork();
+	if (pid == 0)
+		_exit(0);
+	if ((pid > 0) != forks)
+		return 14;
+	if (!fails(syscall(SYS_tgkill, getppid(), getppid(), 0), EPERM))
+		return 15;
+	return 0;
+}
+
+static void test_profiles(void **state)
+{
+	for (int profile = SANDBOX_DAEMON; profile < SANDBOX_N_PROFILES; profile++) {
+		int status;
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			int r = sandbox_filter((enum sandbox_profile)profile);
+
+			_exit(r < 0 ? 255 : look((enum sandbox_profile)profile));
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 255) {
+			print_message("no seccomp filters here\n");
+			skip();
+		}
+		if (status != 0)
+			print_message("profile %d: status %#x\n", profile, (unsigned)status);
+		assert_int_equal(status, 0);
+	}
+}
+
+/* What is allowed to a process that begins is not allowed to what it becomes. */
+static void test_filters_add_up(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (sandbox_filter(SANDBOX_NURSERY) < 0)
+			_exit(255);
+		if (sandbox_filter(SANDBOX_CLOSER) < 0)
+			_exit(1);
+		if (!fails(open("/dev/null", O_RDONLY), EPERM) || fork() >= 0)
+			_exit(2);
+		_exit(sandbox_filter(SANDBOX_DAEMON) < 0 || fails(open("/dev/null", O_RDONLY), EPERM) ? 0
+												      : 3);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(status == 0 || WEXITSTATUS(status) == 255);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -180,6 +296,8 @@ int main(void)
 	    cmocka_unit_test(test_what_kills),
 	    cmocka_unit_test(test_who_serves_may_receive),
 	    cmocka_unit_test(test_it_ends),
+	    cmocka_unit_test(test_profiles),
+	    cmocka_unit_test(test_filters_add_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

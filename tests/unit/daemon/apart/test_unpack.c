@@ -130,7 +130,8 @@ static void begin(uint32_t n_kinds, const enum kind *kinds)
 					    .cpu_limit_ns = 100 * NS_PER_MS,
 					    .ask = ask};
 
-	memcpy(t.kinds, kinds, n_kinds * sizeof(*kinds));
+	if (n_kinds > 0)
+		memcpy(t.kinds, kinds, n_kinds * sizeof(*kinds));
 	t.n_kinds = n_kinds;
 	assert_int_equal(shared_memory_reader(t.memory.fd, &options.memory_fd), 0);
 	assert_int_equal(unpackers_new(&options, &t.unpackers), 0);

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each process of dieseld may do, while all kinds of them are at work: capabilities, no new privileges, filters of system
+calls (docs/security.md)."""
+import array
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/integration/assist"))
+
+import assist_support
+import dieseld_support as support
+from free_ports import free_port
+
+DAC_OVERRIDE, READ_ALL, FOWNER, KILL, SETGID, SETUID, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, PERFMON, BPF = (
+    1 << number for number in (1, 2, 3, 5, 6, 7, 18, 19, 21, 38, 39))
+SENSES = BPF | PERFMON | SYS_PTRACE | READ_ALL
+ASSISTS = BPF | PERFMON | SYS_PTRACE | SYS_ADMIN | SYS_CHROOT | SETUID | SETGID
+
+# By name: (capabilities, how many filters) once a process has begun its work, in any of these ways; and the capabilities that
+# it may have before. A filter of its own comes beside those of the processes that it comes from.
+TABLE = {
+    "dieseld": ({(DAC_OVERRIDE | READ_ALL | FOWNER, 1)}, None),
+    "dieseld-nursery": ({(READ_ALL, 1)}, READ_ALL),
+    "dieseld-reader": ({(READ_ALL, 3), (READ_ALL, 2)}, READ_ALL),
+    "dieseld-unpack": ({(0, 3)}, 0),
+    "dieseld-opener": ({(READ_ALL, 2), (0, 3)}, READ_ALL),
+    "dieseld-closer": ({(0, 2)}, 0),
+    "dieseld-codec": ({(0, 3)}, 0),
+    "dieseld-plugin": ({(0, 3)}, 0),
+    "dieseld-stager": ({(0, 2)}, READ_ALL),
+    "dieseld-keeper": ({(SENSES, 1), (ASSISTS, 1), (SETUID | SETGID | KILL, 1)}, None),
+    "dieseld-sensor": ({(SENSES & ~BPF, 2)}, SENSES),
+    "dieseld-assist": ({(0, 2)}, ASSISTS),
+    "dieseld-ahead": ({(0, 2)}, ASSISTS),
+    "dieseld-peer": ({(0, 2)}, 0),
+}
+
+CODEC = r"""
+#include <diesel/diesel_codec.h>
+#include <time.h>
+
+/* So that it is seen at work, without asking the system for anything. */
+static int open_codec(const char *options, struct diesel_codec_output *output, void **state, struct diesel_codec_error *error)
+{
+	clock_t end = clock() + CLOCKS_PER_SEC;
+
+	*output = (struct diesel_codec_output){.type = DIESEL_CODEC_UINT8, .n_dimensions = 1, .dimensions = {1}};
+	while (clock() < end)
+		;
+	return 0;
+}
+
+static int decode(void *state, const struct diesel_codec_sample *sample, void *out, struct diesel_codec_error *error)
+{
+	*(uint8_t *)out = 7;
+	return 0;
+}
+
+const struct diesel_codec DIESEL_CODEC = {
+	.abi = DIESEL_CODEC_ABI, .bytes = sizeof(struct diesel_codec), .name = "slow", .open = open_codec, .decode = decode};
+"""
+
+DECODES = """
+import sys
+import diesel_loader
+from diesel_loader.torch import DataLoader
+loader = DataLoader(sys.argv[1], transform=diesel_loader.codec("slow"), batch_size=4)
+for data, labels in loader:
+    assert set(data.reshape(-1).tolist()) == {7}
+print("decoded", flush=True)
+sys.stdin.read()
+"""
+
+
+def ancestors(pid):
+    while pid > 1:
+        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        yield pid
+
+
+def status_of(path):
+    lines = (line.partition(":\t") for line in (path / "status").read_text().splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+class Watch:
+    """Looks at all processes that come from this one, again and again: pid -> what was seen of it, the last thing last."""
+
+    def __init__(self):
+        self.seen, self.ended = {}, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.ended.wait(0.005):
+            self.look()
+
+    def look(self):
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, KeyError, ValueError):  # it has ended
+                if not (path / "comm").read_text().startswith("dieseld") or os.getpid() not in ancestors(int(path.name)):
+                    continue
+                status = status_of(path)
+                if not status["State"].startswith("Z") and status["Name"].startswith("dieseld"):
+                    self.seen.setdefault(int(path.name), []).append(status)
+
+    def names(self):
+        return {statuses[-1]["Name"] for statuses in list(self.seen.values())}
+
+    def close(self):
+        self.ended.set()
+        self.thread.join()
+
+
+class Processes(assist_support.Case):
+    def codec(self):
+        include = self.folder.with_name(self.folder.name + "-include")
+        subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={include}", "-P",
+                        pathlib.Path(support.BIN).parent / "daemon/apart/cmake_install.cmake"], check=True, stdout=subprocess.DEVNULL)
+        path = include / "slow.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-I", include / "include", "-x", "c", "-o", path, "-"], input=CODEC, text=True,
+                       check=True)
+        path.chmod(0o644)
+        return str(path)
+
+    def slow(self, path):
+        """The same folder, where each read takes its time, so that an opening of it is seen."""
+        mount = pathlib.Path(path + "-slow")
+        mount.mkdir()
+        process = subprocess.Popen([assist_support.MIRROR, path, mount], env=dict(os.environ, FUSE_MIRROR_READ_MS="200"),
+                                   stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)  # the daemon still has it open
+        self.addCleanup(subprocess.run, ["umount", "-l", mount], check=True)
+        assist_support.wait_until("the mount", lambda: os.path.ismount(mount), None)
+        return str(mount)
+
+    def send_what_nobody_takes(self, daemon):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client, open("/dev/null", "rb") as file:
+            client.connect(daemon.socket)
+            client.sendmsg([b"12345678"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))])
+
+    def job_of(self, command, socket_path):
+        process = subprocess.Popen([sys.executable, *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, DIESEL_SOCKET=socket_path))
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def settled(self, watch, name):
+        """Whether a process of this name is seen as the table has it."""
+        states, _ = TABLE[name]
+        return any(statuses[-1]["Name"] == name and self.state_of(statuses[-1]) in self.possible(states)
+                   for statuses in list(watch.seen.values()))
+
+    @staticmethod
+    def state_of(status):
+        return int(status["CapEff"], 16), int(status.get("Seccomp_filters", 0))
+
+    @staticmethod
+    def possible(states):
+        """What of it this machine can give: not all capabilities are there in a container, nor the count before Linux 5.9."""
+        here, counts = int(status_of(pathlib.Path("/proc/self"))["CapPrm"], 16), "Seccomp_filters" in status_of(pathlib.Path("/proc/self"))
+        return {(capabilities & here, n if counts else 0) for capabilities, n in states}
+
+    def test_all(self):
+        source = pathlib.Path(support.SCRATCH, "processes.src", "class")
+        source.mkdir(parents=True)
+        for i in range(400):
+            (source / f"{i:03}").write_bytes((b"%d words " % i * 4000)[:20_000])
+        path = support.pack(str(source.parent), "processes", "--zstd", "3")
+        watch = Watch()
+        self.addCleanup(watch.close)
+        daemon = self.daemon("--assist", "--stage", str(self.folder) + "-stage", "--stage-when", "always", "--codec", self.codec(),
+                             "--cluster", f"redis://127.0.0.1:{free_port()}", "--cluster-listen", "127.0.0.1:0", cache="1G")
+        if "refuses seccomp filters" in daemon.output():
+            self.skipTest("no seccomp filters here")
+        slow = subprocess.Popen(support.probe_command(daemon, self.slow(path), "--max-batches", 1), stdout=subprocess.DEVNULL)
+        self.addCleanup(slow.wait)
+        support.probe(daemon, path)
+        self.send_what_nobody_takes(daemon)
+        decodes = self.job_of(["-c", DECODES, path], daemon.socket)
+        self.assertEqual(decodes.stdout.readline(), "decoded\n")
+        self.job_of([ROOT / "tests/integration/dieseld/sensed_job.py", path], daemon.socket)
+        self.job(self.mirror())
+        wanted = set(TABLE)
+        if not os.path.exists("/sys/kernel/btf/vmlinux"):
+            wanted -= {"dieseld-sensor", "dieseld-assist", "dieseld-ahead"}
+        for name in sorted(wanted):
+            assist_support.wait_until(f"{name} at work", lambda name=name: self.settled(watch, name), daemon)
+        keepers = {self.state_of(statuses[-1]) for statuses in list(watch.seen.values()) if statuses[-1]["Name"] == "dieseld-keeper"}
+        self.assertEqual(keepers, self.possible(TABLE["dieseld-keeper"][0]))
+        watch.close()
+        self.check(watch)
+
+    def check(self, watch):
+        for pid, statuses in watch.seen.items():
+            for status in statuses:
+                name = status["Name"]
+                self.assertIn(name, TABLE, status)
+                _, most = TABLE[name]
+                if most is not None:
+                    with self.subTest(name, pid=pid):
+                        self.assertEqual(int(status["CapEff"], 16) & ~most, 0)
+                        self.assertEqual((status["Seccomp"], status["NoNewPrivs"]), ("2", "1"))
+            for kind in ("CapInh", "CapAmb"):
+                self.assertEqual(int(statuses[-1][kind], 16) & ~int(statuses[-1]["CapPrm"], 16), 0)
+            self.assertEqual(statuses[-1]["CapPrm"], statuses[-1]["CapEff"], statuses[-1])
+
+
+if __name__ == "__main__":
+    assist_support.main()

@@ -132,11 +132,12 @@ static int collect(const struct meta_path *path, void *context)
 		return 0;
 	slash = l->recursive ? NULL : memchr(path->path + skip, '/', path->path_length - skip);
 	if (slash) {
-		const struct found *last = (const struct found *)(l->list.data + l->list.bytes) - 1;
+		size_t n = l->list.bytes / sizeof(found);
+		const struct found *last = n ? (const struct found *)l->list.data + (n - 1) : NULL;
 
 		found.is_directory = true;
 		found.length = (size_t)(slash - path->path);
-		if (l->list.bytes && last->is_directory && last->length == found.length &&
+		if (last && last->is_directory && last->length == found.length &&
 		    !memcmp(l->text.data + last->offset, path->path, found.length))
 			return 0;
 	}

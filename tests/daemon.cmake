@@ -12,6 +12,7 @@ target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/da
 diesel_unit_test(daemon/chunk_peer USES diesel_daemon_cache) # it has a stand-in for the room cluster
 diesel_unit_test(daemon/batch_log USES diesel_daemon_assist)
 diesel_unit_test(daemon/data_sets USES diesel_daemon_assist)
+diesel_unit_test(daemon/identity USES diesel_daemon_assist)
 diesel_unit_test(daemon/plugin USES diesel_daemon_run)
 diesel_unit_test(daemon/control USES diesel_daemon_run diesel_sqlite)
 diesel_unit_test(daemon/history USES diesel_history)

@@ -28,20 +28,41 @@ static int refuse(enum file_safety safety, const char *path, const char *at, con
 			 what, at);
 }
 
-static int check_above(const char *path, struct error *err)
+/* The folder that the file is in, from the root on. Each one is looked at by the descriptor by which the next
+ * one is opened: it cannot be another one meanwhile. */
+static int open_folder(const char *path, int *ret_fd, struct error *err)
 {
-	char folder[PATH_MAX], at[PATH_MAX];
+	_cleanup_(closep) int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char at[PATH_MAX] = "/", name[NAME_MAX + 1];
+	const char *next = path + 1, *slash;
 	struct stat status;
-	int r = file_safety_around(path, folder, at, &status);
 
-	if (r < 0)
-		return error_errno(err, r, "%s", at);
-	return r == FILE_SAFE ? 0 : refuse((enum file_safety)r, path, at, &status, err);
+	for (;;) {
+		enum file_safety safety;
+		int below;
+
+		if (fd < 0 || fstat(fd, &status) < 0)
+			return error_errno(err, -errno, "%s", at);
+		safety = file_safety(&status);
+		if (safety != FILE_SAFE)
+			return refuse(safety, path, at, &status, err);
+		slash = strchr(next, '/');
+		if (!slash)
+			break;
+		snprintf(at, sizeof(at), "%.*s", (int)(slash - path), path);
+		snprintf(name, sizeof(name), "%.*s", (int)(slash - next), next);
+		below = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		closep(&fd);
+		fd = below;
+		next = slash + 1;
+	}
+	*ret_fd = steal_fd(&fd);
+	return 0;
 }
 
 int plugin_file_open(const char *path, int *ret_fd, struct error *err)
 {
-	_cleanup_(closep) int fd = -EBADF;
+	_cleanup_(closep) int fd = -EBADF, folder_fd = -EBADF;
 	char real[PATH_MAX];
 	struct stat status;
 	int r;
@@ -54,10 +75,11 @@ int plugin_file_open(const char *path, int *ret_fd, struct error *err)
 		return error_set(err, -ELOOP,
 				 "%s is not loaded: it is not the file's own path: name it %s, without links",
 				 path, real);
-	r = check_above(path, err);
+	r = open_folder(path, &folder_fd, err);
 	if (r < 0)
 		return r;
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	fd = openat(folder_fd, strrchr(path, '/') + 1,
+		    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &status) < 0)
 		return error_errno(err, -errno, "%s is not loaded", path);
 	if (!S_ISREG(status.st_mode))

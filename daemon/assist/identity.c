@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/openat2.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/capabilities.h"
@@ -91,16 +93,27 @@ static int credentials_read(int process, uid_t uid, gid_t gid, struct credential
 	return r < 0 ? r : parse_groups(text, ret);
 }
 
+int identity_open_group(const char *hierarchies, const char *hierarchy, const char *group)
+{
+	const struct open_how how = {.flags = O_WRONLY | O_CLOEXEC, .resolve = RESOLVE_BENEATH};
+	_cleanup_(closep) int folder = open(hierarchies, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char path[4096];
+	long fd;
+
+	if (folder < 0)
+		return -errno;
+	if (snprintf(path, sizeof(path), "./%s%s/cgroup.procs", hierarchy, group) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	fd = syscall(SYS_openat2, folder, path, &how, sizeof(how));
+	return fd < 0 ? -errno : (int)fd;
+}
+
 static bool join(const char *hierarchy, const char *group)
 {
-	char path[4096], pid[16];
-	_cleanup_(closep) int fd = -EBADF;
+	_cleanup_(closep) int fd = identity_open_group("/sys/fs/cgroup", hierarchy, group);
+	char pid[16];
 	int n = snprintf(pid, sizeof(pid), "%d", getpid());
 
-	if (snprintf(path, sizeof(path), "/sys/fs/cgroup%s%s/cgroup.procs", hierarchy, group) >=
-	    (int)sizeof(path))
-		return false;
-	fd = open(path, O_WRONLY | O_CLOEXEC);
 	return fd >= 0 && write(fd, pid, (size_t)n) == n;
 }
 
@@ -130,15 +143,22 @@ static bool join_groups(int process)
 	return charged;
 }
 
-static int enter_root(int process)
+/* What it sees, if it still is whose it was: it may become a program with other rights at any moment, and
+ * stand in a folder that its user may not enter. */
+static int enter_root(int process, const struct credentials *c)
 {
+	static struct credentials now;
 	_cleanup_(closep) int mounts = openat(process, "ns/mnt", O_RDONLY | O_CLOEXEC);
 	_cleanup_(closep) int root = openat(process, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_(closep) int current = openat(process, "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int r;
 
-	if (mounts < 0 || root < 0 || current < 0 || setns(mounts, CLONE_NEWNS) < 0)
+	if (mounts < 0 || root < 0 || current < 0)
 		return -errno;
-	if (fchdir(root) < 0 || chroot(".") < 0 || fchdir(current) < 0)
+	r = credentials_read(process, c->uid, c->gid, &now);
+	if (r < 0)
+		return r;
+	if (setns(mounts, CLONE_NEWNS) < 0 || fchdir(root) < 0 || chroot(".") < 0 || fchdir(current) < 0)
 		return -errno;
 	return 0;
 }
@@ -181,7 +201,7 @@ int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *r
 	if (r < 0)
 		return error_errno(err, r, "cannot tell whose process %d is", pid);
 	charged = join_groups(process);
-	r = enter_root(process);
+	r = enter_root(process, &c);
 	if (r < 0)
 		return error_errno(err, r, "cannot see the files as process %d does", pid);
 	r = become(&c);

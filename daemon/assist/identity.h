@@ -19,3 +19,8 @@ struct error;
  */
 int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *ret_charged,
 		  struct error *err);
+
+/* Opens cgroup.procs of a group for writing. group is as /proc/PID/cgroup has it, which may lead out of what
+ * is mounted here where dieseld is in a namespace of control groups: not followed. hierarchy: "", or
+ * "/memory" of version 1. A descriptor or -errno. */
+int identity_open_group(const char *hierarchies, const char *hierarchy, const char *group);

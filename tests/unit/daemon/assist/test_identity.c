@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "identity.h"
+
+static void test_groups(void **state)
+{
+	const char *folder = *state;
+	char *mounted = path_in(folder, "cgroup");
+	int fd;
+
+	write_text(folder, "cgroup/job/cgroup.procs", "");
+	write_text(folder, "cgroup/memory/job/cgroup.procs", "");
+	write_text(folder, "elsewhere/cgroup.procs", "");
+	fd = identity_open_group(mounted, "", "/job");
+	assert_true(fd >= 0);
+	close(fd);
+	fd = identity_open_group(mounted, "/memory", "/job");
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(identity_open_group(mounted, "", "/none"), -ENOENT);
+	/* Whose namespace of control groups does not reach as far sees such a path. */
+	assert_int_equal(identity_open_group(mounted, "", "/../elsewhere"), -EXDEV);
+	assert_int_equal(identity_open_group(mounted, "/memory", "/../../elsewhere"), -EXDEV);
+	free(mounted);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_groups, make_folder, remove_folder),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

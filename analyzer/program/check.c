@@ -152,6 +152,20 @@ static void check_profile(struct report *report, struct collector *collector)
 		    strerror(-stats.profile_error));
 }
 
+static void check_probes(struct report *report, struct collector *collector)
+{
+	struct collector_stats stats;
+
+	collector_stats_get(collector, &stats);
+	if (stats.no_probes)
+		add(report, FINDING_LIMITED, "probes",
+		    "sudo diesel-analyze, or add CAP_SYS_ADMIN; or sample: diesel-analyze --unprivileged",
+		    "before Linux 6.6 probes in libraries take CAP_SYS_ADMIN; lost: steps, batches, GPU "
+		    "waits");
+	else
+		add(report, FINDING_OK, "probes", "", "libraries can be probed");
+}
+
 /* Says which programs this kernel refused, though it has their hooks. */
 static void check_refusals(struct report *report, struct collector *collector)
 {
@@ -198,6 +212,7 @@ static void check_load(struct report *report, const char *btf_path)
 	} else {
 		add(report, FINDING_OK, "recorder", "", "loads and attaches");
 		check_refusals(report, collector);
+		check_probes(report, collector);
 		check_profile(report, collector);
 	}
 	if (collector && collector_times_faults(collector))
@@ -223,9 +238,9 @@ static int read_line(const char *path, char *line, size_t size)
 	return 0;
 }
 
-/* Mainline goes up to 2, and lets CAP_PERFMON do everything. Debian's kernels know 3, which is their default:
- * only CAP_SYS_ADMIN opens perf events then. Ubuntu's know 4, which CAP_PERFMON passes. */
-static void check_perf(struct report *report, const char *btf_path)
+/* Mainline goes up to 2, and lets CAP_PERFMON do everything. Debian's kernels default to 3 and Ubuntu's to 4,
+ * where most of them open perf events for CAP_SYS_ADMIN alone. */
+static void check_perf(struct report *report)
 {
 	static const char setting[] = "perf_event_paranoid";
 	char line[128];
@@ -233,24 +248,20 @@ static void check_perf(struct report *report, const char *btf_path)
 
 	if (read_line("/proc/sys/kernel/perf_event_paranoid", line, sizeof(line)))
 		add(report, FINDING_LIMITED, setting, "use a kernel with CONFIG_PERF_EVENTS=y",
-		    "no perf events: steps cannot be counted");
+		    "no perf events; lost: stack samples, times of page faults");
 	else if (wants_privilege(r) && report->perfmon)
 		add(report, FINDING_LIMITED, setting,
 		    "sudo sysctl kernel.perf_event_paranoid=2, or add CAP_SYS_ADMIN",
-		    "%s: this kernel opens perf events for CAP_SYS_ADMIN alone; lost: stack samples, times "
-		    "of "
-		    "page faults%s",
-		    line, collector_probes_by_perf(btf_path) ? ", steps and batches" : "");
+		    "%s: perf events take CAP_SYS_ADMIN here; lost: stack samples, times of page faults",
+		    line);
 	else if (wants_privilege(r) && atoi(line) > 2)
-		add(report, FINDING_OK, setting, "",
-		    "%s: on Debian's kernels, CAP_PERFMON makes no difference to that, but CAP_SYS_ADMIN "
-		    "does",
+		add(report, FINDING_OK, setting, "", "%s: where CAP_PERFMON does not do, CAP_SYS_ADMIN does",
 		    line);
 	else
 		add(report, FINDING_OK, setting, "", "%s: makes no difference with CAP_PERFMON", line);
 }
 
-static void check_settings(struct report *report, const char *btf_path)
+static void check_settings(struct report *report)
 {
 	char line[128];
 
@@ -265,7 +276,7 @@ static void check_settings(struct report *report, const char *btf_path)
 		add(report, FINDING_OK, "lockdown", "",
 		    "not shown by this kernel, or securityfs is not mounted");
 	}
-	check_perf(report, btf_path);
+	check_perf(report);
 	add(report, FINDING_OK, "tracefs", "", "not needed");
 }
 
@@ -424,7 +435,7 @@ int check_run(const char *btf_path, bool json, FILE *out)
 	check_btf(&report, btf_path);
 	check_privilege(&report);
 	check_load(&report, btf_path);
-	check_settings(&report, btf_path);
+	check_settings(&report);
 	check_psi(&report);
 	check_gpu(&report);
 	for (size_t i = 0; i < report.n; i++)

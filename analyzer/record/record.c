@@ -287,6 +287,10 @@ static void say_limits(struct source *source)
 		log_warning("this kernel refused the program %s (%s); lost without it: %s",
 			    stats.refusals[i].program, stats.refusals[i].reason,
 			    stats.refusals[i].lost_without);
+	if (stats.no_probes)
+		log_warning(
+		    "steps and batches cannot be seen: before Linux 6.6 that takes CAP_SYS_ADMIN; run as "
+		    "root (sudo), or sample by --unprivileged");
 	if (stats.profile_error)
 		log_warning("no stack samples can be taken here (%s): what preparing spends its time on will "
 			    "not be shown",

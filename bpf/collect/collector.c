@@ -293,5 +293,6 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 	stats.profile_error = collector->profile_error;
 	stats.refusals = collector->refusals;
 	stats.n_refusals = collector->n_refusals;
+	stats.no_probes = collector->no_probes;
 	*ret_stats = stats;
 }

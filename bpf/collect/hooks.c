@@ -193,16 +193,9 @@ static bool has_enumerator(const struct btf *btf, const char *type_name, const c
 	return false;
 }
 
-static bool has_multi(const struct btf *btf)
+bool hooks_can_probe(const struct btf *btf)
 {
 	return has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI") && uprobe_has_multi();
-}
-
-bool collector_probes_by_perf(const char *btf_path)
-{
-	_cleanup_(btf_freep) struct btf *btf = NULL;
-
-	return hooks_btf(btf_path ? btf_path : DEFAULT_BTF, &btf, NULL) == 0 && !has_multi(btf);
 }
 
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err)
@@ -225,7 +218,7 @@ int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile,
 		if (name)
 			bpf_program__set_autoload(bpf_object__find_program_by_name(object, name), true);
 	}
-	if (has_multi(btf))
+	if (hooks_can_probe(btf))
 		uprobe_use_multi(object);
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sample_cpu"), profile);
 	return 0;

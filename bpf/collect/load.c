@@ -2,6 +2,7 @@
 #include "private.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/proc.h"
 #include "recorder.skel.h"
 #include "recorder_without_cast.skel.h"
 #include "refusal.h"
@@ -138,6 +140,14 @@ static int load_once(struct collector *collector, const struct collector_options
 	return r;
 }
 
+static bool is_admin(void)
+{
+	struct proc_status status;
+
+	return proc_status_read("/proc", getpid(), &status) == 0 &&
+	       status.effective_capabilities & 1ULL << CAP_SYS_ADMIN;
+}
+
 int load_recorder(struct collector *collector, const struct collector_options *options, struct error *err)
 {
 	_cleanup_(btf_freep) struct btf *btf = NULL;
@@ -146,6 +156,7 @@ int load_recorder(struct collector *collector, const struct collector_options *o
 
 	if (r < 0)
 		return r;
+	collector->no_probes = !hooks_can_probe(btf) && !is_admin();
 	if (options->profile_hz)
 		collector->profile_error = hooks_can_profile();
 	if (!collector->profile_error)

@@ -45,6 +45,7 @@ struct collector {
 	int profile_error;
 	struct collector_refusal refusals[COLLECTOR_REFUSALS_MAX];
 	size_t n_refusals;
+	bool no_probes;
 	struct cost cost;
 	/* the bytes of the records that a task walk wrote, until the next poll */
 	char *pending;
@@ -64,6 +65,9 @@ static inline void btf_freep(struct btf **btf)
 int hooks_btf(const char *path, struct btf **ret_btf, struct error *err);
 /* Returns true if the kernel lets programs cast pointers, which makes system calls cheaper to record. */
 bool hooks_can_cast(const struct btf *btf);
+/* Returns true if the kernel has links that probe user code. Without, that takes perf events of a kind that
+ * is opened for CAP_SYS_ADMIN alone. */
+bool hooks_can_probe(const struct btf *btf);
 /* Marks for loading the programs that this kernel can run. profile: also the one that takes stack samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* Returns the row of a program, with the name of its hook or its own; NULL: there is no such program. */

@@ -10,8 +10,8 @@
  *
  * A job is one or more processes with all their threads and descendants, those that exist and those to come.
  * The caller's own process is never part of it. One thread uses a collector. It needs root, or CAP_BPF,
- * CAP_PERFMON, CAP_SYS_PTRACE (to reach the libraries of other users' processes) and, to know its own cost,
- * CAP_SYS_ADMIN.
+ * CAP_PERFMON, CAP_SYS_PTRACE (to reach the libraries of other users' processes), and CAP_SYS_ADMIN to
+ * know its own cost, and before Linux 6.6 to probe libraries.
  */
 
 #include <signal.h>
@@ -120,6 +120,7 @@ struct collector_stats {
 	int profile_error;    /* -errno: why there are none although they were asked for */
 	const struct collector_refusal *refusals; /* the collector's, until it is closed */
 	size_t n_refusals;
+	bool no_probes; /* libraries cannot be probed: before Linux 6.6 that takes CAP_SYS_ADMIN */
 };
 
 void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats);
@@ -131,10 +132,6 @@ struct collector_hook {
 	bool present;             /* this kernel has it */
 	bool required;            /* collector_open fails without it */
 };
-
-/* Returns true if setting probes in libraries takes perf events here: before Linux 6.6. false: it does not,
- * or there is no BTF. */
-bool collector_probes_by_perf(const char *btf_path);
 
 #define COLLECTOR_HOOKS_MAX 64
 

@@ -33,7 +33,7 @@ DEBOOTSTRAP = "/usr/sbin/debootstrap"  # which knows Debian's archive, on Ubuntu
 SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "newest": "trixie-backports"}
 SHORT = ("6.1", "6.12")
 OLDEST = (5, 15)  # as README says
-BOOT_S = 400
+BOOT_S = 900
 POINTS = 0.05  # between a job's own clock and the report
 
 # Tracepoints that came later, or were others before.
@@ -47,7 +47,7 @@ class Failed(Exception):
 def command(*words, **more):
     done = subprocess.run(words, capture_output=True, text=True, check=False, **more)
     if done.returncode:
-        raise Failed(f"{' '.join(words[:4])}: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise Failed(f"{words[0]}: {(done.stderr or done.stdout).strip()[-500:]}")
     return done.stdout
 
 

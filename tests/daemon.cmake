@@ -57,7 +57,7 @@ diesel_script_test(integration warm /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/i
 diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist.py)
 diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
-diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_processes.py)
+diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_processes.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
 diesel_waiting_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage

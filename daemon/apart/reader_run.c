@@ -28,7 +28,7 @@
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "shared_memory.h"
-#include "unpack.h"
+#include "work/unpack.h"
 
 #define IO_DEPTH 32
 /* libuv's threads that write, as it has them by itself. */

@@ -16,8 +16,8 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "shared_memory.h"
-#include "unpack.h"
-#include "unpack_message.h"
+#include "work/unpack.h"
+#include "work/unpack_message.h"
 
 #define MEMORY_BYTES (1u << 20)
 #define PLAIN_BYTES  (256u << 10)

@@ -2,11 +2,12 @@
 #pragma once
 
 /*
- * Making blocks of compressed chunks plain (dataset/blocks.h), in processes of their own (nursery.h). They
- * are bytes that users bring, libzstd is large, and the reader (reader.h) has the right to read everybody's
- * files: so it gives runs of blocks to processes that can compute, see what it has read of this dataset, and
- * write into a room that each has for itself, and nothing else (lib/sandbox.h). What they make is believed as
- * little as storage is: the reader copies it on from the room, and the daemon verifies the chunk.
+ * Making blocks of compressed chunks plain (dataset/blocks.h), in processes of their own (apart/nursery.h).
+ * They are bytes that users bring, libzstd is large, and the reader (reader.h) has the right to read
+ * everybody's files: so it gives runs of blocks to processes that can compute, see what it has read of this
+ * dataset, and write into a room that each has for itself, and nothing else (lib/sandbox.h). What they make
+ * is believed as little as storage is: the reader copies it on from the room, and the daemon verifies the
+ * chunk.
  *
  * A process does one run at a time, for one thread of the reader, which waits for it. One that ends is
  * replaced, and the run tried once more; one that takes too long is ended: either costs the run's chunk.

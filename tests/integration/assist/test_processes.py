@@ -11,13 +11,11 @@ import sys
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/integration/assist"))
-
 import assist_support
 import dieseld_support as support
 from free_ports import free_port
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 DAC_OVERRIDE, READ_ALL, FOWNER, KILL, SETGID, SETUID, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, PERFMON, BPF = (
     1 << number for number in (1, 2, 3, 5, 6, 7, 18, 19, 21, 38, 39))
 SENSES = BPF | PERFMON | SYS_PTRACE | READ_ALL

@@ -43,6 +43,6 @@ set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${
 diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_checkpoints.py)
 diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_phases.py)
 set_property(TEST integration.phases APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
-diesel_script_test(integration hostile_job /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_hostile_job.py)
+diesel_script_test(integration hostile_job /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/probes/test_hostile_job.py)
 set_property(TEST integration.hostile_job APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
 diesel_clock_tests(integration.gpu integration.checkpoints integration.phases)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include "dataset/chunk.h"
 #include "lib/cleanup.h"
@@ -26,9 +27,12 @@
 
 struct tar {
 	struct archive *archive;
-	unsigned char *read; /* READ_BYTES: what libarchive gets next */
-	size_t n_first;      /* were read to see what it is */
-	bool is_zstd;
+	unsigned char *read; /* READ_BYTES of the file */
+	size_t n_first;      /* bytes read to see how the file is compressed */
+	uint64_t n_read;
+	ZSTD_DCtx *zstd; /* NULL: the file is not compressed by it */
+	ZSTD_inBuffer compressed;
+	unsigned char *plain; /* READ_BYTES out of zstd */
 	struct zstd_walk walk;
 	int fd;
 	bool owns_fd;
@@ -52,37 +56,84 @@ static int read_error(const struct tar *t, struct error *err)
 			 (unsigned long long)archive_filter_bytes(t->archive, 0), text);
 }
 
-static ssize_t read_some(const struct tar *t, size_t at)
+static ssize_t read_some(struct tar *t, size_t at)
 {
 	ssize_t n;
 
 	do
 		n = read(t->fd, t->read + at, READ_BYTES - at);
 	while (n < 0 && errno == EINTR);
+	t->n_read += n > 0 ? (uint64_t)n : 0;
 	return n;
 }
 
-/* libzstd takes formats from before version 1 wherever a frame may begin: so all of the file is looked at
- * first. */
-static la_ssize_t on_read(struct archive *archive, void *user, const void **data)
+static la_ssize_t read_plain(struct archive *archive, struct tar *t)
 {
-	struct tar *t = user;
 	ssize_t n = t->n_first > 0 ? (ssize_t)t->n_first : read_some(t, 0);
 
 	t->n_first = 0;
-	if (n < 0) {
+	if (n < 0)
 		archive_set_error(archive, errno, "cannot be read");
+	return n < 0 ? ARCHIVE_FATAL : n;
+}
+
+static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
+{
+	la_ssize_t n = read_plain(archive, t);
+
+	if (n < 0)
+		return n;
+	t->compressed = (ZSTD_inBuffer){.src = t->read, .size = (size_t)n};
+	if (n == 0 && !zstd_walk_is_end(&t->walk)) {
+		archive_set_error(archive, EILSEQ, "its last frame of zstd is cut off");
 		return ARCHIVE_FATAL;
 	}
-	if (t->is_zstd && zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
+	/* libzstd takes formats from before version 1 wherever a frame may begin. */
+	if (zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
 		archive_set_error(archive, EILSEQ, "it is not all of zstd 1.0 or later");
 		return ARCHIVE_FATAL;
 	}
-	*data = t->read;
 	return n;
 }
 
-/* Of what it is compressed, as it begins. What comes out is not uncompressed once more. */
+static la_ssize_t decompress(struct archive *archive, struct tar *t)
+{
+	for (;;) {
+		ZSTD_outBuffer plain = {.dst = t->plain, .size = READ_BYTES};
+		size_t result = ZSTD_decompressStream(t->zstd, &plain, &t->compressed);
+		la_ssize_t n;
+
+		if (ZSTD_isError(result)) {
+			archive_set_error(archive, EILSEQ, "zstd: %s", ZSTD_getErrorName(result));
+			return ARCHIVE_FATAL;
+		}
+		if (plain.pos > 0)
+			return (la_ssize_t)plain.pos;
+		n = t->compressed.pos < t->compressed.size ? 1 : read_compressed(archive, t);
+		if (n <= 0)
+			return n;
+	}
+}
+
+static la_ssize_t on_read(struct archive *archive, void *user, const void **data)
+{
+	struct tar *t = user;
+
+	*data = t->zstd ? t->plain : t->read;
+	return t->zstd ? decompress(archive, t) : read_plain(archive, t);
+}
+
+static int begin_zstd(struct tar *t)
+{
+	t->zstd = ZSTD_createDCtx();
+	t->plain = malloc(READ_BYTES);
+	if (!t->zstd || !t->plain)
+		return ARCHIVE_FATAL;
+	return ARCHIVE_OK;
+}
+
+/* Chooses by the file's first bytes. libarchive's own filter for zstd would also look inside what it
+ * decompressed for another zstd, which nobody has walked through. */
 static int choose_filter(struct tar *t)
 {
 	const unsigned char *data;
@@ -99,10 +150,11 @@ static int choose_filter(struct tar *t)
 	if (n <= 0)
 		return n < 0 ? ARCHIVE_FATAL : ARCHIVE_OK;
 	if (data[0] == 0x1f && data[1] == 0x8b)
-		return archive_read_append_filter(t->archive, ARCHIVE_FILTER_GZIP);
-	t->is_zstd = (data[0] == 0x28 && data[1] == 0xb5 && data[2] == 0x2f && data[3] == 0xfd) ||
-		     ((data[0] & 0xf0) == 0x50 && data[1] == 0x2a && data[2] == 0x4d && data[3] == 0x18);
-	return t->is_zstd ? archive_read_append_filter(t->archive, ARCHIVE_FILTER_ZSTD) : ARCHIVE_OK;
+		return archive_read_support_filter_gzip(t->archive);
+	if ((data[0] == 0x28 && data[1] == 0xb5 && data[2] == 0x2f && data[3] == 0xfd) ||
+	    ((data[0] & 0xf0) == 0x50 && data[1] == 0x2a && data[2] == 0x4d && data[3] == 0x18))
+		return begin_zstd(t);
+	return ARCHIVE_OK;
 }
 
 static int open_archive(struct tar *t, struct error *err)
@@ -119,7 +171,7 @@ static int open_archive(struct tar *t, struct error *err)
 		return 0;
 	if (archive_errno(t->archive) == EIO || archive_errno(t->archive) == EISDIR)
 		return error_errno(err, -archive_errno(t->archive), "cannot read %s", t->name);
-	if (archive_filter_code(t->archive, 0) != ARCHIVE_FILTER_NONE)
+	if (t->zstd || archive_filter_code(t->archive, 0) != ARCHIVE_FILTER_NONE)
 		return error_set(err, -EBADMSG, "%s is compressed, and damaged or cut off, or no tar archive",
 				 t->name);
 	return error_set(err, -EBADMSG,
@@ -166,6 +218,8 @@ void tar_free(struct tar *t)
 		closep(&t->fd);
 	free(t->data);
 	free(t->read);
+	free(t->plain);
+	ZSTD_freeDCtx(t->zstd);
 	free(t);
 }
 
@@ -176,7 +230,7 @@ const char *tar_name(const struct tar *t)
 
 uint64_t tar_position(const struct tar *t)
 {
-	return (uint64_t)archive_filter_bytes(t->archive, -1);
+	return t->n_read;
 }
 
 uint64_t tar_bytes(const struct tar *t)

@@ -210,6 +210,8 @@ class Tar(unittest.TestCase):
         self.pack(frame(data[:-1024]) + old, says="damaged")
         self.pack(skipped + old, says="compressed")
         self.pack(old, says="neither a folder nor a tar archive")
+        self.pack(frame(frame(data)), says="compressed")  # what comes out is not decompressed once more
+        self.pack(frame(data)[:1600], says="damaged or cut off")
 
     def test_a_size_that_is_only_claimed_takes_no_memory(self):
         claimed = tarfile.TarInfo("claimed")

@@ -49,7 +49,7 @@ OWNERS = {
     "webp/": ("image",),
     "xxhash.h": ("dataset/checksum",),
     "zlib.h": ("reports/trace",),
-    "zstd.h": ("analyzer/trace", "dataset/compress", "ui/replay"),
+    "zstd.h": ("analyzer/trace", "ctl/packing", "dataset/compress", "ui/replay"),
     "zstd_errors.h": ("dataset/compress",),
 }
 ANY_OWNER = ("tests", "bench")

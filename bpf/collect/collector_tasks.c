@@ -47,10 +47,8 @@ int collector_walk(struct collector *collector, struct bpf_program *program)
 bool collector_has(const struct collector *collector, pid_t tgid)
 {
 	_cleanup_(closep) int fd = kernel_pidfd_open(tgid);
-	const struct bpf_map *map = collector->recorder->maps.members;
-	_cleanup_(freep) void *value = malloc(bpf_map__value_size(map));
 
-	return fd >= 0 && value && !bpf_map_lookup_elem(bpf_map__fd(map), &fd, value);
+	return fd >= 0 && probes_is_member(bpf_map__fd(collector->recorder->maps.members), fd);
 }
 
 int collector_tag(struct collector *collector, pid_t tgid, struct error *err)

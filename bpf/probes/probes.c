@@ -276,16 +276,16 @@ static int scan_mapping(void *user, const struct proc_mapping *mapping)
 	return 0;
 }
 
-static bool is_member(const struct probe_set *probes, int pidfd)
+bool probes_is_member(int members_fd, int pidfd)
 {
 	struct bpf_map_info info = {0};
 	uint32_t length = sizeof(info);
 	_cleanup_(freep) void *value = NULL;
 
-	if (bpf_obj_get_info_by_fd(probes->members_fd, &info, &length))
+	if (bpf_obj_get_info_by_fd(members_fd, &info, &length))
 		return false;
 	value = malloc(info.value_size);
-	return value && !bpf_map_lookup_elem(probes->members_fd, &pidfd, value);
+	return value && !bpf_map_lookup_elem(members_fd, &pidfd, value);
 }
 
 static bool has_ended(int pidfd)
@@ -304,7 +304,7 @@ static void process_probe(struct probe_set *probes, const struct pending *pendin
 	struct scan scan = {.probes = probes, .tgid = pending->tgid, .until_ns = until_ns};
 	int r = 0;
 
-	if (pidfd < 0 || !is_member(probes, pidfd))
+	if (pidfd < 0 || !probes_is_member(probes->members_fd, pidfd))
 		return;
 	for (size_t i = 0; parent && i < parent->n_files; i++)
 		attach(probes, pending->tgid, parent->files[i]);

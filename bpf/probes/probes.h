@@ -26,6 +26,9 @@ struct probe_set;
 struct probe_set *probes_new(struct bpf_object *object, int members_fd, int libraries_fd);
 void probes_free(struct probe_set *probes);
 
+/* Returns true if the process of a pidfd is in the recorder's map of the job's threads. */
+bool probes_is_member(int members_fd, int pidfd);
+
 /* Has a process looked at in the next probes_step(): what it has mapped is probed. */
 void probes_scan(struct probe_set *probes, pid_t tgid);
 

@@ -18,7 +18,6 @@
 #include "lib/proc.h"
 #include "mounts.h"
 
-#define MINOR_BITS   20 /* of proc_mapping's device */
 #define FDINFO_BYTES 512
 
 #ifndef RESOLVE_CACHED
@@ -120,7 +119,7 @@ static bool is_served_by_kernel(int fd, const char *root, pid_t pid, const struc
 		if (type)
 			return !is_fuse(type);
 	}
-	return is_exact && device >> MINOR_BITS; /* a disk */
+	return is_exact && device >> DEVICE_MINOR_BITS; /* a disk */
 }
 
 struct search {

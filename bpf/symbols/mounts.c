@@ -11,7 +11,6 @@
 #include "lib/proc.h"
 
 #define MOUNTINFO_MAX_BYTES (1 << 20)
-#define MINOR_BITS          20 /* of the kernel's dev_t */
 
 struct mount {
 	uint32_t id;
@@ -48,7 +47,7 @@ static bool parse(char *line, struct mount *mount)
 		return false;
 	proc_unescape(field[3]);
 	proc_unescape(field[4]);
-	*mount = (struct mount){id, major << MINOR_BITS | minor, field[3], field[4], type};
+	*mount = (struct mount){id, major << DEVICE_MINOR_BITS | minor, field[3], field[4], type};
 	return true;
 }
 

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define DEVICE_MINOR_BITS 20 /* in the kernel's dev_t, as in s_dev */
+
 struct mounts;
 
 /* Reads a mountinfo file (proc(5)). A line that cannot be understood is left out. -errno. */

@@ -44,9 +44,6 @@ static __always_inline int context_pop(void)
 
 CONTEXT_HOOKS(irq_handler, WAKER_HARDIRQ)
 CONTEXT_HOOKS(local_timer, WAKER_TIMER)
-CONTEXT_HOOKS(reschedule, WAKER_HARDIRQ)
-CONTEXT_HOOKS(call_function, WAKER_HARDIRQ)
-CONTEXT_HOOKS(call_function_single, WAKER_HARDIRQ)
 
 SEC("?tp_btf/softirq_exit")
 int softirq_exit(void *ctx)

@@ -194,7 +194,8 @@ def make_root(image, short):
 def boot(vmlinux, image, folder):
     """What the guest wrote, by the names of its parts."""
     results, console = os.path.join(folder, "results"), os.path.join(folder, "console")
-    # One thread emulates: with more, hooks that are attached while the other CPU runs have killed guests.
+    # One thread emulates. With more, a CPU may run into a breakpoint that the kernel has just taken out again, and the guest dies:
+    # in bpf_trace_run*(), which the kernel patches when the recorder has BPF's run time counted. Real CPUs are waited for.
     words = ["qemu-system-x86_64", "-M", "pc", "-cpu", "max,la57=off", "-smp", "1", "-m", "1G", "-display", "none", "-monitor", "none",
              "-nic", "none", "-no-reboot", "-serial", "file:" + console, "-serial", "file:" + results, "-kernel", vmlinux, "-initrd",
              image, "-accel", "tcg,thread=single", "-append", "console=ttyS0 panic=-1 quiet mitigations=off psi=1 tsc=reliable no_timer_check nokaslr"]

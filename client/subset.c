@@ -244,13 +244,13 @@ const uint64_t *diesel_subset_words(const struct diesel_subset *s, uint64_t *ret
 	return subset_data(s->chosen);
 }
 
-int diesel_subset_all_images(const struct diesel_dataset *dataset, const struct diesel_subset *s)
+int diesel_subset_stranger(const struct diesel_dataset *dataset, const struct diesel_subset *s,
+			   enum diesel_stranger kind, uint64_t *ret_sample)
 {
 	const struct snapshot_info *info = snapshot_info(dataset->snapshot);
 
-	if (info->names == SNAPSHOT_NAMES_IMAGES)
-		return 1;
-	if (info->names == SNAPSHOT_NAMES_OTHERS && !s)
+	if (kind == DIESEL_NO_IMAGE ? info->names == SNAPSHOT_NAMES_IMAGES
+				    : !snapshot_has_outsiders(dataset->snapshot))
 		return 0;
 	for (uint64_t i = next_of(s, 0); i < info->n_samples; i = next_of(s, i + 1)) {
 		struct snapshot_sample sample;
@@ -258,10 +258,13 @@ int diesel_subset_all_images(const struct diesel_dataset *dataset, const struct 
 
 		if (r < 0)
 			return r;
-		if (!snapshot_name_is_image(sample.path, sample.path_length))
-			return 0;
+		if (kind == DIESEL_NO_IMAGE ? !snapshot_name_is_image(sample.path, sample.path_length)
+					    : sample.class_index == SNAPSHOT_NO_CLASS) {
+			*ret_sample = i;
+			return 1;
+		}
 	}
-	return 1;
+	return 0;
 }
 
 int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diesel_subset *s,

@@ -30,6 +30,7 @@ struct pack_context {
 	bool json;
 	bool is_tar, orders; /* the source is an archive; --order is there */
 	struct ctl_wait wait;
+	struct survey survey;
 	/* --jpeg-restarts */
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
 	uint64_t bytes_before, bytes_after;       /* of those that got markers */
@@ -111,6 +112,9 @@ static const struct option long_options[] = {
     {"jobs", required_argument, NULL, 'j'},
     {"append", no_argument, NULL, 'a'},
     {"skip-unreadable", no_argument, NULL, 'u'},
+    {"images", no_argument, NULL, 'i'},
+    {"drop-empty", no_argument, NULL, 'e'},
+    {"as-files", no_argument, NULL, 'f'},
     {"digest", required_argument, NULL, 'd'},
     {"zstd", required_argument, NULL, 'z'},
     {"jpeg-restarts", no_argument, NULL, 'r'},
@@ -161,6 +165,9 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 	case 'K': return ctl_keep_snapshots(verb, &o->keep_snapshots);
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
+	case 'i': o->survey->images_only = true; return CTL_OK;
+	case 'e': o->survey->drop_empty = true; return CTL_OK;
+	case 'f': o->survey->as_files = true; return CTL_OK;
 	case 'r':
 		o->rewrite = ctl_add_restarts;
 		o->rewritten = count_restarts;
@@ -174,7 +181,8 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 	return CTL_USAGE;
 }
 
-static void print_summary(const struct pack_result *result, uint64_t elapsed_ns, bool met_others)
+static void print_summary(const struct pack_result *result, const struct survey *s, uint64_t elapsed_ns,
+			  bool met_others)
 {
 	double elapsed_s = (double)elapsed_ns / NS_PER_S;
 	char bytes[24];
@@ -193,7 +201,38 @@ static void print_summary(const struct pack_result *result, uint64_t elapsed_ns,
 		printf("; %llu unreadable left out", (unsigned long long)result->n_skipped);
 	if (result->n_other)
 		printf("; %llu left out that are no regular files", (unsigned long long)result->n_other);
+	if (s->hidden.n)
+		printf("; %zu hidden left out", s->hidden.n);
+	if (s->n_left)
+		printf("; %llu left out that %s", (unsigned long long)s->n_left,
+		       s->n_left == 1 ? "is no image of a class" : "are no images of a class");
+	if (s->n_datasets)
+		printf("; left out %s: a dataset", s->dataset);
+	if (s->n_datasets > 1)
+		printf(", and %llu others", (unsigned long long)s->n_datasets - 1);
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
+}
+
+/* Among images: what ImageFolder would not take, of which jobs would be told by an error at best. */
+static void tell_taken(const struct pack_context *c)
+{
+	const struct survey *s = &c->survey;
+	struct error text = ERROR_INIT;
+	char others[160] = "", outside[160] = "";
+
+	if (s->n_images == 0 || (s->n_others == 0 && (s->n_outside == 0 || s->classes.n == 0)))
+		return;
+	if (s->n_others)
+		snprintf(others, sizeof(others), "%llu file%s that %s by %s, such as %s",
+			 (unsigned long long)s->n_others, units_plural(s->n_others),
+			 s->n_others == 1 ? "is no image" : "are no images",
+			 s->n_others == 1 ? "its name" : "their names", s->other);
+	if (s->n_outside && s->classes.n)
+		snprintf(outside, sizeof(outside), "%llu image%s in no class folder (label -1), such as %s",
+			 (unsigned long long)s->n_outside, units_plural(s->n_outside), s->outside);
+	error_set(&text, 0, "samples of the dataset are also %s%s%s; --images packs what ImageFolder takes",
+		  others, *others && *outside ? ", and " : "", outside);
+	ctl_warn(c->verb, text.text);
 }
 
 static void print_json(const struct pack_result *result, uint64_t elapsed_ns, bool rewrote,
@@ -202,12 +241,13 @@ static void print_json(const struct pack_result *result, uint64_t elapsed_ns, bo
 	printf("{\"schema\": \"diesel.pack/1\", \"version\": %llu, \"files\": %llu, \"bytes\": %llu, "
 	       "\"chunks\": "
 	       "%llu, \"seconds\": %.3f, \"resumed\": %llu, \"unchanged\": %llu, \"unreadable\": %llu, "
-	       "\"not_regular\": %llu",
+	       "\"not_regular\": %llu, \"hidden\": %zu, \"not_images\": %llu, \"datasets\": %llu",
 	       (unsigned long long)result->version, (unsigned long long)result->n_files,
 	       (unsigned long long)result->bytes, (unsigned long long)result->n_chunks,
 	       (double)elapsed_ns / NS_PER_S, (unsigned long long)result->n_resumed,
 	       (unsigned long long)result->n_unchanged, (unsigned long long)result->n_skipped,
-	       (unsigned long long)result->n_other);
+	       (unsigned long long)result->n_other, c->survey.hidden.n, (unsigned long long)c->survey.n_left,
+	       (unsigned long long)c->survey.n_datasets);
 	if (rewrote)
 		printf(", \"jpeg_restarts\": {\"added\": %llu, \"there\": %llu, \"kept\": %llu, \"other\": "
 		       "%llu, "
@@ -247,6 +287,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	    .skipped = show_skipped,
 	    .cancelled = is_cancelled,
 	    .context = &context,
+	    .survey = &context.survey,
 	};
 	struct sigaction action = {.sa_handler = on_signal,
 				   .sa_flags = SA_RESETHAND}; /* a second one kills */
@@ -266,6 +307,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	}
 	if (argc - optind != 2)
 		return ctl_usage(verb, "a source and a dataset are needed");
+	if (context.survey.images_only && context.survey.as_files)
+		return ctl_usage(verb, "--images and --as-files contradict each other");
 	o.command = ctl_command();
 	o.source = argv[optind];
 	o.dataset = context.wait.dataset = argv[optind + 1];
@@ -285,15 +328,20 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	uint64_t start_ns = clock_monotonic_ns();
 	int r = pack_until_published(&o, &context, &result, &err);
 
-	if (r < 0)
+	if (r < 0) {
+		survey_free(&context.survey);
 		return ctl_failed(verb, &err);
+	}
+	tell_taken(&context);
 	if (context.json) {
 		print_json(&result, clock_monotonic_ns() - start_ns, o.rewrite, &context);
 	} else {
-		print_summary(&result, clock_monotonic_ns() - start_ns, context.wait.n_tries > 0);
+		print_summary(&result, &context.survey, clock_monotonic_ns() - start_ns,
+			      context.wait.n_tries > 0);
 		if (o.rewrite)
 			print_restarts(&context);
 	}
+	survey_free(&context.survey);
 	return ctl_finish(verb);
 }
 
@@ -308,6 +356,9 @@ const struct ctl_verb ctl_pack = {
 	"  -j, --jobs N            files read at once (default 8)\n"
 	"      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
 	"      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
+	"      --images            pack what torchvision's ImageFolder takes: images in class folders\n"
+	"      --drop-empty        number the classes that have samples alone, where a folder has none\n"
+	"      --as-files          pack every file as it is: hidden ones, archives, files of databases\n"
 	"      --zstd LEVEL        compress, 1 (fast) to 19 (small), what gets shorter by a sixteenth\n"
 	"      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
 	"      --meta URL          keep the metadata on a Redis server or cluster: "
@@ -318,7 +369,8 @@ const struct ctl_verb ctl_pack = {
 	"crop needs no decoding\n"
 	"\n"
 	"SOURCE is a folder, a tar archive (as it is, .gz, .zst), or - for one on standard input:\n"
-	"tar cf - DIR | dieselctl pack - DATASET. Links in a folder are followed. The dataset changes at\n"
+	"tar cf - -C DIR . | dieselctl pack - DATASET. Links in a folder are followed. The dataset changes "
+	"at\n"
 	"the end or not at all; when a run was interrupted, the same command goes on where it stopped.\n",
     .run = run,
 };

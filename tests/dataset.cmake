@@ -17,6 +17,7 @@ diesel_script_test(integration dataset.imagefolder
 foreach(case kills flips)
   diesel_script_test(fault verbs.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_verbs.py ${case})
 endforeach()
+diesel_script_test(integration dataset.source /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_source.py)
 diesel_script_test(integration dataset.stat /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_stat.py)
 diesel_script_test(integration dataset.looking /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_looking.py)
 diesel_script_test(integration dataset.links /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_links.py)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/chunk.h"
 #include "dataset/path_set.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
@@ -18,6 +19,7 @@ struct packing {
 	struct writer *writer;
 	struct resume *resume;
 	struct path_set paths;
+	char name[CHUNK_NAME_MAX + 1]; /* for the survey, which wants a terminator */
 	struct pack_result result;
 };
 
@@ -96,6 +98,30 @@ static int add_file(struct packing *p, const struct tar_file *file, struct error
 	return r;
 }
 
+static int take(struct packing *p, const struct tar_file *file, struct error *err)
+{
+	size_t length = file->path_length;
+	int r;
+
+	while (file->is_folder && length && file->path[length - 1] == '/')
+		length--;
+	if (length == 0 || length > CHUNK_NAME_MAX ||
+	    (file->is_folder && !chunk_name_is_valid(file->path, length)))
+		return 0; /* the archive's own root, or a folder that no file can lie in */
+	memcpy(p->name, file->path, length);
+	p->name[length] = '\0';
+	if (file->is_folder) {
+		r = survey_folder(p->options->survey, p->name, err);
+		return r < 0 ? r : 0;
+	}
+	r = survey_file(p->options->survey, p->name, err);
+	if (r > 0)
+		r = check_new(p, file, err);
+	else
+		return r;
+	return r < 0 ? r : add_file(p, file, err);
+}
+
 static int pack_files(struct packing *p, struct error *err)
 {
 	const struct pack_options *o = p->options;
@@ -103,9 +129,7 @@ static int pack_files(struct packing *p, struct error *err)
 	int r;
 
 	while ((r = tar_next(p->tar, &file, err)) > 0) {
-		r = check_new(p, &file, err);
-		if (r == 0)
-			r = add_file(p, &file, err);
+		r = take(p, &file, err);
 		if (r == 0 && o->cancelled && o->cancelled(o->context))
 			r = error_set(err, -ECANCELED, "interrupted");
 		if (r < 0)
@@ -114,6 +138,8 @@ static int pack_files(struct packing *p, struct error *err)
 			o->progress("packing", tar_bytes(p->tar) ? tar_position(p->tar) : p->paths.n,
 				    tar_bytes(p->tar), p->result.bytes, o->context);
 	}
+	if (r == 0)
+		r = survey_end(o->survey, err);
 	if (r == 0 && p->paths.n == 0)
 		return error_set(err, -ENODATA, "there are no files in %s", tar_name(p->tar));
 	return r < 0 ? r : resume_end(p->resume, err);
@@ -122,7 +148,7 @@ static int pack_files(struct packing *p, struct error *err)
 /* The archive itself is at fault: there is nothing to go on with. */
 static bool is_useless(int r)
 {
-	return r == -EBADMSG || r == -EFBIG || r == -EEXIST || r == -ENODATA;
+	return r == -EINVAL || r == -EBADMSG || r == -EFBIG || r == -EEXIST || r == -ENODATA;
 }
 
 static void end_failed(struct packing *p, int r, struct error *err)
@@ -139,6 +165,8 @@ static void end_failed(struct packing *p, int r, struct error *err)
 int pack_tar(const struct pack_options *options, struct pack_result *ret, struct error *err)
 {
 	struct packing p = {.options = options};
+
+	survey_begin(options->survey, options->source);
 	struct writer_result committed = {0};
 	uint64_t resumed_bytes;
 	int r = pack_open(options, &p.writer, err); /* first: who has to wait for it has read nothing yet */

@@ -194,10 +194,11 @@ int tar_open(const char *name, struct tar **ret, struct error *err)
 	if (t->fd < 0 || fstat(t->fd, &st) < 0)
 		r = error_errno(err, -errno, "cannot read the source %s", t->name);
 	else if (isatty(t->fd))
-		r = error_set(err, -EINVAL,
-			      "%s is a terminal: pipe an archive into it, as in `tar cf - DIR | dieselctl "
-			      "pack - DATASET`",
-			      t->name);
+		r = error_set(
+		    err, -EINVAL,
+		    "%s is a terminal: pipe an archive into it, as in `tar cf - -C DIR . | dieselctl "
+		    "pack - DATASET`",
+		    t->name);
 	else if (S_ISREG(st.st_mode))
 		t->bytes = (uint64_t)st.st_size;
 	if (r == 0)
@@ -350,12 +351,14 @@ int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
 
 		if (!path)
 			return error_set(err, -EBADMSG, "%s has a file without a name", t->name);
-		if (archive_entry_filetype(entry) == AE_IFDIR && !archive_entry_hardlink(entry))
-			continue;
 		while (path[0] == '.' && path[1] == '/')
 			path += 2;
 		size_t length = strlen(path);
 
+		if (archive_entry_filetype(entry) == AE_IFDIR && !archive_entry_hardlink(entry)) {
+			*ret = (struct tar_file){.path = path, .path_length = length, .is_folder = true};
+			return 1;
+		}
 		r = check_entry(t, entry, path, length, err);
 		if (r == 0)
 			r = read_data(t, (size_t)archive_entry_size(entry), err);

@@ -438,6 +438,12 @@ int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const ch
 	return 0;
 }
 
+/* In tree order files of the root come first. */
+bool snapshot_has_outsiders(const struct snapshot *s)
+{
+	return s->info.n_classes && s->classes[0].name_offset > 0;
+}
+
 bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const char *path, size_t path_length)
 {
 	size_t top = path_top_length((struct path_text){path, path_length}), length;

@@ -5,10 +5,21 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "dataset/frozen.h"
+#include "dataset/snapshot.h"
 #include "lib/cleanup.h"
 #include "lib/file_open.h"
+
+/* Chunks alone make none: a class of images may be called that. */
+bool meta_is_dataset(int dir_fd)
+{
+	return faccessat(dir_fd, "chunks", F_OK, 0) == 0 &&
+	       (faccessat(dir_fd, SNAPSHOT_FILE, F_OK, 0) == 0 ||
+		faccessat(dir_fd, META_SQLITE_FILE, F_OK, 0) == 0 ||
+		faccessat(dir_fd, META_REDIS_FILE, F_OK, 0) == 0);
+}
 
 int meta_open_at(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
 		 struct error *err)

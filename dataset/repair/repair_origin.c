@@ -8,18 +8,8 @@
 #include <unistd.h>
 
 #include "dataset/meta.h"
-#include "dataset/snapshot.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
-
-/* Chunks alone make no dataset: a class of images may be called that. */
-static bool is_dataset(int dir_fd)
-{
-	return faccessat(dir_fd, "chunks", F_OK, 0) == 0 &&
-	       (faccessat(dir_fd, SNAPSHOT_FILE, F_OK, 0) == 0 ||
-		faccessat(dir_fd, META_SQLITE_FILE, F_OK, 0) == 0 ||
-		faccessat(dir_fd, META_REDIS_FILE, F_OK, 0) == 0);
-}
 
 int repair_origin_open(const char *name, struct repair_origin *ret, struct error *err)
 {
@@ -32,7 +22,7 @@ int repair_origin_open(const char *name, struct repair_origin *ret, struct error
 		if (fd < 0)
 			return error_errno(err, -errno,
 					   "cannot open %s, a replica or a source to repair from", name);
-		if (!is_dataset(fd)) {
+		if (!meta_is_dataset(fd)) {
 			o.source_fd = steal_fd(&fd);
 			*ret = o;
 			return 0;

@@ -12,6 +12,7 @@
 
 #include "buffer.h"
 #include "dataset/chunk.h"
+#include "dataset/meta.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/sorted.h"
@@ -32,6 +33,7 @@ struct scan {
 	const char *root;
 	dev_t exclude_device;
 	ino_t exclude_inode;
+	struct survey *survey;
 	source_unreadable_callback *unreadable;
 	void *context;
 	struct buffer files; /* struct source_file */
@@ -77,6 +79,13 @@ static int add_file(struct scan *scan, size_t length, const struct stat *st)
 	return 0;
 }
 
+static int take_file(struct scan *scan, size_t length, const struct stat *st)
+{
+	int r = survey_file(scan->survey, scan->path, scan->err);
+
+	return r > 0 ? add_file(scan, length, st) : r;
+}
+
 static int walk(struct scan *scan, int parent_fd, const char *name, size_t length,
 		const struct level *parent);
 
@@ -95,10 +104,12 @@ static int visit(struct scan *scan, int dir_fd, const char *name, size_t start, 
 	if (fstatat(dir_fd, name, &st, 0) < 0)
 		r = report(scan, -errno, errno == ENOENT ? " (a dangling link?)" : "");
 	else if (S_ISREG(st.st_mode))
-		r = add_file(scan, length, &st);
+		r = take_file(scan, length, &st);
 	else if (!S_ISDIR(st.st_mode))
 		scan->n_other++;
-	else if (st.st_dev != scan->exclude_device || st.st_ino != scan->exclude_inode)
+	else if (st.st_dev == scan->exclude_device && st.st_ino == scan->exclude_inode)
+		survey_leave_dataset(scan->survey, scan->path);
+	else
 		r = walk(scan, dir_fd, name, length, level);
 	scan->path[start] = '\0';
 	return r;
@@ -110,6 +121,24 @@ static bool is_above(const struct level *level, const struct stat *st)
 		if (level->device == st->st_dev && level->inode == st->st_ino)
 			return true;
 	return false;
+}
+
+/* 1: all in this directory is to be looked at; 0: it is left out. */
+static int enter(struct scan *scan, int fd, size_t length)
+{
+	bool is_root = length == 0;
+
+	if (!scan->survey->as_files && meta_is_dataset(fd)) {
+		if (is_root)
+			return error_set(
+			    scan->err, -EINVAL,
+			    "%s is a dataset already: copy it with cp -r, or add --as-files to pack "
+			    "its files as they are",
+			    scan->root);
+		survey_leave_dataset(scan->survey, scan->path);
+		return 0;
+	}
+	return is_root ? 1 : survey_folder(scan->survey, scan->path, scan->err);
 }
 
 static int walk(struct scan *scan, int parent_fd, const char *name, size_t length, const struct level *parent)
@@ -124,11 +153,15 @@ static int walk(struct scan *scan, int parent_fd, const char *name, size_t lengt
 	if (parent && parent->depth >= MAX_DEPTH)
 		return report(scan, -ELOOP, " (more than 128 directories deep)");
 	struct level level = {parent, st.st_dev, st.st_ino, parent ? parent->depth + 1 : 1};
+	int r = enter(scan, fd, length);
+
+	if (r <= 0)
+		return r;
 	DIR *dir = fdopendir(fd);
-	int r = 0;
 
 	if (!dir)
 		return report(scan, -errno, "");
+	r = 0;
 	int dir_fd = steal_fd(&fd); /* closedir() closes it */
 
 	for (struct dirent *entry; r == 0 && (errno = 0, entry = readdir(dir));)
@@ -148,7 +181,7 @@ static int compare_files(const void *a, const void *b, void *paths)
 				  (struct path_text){(char *)paths + y->path_offset, y->path_length});
 }
 
-int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
+int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, struct survey *survey,
 		source_unreadable_callback *unreadable, void *context, struct source **ret, struct error *err)
 {
 	_cleanup_(closep) int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -156,6 +189,7 @@ int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
 	    .root = root,
 	    .exclude_device = exclude_device,
 	    .exclude_inode = exclude_inode,
+	    .survey = survey,
 	    .unreadable = unreadable,
 	    .context = context,
 	    .err = err,
@@ -164,6 +198,9 @@ int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot read the source %s", root);
 	int r = walk(&scan, fd, ".", 0, NULL);
+
+	if (r == 0)
+		r = survey_end(survey, err);
 	struct source *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
 
 	if (!s || !(s->root = strdup(root))) {

@@ -2,13 +2,15 @@
 #pragma once
 
 /*
- * A folder of files as a source of samples: all regular files below it, in tree order (path_order.h).
+ * A folder of files as a source of samples: the regular files below it, in tree order (path_order.h).
  *
  * Symbolic links are followed, to files and to directories, as torchvision's ImageFolder does; a link that
- * leads back to a directory it lies in is an error. FIFOs, sockets and devices are left out and counted.
+ * leads back to a directory it lies in is an error. FIFOs, sockets and devices are left out and counted; so
+ * is what the survey leaves out, datasets among it.
  */
 
 #include "dataset/path_order.h"
+#include "dataset/survey.h"
 #include "lib/error.h"
 
 #include <stdbool.h>
@@ -35,8 +37,9 @@ struct source {
 /* Called for what cannot be read. A result other than 0 ends the walk, which returns it. */
 typedef int source_unreadable_callback(int code, const char *text, void *context);
 
-/* The directory with exclude_device and exclude_inode is left out: the dataset may lie in the source. */
-int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
+/* The directory with exclude_device and exclude_inode is left out: the dataset may lie in the source. Errors
+ * as those of the survey, which is ended; -errno. */
+int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, struct survey *survey,
 		source_unreadable_callback *unreadable, void *context, struct source **ret,
 		struct error *err);
 void source_free(struct source *s);

@@ -38,6 +38,13 @@ def main():
                                            capture_output=True).stdout)
         stat = json.loads(subprocess.run([DIESELCTL, "stat", "--json", dataset], check=True,
                                          capture_output=True).stdout)
+        (source / "dog" / "notes.txt").write_text("no sample at all")
+        (source / "dog" / "1.jfif").write_text("not by its name")
+        (source / "10" / "Upper.JPEG").write_text("by its name")
+        subprocess.run([DIESELCTL, "pack", "--images", source, f"{dataset}.images"], check=True)
+        images = json.loads(subprocess.run([DIESELCTL, "ls", "-R", "--json", f"{dataset}.images"], check=True, capture_output=True).stdout)
+        as_they_are = ImageFolder(str(source)).samples
+    assert [(str(source / entry["path"]), entry["class"]) for entry in images] == as_they_are
     readme = listed.pop(0)
     assert (readme["path"], readme["class"]) == ("README", -1), readme
     assert stat["classes"] == expected.classes, (stat["classes"], expected.classes)

@@ -219,11 +219,16 @@ void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples
 /* Turns numbers of samples into their indices in the subset. -ERANGE: one is not in it; those before it are
  * turned. */
 int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
-/* Returns 1 if all samples (NULL: of the dataset) are images by the endings of their paths (.jpg, .jpeg,
- * .png, .webp; of any case), else 0; -EBADMSG. Of a whole dataset that takes no time, unless an older program
- * made it.
+enum diesel_stranger {
+	DIESEL_NO_IMAGE, /* by the endings of paths: .jpg, .jpeg, .png, .webp; of any case */
+	DIESEL_NO_CLASS, /* it lies in no class folder, and others do */
+};
+/* Returns 1 and the first sample (subset NULL: of the dataset) that is a stranger among the others, or 0:
+ * there is none; -EBADMSG. Where a whole dataset has none that takes no time, unless an older program made
+ * it.
  */
-int diesel_subset_all_images(const struct diesel_dataset *dataset, const struct diesel_subset *subset);
+int diesel_subset_stranger(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
+			   enum diesel_stranger kind, uint64_t *ret_sample);
 /* How many bytes its samples have together. -EBADMSG. */
 int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
 			uint64_t *ret_bytes);

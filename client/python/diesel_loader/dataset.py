@@ -315,9 +315,17 @@ class Dataset:
             raise errors.of_look_up(result, self.path, f"{self.path} has no sample {sample}")
         return info
 
-    def all_images(self) -> bool:
-        """True if all samples are JPEG, PNG or WebP, by their names."""
-        return Subset.all_images(*self._origin)
+    def _first_stranger(self, kind: int) -> str | None:
+        number = Subset.stranger(*self._origin, kind)
+        return None if number is None else self.sample_path(number)
+
+    def no_image(self) -> str | None:
+        """The path of a sample that is no JPEG, PNG or WebP, by its name; None: all are."""
+        return self._first_stranger(native.NO_IMAGE)
+
+    def no_class(self) -> str | None:
+        """The path of a sample that lies in no class folder, where others do; None: there is none."""
+        return self._first_stranger(native.NO_CLASS)
 
     def read(self, sample: int) -> bytearray:
         """The bytes of a sample, by its number, as a bytearray."""

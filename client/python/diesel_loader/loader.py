@@ -10,6 +10,7 @@ import functools
 import operator
 import os
 import threading
+import warnings
 import weakref
 
 from . import bucketing, frameworks, membership, native, order, seeding
@@ -133,6 +134,9 @@ class Loader:
         self._functions, self._auto = functions, auto
         self.bucket_by_length = _bucket_batches(bucket_by_length) if not dataset.equal_bytes else 0
         self._damage = Damage(dataset, damaged == "skip")
+        if not target_transform and (outside := dataset.no_class()):
+            warnings.warn(f"{dataset.path}: {outside} lies in no class folder, and has label -1, which losses refuse or take for the "
+                          "last class: dataset.filter(classes=dataset.classes) has the samples with a class alone", stacklevel=3)
 
     @staticmethod
     def _make_plan(arrays, dataset, functions, served, bucketed, native_transform, damaged):
@@ -155,8 +159,8 @@ class Loader:
             why = "PyTorch reads the samples, by number"
         elif bucketed and not dataset.equal_bytes:
             why = "bucket_by_length sorts samples by their stored length"
-        elif made.recipe and made.recipe.kind == IMAGE and not dataset.all_images():
-            why = "not all samples are JPEG, PNG or WebP, by their names"
+        elif made.recipe and made.recipe.kind == IMAGE and (other := dataset.no_image()):
+            why = f"not all samples are JPEG, PNG or WebP, by their names, such as {other}"
         if by_codec:
             made = codec_plan(transform, dataset, why)
         elif transform:

@@ -24,6 +24,7 @@ SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
 VIEWS = 1 << 3
 PINNABLE = 1 << 4
+NO_IMAGE, NO_CLASS = 0, 1  # enum diesel_stranger
 APPEND = 1 << 0      # enum diesel_writer_flag
 DIGESTS = 1 << 1
 BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
@@ -131,7 +132,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_subset_sample": (c_int, [c_void_p, c_uint64, POINTER(c_uint64)]),
         "diesel_subset_samples": (None, [c_void_p, c_void_p]),
         "diesel_subset_indices": (c_int, [c_void_p, c_void_p, c_uint64]),
-        "diesel_subset_all_images": (c_int, [c_void_p, c_void_p]),
+        "diesel_subset_stranger": (c_int, [c_void_p, c_void_p, c_int, POINTER(c_uint64)]),
         "diesel_subset_bytes": (c_int, [c_void_p, c_void_p, POINTER(c_uint64)]),
         "diesel_subset_words": (POINTER(c_uint64), [c_void_p, POINTER(c_uint64)]),
         "diesel_codec_output": (c_int, [c_void_p, c_void_p, POINTER(c_uint32), c_char_p, c_size_t]),

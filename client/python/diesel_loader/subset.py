@@ -62,12 +62,13 @@ class Subset:
         return _made(lib.diesel_subset_filter(dataset, _handle(of), classes, text, byref(handle)), handle, path)
 
     @staticmethod
-    def all_images(dataset: Any, path: str, of: Subset | None) -> bool:
-        """True if all samples are JPEG, PNG or WebP, by their names."""
-        result: int = lib.diesel_subset_all_images(dataset, _handle(of))
+    def stranger(dataset: Any, path: str, of: Subset | None, kind: int) -> int | None:
+        """The first sample that is a native.NO_IMAGE or NO_CLASS; None: there is none."""
+        number = native.c_uint64()
+        result: int = lib.diesel_subset_stranger(dataset, _handle(of), kind, byref(number))
         if result < 0:
             raise errors.of_look_up(result, path, os.strerror(-result))
-        return bool(result)
+        return number.value if result else None
 
     @classmethod
     def split(cls, dataset: Any, path: str, of: Subset | None, sizes: Sequence[int], seed: int,

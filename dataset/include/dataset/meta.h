@@ -92,6 +92,9 @@ enum meta_mode {
 	META_REPLACE, /* as META_CREATE, and puts it aside and creates it anew if it is damaged */
 };
 
+/* Returns true if a folder looks like a dataset, whole or not. */
+bool meta_is_dataset(int dir_fd);
+
 /* Opens the metadata of a dataset, whichever engine it has. -EROFS: it is frozen (frozen.h); META_REPLACE
  * opens all the same. -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);

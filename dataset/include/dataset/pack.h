@@ -9,6 +9,7 @@
  * modification time, and both runs rewrite files, or neither does.
  */
 
+#include "dataset/survey.h"
 #include "lib/error.h"
 #include "lib/progress.h"
 
@@ -46,6 +47,7 @@ struct pack_options {
 	const char *command; /* for the log: writer_set_command(); or NULL */
 	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
 	bool skip_unreadable;
+	struct survey *survey;   /* what is packed, and then what was found */
 	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
 	bool keep_digests;       /* writer_keep_digests() */
 	int level;               /* writer_compress() */

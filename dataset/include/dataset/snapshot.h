@@ -122,6 +122,8 @@ int snapshot_sample_stat(const struct snapshot *s, uint64_t sample, struct snaps
 /* The name is borrowed, has *ret_length bytes, and is not terminated. */
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
 			size_t *ret_length);
+/* Returns true if there are classes, and samples in none of them. */
+bool snapshot_has_outsiders(const struct snapshot *s);
 /* Returns true if a sample of this path is of this class, or of none for SNAPSHOT_NO_CLASS. */
 bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const char *path, size_t path_length);
 /* Returns true if a sample of this path is an image by its ending. */

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -66,6 +67,20 @@ class SubsetTest(unittest.TestCase):
 
     def numbers(self, dataset):
         return [dataset.number(i) for i in range(len(dataset))]
+
+
+class Outside(SubsetTest):
+    def test_labels_of_none_are_told(self):
+        """Samples in no class folder among others, by name; and what the line says leaves them out."""
+        with self.assertWarnsRegex(UserWarning, r"[0-9]\.even lies in no class folder, and has label -1"):
+            self.loader(self.all)
+        with self.assertWarnsRegex(UserWarning, "lies in no class folder"):
+            self.loader(self.all[:-1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            labels = [label for _, labels in self.loader(self.all.filter(classes=self.all.classes)) for label in labels.tolist()]
+            self.assertEqual(sorted(labels), [i for i in range(len(CLASSES)) for _ in range(PER_CLASS)])
+            self.loader(self.all, target_transform=abs)
 
 
 class Chosen(SubsetTest):

@@ -196,7 +196,7 @@ class Mistakes(TransformsCase):
         source = self.folder / "text"
         source.mkdir()
         (source / "a.txt").write_bytes(b"text")
-        self.refused("not all samples are JPEG, PNG or WebP", t.Resize((8, 8)), path=str(pack(source, self.folder / "text.diesel")))
+        self.refused("not all samples are JPEG, PNG or WebP, by their names, such as a.txt", t.Resize((8, 8)), path=str(pack(source, self.folder / "text.diesel")))
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")

@@ -40,6 +40,7 @@ static void link_path(const char *root, const char *target, const char *name)
 static void test_source_order_and_links(void **state)
 {
 	static const char *const expected[] = {"top", "a/1", "a-b/1", "b/linked", "b/dir/1", "b/dir/2"};
+	struct survey survey = {0};
 	struct source *s;
 
 	write_text(*state, "src/a/1", "x");
@@ -55,7 +56,7 @@ static void test_source_order_and_links(void **state)
 	link_path(*state, "../top", "src/b/linked");
 	link_path(*state, "../../elsewhere", "src/b/dir");
 	assert_int_equal(mkfifo(fifo, 0600), 0);
-	assert_int_equal(source_scan(root, 0, 0, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(source_scan(root, 0, 0, &survey, refuse, NULL, &s, NULL), 0);
 	assert_int_equal(s->n_files, 6);
 	assert_int_equal(s->n_other, 1);
 	for (size_t i = 0; i < 6; i++) {
@@ -65,6 +66,7 @@ static void test_source_order_and_links(void **state)
 	assert_int_equal(s->files[5].bytes, 3);
 	assert_null(source_find(s, (struct path_text){"b", 1}));
 	source_free(s);
+	survey_free(&survey);
 	free(root);
 	free(x);
 	free(fifo);
@@ -73,19 +75,21 @@ static void test_source_order_and_links(void **state)
 static void test_source_troubles(void **state)
 {
 	struct error err = ERROR_INIT;
+	struct survey survey = {0};
 	struct source *s;
 	int n_told = 0;
 
 	write_text(*state, "a/1", "x");
 	link_path(*state, "..", "a/loop");
-	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, &err), -ELOOP);
+	assert_int_equal(source_scan(*state, 0, 0, &survey, refuse, NULL, &s, &err), -ELOOP);
 	assert_non_null(strstr(err.text, "a/loop"));
 	link_path(*state, "nowhere", "dangling");
-	assert_int_equal(source_scan(*state, 0, 0, accept_all, &n_told, &s, &err), 0);
+	assert_int_equal(source_scan(*state, 0, 0, &survey, accept_all, &n_told, &s, &err), 0);
 	assert_int_equal(n_told, 2);
 	assert_int_equal(s->n_files, 1);
 	source_free(s);
-	assert_int_equal(source_scan("/nowhere", 0, 0, refuse, NULL, &s, &err), -ENOENT);
+	survey_free(&survey);
+	assert_int_equal(source_scan("/nowhere", 0, 0, &survey, refuse, NULL, &s, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nowhere"));
 	source_free(NULL);
 }
@@ -104,6 +108,7 @@ static void test_read_ahead(void **state)
 {
 	enum { N = 3000 };
 	uint64_t order[N];
+	struct survey survey = {0};
 	struct source *s;
 	struct read_ahead *ra;
 
@@ -115,7 +120,7 @@ static void test_read_ahead(void **state)
 		write_text(*state, name, text);
 		order[i] = (uint64_t)(N - 1 - i);
 	}
-	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(source_scan(*state, 0, 0, &survey, refuse, NULL, &s, NULL), 0);
 	for (uint64_t budget = 1; budget < 5000; budget += 1111) {
 		assert_int_equal(start(s, order, N, 7, budget, 15, &ra), 0);
 		for (int i = 0; i < N; i++) {
@@ -138,18 +143,20 @@ static void test_read_ahead(void **state)
 	read_ahead_next(ra);
 	read_ahead_free(ra);
 	source_free(s);
+	survey_free(&survey);
 }
 
 /* A file that is gone, grew, or became something else since the walk. */
 static void test_changed_files(void **state)
 {
 	static const uint64_t order[] = {0, 1, 2, 3};
+	struct survey survey = {0};
 	struct source *s;
 	struct read_ahead *ra;
 
 	for (const char *const *name = (const char *const[]){"a", "b", "c", "d", NULL}; *name; name++)
 		write_text(*state, *name, "1234");
-	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(source_scan(*state, 0, 0, &survey, refuse, NULL, &s, NULL), 0);
 	char *a = path_in(*state, "a"), *b = path_in(*state, "b");
 
 	unlink(a);
@@ -166,6 +173,7 @@ static void test_changed_files(void **state)
 	assert_int_equal(read_ahead_next(ra).result, 0);
 	read_ahead_free(ra);
 	source_free(s);
+	survey_free(&survey);
 	free(a);
 	free(b);
 }
@@ -173,6 +181,7 @@ static void test_changed_files(void **state)
 struct stopper {
 	int countdown;
 	int n_skipped, n_rewritten;
+	struct survey survey;
 };
 
 static bool stop_after(void *context)
@@ -197,6 +206,7 @@ static struct pack_options options_of(const char *source, const char *dataset, s
 	    .skipped = count_skipped,
 	    .cancelled = stopper->countdown ? stop_after : NULL,
 	    .context = stopper,
+	    .survey = &stopper->survey,
 	};
 }
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Which files of a source are samples, and what else was found in it, for those who pack it. The rule:
+ *
+ * - Hidden files and folders, and what file managers leave, are left out.
+ * - A source of containers, such as an LMDB or tar shards, is refused: its files are no samples.
+ * - A class folder without a sample is refused: the numbers of the classes behind it would depend on it.
+ * - Among images, files that are no images, and files in no class folder, are taken and counted.
+ *
+ * {0} is an empty one. Not thread-safe.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataset/path_set.h"
+#include "lib/error.h"
+
+struct survey {
+	/* Set by the owner. */
+	bool as_files;    /* each file is a sample, whatever it is */
+	bool images_only; /* as torchvision's ImageFolder: in class folders, by the endings of names */
+	bool drop_empty;  /* class folders without a sample are none */
+
+	const char *source;                     /* for error texts */
+	uint64_t n_left;                        /* left out by images_only */
+	uint64_t n_datasets;                    /* left out: datasets, one of them the one that is written */
+	uint64_t n_images, n_others, n_outside; /* taken: images; other files; images in no class folder */
+	char other[100], outside[100], dataset[100]; /* one of each, to be shown */
+
+	struct path_set hidden;  /* what was left out, without what lies in it */
+	struct path_set classes; /* class folders that have a sample */
+	char *folders;           /* names of the top folders, each with a terminator */
+	size_t folders_bytes, folders_capacity;
+};
+
+/* Forgets what was found. */
+void survey_begin(struct survey *s, const char *source);
+void survey_free(struct survey *s);
+
+/* A folder, or a file, of this path in the source: 1: it is taken; 0: it is left out, a folder with all in
+ * it; -EINVAL: the source is no folder of samples; -ENOMEM. */
+int survey_folder(struct survey *s, const char *path, struct error *err);
+int survey_file(struct survey *s, const char *path, struct error *err);
+
+/* A dataset lies there. */
+void survey_leave_dataset(struct survey *s, const char *path);
+
+/* When all is seen. -EINVAL: a class folder has no sample. */
+int survey_end(struct survey *s, struct error *err);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/survey.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "lib/text.h"
+
+/* Known by their names: what is in a file of theirs is not looked at. */
+struct container {
+	const char *prefix,
+	    *suffix; /* of a file's name, in any case; a suffix ending in '-': anywhere in it */
+	const char *what, *instead;
+};
+
+#define EXTRACT "extract them into one folder"
+#define WRITE   "write its samples with diesel_loader.create()"
+
+static const struct container containers[] = {
+    {"data.mdb", "data.mdb", "an LMDB", WRITE},
+    {"lock.mdb", "lock.mdb", "an LMDB", WRITE},
+    {"", ".lmdb", "an LMDB", WRITE},
+    {"", ".tar", "tar archives", EXTRACT},
+    {"", ".tar.gz", "tar archives", EXTRACT},
+    {"", ".tgz", "tar archives", EXTRACT},
+    {"", ".tar.zst", "tar archives", EXTRACT},
+    {"", ".tar.xz", "tar archives", EXTRACT},
+    {"", ".tar.bz2", "tar archives", EXTRACT},
+    {"", ".zip", "zip archives", EXTRACT},
+    {"", ".7z", "7z archives", EXTRACT},
+    {"", ".rar", "rar archives", EXTRACT},
+    {"", ".parquet", "Parquet files", WRITE},
+    {"", ".arrow", "Arrow files", WRITE},
+    {"", ".feather", "Arrow files", WRITE},
+    {"", ".mds", "shards of MosaicML Streaming", WRITE},
+    {"", ".mds.zstd", "shards of MosaicML Streaming", WRITE},
+    {"shard.0", "", "shards of MosaicML Streaming", WRITE},
+    {"chunk-0-", ".bin", "chunks of LitData", WRITE},
+    {"", ".beton", "a dataset of FFCV", WRITE},
+    {"", ".tfrecord", "TFRecord files", WRITE},
+    {"", ".tfrecords", "TFRecord files", WRITE},
+    {"", ".tfrecord-", "TFRecord files", WRITE}, /* train.tfrecord-00000-of-00010 */
+    {"", ".rec", "RecordIO files", WRITE},
+    {"", ".hdf5", "HDF5 files", WRITE},
+    {"", ".h5", "HDF5 files", WRITE},
+    {"", ".chunk", "chunks of a dataset of DIESEL", "copy the dataset with cp -r"},
+};
+
+/* By the endings of names, as torchvision.datasets.folder.IMG_EXTENSIONS has them. */
+static const char *const image_endings[] = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+					    ".pgm", ".tif",  ".tiff", ".webp"};
+
+/* What file managers leave, besides hidden files. */
+static const char *const leavings[] = {"Thumbs.db", "ehthumbs.db", "desktop.ini",  "Icon\r",
+				       "__MACOSX",  "@eaDir",      "$RECYCLE.BIN", "lost+found"};
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static bool begins_with(const char *name, const char *prefix)
+{
+	return strncasecmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static bool ends_in(const char *name, const char *suffix)
+{
+	size_t length = strlen(name), n = strlen(suffix);
+
+	return length >= n && strcasecmp(name + length - n, suffix) == 0;
+}
+
+static bool is_hidden(const char *name, size_t length)
+{
+	for (size_t i = 0; i < N_OF(leavings); i++)
+		if (strlen(leavings[i]) == length && strncmp(name, leavings[i], length) == 0)
+			return true;
+	return name[0] == '.';
+}
+
+/* The length of what is hidden, up to its name; 0: nothing is. An archive's folders need not come before
+ * their files.
+ */
+static size_t hidden_length(const char *path)
+{
+	for (size_t at = 0;; at++) {
+		size_t length = strcspn(path + at, "/");
+
+		if (is_hidden(path + at, length))
+			return at + length;
+		at += length;
+		if (!path[at])
+			return 0;
+	}
+}
+
+/* 1: it is hidden, and counted; 0: it is not. */
+static int leave_hidden(struct survey *s, const char *path, struct error *err)
+{
+	size_t length = hidden_length(path);
+
+	if (length == 0)
+		return 0;
+	if (path_set_add(&s->hidden, path, length) < 0)
+		return error_errno(err, -ENOMEM, "%s", s->source);
+	return 1;
+}
+
+static bool is_image(const char *name)
+{
+	for (size_t i = 0; i < N_OF(image_endings); i++)
+		if (ends_in(name, image_endings[i]))
+			return true;
+	return false;
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool is_container(const struct container *c, const char *name)
+{
+	return begins_with(name, c->prefix) &&
+	       (ends_in(name, c->suffix) || (ends_in(c->suffix, "-") && strcasestr(name, c->suffix)));
+}
+
+static int check_no_container(const struct survey *s, const char *path, struct error *err)
+{
+	const char *name = name_of(path);
+	char text[200];
+
+	for (size_t i = 0; i < N_OF(containers); i++)
+		if (is_container(&containers[i], name))
+			return error_set(
+			    err, -EINVAL,
+			    "%s has %s in it (%s), and pack makes a sample of each file: %s, or add "
+			    "--as-files to pack each file as it is",
+			    s->source, containers[i].what,
+			    text_printable(text, sizeof(text), path, strlen(path)), containers[i].instead);
+	return 0;
+}
+
+static int keep_folder(struct survey *s, const char *name, struct error *err)
+{
+	size_t bytes = strlen(name) + 1;
+
+	if (s->folders_bytes + bytes > s->folders_capacity) {
+		size_t capacity = 2 * s->folders_capacity + bytes;
+		char *grown = realloc(s->folders, capacity);
+
+		if (!grown)
+			return error_errno(err, -ENOMEM, "%s", s->source);
+		s->folders = grown;
+		s->folders_capacity = capacity;
+	}
+	memcpy(s->folders + s->folders_bytes, name, bytes);
+	s->folders_bytes += bytes;
+	return 1;
+}
+
+int survey_folder(struct survey *s, const char *path, struct error *err)
+{
+	int r = s->as_files ? 0 : leave_hidden(s, path, err);
+
+	if (r != 0 || s->as_files)
+		return r < 0 ? r : r == 0;
+	return strchr(path, '/') ? 1 : keep_folder(s, path, err);
+}
+
+static void note_example(char *text, size_t size, const char *path)
+{
+	if (!*text)
+		text_printable(text, size, path, strlen(path));
+}
+
+void survey_leave_dataset(struct survey *s, const char *path)
+{
+	s->n_datasets++;
+	note_example(s->dataset, sizeof(s->dataset), path);
+}
+
+int survey_file(struct survey *s, const char *path, struct error *err)
+{
+	size_t top = strchr(path, '/') ? strcspn(path, "/") : 0;
+	bool image = is_image(path);
+	int r = s->as_files ? 0 : leave_hidden(s, path, err);
+
+	if (r != 0 || s->as_files)
+		return r < 0 ? r : r == 0;
+	if (s->images_only && !(image && top)) {
+		s->n_left++;
+		return 0;
+	}
+	r = check_no_container(s, path, err);
+	if (r == 0 && top && path_set_add(&s->classes, path, top) < 0)
+		r = error_errno(err, -ENOMEM, "%s", s->source);
+	if (r < 0)
+		return r;
+	if (!image) {
+		s->n_others++;
+		note_example(s->other, sizeof(s->other), path);
+	} else {
+		s->n_images++;
+		if (!top) {
+			s->n_outside++;
+			note_example(s->outside, sizeof(s->outside), path);
+		}
+	}
+	return 1;
+}
+
+int survey_end(struct survey *s, struct error *err)
+{
+	size_t n_classes = s->classes.n;
+	char text[200];
+
+	for (size_t at = 0; n_classes && !s->drop_empty && at < s->folders_bytes;
+	     at += strlen(s->folders + at) + 1) {
+		const char *name = s->folders + at;
+		int r = path_set_add(&s->classes, name, strlen(name));
+
+		if (r < 0)
+			return error_errno(err, r, "%s", s->source);
+		if (r > 0)
+			return error_set(
+			    err, -EINVAL,
+			    "the class folder %s of %s has no samples, and without it the classes behind it "
+			    "would have other numbers: remove it, or add --drop-empty to number the others "
+			    "alone",
+			    text_printable(text, sizeof(text), name, strlen(name)), s->source);
+	}
+	return 0;
+}
+
+void survey_begin(struct survey *s, const char *source)
+{
+	survey_free(s);
+	*s = (struct survey){.as_files = s->as_files,
+			     .images_only = s->images_only,
+			     .drop_empty = s->drop_empty,
+			     .source = source};
+}
+
+void survey_free(struct survey *s)
+{
+	path_set_free(&s->hidden);
+	path_set_free(&s->classes);
+	free(s->folders);
+	s->folders = NULL;
+}

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dieselctl pack: what of a source is a sample, what is left out, and what is no source of samples."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from dieseld_support import CTL, SCRATCH
+
+ROOT = pathlib.Path(SCRATCH)
+PICTURES = ["cat/1.jpg", "cat/2.PNG", "dog/1.webp", "dog/old/2.tiff"]
+HIDDEN = [".DS_Store", "cat/.DS_Store", "cat/._1.jpg", ".ipynb_checkpoints/1.jpg", "dog/.ipynb_checkpoints/a/1.jpg", "dog/Thumbs.db",
+          "desktop.ini", "__MACOSX/cat/._1.jpg", "cat/@eaDir/1.jpg"]
+
+
+def ctl(*words, **more):
+    return subprocess.run([CTL, *map(str, words)], capture_output=True, text=True, timeout=120, check=False, **more)
+
+
+def names(dataset):
+    return [entry["path"] for entry in json.loads(ctl("ls", "-R", "--json", dataset).stdout)]
+
+
+class Source(unittest.TestCase):
+    def setUp(self):
+        self.root = ROOT / self.id()
+        self.source, self.dataset = self.root / "source", self.root / "dataset"
+        self.source.mkdir(parents=True)
+        self.addCleanup(shutil.rmtree, self.root)
+
+    def write(self, *paths):
+        for path in paths:
+            (self.source / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.source / path).write_bytes(path.encode())
+
+    def archive(self):
+        path = self.root / "archive.tar"
+        subprocess.run(["tar", "-cf", path, "-C", self.source, "."], check=True)
+        return path
+
+    def each_way(self):
+        """The source as a folder and as an archive, each with an empty place for the dataset."""
+        for source in (self.source, self.archive()):
+            with self.subTest(source.name):
+                shutil.rmtree(self.dataset, ignore_errors=True)
+                yield source
+
+    def packed(self, *words, warns=""):
+        done = ctl("pack", *words, self.dataset)
+        self.assertEqual((done.returncode, done.stderr), (0, warns and f"dieselctl pack: {warns}\n"))
+        return done.stdout
+
+    def refused(self, *words, says):
+        done = ctl("pack", *words)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done)
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, done.stderr)
+
+    def test_hidden_files(self):
+        self.write(*PICTURES, *HIDDEN)
+        for source in self.each_way():
+            said = self.packed(source)
+            self.assertEqual(names(self.dataset), PICTURES)
+            self.assertIn("; 9 hidden left out;", said)
+            stat = json.loads(ctl("stat", "--json", self.dataset).stdout)
+            self.assertEqual(stat["classes"], ["cat", "dog"])
+        for source in self.each_way():
+            self.assertEqual(json.loads(self.packed("--json", source))["hidden"], 9)
+        for source in self.each_way():
+            self.assertNotIn("left out", self.packed("--as-files", source))
+            self.assertEqual(sorted(names(self.dataset)), sorted(PICTURES + HIDDEN))
+
+    def test_no_images_of_a_class(self):
+        self.write(*PICTURES, "cat/README.md", "dog/2.jfif", "preview.jpg", "labels.csv")
+        for source in self.each_way():
+            done = ctl("pack", source, self.dataset)
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, r"samples of the dataset are also 3 files that are no images by their names, such as "
+                             r"(cat/README.md|dog/2.jfif|labels.csv), and 1 image in no class folder \(label -1\), such as "
+                             r"preview.jpg; --images packs what ImageFolder takes\n$")
+            self.assertEqual(done.stderr.count("\n"), 1)
+            self.assertEqual(len(names(self.dataset)), 8)
+        for source in self.each_way():
+            said = self.packed("--images", source)
+            self.assertEqual(names(self.dataset), PICTURES)
+            self.assertIn("; 4 left out that are no images of a class;", said)
+
+    def test_other_files_are_samples(self):
+        """Where there are no images, nothing is said of files that are none."""
+        self.write("a/1.bin", "a/2.npy", "b/1.txt", "top.bin")
+        for source in self.each_way():
+            self.packed(source)
+            self.assertEqual(len(names(self.dataset)), 4)
+
+    def test_empty_class(self):
+        self.write("ant/1.jpg", "cat/1.jpg")
+        (self.source / "bird").mkdir()
+        for source in self.each_way():
+            self.refused(source, self.dataset, says=["the class folder bird of ", "--drop-empty"])
+            self.assertFalse(self.dataset.exists())
+            self.packed("--drop-empty", source)
+            self.assertEqual(json.loads(ctl("stat", "--json", self.dataset).stdout)["classes"], ["ant", "cat"])
+
+    def test_class_of_what_is_left_out(self):
+        self.write("ant/1.jpg", "bird/.gitkeep", "cat/1.jpg")
+        for source in self.each_way():
+            self.refused(source, self.dataset, says="the class folder bird of ")
+        self.write("bird/notes.txt")
+        for source in self.each_way():
+            self.refused("--images", source, self.dataset, says="the class folder bird of ")
+
+    def test_no_classes(self):
+        """An empty folder beside files that have no class changes no number."""
+        self.write("1.jpg", "2.jpg")
+        (self.source / "notes").mkdir()
+        for source in self.each_way():
+            self.packed(source)
+
+    def test_containers(self):
+        for what, files in {"an LMDB": ["data.mdb", "lock.mdb"], "tar archives": ["shard-000000.tar", "shard-000001.tar"],
+                            "tar archives ": ["a/shard-0.TGZ"], "Parquet files": ["train-00000-of-00002.parquet"],
+                            "Arrow files": ["dataset_info.json", "data-00000-of-00001.arrow"],
+                            "shards of MosaicML Streaming": ["index.json", "shard.00000.mds"],
+                            "shards of MosaicML Streaming ": ["index.json", "shard.00000.jsonl"],
+                            "chunks of LitData": ["index.json", "chunk-0-0.bin"], "TFRecord files": ["train.tfrecord-00000-of-00010"],
+                            "a dataset of FFCV": ["train.beton"], "HDF5 files": ["train.h5"], "zip archives": ["train.zip"]}.items():
+            shutil.rmtree(self.source)
+            self.write(*files)
+            for source in [self.source] if what.endswith("s") else self.each_way():
+                shutil.rmtree(self.dataset, ignore_errors=True)
+                self.refused(source, self.dataset, says=[f"has {what.strip()} in it (", "--as-files"])
+                self.assertFalse(self.dataset.exists())
+                self.packed("--as-files", source)
+                self.assertEqual(sorted(names(self.dataset)), sorted(files))
+
+    def test_archives_extracted(self):
+        """What the line says of archives."""
+        for i in range(2):
+            with tarfile.open(self.source / f"shard-{i}.tar", "w") as tar:
+                path = self.root / "file"
+                path.write_bytes(b"x")
+                tar.add(path, f"cat/{i}.jpg")
+        self.refused(self.source, self.dataset, says="extract them into one folder")
+        extracted = self.root / "extracted"
+        extracted.mkdir()
+        for shard in self.source.iterdir():
+            subprocess.run(["tar", "-xf", shard, "-C", extracted], check=True)
+        self.packed(extracted)
+        self.assertEqual(names(self.dataset), ["cat/0.jpg", "cat/1.jpg"])
+
+    def test_datasets(self):
+        self.write(*PICTURES)
+        inside = self.source / "photos.diesel"
+        done = ctl("pack", self.source, inside)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("; left out photos.diesel: a dataset;", done.stdout)
+        self.assertEqual(names(inside), PICTURES)
+        said = self.packed(self.source)
+        self.assertIn("; left out photos.diesel: a dataset;", said)
+        self.assertEqual(names(self.dataset), PICTURES)
+        self.assertEqual(json.loads(ctl("stat", "--json", self.dataset).stdout)["classes"], ["cat", "dog"])
+        shutil.rmtree(self.dataset)
+        self.refused(inside, self.dataset, says=["is a dataset already", "cp -r", "--as-files"])
+        self.packed("--as-files", inside)
+        self.assertIn("snapshot", names(self.dataset))
+        copy = self.root / "copy"
+        subprocess.run(["cp", "-r", inside, copy], check=True)
+        self.assertEqual(names(copy), PICTURES)
+
+    def test_a_dataset_in_an_archive(self):
+        self.write(*PICTURES)
+        self.packed(self.source)
+        os.rename(self.dataset, self.source / "photos.diesel")
+        subprocess.run(["tar", "--hard-dereference", "-cf", self.root / "archive.tar", "-C", self.source, "."], check=True)
+        self.refused(self.root / "archive.tar", self.dataset, says=["chunks of a dataset of DIESEL", "--as-files"])
+
+    def test_contradiction(self):
+        self.write(*PICTURES)
+        self.assertEqual(ctl("pack", "--images", "--as-files", self.source, self.dataset).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

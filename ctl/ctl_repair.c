@@ -59,12 +59,12 @@ static void print_rebuilt_json(const struct writer_result *result)
 	puts("}");
 }
 
-static int rebuild(const char *dataset, bool keep_digests, bool takes_all, uint64_t keep_snapshots,
-		   struct rebuild_context *c, struct writer_result *ret, uint64_t *ret_n_lost,
-		   struct error *err)
+static int rebuild(const char *dataset, const char *meta_url, bool keep_digests, bool takes_all,
+		   uint64_t keep_snapshots, struct rebuild_context *c, struct writer_result *ret,
+		   uint64_t *ret_n_lost, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
-	int r = writer_open(dataset, WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, err);
+	int r = writer_open_on(dataset, WRITER_REBUILD, CHUNK_DEFAULT_BYTES, meta_url, &w, err);
 
 	if (r < 0)
 		return r;
@@ -83,6 +83,7 @@ static int rebuild(const char *dataset, bool keep_digests, bool takes_all, uint6
 static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {{"digest", required_argument, NULL, 'd'},
+						     {"meta", required_argument, NULL, 'm'},
 						     {"all-chunks", no_argument, NULL, 'a'},
 						     {"json", no_argument, NULL, 'J'},
 						     CTL_OPTION_KEEP_SNAPSHOTS,
@@ -95,6 +96,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	struct error err = ERROR_INIT;
 	bool keep_digests = false, takes_all = false;
 	uint64_t n_lost = 0, keep_snapshots = WRITER_KEEP_SNAPSHOTS;
+	const char *meta_url = NULL;
 	int option;
 
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
@@ -106,6 +108,10 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 			return CTL_USAGE;
 		if (option == 'K' && ctl_keep_snapshots(verb, &keep_snapshots) != CTL_OK)
 			return CTL_USAGE;
+		if (option == 'm' && meta_redis_check_url(optarg, &err) < 0)
+			return ctl_usage(verb, "--meta URL: %s", err.text);
+		if (option == 'm')
+			meta_url = optarg;
 		keep_digests |= option == 'd';
 		takes_all |= option == 'a';
 		context.json |= option == 'J';
@@ -119,8 +125,8 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	int r;
 
 	do {
-		r = rebuild(argv[optind], keep_digests, takes_all, keep_snapshots, &context, &result, &n_lost,
-			    &err);
+		r = rebuild(argv[optind], meta_url, keep_digests, takes_all, keep_snapshots, &context,
+			    &result, &n_lost, &err);
 		progress_end(&context.bar);
 	} while (context.first && ctl_wait_again(&wait, r)); /* what was lost is said once */
 	if (context.json)
@@ -135,9 +141,12 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "[--digest sha256] [--all-chunks] [--keep-snapshots N] [--wait SECONDS] [--json] DATASET",
+    .arguments = "[--meta URL] [--digest sha256] [--all-chunks] [--keep-snapshots N] [--wait SECONDS] "
+		 "[--json] DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
-    .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
+    .help = "      --meta URL       of a copy: keep its metadata on a Redis server, apart from that of the "
+	    "original\n"
+	    "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
 	    "has them\n"
 	    "      --all-chunks     in a bucket: chunks that belong to no version, too; not while others "
 	    "write\n" CTL_KEEP_SNAPSHOTS_HELP

@@ -187,6 +187,10 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 		puts("metadata  none: it is frozen; `dieselctl rebuild` makes them anew");
 	else if (!f->has_meta)
 		printf("metadata  %s\n", f->meta_error.text);
+	else if (f->meta.version < info->version)
+		printf(
+		    "metadata  version %llu, older than the snapshot: `dieselctl rebuild` makes both anew\n",
+		    (unsigned long long)f->meta.version);
 	else if (f->meta.version != info->version)
 		printf("metadata  version %llu: run `dieselctl snapshot` to bring the snapshot up to date\n",
 		       (unsigned long long)f->meta.version);

@@ -62,6 +62,8 @@ int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, s
 
 	if (r == -ENOENT)
 		return error_set(err, r, "%s has no " META_REDIS_FILE, dataset_path);
+	if (r == 0 && place.is_copied)
+		r = redis_place_copied(dataset_path, err);
 	if (r == 0)
 		r = connect_meta(dataset_path, &place, mode, &s, err);
 	explicit_bzero(&place, sizeof(place));
@@ -87,6 +89,13 @@ int meta_redis_check_url(const char *url, struct error *err)
 	return r;
 }
 
+static bool is_same(const struct redis_url *a, const struct redis_url *b)
+{
+	char one[REDIS_URL_TEXT], other[REDIS_URL_TEXT];
+
+	return strcmp(redis_url_public(a, one, sizeof(one)), redis_url_public(b, other, sizeof(other))) == 0;
+}
+
 /* The dataset has its metadata on a server already: it has to be this one. The credentials of the URL count.
  */
 static int open_same(const char *dataset_path, const struct redis_place *place, const struct redis_url *url,
@@ -97,10 +106,10 @@ static int open_same(const char *dataset_path, const struct redis_place *place, 
 	struct meta_redis *s;
 	struct redis_state state;
 
-	redis_url_public(&place->url, there, sizeof(there));
-	if (strcmp(there, redis_url_public(url, here, sizeof(here))) != 0)
-		return error_set(err, -EEXIST, "%s has its metadata on %s, not on %s", dataset_path, there,
-				 here);
+	if (!is_same(&place->url, url))
+		return error_set(err, -EEXIST, "%s has its metadata on %s, not on %s", dataset_path,
+				 redis_url_public(&place->url, there, sizeof(there)),
+				 redis_url_public(url, here, sizeof(here)));
 	with.url = *url;
 	int r = connect_meta(dataset_path, &with, mode, &s, err);
 
@@ -159,7 +168,11 @@ int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, 
 	if (r < 0)
 		return r;
 	r = redis_place_read(dir_fd, dataset_path, &there, err);
-	if (r == 0)
+	if (r == 0 && there.is_copied)
+		r = mode == META_REPLACE && !is_same(&there.url, &place.url)
+			? make_new(dir_fd, dataset_path, &place, mode, ret, err)
+			: redis_place_copied(dataset_path, err);
+	else if (r == 0)
 		r = open_same(dataset_path, &there, &place.url, mode, ret, err);
 	else if (r == -ENOENT && fstatat(dir_fd, META_SQLITE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		r = error_set(err, -EEXIST,

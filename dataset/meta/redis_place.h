@@ -8,10 +8,13 @@
 struct redis_place {
 	struct redis_url url;
 	char dataset[33]; /* a random number, which the server has, too: hexadecimal */
+	bool is_copied;   /* the file was written for another folder: the metadata is not of this one */
 };
 
 /* -ENOENT: the dataset has none. With the user and password that DIESEL_REDIS has for this server. */
 int redis_place_read(int dir_fd, const char *dataset_path, struct redis_place *ret, struct error *err);
 int redis_place_write(int dir_fd, const char *dataset_path, const struct redis_place *place,
 		      struct error *err);
+/* What to do where is_copied: -EXDEV. */
+int redis_place_copied(const char *dataset_path, struct error *err);
 int redis_random_hex(char *ret, size_t digits);

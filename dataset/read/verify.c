@@ -491,6 +491,14 @@ static void check_agreement(struct verify *v)
 	struct error err = ERROR_INIT;
 	char text[200];
 
+	if (info->version > v->info.version) {
+		snprintf(text, sizeof(text),
+			 "the metadata is of version %llu, older than the snapshot of %llu: run `dieselctl "
+			 "rebuild`",
+			 (unsigned long long)v->info.version, (unsigned long long)info->version);
+		damage_text(v, NULL, text);
+		return;
+	}
 	if (info->version != v->info.version) {
 		/* A crash between the two commits leaves this. No damage: the older snapshot is whole. */
 		snprintf(text, sizeof(text),

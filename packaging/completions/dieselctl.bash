@@ -26,7 +26,7 @@ _dieselctl()
 	ls) options='-l -R --json --meta --version' ;;
 	cat) options='--force --meta --version' ;;
 	snapshot) options='--frozen --version --json' ;;
-	rebuild) options='--digest --all-chunks --keep-snapshots --wait --json' ;;
+	rebuild) options='--meta --digest --all-chunks --keep-snapshots --wait --json' ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
 	warm) options='--job --nodes --json --version --socket' ;;
 	rm) options='--recursive --keep-snapshots --wait --json' ;;

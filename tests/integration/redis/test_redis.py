@@ -149,6 +149,53 @@ class RedisTest(unittest.TestCase):
         self.one_line(dieselctl("pack", "--meta", self.server.url("else"), "--append", self.source, other, check=1), "meta.db")
         self.sound()
 
+    def test_copies(self):
+        """A copy shares no keys: all that would read or change the original's says so, and what the line says helps."""
+        self.pack()
+        names, copy = content(self.dataset), self.root / "copy"
+        for how in (["-r"], ["-a"], ["-al"]):
+            shutil.rmtree(copy, ignore_errors=True)
+            subprocess.run(["cp", *how, self.dataset, copy], check=True)
+            url = self.server.url("team/ds")
+            for words in (("rm", copy, "class0/0.bin"), ("rm", "-r", copy, "class0"), ("pack", "--append", self.source, copy),
+                          ("pack", "--append", "--meta", url, self.source, copy), ("purge", "--keep", "1", copy), ("snapshot", copy),
+                          ("snapshot", "--frozen", copy), ("rebuild", copy), ("rebuild", "--meta", url, copy), ("verify", "--repair", copy),
+                          ("ls", "--meta", copy), ("log", copy), ("cat", "--meta", copy, "class0/0.bin"), ("ls", "--version", "7", copy)):
+                self.one_line(dieselctl(*words, check=1), f"{copy} is a copy", "dieselctl rebuild --meta")
+            self.assertIn(f"{copy} is a copy", dieselctl("stat", copy).stdout)
+            self.assertIn(f"{copy} is a copy", dieselctl("verify", copy, check=1).stdout)
+            self.assertEqual(content(copy), names)  # its snapshot is its own
+        dieselctl("rm", self.dataset, "class0/3.bin")
+        self.assertIn("dieselctl rebuild --meta", dieselctl("stat", copy).stdout)
+        self.assertNotIn("dieselctl snapshot", dieselctl("stat", copy).stdout + dieselctl("verify", copy, check=1).stdout)
+        changed = content(self.dataset)
+        dieselctl("rebuild", "--meta", self.server.url("team/copy"), copy)
+        self.assertEqual((content(copy), content(self.dataset)), (names, changed))
+        dieselctl("rm", copy, "class0/0.bin")
+        for dataset in (self.dataset, copy):
+            self.assertEqual(dieselctl("verify", dataset).stderr, "")
+        self.assertEqual(content(self.dataset), changed)
+        self.one_line(dieselctl("rebuild", "--meta", self.server.url("else"), copy, check=1), "not on")
+
+    def test_moved(self):
+        """The same folder elsewhere is no copy; a file of older programs says nothing of folders."""
+        self.pack()
+        moved = self.root / "elsewhere" / "moved"
+        moved.parent.mkdir()
+        self.dataset.rename(moved)
+        dieselctl("rm", moved, "class0/0.bin")
+        place = moved / "meta.redis"
+        place.write_text("diesel-metadata 1\n" + "\n".join(place.read_text().split("\n")[1:3]) + "\n")
+        dieselctl("rm", moved, "class0/3.bin")
+        self.assertEqual(dieselctl("verify", moved).stderr, "")
+        for harm in ("diesel-metadata 3\n", place.read_text().replace(" 1\n", " 2\n"), "diesel-metadata 1\nx\ny\n"):
+            place.write_text(harm)
+            self.one_line(dieselctl("rm", moved, "class0/6.bin", check=1), str(place))
+        self.assertIn("dieselctl rebuild --meta", dieselctl("rm", moved, "class0/6.bin", check=1).stderr)
+        place.unlink()
+        dieselctl("rebuild", "--meta", self.server.url("team/again"), moved)
+        self.assertEqual(dieselctl("verify", moved).stderr, "")
+
     def test_keys_lost(self):
         """Flushed, evicted, of the wrong type, cut: one line, no wrong answer, and rebuild mends it."""
         self.pack()
@@ -191,6 +238,9 @@ class RedisTest(unittest.TestCase):
         for field, value in before.items():
             self.server.cli("hset", "team/ds:state", field, value)
         self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1), "newer than its metadata", "dieselctl rebuild")
+        for told in (dieselctl("stat", self.dataset).stdout, dieselctl("verify", self.dataset, check=1).stdout):
+            self.assertIn("dieselctl rebuild", told)
+            self.assertNotIn("dieselctl snapshot", told)
         dieselctl("rebuild", self.dataset)
         self.sound()
 

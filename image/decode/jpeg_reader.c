@@ -183,6 +183,28 @@ static void read_row(struct jpeg_reader *reader, JSAMPROW row)
 		truncated(reader);
 }
 
+/* Returns true if the marker of the end is somewhere in it: mostly, at once. */
+static bool has_end(const uint8_t *data, size_t bytes)
+{
+	for (size_t i = bytes; i >= 2; i--)
+		if (data[i - 1] == JPEG_EOI && data[i - 2] == 0xff)
+			return true;
+	return false;
+}
+
+/* To Pillow, an image with something else in place of the marker is whole if the library can decode all of
+ * it. */
+static void read_rest(struct jpeg_reader *reader)
+{
+	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+
+	if (room_make(&reader->cmyk, jpeg->output_width, CMYK) < 0)
+		escape(reader,
+		       error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", jpeg->output_width));
+	while (jpeg->output_scanline < jpeg->output_height)
+		read_row(reader, reader->cmyk.bytes);
+}
+
 /* Behind the crop nothing is decoded. An image that is cut there has lost the marker at its end. */
 static void check_end(struct jpeg_reader *reader)
 {
@@ -192,10 +214,11 @@ static void check_end(struct jpeg_reader *reader)
 
 	if (!reader->rest && (jpeg_input_complete(&reader->jpeg) || reader->jpeg.unread_marker == JPEG_EOI))
 		return;
-	for (size_t i = bytes; i >= 2; i--)
-		if (rest[i - 1] == JPEG_EOI && rest[i - 2] == 0xff)
-			return;
-	truncated(reader);
+	if (has_end(rest, bytes))
+		return;
+	if (reader->rest)
+		truncated(reader);
+	read_rest(reader);
 }
 
 /* Pixels of the whole image, from `begin` up to `end` of the scaled one. Chroma is interpolated between its
@@ -218,6 +241,8 @@ static int leave_out(struct jpeg_reader *reader, const struct reading *reading)
 
 	reader->rest = NULL;
 	reader->inside = (struct image_box){0};
+	if (!has_end(reading->data, reading->bytes))
+		return 0;
 	if (!jpeg_layout_read(reading->data, reading->bytes, &layout) ||
 	    reading_check(reading, "JPEG", layout.width, layout.height, NULL) < 0)
 		return 0;

@@ -9,7 +9,8 @@
 
 #include <png.h>
 
-#define CHUNK_FRAME 12 /* bytes of a chunk beside its data: length, type; CRC */
+#include "lib/cleanup.h"
+#include "png_end.h"
 
 /* What a row is once libpng has unpacked it. */
 enum row_kind {
@@ -27,6 +28,7 @@ struct png_reader {
 	uint64_t n_warnings;
 	const uint8_t *data;
 	size_t bytes, at;
+	uint8_t *whole; /* in place of a file that is cut behind its pixels */
 	uint8_t palette[256][IMAGE_CHANNELS];
 	struct room rows; /* as libpng gives them: one, or those of the crop if the image is interlaced */
 };
@@ -69,22 +71,22 @@ static void on_read(png_structp png, png_bytep buffer, size_t n)
 	reader->at += n;
 }
 
-/* Behind the crop nothing is decoded. An image that is cut there has lost a part of a chunk, or those at its
- * end. */
-static void check_end(struct png_reader *reader)
+static size_t raw_bytes(const struct png_reader *reader)
 {
-	size_t at = 8;
+	uint32_t width = png_get_image_width(reader->png, reader->info),
+		 height = png_get_image_height(reader->png, reader->info);
+	uint64_t bits = (uint64_t)png_get_channels(reader->png, reader->info) *
+			png_get_bit_depth(reader->png, reader->info),
+		 sum = 0;
 
-	while (reader->bytes - at >= CHUNK_FRAME) {
-		uint32_t length = png_get_uint_32(reader->data + at);
+	if (png_get_interlace_type(reader->png, reader->info) == PNG_INTERLACE_NONE)
+		return (1 + (width * bits + 7) / 8) * height;
+	for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; pass++) {
+		uint32_t columns = PNG_PASS_COLS(width, pass), rows = PNG_PASS_ROWS(height, pass);
 
-		if (length > reader->bytes - at - CHUNK_FRAME)
-			break;
-		if (memcmp(reader->data + at + 4, "IEND", 4) == 0)
-			return;
-		at += CHUNK_FRAME + length;
+		sum += columns ? (1 + (columns * bits + 7) / 8) * rows : 0;
 	}
-	truncated(reader);
+	return sum;
 }
 
 /* Indices without an entry are black, as in Pillow 13; to Pillow 9 they are grey. */
@@ -173,10 +175,31 @@ static int open_image(struct png_reader *reader, const struct reading *reading)
 			     png_get_image_height(reader->png, reader->info), reader->err);
 }
 
+/* Behind the crop nothing is decoded, so that whether something is missing there has to be seen from the
+ * chunks. A file that is cut behind its pixels is the picture that it is to Pillow: it is opened again as a
+ * whole one. */
+static int open_sound(struct png_reader *reader, const struct reading *reading)
+{
+	size_t bytes;
+	int r = open_image(reader, reading);
+
+	if (r == 0)
+		r = png_end_check(reader->data, reader->bytes, raw_bytes(reader), &reader->whole, &bytes);
+	if (r == -EBADMSG && !reader->err->text[0])
+		truncated(reader);
+	if (r <= 0)
+		return r;
+	png_destroy_read_struct(&reader->png, &reader->info, NULL);
+	reader->data = reader->whole;
+	reader->bytes = bytes;
+	reader->at = 0;
+	return open_image(reader, reading);
+}
+
 static int read_image(struct png_reader *reader, struct reading *reading)
 {
 	struct resample_plan plan;
-	int r = open_image(reader, reading);
+	int r = open_sound(reader, reading);
 
 	if (r < 0)
 		return r;
@@ -204,7 +227,6 @@ static int read_image(struct png_reader *reader, struct reading *reading)
 			png_read_row(reader->png, row, NULL);
 		take_row(reader, resample_row(reading->resample), row, kind, &crop);
 	}
-	check_end(reader);
 	return 0;
 }
 
@@ -226,6 +248,7 @@ int png_reader_read(struct png_reader *reader, struct reading *reading, struct e
 	int r = read_or_escape(reader, reading);
 
 	png_destroy_read_struct(&reader->png, &reader->info, NULL);
+	free(steal_pointer(reader->whole));
 	reading->n_warnings = reader->n_warnings;
 	return r;
 }

@@ -48,7 +48,7 @@ OWNERS = {
     "uv.h": ("daemon",),
     "webp/": ("image",),
     "xxhash.h": ("dataset/checksum",),
-    "zlib.h": ("reports/trace",),
+    "zlib.h": ("image/decode", "reports/trace"),
     "zstd.h": ("analyzer/trace", "ctl/packing", "dataset/compress", "ui/replay"),
     "zstd_errors.h": ("dataset/compress",),
 }

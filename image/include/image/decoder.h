@@ -96,7 +96,7 @@ void image_decoder_freep(struct image_decoder **decoder);
  * 0; -EINVAL: the crop is not within the image, or the window not within the output, which has a size;
  * -EFBIG: more pixels than the decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or
  * neither JPEG, PNG nor WebP; -EBADMSG: damaged or truncated, also if only behind the crop, where that shows
- * without decoding; -ENOMEM.
+ * without decoding; -ENOMEM. A file that is cut behind its pixels is the picture that it is to Pillow.
  */
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err);

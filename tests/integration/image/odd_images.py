@@ -120,6 +120,14 @@ WHAT_PILLOW_HAS = {
     "WebP, a frame that is smaller than its canvas": riff.animation(110, 90, riff.frame(WEBP, 6, 4, WIDTH, HEIGHT)),
 }
 
+WHAT_PILLOW_HAS |= {
+    "PNG, without its end": saved(PICTURE, "PNG")[:-12],
+    "PNG, with half of its end": saved(PICTURE, "PNG")[:-6],
+    "JPEG, zeros in place of its end": jpeg(PIXELS)[:-2] + bytes(100),
+    "JPEG, with restart markers, zeros in place of its end": jpeg(PIXELS, restart=1)[:-2] + bytes(100),
+    "WebP, and something behind it": WEBP + b"\0",
+}
+
 # The name, the file and the error's text.
 REFUSED = {
     "JPEG, half of it": (jpeg(PIXELS)[:900], "^JPEG image is truncated: its 900 bytes end before the image does"),

@@ -58,13 +58,43 @@ class Pngs(image_support.Images):
         data = png(self.samples(20, 10, 3, 8), 8, 2)
         self.check(data[:8] + chunk(b"prIv", b"IHDR") + data[8:], 20, 10, "private")
 
+    def as_pillow(self, data, what):
+        """The picture that Pillow makes of it, or an error where Pillow raises. Returns whether it is a picture."""
+        path, size = self.write(data), (16, 16)
+        try:
+            image_support.by_pillow(path, (0, 0, *size), size)
+        except (OSError, SyntaxError):
+            for crop in ((0, 0, *size), (2, 1, 3, 3)):
+                answer = self.refused(data, f"^PNG image is truncated: its {len(data)} bytes end before ", crop)
+                self.assertEqual(answer.errno, 74, what)
+            return False
+        for crop in ((0, 0, *size), (2, 1, 3, 3), (0, 13, 16, 3)):
+            self.check_exact(path, crop, crop[2:], what)
+        return True
+
     def test_every_truncation(self):
-        for interlaced in (False, True):
-            data = png(self.samples(16, 16, 3, 8), 8, 2, interlaced)
-            for cut in range(8, len(data)):
-                for crop in ((0, 0, 16, 16), (2, 1, 3, 3)):
-                    answer = self.refused(data[:cut], f"^PNG image is truncated: its {cut} bytes end before ", crop)
-                    self.assertEqual(answer.errno, 74)
+        """What is behind the pixels may be missing; a part of a chunk there may not."""
+        samples = self.samples(16, 16, 3, 8)
+        packed = zlib.compress(b"".join(b"\0" + row.astype("u1").tobytes() for row in samples))
+        several = b"".join(chunk(b"IDAT", packed[i:i + 100]) for i in range(0, len(packed), 100))
+        head = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0))
+        end, text = chunk(b"IEND", b""), chunk(b"tEXt", b"Title\0A flower")
+        for name, data, n_pictures in (("plain", png(samples, 8, 2), 16), ("interlaced", png(samples, 8, 2, True), 16),
+                                       ("a palette", png(self.samples(16, 16, 1, 4), 4, 3, before=chunk(b"PLTE", self.rng.bytes(48))), 16),
+                                       ("several chunks", head + several + end, 16), ("an empty chunk", head + several + chunk(b"IDAT", b"") + end, 16),
+                                       ("a text", head + several + text + end, 16)):
+            found = sum(self.as_pillow(data[:cut], (name, cut)) for cut in range(8, len(data)))
+            self.assertGreaterEqual(found, n_pictures, name)
+
+    def test_other_ends(self):
+        whole = png(self.samples(16, 16, 3, 8), 8, 2)
+        for what, data in (("zeros", whole[:-12] + bytes(1000)), ("signs", whole[:-12] + b"%&/()=?+" * 9), ("a wrong checksum", whole[:-4] + b"xxxx"),
+                           ("another file", whole[:-12] + whole)):
+            self.assertTrue(self.as_pillow(data, what))
+        self.assertFalse(self.as_pillow(whole[:-12] + b"qwertyuiopasdf", "letters"))
+        damaged = bytearray(whole[:-12])
+        damaged[-8] ^= 1  # of the pixels, whose checksum is there
+        self.refused(bytes(damaged), "^PNG image is truncated", (0, 0, 16, 16))
 
     def test_damage(self):
         data = bytearray(png(self.samples(16, 16, 3, 8), 8, 2))

@@ -21,8 +21,8 @@
 #include "serving_knobs.h"
 #include "session_need.h"
 
-/* The window of a job with several nodes that asks for none: the same on all of them. */
-#define SESSION_CLUSTER_WINDOW 8
+/* The window of a job with several ranks that asks for none: the same for all of them. */
+#define SESSION_RANKS_WINDOW 8
 
 enum slot_state {
 	SLOT_FREE,

@@ -59,18 +59,21 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
 
-static int refuse(const struct session *s, uint64_t bytes, struct error *err)
+/* fits: a window for which there is room; 0: none. */
+static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint32_t fits, struct error *err)
 {
-	char text[16], budget[16];
+	char text[16], budget[16], hint[40] = "";
 
+	if (fits)
+		snprintf(hint, sizeof(hint), " (window_chunks=%u fits)", fits);
 	return error_set(
 	    err, -ENOSPC,
 	    "a session on %s with batch %u and a window of %u chunk%s needs %s beside what is in "
 	    "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
-	    "a smaller window or batch%s",
-	    s->dataset->path, s->request.batch, s->request.window_chunks,
-	    units_plural(s->request.window_chunks), units_format_bytes(text, sizeof(text), bytes),
-	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes),
+	    "a smaller window or batch%s%s",
+	    s->dataset->path, s->request.batch, window, units_plural(window),
+	    units_format_bytes(text, sizeof(text), bytes),
+	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes), hint,
 	    s->request.recipe.kind ? ", or leave the transforms to Python (native=False)" : "");
 }
 
@@ -102,12 +105,25 @@ static uint64_t bytes_together(const struct session *s)
 	return (bytes < d->all_bytes ? bytes : d->all_bytes) + s->cost_bytes;
 }
 
+/* A window for which there is room; 0: none was found. The request is then no longer what it was. */
+static uint32_t smaller_window(struct session *s, const uint32_t *samples, uint64_t available)
+{
+	for (uint32_t g = s->request.window_chunks / 2; g > 0; g /= 2) {
+		s->request.window_chunks = g;
+		if (find_need(s, samples, RING_MIN_SLOTS) == 0 && bytes_together(s) <= available)
+			return g;
+	}
+	return 0;
+}
+
 /* Picks the number of slots for which there is room. */
 static int session_admit(struct session *s, struct error *err)
 {
 	uint32_t wanted = s->request.slots > s->options->n_slots ? s->request.slots : s->options->n_slots;
 	uint64_t n_chunks = s->dataset->info.n_chunks, available = session_available_bytes(s);
 	_cleanup_(freep) uint32_t *samples = reallocarray(NULL, n_chunks, sizeof(*samples));
+	uint32_t window = s->request.window_chunks;
+	uint64_t bytes;
 	int r = samples ? 0 : -ENOMEM;
 
 	if (r == 0) {
@@ -126,7 +142,11 @@ static int session_admit(struct session *s, struct error *err)
 				return 0;
 		}
 	}
-	return r < 0 ? error_errno(err, r, "cannot open the session") : refuse(s, bytes_together(s), err);
+	if (r < 0)
+		return error_errno(err, r, "cannot open the session");
+	bytes = bytes_together(s);
+	s->exact = false;
+	return refuse(s, bytes, window, smaller_window(s, samples + n_chunks - s->n_chunks, available), err);
 }
 
 /* Its own, or those of its group. There is more room than it needs where others may join. */
@@ -202,8 +222,9 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		s->request.window_chunks = 1;
 		return;
 	}
-	if (asked || s->is_of_cluster) {
-		asked = asked ? asked : SESSION_CLUSTER_WINDOW;
+	if (asked || s->is_of_cluster || s->request.world > 1) {
+		/* The others' daemons may have other caches and options, and all ranks need one order. */
+		asked = asked ? asked : SESSION_RANKS_WINDOW;
 		s->request.window_chunks = asked < s->n_chunks ? asked : (uint32_t)s->n_chunks;
 		return;
 	}

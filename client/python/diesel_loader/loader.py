@@ -312,11 +312,8 @@ class Loader:
                 "bucket_by_length": self.bucket_by_length}
 
     def _window(self):
-        """The window in force, asked of the daemon once: its default may change, our order must not."""
-        if not self.window_chunks and self.shuffle:
-            ours = self._stream.session if self._stream and self._stream.pid == os.getpid() else None
-            self.window_chunks = (ours or self._open_session(self._find_ranks(), 0, 0)).window_chunks
-        return self.window_chunks
+        """The window in force. No daemon is asked: its default depends on its cache and options, our order must not."""
+        return self.window_chunks or (order.DEFAULT_WINDOW_CHUNKS if self.shuffle else 0)
 
     def _adopt(self, state):
         """Resuming, a loader that was given no window takes the one of the order it resumes."""
@@ -324,7 +321,7 @@ class Loader:
         if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
             return
         self.window_chunks = window_chunks
-        self.close()  # what is open has the daemon's
+        self.close()  # what is open has another one
 
     def __iter__(self) -> Iterator[Any]:
         told = self._told_epoch()
@@ -405,7 +402,7 @@ class Loader:
         flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0) | (native.VIEWS if self._views else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
-                       window_chunks=self.window_chunks, slots=self._slots(),
+                       window_chunks=self._window(), slots=self._slots(),
                        recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
                        cluster=self._cluster, reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 

@@ -58,7 +58,7 @@ class DataLoader(Loader):
         the launcher's variables ($RANK and $WORLD_SIZE, ...; see membership.py), else the whole; found anew at every
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
         delivered once an epoch.
-    window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
+    window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
     bucket_by_length: samples of similar length in bytes come in one batch: so many consecutive batches, at most 24, are
         sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still a function of the above;
         all ranks have their long batches at the same steps. pad_collate pads.

@@ -7,9 +7,8 @@ import torch.utils.data.distributed
 
 from . import membership
 from .frameworks import group
-from .order import Order, flags, n_batches
+from .order import DEFAULT_WINDOW_CHUNKS, Order, flags, n_batches
 
-DEFAULT_WINDOW_CHUNKS = 8
 STATE_VERSION = 1
 
 

@@ -18,7 +18,8 @@ from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, check_version, not_packed
 from .mixture import Mixture
-from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
+from .order import DEFAULT_WINDOW_CHUNKS
+from .samplers import ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
 from .tensors import Tensors, list_collate, pad_collate
 
@@ -145,7 +146,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         stream of their own, out of memory that is page-locked once, and the next batch's copy begins before this one is
         handed out (docs/loader.md). None or "cpu": in host memory. ValueError for any other; RuntimeError where torch
         finds no GPU. Not with an order of one's own (below).
-    window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
+    window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
         batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
         a function of the above; all ranks have their long batches at the same steps. pad_collate pads.
@@ -333,7 +334,7 @@ class _OwnSampler(ChunkShuffleSampler):
 
     @property
     def window_chunks(self):
-        return (self._loader._window() if self._loader._served else self._loader.window_chunks) or DEFAULT_WINDOW_CHUNKS
+        return self._loader._window() or DEFAULT_WINDOW_CHUNKS
 
     def _ranks(self):
         return self._loader._find_ranks()

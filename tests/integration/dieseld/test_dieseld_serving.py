@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What arrives is what was packed, in the order that the plan says, within the memory that was granted."""
 import os
+import re
 import resource
 import time
 
@@ -199,12 +200,21 @@ class SmallCache(Case):
         self.assertLess(result["window"], 8)
         self.assertIn("--cache", said)
 
+    def test_the_window_of_several_ranks_is_the_same_everywhere(self):
+        path, source = dataset("packed")
+        options = ("--source", source, "--world", 2, "--batch", 16)
+        digests = [probe(self.daemon(*more, cache=cache), path, *options)["digest"]
+                   for more, cache in (((), "256M"), (("--window", "2"), "256M"), ((), "96M"))]
+        self.assertEqual(len(set(digests)), 1, digests)
+
     def test_what_cannot_fit_is_refused(self):
-        path, _ = dataset("packed")
+        path, source = dataset("packed")
         text = self.refused(self.daemon(cache="16M"), path, "--batch", 2048)
         self.assertIn("--cache", text)
         text = self.refused(self.daemon(cache="16M"), path, "--window", 12)
         self.assertIn("smaller window", text)
+        fits = re.search(r"\(window_chunks=(\d+) fits\)", text)[1]
+        probe(self.daemon(cache="16M"), path, "--source", source, "--window", fits)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
+import contextlib
 import os
 import pathlib
 import pickle
@@ -80,6 +81,11 @@ class LoaderTest(unittest.TestCase):
 
     def loader(self, name="equal", **options):
         return diesel.DataLoader(self.sets[name], **{"batch_size": 32, "shuffle": True, "seed": 3, **options})
+
+    def numbers_at(self, socket, **options):
+        dataset = diesel.Dataset(self.sets["chunks"], socket=str(socket))
+        with contextlib.closing(diesel.DataLoader(dataset, 2, shuffle=True, seed=3, return_ids=True, **options)) as loader:
+            return [number for _, _, numbers in loader for number in numbers.tolist()]
 
     def test_equal_lengths_give_one_tensor_of_the_shapes_pytorch_gives(self):
         batches = list(self.loader())
@@ -177,16 +183,23 @@ class LoaderTest(unittest.TestCase):
                 state = loader.state_dict()
             self.assertEqual(flat(got), want)
 
-    def test_resume_under_another_default_window_keeps_the_order(self):
+    def test_the_order_is_the_same_whatever_the_daemon_has(self):
+        """Ranks of one job whose daemons have other caches and options have parts of one order."""
+        with tempfile.TemporaryDirectory() as folder, Daemon(folder, "--cache", "24M", "--window", "2") as other:
+            sockets = (self.daemon.socket, other.socket)
+            for world in (1, 2):
+                orders = [[self.numbers_at(socket, rank=rank, world_size=world) for rank in range(world)] for socket in sockets]
+                self.assertEqual(*orders)
+                self.assertEqual(sorted(sum(orders[0], [])), list(range(60)))
+
+    def test_resume_of_another_window_keeps_the_order(self):
         for workers in (0, 2):
             options = {"transform": same, "num_workers": workers, "name": "chunks", "batch_size": 8}
             explicit = self.loader(window_chunks=1, **options)
             want = flat(explicit)
             state = explicit.state_dict()
             self.assertEqual(state["window_chunks"], 1)
-            # A daemon whose default is not 1 serves the loader that was given no window.
-            loader = self.loader(**options)
-            self.assertGreater(loader.state_dict()["window_chunks"], 1)
+            self.assertEqual(self.loader(**options).state_dict()["window_chunks"], 8)
             fresh = self.loader(**options)
             fresh.load_state_dict({**state, "epoch": 0, "batch": 0})
             self.assertEqual(flat(fresh), want)

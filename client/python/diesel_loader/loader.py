@@ -107,7 +107,7 @@ class Loader:
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
-        self._position = (0, 0)   # epoch, batches delivered of it
+        self._position: Any = None  # (epoch, batches delivered of it); None: no epoch is under way
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
@@ -243,8 +243,9 @@ class Loader:
         return order.n_batches(len(self.dataset), world_size, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch's; without it every iteration is the following epoch's. Where
-        load_state_dict() has gone to the middle of this very epoch, it goes on there."""
+        """The next iteration is this epoch's; without it every iteration is the following epoch's. An iterator that was asked
+        for no batch yet is the next iteration. Where load_state_dict() has gone to the middle of this very epoch, it goes on
+        there."""
         self._go_to(integer("epoch", epoch, 0))
 
     def _go_to(self, epoch):
@@ -257,7 +258,7 @@ class Loader:
         Valid for any number of ranks with the same world size x batch size; with bucket_by_length=n for another number
         only where n batches end, since each rank regroups its own."""
         self._needs_order("state_dict")
-        epoch, batch = self._position
+        epoch, batch = self._position or self._next_place()
         return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, "batch_size": self.batch_size, **self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -282,7 +283,7 @@ class Loader:
         if not 0 <= state["batch"] <= len(self):
             raise ValueError(f"cannot resume: batch {state['batch']} of {len(self)}")
         self._next_epoch, self._next_batch = state["epoch"], state["batch"]
-        self._position = (state["epoch"], state["batch"])
+        self._position = None
         self._resumed = True
 
     def _go_to_version(self, version):
@@ -324,24 +325,34 @@ class Loader:
         self.close()  # what is open has another one
 
     def __iter__(self) -> Iterator[Any]:
-        told = self._told_epoch()
-        if told is not None and not self._resumed:
-            self._next_epoch, self._next_batch = told, 0
-        epoch, first = self._next_epoch, self._next_batch
         ranks = self._find_ranks()
         self._check_ranks(ranks, len(self.dataset), self.dataset.path)
         if any(stream.is_of_this_thread() for stream in self._streams):
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
-        with _choosing:
-            self._position = (epoch, first)
-            self._stream, idle = self._idle_stream(ranks)
-            iterator = _Iterator(self, self._stream, epoch, first, self._n_batches(ranks[1]))
-            self._stream.user = weakref.ref(iterator)
-        for stream in idle:
-            stream.close()
+        iterator = _Iterator(self, ranks)
         iterator.begin()
         return iterator
+
+    def _lend_stream(self, iterator, ranks):
+        """Gives a new iterator the stream that it has for itself, and says where it would begin now."""
+        with _choosing:
+            if not any(stream.is_used() for stream in self._streams):
+                self._position = None
+            place = self._next_place()
+            self._stream, idle = self._idle_stream(ranks)
+            self._stream.user = weakref.ref(iterator)
+            chosen = self._stream
+        for stream in idle:
+            stream.close()
+        return chosen, place
+
+    def _next_place(self):
+        """(epoch, batch) that the next iteration begins at."""
+        told = self._told_epoch()
+        if told is not None and not self._resumed:
+            self._next_epoch, self._next_batch = told, 0
+        return self._next_epoch, self._next_batch
 
     def _idle_stream(self, ranks):
         """A stream that no iterator uses any more, or a new one; and others that are idle, which end."""
@@ -378,11 +389,10 @@ class Loader:
         return self._batch_log
 
     def _begun(self, epoch, first):
-        """Something was asked of this epoch: the next iter() is the following one's, if nobody said otherwise."""
+        """Something was asked of this epoch: the next iteration is the following one's, if nobody said otherwise."""
         self._resumed = False
         if (self._next_epoch, self._next_batch) == (epoch, first):
             self._next_epoch, self._next_batch = epoch + 1, 0
-        self._begin_epoch()
 
     @property
     def workers(self) -> int:
@@ -418,15 +428,19 @@ class Loader:
 
 
 class _Iterator:
-    """One epoch. Marks where next() begins and ends, for diesel-analyze."""
+    """One epoch: the one that the loader is at when the first batch is asked for. Frameworks say which one it is behind iter(), and
+    make iterators to see whether they can. Marks where next() begins and ends, for diesel-analyze."""
 
-    def __init__(self, loader, stream, epoch, first, n_batches):
-        self._loader, self._stream, self._place = loader, stream, (epoch, first)
-        self._guard = stream.guard()
-        self._left = n_batches - first
+    def __init__(self, loader, ranks):
+        self._loader, self._ranks = loader, ranks
+        self._taken = None  # what the first next() found to be the place to begin at
         self._begun = self._ended = False
 
     def begin(self):
+        """Gets a stream, and has the batches made that are probably asked for."""
+        self._stream, self._place = self._loader._lend_stream(self, self._ranks)
+        self._guard = self._stream.guard()
+        self._left = self._loader._n_batches(self._ranks[1]) - self._place[1]
         guard, me = self._guard, object()
         try:
             guard.enter(me)
@@ -447,6 +461,8 @@ class _Iterator:
     def __next__(self):
         if self._ended:  # its stream may be another iterator's
             raise StopIteration
+        if not self._begun and self._stream not in self._loader._streams and self._stream.pid == os.getpid():
+            self.begin()  # load_state_dict() has changed what streams are
         stream, guard, me = self._stream, self._guard, object()
         try:
             guard.enter(me)
@@ -470,18 +486,32 @@ class _Iterator:
         if self._ended:  # meanwhile, in another thread
             raise StopIteration
         loader = self._loader
-        if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
-            loader._begun(*self._place)
+        if not self._begun:
+            self._take_place()
+            loader._begin_epoch()
             self._begun = True
         # Where Ctrl-C struck when it had just ended, the stream is at the next epoch, which is not this iterator's.
         delivered = self._stream.next() if self._stream.position[0] == self._place[0] else None
         if delivered is None:
             self._ended = True
             self._stream.user = None
+            loader._position = None
             loader._end_epoch()
             raise StopIteration
         batch, position = delivered
         return loader._hand_out(batch, self._left == 1), position
+
+    def _take_place(self):
+        """Begins where the loader is now. May be called again, where Ctrl-C struck."""
+        with _choosing:
+            if self._taken is None:
+                self._taken = self._loader._next_place()
+            self._loader._begun(*self._taken)
+        self._loader._position = self._taken
+        if self._taken != self._place:
+            self._stream.begin(*self._taken)
+            self._left += self._place[1] - self._taken[1]
+            self._place = self._taken
 
 
 def _first_of(dataset):

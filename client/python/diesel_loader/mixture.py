@@ -127,11 +127,11 @@ class Mixture:
         return pick(self.seed, step, self._weights)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iter() is this epoch's, with the same batches whatever came before: its draws have steps of their own, and
+        """The next epoch, also of an iterator that was asked for nothing yet, is this one, with the same batches whatever came before: its draws have steps of their own, and
         each loader begins its epoch of that number. Where load_state_dict() has gone to this very epoch, it goes on there."""
         from .loader import integer
         self._told = integer("epoch", epoch, 0)
-        if self._turn is None:
+        if self._turn is None or not self._turn.begun:
             self._obey()
 
     def _obey(self) -> None:
@@ -221,6 +221,7 @@ class _Turn:
 
     def __init__(self, mixture: Mixture) -> None:
         self._mixture = mixture
+        self.begun = False
 
     def __iter__(self) -> _Turn:
         return self
@@ -228,6 +229,7 @@ class _Turn:
     def __next__(self) -> Any:
         if self._mixture._turn is not self:
             raise StopIteration
+        self.begun = True
         try:
             return self._mixture._next()
         except StopIteration:

@@ -271,8 +271,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return super().__iter__() if self._served else torch.utils.data.DataLoader.__iter__(self)
 
     def set_epoch(self, epoch):
-        """The next iteration is this epoch's; without it every iteration is the following epoch's. Where
-        load_state_dict() has gone to the middle of this very epoch, it goes on there."""
+        """The next iteration is this epoch's; without it every iteration is the following epoch's. An iterator that was asked
+        for no batch yet is the next iteration. Where load_state_dict() has gone to the middle of this very epoch, it goes on
+        there."""
         if self._served:
             super().set_epoch(epoch)
             if self._theirs:

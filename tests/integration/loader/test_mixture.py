@@ -178,12 +178,20 @@ class MixtureTest(LoaderCase):
         mixed = self.mixture()
         batches = iter(mixed)
         length = len(mixed)
+        next(batches)
         mixed.set_epoch(4)
-        self.assertEqual((len(mixed), len(list(batches))), (length, length))
+        self.assertEqual((len(mixed), len(list(batches))), (length, length - 1))
         other = self.mixture()
         other.set_epoch(4)
         self.assertEqual(len(mixed), len(other))
         self.assertEqual(self.take(mixed), self.take(other))
+
+    def test_an_epoch_that_is_set_behind_iter(self):
+        mixed, other = self.mixture(), self.mixture()
+        batches = iter(mixed)
+        mixed.set_epoch(4)
+        other.set_epoch(4)
+        self.assertEqual([batch[2].tolist() for batch in batches], [batch for _, batch in self.take(other)])
 
     def test_set_epoch_goes_on_where_a_state_was_taken(self):
         first, second = self.mixture(), self.mixture()

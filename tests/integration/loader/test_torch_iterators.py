@@ -89,7 +89,9 @@ class Threads(WorkersCase):
                 self.assertLessEqual({text.partition(":")[0] for text in said}, {"this iterator is in use by another thread"})
 
     def test_iterators_that_begin_at_once(self):
-        want = flat(self.loader())
+        """Each has an epoch of its own, as each has an order of its own with PyTorch's loader."""
+        alone = self.loader()
+        want = sorted(flat(alone) for _ in range(4))
         for mode in ("none", "inline", "workers"):
             with self.subTest(mode=mode):
                 loader, barrier, got = self.loader(**MODES[mode]), threading.Barrier(4), []
@@ -105,7 +107,40 @@ class Threads(WorkersCase):
                     thread.start()
                 for thread in threads:
                     thread.join()
-                self.assertEqual(got, [want] * 4)
+                self.assertTrue(sorted(got) == want, mode)
+
+    def test_iterators_of_one_loader_have_epochs_of_their_own(self):
+        """As pairs for mixing have them: zip(loader, loader)."""
+        want = self.loader()
+        want = [flat(want) for _ in range(4)]
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                loader = self.loader(**MODES[mode])
+                for epoch in (0, 2):
+                    pairs = list(zip(loader, loader))
+                    self.assertTrue([flat(batches) for batches in zip(*pairs)] == want[epoch:epoch + 2])
+
+    def test_an_iterator_is_of_the_epoch_that_is_told_before_its_first_batch(self):
+        want = self.loader()
+        want = [flat(want) for _ in range(4)]
+        state = self.loader()
+        next(iter(state))
+        state = state.state_dict()
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                loader = self.loader(**MODES[mode])
+                batches = iter(loader)
+                loader.set_epoch(2)
+                self.assertEqual(loader.state_dict()["epoch"], 2)
+                self.assertTrue(flat(batches) == want[2])
+                batches = iter(loader)
+                loader.load_state_dict(state)
+                self.assertTrue(flat(batches) == want[0][16:])
+                batches = iter(loader)
+                next(batches)
+                loader.set_epoch(3)  # it has begun: this is of the next one
+                self.assertTrue(flat(batches) == want[1][16:])
+                self.assertTrue(flat(loader) == want[3])
 
     def test_one_that_was_left_while_others_begin(self):
         want = flat(self.loader())

@@ -183,6 +183,22 @@ class LoaderTest(unittest.TestCase):
                 state = loader.state_dict()
             self.assertEqual(flat(got), want)
 
+    def test_resume_at_the_end_of_an_epoch(self):
+        """A loop that has ended is followed by the next epoch; one that stopped at the last batch has nothing left of its own."""
+        whole = self.loader()
+        want = [flat(whole) for _ in range(3)]
+        for options in ({}, {"transform": same, "num_workers": 1}):
+            for ended in (True, False):
+                first, second = self.loader(**options), self.loader(**options)
+                batches = iter(first)
+                for _ in range(len(first) + ended):
+                    next(batches, None)
+                second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+                self.assertTrue([flat(second) for _ in range(3 - ended)] == ([] if ended else [[]]) + want[1:])
+                second.load_state_dict(first.state_dict())
+                second.set_epoch(1)  # as loops do that count epochs
+                self.assertTrue(flat(second) == want[1])
+
     def test_the_order_is_the_same_whatever_the_daemon_has(self):
         """Ranks of one job whose daemons have other caches and options have parts of one order."""
         with tempfile.TemporaryDirectory() as folder, Daemon(folder, "--cache", "24M", "--window", "2") as other:

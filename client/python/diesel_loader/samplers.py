@@ -43,10 +43,11 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     def _ranks(self):
         return self._given or membership.find(os.environ, group())
 
-    def _order(self):
+    def _order(self, batch_size=None, drop_last=None):
         rank, world_size = self._ranks()
-        return Order(self.dataset, seed=self.seed, epoch=self.epoch, flags=flags(self.shuffle, self.drop_last), rank=rank,
-                     world=world_size, batch=self.batch_size, window_chunks=self.window_chunks)
+        drop_last = self.drop_last if drop_last is None else drop_last
+        return Order(self.dataset, seed=self.seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
+                     world=world_size, batch=batch_size or self.batch_size, window_chunks=self.window_chunks)
 
     @property
     def rank(self):
@@ -67,15 +68,16 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     def total_size(self):
         return len(self.dataset)
 
-    def batches(self):
-        """The numbers of this rank's samples, batch by batch, in the epoch that it is now."""
-        order = self._order()
-        return (order.batch(k) for k in range(len(order)))
+    def batches(self, batch_size=None, drop_last=None):
+        """The numbers of this rank's samples, batch by batch, in the epoch that it is when the first is asked for."""
+        order = self._order(batch_size, drop_last)
+        yield from (order.batch(k) for k in range(len(order)))
 
     def __iter__(self):
-        start, self._start = self._start, (0, 0)
-        self._stand_at(start)
-        return self._numbers(self._order(), *start, self._n_begun)
+        """Of the epoch that it is when the first number is asked for."""
+        (batch, skipped), self._start = self._start, (0, 0)
+        self._stand_at((batch, skipped))
+        yield from self._numbers(self._order(), batch, skipped, self._n_begun)
 
     def _stand_at(self, place):
         """What is under way counts no more."""
@@ -156,21 +158,36 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
 
 class ChunkBatchSampler(torch.utils.data.BatchSampler):
-    """The batches of a ChunkShuffleSampler: as many on every rank."""
+    """The batches of a ChunkShuffleSampler: as many on every rank.
 
-    def __init__(self, sampler):
-        self.sampler = sampler
+    Frameworks call the class of a loader's batch sampler with another sampler, batch_size and drop_last, as Lightning does
+    for predict() and overfit_batches: of a sampler that is none of ours it makes PyTorch's BatchSampler."""
+
+    def __new__(cls, sampler, batch_size=None, drop_last=None):
+        if not isinstance(sampler, ChunkShuffleSampler):
+            return torch.utils.data.BatchSampler(sampler, batch_size, bool(drop_last))
+        return super().__new__(cls)
+
+    def __init__(self, sampler, batch_size=None, drop_last=None):
+        self.sampler, self._batch_size, self._drop_last = sampler, batch_size, drop_last
 
     @property
     def batch_size(self):
-        return self.sampler.batch_size
+        return self._batch_size or self.sampler.batch_size
 
     @property
     def drop_last(self):
-        return self.sampler.drop_last
+        return self.sampler.drop_last if self._drop_last is None else self._drop_last
+
+    def set_epoch(self, epoch):
+        """As of the sampler."""
+        self.sampler.set_epoch(epoch)
 
     def __iter__(self):
-        return self.sampler.batches()
+        return self.sampler.batches(self.batch_size, self.drop_last)
 
     def __len__(self):
         return n_batches(len(self.sampler.dataset), self.sampler.num_replicas, self.batch_size, self.drop_last)
+
+    def __reduce__(self):
+        return type(self), (self.sampler, self._batch_size, self._drop_last)

@@ -245,7 +245,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             torch.utils.data.DataLoader.__init__(self, dataset, batch_size, False, sampler, batch_sampler, workers,
                                                  **options)
         if self._served:  # past the guard of attributes that must not change
-            object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own))
+            object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own, self.batch_size, self.drop_last))
 
     @property
     def seed(self):
@@ -317,6 +317,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     def _is_accelerate_prepared(self, prepared):
         self._accelerate = frameworks.Accelerate(self) if prepared and self._served else None
 
+    @property
+    def use_stateful_dataloader(self):
+        """Accelerate's save_state() and load_state() ask of each loader that is prepared: then they keep its state."""
+        return self._accelerate is not None
+
     def __getstate__(self):
         return {**super().__getstate__(), "_accelerate": None, "_iterator": None}
 
@@ -343,9 +348,13 @@ class _OwnSampler(ChunkShuffleSampler):
     def set_epoch(self, epoch):
         self._loader._go_to(epoch)
 
-    def batches(self):
-        numbers, n = super().batches(), self._loader.bucket_by_length
-        return bucketing.regroup_all(numbers, n, self._bytes_of, self.seed, self.epoch) if n else numbers
+    def batches(self, batch_size=None, drop_last=None):
+        epoch, n, order = self.epoch, self._loader.bucket_by_length, self._order(batch_size, drop_last)
+        if self._loader._resumed:  # who reads by number, as Accelerate's skip_first_batches() has it, resumes for the loader
+            self._loader._resumed = False
+            self._loader._go_to(epoch + 1)
+        numbers = (order.batch(k) for k in range(len(order)))
+        yield from bucketing.regroup_all(numbers, n, self._bytes_of, self.seed, epoch) if n else numbers
 
     def _bytes_of(self, i):
         return self.dataset.sample_bytes(self.dataset.number(i))
@@ -357,10 +366,12 @@ class _OwnSampler(ChunkShuffleSampler):
         self._loader.load_state_dict(state)
 
     def __iter__(self):
-        numbers = itertools.chain.from_iterable(self.batches())
+        batches = self.batches()
+        first = next(batches, ())
         if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
             self._loader._next_epoch += 1
-        return numbers
+        yield from first
+        yield from itertools.chain.from_iterable(batches)
 
 
 class _Understood:

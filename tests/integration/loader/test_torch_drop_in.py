@@ -389,6 +389,20 @@ class Samplers(DropInTest):
                 want = [(dataset.read(i), dataset.label(i)) for batch in numbers for i in batch]
                 self.assertEqual(flat(loader), want)
 
+    def test_a_batch_sampler_is_made_again_by_its_class(self):
+        """As frameworks do, with their sampler or ours."""
+        loader = self.loader(batch_size=7, drop_last=True, shuffle=True, seed=2)
+        kind, numbers = type(loader.batch_sampler), list(loader.batch_sampler)
+        again = kind(loader.sampler, batch_size=7, drop_last=False)
+        self.assertEqual((list(again)[:len(numbers)], len(again)), (numbers, -(-N // 7)))
+        theirs = kind(torch.utils.data.SequentialSampler(range(10)), batch_size=4, drop_last=False)
+        self.assertEqual(list(theirs), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])
+        batches = iter(again)
+        again.set_epoch(3)
+        loader.set_epoch(3)
+        self.assertEqual(list(batches), list(kind(loader.sampler, 7, False)))
+        self.assertNotEqual(list(again)[:len(numbers)], numbers)
+
     def test_they_tell_the_order_of_buckets(self):
         loader = self.loader("ragged", shuffle=True, seed=9, bucket_by_length=3, return_ids=True)
         for _ in range(2):

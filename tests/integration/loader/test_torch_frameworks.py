@@ -103,6 +103,11 @@ class FrameworkTest(unittest.TestCase):
             results.append(json.loads(out.strip().splitlines()[-1]))
         return results
 
+    def epochs(self, n, **options):
+        """The batches of the first epochs, as keys."""
+        loader = self.loader(**options)
+        return [[keys(data) for data, _ in loader] for _ in range(n)]
+
     # Accelerate
 
     def test_accelerate(self):
@@ -135,6 +140,23 @@ class FrameworkTest(unittest.TestCase):
         loader.set_epoch(0)
         self.assertEqual([keys(data) for data, _ in accelerator.skip_first_batches(loader, 5)], whole[5:])
 
+    def test_accelerate_keeps_the_state(self):
+        """save_state() asks a loader whether it has one. One that is resumed may be skipped through by number all the same."""
+        accelerate = framework("accelerate")
+        whole = self.epochs(3)
+        first = accelerate.Accelerator(cpu=True)
+        batches = iter(first.prepare(self.loader(num_workers=0)))
+        for _ in range(5):
+            next(batches)
+        first.save_state(str(self.folder / "accelerate"))
+        for skips in (False, True):
+            second = accelerate.Accelerator(cpu=True)
+            loader = second.prepare(self.loader(num_workers=0))
+            second.load_state(str(self.folder / "accelerate"))
+            rest = second.skip_first_batches(loader, 5) if skips else loader
+            self.assertEqual([keys(data) for data, _ in rest], whole[0][5:])
+            self.assertEqual([keys(data) for data, _ in loader], whole[1])
+
     def test_accelerate_on_two_ranks(self):
         framework("accelerate")
         shares = self.ranks("accelerate")
@@ -156,7 +178,47 @@ class FrameworkTest(unittest.TestCase):
         for epoch in range(2):
             self.assertEqual(sorted(shares[0][epoch] + shares[1][epoch]), self.all)
 
+    def test_lightning_makes_the_loader_again(self):
+        """For predict(), and for overfit_batches, with the class of its batch sampler."""
+        framework("lightning")
+        for options in ({}, {"drop_last": True, "batch_size": 5}, {"return_ids": True}, {"bucket_by_length": True}):
+            model, trainer = lightning_trainer()
+            trainer.predict(model, self.loader(**options))
+            self.assertEqual(sorted(model.predicted), self.all, options)
+        model, trainer = lightning_trainer(overfit_batches=2)
+        trainer.fit(model, self.loader())
+        first = sum(self.epochs(1, shuffle=False)[0][:2], [])
+        self.assertEqual(model.epochs, [first, first])
+
+    def test_lightning_resumes_at_the_end_of_an_epoch(self):
+        """It calls set_epoch() behind iter()."""
+        framework("lightning")
+        model, trainer = lightning_trainer()
+        trainer.fit(model, self.loader())
+        trainer.save_checkpoint(self.folder / "lightning.ckpt")
+        model, trainer = lightning_trainer(max_epochs=4)
+        trainer.fit(model, self.loader(), ckpt_path=self.folder / "lightning.ckpt")
+        self.assertEqual(model.epochs, [sum(epoch, []) for epoch in self.epochs(4)[2:]])
+
     # Hugging Face Trainer
+
+    def test_transformers_trainer_resumes_in_the_middle_of_an_epoch(self):
+        """It calls set_epoch() of a loader that it made to skip what was done."""
+        transformers = framework("transformers")
+        framework("accelerate")
+
+        class Trainer(transformers.Trainer):
+            def get_train_dataloader(trainer):
+                return self.loader(collate_fn=collate, num_workers=0)
+
+        seen = []
+        for steps, options in ((20, {}), (40, {"resume_from_checkpoint": str(self.folder / "resumed" / "checkpoint-20")})):
+            model = Model()
+            arguments = transformers.TrainingArguments(output_dir=str(self.folder / "resumed"), max_steps=steps, save_steps=20,
+                                                       report_to=[], use_cpu=True, disable_tqdm=True)
+            Trainer(model, arguments).train(**options)
+            seen += model.seen
+        self.assertEqual(seen, sum(sum(self.epochs(3), [])[:40], []))
 
     def test_transformers_trainer(self):
         transformers = framework("transformers")
@@ -222,10 +284,10 @@ def lightning_trainer(**options):
     class Module(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            self.model, self.epochs, self.validated = Model(), [], []
+            self.model, self.epochs, self.validated, self.predicted = Model(), [], [], []
 
         def training_step(self, batch, _):
-            return self.model(*batch)["loss"]
+            return self.model(*batch[:2])["loss"]
 
         def on_train_epoch_end(self):
             self.epochs.append(self.model.seen)
@@ -234,12 +296,15 @@ def lightning_trainer(**options):
         def validation_step(self, batch, _):
             self.validated += keys(batch[0])
 
+        def predict_step(self, batch, _):
+            self.predicted += keys(batch[0])
+
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 0.01)
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return Module(), lightning.Trainer(accelerator="cpu", max_epochs=2, logger=False, enable_checkpointing=False,
-                                       enable_progress_bar=False, enable_model_summary=False, **options)
+    return Module(), lightning.Trainer(**{"accelerator": "cpu", "max_epochs": 2, "logger": False, "enable_checkpointing": False,
+                                          "enable_progress_bar": False, "enable_model_summary": False, **options})
 
 
 def accelerate_rank(path):

@@ -13,7 +13,7 @@ import threading
 import warnings
 import weakref
 
-from . import bucketing, frameworks, membership, native, order, seeding
+from . import bucketing, fingerprint, frameworks, membership, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
@@ -111,6 +111,7 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
+        self._heeded = self._settings()
         if self._given:
             self._check_ranks(self._given, len(dataset), dataset.path)
 
@@ -196,6 +197,35 @@ class Loader:
     def _hand_out(self, batch, is_last):
         """The batch as the user gets it."""
         return batch
+
+    # What users may set, or change in place
+
+    def _functions_now(self):
+        """loader, transform, target_transform and collate_fn, as they are to be used from now on."""
+        return self._asked[0]
+
+    def _settings(self):
+        """What streams are made of: values, and what tells the functions' state."""
+        functions = self._functions_now()
+        state = fingerprint.of(*functions) if any(functions) else b""
+        return ([*functions, self.worker_init_fn, self.dataset], state, self.num_workers, self.batch_size, self.drop_last, self.shuffle,
+                self.window_chunks, self.bucket_by_length, self.timeout)
+
+    def _heed(self):
+        """Takes what was set or changed since the last iteration, as PyTorch does, whose workers are of one epoch."""
+        things, state, *values = now = self._settings()
+        was_things, was_state, *was_values = self._heeded
+        if state is not None and (state, values) == (was_state, was_values) and all(map(operator.is_, things, was_things)):
+            return
+        _, workers, bucket_by_length, *more = self._asked
+        if self.num_workers != was_values[0]:
+            workers = integer("num_workers", self.num_workers, 0)
+        if self.bucket_by_length != was_values[5]:
+            bucket_by_length = self.bucket_by_length
+        self._asked = (tuple(things[:4]), workers, bucket_by_length, *more)
+        self.close()
+        self._fit()
+        self._heeded = (now[0], now[1], *self._settings()[2:])
 
     # What users call
 
@@ -330,6 +360,7 @@ class Loader:
         if any(stream.is_of_this_thread() for stream in self._streams):
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
+        self._heed()
         iterator = _Iterator(self, ranks)
         iterator.begin()
         return iterator
@@ -566,6 +597,14 @@ def check_version(dataset, version):
     if version is not None and dataset.version != operator.index(version):
         raise ValueError(f"{dataset.path} was opened at version {dataset.version}, not {version}: give its path, or open it with "
                          f"version={version}")
+
+
+def check_methods(dataset):
+    """TypeError where a Dataset's class has methods of its own that give the samples: the daemon serves them, and would not ask."""
+    for name in ("__getitem__", "__len__", "number", "read", "label", "sample_path"):
+        if getattr(type(dataset), name).__module__.partition(".")[0] != __package__:
+            raise TypeError(f"{type(dataset).__name__} has a {name}() of its own, which dieseld would not ask: give loader, transform, "
+                            "target_transform or collate_fn, or derive from diesel_loader.torch.Dataset")
 
 
 def not_packed(dataset):

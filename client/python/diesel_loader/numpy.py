@@ -9,7 +9,7 @@ from . import dataset as served
 from . import seeding
 from .arrays import Arrays, collate, list_collate, pad_collate
 from .assembly import pil_loader
-from .loader import AUTO, Loader, check_version, not_packed
+from .loader import AUTO, Loader, check_methods, check_version, not_packed
 from .mixture import Mixture
 
 TYPE_CHECKING = False
@@ -97,6 +97,7 @@ class DataLoader(Loader):
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset, daemon=daemon, version=version)
         elif isinstance(dataset, served.Dataset):
+            check_methods(dataset)
             dataset = copy.copy(dataset)
         else:
             raise TypeError(not_packed(dataset))

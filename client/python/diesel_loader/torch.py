@@ -16,12 +16,14 @@ from . import dataset as served
 from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
-from .loader import AUTO, Loader, check_version, not_packed
+from .loader import AUTO, Loader, check_methods, check_version, not_packed
 from .mixture import Mixture
 from .order import DEFAULT_WINDOW_CHUNKS
 from .samplers import ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
 from .tensors import Tensors, list_collate, pad_collate
+
+FUNCTIONS = ("loader", "transform", "target_transform")
 
 __all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "list_collate", "pad_collate", "pil_loader"]
 
@@ -63,7 +65,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         numbers = [whole.number(i) for i in subset.indices]
         made = whole._with(Subset.select(whole._connection.reader, whole.path, None, numbers))
         made._listed = None if all(map(operator.lt, numbers, numbers[1:])) else array.array("Q", numbers)
-        return made
+        return _AsTheirs.around(subset, made) if _has_methods(subset) else made
 
     @property
     def is_in_order(self):
@@ -92,6 +94,23 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     def __getitems__(self, indices):
         return [self[i] for i in indices]
+
+
+class _AsTheirs(Dataset):
+    """What torch's Subset is, where its class has methods of its own, or that of what it is of: these give the samples."""
+
+    @classmethod
+    def around(cls, theirs, ours):
+        made = cls.__new__(cls)
+        made.__dict__.update(ours.__dict__, _theirs=theirs)
+        return made
+
+    def __getitem__(self, i):
+        return self._theirs[i]
+
+    def __getitems__(self, indices):
+        several = getattr(self._theirs, "__getitems__", None)
+        return several(indices) if several else [self._theirs[i] for i in indices]
 
 
 class DataLoader(Loader, torch.utils.data.DataLoader):
@@ -157,8 +176,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         load_state_dict() then opens the one that was read.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
-    persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
-        the default is True, other than in PyTorch. in_order: batches always come in order.
+    persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch while nothing is
+        changed; the default is True, other than in PyTorch, where the daemon serves. in_order: batches always come in order.
 
     sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples
     by number, past the daemon's cache. Ranks, `seed`, `random_state` and state_dict() are then the sampler's affair.
@@ -183,14 +202,21 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=AUTO,
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
-                 multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
+                 multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=None,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
                  rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
                  bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error",
                  memory_format=None, group=None, cluster=None, version=None):
         self.device = chosen(device)
-        dataset = _with_functions(dataset, loader, transform, target_transform, daemon, version)
+        given, dataset = dataset, _with_functions(dataset, loader, transform, target_transform, daemon, version)
         check_version(dataset, version)
+        has_methods = isinstance(dataset, Dataset) and _has_methods(dataset)
+        if return_ids and isinstance(dataset, _AsTheirs):
+            raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: have it give the numbers, too, without return_ids")
+        # The user's own object, of which ours is a copy: what is set there counts, where no argument says otherwise.
+        self._source = given if isinstance(given, Dataset) else None
+        self._of_source = {name: getattr(given, name) for name, told in zip(FUNCTIONS, (loader, transform, target_transform))
+                           if self._source is not None and not told}
         dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
             name = "batch_sampler" if sampler is None else "sampler"
@@ -199,8 +225,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             raise ValueError("give seed or generator, not both: the seed is drawn from the generator")
         if sampler is None and batch_sampler is None and not shuffle and not dataset.is_in_order:
             sampler = torch.utils.data.SequentialSampler(dataset)
-        understood = _Understood.of(sampler, dataset) if batch_sampler is None else None
-        is_served = batch_size is not None and batch_sampler is None and (sampler is None or understood is not None)
+        understood = _Understood.of(sampler, dataset) if batch_sampler is None and not has_methods else None
+        is_served = (batch_size is not None and batch_sampler is None and (sampler is None or understood is not None)
+                     and not has_methods)
+        if persistent_workers is None:  # PyTorch's own workers see what is set on the dataset when they are new
+            persistent_workers = is_served
         if self.device is not None and not is_served:
             raise ValueError("device is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
         if memory_format not in (None, torch.contiguous_format, torch.channels_last):
@@ -237,7 +266,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         own = _OwnSampler(dataset, self)
         if sampler is None and batch_sampler is None:
             sampler = own
-        if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform):
+        if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform or _has_methods(dataset)):
             options["collate_fn"] = list_collate if batch_size is not None or batch_sampler is not None else None
         with warnings.catch_warnings():
             if self._auto:  # how many there are is not the user's doing
@@ -246,6 +275,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                                                  **options)
         if self._served:  # past the guard of attributes that must not change
             object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own, self.batch_size, self.drop_last))
+        self._collate_made = self.collate_fn
+        self._heeded = self._settings()
 
     @property
     def seed(self):
@@ -268,7 +299,20 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return super().__len__() if self._served else torch.utils.data.DataLoader.__len__(self)
 
     def __iter__(self):
+        self._heed_source()
         return super().__iter__() if self._served else torch.utils.data.DataLoader.__iter__(self)
+
+    def _heed_source(self):
+        for name, was in self._of_source.items():
+            now = getattr(self._source, name)
+            if now is not was:
+                self._of_source[name] = now
+                setattr(self.dataset, name, now)
+
+    def _functions_now(self):
+        made = getattr(self, "_collate_made", None)  # by PyTorch, where none was given
+        collate_fn = self._asked[0][3] if made is None or self.collate_fn is made else self.collate_fn
+        return (*(getattr(self.dataset, name) for name in FUNCTIONS), collate_fn)
 
     def set_epoch(self, epoch):
         """The next iteration is this epoch's; without it every iteration is the following epoch's. An iterator that was asked
@@ -416,6 +460,7 @@ class _Understood:
 def _ours(dataset, daemon=served.AUTO, version=None):
     """A Dataset of ours, which may be changed."""
     if isinstance(dataset, served.Dataset):
+        _has_methods(dataset)
         return Dataset.of(dataset)
     if isinstance(dataset, (str, os.PathLike)):
         return Dataset(dataset, daemon=daemon, version=version)
@@ -424,9 +469,30 @@ def _ours(dataset, daemon=served.AUTO, version=None):
     raise TypeError(not_packed(dataset))
 
 
+def _has_methods(dataset):
+    """Whether samples are what methods of the user's make of them, in a subclass. Raises TypeError where we cannot let them."""
+    kind = type(dataset)
+    if isinstance(dataset, torch.utils.data.Subset):
+        base, names = torch.utils.data.Subset, ("__getitem__", "__getitems__")
+    elif isinstance(dataset, Dataset):
+        base, names = Dataset, ("__getitem__", "__getitems__", "number", "read", "label", "sample_path")
+    else:
+        base, names = served.Dataset, ()
+        check_methods(dataset)
+    if kind.__len__ is not base.__len__:
+        raise TypeError(f"{kind.__name__} has a __len__() of its own, and the loader goes by the samples that are packed: use select(), "
+                        "or a sampler, for other samples or other numbers of them")
+    if any(getattr(kind, name, None) is not getattr(base, name, None) for name in names):
+        return True
+    return base is torch.utils.data.Subset and _has_methods(dataset.dataset)
+
+
 def _with_functions(dataset, loader, transform, target_transform, daemon, version):
     """A Dataset of ours with these functions, or its own ones where there are none."""
-    dataset = _ours(dataset, daemon, version)
+    given, dataset = dataset, _ours(dataset, daemon, version)
+    if isinstance(dataset, _AsTheirs) and (loader or transform or target_transform):
+        raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: apply loader, transform and target_transform "
+                         "there, or give a Subset without methods")
     dataset.loader = loader or dataset.loader
     dataset.transform = transform or dataset.transform
     dataset.target_transform = target_transform or dataset.target_transform

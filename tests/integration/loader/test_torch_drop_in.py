@@ -389,6 +389,91 @@ class Samplers(DropInTest):
                 want = [(dataset.read(i), dataset.label(i)) for batch in numbers for i in batch]
                 self.assertEqual(flat(loader), want)
 
+    def test_methods_of_ones_own_give_the_samples(self):
+        """As they do in PyTorch's loader, in a subclass of Dataset or of torch's Subset, and where a Subset is of one."""
+        class Own(diesel.Dataset):
+            def __getitem__(self, i):
+                data, label = super().__getitem__(i)
+                return data.float() + i, label
+
+        class Part(torch.utils.data.Subset):
+            def __getitem__(self, i):
+                data, label = self.dataset[self.indices[i]]
+                return data.float() + 1000, label
+
+            def __getitems__(self, indices):
+                return [self[i] for i in indices]
+
+        own, part = Own(self.sets["equal"]), Part(diesel.Dataset(self.sets["equal"]), list(range(40, 10, -1)))
+        for dataset in (own, part, torch.utils.data.Subset(part, [3, 1]), torch.utils.data.Subset(own, range(7, 20))):
+            want = list(torch.utils.data.DataLoader(dataset, 4))
+            for workers in (0, 1):
+                for (data, labels), (got, marks) in zip(want, diesel.DataLoader(dataset, 4, num_workers=workers), strict=True):
+                    self.assertTrue(torch.equal(data, got) and torch.equal(labels, marks))
+            samples = [tuple(row.tolist()) for data, _ in want for row in data]
+            mixed = [tuple(row.tolist()) for data, _ in diesel.DataLoader(dataset, 4, shuffle=True, num_workers=0) for row in data]
+            self.assertEqual(sorted(mixed), sorted(samples))
+        for options in ({"transform": torch.clone}, {"return_ids": True}):
+            with self.assertRaisesRegex(ValueError, "methods of its own"):
+                diesel.DataLoader(part, 4, **options)
+
+        class Longer(diesel.Dataset):
+            def __len__(self):
+                return 1000
+
+        class Bytes(diesel_loader.Dataset):
+            def __getitem__(self, i):
+                return b"", 0
+
+        for dataset in (Longer(self.sets["equal"]), Bytes(self.sets["equal"])):
+            with self.assertRaisesRegex(TypeError, "of its own"):
+                diesel.DataLoader(dataset, 4)
+
+    def test_what_is_set_between_epochs_counts(self):
+        class Add:
+            n = 1
+
+            def __call__(self, data):
+                return data.float() + self.n
+
+        n = {"value": 1}
+
+        def add(data):
+            return data.float() + n["value"]
+
+        def first(loader):
+            return [data[0, 0].item() for data, _ in loader][0]
+
+        def set_transform(dataset, loader):
+            loader.dataset.transform = lambda data: data.float() + 2
+
+        def set_given(dataset, loader):
+            dataset.transform = lambda data: data.float() + 2
+
+        def set_attribute(dataset, loader):
+            dataset.transform.n = 2
+
+        def set_in_closure(dataset, loader):
+            n["value"] = 2
+
+        def set_collate(dataset, loader):
+            loader.collate_fn = lambda samples: torch.utils.data.default_collate([(data + 1, label) for data, label in samples])
+
+        for workers in (0, 1):
+            for change, transform in ((set_transform, Add()), (set_given, Add()), (set_attribute, Add()), (set_in_closure, add), (set_collate, add)):
+                n["value"] = 1
+                dataset = diesel.Dataset(self.sets["equal"], transform)
+                loader = diesel.DataLoader(dataset, 4, num_workers=workers)
+                before = [first(loader), first(loader)]
+                change(dataset, loader)
+                self.assertEqual(before + [first(loader)], [before[0]] * 2 + [before[0] + 1], (change, workers))
+        loader = diesel.DataLoader(self.sets["equal"], 4, transform=torch.clone, num_workers=1)
+        list(loader)
+        loader.num_workers = 2
+        batches = iter(loader)
+        next(batches)
+        self.assertEqual(loader._stream._n_workers, 2)
+
     def test_a_batch_sampler_is_made_again_by_its_class(self):
         """As frameworks do, with their sampler or ours."""
         loader = self.loader(batch_size=7, drop_last=True, shuffle=True, seed=2)

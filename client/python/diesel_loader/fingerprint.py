@@ -28,7 +28,7 @@ class _Pickler(pickle.Pickler):
                 return str, (thing.cell_contents,)
             except ValueError:
                 return str, ()
-        if isinstance(thing, (type, types.ModuleType)):
+        if isinstance(thing, (type, types.ModuleType)) and thing is not str:
             return str, (id(thing),)
         return NotImplemented
 

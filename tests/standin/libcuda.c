@@ -137,6 +137,21 @@ static void wait_for(const char *name, uint64_t until_ns, uint64_t begin_ns)
 	pthread_mutex_unlock(&device.lock);
 }
 
+/* Returns 600 (CUDA_ERROR_NOT_READY) while something is queued, else 0. No probe is set here: polling is
+ * computing. */
+__attribute__((used, visibility("hidden"))) int standin_query(const char *name);
+int standin_query(const char *name)
+{
+	bool busy;
+
+	(void)name;
+	pthread_mutex_lock(&device.lock);
+	device_open();
+	busy = device.busy_until_ns > now_ns();
+	pthread_mutex_unlock(&device.lock);
+	return busy ? 600 : 0;
+}
+
 /* The stubs pass their name in place of the first argument, which nothing here needs. */
 __attribute__((used, visibility("hidden"))) int standin_work(const char *name);
 int standin_work(const char *name)
@@ -182,6 +197,7 @@ EXPORT(cuStreamSynchronize, standin_sync);
 EXPORT(cuStreamSynchronize_ptsz, standin_sync);
 EXPORT(cuCtxSynchronize, standin_sync);
 EXPORT(cuEventSynchronize, standin_sync);
+EXPORT(cuEventQuery, standin_query);
 EXPORT(cuMemcpyDtoH_v2, standin_copy);
 EXPORT(cuMemcpyDtoH_v2_ptds, standin_copy);
 EXPORT(cuMemcpyHtoD_v2, standin_copy);

@@ -114,12 +114,19 @@ def wait_until(what, condition):
 class WorkersCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.folder = pathlib.Path(cls.entered(tempfile.TemporaryDirectory()))
         make_tree(cls.folder / "equal", lambda rng: EQUAL)
         make_tree(cls.folder / "ragged", lambda rng: rng.randint(1, 6000))
         cls.sets = {name: pack(cls.folder / name, cls.folder / f"{name}.diesel", "--chunk-size", "4M")
                     for name in ("equal", "ragged")}
-        cls.daemon = cls.enterClassContext(Daemon(cls.folder))
+        cls.daemon = cls.entered(Daemon(cls.folder))
+
+    @classmethod
+    def entered(cls, context):
+        """As enterClassContext(), which unittest has from Python 3.11 on: the tests of device="cuda" run on older ones too."""
+        value = context.__enter__()
+        cls.addClassCleanup(context.__exit__, None, None, None)
+        return value
 
     def setUp(self):
         self.loaders = []

@@ -8,6 +8,7 @@ diesel: dieseld runs the transform; python: the worker processes of diesel_loade
 with Pillow, and PyTorch's DataLoader; torchvision-io: its decode_jpeg() and transforms on tensors, likewise; the others:
 decode_peers.py. Prints, as JSON, samples, seconds, and CPU seconds meanwhile: of the whole machine, and of the process that started
 this one with all its descendants."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -32,9 +33,17 @@ def transform(v1):
                        v2.Normalize(decode_peers.MEAN, decode_peers.STD)])
 
 
+def declared():
+    """The same without torchvision."""
+    from diesel_loader import transforms
+    return transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+                               transforms.Normalize(decode_peers.MEAN, decode_peers.STD)])
+
+
 def diesel(dataset, python=False):
     from diesel_loader.torch import DataLoader
-    return DataLoader(dataset, BATCH, shuffle=True, transform=transform(v1=True), num_workers=CORES if python else "auto",
+    steps = transform(v1=True) if python or importlib.util.find_spec("torchvision") else declared()
+    return DataLoader(dataset, BATCH, shuffle=True, transform=steps, num_workers=CORES if python else "auto",
                       native=False if python else "require")
 
 

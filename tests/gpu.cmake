@@ -40,6 +40,9 @@ set_property(TEST unit.bpf.usdt PROPERTY ENVIRONMENT
 
 diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_gpu.py)
 set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
+if(TARGET dieseld)
+  diesel_script_test(integration gpu_day /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu_day.py)
+endif()
 diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_checkpoints.py)
 diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_phases.py)
 set_property(TEST integration.phases APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a machine with a GPU is asked, in pieces of at most 8 minutes; bench/README.md says what they are ("GPU day").
 
-    run [--piece NAME ...]  [--results FOLDER]  [--python PYTHON]  [--short]  [--stand-in]  [--minutes N]  [--resnet-seconds N]
+    run [--piece NAME ...]  [--item NAME ...]  [--results FOLDER]  [--python PYTHON]  [--short]  [--stand-in]  [--minutes N]  [--resnet-seconds N]
     run --list | --table
 
 Each item of a piece is kept in FOLDER/PIECE.json as soon as it is done; what is there is not done again, what failed is. Standard
@@ -25,6 +25,7 @@ import machine
 import pieces
 import tables
 from jobs import apart
+from serving import Daemon
 
 PIECE_S = 8 * 60
 SAME = ("gpu", "driver", "torch", "python", "cpu", "cores", "kernel", "simulated", "short")  # of the machine, and results can stand in one folder
@@ -102,7 +103,7 @@ def prepare(folder):
         raise Refused(f"{TOP / 'wheels'} has no wheels: carry the folder whole, or in the source tree run ./dev bench gpu")
     if wheels:
         unpack(wheels, folder / "environment")
-        os.environ |= {"DIESEL_BIN": str(folder / "environment" / "bin"), "PYTHONPATH": str(folder / "environment")}
+        os.environ |= {"DIESEL_BIN": str(folder / "environment" / "bin"), "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "environment"), os.environ.get("PYTHONPATH"))))}
         for name in ("DIESEL_LIB", "DIESEL_SOCKET"):
             os.environ.pop(name, None)
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
@@ -122,6 +123,7 @@ class Day:
         self.standin = str(standin[0]) if standin else None
         self.photographs = TOP / "photographs"
         self.tests = TOP / "tests/integration/loader"
+        self.cores = here["cores"]
         self._made = {}
 
     def once(self, name, make):
@@ -130,21 +132,28 @@ class Day:
             self._made[name] = make(self.folder / name)
         return self._made[name]
 
-    def job(self, script, *arguments, timeout_s=200, prefix=(), **environment):
+    def daemon(self, *options):
+        return Daemon(self.folder, *options, "--metrics", "off", log=self.folder / "dieseld.log")
+
+    def job(self, script, *arguments, timeout_s=80, prefix=(), **environment):
         if self.simulated:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         return apart.run([*prefix, self.python, script, *arguments], timeout_s, **environment)
 
 
-def do_piece(day, name, results, deadline):
-    """True if all of its items are done."""
+def do_piece(day, name, results, deadline, wanted):
+    """True if all of its items are done, or all of those that are wanted."""
     piece = pieces.PIECES[name]
-    document = results.read(name) or {"piece": name, "simulated": day.simulated, "items": {}}
+    simulated = day.simulated and piece.simulated is not None
+    document = results.read(name) or {"piece": name, "simulated": simulated, "items": {}}
     document["machine"] = day.machine
-    items = piece.items(day)
+    items = {item: call for item, call in piece.items(day).items() if not wanted or item in wanted}
     done = {item for item, of in document["items"].items() if "failed" not in of and "cannot" not in of}
     left = [item for item in items if item not in done]
-    say(f"\n{name}: {piece.what}; {len(items) - len(left)} of {len(items)} are there{', simulated' if day.simulated else ''}")
+    say(f"\n{name}: {piece.what}; {len(items) - len(left)} of {len(items)} are there")
+    if simulated:
+        document["how"] = piece.simulated
+        say(f"  simulated: {piece.simulated}")
     until, put_off = min(deadline, time.monotonic() + PIECE_S), []
     for item in left:
         if time.monotonic() + piece.at_most_s(day) > until:
@@ -158,18 +167,19 @@ def do_piece(day, name, results, deadline):
         except (Exception, SystemExit) as error:  # the other items still may be had
             result = {"failed": f"{'' if isinstance(error, apart.Failed) else type(error).__name__ + ': '}{error}"}
         took = time.monotonic() - begin
-        document["items"][item] = {"simulated": day.simulated, "took_s": round(took, 1), **result}
+        document["items"][item] = {"simulated": simulated, "took_s": round(took, 1), **result}
         results.write(name, document)
         words = result.get("cannot") or (f"FAILED: {result['failed']}" if "failed" in result else tables.in_words(name, result))
         say(f"  {item}: {words} ({took:.0f} s)")
     if put_off:
         say(f"  not begun, for want of time: {', '.join(put_off)}; run again to go on with them")
-    return not put_off and not any("failed" in of for of in document["items"].values())
+    return not put_off and not any("failed" in document["items"][item] for item in items)
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="run", description="GPU figures of DIESEL beside those of PyTorch; without a GPU, simulated.")
     parser.add_argument("--piece", action="append", choices=pieces.PIECES, metavar="NAME", help=f"of: {', '.join(pieces.PIECES)} (default: all, in this order)")
+    parser.add_argument("--item", action="append", metavar="NAME", help="of the pieces only this, as it is printed (default: all)")
     parser.add_argument("--results", default=str(TOP / "results"), metavar="FOLDER", help="where results are kept (default: %(default)s)")
     parser.add_argument("--python", help="a Python that has torch (default: the first one that is found)")
     parser.add_argument("--short", action="store_true", help="seconds instead of minutes: to try whether it works")
@@ -201,21 +211,25 @@ def scratch():
 def run(options, results):
     python, look, why = machine.python_with_torch(options.python)
     if python is None:
-        raise Refused(f"no Python with torch ({'; '.join(why) or 'no Python was found'}): name one by --python /path/to/python")
+        raise Refused(f"no Python whose torch works ({'; '.join(why) or 'no Python was found'}): name one by --python /path/to/python")
     with scratch() as folder:
         analyze = prepare(folder)
         here = machine.describe(look, analyze)
         here |= {"simulated": options.stand_in or not here["gpu"], "short": options.short}
         say(f"machine: {machine.in_words(here)}\npython: {python}\nresults: {results.folder}")
         if here["simulated"]:
-            say("simulated: no GPU is used; the stand-in for CUDA takes time and computes nothing, and no figure below is of a GPU")
+            say("simulated: no GPU is used, and no figure below is of one; each piece says what stands in for it")
         if here["recording"] != "exact":
             say("diesel-analyze: BPF is not permitted here, so it samples: no GPU waits, and shares with an interval")
         results.belong_to(here)
         day, whole = Day(options, python, here, folder), True
         deadline = time.monotonic() + 60 * options.minutes
-        for name in options.piece or pieces.PIECES:
-            whole = do_piece(day, name, results, deadline) and whole
+        names = options.piece or list(pieces.PIECES)
+        unknown = set(options.item or ()) - {item for name in names for item in pieces.PIECES[name].items(day)}
+        if unknown:
+            raise Refused(f"no item {', '.join(sorted(unknown))} in {', '.join(names)}")
+        for name in names:
+            whole = do_piece(day, name, results, deadline, options.item) and whole
     say("\nall is there: run --table prints it" if whole else "\nnot all is there yet: run again to go on with what is missing")
     return 0 if whole else 3
 

@@ -99,7 +99,7 @@ class Gpu:
             self.steps[-1][1].record()
 
     def idle_between_steps(self):
-        """Seconds from the end of each step's work to the begin of the next step's."""
+        """Seconds from the end of each step's work to the start of the next step's."""
         self.cuda.synchronize()
         return [max(0.0, before[1].elapsed_time(after[0])) / 1000 for before, after in zip(self.steps, self.steps[1:])]
 

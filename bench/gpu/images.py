@@ -36,14 +36,15 @@ def make(folder, per_class):
     return n_bytes
 
 
-def multiply(source, target, times):
-    """Each image so many times, as files whose bytes differ: a comment numbers them. How many there are."""
-    n = 0
-    for path in sorted(pathlib.Path(source).glob("*/*.jpg")):
+def multiply(source, target, least):
+    """At least so many images: each as often as all the others, as files whose bytes differ, since a comment numbers them."""
+    paths = sorted(pathlib.Path(source).glob("*/*.jpg"))
+    if not paths:
+        raise RuntimeError(f"there are no photographs in {source}")
+    times = -(-least // len(paths))
+    for path in paths:
         data, place = path.read_bytes(), pathlib.Path(target) / path.parent.name
         place.mkdir(parents=True, exist_ok=True)
         for k in range(times):
             comment = COMMENT + struct.pack(">H", 2 + 4) + struct.pack(">I", k)
             (place / f"{path.stem}-{k:03d}.jpg").write_bytes(data[:2] + comment + data[2:])
-            n += 1
-    return n

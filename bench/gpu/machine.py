@@ -51,7 +51,11 @@ def python_with_torch(named):
         if said is None:
             why.append(f"{path}: {error}")
             continue
-        look = json.loads(said.splitlines()[-1])
+        try:
+            look = json.loads(said.splitlines()[-1])
+        except (IndexError, ValueError):
+            why.append(f"{path}: is no Python")
+            continue
         if look["gpu"]:
             return path, look, why
         found = found or (path, look)
@@ -78,11 +82,21 @@ def field(path, name):
     return next((line.split("=" if "=" in line else ":", 1)[1].strip().strip('"') for line in lines if line.startswith(name)), None)
 
 
+def cores():
+    """Those that this process may use, and no more than its control group's share is of."""
+    n = len(os.sched_getaffinity(0))
+    try:
+        quota, period = pathlib.Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return n if quota == "max" else max(1, min(n, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return n
+
+
 def describe(look, analyze):
     """JSON of the machine; analyze: path of diesel-analyze, which says what it can record here."""
     said, _ = run([analyze, "check", "--json"])
     check = json.loads(said) if said else {}
-    return {**look, "driver": driver(), "cpu": field("/proc/cpuinfo", "model name") or platform.machine(), "cores": len(os.sched_getaffinity(0)),
+    return {**look, "driver": driver(), "cpu": field("/proc/cpuinfo", "model name") or platform.machine(), "cores": cores(),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2 ** 30), "kernel": platform.release(),
             "distribution": field("/etc/os-release", "PRETTY_NAME"), "libc": platform.libc_ver()[1], "root": os.geteuid() == 0,
             "recording": check.get("mode"), "findings": [f for f in check.get("findings", []) if f.get("state") != "ok"

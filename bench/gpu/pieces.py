@@ -10,13 +10,15 @@ import subprocess
 import images
 import support
 import waits
+from jobs import apart
 from kinds import KINDS
-from serving import Daemon, pack
+from serving import pack
 
 HERE = support.ROOT / "bench" / "gpu"
 JOBS = support.ROOT / "bench" / "jobs"
 ROUNDS = 3
 SAMPLE = 3 * 224 * 224 * 4  # bytes of a decoded image
+N_IMAGES, N_SHORT = 1280, 160
 SIZES = (4096, 110_000)
 CORES = (1, 2, 4, 8, 16)
 PEERS = {"litdata": "litdata", "streaming": "streaming", "webdataset": "webdataset", "grain": "grain"}  # of serving: way, module
@@ -27,15 +29,21 @@ class Cannot(Exception):
 
 
 class Piece:
-    def __init__(self, what, items, at_most_s):
-        self.what, self.items = what, items
-        self.at_most_s = at_most_s if callable(at_most_s) else lambda _: at_most_s  # an item; one that needs more is ended
+    """at_most_s: an item; one that needs more is ended. simulated: how it runs without a GPU; None: it needs none."""
+
+    def __init__(self, what, items, at_most_s, simulated=None):
+        self.what, self.items, self.simulated = what, items, simulated
+        self.at_most_s = at_most_s if callable(at_most_s) else lambda _: at_most_s
 
 
 def need(day, *modules):
     missing = [name for name in modules if name not in day.modules]
     if missing:
         raise Cannot(f"this Python has no {', no '.join(missing)}")
+
+
+def plural(cores):
+    return f"{cores} core{'s' if cores > 1 else ''}"
 
 
 # Tests
@@ -53,7 +61,7 @@ def unit(day, name):
     need(day, "numpy", "PIL")
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if day.simulated else {})
     done = subprocess.run([day.python, "-m", "unittest", "-v", f"test_device.{name}"], cwd=day.tests, env=environment, capture_output=True,
-                          text=True, check=False, timeout=300)
+                          text=True, check=False, timeout=100)
     ran = re.search(r"^Ran (\d+) test", done.stderr, re.MULTILINE)
     if done.returncode or not ran:
         said = (done.stderr.strip() or done.stdout.strip() or "?").splitlines()
@@ -74,17 +82,20 @@ def one_kind(day, name, profile):
     if day.simulated and not day.standin:
         raise Cannot("there is no stand-in libcuda: ./dev build makes it")
     seconds = (1.0 if kind.tiny else 3.0) if profile else 8.0
-    arguments = [name, seconds / 3 if day.short else seconds, "--folder", day.folder]
+    arguments = [name, max(1.0, seconds / 4) if day.short else seconds, "--folder", day.folder]
     arguments += ["--standin", day.standin] if day.simulated else []
     arguments += ["--profile"] if profile else []
     recording, analyze = day.folder / "recording.db", support.program("diesel-analyze")
     with contextlib.ExitStack() as stack:
         if kind.ours:
             arguments += ["--dataset", day.once("samples", lambda folder: samples(folder, 512, kind.batch_kib * 1024 // 16))["packed"]]
-            stack.enter_context(Daemon(day.folder, "--cache", "512M", "--metrics", "off"))
-        truth = day.job(HERE / "job.py", *arguments, timeout_s=100, prefix=[analyze, "record", "-o", recording, "--"])
-    report = json.loads(subprocess.run([analyze, "report", "--format", "json", recording], stdout=subprocess.PIPE, check=True).stdout)
+            stack.enter_context(day.daemon("--cache", "512M"))
+        truth = day.job(HERE / "job.py", *arguments, prefix=[analyze, "record", "-o", recording, "--"])
+    done = subprocess.run([analyze, "report", "--format", "json", recording], capture_output=True, text=True, check=False)
     recording.unlink()
+    report = json.loads(done.stdout) if done.stdout else {"insufficient": done.stderr.strip()}
+    if report["insufficient"]:
+        raise RuntimeError(f"no report: {report['insufficient']}")
     by = "torch.profiler" if profile else "its clock, the stand-in's log" if day.simulated else "its clock, CUDA events"
     return {"what": kind.what, "by": by, "truth": truth, "report": waits.kept(report),
             "rows": waits.compare(kind, truth, report, profile or day.simulated)}
@@ -108,7 +119,7 @@ def one_way(day, way):
     n = 128 if day.short else 1024
     data = day.once("images", lambda folder: samples(folder, n, SAMPLE))
     arguments = [way, data["packed" if way in ("slots", "workers") else "files"], SAMPLE, 1 if day.short else 5, workers_for(day, 64 * SAMPLE)]
-    with Daemon(day.folder, "--cache", "2G", "--metrics", "off") if way in ("slots", "workers") else contextlib.nullcontext():
+    with day.daemon("--cache", "2G") if way in ("slots", "workers") else contextlib.nullcontext():
         done = day.job(HERE / "to_gpu.py", *arguments, *(["--standin"] if day.simulated else []))
     return {**done, "workers": arguments[-1]}
 
@@ -116,14 +127,14 @@ def one_way(day, way):
 def workers_for(day, batch_bytes):
     """As many as cores, up to 8, and as /dev/shm has room for: PyTorch's workers hand over batches there, two ahead each."""
     room = shutil.disk_usage("/dev/shm").free // (4 * batch_bytes)
-    return max(1, min(8, day.machine["cores"], room))
+    return max(1, min(8, day.cores, room))
 
 
 # Scaling over cores
 
 def numbers_of_cores(day):
     """All, one, and those between."""
-    here = sorted({n for n in CORES if n <= day.machine["cores"]} | {min(day.machine["cores"], CORES[-1])})
+    here = sorted({n for n in CORES if n <= day.cores} | {min(day.cores, CORES[-1])})
     return [here[-1], *here[:-1]]
 
 
@@ -145,29 +156,30 @@ def serving(day):
             peers = [way for way, module in PEERS.items() if module in day.modules]
             ways = ["diesel", "torch-0", f"torch-{cores}", *(f"{way}-{cores}" for way in peers),
                     *(["spdl"] if "spdl.pipeline" in day.modules else []), *(["ffcv"] if "ffcv" in day.modules else [])]
-            items |= {f"{way}, {size} bytes, {cores} cores": lambda a=(way, size, cores): serve(day, *a) for way in ways}
+            items |= {f"{way}, {size} bytes, {plural(cores)}": lambda a=(way, size, cores): serve(day, *a) for way in ways}
     return items
 
 
 def serve(day, way, size, cores):
     need(day, "numpy")
-    n_bytes = (16 if day.short else 200) << 20
+    n_bytes = (32 if day.short else 200) << 20
     data = day.once(f"raw-{size}", lambda folder: samples(folder, n_bytes // size // 256 * 256, size))
     source, ours = data["packed" if way == "diesel" else "files"], way == "diesel"
     peer = way.partition("-")[0]
     if peer in PEERS or peer == "ffcv":
         source = day.once(f"{peer}-{size}", lambda folder: (day.job(JOBS / "raw_peers.py", f"{peer}-2" if peer in PEERS else peer, source, folder), folder)[1])
-    with held_to(cores), Daemon(day.folder, "--cache", "1G", "--metrics", "off") if ours else contextlib.nullcontext():
+    with held_to(cores), day.daemon("--cache", "1G") if ours else contextlib.nullcontext():
         done = day.job(JOBS / "raw.py", way, source, size, 0.5 if day.short else 3, "warm")
     return {"cores": cores, "size": size, "way": way, **done["warm"], "sum": done["sum"]}
 
 
 def photographs(day):
     def make(folder):
-        if not day.photographs.is_dir():
-            images.make(folder / "made", 16)
-        times = 1 if day.short else 8
-        images.multiply(day.photographs if day.photographs.is_dir() else folder / "made", folder / "files", times)
+        source = day.photographs
+        if not source.is_dir():  # in the tree
+            source = folder / "made"
+            images.make(source, 1 if day.short else 16)
+        images.multiply(source, folder / "files", N_SHORT if day.short else N_IMAGES)
         return {"files": folder / "files", "packed": pack(folder / "files", folder / "packed")}
     return day.once("photographs", make)
 
@@ -175,15 +187,20 @@ def photographs(day):
 def decoding(day):
     ways = ["diesel", "torchvision", "torchvision-io"]
     ways += [way for way, module in (("spdl", "spdl.io"), ("dali", "nvidia.dali"), ("ffcv", "ffcv")) if module in day.modules]
-    return {f"{way}, {cores} cores": lambda way=way, cores=cores: decode(day, way, cores) for cores in numbers_of_cores(day) for way in ways}
+    return {f"{way}, {plural(cores)}": lambda way=way, cores=cores: decode(day, way, cores) for cores in numbers_of_cores(day) for way in ways}
 
 
 def decode(day, way, cores):
     if way.startswith("torchvision"):
         need(day, "torchvision", *(["PIL"] if way == "torchvision" else []))
     data, ours = photographs(day), way == "diesel"
-    with held_to(cores), Daemon(day.folder, "--cache", "1G", "--metrics", "off", "--forms", "0") if ours else contextlib.nullcontext():
-        done = day.job(JOBS / "decode.py", way, data["packed" if ours else "files"], 1 if day.short else 5, CUDA_VISIBLE_DEVICES="")
+    with held_to(cores), day.daemon("--cache", "1G", "--forms", "0") if ours else contextlib.nullcontext():
+        try:
+            done = day.job(JOBS / "decode.py", way, data["packed" if ours else "files"], 1 if day.short else 5, CUDA_VISIBLE_DEVICES="")
+        except apart.Failed as failure:
+            if not ours and "ImportError" in str(failure):
+                raise Cannot(f"this Python has what it does not import: {failure}") from None
+            raise
     return {"cores": cores, "way": way, **done}
 
 
@@ -200,22 +217,28 @@ def train(day, way):
     seconds = min(day.resnet_s, 20) if way == "alone" or day.simulated else day.resnet_s
     seconds = min(seconds, 4) if day.short else seconds
     small = ["--small"] if day.simulated else []
-    workers = min(day.machine["cores"], 16)
-    with Daemon(day.folder, "--cache", "2G", "--metrics", "off") if way == "diesel" else contextlib.nullcontext():
-        return day.job(HERE / "resnet.py", way, data["packed" if way == "diesel" else "files"], seconds, workers, *small, timeout_s=seconds + 120)
+    workers = min(day.cores, 16)
+    with day.daemon("--cache", "2G") if way == "diesel" else contextlib.nullcontext():
+        return day.job(HERE / "resnet.py", way, data["packed" if way == "diesel" else "files"], seconds, workers, *small, timeout_s=seconds + 90)
 
 
 def training_s(day):
     return day.resnet_s + 120
 
 
+CALLS = "launches, copies and waits are calls of the stand-in libcuda, which takes time and computes nothing"
+MEMORY = "copies are those of a stand-in in Python, from memory to memory: GB/s says nothing about a GPU"
+NARROW = "a narrow net on the CPU, images of 64 x 64"
+ITEM_S = 110  # with what has to be made first; a job is ended after 80
 PIECES = {
-    "tests": Piece('tests of device="cuda"', tests, 200),
-    "waits": Piece("GPU figures of diesel-analyze beside the job's own clock and CUDA events", lambda day: recorded(day, False), 60),
-    "profiler": Piece("the same beside torch.profiler", lambda day: recorded(day, True), 100),
-    "handoff": Piece('device="cuda" beside pinned PyTorch', to_gpu, 60),
-    "serving": Piece("samples as they are stored, by cores", serving, 60),
-    "decoding": Piece("JPEG images decoded and cropped, by cores", decoding, 90),
-    "resnet-torch": Piece("ResNet-50 with PyTorch's loader, and without any", lambda day: resnet(day, ("alone", "torch")), training_s),
-    "resnet-ours": Piece("ResNet-50 with diesel_loader", lambda day: resnet(day, ("diesel",)), training_s),
+    "tests": Piece('tests of device="cuda"', tests, ITEM_S, "the same batches with a stand-in for CUDA in Python"),
+    "waits": Piece("GPU figures of diesel-analyze beside the job's own clock and CUDA events", lambda day: recorded(day, False), ITEM_S,
+                   f"{CALLS}; its log stands for CUDA events"),
+    "profiler": Piece("the same beside torch.profiler", lambda day: recorded(day, True), ITEM_S,
+                      f"{CALLS}; torch.profiler does not see it: data wait is torch.profiler's, all else the job's own clock"),
+    "handoff": Piece('device="cuda" beside pinned PyTorch', to_gpu, ITEM_S, MEMORY),
+    "serving": Piece("samples as they are stored, by cores", serving, ITEM_S),
+    "decoding": Piece("JPEG images decoded and cropped, by cores", decoding, ITEM_S),
+    "resnet-torch": Piece("ResNet-50 with PyTorch's loader, and without any", lambda day: resnet(day, ("alone", "torch")), training_s, NARROW),
+    "resnet-ours": Piece("ResNet-50 with diesel_loader", lambda day: resnet(day, ("diesel",)), training_s, NARROW),
 }

@@ -54,16 +54,20 @@ def stock(dataset, batch, size, workers, device):
     steps = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     loader = torch.utils.data.DataLoader(datasets.ImageFolder(dataset, transforms.Compose(steps)), batch, shuffle=True, drop_last=True,
                                          num_workers=workers, pin_memory=device == "cuda", persistent_workers=workers > 0)
-    while True:
-        for images, labels in loader:
-            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+    return ((images.to(device, non_blocking=True), labels.to(device, non_blocking=True)) for images, labels in endless(loader))
 
 
 def diesel(dataset, batch, size, _, device):
     from diesel_loader import transforms
     from diesel_loader.torch import DataLoader
     steps = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
-    loader = DataLoader(dataset, batch, shuffle=True, drop_last=True, transform=transforms.Compose(steps), device=device)
+    return endless(DataLoader(dataset, batch, shuffle=True, drop_last=True, transform=transforms.Compose(steps), device=device))
+
+
+def endless(loader):
+    """Again and again; an epoch has a batch, or this would go on for ever."""
+    if not len(loader):
+        raise SystemExit("there are fewer images than a batch has")
     while True:
         yield from loader
 

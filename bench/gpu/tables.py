@@ -34,7 +34,8 @@ def in_words(piece, result):
         return f"{gb_per_s(result):.2f} GB/s"
     if piece in ("serving", "decoding"):
         return f"{result['samples'] / result['seconds']:,.0f} samples/s"
-    return f"{result['images'] / result['seconds']:,.0f} images/s, {100 * result['next_s'] / result['seconds']:.0f} % in next(), loss {result['loss_first']:.2f} to {result['loss_last']:.2f}"
+    return (f"{result['images'] / result['seconds']:,.0f} images/s, {100 * result['next_s'] / result['seconds']:.0f} % in next(), "
+            f"loss {result['loss_first']:.2f}, at the end {result['loss_last']:.2f}")
 
 
 def gb_per_s(result):
@@ -114,7 +115,8 @@ def markdown(here, documents):
     lines = [f"Machine: {machine.in_words(here)}. diesel-analyze {recording}.", ""]
     for piece, document in documents.items():
         if document:
-            lines += [f"### {piece}{' (simulated: no GPU)' if document['simulated'] else ''}", ""]
+            lines += [f"### {piece}{' (simulated)' if document['simulated'] else ''}", ""]
+            lines += [f"Simulated: {document['how']}.", ""] if document["simulated"] else []
             items = done(document)
             lines += TABLES[piece](items) if items else []
             lines += [*missing(document), ""] if missing(document) else []

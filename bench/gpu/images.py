@@ -40,7 +40,7 @@ def multiply(source, target, least):
     """At least so many images: each as often as all the others, as files whose bytes differ, since a comment numbers them."""
     paths = sorted(pathlib.Path(source).glob("*/*.jpg"))
     if not paths:
-        raise RuntimeError(f"there are no photographs in {source}")
+        raise FileNotFoundError(f"there are no photographs in {source}")
     times = -(-least // len(paths))
     for path in paths:
         data, place = path.read_bytes(), pathlib.Path(target) / path.parent.name

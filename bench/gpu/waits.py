@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What diesel-analyze reports of a job (job.py) beside the ground truth that the job took."""
-POINTS, SAMPLED_POINTS, BOUND_POINTS = 0.03, 0.06, 0.01
+POINTS, BOUND_POINTS = 0.03, 0.01
 FEW = 0.05  # of launches and copies: those of the first and last step may be cut
 KEPT = ("verdict", "steps", "wall_s", "observed_s", "shares", "share_intervals", "approximate", "gpu", "lost_events", "self_cost", "note", "insufficient")
 ROWS = ("data wait", "GPU wait", "spinning", "GPU starved", "CPU-starved", "checkpoints", "copies a step", "launches a step")
@@ -12,9 +12,8 @@ def kept(report):
 
 def compare(kind, truth, report, exact_launches):
     """{row: [truth, report, off]}: shares of the job's time, or numbers a step. None: not known; off None: not judged. GPU starved is a
-    lower bound: it is off where it is above the truth. exact_launches: the truth counts all of them, not the job's own alone."""
-    gpu, shares, rows = report.get("gpu") or {}, report["shares"], {}
-    points = SAMPLED_POINTS if report.get("approximate") else POINTS
+    lower bound: it is off where it is above the truth. Shares that were sampled may be as far off as their intervals say, and the points. exact_launches: the truth counts all of them, not the job's own alone."""
+    gpu, shares, intervals, rows = report.get("gpu") or {}, report["shares"], report.get("share_intervals") or {}, {}
 
     def of_truth(name):
         return truth[name] / truth["wall_s"] if truth.get(name) is not None else None
@@ -24,15 +23,19 @@ def compare(kind, truth, report, exact_launches):
 
     def row(name, here, there, off=None):
         known = here is not None and there is not None
-        rows[name] = [here, there, (off if off is not None else abs(here - there) > points) if known else None]
+        rows[name] = [here, there, (off if off is not None else abs(here - there) > POINTS) if known else None]
 
-    row("data wait", of_truth("next_s"), sum(shares[name] for name in ("fetch_stall", "prep_stall")))
+    def share(name, here, *names):
+        low, high = (sum(intervals[n][k] if intervals.get(n) else shares[n] for n in names) for k in (0, 1))
+        row(name, here, sum(shares[n] for n in names), here is not None and not low - POINTS <= here <= high + POINTS)
+
+    share("data wait", of_truth("next_s"), "fetch_stall", "prep_stall")
     row("GPU wait", of_truth("wait_s"), shares.get("gpu_wait"))
     row("spinning", of_truth("wait_cpu_s"), of_gpu("spin_s"))
     here, there = of_truth("idle_in_next_s"), of_gpu("starved_s")
     row("GPU starved", here, there, here is not None and there is not None and there > here + BOUND_POINTS)
-    row("CPU-starved", of_truth("starved_s"), shares["cpu_starved"])
-    row("checkpoints", of_truth("checkpoint_s"), shares["checkpoint_stall"])
+    share("CPU-starved", of_truth("starved_s"), "cpu_starved")
+    share("checkpoints", of_truth("checkpoint_s"), "checkpoint_stall")
     steps = report["steps"] or None
     copies = None if kind.ours and not truth.get("to_device") else truth["to_device"] + truth["to_host"]
     for name, n, seen, judged in (("copies a step", copies, gpu.get("copies"), not kind.checkpoint_every),

@@ -108,7 +108,7 @@ class Carried(unittest.TestCase):
         self.addCleanup((self.folder / "photographs").rmdir)
         done = self.run_piece("--piece", "resnet-ours")
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertIn("diesel: FAILED: RuntimeError: there are no photographs in ", done.stdout)
+        self.assertIn("diesel: FAILED: FileNotFoundError: there are no photographs in ", done.stdout)
         self.assertIn("there are no photographs", self.read("resnet-ours")["items"]["diesel"]["failed"])
 
     def test_damaged_results(self):
@@ -212,6 +212,12 @@ class Comparison(unittest.TestCase):
         self.assertEqual(self.off(gpu={"starved_s": 2.5}), ["GPU starved"])
         self.assertEqual(self.off(gpu={"copies": 100}), ["copies a step"])
         self.assertEqual(self.off(gpu={"launches": 2000}), ["launches a step"])
+
+    def test_sampled_shares(self):
+        report = self.REPORT | {"gpu": None, "approximate": True, "share_intervals": {"prep_stall": [0.1, 0.3], "fetch_stall": [0.05, 0.1]},
+                                "shares": self.REPORT["shares"] | {"prep_stall": 0.15, "gpu_wait": None}}
+        for next_s, wanted in ((1.1, True), (1.3, False), (4.2, False), (4.5, True)):
+            self.assertIs(waits.compare(kinds.KINDS["item"], self.TRUTH | {"next_s": next_s}, report, True)["data wait"][2], wanted, next_s)
 
     def test_what_is_not_judged(self):
         self.assertEqual(self.off(exact=False, gpu={"launches": 2000}), [])

@@ -117,11 +117,18 @@ class StandIn:
                        "DIESEL_STANDIN_WAIT": "block" if wait == "blocking" else "spin"}
         self.name, self.log_path = "cpu", log
         self.launches = self.to_device_copies = self.to_host_copies = 0
-        self.cuda = ctypes.CDLL(library)
+        self.cuda, pointer = ctypes.CDLL(library), ctypes.c_void_p
+        # Whole registers and places on the stack, as a stream is read from: an int has 32 bits, and the others are anything.
+        self.cuda.cuLaunchKernel.argtypes = [pointer] + 7 * [ctypes.c_uint] + 3 * [pointer]
+        self.cuda.cuGraphLaunch.argtypes = 2 * [pointer]
+        for name in ("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):
+            getattr(self.cuda, name).argtypes = [pointer, pointer, ctypes.c_size_t, pointer]
+        for name in ("cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"):
+            getattr(self.cuda, name).argtypes = [pointer]
         self._launch()  # so that the driver is there when the recorder looks
 
-    def _launch(self, call="cuLaunchKernel"):
-        getattr(self.cuda, call)(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+    def _launch(self):
+        self.cuda.cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
 
     def work(self, milliseconds):
         n = max(1, round(milliseconds / 1000 / self.kernel_s))
@@ -140,7 +147,7 @@ class StandIn:
         os.environ["DIESEL_STANDIN_KERNEL_US"] = str(round(milliseconds * 1000))
 
     def graph(self):
-        self._launch("cuGraphLaunch")
+        self.cuda.cuGraphLaunch(0, 0)
         self.launches += 1
 
     def to_device(self, tensor, pinned, ahead):

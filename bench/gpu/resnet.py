@@ -110,9 +110,9 @@ def train(options):
         if n % 10 == 0:
             loss.item()  # so that no more than 10 steps are queued
     losses = torch.stack(losses).float().cpu()
-    tenth = max(1, len(losses) // 10)
+    tenth, learns = max(1, len(losses) // 10), options.way != "alone"
     return {"images": n * batch, "seconds": time.perf_counter() - begin, "next_s": waited, "cpu_s": usage.busy_s() - busy,
-            "loss_first": float(losses[:tenth].mean()), "loss_last": float(losses[-tenth:].mean()), "batch": batch, "size": size}
+            "loss_first": float(losses[:tenth].mean()) if learns else None, "loss_last": float(losses[-tenth:].mean()) if learns else None, "batch": batch, "size": size}
 
 
 def main():

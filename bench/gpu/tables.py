@@ -35,7 +35,7 @@ def in_words(piece, result):
     if piece in ("serving", "decoding"):
         return f"{result['samples'] / result['seconds']:,.0f} samples/s"
     return (f"{result['images'] / result['seconds']:,.0f} images/s, {100 * result['next_s'] / result['seconds']:.0f} % in next(), "
-            f"loss {result['loss_first']:.2f}, at the end {result['loss_last']:.2f}")
+            f"loss: {losses(result)}")
 
 
 def gb_per_s(result):
@@ -43,7 +43,7 @@ def gb_per_s(result):
 
 
 def table(head, rows):
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
+    return [f"| {' | '.join(map(str, head))} |", "|" + "---|" * len(head), *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
 
 
 def done(document):
@@ -88,7 +88,7 @@ def of_scaling(items):
         cores = sorted({of["cores"] for of in mine})
         found = {(name(of), of["cores"]): f"{of['samples'] / of['seconds']:,.0f} ({of['samples'] / max(of['own_cpu_s'], 1e-9):,.0f})" for of in mine}
         ways = list(dict.fromkeys(way for way, _ in found))
-        lines += table((f"{size} bytes, by cores" if size else "by cores", *cores), [(way, *(found.get((way, n), "-") for n in cores)) for way in ways])
+        lines += table((f"{size} bytes; cores:" if size else "cores:", *cores), [(way, *(found.get((way, n), "-") for n in cores)) for way in ways])
     return ["Samples per second, and per CPU second of the way's processes in brackets.", "", *lines]
 
 
@@ -98,10 +98,14 @@ def name(of):
     return f"{way}, a worker per core" if workers == str(of["cores"]) and workers != "0" else f"{way}, no workers" if workers == "0" else of["way"]
 
 
+def losses(of):
+    return "-" if of["loss_first"] is None else f"{of['loss_first']:.2f}, {of['loss_last']:.2f}"
+
+
 def of_resnet(items):
     return table(("loader", "images/s", "in next() (%)", "images per CPU second of the machine", "loss: first, last tenth", "seconds"),
                  [(way, f"{of['images'] / of['seconds']:,.0f}", percent(of["next_s"] / of["seconds"]), f"{of['images'] / max(of['cpu_s'], 1e-9):,.0f}",
-                   f"{of['loss_first']:.2f}, {of['loss_last']:.2f}", f"{of['seconds']:.0f}") for way, of in items.items()])
+                   losses(of), f"{of['seconds']:.0f}") for way, of in items.items()])
 
 
 TABLES = {"tests": of_tests, "waits": of_waits, "profiler": of_waits, "handoff": of_handoff, "serving": of_scaling, "decoding": of_scaling,

@@ -63,10 +63,12 @@ def theirs(folder, workers):
     return lambda: (batch.to("cuda", non_blocking=True) for batch in loader)
 
 
-def epoch(batches, synchronize):
-    """(bytes, sum over them)"""
+def epoch(batches, synchronize, late):
+    """(bytes, sum over them); late: a batch is there when that was waited for (the stand-in has no streams)."""
     total, n_bytes = None, 0
     for data in batches:
+        if late:
+            synchronize()
         part = data.view(torch.int32).sum(dtype=torch.int64)
         total = part if total is None else total + part
         n_bytes += data.numel()
@@ -82,10 +84,10 @@ def measure(options, synchronize):
     else:
         loop = Loop(options.size, options.way == "pinned")
         batches = lambda: iter(loop)  # noqa: E731
-    _, total = epoch(batches(), synchronize)
+    _, total = epoch(batches(), synchronize, options.standin)
     begin, cpu, n_bytes = time.perf_counter(), usage.cpu_of([os.getpid()]), 0
     while time.perf_counter() - begin < options.seconds:
-        n_bytes += epoch(batches(), synchronize)[0]
+        n_bytes += epoch(batches(), synchronize, options.standin)[0]
     return {"bytes": n_bytes, "seconds": time.perf_counter() - begin, "cpu_s": usage.cpu_of([os.getpid()]) - cpu,
             "sum": None if options.way in LINK else total}
 

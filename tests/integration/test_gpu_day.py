@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench" / "gpu"), str(ROOT / "bench")]
 import carry  # noqa: E402
 import kinds  # noqa: E402
+import tables  # noqa: E402
 import trace_file  # noqa: E402
 import waits  # noqa: E402
 
@@ -191,6 +192,33 @@ class Trace(unittest.TestCase):
 
     def test_without_a_gpu(self):
         self.assertEqual(self.read([e for e in self.EVENTS if e.get("cat") == "user_annotation"]), {"wall_s": 0.008, "next_s": 0.003})
+
+
+class Tables(unittest.TestCase):
+    MACHINE = {"gpu": None, "torch": "2", "python": "3", "cpu": "C", "cores": 2, "memory_gib": 4, "kernel": "6", "distribution": "D",
+               "recording": "exact"}
+    SERVED = {"samples": 1000, "seconds": 2, "own_cpu_s": 4}
+    ITEMS = {
+        "tests": {"OnAGpu": {"ran": 2, "skipped": 0}},
+        "waits": {"item": {"rows": {row: [0.1, None, None] for row in waits.ROWS}, "report": {"verdict": "prep-bound"}}},
+        "handoff": {f"slots, round {k}": {"bytes": 4e9, "seconds": k, "cpu_s": 1, "sum": k} for k in (1, 2, 4)},
+        "serving": {f"{way} {n}": {**served, "way": way, "cores": n, "size": 4096}
+                    for served in [SERVED] for way, n in (("diesel", 1), ("diesel", 2), ("torch-2", 2), ("torch-0", 2))},
+        "decoding": {"diesel": SERVED | {"way": "diesel", "cores": 2}},
+        "resnet-ours": {"diesel": {"images": 100, "seconds": 2, "next_s": 1, "cpu_s": 4, "loss_first": 2, "loss_last": 1}},
+    }
+
+    def test_every_piece(self):
+        documents = {piece: {"simulated": piece != "serving", "how": "by hand", "items": items | {"x": {"cannot": "no x"}, "y": {"failed": "y is wrong"}}}
+                     for piece, items in self.ITEMS.items()}
+        said = tables.markdown(self.MACHINE, documents)
+        for line in ("| OnAGpu | 2 | 0 |", '| diesel_loader, device="cuda" | 2.00 | 0.250 | 3 |', "The ways do not agree about the bytes.",
+                     "| diesel | 500 (250) | 500 (250) |", "| torch, a worker per core | - | 500 (250) |", "| torch, no workers | - | 500 (250) |",
+                     "| diesel | 50 | 50.0 | 25 | 2.00, 1.00 | 2 |", "### decoding (simulated)", "### serving\n", "- x: not possible: no x", "- y: failed: y is wrong"):
+            self.assertIn(line, said)
+        for piece, items in self.ITEMS.items():
+            for item in items.values():
+                self.assertNotIn("\n", tables.in_words(piece, item))
 
 
 class Comparison(unittest.TestCase):

@@ -99,7 +99,7 @@ def one_kind(day, name, profile):
     if report["insufficient"]:
         raise apart.Failed(f"no report: {report['insufficient']}")
     by = "torch.profiler" if profile else "its clock, the stand-in's log" if day.simulated else "its clock, CUDA events"
-    return {"what": kind.what, "by": by, "truth": truth, "report": waits.kept(report),
+    return {"what": kind.what, "by": by, "truth": truth, "report": waits.kept(report), "window": report["wall_s"] / truth["wall_s"],
             "rows": waits.compare(kind, truth, report, profile or day.simulated)}
 
 

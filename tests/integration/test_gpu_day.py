@@ -200,7 +200,8 @@ class Tables(unittest.TestCase):
     SERVED = {"samples": 1000, "seconds": 2, "own_cpu_s": 4}
     ITEMS = {
         "tests": {"OnAGpu": {"ran": 2, "skipped": 0}},
-        "waits": {"item": {"rows": {row: [0.1, None, None] for row in waits.ROWS}, "report": {"verdict": "prep-bound"}}},
+        "waits": {"item": {"rows": {row: [0.1, None, None] for row in waits.ROWS}, "report": {"verdict": "prep-bound"}, "window": 1},
+                  "cut": {"rows": {row: [0.1, 0.2, True] for row in waits.ROWS}, "report": {"verdict": "prep-bound"}, "window": 0.5}},
         "handoff": {f"slots, round {k}": {"bytes": 4e9, "seconds": k, "cpu_s": 1, "sum": k} for k in (1, 2, 4)},
         "serving": {f"{way} {n}": {**served, "way": way, "cores": n, "size": 4096}
                     for served in [SERVED] for way, n in (("diesel", 1), ("diesel", 2), ("torch-2", 2), ("torch-0", 2))},
@@ -214,7 +215,7 @@ class Tables(unittest.TestCase):
         said = tables.markdown(self.MACHINE, documents)
         for line in ("| OnAGpu | 2 | 0 |", '| diesel_loader, device="cuda" | 2.00 | 0.250 | 3 |', "The ways do not agree about the bytes.",
                      "| diesel | 500 (250) | 500 (250) |", "| torch, a worker per core | - | 500 (250) |", "| torch, no workers | - | 500 (250) |",
-                     "| diesel | 50 | 50.0 | 25 | 2.00, 1.00 | 2 |", "### decoding (simulated)", "### serving\n", "- x: not possible: no x", "- y: failed: y is wrong"):
+                     "| diesel | 50 | 50.0 | 25 | 2.00, 1.00 | 2 |", "### decoding (simulated)", "### serving\n", "- x: not possible: no x", "not compared: the report is of 50 % of the job's time |", "- y: failed: y is wrong"):
             self.assertIn(line, said)
         for piece, items in self.ITEMS.items():
             for item in items.values():

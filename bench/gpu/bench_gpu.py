@@ -22,7 +22,7 @@ def main():
     parser.add_argument("--photographs", type=int, default=16, help="of each class")
     options, others = parser.parse_known_args()
     if not options.carry:
-        return day.main(["--results", str(support.RESULTS / "gpu"), *others])
+        return day.main(["--results", str(support.ROOT / "build" / "gpu-results"), *others])
     try:
         n_bytes = carry.make(options.carry, options.wheels, options.photographs)
     except carry.Refused as reason:

@@ -37,6 +37,14 @@ def make(folder, wheels=None, per_class=16):
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is there already: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return fill(folder, wheels, per_class)
+    except BaseException:  # half of it would be in the way of the next try
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def fill(folder, wheels, per_class):
     take_wheels(folder / "wheels", wheels)
     for path in (*SCRIPTS, *sorted(str(p.relative_to(support.ROOT)) for p in (support.ROOT / "bench/gpu").glob("*.py") if p.name not in NOT_CARRIED)):
         target = folder / path

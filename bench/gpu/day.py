@@ -23,6 +23,7 @@ TOP = HERE.parent.parent  # of the tree, or of the carried folder
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import machine
 import pieces
+import support
 import tables
 from jobs import apart
 from serving import Daemon
@@ -111,6 +112,11 @@ def prepare(folder):
     if machine.run([analyze, "--version"])[0] is None:
         raise Refused(f"{analyze} does not run here: {machine.run([analyze, '--version'])[1]}")
     return analyze
+
+
+def commit():
+    carried = TOP / "commit"
+    return carried.read_text().strip() if carried.exists() else support.commit()
 
 
 class Day:
@@ -215,7 +221,7 @@ def run(options, results):
     with scratch() as folder:
         analyze = prepare(folder)
         here = machine.describe(look, analyze)
-        here |= {"simulated": options.stand_in or not here["gpu"], "short": options.short}
+        here |= {"simulated": options.stand_in or not here["gpu"], "short": options.short, "commit": commit()}
         say(f"machine: {machine.in_words(here)}\npython: {python}\nresults: {results.folder}")
         if here["simulated"]:
             say("simulated: no GPU is used, and no figure below is of one; each piece says what stands in for it")
@@ -230,7 +236,7 @@ def run(options, results):
             raise Refused(f"no item {', '.join(sorted(unknown))} in {', '.join(names)}")
         for name in names:
             whole = do_piece(day, name, results, deadline, options.item) and whole
-    say("\nall is there: run --table prints it" if whole else "\nnot all is there yet: run again to go on with what is missing")
+    say("\nall that was asked for is there: run --table prints it" if whole else "\nnot all is there yet: run again to go on with what is missing")
     return 0 if whole else 3
 
 

@@ -119,7 +119,7 @@ def markdown(here, documents):
     if here is None or not any(documents.values()):
         return "No results are there yet."
     recording = "records exactly" if here["recording"] == "exact" else "samples (BPF is not permitted)"
-    lines = [f"Machine: {machine.in_words(here)}. diesel-analyze {recording}.", ""]
+    lines = [f"Machine: {machine.in_words(here)}. DIESEL {here['commit']}; diesel-analyze {recording}.", ""]
     for piece, document in documents.items():
         if document:
             lines += [f"### {piece}{' (simulated)' if document['simulated'] else ''}", ""]

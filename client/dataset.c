@@ -37,6 +37,25 @@ static const char *socket_or_default(const char *socket)
 	return socket && *socket ? socket : DIESEL_DEFAULT_SOCKET;
 }
 
+/* A folder of files is a source, into which nothing is packed. */
+static int no_snapshot(const struct diesel_dataset *d, struct error *err)
+{
+	int length = (int)strlen(d->path);
+
+	while (length > 1 && d->path[length - 1] == '/')
+		length--;
+	if (faccessat(d->shown.dir_fd, "chunks", F_OK, 0) == 0)
+		return error_set(err, -ENOENT,
+				 "%s has no " SNAPSHOT_FILE
+				 ": if it is a dataset, `dieselctl snapshot %s` makes "
+				 "it again",
+				 d->path, d->path);
+	return error_set(err, -ENOENT,
+			 "%s is a folder of files, and no dataset: make one with `dieselctl pack %.*s "
+			 "%.*s.diesel`, and give %.*s.diesel",
+			 d->path, length, d->path, length, d->path, length, d->path);
+}
+
 static int open_files(struct diesel_dataset *d, struct error *err)
 {
 	if (fetch_is_elsewhere(d->path))
@@ -45,8 +64,12 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through it is enough */
 		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0) {
-		if (errno == ENOENT || errno == ENOTDIR)
-			return error_set(err, -ENOENT, "%s: no such dataset directory", d->path);
+		if (errno == ENOTDIR)
+			return error_set(err, -ENOENT, "%s is a file, and a dataset is a folder", d->path);
+		if (errno == ENOENT)
+			return error_set(err, -ENOENT,
+					 "there is no dataset %s: make one with `dieselctl pack SOURCE %s`",
+					 d->path, d->path);
 		return error_errno(err, -errno, "cannot open dataset %s", d->path);
 	}
 	if (d->wanted)
@@ -54,10 +77,7 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 	d->shown.snapshot_fd = openat(d->shown.dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (d->shown.snapshot_fd < 0) {
 		if (errno == ENOENT)
-			return error_set(err, -ENOENT,
-					 "%s has no " SNAPSHOT_FILE ": it is no dataset yet, make one with: "
-					 "dieselctl pack SOURCE %s",
-					 d->path, d->path);
+			return no_snapshot(d, err);
 		return error_errno(err, -errno, "may not read %s/" SNAPSHOT_FILE, d->path);
 	}
 	return 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "ctl_own_daemon.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "mount.h"
@@ -38,6 +39,7 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 						     {0}};
 	struct mount_options o = {.say = say};
 	struct error err = ERROR_INIT;
+	char socket[CTL_SOCKET_MAX];
 	int option, status = 0, r;
 
 	/* '+': what comes behind DIR is the command's own. */
@@ -66,6 +68,9 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 			return ctl_usage(verb, "a command comes behind --");
 		o.private = true;
 	}
+	r = ctl_own_daemon(o.socket, socket, &o.socket, &err);
+	if (r < 0)
+		return ctl_failed(verb, &err);
 	to_syslog = !o.foreground && !o.command;
 	r = mount_run(&o, &status, &err);
 	if (r < 0)
@@ -84,6 +89,7 @@ const struct ctl_verb ctl_mount = {
 	    "      --version N    not the newest version; it stays that one in any case\n"
 	    "      --allow-other  let other users in, as far as they may read DATASET/snapshot\n"
 	    "  -f, --foreground   stay, and print what happens, rather than write it to syslog\n"
-	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's)\n",
+	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "
+	    "is started)\n",
     .run = run_mount,
 };

@@ -15,6 +15,7 @@
 #include "dataset/remote.h"
 #include "lib/bus_error.h"
 #include "lib/cleanup.h"
+#include "lib/commands.h"
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -159,7 +160,10 @@ int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 	va_end(args);
 	fprintf(stderr, "dieselctl %s: ", verb->name);
 	ctl_print(stderr, text);
-	fprintf(stderr, "; dieselctl %s --help tells more\n", verb->name);
+	snprintf(text, sizeof(text), "; `dieselctl %s --help` tells more\n", verb->name);
+	_cleanup_(freep) char *runnable = commands_runnable_new(text);
+
+	fputs(runnable ? runnable : text, stderr);
 	return CTL_USAGE;
 }
 
@@ -170,8 +174,10 @@ int ctl_failed(const struct ctl_verb *verb, const struct error *err)
 
 int ctl_warn(const struct ctl_verb *verb, const char *text)
 {
+	_cleanup_(freep) char *runnable = commands_runnable_new(text);
+
 	fprintf(stderr, "dieselctl %s: ", verb->name);
-	ctl_print(stderr, text);
+	ctl_print(stderr, runnable ? runnable : text);
 	fputc('\n', stderr);
 	return CTL_FAILED;
 }

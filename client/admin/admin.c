@@ -105,6 +105,11 @@ void admin_close(struct admin *c)
 	free(c);
 }
 
+int admin_own_folder(char *ret_folder, struct error *err)
+{
+	return own_daemon_folder(ret_folder, err);
+}
+
 int admin_status(struct admin *c, char **ret_json, struct error *err)
 {
 	union wire_message request;

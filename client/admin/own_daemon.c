@@ -94,28 +94,57 @@ static int connect_in(const char *folder, struct transport *ret, struct error *p
 			 (unsigned)peer.uid);
 }
 
-static int connect_at(const char *parent, const char *name, struct transport *ret, struct error *problems,
+/* A place: the folder NAME in PARENT. Returns -ENOENT to have the next one tried. */
+typedef int try_place(const char *parent, const char *name, void *context, struct error *problems,
+		      struct error *err);
+
+static int connect_at(const char *parent, const char *name, void *context, struct error *problems,
 		      struct error *err)
 {
 	char folder[PATH_MAX];
 
-	return is_private(parent, name, folder, problems) ? connect_in(folder, ret, problems, err) : -ENOENT;
+	return is_private(parent, name, folder, problems) ? connect_in(folder, context, problems, err)
+							  : -ENOENT;
 }
 
-int own_daemon_connect(struct transport *ret, struct error *err)
+static int make_at(const char *parent, const char *name, void *context, struct error *problems,
+		   struct error *err)
+{
+	char real[PATH_MAX], path[PATH_MAX];
+
+	if (realpath(parent, real) && is_above_safe(real, problems) &&
+	    snprintf(path, sizeof(path), "%s/%s", real, name) < PATH_MAX)
+		(void)mkdir(path, 0700); /* what is there instead is looked at */
+	return is_private(parent, name, context, problems) ? 0 : -ENOENT;
+}
+
+static int each_place(try_place *try, void *context, struct error *problems, struct error *err)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR"), *temporary = getenv("TMPDIR");
-	struct error problems = ERROR_INIT;
 	char name[32];
 	int r = -ENOENT;
 
 	snprintf(name, sizeof(name), "diesel-%u", (unsigned)geteuid());
 	if (runtime && runtime[0] == '/')
-		r = connect_at(runtime, "diesel", ret, &problems, err);
+		r = try(runtime, "diesel", context, problems, err);
 	if (r == -ENOENT && temporary && temporary[0] == '/' && strcmp(temporary, "/tmp") != 0 &&
 	    strcmp(temporary, "/tmp/") != 0)
-		r = connect_at(temporary, name, ret, &problems, err);
-	if (r == -ENOENT)
-		r = connect_at("/tmp", name, ret, &problems, err);
+		r = try(temporary, name, context, problems, err);
+	return r == -ENOENT ? try("/tmp", name, context, problems, err) : r;
+}
+
+int own_daemon_connect(struct transport *ret, struct error *err)
+{
+	struct error problems = ERROR_INIT;
+	int r = each_place(connect_at, ret, &problems, err);
+
 	return r == -ENOENT ? error_set(err, -ECONNREFUSED, "%s", problems.text) : r;
+}
+
+int own_daemon_folder(char *ret_folder, struct error *err)
+{
+	struct error problems = ERROR_INIT;
+	int r = each_place(make_at, ret_folder, &problems, err);
+
+	return r == -ENOENT ? error_set(err, r, "%s", problems.text) : r;
 }

@@ -12,3 +12,5 @@
  * else's.
  */
 int own_daemon_connect(struct transport *ret, struct error *err);
+/* The first of the places that will do, which is made if it is missing. -ENOENT. */
+int own_daemon_folder(char *ret_folder, struct error *err);

@@ -16,6 +16,7 @@
 
 #include "client/mapped.h"
 #include "dataset/snapshot_kept.h"
+#include "dataset/survey.h"
 #include "ahead.h"
 #include "files.h"
 #include "lib/cleanup.h"
@@ -99,7 +100,8 @@ static int check_covered(struct mounted *m, struct error *err)
 	for (const struct dirent *e; r == 0 && (e = readdir(folder));) {
 		uint64_t inode;
 
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+		    (o->over && survey_is_hidden(e->d_name, strlen(e->d_name)))) /* pack leaves it out */
 			continue;
 		if (!o->over)
 			r = error_set(err, -ENOTEMPTY, "%s is not empty: take an empty folder, or --over",

@@ -12,6 +12,7 @@
 
 #include "client/mapped.h"
 #include "ctl_json.h"
+#include "ctl_own_daemon.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
@@ -199,10 +200,15 @@ static int warm(struct warm *w)
 						       .reconnect_ms = RECONNECT_MS,
 						       .nodes = o->nodes,
 						       .cluster = o->job};
-	char error[512] = "";
-	int r;
+	char error[512] = "", text[CTL_SOCKET_MAX];
+	struct error err = ERROR_INIT;
+	const char *socket;
+	int r = ctl_own_daemon(o->socket, text, &socket, &err);
 
-	r = diesel_dataset_open_version(o->path, o->version, o->socket, &w->dataset, error, sizeof(error));
+	if (r < 0)
+		return ctl_failed(w->verb, &err);
+
+	r = diesel_dataset_open_version(o->path, o->version, socket, &w->dataset, error, sizeof(error));
 	if (r == 0)
 		r = diesel_session_open(w->dataset, &options, &w->session, error, sizeof(error));
 	if (r < 0)
@@ -293,6 +299,7 @@ const struct ctl_verb ctl_warm = {
 	    "      --nodes N      how many nodes these are (default: Slurm's of the step)\n"
 	    "      --json         print JSON\n"
 	    "      --version N    not the newest version\n"
-	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's)\n",
+	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "
+	    "is started)\n",
     .run = run_warm,
 };

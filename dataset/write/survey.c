@@ -70,7 +70,7 @@ static bool ends_in(const char *name, const char *suffix)
 	return length >= n && strcasecmp(name + length - n, suffix) == 0;
 }
 
-static bool is_hidden(const char *name, size_t length)
+bool survey_is_hidden(const char *name, size_t length)
 {
 	for (size_t i = 0; i < N_OF(leavings); i++)
 		if (strlen(leavings[i]) == length && strncmp(name, leavings[i], length) == 0)
@@ -86,7 +86,7 @@ static size_t hidden_length(const char *path)
 	for (size_t at = 0;; at++) {
 		size_t length = strcspn(path + at, "/");
 
-		if (is_hidden(path + at, length))
+		if (survey_is_hidden(path + at, length))
 			return at + length;
 		at += length;
 		if (!path[at])

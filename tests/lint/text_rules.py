@@ -47,6 +47,7 @@ OWNERS = {
     "uthash.h": ("bpf/collect",),
     "uv.h": ("daemon",),
     "webp/": ("image",),
+    "wordexp.h": ("ctl",),
     "xxhash.h": ("dataset/checksum",),
     "zlib.h": ("image/decode", "reports/trace"),
     "zstd.h": ("analyzer/trace", "ctl/packing", "dataset/compress", "ui/replay"),

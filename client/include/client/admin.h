@@ -23,6 +23,10 @@ struct admin;
 int admin_open(const char *socket, struct admin **ret, struct error *err);
 void admin_close(struct admin *c);
 
+/* The folder of the user's own daemon, as diesel_loader chooses it, with room for PATH_MAX bytes; it is made
+ * if it is missing. -ENOENT: no place will do, and err lists them with what is wrong with each. */
+int admin_own_folder(char *ret_folder, struct error *err);
+
 /* The caller frees the text. */
 int admin_status(struct admin *c, char **ret_json, struct error *err);
 int admin_jobs(struct admin *c, char **ret_json, struct error *err);

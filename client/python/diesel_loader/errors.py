@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import errno
+import os
 
 
 class DamagedData(OSError):
     """A chunk or snapshot does not match its checksums; the text names chunk and sample (EBADMSG)."""
 
 
+def runnable(text: str) -> str:
+    """A text with its commands, `dieselctl ...`, as they can be run: by path, where PATH does not have the program, as in a virtual
+    environment whose Python is called by path."""
+    if "`diesel" not in text:
+        return text
+    import re
+    import shlex
+    import shutil
+    from . import on_demand  # whose imports take as long as all others together
+
+    def with_path(match: re.Match[str]) -> str:
+        name = match.group(1)
+        path = name if shutil.which(name) else next(filter(os.path.isfile, on_demand.beside_python(name)), name)
+        return "`" + shlex.quote(path)
+    return re.sub(r"`(dieselctl|dieseld|diesel-analyze|diesel-top)(?=[ `])", with_path, text)
+
+
 def from_result(result: int, text: str) -> OSError | ValueError:
     """The exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ..."""
+    text = runnable(text)
     if -result == errno.EBADMSG:
         return DamagedData(-result, text)
     if -result == errno.EINVAL:

@@ -13,7 +13,7 @@ import threading
 import warnings
 import weakref
 
-from . import bucketing, fingerprint, frameworks, membership, native, order, seeding
+from . import bucketing, errors, fingerprint, frameworks, membership, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
@@ -611,9 +611,10 @@ def not_packed(dataset):
     """What to write instead of DataLoader(ImageFolder(root, transform))."""
     root = getattr(dataset, "root", None)
     if not isinstance(root, (str, os.PathLike)):
-        return (f"dataset is a {type(dataset).__name__}, and dieseld serves packed folders: write its samples as files, then "
-                "`dieselctl pack FOLDER FOLDER.diesel`, and give the path of that; or keep torch's own DataLoader for it")
+        return errors.runnable(f"dataset is a {type(dataset).__name__}, and dieseld serves packed folders: write its samples as files, "
+                               "then `dieselctl pack FOLDER FOLDER.diesel`, and give the path of that; or keep torch's own DataLoader "
+                               "for it")
     root = os.path.normpath(os.fspath(root))
     line = f'DataLoader("{root}.diesel"' + (", transform=..." if getattr(dataset, "transform", None) else "") + ", ...)"
-    return (f"dataset is a {type(dataset).__name__} of {root}, and dieseld serves packed folders: "
-            f"`dieselctl pack {root} {root}.diesel`, then {line}")
+    return errors.runnable(f"dataset is a {type(dataset).__name__} of {root}, and dieseld serves packed folders: "
+                           f"`dieselctl pack {root} {root}.diesel`, then {line}")

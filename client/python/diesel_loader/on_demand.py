@@ -325,7 +325,7 @@ def _more_options() -> list[str]:
 def _program() -> str:
     """The first dieseld of this version: $DIESEL_DAEMON alone, or beside this Python, or in PATH."""
     given = os.environ.get("DIESEL_DAEMON")
-    candidates = [given] if given else list(dict.fromkeys(_beside_python()))
+    candidates = [given] if given else list(dict.fromkeys(beside_python()))
     wrong = []
     for path in candidates:
         if not os.path.isfile(path):
@@ -344,12 +344,12 @@ def _program() -> str:
 
 def find_dieselctl() -> None:
     """Tells libdiesel which program reads buckets: the one beside this Python, else the one in PATH."""
-    path = next((path for path in _beside_python("dieselctl") if os.path.isfile(path)), None)
+    path = next((path for path in beside_python("dieselctl") if os.path.isfile(path)), None)
     if path:
         native.lib.diesel_dieselctl(os.fsencode(path))
 
 
-def _beside_python(name: str = "dieseld") -> Iterator[str]:
+def beside_python(name: str = "dieseld") -> Iterator[str]:
     folders = [os.path.join(sys.prefix, "bin"), os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"),
                os.path.join(site.getuserbase(), "bin")]
     for folder in folders:

@@ -37,6 +37,9 @@ struct survey {
 	size_t folders_bytes, folders_capacity;
 };
 
+/* Returns true if a file or folder of this name is left out. */
+bool survey_is_hidden(const char *name, size_t length);
+
 /* Forgets what was found. */
 void survey_begin(struct survey *s, const char *source);
 void survey_free(struct survey *s);

@@ -425,7 +425,7 @@ class Failing(OnDemand):
 
     def test_no_program(self):
         del os.environ["DIESEL_DAEMON"]
-        with mock.patch.object(on_demand, "_beside_python", lambda: iter(["/nowhere/dieseld"])):
+        with mock.patch.object(on_demand, "beside_python", lambda: iter(["/nowhere/dieseld"])):
             self.assertIn("pip install diesel-tools", self.refused())
         self.assertFalse(os.path.exists(self.folder))
         os.environ["DIESEL_DAEMON"] = "/nowhere/dieseld"
@@ -434,11 +434,11 @@ class Failing(OnDemand):
     def test_the_program_is_found(self):
         del os.environ["DIESEL_DAEMON"]
         with mock.patch.dict(os.environ, PATH=f"/usr/bin:{os.path.dirname(DIESELD)}"):
-            self.assertIn(DIESELD, on_demand._beside_python())
+            self.assertIn(DIESELD, on_demand.beside_python())
         folder = os.path.join(self.top, "env")
         os.makedirs(os.path.join(folder, "bin"))
         with mock.patch.object(on_demand.sys, "prefix", folder):
-            self.assertEqual(next(on_demand._beside_python()), os.path.join(folder, "bin/dieseld"))
+            self.assertEqual(next(on_demand.beside_python()), os.path.join(folder, "bin/dieseld"))
 
     def test_a_program_that_will_not_do(self):
         for text, expected in (("echo dieseld 0.0.1", f"is 0.0.1, and diesel_loader is {diesel_loader.__version__}"),
@@ -457,7 +457,7 @@ class Failing(OnDemand):
         pathlib.Path(path).write_text("#!/bin/sh\necho dieseld 0.0.1\n")
         os.chmod(path, 0o755)
         del os.environ["DIESEL_DAEMON"]
-        with mock.patch.object(on_demand, "_beside_python", lambda: iter([path, DIESELD])):
+        with mock.patch.object(on_demand, "beside_python", lambda: iter([path, DIESELD])):
             opened(self.dataset)
 
     def test_the_daemon_says_no(self):

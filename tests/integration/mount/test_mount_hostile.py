@@ -49,7 +49,7 @@ class Names(Mount):
         os.makedirs(deep)
         with open(deep + b"/" + b"f" * 200, "wb") as f:
             f.write(b"deep")
-        dataset = pack(os.fsdecode(source), "odd")
+        dataset = pack(os.fsdecode(source), "odd", "--as-files")  # hidden ones, too
         self.assertEqual(trees(self.mount(dataset=dataset)), trees(source))
 
     def test_an_odd_path_of_the_dataset(self):

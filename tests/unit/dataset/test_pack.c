@@ -260,6 +260,7 @@ static void test_interrupt_and_resume(void **state)
 		assert_int_equal(data[0], number ? 'a' + number % 26 : 'c');
 	}
 	dataset_close(d);
+	survey_free(&stopper.survey);
 	free(source);
 	free(dataset);
 }
@@ -292,6 +293,7 @@ static void test_append(void **state)
 	assert_int_equal(pack_run(&o, &result, &err), -EEXIST);
 	assert_non_null(strstr(err.text, "'b'"));
 	free(folder);
+	survey_free(&stopper.survey);
 	free(source);
 	free(dataset);
 }
@@ -370,6 +372,7 @@ static void test_rewrite(void **state)
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(result.n_files, 1);
 	expect_sample(dataset, "a/1", "eleven");
+	survey_free(&stopper.survey);
 	free(source);
 	free(dataset);
 }
@@ -401,6 +404,7 @@ static void test_rewrite_resume(void **state)
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(result.n_resumed, 0);
 	assert_int_equal(result.n_files, 200);
+	survey_free(&stopper.survey);
 	free(source);
 	free(dataset);
 }
@@ -442,6 +446,7 @@ static void test_refusals(void **state)
 	assert_int_equal(result.n_files, 0);
 	free(inside);
 	free(within);
+	survey_free(&stopper.survey);
 	free(source);
 	free(dataset);
 }

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Which dieseld serves a verb that reads a dataset: as for a job, the node's or, where that lets nobody in,
+ * the user's own, which is started if need be (docs/loader.md, "The daemon"). */
+
+#include "lib/error.h"
+
+#define CTL_SOCKET_MAX 108
+
+/* given: the option --socket, or NULL. *socket: `given`, or text, or NULL: libdiesel's default.
+ * -ECONNREFUSED: there is no daemon, and none can be started. */
+int ctl_own_daemon(const char *given, char text[CTL_SOCKET_MAX], const char **socket, struct error *err);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/commands.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+
+static const char *const programs[] = {"dieselctl", "diesel-analyze", "dieseld", "diesel-top"};
+
+static bool is_in_path(const char *name)
+{
+	const char *at = getenv("PATH");
+	char path[PATH_MAX];
+
+	for (size_t n; at && *at; at += n + (at[n] == ':')) {
+		n = strcspn(at, ":");
+		if (snprintf(path, sizeof(path), "%.*s/%s", (int)n, at, name) < (int)sizeof(path) &&
+		    access(path, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Returns false if a shell would take the path for something else. */
+static bool find_beside(const char *name, char ret[PATH_MAX])
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n <= 0)
+		return false;
+	self[n] = '\0';
+	*strrchr(self, '/') = '\0';
+	return snprintf(ret, PATH_MAX, "%s/%s", self, name) < PATH_MAX && access(ret, X_OK) == 0 &&
+	       ret[strspn(ret, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%")] ==
+		   '\0';
+}
+
+/* The program whose command begins at `at`, behind a backquote, or NULL. */
+static const char *program_at(const char *at)
+{
+	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+		size_t n = strlen(programs[i]);
+
+		if (strncmp(at, programs[i], n) == 0 && (at[n] == ' ' || at[n] == '`'))
+			return programs[i];
+	}
+	return NULL;
+}
+
+char *commands_runnable_new(const char *text)
+{
+	char *made = NULL, path[PATH_MAX];
+	size_t bytes;
+	FILE *out = open_memstream(&made, &bytes);
+
+	if (!out)
+		return NULL;
+	for (const char *at = text; *at; at++) {
+		const char *name = *at == '`' ? program_at(at + 1) : NULL;
+
+		fputc(*at, out);
+		if (name && !is_in_path(name) && find_beside(name, path)) {
+			fputs(path, out);
+			at += strlen(name);
+		}
+	}
+	if (fclose(out) == 0)
+		return made;
+	free(made);
+	return NULL;
+}

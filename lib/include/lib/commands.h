@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Commands of ours in texts, as `dieselctl verify ...`, for users whose PATH does not have the programs: of a
+ * virtual environment, say, whose programs are called by their paths. */
+
+/* The text with such commands as they can be run: by the path of a program beside this one. NULL: no memory.
+ */
+char *commands_runnable_new(const char *text);

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a newcomer does first, and what the lines say that come of it: the commands in them are run."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/integration/dieseld"))
+from dieseld_support import CTL  # noqa: E402
+from on_demand_support import OnDemand, daemons_in  # noqa: E402
+
+import diesel_loader  # noqa: E402
+from diesel_loader import on_demand  # noqa: E402
+
+CTL = os.path.abspath(CTL)
+BARE = "/usr/bin:/bin"  # without the programs
+
+
+def commands(text):
+    return re.findall("`([^`]*)`", text)
+
+
+class FirstSteps(OnDemand):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.dict(os.environ, PATH=BARE))
+        self.enterContext(mock.patch.object(on_demand, "beside_python", lambda name="dieseld": iter([os.path.join(os.path.dirname(CTL), name)])))
+        self.photos = pathlib.Path(self.top, "photos")
+        (self.photos / "cat").mkdir(parents=True)
+        (self.photos / "cat" / "1.txt").write_bytes(b"a picture")
+
+    def run_shell(self, command):
+        return subprocess.run(command, shell=True, check=True, capture_output=True, text=True, cwd=self.top)
+
+    def ctl(self, *words, check=0, **more):
+        done = subprocess.run([CTL, *map(str, words)], capture_output=True, text=True, check=False, timeout=120, **more)
+        self.assertEqual(done.returncode, check, done)
+        return done
+
+    def test_a_folder_of_files(self):
+        """It is not packed into itself."""
+        for path in (self.photos, f"{self.photos}/"):
+            with self.assertRaises(FileNotFoundError) as caught:
+                diesel_loader.Dataset(path)
+        command, = commands(caught.exception.strerror)
+        self.assertEqual(command, f"{CTL} pack {self.photos} {self.photos}.diesel")
+        self.assertIn(f"give {self.photos}.diesel", caught.exception.strerror)
+        self.run_shell(command)
+        self.assertEqual(diesel_loader.Dataset(f"{self.photos}.diesel")["cat/1.txt"], b"a picture")
+
+    def test_no_folder(self):
+        with self.assertRaisesRegex(FileNotFoundError, "there is no dataset"):
+            diesel_loader.Dataset(f"{self.photos}.diesel")
+        with self.assertRaisesRegex(FileNotFoundError, "1.txt is a file, and a dataset is a folder"):
+            diesel_loader.Dataset(self.photos / "cat" / "1.txt")
+
+    def test_a_lost_snapshot(self):
+        self.ctl("pack", self.photos, f"{self.photos}.diesel")
+        os.remove(f"{self.photos}.diesel/snapshot")
+        with self.assertRaises(FileNotFoundError) as caught:
+            diesel_loader.Dataset(f"{self.photos}.diesel")
+        command, = commands(caught.exception.strerror)
+        self.run_shell(command)
+        self.assertEqual(len(diesel_loader.Dataset(f"{self.photos}.diesel")), 1)
+
+    def test_dieselctl_names_itself(self):
+        """By its path, where PATH does not have it; by its name, where it does."""
+        self.ctl("pack", self.photos, f"{self.photos}.diesel")
+        os.remove(f"{self.photos}.diesel/meta.db")
+        told = self.ctl("rm", f"{self.photos}.diesel", "cat/1.txt", check=1).stderr
+        self.assertEqual(commands(told), [f"{CTL} rebuild {self.photos}.diesel"])
+        self.run_shell(commands(told)[0])
+        self.assertEqual(commands(self.ctl("pack", check=2).stderr), [f"{CTL} pack --help"])
+        self.run_shell(commands(self.ctl("pack", check=2).stderr)[0])
+        with mock.patch.dict(os.environ, PATH=f"{os.path.dirname(CTL)}:{BARE}"):
+            self.assertEqual(commands(self.ctl("pack", check=2).stderr), ["dieselctl pack --help"])
+
+    def test_warm_without_a_daemon(self):
+        """It starts the user's own, which the loader finds; and finds the one that runs."""
+        for _ in range(2):
+            self.assertIn("chunk in memory", self.ctl("warm", self.dataset).stdout)
+            daemon, = daemons_in(self.top)
+        dataset = diesel_loader.Dataset(self.dataset)
+        self.assertEqual(diesel_loader.status(dataset.socket)["pid"], daemon)
+        self.assertEqual(daemons_in(self.top), [daemon])
+
+    def test_warm_finds_the_loaders(self):
+        dataset = diesel_loader.Dataset(self.dataset)
+        daemon, = daemons_in(self.top)
+        self.ctl("warm", self.dataset)
+        self.assertEqual(daemons_in(self.top), [daemon])
+        self.assertEqual(diesel_loader.status(dataset.socket)["pid"], daemon)
+
+    def test_no_program(self):
+        with mock.patch.dict(os.environ, DIESEL_DAEMON="/nowhere/dieseld"):
+            told = self.ctl("warm", self.dataset, check=1).stderr
+        self.assertIn("/nowhere/dieseld", told)
+        self.assertEqual(told.count("\n"), 1)
+        self.assertFalse(os.path.exists(self.folder))
+
+    def test_one_that_does_not_start(self):
+        self.options("--cache lots")
+        told = self.ctl("warm", self.dataset, check=1).stderr
+        self.assertIn(f"its log is {self.folder}/dieseld.log", told)
+        self.assertIn("lots", self.log())
+
+    @unittest.skipUnless(os.path.exists("/dev/fuse") and shutil.which("fusermount3"), "needs FUSE")
+    def test_mount_over(self):
+        """The README's line, with files beside the pictures that pack leaves out."""
+        (self.photos / ".DS_Store").write_bytes(b"of a file manager")
+        packed = f"{self.photos}.diesel"
+        self.ctl("pack", self.photos, packed)
+        (self.photos / "cat" / "1.txt").write_bytes(b"changed")
+        said = self.ctl("mount", "--over", packed, self.photos, "--", "cat", self.photos / "cat/1.txt").stdout
+        self.assertEqual(said, "a picture")
+
+
+if __name__ == "__main__":
+    unittest.main()

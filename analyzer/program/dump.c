@@ -23,6 +23,8 @@ int dump_recording(const char *path, FILE *stream, struct error *err)
 		r = -errno;
 	if (r < 0)
 		error_errno(err, r, "cannot dump %s", path);
+	else if (recording_under_way(recording))
+		log_warning("%s is being recorded: these are the events that are there by now", path);
 	else if (!recording_complete(recording))
 		log_warning("%s was cut off: these are the events that are there", path);
 	recording_cursor_close(cursor);

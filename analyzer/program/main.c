@@ -15,6 +15,8 @@
 #include "diff.h"
 #include "dump.h"
 #include "failed_run.h"
+#include "lib/cleanup.h"
+#include "lib/commands.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/units.h"
@@ -46,13 +48,21 @@ static void block_signals(sigset_t *ret_before)
 	sigprocmask(SIG_BLOCK, &signals, ret_before);
 }
 
+/* path NULL: the recording is not kept. */
 static void say_result(const struct record_result *result, uint64_t detail_bytes, const char *path)
 {
 	char duration[24], detail[16];
+	struct error drawn = ERROR_INIT;
 
-	log_info("recorded %s, %llu events, %llu lost: %s",
+	error_set(&drawn, 0, "%s%s%s%s", path ? ": " : "; -o s.db keeps the recording, and ",
+		  path ? path : "", path ? "" : "`diesel-analyze report s.db -o s.html`",
+		  path ? "" : " draws it");
+	_cleanup_(freep) char *end = commands_runnable_new(drawn.text);
+
+	log_info("recorded %s, %llu events, %llu lost%s",
 		 units_format_duration(duration, sizeof(duration), result->duration_ns),
-		 (unsigned long long)result->n_events, (unsigned long long)result->n_lost, path);
+		 (unsigned long long)result->n_events, (unsigned long long)result->n_lost,
+		 end ? end : drawn.text);
 	if (result->unrecorded_ns)
 		log_info("%s of it are without detail, as --detail allows %s a minute; --detail all records "
 			 "everything",
@@ -171,12 +181,13 @@ static int run_plain(const struct options *options)
 		snprintf(path, sizeof(path), "%s/session.db", temporary);
 	}
 	r = record(options, path, &result);
+	signal(SIGPIPE, SIG_IGN); /* of the report: the recording is removed behind it */
 	if (r == 0) {
 		/* A user who asks for a format wants what is known in it. */
 		bool failed = !options->format && is_failed_run(options, &result, path);
 
 		if (!failed || options->output)
-			say_result(&result, options->detail_bytes_per_minute, path);
+			say_result(&result, options->detail_bytes_per_minute, options->output ? path : NULL);
 		if (!failed)
 			reported = report(path, options, stderr);
 	}

@@ -72,7 +72,10 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 	render_source_load(recording, options->recording, &source);
 	job.analysis = analysis;
 	job.source = &source.report;
-	if (source.report.cut_off)
+	if (recording_under_way(recording))
+		log_warning("%s is being recorded: the report is of what is there by now",
+			    options->recording);
+	else if (source.report.cut_off)
 		log_warning(
 		    "%s was cut off: the recorder was killed or the file damaged; the report is of what "
 		    "is there",

@@ -16,8 +16,10 @@
 #include "recording_gpu.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/commands.h"
 #include "lib/error.h"
 #include "lib/log.h"
+#include "lib/proc.h"
 #include "slices.h"
 #include "analyzer/source.h"
 
@@ -250,6 +252,29 @@ static int record_loop(struct recorder *recorder, struct error *err)
 	return 0;
 }
 
+/* Workers have no steps. A process that was forked, or spawned by Python's multiprocessing, may be one. */
+static void say_worker(pid_t tgid)
+{
+	char command[512] = "";
+	struct proc_stat stat;
+	struct error text = ERROR_INIT;
+
+	if (proc_stat_read("/proc", tgid, &stat) < 0 || stat.parent <= 1)
+		return;
+	(void)proc_cmdline_read("/proc", tgid, command, sizeof(command));
+	if (!stat.forked_only && !strstr(command, "--multiprocessing-fork") &&
+	    !strstr(command, "multiprocessing.spawn") && !strstr(command, "multiprocessing.forkserver"))
+		return;
+	error_set(&text, 0,
+		  "process %d was made by process %d as DataLoader's workers are: if it is one, "
+		  "`diesel-analyze -p %d` records "
+		  "the trainer, with its workers",
+		  (int)tgid, (int)stat.parent, (int)stat.parent);
+	_cleanup_(freep) char *runnable = commands_runnable_new(text.text);
+
+	log_warning("%s", runnable ? runnable : text.text);
+}
+
 /* Starts the command, or finds the processes that run already. */
 static int job_begin(struct recorder *recorder, struct record_result *result, struct error *err)
 {
@@ -270,6 +295,8 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 			r = record_roots_add(&recorder->roots, options->tgids[i], err);
 		if (r < 0)
 			return r;
+		if (options->n_tgids == 1)
+			say_worker(options->tgids[i]);
 	}
 	if (!options->cgroup)
 		return 0;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
@@ -33,6 +34,7 @@ void recording_close(struct recording *recording)
 	sql_statement_free(recording->insert);
 	sql_statement_free(recording->insert_note);
 	sql_close(recording->db);
+	closep(&recording->lock_fd); /* behind it: closing a file ends its locks of SQLite's */
 	recording_codec_free(recording->codec);
 	closep(&recording->dir_fd);
 	free(recording->path);
@@ -46,7 +48,7 @@ static struct recording *recording_new(const char *path)
 	if (!recording)
 		return NULL;
 	recording->slice = 1;
-	recording->dir_fd = -EBADF;
+	recording->dir_fd = recording->lock_fd = -EBADF;
 	recording->path = strdup(path);
 	recording->codec = recording_codec_new();
 	if (!recording->path || !recording->codec) {
@@ -89,6 +91,9 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 				err);
 	if (r < 0)
 		return r;
+	recording->lock_fd = openat(recording->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (recording->lock_fd >= 0)
+		(void)flock(recording->lock_fd, LOCK_EX | LOCK_NB); /* who reads it is told that it goes on */
 	/* A rollback journal keeps what was committed readable if the recorder is killed. Not synced: a
 	 * recording is no ledger, and a recorder must not wait for the disk it is measuring. */
 	snprintf(sql, sizeof(sql), "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID,
@@ -128,6 +133,14 @@ static int open_database(struct recording *recording, int dir_fd, int64_t *ret_i
 	return sql_number(recording->db, "PRAGMA application_id", ret_id, err);
 }
 
+/* The lock is its recorder's, and goes with the process. */
+static bool is_locked(int dir_fd, const char *path)
+{
+	_cleanup_(closep) int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
 int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording, struct error *err)
 {
 	static const char *const scripts[] = {schema, NULL};
@@ -160,6 +173,7 @@ int recording_open_in(int dir_fd, const char *path, struct recording **ret_recor
 		return r;
 	if (recording_get_u64(recording, RECORDING_COMPLETE, &complete) || !complete)
 		recording->complete = false;
+	recording->under_way = !recording->complete && is_locked(dir_fd, path);
 	*ret_recording = steal_pointer(recording);
 	return 0;
 }
@@ -172,6 +186,11 @@ int recording_open(const char *path, struct recording **ret_recording, struct er
 bool recording_complete(const struct recording *recording)
 {
 	return recording->complete;
+}
+
+bool recording_under_way(const struct recording *recording)
+{
+	return !recording->complete && recording->under_way;
 }
 
 int recording_set_text(struct recording *recording, const char *key, const char *value, struct error *err)

@@ -19,6 +19,8 @@ struct recording {
 	struct sql_statement *insert, *insert_note; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
+	int lock_fd;                          /* writing: the file, locked for as long */
+	bool under_way;                       /* reading: somebody writes it */
 	bool complete;                        /* reading: what the file says, until damage is met */
 	bool writing;                         /* a transaction is open, until the next flush */
 	uint64_t slice;                       /* the slice that detail belongs to */

@@ -105,6 +105,8 @@ int recording_each(struct recording *recording, const char *kind,
 
 /* Returns true if the recording was closed in order, and the file is whole as far as it was read by now. */
 bool recording_complete(const struct recording *recording);
+/* Returns true if it was not complete since it was still being written when it was opened. */
+bool recording_under_way(const struct recording *recording);
 
 /* Writes RECORDING_COMPLETE and makes it a single file. */
 int recording_finish(struct recording *recording, struct error *err);

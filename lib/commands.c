@@ -12,9 +12,11 @@
 
 static const char *const programs[] = {"dieselctl", "diesel-analyze", "dieseld", "diesel-top"};
 
-static bool is_in_path(const char *name)
+#define SUDO        "sudo "
+#define SECURE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" /* sudo's, mostly */
+
+static bool is_in_path(const char *name, const char *at)
 {
-	const char *at = getenv("PATH");
 	char path[PATH_MAX];
 
 	for (size_t n; at && *at; at += n + (at[n] == ':')) {
@@ -62,12 +64,15 @@ char *commands_runnable_new(const char *text)
 	if (!out)
 		return NULL;
 	for (const char *at = text; *at; at++) {
-		const char *name = *at == '`' ? program_at(at + 1) : NULL;
+		bool sudo = *at == '`' && strncmp(at + 1, SUDO, strlen(SUDO)) == 0;
+		const char *name = *at == '`' ? program_at(at + 1 + (sudo ? strlen(SUDO) : 0)) : NULL;
 
 		fputc(*at, out);
-		if (name && !is_in_path(name) && find_beside(name, path)) {
-			fputs(path, out);
-			at += strlen(name);
+		if (!name)
+			continue;
+		if (!is_in_path(name, sudo ? SECURE_PATH : getenv("PATH")) && find_beside(name, path)) {
+			fprintf(out, "%s%s", sudo ? SUDO : "", path);
+			at += (sudo ? strlen(SUDO) : 0) + strlen(name);
 		}
 	}
 	if (fclose(out) == 0)

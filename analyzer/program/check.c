@@ -14,6 +14,7 @@
 #include "bpf/collector.h"
 #include "check_gpu.h"
 #include "lib/cleanup.h"
+#include "lib/commands.h"
 #include "lib/error.h"
 #include "lib/proc.h"
 #include "lib/psi.h"
@@ -62,7 +63,9 @@ __attribute__((format(printf, 5, 6))) static void add(struct report *report, enu
 
 	finding->state = state;
 	snprintf(finding->name, sizeof(finding->name), "%s", name);
-	snprintf(finding->advice, sizeof(finding->advice), "%s", advice);
+	_cleanup_(freep) char *runnable = commands_runnable_new(advice);
+
+	snprintf(finding->advice, sizeof(finding->advice), "%s", runnable ? runnable : advice);
 	va_start(args, format);
 	vsnprintf(finding->detail, sizeof(finding->detail), format, args);
 	va_end(args);
@@ -112,7 +115,7 @@ static void check_privilege(struct report *report)
 	report->perfmon = admin || (has & 1ULL << CAPABILITY_PERFMON);
 	if (!admin && !((has & 1ULL << CAPABILITY_BPF) && (has & 1ULL << CAPABILITY_PERFMON)))
 		add(report, FINDING_FAILED, "privilege",
-		    "for exact reports: sudo diesel-analyze; or once: sudo setcap "
+		    "for exact reports: `sudo diesel-analyze`; or once: sudo setcap "
 		    "cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v diesel-analyze); in a container: "
 		    "docker "
 		    "run --pid=host --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE, in Kubernetes "
@@ -159,7 +162,7 @@ static void check_probes(struct report *report, struct collector *collector)
 	collector_stats_get(collector, &stats);
 	if (stats.no_probes)
 		add(report, FINDING_LIMITED, "probes",
-		    "sudo diesel-analyze, or add CAP_SYS_ADMIN; or sample: diesel-analyze --unprivileged",
+		    "`sudo diesel-analyze`, or add CAP_SYS_ADMIN; or sample: `diesel-analyze --unprivileged`",
 		    "before Linux 6.6 probes in libraries take CAP_SYS_ADMIN; lost: steps, batches, GPU "
 		    "waits");
 	else

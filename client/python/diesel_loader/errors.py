@@ -22,7 +22,8 @@ def runnable(text: str) -> str:
 
     def with_path(match: re.Match[str]) -> str:
         name = match.group(1)
-        path = name if shutil.which(name) else next(filter(os.path.isfile, on_demand.beside_python(name)), name)
+        told = [os.environ.get("DIESEL_DIESELCTL", "")] if name == "dieselctl" else []
+        path = name if shutil.which(name) else next(filter(os.path.isfile, [*told, *on_demand.beside_python(name)]), name)
         return "`" + shlex.quote(path)
     return re.sub(r"`(dieselctl|dieseld|diesel-analyze|diesel-top)(?=[ `])", with_path, text)
 

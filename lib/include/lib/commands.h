@@ -4,6 +4,6 @@
 /* Commands of ours in texts, as `dieselctl verify ...`, for users whose PATH does not have the programs: of a
  * virtual environment, say, whose programs are called by their paths. */
 
-/* The text with such commands as they can be run: by the path of a program beside this one. NULL: no memory.
- */
+/* The text with such commands as they can be run: by the path of a program beside this one; behind sudo,
+ * which has a PATH of its own, too. NULL: no memory. */
 char *commands_runnable_new(const char *text);

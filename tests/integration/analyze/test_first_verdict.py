@@ -55,6 +55,14 @@ class FirstVerdict(unittest.TestCase):
         with open(os.path.join(self.folder, "s.html"), encoding="utf-8") as page:
             self.assertIn("<html", page.read())
 
+    def test_sudo(self):
+        """Which has a PATH of its own."""
+        if os.geteuid() != 0:
+            self.skipTest("becomes another user")
+        os.chmod(self.folder, 0o755)
+        done = self.analyze("check", preexec_fn=lambda: os.setresuid(65534, 65534, 65534))
+        self.assertIn(f"`sudo {ANALYZE}`", done.stdout)
+
     def test_a_broken_pipe(self):
         read, write = os.pipe()
         os.close(read)

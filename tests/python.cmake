@@ -5,10 +5,11 @@ if(TARGET dieseld)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()
-  foreach(subject numpy jax batch_log bucketing device first_steps mixture native subset transforms arrays)
+  foreach(subject numpy jax batch_log bucketing device mixture native subset transforms arrays)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
+  diesel_script_test(integration first.steps /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/first/test_steps.py)
   diesel_script_test(integration endurance /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/endurance/test_endurance.py)
   diesel_script_test(fault killed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_killed.py)
   diesel_script_test(fault opening /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_opening.py)

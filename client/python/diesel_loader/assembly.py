@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from . import native
+from . import errors, native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,14 +57,20 @@ class Assembly:
         batch, arrays = lease.batch, self.arrays
         labels = native.array_at(batch.labels, batch.n_items, native.c_int64)
         data = self._packed(lease, batch) if batch.packed else self._views(lease, batch)
-        if copies:
-            data = arrays.copy(data) if batch.packed else [arrays.copy(view) for view in data]
+        if copies and batch.packed:
+            data = arrays.copy(data)
         if not self.has_work:
+            if not batch.packed:
+                data = [arrays.copy(view) for view in data]
             ids = [arrays.numbers((native.c_int64 * batch.n_items)(*sample_numbers(batch)))] if self.return_ids else []
             return [data, arrays.numbers(labels), *ids]
         samples = self._samples(data, labels[:], batch, epoch, index)
-        with arrays.collating():
-            return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
+        try:
+            with arrays.collating():
+                return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
+        except Exception as error:
+            errors.name(error, f"batch {index} of epoch {epoch}, with {self._named(batch.items[0].sample)}")
+            raise
 
     def _packed(self, lease, batch):
         shape, dtype = (batch.n_items, batch.item_bytes), self.arrays.byte
@@ -95,23 +101,37 @@ class Assembly:
             number = batch.items[i].sample
             self.seeding.begin_sample(epoch, number)
             begin = time.perf_counter_ns() if self.measures else 0
-            samples.append(self.sample(item, number, label))
+            samples.append(self.sample(item, number, label, not batch.packed))
             if self.measures:
                 self.sample_ns.append(time.perf_counter_ns() - begin)
         return samples
 
-    def sample(self, data, number, label):
-        """(sample, label) after loader and transforms, or (sample, label, number)."""
-        sample = self.decoded.finish(data) if self.decoded else self._load(data, number)
-        if self.transform and not self.decoded:
-            sample = self.transform(sample)
-        if self.target_transform:
-            label = self.target_transform(label)
+    def sample(self, data, number, label, is_view=False):
+        """(sample, label) after loader and transforms, or (sample, label, number). is_view: data must not be written to. An
+        exception of theirs names the sample."""
+        try:
+            sample = self.decoded.finish(data) if self.decoded else self._load(data, number, is_view)
+            if self.transform and not self.decoded:
+                sample = self.transform(sample)
+            if self.target_transform:
+                label = self.target_transform(label)
+        except Exception as error:
+            errors.name(error, self._named(number))
+            raise
         return (sample, label, number) if self.return_ids else (sample, label)
 
-    def _load(self, data, sample):
-        if self.loader:
-            return self.loader(data)
-        if self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS):
+    def _named(self, number):
+        try:
+            return f"sample {number}, {self.dataset.sample_path(number)} of {self.dataset.path}"
+        except Exception:  # the dataset cannot be opened here
+            return f"sample {number} of {self.dataset.path}"
+
+    def _load(self, data, sample, is_view):
+        """Where dieseld has the samples, memory is for reading alone, and who writes there would be ended by SIGSEGV: functions get
+        copies, as does the user."""
+        is_image = not self.loader and self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS)
+        if is_image or self.loader is pil_loader:
             return pil_loader(data)
-        return data
+        if is_view:
+            data = self.arrays.copy(data)
+        return self.loader(data) if self.loader else data

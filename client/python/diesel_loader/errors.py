@@ -43,3 +43,18 @@ def of_look_up(result: int, path: str, text: str) -> OSError | ValueError:
     if -result == errno.EBADMSG:
         text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it"
     return from_result(result, text)
+
+
+def name(error: BaseException, text: str) -> None:
+    """Has an exception of the user's code say what it was about, whatever its class: in its text, else in a note."""
+    before = str(error)
+    if text in before:
+        return
+    if isinstance(error, OSError) and isinstance(error.strerror, str):
+        error.strerror = f"{error.strerror} ({text})"
+    elif isinstance(error, UnicodeError) and hasattr(error, "reason"):
+        error.reason = f"{error.reason} ({text})"
+    elif len(error.args) <= 1 and (isinstance(error, KeyError) or before == "".join(map(str, error.args))):
+        error.args = (f"{error.args[0]} ({text})" if before else text,)
+    if text not in str(error) and hasattr(error, "add_note"):
+        error.add_note(text)

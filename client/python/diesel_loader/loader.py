@@ -5,6 +5,7 @@ torch.py and numpy.py have the classes that users see.
 """
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import operator
@@ -111,6 +112,7 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
+        self._generation = 0      # of what streams are made of
         self._heeded = self._settings()
         if self._given:
             self._check_ranks(self._given, len(dataset), dataset.path)
@@ -223,8 +225,8 @@ class Loader:
         if self.bucket_by_length != was_values[5]:
             bucket_by_length = self.bucket_by_length
         self._asked = (tuple(things[:4]), workers, bucket_by_length, *more)
-        self.close()
         self._fit()
+        self._generation += 1  # iterators that are under way go on as they began
         self._heeded = (now[0], now[1], *self._settings()[2:])
 
     # What users call
@@ -390,9 +392,11 @@ class Loader:
         if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
             self.close()
         idle = [stream for stream in self._streams if not stream.is_used()]
-        chosen = self._stream if self._stream in idle else idle[0] if idle else None
+        fresh = [stream for stream in idle if stream.generation == self._generation]
+        chosen = self._stream if self._stream in fresh else fresh[0] if fresh else None
         if chosen is None:
             chosen, self._ranks = self._make_stream(ranks), ranks
+            chosen.generation = self._generation
             self._streams.append(chosen)
         others = [stream for stream in idle if stream is not chosen]
         self._streams = [stream for stream in self._streams if stream not in others]
@@ -407,11 +411,11 @@ class Loader:
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
-        open_session = functools.partial(self._open_session, ranks)
+        open_session = functools.partial(copy.copy(self)._open_session, ranks)  # what is set later is of other streams
         if self.bucket_by_length:
             open_session = functools.partial(bucketing.Bucketed, open_session, self.bucket_by_length, self.seed)
         return Stream(assembly, open_session, number, setup,
-                      batch_log=self._log_of(ranks), damage=self._damage, **options)
+                      batch_log=self._log_of(ranks), damage=self._damage, is_alone=ranks[1] == 1, **options)
 
     def _log_of(self, ranks):
         """The batch log of a rank, in this process; None: there is none."""
@@ -471,7 +475,8 @@ class _Iterator:
         """Gets a stream, and has the batches made that are probably asked for."""
         self._stream, self._place = self._loader._lend_stream(self, self._ranks)
         self._guard = self._stream.guard()
-        self._left = self._loader._n_batches(self._ranks[1]) - self._place[1]
+        self._n_batches = self._loader._n_batches(self._ranks[1])
+        self._left = self._n_batches - self._place[1]
         guard, me = self._guard, object()
         try:
             guard.enter(me)
@@ -492,8 +497,8 @@ class _Iterator:
     def __next__(self):
         if self._ended:  # its stream may be another iterator's
             raise StopIteration
-        if not self._begun and self._stream not in self._loader._streams and self._stream.pid == os.getpid():
-            self.begin()  # load_state_dict() has changed what streams are
+        if not self._begun and self._is_stale():
+            self.begin()
         stream, guard, me = self._stream, self._guard, object()
         try:
             guard.enter(me)
@@ -507,7 +512,7 @@ class _Iterator:
             stream.broken = False
             if stream.line is not None:
                 stream.line.given = True
-            self._left -= 1
+            self._left = self._n_batches - position[1]
             return batch
         finally:
             if guard.inside == {"by": me}:
@@ -530,7 +535,12 @@ class _Iterator:
             loader._end_epoch()
             raise StopIteration
         batch, position = delivered
-        return loader._hand_out(batch, self._left == 1), position
+        return loader._hand_out(batch, position[1] == self._n_batches), position
+
+    def _is_stale(self):
+        """Whether load_state_dict(), or what was set, has changed what streams are made of."""
+        loader, stream = self._loader, self._stream
+        return (stream not in loader._streams or stream.generation != loader._generation) and stream.pid == os.getpid()
 
     def _take_place(self):
         """Begins where the loader is now. May be called again, where Ctrl-C struck."""
@@ -541,7 +551,7 @@ class _Iterator:
         self._loader._position = self._taken
         if self._taken != self._place:
             self._stream.begin(*self._taken)
-            self._left += self._place[1] - self._taken[1]
+            self._left = self._n_batches - self._taken[1]
             self._place = self._taken
 
 

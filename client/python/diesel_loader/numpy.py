@@ -68,11 +68,10 @@ class DataLoader(Loader):
     prefetch_factor, persistent_workers, worker_init_fn: as of diesel_loader.torch.DataLoader.
 
     A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is
-    one uint8 array [B, n] when all samples of the dataset have the same length, else a list of B 1-D uint8 arrays, which
-    are read-only. With transforms that dieseld runs, and none behind them, it is one array [B, ...] of the shape and type that they
-    give. All of these view shared memory that goes back to the daemon when the last reference is gone; a caller that keeps many
-    batches gets copies instead. Arrays of a whole batch may be written to. What workers give back may be written to and
-    kept.
+    one uint8 array [B, n] when all samples of the dataset have the same length, else a list of B 1-D uint8
+    arrays. With transforms that dieseld runs, and none behind them, it is one array [B, ...] of the shape and type that they
+    give. Arrays of a whole batch view shared memory that goes back to the daemon when the last reference is gone; a caller that
+    keeps many batches gets copies instead. All may be written to, and what workers give back may be kept.
 
     Exceptions of the functions, and workers that die: as with diesel_loader.torch.DataLoader. Raises
     FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError.

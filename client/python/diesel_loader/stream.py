@@ -65,14 +65,15 @@ atexit.register(_end)
 class Stream:
     """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
-    epoch. batch_log: a BatchLog, or None. timeout: seconds to wait for a worker's batch; 0: for ever."""
+    epoch. batch_log: a BatchLog, or None. timeout: seconds to wait for a worker's batch; 0: for ever.
+    is_alone: no other rank needs as many batches."""
 
     def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, batch_log=None, timeout=0,
-                 damage=None):
+                 damage=None, is_alone=True):
         self._assembly, self._open_session = assembly, open_session
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
-        self._batch_log, self._damage = batch_log, damage
+        self._batch_log, self._damage, self._is_alone = batch_log, damage, is_alone
         self.line = None         # the newest one of the batch log
         self._timeout_ns = int(timeout * 1e9)
         self.session = self._pool = None
@@ -313,7 +314,7 @@ class Stream:
     def _take(self):
         """Waits for the session's next batch; returns it, or what came instead of it, as an Entry."""
         try:
-            lease = self.session.next_batch()
+            lease = self._next_lease()
         except errors.DamagedData as error:
             entry = Entry(*self._at, error=error)
             self._at = (self._at[0], self._at[1] + 1)
@@ -325,16 +326,25 @@ class Stream:
                 self._at = (self._at[0] + 1, 0)
             else:
                 entry = Entry(lease.batch.epoch, lease.batch.index, lease)
-                if lease.batch.n_damaged:
-                    self._damage.note(lease.batch)
-                    if not lease.batch.n_items:
-                        entry = Entry(*entry.position, error=errors.DamagedData(
-                            errno.EBADMSG, f"no sample of the batch is left: batch {entry.index} of epoch {entry.epoch}"))
+                if not lease.batch.n_items:
+                    entry = Entry(*entry.position, error=errors.DamagedData(
+                        errno.EBADMSG, f"no sample of batch {entry.index} of epoch {entry.epoch} is left, and other ranks have one: give "
+                        'damaged="zero", or a larger batch_size'))
                 if self._batch_log:
                     entry.samples = sample_numbers(lease.batch)
                 self._at = (lease.batch.epoch, lease.batch.index + 1)
         self._pending.append(entry)
         return entry
+
+    def _next_lease(self):
+        """The session's next batch that has samples; an empty one where several ranks need equally many batches."""
+        while True:
+            lease = self.session.next_batch()
+            if lease is not None and lease.batch.n_damaged:
+                self._damage.note(lease.batch)
+            if lease is None or lease.batch.n_items or not self._is_alone:
+                return lease
+            self._at = (lease.batch.epoch, lease.batch.index + 1)
 
     def _fill(self):
         """Hands over what can be handed over without a wait."""

@@ -60,8 +60,7 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 def list_collate(samples: list[Any]) -> list[Any]:
     """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids].
 
-    Where there is no loader and no transform either, these are views of where dieseld has the samples, and nothing is copied;
-    they must not be written to."""
+    Where there is no loader and no transform either, dieseld gathers nothing: each is copied once, from where it has the samples."""
     return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]
 
 

@@ -186,9 +186,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     A batch is [data, labels]: labels int64 [B], numbered as ImageFolder numbers class folders (-1 without).
     Without loader, transform and collate_fn, data is one uint8 tensor [B, n] when all samples of the
-    dataset have the same length, else, and with list_collate, a list of B 1-D uint8 tensors. These view shared memory that goes
+    dataset have the same length, else, and with list_collate, a list of B 1-D uint8 tensors. The former view shared memory that goes
     back to the daemon when the last reference is gone; a caller that keeps many batches gets copies
-    instead. [B, n] tensors may be written to; the 1-D views must not be (clone() them).
+    instead. All may be written to.
 
     What a worker gives back is pickled, its tensors and arrays by shared memory; they may be written to and kept.
     An exception of a function is raised here with the worker's traceback as its text; the next next() goes on

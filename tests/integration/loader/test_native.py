@@ -526,12 +526,29 @@ class Damaged(NativeCase):
             self.assertEqual([ids.tolist() for _, _, ids in loader], [[4], [7]])
         loader = super().loader(self.TRANSFORM, path=Dataset(self.bad).select([3, 5, 6]), batch_size=1, shuffle=False,
                                 damaged="skip")
-        batches = iter(loader)
-        self.assertEqual(next(batches)[2].tolist(), [3])
-        for _ in range(2):
-            with self.assertRaisesRegex(diesel_loader.DamagedData, "no sample of the batch is left"):
+        with self.assertLogs("diesel_loader", logging.WARNING):
+            self.assertEqual([[ids.tolist() for _, _, ids in loader] for _ in range(2)], [[[3]]] * 2)
+
+    def test_batches_of_which_nothing_is_left_are_left_out(self):
+        """In the middle and at the end, wherever the rest of the work is done; a state goes on behind them."""
+        def part(indices, **options):
+            return super(Damaged, self).loader(self.TRANSFORM, path=Dataset(self.bad).select(indices), batch_size=1, shuffle=False,
+                                               damaged="skip", **options)
+        with self.assertLogs("diesel_loader", logging.WARNING):
+            for options in ({}, {"collate_fn": torch.utils.data.default_collate, "num_workers": 0},
+                            {"collate_fn": torch.utils.data.default_collate, "num_workers": 2}):
+                loader = part([4, 5, 6, 7, 13], **options)
+                self.assertEqual([ids.tolist() for _, _, ids in loader], [[4], [7]])
+                self.assertEqual(len(loader), 5)
+                batches = iter(loader)
                 next(batches)
-        self.assertRaises(StopIteration, next, batches)
+                again = part([4, 5, 6, 7, 13], **options)
+                again.load_state_dict(loader.state_dict())
+                self.assertEqual([[ids.tolist() for _, _, ids in again] for _ in range(2)], [[[7]], [[4], [7]]])
+            # Other ranks have a batch there, and wait for this one.
+            rank = part([4, 5, 6, 7], rank=1, world_size=2)
+            with self.assertRaisesRegex(diesel_loader.DamagedData, 'other ranks have one: give damaged="zero"'):
+                list(rank)
 
 
 def parent(pid):

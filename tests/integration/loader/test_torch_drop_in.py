@@ -429,6 +429,32 @@ class Samplers(DropInTest):
             with self.assertRaisesRegex(TypeError, "of its own"):
                 diesel.DataLoader(dataset, 4)
 
+    def test_an_error_names_the_sample(self):
+        class Odd(Exception):
+            def __str__(self):
+                return "odd"
+
+        dataset, text = diesel.Dataset(self.sets["equal"]), "of its own"
+        bad = dataset.number(21)
+        path = dataset.sample_path(bad)
+        for error in (ValueError(text), KeyError(text), OSError(5, text), OSError(text), RuntimeError(), UnicodeDecodeError("ascii", b"x", 0, 1, text), Odd()):
+            def fail(data, error=error, bytes_of=dataset.read(bad)):
+                if bytes(data.numpy()) == bytes(bytes_of):
+                    raise copy.copy(error)
+                return data
+
+            for options in ({"transform": fail, "num_workers": 0}, {"loader": fail, "num_workers": 0}, {"transform": fail, "num_workers": 1},
+                            {"transform": fail, "num_workers": 0, "batch_size": 4, "sampler": list(range(30))}):
+                with self.assertRaises((type(error), RuntimeError)) as caught:  # from a worker, what one text does not make
+                    list(self.loader(**options))
+                self.assertIn(path, str(caught.exception) + "".join(getattr(caught.exception, "__notes__", ())), (error, options))
+
+        def collate(samples):
+            raise ValueError(text)
+
+        with self.assertRaisesRegex(ValueError, f"{text} .batch 0 of epoch 0, with sample 0, "):
+            next(iter(self.loader(collate_fn=collate, num_workers=0)))
+
     def test_what_is_set_between_epochs_counts(self):
         class Add:
             n = 1

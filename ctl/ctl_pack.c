@@ -9,13 +9,16 @@
 #include "ctl_wait.h"
 #include "dataset/chunk.h"
 #include "dataset/compress.h"
+#include "dataset/dataset.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/pack.h"
 #include "dataset/place.h"
 #include "image/jpeg_restarts.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
+#include "lib/text.h"
 #include "lib/units.h"
 #include "pack_tar.h"
 
@@ -115,6 +118,7 @@ static const struct option long_options[] = {
     {"images", no_argument, NULL, 'i'},
     {"drop-empty", no_argument, NULL, 'e'},
     {"as-files", no_argument, NULL, 'f'},
+    {"classes-of", required_argument, NULL, 'C'},
     {"digest", required_argument, NULL, 'd'},
     {"zstd", required_argument, NULL, 'z'},
     {"jpeg-restarts", no_argument, NULL, 'r'},
@@ -168,6 +172,7 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 	case 'i': o->survey->images_only = true; return CTL_OK;
 	case 'e': o->survey->drop_empty = true; return CTL_OK;
 	case 'f': o->survey->as_files = true; return CTL_OK;
+	case 'C': o->survey->classes_of = optarg; return CTL_OK;
 	case 'r':
 		o->rewrite = ctl_add_restarts;
 		o->rewritten = count_restarts;
@@ -277,6 +282,50 @@ static void print_restarts(const struct pack_context *c)
 	       (unsigned long long)c->n_files[JPEG_RESTARTS_OTHER]);
 }
 
+static void dataset_closep(struct dataset **d)
+{
+	dataset_close(*d);
+}
+
+/* Adds what classes_of has; example: of what is new, one. */
+static int add_classes(const struct survey *s, struct path_set *to, char *example, size_t size,
+		       struct error *err)
+{
+	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	int r = dataset_open_version(s->classes_of, 0, &d, err);
+
+	for (uint32_t i = 0; r >= 0 && i < snapshot_info(dataset_snapshot(d))->n_classes; i++) {
+		const char *name;
+		size_t length;
+
+		if (snapshot_class_name(dataset_snapshot(d), i, &name, &length) < 0)
+			continue;
+		r = path_set_add(to, name, length);
+		if (r < 0)
+			return error_errno(err, r, "%s", s->classes_of);
+		if (r > 0 && example && !*example)
+			text_printable(example, size, name, length);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Labels are those of the dataset itself, whose classes are the folders that have samples. */
+static void tell_missing(struct pack_context *c)
+{
+	struct survey *s = &c->survey;
+	char missing[100];
+	struct error text = ERROR_INIT;
+
+	snprintf(missing, sizeof(missing), "%s", s->empty);
+	if (!s->classes_of || add_classes(s, &s->classes, missing, sizeof(missing), NULL) < 0 || !*missing)
+		return;
+	error_set(&text, 0,
+		  "there are no samples of %s, which is a class of %s: for its numbers, give jobs "
+		  "Dataset(...).with_classes(Dataset(\"%s\").classes)",
+		  missing, s->classes_of, s->classes_of);
+	ctl_warn(c->verb, text.text);
+}
+
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
 	struct pack_context context = {.verb = verb, .wait = {.verb = verb, .n_least = MIN_TRIES}};
@@ -320,6 +369,9 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	if (context.is_tar && context.orders && o.order == PACK_ORDER_RANDOM)
 		return ctl_usage(
 		    verb, "--order random is for files of a folder: an archive is packed in its own order");
+	if (context.survey.classes_of &&
+	    add_classes(&context.survey, &context.survey.known, NULL, 0, &err) < 0)
+		return ctl_failed(verb, &err);
 	ctl_wait_begin(&context.wait);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -329,10 +381,12 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	int r = pack_until_published(&o, &context, &result, &err);
 
 	if (r < 0) {
+		path_set_free(&context.survey.known);
 		survey_free(&context.survey);
 		return ctl_failed(verb, &err);
 	}
 	tell_taken(&context);
+	tell_missing(&context);
 	if (context.json) {
 		print_json(&result, clock_monotonic_ns() - start_ns, o.rewrite, &context);
 	} else {
@@ -341,6 +395,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		if (o.rewrite)
 			print_restarts(&context);
 	}
+	path_set_free(&context.survey.known);
 	survey_free(&context.survey);
 	return ctl_finish(verb);
 }
@@ -358,6 +413,7 @@ const struct ctl_verb ctl_pack = {
 	"      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
 	"      --images            pack what torchvision's ImageFolder takes: images in class folders\n"
 	"      --drop-empty        number the classes that have samples alone, where a folder has none\n"
+	"      --classes-of DATASET  refuse classes that it has not; empty ones of its are let be\n"
 	"      --as-files          pack every file as it is: hidden ones, archives, files of databases\n"
 	"      --zstd LEVEL        compress, 1 (fast) to 19 (small), what gets shorter by a sixteenth\n"
 	"      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"

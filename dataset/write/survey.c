@@ -182,6 +182,18 @@ void survey_leave_dataset(struct survey *s, const char *path)
 	note_example(s->dataset, sizeof(s->dataset), path);
 }
 
+/* Adding to the classes that are known shows whether it is one. */
+static int take_class(struct survey *s, const char *path, size_t length, struct error *err)
+{
+	char text[200];
+	int r = path_set_add(&s->classes, path, length);
+
+	if (r > 0 && s->classes_of && (r = path_set_add(&s->known, path, length)) > 0)
+		return error_set(err, -EINVAL, "the class folder %s of %s is no class of %s",
+				 text_printable(text, sizeof(text), path, length), s->source, s->classes_of);
+	return r < 0 ? error_errno(err, r, "%s", s->source) : 0;
+}
+
 int survey_file(struct survey *s, const char *path, struct error *err)
 {
 	size_t top = strchr(path, '/') ? strcspn(path, "/") : 0;
@@ -195,8 +207,8 @@ int survey_file(struct survey *s, const char *path, struct error *err)
 		return 0;
 	}
 	r = check_no_container(s, path, err);
-	if (r == 0 && top && path_set_add(&s->classes, path, top) < 0)
-		r = error_errno(err, -ENOMEM, "%s", s->source);
+	if (r == 0 && top)
+		r = take_class(s, path, top, err);
 	if (r < 0)
 		return r;
 	if (!image) {
@@ -224,12 +236,14 @@ int survey_end(struct survey *s, struct error *err)
 
 		if (r < 0)
 			return error_errno(err, r, "%s", s->source);
+		if (r > 0 && s->classes_of && (r = path_set_add(&s->known, name, strlen(name))) == 0)
+			note_example(s->empty, sizeof(s->empty), name);
 		if (r > 0)
 			return error_set(
 			    err, -EINVAL,
 			    "the class folder %s of %s has no samples, and without it the classes behind it "
 			    "would have other numbers: remove it, or add --drop-empty to number the others "
-			    "alone",
+			    "alone; --classes-of DATASET takes it for a class of that",
 			    text_printable(text, sizeof(text), name, strlen(name)), s->source);
 	}
 	return 0;
@@ -241,6 +255,8 @@ void survey_begin(struct survey *s, const char *source)
 	*s = (struct survey){.as_files = s->as_files,
 			     .images_only = s->images_only,
 			     .drop_empty = s->drop_empty,
+			     .classes_of = s->classes_of,
+			     .known = s->known,
 			     .source = source};
 }
 

@@ -22,7 +22,7 @@ _dieselctl()
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --images --drop-empty --as-files --zstd --digest --meta --keep-snapshots --wait --jpeg-restarts --json' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --images --drop-empty --classes-of --as-files --zstd --digest --meta --keep-snapshots --wait --jpeg-restarts --json' ;;
 	ls) options='-l -R --json --meta --version' ;;
 	cat) options='--force --meta --version' ;;
 	snapshot) options='--frozen --version --json' ;;

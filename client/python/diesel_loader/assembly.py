@@ -55,7 +55,7 @@ class Assembly:
         lease: an object that has the native batch as `.batch`, and keeps the batch's memory as long as it lives.
         copies: data must not keep the lease. allocate(shape, dtype): memory for the collated array."""
         batch, arrays = lease.batch, self.arrays
-        labels = native.array_at(batch.labels, batch.n_items, native.c_int64)
+        labels = self.dataset.numbered(native.array_at(batch.labels, batch.n_items, native.c_int64))
         data = self._packed(lease, batch) if batch.packed else self._views(lease, batch)
         if copies and batch.packed:
             data = arrays.copy(data)

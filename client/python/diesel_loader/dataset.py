@@ -197,6 +197,8 @@ class Dataset:
     _classes: list[str] | None
     _class_to_idx: dict[str, int] | None
     _targets: list[int] | None
+    _as_classes: list[str] | None = None  # by which classes are numbered in place of the dataset's own
+    _numbers: list[int] | None = None  # of the dataset's own classes in these; -1 for none is the last one
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
                  version: int | None = None) -> None:
@@ -226,6 +228,35 @@ class Dataset:
         self._n_samples = info.n_samples
         self._n_classes = info.n_classes
         self._classes = self._class_to_idx = self._targets = None
+        self._number_classes()
+
+    def with_classes(self, classes: Iterable[str]) -> Self:
+        """The dataset with its classes numbered as in this list, such as another one's `classes`: a split in which a class has no
+        samples then has the labels of the one where it has some. ValueError where the dataset has another class."""
+        made = copy.copy(self)
+        made._as_classes = list(classes)
+        made._classes = made._class_to_idx = made._targets = None
+        made._number_classes()
+        return made
+
+    def _own_classes(self) -> list[str]:
+        return [native.borrowed_text(lib.diesel_dataset_class, self._connection.reader, self.path, i) for i in range(self._n_classes)]
+
+    def _number_classes(self) -> None:
+        if self._as_classes is None:
+            return
+        numbers = {name: i for i, name in enumerate(self._as_classes)}
+        own = self._own_classes()
+        other = next((name for name in own if name not in numbers), None)
+        if other is not None:
+            raise ValueError(f"{self.path} has the class {other!r}, which is not among the classes that it is to be numbered by")
+        self._classes, self._numbers = self._as_classes, [*(numbers[name] for name in own), -1]
+
+    def numbered(self, labels: Any) -> Any:
+        """Labels as the daemon has them, as with_classes() numbers them."""
+        if self._numbers is None:
+            return labels
+        return (native.c_int64 * len(labels))(*[self._numbers[label] for label in labels])
 
     @property
     def path(self) -> str:
@@ -258,8 +289,7 @@ class Dataset:
     def classes(self) -> list[str]:
         """The names of the classes, sorted."""
         if self._classes is None:
-            self._classes = [native.borrowed_text(lib.diesel_dataset_class, self._connection.reader, self.path, i)
-                             for i in range(self._n_classes)]
+            self._classes = self._own_classes()
         return self._classes
 
     @property
@@ -302,7 +332,8 @@ class Dataset:
 
     def label(self, sample: int) -> int:
         """Its class, as ImageFolder numbers classes; -1: it lies in no class folder."""
-        return self._info(sample).label
+        label = self._info(sample).label
+        return label if self._numbers is None else self._numbers[label]
 
     def sample_bytes(self, sample: int) -> int:
         """Its length."""
@@ -414,7 +445,8 @@ class Dataset:
         result = lib.diesel_dataset_stat(self._connection.reader, number, byref(found))
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
-        return SampleStat(number, found.bytes, found.label, found.mode, found.mtime_ns)
+        label = found.label if self._numbers is None else self._numbers[found.label]
+        return SampleStat(number, found.bytes, label, found.mode, found.mtime_ns)
 
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
@@ -459,9 +491,12 @@ class Dataset:
         flags, numbers = bytearray(self._n_classes + 1), self.class_to_idx
         for c in classes:
             number = numbers[c] if isinstance(c, str) else operator.index(c)
-            if not -1 <= number < self._n_classes:
-                raise IndexError(f"{self.path} has {self._n_classes} classes, and none of number {number}")
-            flags[number] = 1  # the last one is -1's
+            if not -1 <= number < len(self.classes):
+                raise IndexError(f"{self.path} has {len(self.classes)} classes, and none of number {number}")
+            if self._numbers is None:
+                flags[number] = 1  # the last one is -1's
+            elif number in self._numbers:
+                flags[self._numbers.index(number)] = 1
         return bytes(flags)
 
     def random_split(self, lengths: Sequence[float], seed: int = 0, by_class: bool = False) -> list[Self]:
@@ -486,6 +521,7 @@ class Dataset:
             result = lib.diesel_dataset_labels(self._connection.reader, labels)
             if result < 0:
                 raise errors.of_look_up(result, self.path, os.strerror(-result))
+            labels = self.numbered(labels)
             self._targets = list(labels) if self.subset is None else [labels[i] for i in self.subset.samples()]
         return self._targets
 

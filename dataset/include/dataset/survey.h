@@ -24,6 +24,9 @@ struct survey {
 	bool as_files;    /* each file is a sample, whatever it is */
 	bool images_only; /* as torchvision's ImageFolder: in class folders, by the endings of names */
 	bool drop_empty;  /* class folders without a sample are none */
+	const char
+	    *classes_of; /* a dataset, to be shown: it has all classes, with samples or without; or NULL */
+	struct path_set known; /* its classes */
 
 	const char *source;                     /* for error texts */
 	uint64_t n_left;                        /* left out by images_only */
@@ -31,6 +34,7 @@ struct survey {
 	uint64_t n_images, n_others, n_outside; /* taken: images; other files; images in no class folder */
 	char other[100], outside[100], dataset[100]; /* one of each, to be shown */
 
+	char empty[100];         /* a class of classes_of that has a folder, and no sample */
 	struct path_set hidden;  /* what was left out, without what lies in it */
 	struct path_set classes; /* class folders that have a sample */
 	char *folders;           /* names of the top folders, each with a terminator */
@@ -52,5 +56,5 @@ int survey_file(struct survey *s, const char *path, struct error *err);
 /* A dataset lies there. */
 void survey_leave_dataset(struct survey *s, const char *path);
 
-/* When all is seen. -EINVAL: a class folder has no sample. */
+/* When all is seen. -EINVAL: a class folder has no sample, and no other dataset has it. */
 int survey_end(struct survey *s, struct error *err);

@@ -107,6 +107,27 @@ class Source(unittest.TestCase):
             self.packed("--drop-empty", source)
             self.assertEqual(json.loads(ctl("stat", "--json", self.dataset).stdout)["classes"], ["ant", "cat"])
 
+    def test_classes_of_another_dataset(self):
+        train = self.root / "train.diesel"
+        self.write("ant/1.jpg", "bird/1.jpg", "cat/1.jpg")
+        self.assertEqual(ctl("pack", self.source, train).returncode, 0)
+        for empty in (True, False):
+            shutil.rmtree(self.source / "bird")
+            if empty:
+                (self.source / "bird").mkdir()
+            for source in self.each_way():
+                done = ctl("pack", "--classes-of", train, source, self.dataset)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done)
+                self.assertIn(f"there are no samples of bird, which is a class of {train}: ", done.stderr)
+                self.assertIn(f'.with_classes(Dataset("{train}").classes)', done.stderr)
+        self.write("bird/1.jpg")
+        for source in self.each_way():
+            self.packed("--classes-of", train, source)
+        self.write("cow/1.jpg")
+        for source in self.each_way():
+            self.refused("--classes-of", train, source, self.dataset, says=f"the class folder cow of {source} is no class of {train}")
+        self.refused("--classes-of", self.root / "nowhere", self.source, self.dataset, says="nowhere")
+
     def test_class_of_what_is_left_out(self):
         self.write("ant/1.jpg", "bird/.gitkeep", "cat/1.jpg")
         for source in self.each_way():

@@ -3,6 +3,7 @@
 import collections
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,33 @@ class Outside(SubsetTest):
             labels = [label for _, labels in self.loader(self.all.filter(classes=self.all.classes)) for label in labels.tolist()]
             self.assertEqual(sorted(labels), [i for i in range(len(CLASSES)) for _ in range(PER_CLASS)])
             self.loader(self.all, target_transform=abs)
+
+
+class Classes(SubsetTest):
+    def test_the_classes_of_another_dataset(self):
+        """A split that lacks a class has the labels of one that has it."""
+        part = self.folder / "part"
+        for name in ("ape", "cat"):
+            shutil.copytree(self.folder / "tree" / name, part / name)
+        own = diesel.Dataset(pack(part, self.folder / "part.diesel"))
+        self.assertEqual(own.class_to_idx, {"ape": 0, "cat": 1})
+        dataset = own.with_classes(self.all.classes)
+        self.assertEqual(dataset.class_to_idx, self.all.class_to_idx)
+        wanted = [self.all.class_to_idx[path.split("/")[0]] for path, _ in own.samples]
+        self.assertEqual(dataset.targets, wanted)
+        self.assertEqual([label for _, label in dataset.samples], wanted)
+        self.assertEqual([dataset[i][1] for i in range(len(dataset))], wanted)
+        self.assertEqual(dataset.stat("cat/000.even").label, 2)
+        for options in ({}, {"num_workers": 0}, {"transform": lambda x: x, "num_workers": 2}):
+            for _, labels, ids in self.loader(dataset, return_ids=True, **options):
+                self.assertEqual(labels.tolist(), [wanted[i] for i in ids.tolist()])
+        self.assertEqual(set(dataset.filter(classes="cat").targets), {2})
+        self.assertEqual(set(dataset.filter(classes=[2, "ape"]).targets), {0, 2})
+        self.assertEqual(len(dataset.filter(classes="bee")), 0)
+        self.assertEqual(pickle.loads(pickle.dumps(dataset)).targets, wanted)
+        self.assertEqual(set(own.targets), {0, 1})
+        with self.assertRaisesRegex(ValueError, "has the class 'bee', which is not"):
+            self.all.with_classes(own.classes)
 
 
 class Chosen(SubsetTest):

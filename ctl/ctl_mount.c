@@ -2,11 +2,13 @@
 /* dieselctl mount: a dataset as files. */
 #include "ctl.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <syslog.h>
 
 #include "ctl_own_daemon.h"
+#include "dataset/place.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "mount.h"
@@ -67,6 +69,14 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 		if (!dashes || !*o.command)
 			return ctl_usage(verb, "a command comes behind --");
 		o.private = true;
+	}
+	if (place_is_elsewhere(o.dataset)) {
+		error_set(&err, -EOPNOTSUPP,
+			  "%s is in a bucket, and a mount shows a dataset in a folder: jobs read it by "
+			  "diesel_loader, "
+			  "and `dieselctl cat` writes single samples out",
+			  o.dataset);
+		return ctl_failed(verb, &err);
 	}
 	r = ctl_own_daemon(o.socket, socket, &o.socket, &err);
 	if (r < 0)

@@ -97,6 +97,12 @@ class FirstSteps(OnDemand):
         self.assertEqual(daemons_in(self.top), [daemon])
         self.assertEqual(diesel_loader.status(dataset.socket)["pid"], daemon)
 
+    def test_mount_of_a_bucket(self):
+        told = self.ctl("mount", "s3://bucket/photos", self.photos, check=1).stderr
+        self.assertIn("s3://bucket/photos is in a bucket", told)
+        self.assertEqual(told.count("\n"), 1)
+        self.assertEqual(daemons_in(self.top), [])
+
     def test_no_program(self):
         with mock.patch.dict(os.environ, DIESEL_DAEMON="/nowhere/dieseld"):
             told = self.ctl("warm", self.dataset, check=1).stderr

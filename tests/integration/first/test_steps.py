@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a newcomer does first, and what the lines say that come of it: the commands in them are run."""
+import importlib.util
 import os
 import pathlib
 import re
@@ -96,6 +97,20 @@ class FirstSteps(OnDemand):
         self.ctl("warm", self.dataset)
         self.assertEqual(daemons_in(self.top), [daemon])
         self.assertEqual(diesel_loader.status(dataset.socket)["pid"], daemon)
+
+    @unittest.skipUnless(importlib.util.find_spec("lmdb"), "needs lmdb")
+    def test_a_database(self):
+        """What pack says of an LMDB."""
+        import lmdb
+        packed = f"{self.photos}.diesel"
+        with lmdb.open(f"{self.top}/lmdb") as environment, environment.begin(write=True) as transaction:
+            transaction.put(b"cat/1.txt", b"a picture")
+        told = self.ctl("pack", f"{self.top}/lmdb", packed, check=1).stderr
+        self.assertIn("write its samples with diesel_loader.create()", told)
+        with lmdb.open(f"{self.top}/lmdb") as environment, environment.begin() as transaction, diesel_loader.create(packed) as writer:
+            for key, value in transaction.cursor():
+                writer.put(key, value)
+        self.assertEqual(diesel_loader.Dataset(packed)["cat/1.txt"], b"a picture")
 
     def test_mount_of_a_bucket(self):
         told = self.ctl("mount", "s3://bucket/photos", self.photos, check=1).stderr

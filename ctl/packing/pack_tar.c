@@ -134,7 +134,7 @@ static int pack_files(struct packing *p, struct error *err)
 			r = error_set(err, -ECANCELED, "interrupted");
 		if (r < 0)
 			return r;
-		if (o->progress)
+		if (o->progress && !file.is_folder)
 			o->progress("packing", tar_bytes(p->tar) ? tar_position(p->tar) : p->paths.n,
 				    tar_bytes(p->tar), p->result.bytes, o->context);
 	}

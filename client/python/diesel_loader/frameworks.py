@@ -15,6 +15,19 @@ def group():
     return None
 
 
+def store():
+    """The store of torch.distributed's default group, which all of its ranks see; None where there is none that can compare."""
+    distributed = sys.modules.get("torch.distributed")
+    if not (distributed and distributed.is_available() and distributed.is_initialized()):
+        return None
+    try:
+        found = distributed.distributed_c10d._get_default_store()
+        found.compare_set("diesel_loader", "", "here")
+    except Exception:  # of a backend that has no store, or one that cannot
+        return None
+    return found
+
+
 class Accelerate:
     """A loader that was given to accelerator.prepare(): its batches go to the accelerator's device, and Accelerate's
     GradientState knows when the last one of an epoch is handed out, as with a loader that Accelerate made.

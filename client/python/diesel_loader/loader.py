@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
+import logging
 import operator
 import os
 import threading
 import warnings
 import weakref
 
-from . import bucketing, errors, fingerprint, frameworks, membership, native, order, seeding
+from . import agreement, bucketing, errors, fingerprint, frameworks, membership, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+log = logging.getLogger("diesel_loader")
 STATE_VERSION = 1
 BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
@@ -112,6 +114,9 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
+        self._has_said = False
+        self._number: str | None = None
+        self._n_agreed = 0        # iterations that ranks have compared
         self._generation = 0      # of what streams are made of
         self._heeded = self._settings()
         if self._given:
@@ -287,7 +292,8 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
 
-        Valid for any number of ranks with the same world size x batch size; with bucket_by_length=n for another number
+        Valid for any number of ranks and batch size: where what was delivered is no whole number of the new steps (world size x
+        batch size), the rest of it comes again, and a warning says how many samples; with bucket_by_length=n for another number
         only where n batches end, since each rank regroups its own."""
         self._needs_order("state_dict")
         epoch, batch = self._position or self._next_place()
@@ -304,7 +310,10 @@ class Loader:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
         self._go_to_version(state.get("dataset_version"))
         self._adopt(state)
+        batch = self._elsewhere(state)
         for name, value in self._order().items():
+            if name == "global_batch_size":
+                continue
             was = state.get(name, BEFORE_IT_WAS_KNOWN.get(name))
             if was != value:
                 raise ValueError(f"cannot resume: {name} was {was}, now it is {value}")
@@ -312,9 +321,9 @@ class Loader:
                 and state["batch_size"] != self.batch_size:
             raise ValueError(f"cannot resume: batch {state['batch']} is in the middle of {self.bucket_by_length} that each rank "
                              "has regrouped (bucket_by_length), and now there are more or fewer ranks")
-        if not 0 <= state["batch"] <= len(self):
-            raise ValueError(f"cannot resume: batch {state['batch']} of {len(self)}")
-        self._next_epoch, self._next_batch = state["epoch"], state["batch"]
+        if not 0 <= batch <= len(self):
+            raise ValueError(f"cannot resume: batch {batch} of {len(self)}")
+        self._next_epoch, self._next_batch = state["epoch"], batch
         self._position = None
         self._resumed = True
 
@@ -331,6 +340,23 @@ class Loader:
             raise type(error)(*error.args[:-1], f"cannot resume: {error.args[-1]}") from None
         self.close()
         self._fit()
+
+    def _elsewhere(self, state):
+        """The batch to go on with, where each step has other samples than when the state was taken."""
+        batch, was, now = state["batch"], state["global_batch_size"], self.batch_size * self.world_size
+        if was == now:
+            return batch
+        n = len(self.dataset)
+        if batch == order.n_batches(n, max(was // state["batch_size"], 1), state["batch_size"], self.drop_last):
+            return len(self)
+        if self.bucket_by_length and batch:
+            raise ValueError(f"cannot resume: global_batch_size was {was}, now it is {now}, and bucket_by_length regroups the batches")
+        done = min(batch, n // was) * was
+        at = min(done // now, max(n // now - (0 < n % now < self.world_size and not self.drop_last), 0))
+        if batch * was > at * now:
+            log.warning("%s: %d samples of epoch %s were delivered in steps of %d, which are not whole steps of %d: the last %d of them come again",
+                        self.dataset.path, batch * was, state["epoch"], was, now, batch * was - at * now)
+        return at
 
     def _needs_order(self, call):
         if not self._served:
@@ -359,6 +385,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         ranks = self._find_ranks()
         self._check_ranks(ranks, len(self.dataset), self.dataset.path)
+        self._say_whose_share(ranks)
         if any(stream.is_of_this_thread() for stream in self._streams):
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
@@ -366,6 +393,29 @@ class Loader:
         iterator = _Iterator(self, ranks)
         iterator.begin()
         return iterator
+
+    def _say_whose_share(self, ranks):
+        """Where the ranks are from the launcher's variables alone, nothing tells whether the others iterate, too."""
+        if ranks[1] == 1 or self._told_ranks() or frameworks.group() or self._has_said:
+            return
+        self._has_said = True
+        log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
+                    "of them, as where one rank validates alone, give rank=0 and world_size=1", self.dataset.path, *ranks, len(self.dataset))
+
+    def _agree(self, ranks, place):
+        """ValueError where the ranks are about to have parts of different orders."""
+        if ranks[1] == 1 or ranks != frameworks.group() or (store := frameworks.store()) is None:
+            return
+        self._n_agreed += 1
+        facts = {**self._order(), "epoch": place[0], "batch": place[1]}
+        agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks, facts, self.dataset.path)
+
+    def _key(self):
+        """The name of this loader in the store: the same on all ranks, where their loaders begin in one order."""
+        if self._number is None:
+            name = f"diesel_loader/{os.path.basename(self.dataset.path)}/{self.shuffle}"
+            self._number = f"{name}/{agreement.number(name)}"
+        return self._number
 
     def _lend_stream(self, iterator, ranks):
         """Gives a new iterator the stream that it has for itself, and says where it would begin now."""
@@ -524,6 +574,7 @@ class _Iterator:
         loader = self._loader
         if not self._begun:
             self._take_place()
+            loader._agree(self._ranks, self._taken)
             loader._begin_epoch()
             self._begun = True
         # Where Ctrl-C struck when it had just ended, the stream is at the next epoch, which is not this iterator's.

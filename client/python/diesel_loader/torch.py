@@ -13,7 +13,7 @@ import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import bucketing, frameworks, seeding
+from . import agreement, bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, check_methods, check_version, not_packed
@@ -121,7 +121,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle. The order is a pure function of (dataset version, seed, epoch, world size x
         batch size): the same on any machine, whatever the daemon's settings. generator: a torch.Generator that the
-        seed is drawn from instead, once.
+        seed is drawn from instead. Without both it is drawn from torch's own, which torch.manual_seed() sets, by rank 0 of a
+        process group for all; 0 where there are ranks without a group.
     transform: called with each sample as ImageFolder would hand it over: an RGB PIL image where the path
         has an image's extension, else a 1-D uint8 tensor. `loader` replaces that first step: called with the
         1-D uint8 tensor of the stored bytes.
@@ -239,6 +240,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                              "batch_sampler and batch_size=None")
         self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
         self._draw_from = understood.generator if understood else generator
+        self._draws = seed is None and not (understood and understood.seed is not None)  # the seed is drawn, as in PyTorch
+        self._is_drawn, self._drawn_at = False, None
         self._accelerate = None
         Loader.__init__(
             self, Tensors(memory_format == torch.channels_last), dataset, (dataset.loader, dataset.transform, dataset.target_transform, collate_fn),
@@ -283,10 +286,32 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         """Of the shuffle."""
         if self._theirs and self._theirs.seed is not None:
             return self._theirs.seed
-        if self._draw_from is not None:
-            self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._draw_from))
-            self._draw_from = None
+        if self._draws and not self._is_drawn:
+            self._draw()
         return self._seed
+
+    def _draw(self):
+        """From the generator that was given, or torch's own, which torch.manual_seed() sets: rank 0's draw is that of all ranks."""
+        generator = torch.default_generator if self._draw_from is None else self._draw_from
+        self._drawn_at = generator.get_state(), generator.initial_seed()
+        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+        ranks = (0, 1) if self._told_ranks() else self._find_ranks()
+        if ranks[1] > 1 and ranks == frameworks.group() and (store := frameworks.store()) is not None:
+            drawn = agreement.seed(store, f"{self._key()}/seed", ranks[0], drawn)
+        elif (self._told_ranks() or ranks)[1] > 1 and self._draw_from is None:
+            drawn = 0  # nobody tells what the others draw
+        self._seed, self._is_drawn = drawn, True
+
+    def _heed_generator(self):
+        """Who sets the generator between epochs begins again with what it draws."""
+        if not self._is_drawn or self._drawn_at is None or self._resumed or self.world_size > 1:
+            return
+        generator = torch.default_generator if self._draw_from is None else self._draw_from
+        again = torch.equal(generator.get_state(), self._drawn_at[0])
+        if again or generator.initial_seed() != self._drawn_at[1]:
+            self._is_drawn = False
+            self._generation += 1
+            self._next_epoch, self._next_batch = 0, 0
 
     def _told_ranks(self):
         return self._given or (self._theirs.ranks if self._theirs else None)
@@ -300,6 +325,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     def __iter__(self):
         self._heed_source()
+        self._heed_generator()
         return super().__iter__() if self._served else torch.utils.data.DataLoader.__iter__(self)
 
     def _heed_source(self):
@@ -326,8 +352,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             self.sampler.set_epoch(epoch)
 
     def _adopt(self, state):
-        if self._draw_from is not None:  # the order that is resumed had a seed already
-            self._seed, self._draw_from = state.get("seed"), None
+        if self._draws and isinstance(state.get("seed"), int) and state["seed"] != (self._seed if self._is_drawn else None):
+            self._seed, self._is_drawn, self._drawn_at = state["seed"], True, None  # the order that is resumed had one already
+            self._generation += 1
         super()._adopt(state)
 
     def _make_stream(self, ranks):

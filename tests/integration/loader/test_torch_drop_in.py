@@ -429,6 +429,32 @@ class Samplers(DropInTest):
             with self.assertRaisesRegex(TypeError, "of its own"):
                 diesel.DataLoader(dataset, 4)
 
+    def test_the_order_follows_torchs_generator(self):
+        """Where no seed is given, as in PyTorch: also where it is set between epochs."""
+        def epochs(loader, n=2):
+            return [[ids.tolist() for *_, ids in loader] for _ in range(n)]
+
+        def seeded(seed, **options):
+            torch.manual_seed(seed)
+            return epochs(self.loader(shuffle=True, return_ids=True, **options))
+
+        self.assertEqual(seeded(1), seeded(1))
+        self.assertNotEqual(seeded(1), seeded(2))
+        self.assertEqual(seeded(1, seed=5), seeded(2, seed=5))
+        given = torch.Generator()
+        for generator, options in ((torch.default_generator, {}), (given, {"generator": given})):
+            generator.manual_seed(1)
+            loader = self.loader(shuffle=True, return_ids=True, **options)
+            whole = epochs(loader, 3)
+            generator.manual_seed(1)
+            self.assertEqual(epochs(loader, 2), whole[:2])
+            again = self.loader(shuffle=True, return_ids=True)
+            epochs(again, 1)
+            again.load_state_dict(loader.state_dict())
+            self.assertEqual(epochs(again, 1), whole[2:])
+            generator.manual_seed(2)
+            self.assertNotEqual(epochs(loader, 1), whole[:1])
+
     def test_an_error_names_the_sample(self):
         class Odd(Exception):
             def __str__(self):

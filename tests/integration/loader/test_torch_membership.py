@@ -31,6 +31,22 @@ print(json.dumps([before, len(loader), len(batches), [bytes(item.tolist()).hex()
 """
 
 
+# Arguments: dataset, file of the rendezvous, rank, keyword arguments and state of this rank, seed of torch. Prints the numbers of two epochs.
+RANK = """
+import json, sys, torch, torch.distributed as dist, diesel_loader.torch as diesel
+path, file, rank, options, state, seed = sys.argv[1:]
+dist.init_process_group("gloo", init_method="file://" + file, rank=int(rank), world_size=2)
+torch.manual_seed(int(seed))
+loader = diesel.DataLoader(path, **{"batch_size": 4, "shuffle": True, "return_ids": True, **json.loads(options)})
+if json.loads(state):
+    loader.load_state_dict({**loader.state_dict(), **json.loads(state)})
+try:
+    print(json.dumps([[n for *_, ids in loader for n in ids.tolist()] for _ in range(2)]))
+except ValueError as error:
+    print(json.dumps(str(error)))
+"""
+
+
 def find(group=None, **environment):
     return membership.find({name: str(value) for name, value in environment.items()}, group)
 
@@ -143,6 +159,57 @@ class LoaderTest(unittest.TestCase):
         self.assertEqual((first[0], second[0]), (16, 8))
         self.check([[16, *first[1:]], [16, *second[1:]]], before=16)
 
+    def ranks(self, *each):
+        """What two ranks print, each given (options, state, seed of torch)."""
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [subprocess.Popen([sys.executable, "-c", RANK, self.dataset, f"{folder}/rendezvous", str(rank), json.dumps(options),
+                                      json.dumps(state), str(seed)], stdout=subprocess.PIPE, text=True)
+                    for rank, (options, state, seed) in enumerate(each)]
+            return [json.loads(job.communicate(timeout=120)[0]) for job in jobs]
+
+    def test_ranks_that_do_not_agree_say_so(self):
+        """Each of them, before the first batch."""
+        if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+            self.skipTest("needs torch.distributed with gloo")
+        one, other = {"seed": 1, "window_chunks": 2}, {"seed": 2, "batch_size": 5, "drop_last": True}
+        for said in self.ranks((one, {}, 0), (other, {}, 0)):
+            for name in ("seed", "window_chunks", "global_batch_size", "drop_last"):
+                self.assertRegex(said, f"ranks do not agree on the order.* {name} is")
+        for said in self.ranks((one, {"batch": 3}, 0), (one, {"batch": 2}, 0)):
+            self.assertRegex(said, "samples twice, and others never: batch is")
+
+    def test_ranks_have_one_seed_where_none_is_given(self):
+        if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+            self.skipTest("needs torch.distributed with gloo")
+        shares = self.ranks(({}, {}, 5), ({}, {}, 6))
+        for epoch in range(2):
+            self.assertEqual(sorted(shares[0][epoch] + shares[1][epoch]), list(range(N_SAMPLES)))
+        self.assertEqual(self.ranks(({}, {}, 5), ({}, {}, 7)), shares)
+
+    def test_a_share_by_the_environment_alone_is_told(self):
+        self.set(RANK=1, WORLD_SIZE=2)
+        with self.assertLogs("diesel_loader", "WARNING") as log:
+            self.assertEqual(len(list(diesel.DataLoader(self.dataset, batch_size=BATCH))), 8)
+        self.assertIn("rank 1 of 2, by the launcher's variables", log.output[0])
+
+    def test_a_state_goes_on_with_other_steps(self):
+        """Where they are no whole steps, a part comes again, and is told."""
+        def numbers(world, batch_size, state=None, n=100):
+            loaders = [diesel.DataLoader(self.dataset, batch_size, True, seed=3, return_ids=True, rank=rank, world_size=world)
+                       for rank in range(world)]
+            for loader in loaders:
+                if state:
+                    loader.load_state_dict(state)
+            got = [i for loader in loaders for _, batch in zip(range(n), loader) for i in batch[2].tolist()]
+            return got, loaders[0].state_dict()
+
+        for begun, again in (((2, 3), 0), ((3, 2), 0), ((1, 5), 3)):
+            head, state = numbers(2, 3, n=3)
+            with self.assertLogs("diesel_loader", "WARNING") if again else self.subTest():
+                rest, _ = numbers(*begun, state)
+            self.assertEqual(len(head) + len(rest), N_SAMPLES + again)
+            self.assertEqual(set(head) | set(rest), set(range(N_SAMPLES)))
+
     def test_decided_when_iterated(self):
         loader = diesel.DataLoader(self.dataset, batch_size=BATCH)
         self.assertEqual((loader.rank, loader.world_size, len(loader), len(list(loader))), (0, 1, 16, 16))
@@ -181,7 +248,7 @@ class LoaderTest(unittest.TestCase):
 
     def test_an_iterator_that_gave_nothing_took_no_epoch(self):
         """Lightning asks iter() of a loader whether it can be iterated."""
-        loader = diesel.DataLoader(self.dataset, batch_size=BATCH, shuffle=True)
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH, shuffle=True, seed=0)
         plain = [data.tolist() for data, _ in loader]
         loader.set_epoch(0)
         iter(loader)

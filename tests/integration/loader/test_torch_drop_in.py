@@ -434,8 +434,8 @@ class Samplers(DropInTest):
         def epochs(loader, n=2):
             return [[ids.tolist() for *_, ids in loader] for _ in range(n)]
 
-        def seeded(seed, **options):
-            torch.manual_seed(seed)
+        def seeded(number, **options):
+            torch.manual_seed(number)
             return epochs(self.loader(shuffle=True, return_ids=True, **options))
 
         self.assertEqual(seeded(1), seeded(1))

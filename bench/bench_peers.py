@@ -35,7 +35,7 @@ RAW = (["torch", "numpy", "litdata", "mosaicml-streaming", "webdataset", "spdl",
 
 
 def is_ours(way):
-    return way.startswith("diesel")
+    return way == "diesel"
 
 
 def pythons(ways):
@@ -57,7 +57,7 @@ def datasets(folder, ways, python, failed):
     for way in ways:
         write, data = WAYS[way][1], folder / way.partition("-")[0]
         if is_ours(way):
-            made[way] = made.get("diesel") or made.get("diesel-list") or pack(source, folder / "packed")
+            made[way] = pack(source, folder / "packed")
         elif write is None:
             made[way] = source
         else:
@@ -125,7 +125,7 @@ def summary(raw, size):
     return figures
 
 
-NAMES = {"diesel": "diesel_loader", "diesel-list": "diesel_loader, batches as lists of views", "ffcv": "FFCV", "litdata": "LitData",
+NAMES = {"diesel": "diesel_loader", "ffcv": "FFCV", "litdata": "LitData",
          "torch": "PyTorch's DataLoader, a file a sample", "streaming": "MosaicML Streaming", "webdataset": "WebDataset", "spdl": "SPDL",
          "grain": "Grain"}
 

@@ -2,8 +2,8 @@
 """The loaders of jobs/raw.py: what each one's documentation shows for samples of bytes, in its own format, shuffled; none decodes,
 converts or copies more than it must. An object whose iteration is an epoch of uint8 arrays [batch, sample's bytes].
 
-diesel: diesel_loader; diesel-list: the same by list_collate, whose batches are lists of samples where they lie in the cache; torch-0, torch-2: PyTorch's DataLoader over single files, without and with two workers, and with one per core; litdata-0, -2, streaming-0,
--2 (MosaicML), webdataset-0, -2, grain-0, -2 likewise; spdl: threads over single files; ffcv: its loader. write() makes what a way reads."""
+diesel: diesel_loader; torch-0, torch-2: PyTorch's DataLoader over single files, without and with two workers, and with one per core;
+litdata-0, -2, streaming-0, -2 (MosaicML), webdataset-0, -2, grain-0, -2 likewise; spdl: threads over single files; ffcv: its loader. write() makes what a way reads."""
 import os
 import pathlib
 import random
@@ -40,11 +40,6 @@ def join(samples):
 def diesel(data, size, _):
     from diesel_loader.torch import DataLoader
     return _First(DataLoader(data, batch_of(size), shuffle=True, seed=1))
-
-
-def diesel_list(data, size, _):
-    from diesel_loader.torch import DataLoader, list_collate
-    return _First(DataLoader(data, batch_of(size), shuffle=True, seed=1, collate_fn=list_collate))
 
 
 class _First:
@@ -192,7 +187,7 @@ def ffcv_write(source, data):
 
 
 # Of each way: what makes the loader; what writes its format from a folder of files, if it has one; its module; workers.
-WAYS = {"diesel": (diesel, None, "diesel_loader.torch", 0), "diesel-list": (diesel_list, None, "diesel_loader.torch", 0), "spdl": (Spdl, None, "spdl.pipeline", 0),
+WAYS = {"diesel": (diesel, None, "diesel_loader.torch", 0), "spdl": (Spdl, None, "spdl.pipeline", 0),
         "ffcv": (Ffcv, ffcv_write, "ffcv.loader", 0)}
 for _n in sorted({0, 2, CORES}):
     WAYS |= {f"torch-{_n}": (torch_files, None, "torch", _n), f"litdata-{_n}": (litdata, litdata_write, "litdata", _n),

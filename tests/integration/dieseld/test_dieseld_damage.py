@@ -124,7 +124,7 @@ class Snapshots(Case):
 class Access(Case):
     def test_missing_dataset(self):
         daemon = self.daemon()
-        self.assertIn("no such dataset", self.refused(daemon, os.path.join(SCRATCH, "nowhere")))
+        self.assertIn("there is no dataset", self.refused(daemon, os.path.join(SCRATCH, "nowhere")))
         os.makedirs(os.path.join(SCRATCH, "empty"), exist_ok=True)
         self.assertIn("dieselctl pack", self.refused(daemon, os.path.join(SCRATCH, "empty")))
 

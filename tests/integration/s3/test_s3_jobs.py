@@ -36,7 +36,7 @@ options = json.loads(sys.argv[1])
 dataset = Dataset(options["url"], socket=options["socket"])
 if "select" in options:
     dataset = dataset.select(options["select"])
-loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3)
+loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3, window_chunks=1)
 found = []
 try:
     for epoch in range(options.get("epochs", 1)):

@@ -15,10 +15,11 @@ import threading
 import warnings
 import weakref
 
-from . import agreement, bucketing, errors, fingerprint, frameworks, membership, native, order, seeding
+from . import bucketing, errors, fingerprint, frameworks, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
+from .ranks import agreement, membership
 from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
 from .recipe.plan import Decoded, Plan, flatten, make_plan, whole_in_python

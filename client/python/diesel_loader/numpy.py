@@ -55,7 +55,7 @@ class DataLoader(Loader):
         long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
         "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
     rank, world_size: this process's share. Default: jax.distributed or torch.distributed where one is initialised, else
-        the launcher's variables ($RANK and $WORLD_SIZE, ...; see membership.py), else the whole; found anew at every
+        the launcher's variables ($RANK and $WORLD_SIZE, ...; see ranks/membership.py), else the whole; found anew at every
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
         delivered once an epoch.
     window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.

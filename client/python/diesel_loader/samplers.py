@@ -5,9 +5,9 @@ import os
 import torch.utils.data
 import torch.utils.data.distributed
 
-from . import membership
 from .frameworks import group
 from .order import DEFAULT_WINDOW_CHUNKS, Order, flags, n_batches
+from .ranks import membership
 
 STATE_VERSION = 1
 

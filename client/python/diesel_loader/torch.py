@@ -13,12 +13,13 @@ import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import agreement, bucketing, frameworks, seeding
+from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, check_methods, check_version, not_packed
 from .mixture import Mixture
 from .order import DEFAULT_WINDOW_CHUNKS
+from .ranks import agreement
 from .samplers import ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
 from .tensors import Tensors, list_collate, pad_collate
@@ -156,7 +157,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
         "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
     rank, world_size: this process's share. Default: torch.distributed, else the launcher's variables ($RANK and
-        $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
+        $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see ranks/membership.py), else the whole; found
         anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
         each other. Every rank has the same number of batches, every sample is delivered once an epoch.
     memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them

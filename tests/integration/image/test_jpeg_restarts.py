@@ -154,7 +154,8 @@ class Restarts(unittest.TestCase):
         self.assertIn(f"; 0 had them; {len(kept)} packed as they are; {len(other)} other files\n", said)
         for name in kept:
             self.assertRegex(warned, rf"(?m)^dieselctl pack: {name} is packed as it is, without restart markers: [^\n]+$")
-        self.assertEqual(warned.count("\n"), len(kept))
+        self.assertIn("samples of the dataset are also 2 files that are no images by their names", warned)
+        self.assertEqual(warned.count("\n"), len(kept) + 1)
         self.assertRegex(warned, "huge.*more than 64 million pixels")
         self.assertRegex(warned, "several.*more than one image")
         self.assertRegex(warned, "last scan.*leave out some")

@@ -13,7 +13,7 @@ from torch_support import Daemon, pack
 import torch.distributed
 
 import diesel_loader.torch as diesel
-from diesel_loader import membership
+from diesel_loader.ranks import membership
 
 N_SAMPLES, BATCH = 61, 4
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID",

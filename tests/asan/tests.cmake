@@ -6,6 +6,7 @@ set(clock_with_asan
   integration.what_if) # records, reports and predicts, and is short
 # Of the others, it is all but these:
 set(not_with_asan
+  integration.gpu_day               # what is carried is a wheel's
   integration.house                 # reads sources and symbols, and runs nothing
   integration.cluster_walk          # Python, PyTorch and torchrun; to C it is integration.cluster_jobs
   integration.cluster_slurm         # Slurm and Python; the same
@@ -46,7 +47,7 @@ set(not_with_asan
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
   fault.opening
-  integration.arrays
+  integration.arrays integration.first.steps
   integration.bucketing integration.cluster_faults integration.cluster_fleet integration.cluster_forms integration.cluster_hedge integration.cluster_jobs integration.cluster_parts integration.cluster_rights integration.cluster_stage integration.cluster_views integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy

@@ -282,6 +282,12 @@ static void print_restarts(const struct pack_context *c)
 	       (unsigned long long)c->n_files[JPEG_RESTARTS_OTHER]);
 }
 
+static void context_end(struct pack_context *c)
+{
+	path_set_free(&c->survey.known);
+	survey_free(&c->survey);
+}
+
 static void dataset_closep(struct dataset **d)
 {
 	dataset_close(*d);
@@ -328,7 +334,8 @@ static void tell_missing(struct pack_context *c)
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	struct pack_context context = {.verb = verb, .wait = {.verb = verb, .n_least = MIN_TRIES}};
+	_cleanup_(context_end) struct pack_context context = {.verb = verb,
+							      .wait = {.verb = verb, .n_least = MIN_TRIES}};
 	struct pack_options o = {
 	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
 	    .n_threads = DEFAULT_THREADS,
@@ -380,11 +387,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	uint64_t start_ns = clock_monotonic_ns();
 	int r = pack_until_published(&o, &context, &result, &err);
 
-	if (r < 0) {
-		path_set_free(&context.survey.known);
-		survey_free(&context.survey);
+	if (r < 0)
 		return ctl_failed(verb, &err);
-	}
 	tell_taken(&context);
 	tell_missing(&context);
 	if (context.json) {
@@ -395,8 +399,6 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		if (o.rewrite)
 			print_restarts(&context);
 	}
-	path_set_free(&context.survey.known);
-	survey_free(&context.survey);
 	return ctl_finish(verb);
 }
 

@@ -8,6 +8,10 @@
  * The collector attaches exits before entries: the other way round, an interrupt in between would leave a
  * context that never ends. As no interrupt switches tasks, sched_switch clears any context that is left all
  * the same.
+ *
+ * Interrupts from other CPUs have no hooks. Their handlers wake nobody: a thread that is woken elsewhere has
+ * passed sched_waking on the waker's CPU, and I/O that is complete is left to a softirq. The kernel also
+ * sends them while it patches code, as when it switches a hook on.
  */
 
 #include "recorder.h"

@@ -115,10 +115,9 @@ static int take(struct packing *p, const struct tar_file *file, struct error *er
 		return r < 0 ? r : 0;
 	}
 	r = survey_file(p->options->survey, p->name, err);
-	if (r > 0)
-		r = check_new(p, file, err);
-	else
+	if (r <= 0)
 		return r;
+	r = check_new(p, file, err);
 	return r < 0 ? r : add_file(p, file, err);
 }
 
@@ -128,6 +127,7 @@ static int pack_files(struct packing *p, struct error *err)
 	struct tar_file file;
 	int r;
 
+	survey_begin(o->survey, o->source);
 	while ((r = tar_next(p->tar, &file, err)) > 0) {
 		r = take(p, &file, err);
 		if (r == 0 && o->cancelled && o->cancelled(o->context))
@@ -165,8 +165,6 @@ static void end_failed(struct packing *p, int r, struct error *err)
 int pack_tar(const struct pack_options *options, struct pack_result *ret, struct error *err)
 {
 	struct packing p = {.options = options};
-
-	survey_begin(options->survey, options->source);
 	struct writer_result committed = {0};
 	uint64_t resumed_bytes;
 	int r = pack_open(options, &p.writer, err); /* first: who has to wait for it has read nothing yet */

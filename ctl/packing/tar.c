@@ -127,16 +127,14 @@ static int begin_zstd(struct tar *t)
 {
 	t->zstd = ZSTD_createDCtx();
 	t->plain = malloc(READ_BYTES);
-	if (!t->zstd || !t->plain)
-		return ARCHIVE_FATAL;
-	return ARCHIVE_OK;
+	return t->zstd && t->plain ? ARCHIVE_OK : ARCHIVE_FATAL;
 }
 
 /* Chooses by the file's first bytes. libarchive's own filter for zstd would also look inside what it
  * decompressed for another zstd, which nobody has walked through. */
 static int choose_filter(struct tar *t)
 {
-	const unsigned char *data;
+	struct zstd_walk walk = {0};
 	ssize_t n = 1;
 
 	t->read = malloc(READ_BYTES);
@@ -146,15 +144,11 @@ static int choose_filter(struct tar *t)
 		t->n_first += (size_t)n;
 	if (n < 0)
 		archive_set_error(t->archive, errno, "cannot be read");
-	data = t->read;
 	if (n <= 0)
 		return n < 0 ? ARCHIVE_FATAL : ARCHIVE_OK;
-	if (data[0] == 0x1f && data[1] == 0x8b)
+	if (t->read[0] == 0x1f && t->read[1] == 0x8b)
 		return archive_read_support_filter_gzip(t->archive);
-	if ((data[0] == 0x28 && data[1] == 0xb5 && data[2] == 0x2f && data[3] == 0xfd) ||
-	    ((data[0] & 0xf0) == 0x50 && data[1] == 0x2a && data[2] == 0x4d && data[3] == 0x18))
-		return begin_zstd(t);
-	return ARCHIVE_OK;
+	return zstd_walk(&walk, t->read, MAGIC_BYTES) == 0 ? begin_zstd(t) : ARCHIVE_OK;
 }
 
 static int open_archive(struct tar *t, struct error *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which dieseld serves a verb that reads a dataset: as for a job, the node's or, where that lets nobody in,
- * the user's own, which is started if need be (docs/loader.md, "The daemon"). */
+/* Finds the dieseld that serves a verb which reads a dataset. As for a job, that is the node's or, where it
+ * lets nobody in, the user's own, which is started if need be (docs/loader.md, "The daemon"). */
 
 #include "lib/error.h"
 

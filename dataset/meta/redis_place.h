@@ -15,6 +15,6 @@ struct redis_place {
 int redis_place_read(int dir_fd, const char *dataset_path, struct redis_place *ret, struct error *err);
 int redis_place_write(int dir_fd, const char *dataset_path, const struct redis_place *place,
 		      struct error *err);
-/* What to do where is_copied: -EXDEV. */
+/* Says in err what to do with a copy. Returns -EXDEV. */
 int redis_place_copied(const char *dataset_path, struct error *err);
 int redis_random_hex(char *ret, size_t digits);

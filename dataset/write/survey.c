@@ -52,7 +52,7 @@ static const struct container containers[] = {
 static const char *const image_endings[] = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
 					    ".pgm", ".tif",  ".tiff", ".webp"};
 
-/* What file managers leave, besides hidden files. */
+/* Names of what file managers leave, besides hidden files. */
 static const char *const leavings[] = {"Thumbs.db", "ehthumbs.db", "desktop.ini",  "Icon\r",
 				       "__MACOSX",  "@eaDir",      "$RECYCLE.BIN", "lost+found"};
 
@@ -163,10 +163,13 @@ static int keep_folder(struct survey *s, const char *name, struct error *err)
 
 int survey_folder(struct survey *s, const char *path, struct error *err)
 {
-	int r = s->as_files ? 0 : leave_hidden(s, path, err);
+	int r;
 
-	if (r != 0 || s->as_files)
-		return r < 0 ? r : r == 0;
+	if (s->as_files)
+		return 1;
+	r = leave_hidden(s, path, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
 	return strchr(path, '/') ? 1 : keep_folder(s, path, err);
 }
 
@@ -198,10 +201,13 @@ int survey_file(struct survey *s, const char *path, struct error *err)
 {
 	size_t top = strchr(path, '/') ? strcspn(path, "/") : 0;
 	bool image = is_image(path);
-	int r = s->as_files ? 0 : leave_hidden(s, path, err);
+	int r;
 
-	if (r != 0 || s->as_files)
-		return r < 0 ? r : r == 0;
+	if (s->as_files)
+		return 1;
+	r = leave_hidden(s, path, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
 	if (s->images_only && !(image && top)) {
 		s->n_left++;
 		return 0;

@@ -90,7 +90,7 @@ static uint8_t *frame_chunk(uint8_t *to, const char *type, size_t bytes)
 			  (uint32_t)crc32(crc32(0, NULL, 0), to + 4, (uInt)bytes + 4));
 }
 
-/* What is before the pixels, and these, as they are. */
+/* Makes a whole file of the chunks before the pixels, as they are, and of the pixels, uncompressed. */
 static int make_whole(const uint8_t *data, size_t bytes, size_t first, size_t cut, size_t raw_bytes,
 		      uint8_t **ret, size_t *ret_bytes)
 {

@@ -119,7 +119,7 @@ class Loader:
         self._number: str | None = None
         self._n_agreed = 0        # iterations that ranks have compared
         self._generation = 0      # of what streams are made of
-        self._heeded = self._settings()
+        self._heeded: Any         # _settings() of the last iteration; whoever derives from this sets it, when all is set
         if self._given:
             self._check_ranks(self._given, len(dataset), dataset.path)
 
@@ -206,7 +206,7 @@ class Loader:
         """The batch as the user gets it."""
         return batch
 
-    # What users may set, or change in place
+    # Settings that users may change, also in place
 
     def _functions_now(self):
         """loader, transform, target_transform and collate_fn, as they are to be used from now on."""
@@ -216,24 +216,27 @@ class Loader:
         """What streams are made of: values, and what tells the functions' state."""
         functions = self._functions_now()
         state = fingerprint.of(*functions) if any(functions) else b""
-        return ([*functions, self.worker_init_fn, self.dataset], state, self.num_workers, self.batch_size, self.drop_last, self.shuffle,
-                self.window_chunks, self.bucket_by_length, self.timeout)
+        return [*functions, self.worker_init_fn, self.dataset], state, self._values()
+
+    def _values(self):
+        return {name: getattr(self, name) for name in ("num_workers", "batch_size", "drop_last", "shuffle", "window_chunks",
+                                                       "bucket_by_length", "timeout")}
 
     def _heed(self):
         """Takes what was set or changed since the last iteration, as PyTorch does, whose workers are of one epoch."""
-        things, state, *values = now = self._settings()
-        was_things, was_state, *was_values = self._heeded
+        things, state, values = self._settings()
+        was_things, was_state, was_values = self._heeded
         if state is not None and (state, values) == (was_state, was_values) and all(map(operator.is_, things, was_things)):
             return
         _, workers, bucket_by_length, *more = self._asked
-        if self.num_workers != was_values[0]:
+        if self.num_workers != was_values["num_workers"]:
             workers = integer("num_workers", self.num_workers, 0)
-        if self.bucket_by_length != was_values[5]:
+        if self.bucket_by_length != was_values["bucket_by_length"]:
             bucket_by_length = self.bucket_by_length
         self._asked = (tuple(things[:4]), workers, bucket_by_length, *more)
         self._fit()
         self._generation += 1  # iterators that are under way go on as they began
-        self._heeded = (now[0], now[1], *self._settings()[2:])
+        self._heeded = things, state, self._values()
 
     # What users call
 

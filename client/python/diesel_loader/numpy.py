@@ -55,7 +55,7 @@ class DataLoader(Loader):
         long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
         "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
     rank, world_size: this process's share. Default: jax.distributed or torch.distributed where one is initialised, else
-        the launcher's variables ($RANK and $WORLD_SIZE, ...; see ranks/membership.py), else the whole; found anew at every
+        the launcher's variables ($RANK and $WORLD_SIZE, ...; see ranks/membership.py), else the whole; found again at every
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
         delivered once an epoch.
     window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
@@ -110,3 +110,4 @@ class DataLoader(Loader):
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
             native_transform=native, damaged=damaged, group=group, cluster=cluster, version=version)
+        self._heeded = self._settings()

@@ -279,7 +279,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                                                  **options)
         if self._served:  # past the guard of attributes that must not change
             object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own, self.batch_size, self.drop_last))
-        self._collate_made = self.collate_fn
+        self._collate_made = self.collate_fn  # by PyTorch, where none was given
         self._heeded = self._settings()
 
     @property
@@ -337,8 +337,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                 setattr(self.dataset, name, now)
 
     def _functions_now(self):
-        made = getattr(self, "_collate_made", None)  # by PyTorch, where none was given
-        collate_fn = self._asked[0][3] if made is None or self.collate_fn is made else self.collate_fn
+        collate_fn = self._asked[0][3] if self.collate_fn is self._collate_made else self.collate_fn
         return (*(getattr(self.dataset, name) for name in FUNCTIONS), collate_fn)
 
     def set_epoch(self, epoch):

@@ -2,7 +2,8 @@
 #pragma once
 
 /*
- * Which files of a source are samples, and what else was found in it, for those who pack it. The rule:
+ * A survey tells which files of a source are samples, and what else is in it, for those who pack it. The
+ * rule:
  *
  * - Hidden files and folders, and what file managers leave, are left out.
  * - A source of containers, such as an LMDB or tar shards, is refused: its files are no samples.

@@ -89,7 +89,8 @@ int timeline_fill_gaps(struct timeline *timeline)
 	}
 	begins[timeline->n_threads] = builder.n;
 	for (size_t i = 0; i < timeline->n_threads; i++) {
-		timeline->threads[i].offs = builder.offs + begins[i];
+		/* NULL + 0 is undefined: a recording may have gaps in which no thread was off its core */
+		timeline->threads[i].offs = builder.offs ? &builder.offs[begins[i]] : NULL;
 		timeline->threads[i].n_offs = begins[i + 1] - begins[i];
 	}
 	free(begins);

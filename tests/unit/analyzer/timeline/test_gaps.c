@@ -84,12 +84,28 @@ static void test_states_in_a_gap(void **state)
 	timeline_free(timeline);
 }
 
+/* With no thread off its core the list of such stretches is empty, and has no address. */
+static void test_gap_outside_every_life(void **state)
+{
+	struct timeline *timeline;
+
+	(void)state;
+	script_begin(&s);
+	script_exit(&s, TRAINER, 1000);
+	script_add(&s, 1, EVENT_GAP, 2000, 3000);
+	assert_int_equal(timeline_build(s.events, s.n, &timeline, NULL), 0);
+	assert_int_equal(timeline->n_threads, 1);
+	assert_int_equal(timeline->threads[0].n_offs, 0);
+	timeline_free(timeline);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen),
 	    cmocka_unit_test(test_only_gap),
 	    cmocka_unit_test(test_states_in_a_gap),
+	    cmocka_unit_test(test_gap_outside_every_life),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

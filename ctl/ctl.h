@@ -25,7 +25,7 @@ struct ctl_verb {
 
 extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ctl_snapshot, ctl_rebuild,
     ctl_log, ctl_diff, ctl_purge, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay,
-    ctl_fetch, ctl_put, ctl_cluster, ctl_warm;
+    ctl_fetch, ctl_put, ctl_cluster, ctl_warm, ctl_advise;
 
 /* Options that every verb has: --help prints and ends. */
 #define CTL_OPTION_HELP                                                                                      \

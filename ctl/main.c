@@ -22,9 +22,9 @@
 #include "lib/units.h"
 
 static const struct ctl_verb *const verbs[] = {
-    &ctl_pack, &ctl_ls,    &ctl_cat,      &ctl_stat,    &ctl_verify, &ctl_rm,    &ctl_log,
-    &ctl_diff, &ctl_purge, &ctl_snapshot, &ctl_rebuild, &ctl_mount,  &ctl_warm,  &ctl_status,
-    &ctl_jobs, &ctl_why,   &ctl_set,      &ctl_cluster, &ctl_replay, &ctl_fetch, &ctl_put,
+    &ctl_pack,  &ctl_ls,       &ctl_cat,     &ctl_stat,   &ctl_verify, &ctl_rm,     &ctl_log,  &ctl_diff,
+    &ctl_purge, &ctl_snapshot, &ctl_rebuild, &ctl_mount,  &ctl_warm,   &ctl_status, &ctl_jobs, &ctl_why,
+    &ctl_set,   &ctl_cluster,  &ctl_replay,  &ctl_advise, &ctl_fetch,  &ctl_put,
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))

@@ -33,6 +33,7 @@ target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_b
 add_executable(many_samples ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/many_samples.c)
 target_compile_options(many_samples PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(many_samples PRIVATE diesel_dataset diesel_base)
+diesel_unit_test(ctl/capacity USES diesel_capacity diesel_tuner)
 diesel_unit_test(ctl/tree USES diesel_mount diesel_dataset_write PkgConfig::fuse3)
 target_include_directories(test_ctl_tree PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
 diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount.py)

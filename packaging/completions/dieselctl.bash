@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount warm status jobs why set cluster replay fetch put --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff purge snapshot rebuild mount warm status jobs why set cluster replay advise fetch put --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -32,7 +32,7 @@ _dieselctl()
 	rm) options='--recursive --keep-snapshots --wait --json' ;;
 	status | jobs) options='--socket --json' ;;
 	cluster) options='--redis --json' ;;
-	replay) options='--json' ;;
+	replay | advise) options='--json' ;;
 	fetch) options='--socket --version' ;;
 	put) options='--append --chunk-size --digest --meta' ;;
 	why) options='--socket --json --number' ;;

@@ -2,6 +2,7 @@
 """The loop that tunes, steered and asked by dieselctl: jobs, why, set, replay; and what can go wrong with it."""
 import contextlib
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -173,6 +174,11 @@ class Control(Case):
         self.until("rounds are written", lambda: '"job"' in ctl(daemon, "replay", "--json", self.history))
         daemon.kill()
         self.assertEqual(ctl(daemon, "replay", self.history), ctl(daemon, "replay", self.history))
+        advice = json.loads(ctl(daemon, "advise", "--json", self.history))
+        self.assertEqual((advice["jobs_at_once"], advice["datasets"]), (1, 1))
+        self.assertGreaterEqual(advice["cache_max_bytes"], advice["needed_bytes"])
+        self.assertGreater(advice["stage_bytes"], 0)
+        self.assertIn(f"cache-max = {math.ceil(advice['cache_max_bytes'] / 2 ** 20)}M", ctl(daemon, "advise", self.history))
         daemon.start()
 
     def test_dry_run_changes_nothing(self):

@@ -10,8 +10,9 @@
  * device, and then a faster device gains nothing.
  *
  * Gains are upper bounds by arithmetic on measured shares (removing a share s gives at most 1 / (1 - s);
- * halving a part of the work, at most 2), with the replay's prediction if there is one. What the replay says
- * is in vain is not advised.
+ * halving a part of the work, at most 2), with the replay's prediction if there is one. Where shares are
+ * sampled, the bound is that of the largest share that they allow, and said to be about right. What the
+ * replay says is in vain is not advised; what it says may be in vain comes last. advice_plan.h has the order.
  */
 
 #include "analyzer/analysis.h"

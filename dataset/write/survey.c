@@ -6,47 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "lib/container.h"
 #include "lib/text.h"
-
-/* Known by their names: what is in a file of theirs is not looked at. */
-struct container {
-	const char *prefix,
-	    *suffix; /* of a file's name, in any case; a suffix ending in '-': anywhere in it */
-	const char *what, *instead;
-};
-
-#define EXTRACT "extract them into one folder"
-#define WRITE   "write its samples with diesel_loader.create()"
-
-static const struct container containers[] = {
-    {"data.mdb", "data.mdb", "an LMDB", WRITE},
-    {"lock.mdb", "lock.mdb", "an LMDB", WRITE},
-    {"", ".lmdb", "an LMDB", WRITE},
-    {"", ".tar", "tar archives", EXTRACT},
-    {"", ".tar.gz", "tar archives", EXTRACT},
-    {"", ".tgz", "tar archives", EXTRACT},
-    {"", ".tar.zst", "tar archives", EXTRACT},
-    {"", ".tar.xz", "tar archives", EXTRACT},
-    {"", ".tar.bz2", "tar archives", EXTRACT},
-    {"", ".zip", "zip archives", EXTRACT},
-    {"", ".7z", "7z archives", EXTRACT},
-    {"", ".rar", "rar archives", EXTRACT},
-    {"", ".parquet", "Parquet files", WRITE},
-    {"", ".arrow", "Arrow files", WRITE},
-    {"", ".feather", "Arrow files", WRITE},
-    {"", ".mds", "shards of MosaicML Streaming", WRITE},
-    {"", ".mds.zstd", "shards of MosaicML Streaming", WRITE},
-    {"shard.0", "", "shards of MosaicML Streaming", WRITE},
-    {"chunk-0-", ".bin", "chunks of LitData", WRITE},
-    {"", ".beton", "a dataset of FFCV", WRITE},
-    {"", ".tfrecord", "TFRecord files", WRITE},
-    {"", ".tfrecords", "TFRecord files", WRITE},
-    {"", ".tfrecord-", "TFRecord files", WRITE}, /* train.tfrecord-00000-of-00010 */
-    {"", ".rec", "RecordIO files", WRITE},
-    {"", ".hdf5", "HDF5 files", WRITE},
-    {"", ".h5", "HDF5 files", WRITE},
-    {"", ".chunk", "chunks of a dataset of DIESEL", "copy the dataset with cp -r"},
-};
 
 /* By the endings of names, as torchvision.datasets.folder.IMG_EXTENSIONS has them. */
 static const char *const image_endings[] = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
@@ -57,11 +18,6 @@ static const char *const leavings[] = {"Thumbs.db", "ehthumbs.db", "desktop.ini"
 				       "__MACOSX",  "@eaDir",      "$RECYCLE.BIN", "lost+found"};
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-static bool begins_with(const char *name, const char *prefix)
-{
-	return strncasecmp(name, prefix, strlen(prefix)) == 0;
-}
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -114,33 +70,18 @@ static bool is_image(const char *name)
 	return false;
 }
 
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static bool is_container(const struct container *c, const char *name)
-{
-	return begins_with(name, c->prefix) &&
-	       (ends_in(name, c->suffix) || (ends_in(c->suffix, "-") && strcasestr(name, c->suffix)));
-}
-
 static int check_no_container(const struct survey *s, const char *path, struct error *err)
 {
-	const char *name = name_of(path);
+	const struct container *container = container_of_path(path);
 	char text[200];
 
-	for (size_t i = 0; i < N_OF(containers); i++)
-		if (is_container(&containers[i], name))
-			return error_set(
-			    err, -EINVAL,
-			    "%s has %s in it (%s), and pack makes a sample of each file: %s, or add "
-			    "--as-files to pack each file as it is",
-			    s->source, containers[i].what,
-			    text_printable(text, sizeof(text), path, strlen(path)), containers[i].instead);
-	return 0;
+	return container
+		   ? error_set(err, -EINVAL,
+			       "%s has %s in it (%s), and pack makes a sample of each file: %s, or add "
+			       "--as-files to pack each file as it is",
+			       s->source, container->what,
+			       text_printable(text, sizeof(text), path, strlen(path)), container->instead)
+		   : 0;
 }
 
 static int keep_folder(struct survey *s, const char *name, struct error *err)

@@ -185,7 +185,7 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 	layout_heading(layout, "What to do");
 	for (size_t i = 0; i < analysis->n_actions; i++) {
 		const struct analysis_action *action = &analysis->actions[i];
-		char text[400], gain[160];
+		char text[600], gain[160];
 
 		snprintf(text, sizeof(text), "%s. %s.", action->text, words_gain(gain, sizeof(gain), action));
 		fprintf(layout->stream, "%*s%zu. ", MARGIN, "", i + 1);

@@ -206,9 +206,11 @@ char *words_gain(char *buffer, size_t size, const struct analysis_action *action
 		append(buffer, size, "Predicted %.2fx faster", gain->value);
 		if (isfinite(gain->low) && isfinite(gain->high))
 			append(buffer, size, " (%.2f to %.2f)", gain->low, gain->high);
+		if (!(gain->low > 1) && isfinite(gain->low))
+			append(buffer, size, ", which may be none");
 	} else if (action->gain_max > 0)
-		append(buffer, size, action->gain_max < 10 ? "At most %.2fx faster" : "At most %.0fx faster",
-		       action->gain_max);
+		append(buffer, size, action->gain_max < 10 ? "%s %.2fx faster" : "%s %.0fx faster",
+		       action->about ? "Up to about" : "At most", action->gain_max);
 	append(buffer, size, "%sconfidence: %s", buffer[0] ? "; " : "",
 	       analysis_confidence_name(action->confidence));
 	return buffer;

@@ -377,6 +377,14 @@ static void test_gains(void **state)
 	text = text_of(&analysis, (struct report_text_options){.width = 200});
 	assert_non_null(strstr(text, "At most 34x faster; confidence: medium."));
 	free(text);
+	analysis.actions[0].about = true; /* sampled */
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "Up to about 34x faster; confidence: medium."));
+	free(text);
+	analysis.actions[0].gain = (struct estimate){1.2, 0.9, 1.5};
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "Predicted 1.20x faster (0.90 to 1.50), which may be none; confidence"));
+	free(text);
 }
 
 static void test_full_disk(void **state)

@@ -38,6 +38,29 @@ static const struct analysis_action *advise(struct analysis *analysis, const cha
 	return NULL;
 }
 
+/* Predictions for all of five actions. */
+struct five {
+	struct what_if_point cache, workers[2];
+	struct profile profile;
+	struct predictions predictions;
+};
+
+static void five_make(struct five *five, struct predictions predictions)
+{
+	*five = (struct five){
+	    .cache = {.x = 1, .speedup = {1.31, 1.21, 1.41}},
+	    .workers = {{.x = 1, .speedup = {1, 1, 1}}, {.x = 2, .speedup = {1.52, 1.42, 1.62}}},
+	    .profile = {.n_samples = 1000, .images = {.n_decode = 700, .n_codec = 500}},
+	    .predictions = predictions};
+	five->predictions.curves[WHAT_IF_CACHE] =
+	    (struct what_if_curve){.points = &five->cache, .n_points = 1, .here = 0};
+	five->predictions.curves[WHAT_IF_WORKERS] =
+	    (struct what_if_curve){.points = five->workers, .n_points = 2, .here = 1};
+	five->predictions.persistent_speedup = (struct estimate){1.12, 1.11, 1.13};
+	five->predictions.half_prep_speedup = (struct estimate){1.24, 1.22, 1.26};
+	five->predictions.native.speedup = (struct estimate){1.83, 1.73, 1.93};
+}
+
 /* Nothing is known of any change. */
 static struct predictions no_predictions(void)
 {
@@ -234,6 +257,204 @@ static void test_images_that_dieseld_could_decode(void **state)
 	assert_null(advise(&analysis, "native"));
 }
 
+/* More actions than are shown: each has its own figure, and the surest comes first. */
+static void test_each_action_has_its_own_prediction(void **state)
+{
+	static const struct {
+		const char *words;
+		double value;
+	} own[] = {{"in memory", 1.31},          {"Make reading", 1.31}, {"instead of 1", 1.52},
+		   {"persistent_workers", 1.12}, {"by half", 1.24},      {"native", 1.83}};
+	static const unsigned int shares[][2] = {{30, 40}, {40, 30}, {5, 5}, {5, 80}, {80, 5}};
+	struct five five;
+
+	for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+		struct analysis analysis = job(LOADER_WORKERS, shares[i][0], shares[i][1]);
+
+		five_make(&five, no_predictions());
+		analysis.predictions = &five.predictions;
+		analysis.profile = &five.profile;
+		analysis.workers.n = analysis.workers.n_at_once = 1;
+		advise(&analysis, "");
+		assert_int_equal(analysis.n_actions, ANALYSIS_ACTIONS_MAX);
+		for (size_t a = 0; a < analysis.n_actions; a++) {
+			size_t found = 0;
+
+			for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+				if (strstr(analysis.actions[a].text, own[k].words)) {
+					assert_float_equal(analysis.actions[a].gain.value, own[k].value,
+							   1e-9);
+					found++;
+				}
+			assert_int_equal(found, 1);
+			assert_true(!a || analysis.actions[a].gain.low <= analysis.actions[a - 1].gain.low);
+		}
+		assert_non_null(strstr(analysis.actions[0].text, "native"));
+	}
+}
+
+/* What may gain nothing comes last, and never alone. */
+static void test_a_gain_that_may_be_none_comes_last(void **state)
+{
+	struct analysis analysis = job(LOADER_WORKERS, 60, 20);
+	struct five five;
+
+	five_make(&five, no_predictions());
+	five.cache.speedup = (struct estimate){1.9, 0.95, 2.4};
+	analysis.predictions = &five.predictions;
+	advise(&analysis, "");
+	assert_int_equal(analysis.n_actions, ANALYSIS_ACTIONS_MAX);
+	for (size_t a = 0; a < analysis.n_actions; a++)
+		assert_true(analysis.actions[a].gain.low > 1);
+	five.predictions.persistent_speedup = five.predictions.half_prep_speedup =
+	    (struct estimate){NAN, NAN, NAN};
+	five.predictions.curves[WHAT_IF_WORKERS].n_points = 0;
+	five.predictions.half_prep_speedup = (struct estimate){1, 1, 1};
+	analysis = job(LOADER_WORKERS, 60, 20);
+	analysis.predictions = &five.predictions;
+	assert_ptr_equal(advise(&analysis, "memory"), &analysis.actions[1]);
+	assert_non_null(strstr(analysis.actions[0].text, "Record longer"));
+	assert_int_equal(analysis.actions[1].confidence, CONFIDENCE_LOW);
+}
+
+/* Cores that are busy do no more for more workers. */
+static void test_workers_have_no_more_than_the_cores(void **state)
+{
+	struct what_if_point points[] = {{.x = 1, .speedup = {0.6, 0.5, 0.7}},
+					 {.x = 2, .speedup = {1, 1, 1}},
+					 {.x = 4, .speedup = {1.81, 1.7, 1.9}}};
+	struct predictions predictions = no_predictions();
+
+	predictions.curves[WHAT_IF_WORKERS] =
+	    (struct what_if_curve){.points = points, .n_points = 3, .here = 2};
+	for (unsigned int busy = 200; busy <= 400; busy += 10) {
+		struct analysis analysis = job(LOADER_WORKERS, 0, 60);
+		const struct analysis_action *action;
+
+		analysis.predictions = &predictions;
+		analysis.workers.n = analysis.workers.n_at_once = 2;
+		analysis.job_busy_ns = busy * NS_PER_S;
+		action = advise(&analysis, "instead of 2");
+		assert_true((action != NULL) == (busy < 385));
+		if (action) {
+			assert_true(action->gain.value <= CPUS * 100.0 / busy + 1e-9);
+			assert_true(action->gain_max <= CPUS * 100.0 / busy + 1e-9);
+		}
+	}
+	/* Fewer of them are another matter. */
+	points[0].speedup = (struct estimate){1.5, 1.4, 1.6};
+	points[2].speedup = points[1].speedup;
+	struct analysis analysis = job(LOADER_WORKERS, 0, 60);
+
+	analysis.predictions = &predictions;
+	analysis.job_busy_ns = CPUS * analysis.observed_ns;
+	assert_float_equal(advise(&analysis, "Use 1 worker instead of 2")->gain.value, 1.5, 1e-9);
+}
+
+/* A bound holds for whatever share the samples allow, and says that it is about right. */
+static void test_sampled_bounds(void **state)
+{
+	struct analysis analysis = job(LOADER_INLINE, 0, 47);
+	const struct analysis_action *action;
+
+	analysis.approximate = true;
+	analysis.share_error[SHARE_PREP_STALL] = 0.1;
+	analysis.steady_share_ns[SHARE_OTHER] = analysis.share_ns[SHARE_OTHER] = 5 * NS_PER_S;
+	action = advise(&analysis, "Load in the background");
+	assert_non_null(action);
+	assert_float_equal(action->gain_max, 1 / (1 - 0.62), 1e-6);
+	assert_true(action->about);
+	analysis = job(LOADER_INLINE, 0, 47);
+	action = advise(&analysis, "Load in the background");
+	assert_float_equal(action->gain_max, 1 / (1 - 0.47), 1e-6);
+	assert_false(action->about);
+}
+
+/* Each kind of data is packed as dieselctl pack would have it. */
+static void test_what_pack_does_not_take_is_not_packed(void **state)
+{
+	static const struct {
+		const char *path, *wanted;
+	} kinds[] = {{"/data/train-00000-of-00100.parquet", "takes no Parquet files"},
+		     {"/data/shard-000001.tar", "extract them into one folder"},
+		     {"/data/imagenet.lmdb/data.mdb", "takes no LMDB"},
+		     {"/data/train.h5", "takes no HDF5 files"},
+		     {"/data/shard.00012.mds", "takes no shards of MosaicML Streaming"},
+		     {"/data/tokens.bin", "one sample of a file"}};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		for (int predicted = 0; predicted < 2; predicted++) {
+			struct page_cache_place files[] = {
+			    {.path = (char *)kinds[i].path, .used_bytes = 8000},
+			    {.path = (char *)"/usr/lib/a.py", .used_bytes = 1000}};
+			struct page_cache cache = {.used_bytes = 9000, .files = files, .n_files = 2};
+			struct analysis analysis = job(LOADER_WORKERS, 60, 20);
+			struct five five;
+
+			five_make(&five, no_predictions());
+			analysis.page_cache = &cache;
+			analysis.predictions = predicted ? &five.predictions : NULL;
+			analysis.profile = &five.profile;
+			assert_non_null(advise(&analysis, kinds[i].wanted));
+			for (size_t a = 0; a < analysis.n_actions; a++) {
+				assert_null(strstr(analysis.actions[a].text, "pack it"));
+				assert_true(strlen(analysis.actions[a].text) + 1 <
+					    sizeof(analysis.actions[a].text));
+			}
+		}
+}
+
+static void test_files_of_one_sample_are_packed(void **state)
+{
+	struct page_cache_place files[] = {{.path = (char *)"/data/n01/1.JPEG", .used_bytes = 1000},
+					   {.path = (char *)"/data/n01/2.JPEG", .used_bytes = 1000},
+					   {.path = (char *)"/data/index.parquet", .used_bytes = 500}};
+	struct page_cache cache = {.used_bytes = 90000, .files = files, .n_files = 3};
+	struct analysis analysis = job(LOADER_WORKERS, 60, 20);
+
+	analysis.page_cache = &cache;
+	assert_non_null(advise(&analysis, "dieseld: pack it (dieselctl pack)"));
+	/* Nobody knows what is read. */
+	analysis = job(LOADER_WORKERS, 60, 20);
+	assert_non_null(advise(&analysis, "if each file is one sample, pack it"));
+}
+
+/* A lock is not a core: other processes help, and no other core. */
+static void test_the_interpreter_lock(void **state)
+{
+	struct analysis analysis = job(LOADER_THREADS, 0, 10);
+	const struct analysis_action *action;
+
+	analysis.share_ns[SHARE_DEVICE] -= 40 * NS_PER_S;
+	analysis.share_ns[SHARE_CPU_STARVED] = 40 * NS_PER_S;
+	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.gil_starved_ns = 38 * NS_PER_S;
+	action = advise(&analysis, "processes instead of threads");
+	assert_ptr_equal(action, &analysis.actions[0]);
+	assert_float_equal(action->gain_max, 1 / (1 - 0.38), 1e-6);
+	assert_null(strstr(analysis.actions[1].text, "Keep a core free"));
+	analysis.n_actions = 0;
+	analysis.gil_starved_ns = 2 * NS_PER_S;
+	assert_null(advise(&analysis, "interpreter lock"));
+	analysis.n_actions = 0;
+	assert_non_null(advise(&analysis, "Keep a core free"));
+}
+
+/* Torchvision's transforms were seen, and none that dieseld runs. */
+static void test_images_whose_transforms_stay_in_python(void **state)
+{
+	struct profile profile = {.n_samples = 1000,
+				  .images = {.n_decode = 700, .n_codec = 500, .n_foreign = 200}};
+	struct analysis analysis = job(LOADER_WORKERS, 0, 80);
+
+	analysis.profile = &profile;
+	assert_null(advise(&analysis, "native"));
+	profile.images.n_transform = 100;
+	analysis = job(LOADER_WORKERS, 0, 80);
+	analysis.profile = &profile;
+	assert_non_null(advise(&analysis, "loader.plan() takes"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -245,6 +466,14 @@ int main(void)
 	    cmocka_unit_test(test_workers_that_stay),
 	    cmocka_unit_test(test_the_part_of_images),
 	    cmocka_unit_test(test_images_that_dieseld_could_decode),
+	    cmocka_unit_test(test_each_action_has_its_own_prediction),
+	    cmocka_unit_test(test_a_gain_that_may_be_none_comes_last),
+	    cmocka_unit_test(test_workers_have_no_more_than_the_cores),
+	    cmocka_unit_test(test_sampled_bounds),
+	    cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
+	    cmocka_unit_test(test_files_of_one_sample_are_packed),
+	    cmocka_unit_test(test_the_interpreter_lock),
+	    cmocka_unit_test(test_images_whose_transforms_stay_in_python),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

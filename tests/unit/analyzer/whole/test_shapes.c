@@ -385,6 +385,7 @@ static void validated_steps(void)
 static void test_a_validation_s_workers_feed_no_step(void **state)
 {
 	struct analysis *analysis;
+	bool counted = false;
 
 	script_reset();
 	validated_steps();
@@ -396,8 +397,9 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	assert_string_equal(analysis->no_predictions, "");
 	assert_non_null(analysis->predictions);
 	assert_true(analysis->predictions->curves[WHAT_IF_WORKERS].here == 1);
-	assert_true(analysis->n_actions > 0);
-	assert_non_null(strstr(analysis->actions[0].text, "instead of 1"));
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		counted |= strstr(analysis->actions[i].text, "instead of 1") != NULL;
+	assert_true(counted);
 	assert_int_equal(analysis->head_of_line_ns, 0);
 	analysis_free(analysis);
 }

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/container.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+struct kind {
+	/* of a file's name, in any case; a suffix ending in '-': anywhere in it */
+	const char *prefix, *suffix;
+	struct container container;
+};
+
+#define EXTRACT "extract them into one folder"
+#define WRITE   "write its samples with diesel_loader.create()"
+
+static const struct kind kinds[] = {
+    {"data.mdb", "data.mdb", {"an LMDB", WRITE}},
+    {"lock.mdb", "lock.mdb", {"an LMDB", WRITE}},
+    {"", ".lmdb", {"an LMDB", WRITE}},
+    {"", ".tar", {"tar archives", EXTRACT}},
+    {"", ".tar.gz", {"tar archives", EXTRACT}},
+    {"", ".tgz", {"tar archives", EXTRACT}},
+    {"", ".tar.zst", {"tar archives", EXTRACT}},
+    {"", ".tar.xz", {"tar archives", EXTRACT}},
+    {"", ".tar.bz2", {"tar archives", EXTRACT}},
+    {"", ".zip", {"zip archives", EXTRACT}},
+    {"", ".7z", {"7z archives", EXTRACT}},
+    {"", ".rar", {"rar archives", EXTRACT}},
+    {"", ".parquet", {"Parquet files", WRITE}},
+    {"", ".arrow", {"Arrow files", WRITE}},
+    {"", ".feather", {"Arrow files", WRITE}},
+    {"", ".mds", {"shards of MosaicML Streaming", WRITE}},
+    {"", ".mds.zstd", {"shards of MosaicML Streaming", WRITE}},
+    {"shard.0", "", {"shards of MosaicML Streaming", WRITE}},
+    {"chunk-0-", ".bin", {"chunks of LitData", WRITE}},
+    {"", ".beton", {"a dataset of FFCV", WRITE}},
+    {"", ".tfrecord", {"TFRecord files", WRITE}},
+    {"", ".tfrecords", {"TFRecord files", WRITE}},
+    {"", ".tfrecord-", {"TFRecord files", WRITE}}, /* train.tfrecord-00000-of-00010 */
+    {"", ".rec", {"RecordIO files", WRITE}},
+    {"", ".hdf5", {"HDF5 files", WRITE}},
+    {"", ".h5", {"HDF5 files", WRITE}},
+    {"", ".chunk", {"chunks of a dataset of DIESEL", "copy the dataset with cp -r"}},
+};
+
+static bool begins_with(const char *name, const char *prefix)
+{
+	return strncasecmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static bool ends_in(const char *name, const char *suffix)
+{
+	size_t length = strlen(name), n = strlen(suffix);
+
+	return length >= n && strcasecmp(name + length - n, suffix) == 0;
+}
+
+static bool is_of(const struct kind *kind, const char *name)
+{
+	return begins_with(name, kind->prefix) &&
+	       (ends_in(name, kind->suffix) ||
+		(ends_in(kind->suffix, "-") && strcasestr(name, kind->suffix)));
+}
+
+const struct container *container_of_path(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (is_of(&kinds[i], name))
+			return &kinds[i].container;
+	return NULL;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Files that hold many samples each, known by their names: an LMDB, tar archives, Parquet. What is in them is
+ * not looked at. `dieselctl pack` makes a sample of each file, so it refuses them, and nobody may advise to
+ * pack them. */
+
+struct container {
+	const char *what;    /* "Parquet files" */
+	const char *instead; /* what to do to have their samples packed: "extract them into one folder" */
+};
+
+/* path: of a file, or its name alone. NULL: no container is known by this name. */
+const struct container *container_of_path(const char *path);

@@ -59,8 +59,9 @@ static bool segments_sane(const struct model_job *job)
 	for (size_t i = 0; i < job->n_segments; i++) {
 		const struct model_segment *segment = &job->segments[i];
 
-		if (!sane(segment->compute_ns) || !sane(segment->delay_ns) || !sane(segment->fetch_cpu_ns) ||
-		    !sane(segment->latency_ns) || !sane(segment->bytes) || !sane(segment->size_bytes))
+		if (!sane(segment->compute_ns) || !sane(segment->width) || !sane(segment->delay_ns) ||
+		    !sane(segment->fetch_cpu_ns) || !sane(segment->latency_ns) || !sane(segment->bytes) ||
+		    !sane(segment->size_bytes))
 			return false;
 	}
 	return true;
@@ -234,7 +235,8 @@ static double thread_speed(const struct sim *sim)
 	double cores = fmax(1, sim->job->cores), busy = 0, slow = 1;
 
 	for (size_t w = 0; w < sim->n_workers; w++)
-		busy += sim_worker_runs(&sim->workers[w]);
+		if (sim_worker_runs(&sim->workers[w]))
+			busy += sim->workers[w].phase == SIM_COMPUTE ? sim->workers[w].width : 1;
 	if (sim->phase == TRAINER_CPU)
 		busy += fmax(1, sim->job->gang);
 	if (busy <= 1)
@@ -364,6 +366,7 @@ int model_replay(const struct model_job *job, const struct model_scenario *scena
 	sim.is_inline = !n;
 	sim.n_workers = n ? n : 1;
 	sim.reads = sim_reads_init(job, scenario);
+	sim.reads.moved = n && !job->loader.n_workers;
 	sim.workers = calloc(sim.n_workers, sizeof(*sim.workers));
 	if (!sim.workers)
 		return -ENOMEM;

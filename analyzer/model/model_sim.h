@@ -18,6 +18,7 @@ enum sim_phase {
 struct sim_worker {
 	enum sim_phase phase;
 	double left_ns, until_ns;
+	double width; /* cores that SIM_COMPUTE has; at least 1 */
 	size_t segment, segment_end;
 	size_t n_finished, n_published; /* batches of this epoch */
 	double publish_left;            /* of the next one to publish, 1 to 0 */
@@ -27,6 +28,7 @@ struct sim_worker {
 struct sim_reads {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
+	bool moved;                   /* workers do what the trainer did itself */
 	struct model_storage storage; /* of the scenario */
 	double storage_state;
 	double hit_ratio;          /* recorded, of the groups that read something */

@@ -97,9 +97,15 @@ static bool is_peers(const struct sim_reads *reads, size_t i, bool unheld)
 
 static void enter_compute(struct sim_worker *worker, const struct sim_reads *reads)
 {
+	const struct model_segment *segment = &reads->job->segments[worker->segment];
+
 	worker->phase = SIM_COMPUTE;
-	worker->left_ns = reads->job->segments[worker->segment].compute_ns * reads->scenario->sample_size *
-			  reads->scenario->prep_cost;
+	worker->width = fmin(fmax(1, segment->width), fmax(1, reads->job->cores));
+	worker->left_ns = segment->compute_ns * reads->scenario->sample_size * reads->scenario->prep_cost;
+	if (reads->moved) {
+		worker->left_ns *= worker->width;
+		worker->width = 1;
+	}
 }
 
 static double cached_cpu_ns(const struct sim_reads *reads, const struct model_segment *segment)

@@ -104,6 +104,9 @@ static double gang_measure(const struct service_input *input, const struct servi
 			helpers_ns += (double)timeline_account(&input->timeline->threads[i], window->begin_ns,
 							       window->end_ns)
 					  .exec_ns;
+	/* What they did for batches is in these. */
+	if (input->waits->loader == LOADER_INLINE)
+		helpers_ns = fmax(0, helpers_ns - service->helpers_ns);
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
 }
 
@@ -312,6 +315,7 @@ void service_free(struct service *service)
 	for (size_t i = 0; i < service->n_workers; i++)
 		free(service->workers[i].batches);
 	free(service->workers);
+	free(service->helpers);
 	cores_free(&service->cores);
 	free(service->requests);
 	free(service->segments);

@@ -57,6 +57,10 @@ struct service {
 	struct service_request *requests; /* reads that storage served */
 	size_t n_requests, n_requests_allocated;
 	struct cores cores;
+	/* Of the worker whose batches are being found: threads of its process that compute for it. */
+	const struct timeline_thread **helpers;
+	size_t n_helpers;
+	double helpers_ns;    /* what they computed for all batches */
 	size_t n_matched;     /* steps that have a batch of their own */
 	double batch_samples; /* files opened per batch, median; 0: none */
 	uint64_t compute_ns;  /* of all batches */

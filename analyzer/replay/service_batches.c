@@ -31,6 +31,31 @@ static int batch_add(struct service_worker *worker, const struct service_batch *
 #define BATCH_MIN_NS UINT64_C(20000)
 #define WORK_MIN     0.02 /* of the median batch's work; less is no batch */
 
+static bool writes_results(const struct roles *roles, const struct timeline_thread *thread)
+{
+	for (size_t i = 0; i < thread->n_calls; i++)
+		if (call_is_pipe_write(&thread->calls[i]) && roles_is_result(roles, thread->calls[i].inode))
+			return true;
+	return false;
+}
+
+/* Who hands batches over works for no batch; that time is in the hand-offs. */
+static void helpers_find(const struct service_input *input, const struct timeline_thread *of,
+			 struct service *service)
+{
+	const struct timeline *timeline = input->timeline;
+
+	service->n_helpers = 0;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		if (thread == of || !timeline_same_process(thread, of) || !thread->n_offs ||
+		    writes_results(input->roles, thread))
+			continue;
+		service->helpers[service->n_helpers++] = thread;
+	}
+}
+
 static int batches_of_worker(const struct roles *roles, struct service_worker *worker,
 			     struct service *service)
 {
@@ -87,6 +112,7 @@ static int batches_of_trainer(const struct service_input *input, struct service 
 
 	worker->thread = input->roles->trainer;
 	service->n_workers = 1;
+	helpers_find(input, worker->thread, service);
 	for (size_t i = data_waits_from(waits, input->window->begin_ns); i < waits->n; i++) {
 		struct service_batch batch = {.begin_ns = waits->items[i].begin_ns,
 					      .end_ns = waits->items[i].end_ns};
@@ -146,7 +172,8 @@ int service_batches_find(const struct service_input *input, struct service *serv
 	size_t n = input->roles->n_workers;
 
 	service->workers = calloc(n + 1, sizeof(*service->workers));
-	if (!service->workers)
+	service->helpers = calloc(input->timeline->n_threads + 1, sizeof(const struct timeline_thread *));
+	if (!service->workers || !service->helpers)
 		return -ENOMEM;
 	if (input->waits->loader == LOADER_INLINE)
 		return batches_of_trainer(input, service);
@@ -156,6 +183,7 @@ int service_batches_find(const struct service_input *input, struct service *serv
 			    .thread = input->roles->workers[i], .loader = input->roles->worker_loaders[i]};
 	qsort(service->workers, service->n_workers, sizeof(*service->workers), birth_compare);
 	for (size_t i = 0; i < service->n_workers; i++) {
+		helpers_find(input, service->workers[i].thread, service);
 		if (batches_of_worker(input->roles, &service->workers[i], service) < 0)
 			return -ENOMEM;
 		publications_find(input, &service->workers[i]);

@@ -109,6 +109,38 @@ uint64_t service_foreign_queue_ns(const struct service *service, const struct ti
 	return ns;
 }
 
+#define HELP_MIN 0.1 /* of the time: less is no help, but threads that have something else to do */
+
+/*
+ * Threads that help, while the thread computes or waits for them. Their time is taken out of the delay, which
+ * needs no core, and computing becomes as wide as they make it. What they waited for cores that the job had
+ * itself is left out: the replay has waits of its own.
+ */
+static void add_help(struct service *service, uint64_t begin_ns, uint64_t end_ns,
+		     struct model_segment *segment)
+{
+	double exec_ns = 0, longest_ns = 0, queue_ns = 0, own_ns = segment->compute_ns, helped_ns, n = 0;
+
+	for (size_t i = 0; i < service->n_helpers; i++) {
+		struct timeline_account help = timeline_account(service->helpers[i], begin_ns, end_ns);
+
+		if (!help.exec_ns)
+			continue;
+		exec_ns += (double)help.exec_ns;
+		longest_ns = fmax(longest_ns, (double)help.exec_ns);
+		queue_ns += (double)help.queue_ns;
+		queue_ns -= (double)service_foreign_queue_ns(service, service->helpers[i], begin_ns, end_ns);
+		n++;
+	}
+	if (exec_ns < HELP_MIN * (double)(end_ns - begin_ns) || n < 1)
+		return;
+	helped_ns = fmin(segment->delay_ns, fmax(longest_ns, exec_ns / service->cores.n_cpus));
+	segment->delay_ns = fmax(0, segment->delay_ns - helped_ns - fmax(0, queue_ns) / n);
+	segment->compute_ns += helped_ns;
+	segment->width = fmax(1, (own_ns + exec_ns) / fmax(1, segment->compute_ns));
+	service->helpers_ns += exec_ns;
+}
+
 /* One segment: computing in [begin_ns, group.begin_ns), then the group; an empty group ends the batch. */
 static int segment_of(struct service *service, const struct timeline_thread *thread, uint64_t begin_ns,
 		      const struct reading *group)
@@ -122,6 +154,7 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 					.fetch_cpu_ns = (double)(within.exec_ns - compute_ns),
 					.size_bytes = (double)group->bytes};
 
+	add_help(service, begin_ns, group->begin_ns, &segment);
 	segment.delay_ns += (double)service_foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
 	/* Whoever did not sleep need not wake up. */
 	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) +=

@@ -99,7 +99,8 @@ void service_sharing_measure(const struct service_input *input, struct service *
 			double own_ns = 0, alone;
 
 			for (size_t q = 0; q < batch->n_segments; q++)
-				own_ns += service->segments[batch->first_segment + q].compute_ns;
+				own_ns += service->segments[batch->first_segment + q].compute_ns *
+					  fmax(1, service->segments[batch->first_segment + q].width);
 			alone = 1 - b * beside(service, batch->begin_ns, batch->end_ns, own_ns);
 			for (size_t q = 0; q < batch->n_segments; q++)
 				service->segments[batch->first_segment + q].compute_ns *= alone;

@@ -164,8 +164,11 @@ double model_tiers_latency_s(const struct model_tiers *tiers, const struct model
 
 /* A stretch of a batch's work: first computing, then at most one group of reads. */
 struct model_segment {
-	double compute_ns; /* needs a core */
-	double delay_ns;   /* does not: locks, naps */
+	double compute_ns; /* needs `width` cores */
+	/* Cores that computing has at once, with the threads that help it: a tokenizer's, OpenMP's. 0: one. A
+	 * worker that takes over what the trainer did has one thread: PyTorch and tokenizers see to that. */
+	double width;
+	double delay_ns; /* does not: locks, naps */
 	double fetch_cpu_ns;
 	double latency_ns; /* of the group, beside the server's */
 	double bytes;      /* that the server had to bring; 0: cached, or nothing was read */

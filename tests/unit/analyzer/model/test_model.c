@@ -75,6 +75,40 @@ static void check_step(const struct plant *plant, const struct model_scenario *s
 		fail_msg("a step takes %.3f ms, expected %.3f ms", found_ns / MS, step_ns / MS);
 }
 
+/* A batch takes several cores, as a tokenizer's threads do: there are no more of them for more workers. */
+static void test_batches_that_take_several_cores(void **state)
+{
+	struct plant *plant = plant_setup(2);
+	struct model_scenario scenario = model_scenario_recorded();
+
+	plant->job.cores = 2;
+	plant_batch(plant, 10 * MS, 0, 0);
+	plant_step(plant, 1 * MS, 1 * MS);
+	for (size_t i = 0; i < N_STEPS * SAMPLES; i++)
+		plant->segments[i].width = 2;
+	check_step(plant, NULL, 10.5 * MS);
+	scenario.n_workers = 4;
+	check_step(plant, &scenario, 10.5 * MS);
+	/* With more cores there are. */
+	plant->job.cores = 16;
+	check_step(plant, &scenario, 2.5 * MS);
+	/* The trainer does it itself, with all cores. One worker does it with one thread. */
+	plant = plant_setup(0);
+	plant->job.cores = 2;
+	plant_batch(plant, 10 * MS, 0, 0);
+	plant_step(plant, 10 * MS, 0);
+	plant->job.gang = 2;
+	check_step(plant, NULL, 20 * MS);
+	for (size_t i = 0; i < N_STEPS * SAMPLES; i++)
+		plant->segments[i].width = 2;
+	check_step(plant, NULL, 20 * MS);
+	for (uint32_t n = 1; n <= 4; n++) {
+		scenario.n_workers = n;
+		check_step(plant, &scenario,
+			   n == 1 ? 25 * MS : 20 * MS); /* one leaves a core idle at times */
+	}
+}
+
 static void test_formulas(void **state)
 {
 	assert_true(model_fetch_rate(0, 100, 1000, 10) == 0.1);
@@ -516,6 +550,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_formulas),
+	    cmocka_unit_test(test_batches_that_take_several_cores),
 	    cmocka_unit_test(test_forms),
 	    cmocka_unit_test(test_latency_of_each_reader_is_its_own),
 	    cmocka_unit_test(test_bandwidth_is_shared),

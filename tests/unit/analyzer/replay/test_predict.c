@@ -417,10 +417,46 @@ static void test_missing_batches_leave_the_walk(void **state)
 	analysis_free(analysis);
 }
 
+/* The trainer makes its batches with the threads of a library, as tokenizers do, and a worker would do so
+ * with one thread: it cannot gain what it would if the trainer's sleep took no core. */
+static void test_threads_that_help_the_trainer(void **state)
+{
+	struct what_if_question question = nothing;
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 2, .what_if = &question};
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (uint32_t helper = TRAINER + 2; helper <= TRAINER + 3; helper++)
+		script_fork(&s, TRAINER, helper, 0);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		uint64_t now = 2000 * i;
+
+		script_mark(&s, TRAINER, now, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+		script_off(&s, TRAINER, now + 100, now + 900, now + 900, 0x1, TRAINER + 2);
+		script_mark(&s, TRAINER, now + 1000, MARK_BATCH_END, MARK_BATCH_INLINE);
+		script_step(&s, TRAINER, now + 1990);
+		for (uint32_t helper = TRAINER + 2; helper <= TRAINER + 3; helper++)
+			script_off(&s, helper, s.last_tick[helper] + (i ? 800 : 1), now + 100, now + 100, 0x1,
+				   TRAINER);
+	}
+	script_exit(&s, TRAINER, 2000 * STEPS + 500);
+	question.n_workers = 1;
+	analysis = script_analyse(&s, &input);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_non_null(analysis->predictions);
+	assert_non_null(analysis->predictions->answer);
+	check_speedup(analysis->predictions->answer->speedup.value, 2000.0 / 1800);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_true(analysis->actions[i].gain.value < 1.5);
+	analysis_free(analysis);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_fetch_is_what_free_reading_saves),
+	    cmocka_unit_test(test_threads_that_help_the_trainer),
 	    cmocka_unit_test(test_epochs_of_persistent_workers),
 	    cmocka_unit_test(test_what_if_meets_the_changed_job),
 	    cmocka_unit_test(test_workers_that_start_anew_each_epoch),

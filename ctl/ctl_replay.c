@@ -65,9 +65,16 @@ static int on_round(void *user, const struct history_round *round)
 {
 	struct replay *p = user;
 
+	if (round->ended) {
+		if (*round->ended)
+			tuner_forget(p->state, *round->ended);
+		else
+			memset(p->state, 0, tuner_state_bytes());
+		return 0;
+	}
 	tuner_decide(round->config, p->state, round->node, round->samples, round->n_samples, round->now_ns,
 		     p->result);
-	p->n_rounds++;
+	p->n_rounds += round->n_samples > 0;
 	p->n_refused += p->result->n_samples_refused;
 	for (size_t i = 0; i < p->result->n_decisions; i++) {
 		if (p->json)

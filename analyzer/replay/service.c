@@ -261,13 +261,31 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	return 0;
 }
 
+/* What has to be replayed lies elsewhere: another recording would say no more. */
+static const char *why_no_batches(enum analysis_loader loader)
+{
+	switch (loader) {
+	case LOADER_WORKERS:
+	case LOADER_INLINE: return NULL;
+	case LOADER_DIESEL:
+		return "dieseld serves this job, and what it does is not in the recording: dieselctl why has "
+		       "its model's figures while the job runs";
+	case LOADER_THREADS:
+		return "threads load the data, and their batches cannot be told apart: only those of worker "
+		       "processes and of the trainer itself are replayed";
+	case LOADER_NONE: break;
+	}
+	return "no loader was seen";
+}
+
 int service_extract(const struct service_input *input, struct service *ret_service)
 {
 	struct service service = {0};
 	int r = 0;
 
-	if (input->waits->loader != LOADER_WORKERS && input->waits->loader != LOADER_INLINE) {
-		service.why_not = "no loader whose batches can be told apart";
+	service.why_not = why_no_batches(input->waits->loader);
+	if (service.why_not) {
+		/* nothing to extract */
 	} else if (!input->window->n_steps) {
 		service.why_not = "no whole step was seen";
 	} else {

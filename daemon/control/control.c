@@ -19,6 +19,14 @@ struct control_job *control_find_job(const struct control *c, uint64_t id)
 	return j;
 }
 
+void control_forget(struct control *c, uint64_t id)
+{
+	if (c->state)
+		tuner_forget(c->state, id);
+	if (c->history)
+		history_add_end(c->history, clock_realtime_ns() / NS_PER_MS, id);
+}
+
 static void on_begin(void *user, struct job *job)
 {
 	struct control *c = user;
@@ -51,8 +59,7 @@ static void on_end(void *user, struct job *job)
 
 	if (c->serving->jobs.closing) /* the jobs go on, and come back when dieseld is started again */
 		return;
-	if (c->state)
-		tuner_forget(c->state, job->id);
+	control_forget(c, job->id);
 	settings_forget_job(&c->settings, job->id);
 	while (*link && (*link)->id != job->id)
 		link = &(*link)->next;
@@ -78,6 +85,8 @@ static void open_history(struct control *c, const struct control_options *o)
 		control_restore(c);
 		r = history_start(c->history, &err);
 	}
+	if (r == 0 && !c->state) /* a replay must begin where this tuner does */
+		history_add_end(c->history, clock_realtime_ns() / NS_PER_MS, 0);
 	if (r == 0)
 		return;
 	log_warning("%s: decisions are kept in memory alone", err.text);

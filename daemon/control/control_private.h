@@ -57,10 +57,14 @@ struct control {
 	struct stall_node node;
 	uint64_t n_carried_out[CONTROL_N_RULES];
 	uint64_t n_rounds, n_refused, saved_round;
+	uint64_t n_empty;   /* rounds without samples, since the last one with some */
 	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */
 };
 
 struct control_job *control_find_job(const struct control *c, uint64_t id);
+
+/* Has the tuner forget the job, and the history know it, so that a replay does the same. */
+void control_forget(struct control *c, uint64_t id);
 
 /* control_apply.c: sets a job's knob, but a cache never below cache_min and what the job needs. Returns what
  * it got. */

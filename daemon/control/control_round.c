@@ -12,6 +12,7 @@
 
 #define SAVE_EVERY_ROUNDS 30
 #define COVERED_MAX_S     3600.0
+#define EMPTY_ROUNDS      70 /* the tuner forgets a job without samples sooner */
 
 /* Logs one line when writing begins to fail, and one when it works again. */
 static void watch_history(struct control *c)
@@ -199,7 +200,9 @@ static void keep_samples(struct control *c, const struct stall_node *node, const
 		if (c->history)
 			sum_up(c, known, at_ms);
 	}
-	if (c->history && n > 0)
+	/* Without samples, too, rounds decide on what was seen before. */
+	c->n_empty = n ? 0 : c->n_empty + 1;
+	if (c->history && c->n_empty < EMPTY_ROUNDS)
 		history_add_round(c->history, &round);
 }
 

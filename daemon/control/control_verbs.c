@@ -90,8 +90,8 @@ static int check_tunable(const struct control *c, const struct wire_set *m, stru
 
 static void forget_all(struct control *c)
 {
-	for (const struct control_job *j = c->jobs; j && c->state; j = j->next)
-		tuner_forget(c->state, j->id);
+	for (const struct control_job *j = c->jobs; j; j = j->next)
+		control_forget(c, j->id);
 }
 
 static void log_settings(const struct control_viewer *viewer, const struct wire_set *m)

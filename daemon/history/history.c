@@ -193,6 +193,7 @@ static int write_record(struct history_file *f, struct record *q, struct error *
 	case RECORD_VERDICT: return history_file_put_verdict(f, q->at_ms, &q->verdict, err);
 	case RECORD_POINT: return history_file_put_point(f, &q->point, err);
 	case RECORD_ROUND: return history_file_put_round(f, q->at_ms, &q->config, q->data, q->size, err);
+	case RECORD_END: return history_file_put_end(f, q->at_ms, q->job, err);
 	case RECORD_STATE: return history_file_put_state(f, q->key, q->data, q->size, err);
 	}
 	return -EINVAL;

@@ -267,6 +267,17 @@ int history_file_put_round(struct history_file *f, uint64_t at_ms, const struct 
 	return sql_run(st, err);
 }
 
+int history_file_put_end(struct history_file *f, uint64_t at_ms, uint64_t job, struct error *err)
+{
+	struct sql_statement *st = f->st[HISTORY_PUT_ROUND];
+
+	sql_bind_integer(st, 1, at_ms);
+	sql_bind_integer(st, 2, HISTORY_END);
+	sql_bind_integer(st, 3, 0);
+	sql_bind_bytes(st, 4, &job, sizeof(job));
+	return sql_run(st, err);
+}
+
 int history_file_put_state(struct history_file *f, const char *key, const void *data, size_t size,
 			   struct error *err)
 {
@@ -327,7 +338,8 @@ int history_file_trim(struct history_file *f, uint64_t before_ms, struct error *
 	}
 	if (r == 0)
 		r = sql_execute(f->sql,
-				"DELETE FROM configs WHERE id < (SELECT ifnull(min(config), 0) FROM rounds)",
+				"DELETE FROM configs WHERE id <"
+				" (SELECT ifnull(min(config), 0) FROM rounds WHERE config > 0)",
 				err);
 	return r;
 }

@@ -24,6 +24,7 @@ int history_file_put_point(struct history_file *f, const struct history_point *p
 /* config: a row is written if it differs from the last round's. data: as described in history.h. */
 int history_file_put_round(struct history_file *f, uint64_t at_ms, const struct tuner_config *config,
 			   const void *data, size_t size, struct error *err);
+int history_file_put_end(struct history_file *f, uint64_t at_ms, uint64_t job, struct error *err);
 int history_file_put_state(struct history_file *f, const char *key, const void *data, size_t size,
 			   struct error *err);
 

@@ -13,6 +13,9 @@
 	((uint64_t)sizeof(struct stall_sample) | (uint64_t)sizeof(struct stall_node) << 16 |                 \
 	 (uint64_t)sizeof(struct tuner_config) << 32)
 
+/* In place of a layout, which is never so small. */
+#define HISTORY_END 1
+
 enum history_statement {
 	HISTORY_PUT_ENTRY,
 	HISTORY_PUT_VERDICT,

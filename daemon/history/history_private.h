@@ -12,7 +12,7 @@
 
 #include "history_file.h"
 
-enum record_kind { RECORD_ENTRY, RECORD_VERDICT, RECORD_POINT, RECORD_ROUND, RECORD_STATE };
+enum record_kind { RECORD_ENTRY, RECORD_VERDICT, RECORD_POINT, RECORD_ROUND, RECORD_END, RECORD_STATE };
 
 struct record {
 	struct record *next;
@@ -23,6 +23,7 @@ struct record {
 		struct tuner_verdict verdict;
 		struct history_point point;
 		struct tuner_config config; /* of a round */
+		uint64_t job;               /* of an end */
 		char key[32];               /* of a state */
 	};
 	size_t size;

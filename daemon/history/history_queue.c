@@ -89,6 +89,15 @@ void history_add_round(struct history *h, const struct history_round *round)
 	enqueue(h, q, false);
 }
 
+void history_add_end(struct history *h, uint64_t at_ms, uint64_t job)
+{
+	struct record *q = record_new(RECORD_END, at_ms, 0);
+
+	if (q)
+		q->job = job;
+	enqueue(h, q, false);
+}
+
 void history_set_state(struct history *h, const char *key, const void *data, size_t size)
 {
 	struct record *q = record_new(RECORD_STATE, 0, size);

@@ -133,7 +133,20 @@ struct round_reader {
 	struct stall_node node;
 	struct stall_sample samples[TUNER_MAX_JOBS];
 	struct history_round round;
+	uint64_t ended;
 };
+
+static bool read_end(struct sql_statement *st, struct round_reader *reader)
+{
+	size_t size;
+	const void *data = sql_bytes(st, 3, &size);
+
+	if (size != sizeof(reader->ended))
+		return false;
+	memcpy(&reader->ended, data, size);
+	reader->round = (struct history_round){.at_ms = sql_integer(st, 0), .ended = &reader->ended};
+	return true;
+}
 
 /* Returns false if the row is not a round of this layout. */
 static bool read_round(struct sql_statement *st, struct round_reader *reader)
@@ -143,8 +156,10 @@ static bool read_round(struct sql_statement *st, struct round_reader *reader)
 	const char *data = sql_bytes(st, 3, &size);
 	struct history_round *round = &reader->round;
 
-	if (sql_integer(st, 1) != HISTORY_LAYOUT || config_size != sizeof(reader->config) || size < head ||
-	    (size - head) % sizeof(struct stall_sample) != 0 ||
+	if (sql_integer(st, 1) == HISTORY_END)
+		return read_end(st, reader);
+	if (!config || sql_integer(st, 1) != HISTORY_LAYOUT || config_size != sizeof(reader->config) ||
+	    size < head || (size - head) % sizeof(struct stall_sample) != 0 ||
 	    (size - head) / sizeof(struct stall_sample) > TUNER_MAX_JOBS)
 		return false;
 	*round = (struct history_round){.at_ms = sql_integer(st, 0),
@@ -165,7 +180,7 @@ int history_file_each_round(struct history_file *f,
 {
 	static const char query[] =
 	    "SELECT rounds.at_ms, rounds.layout, configs.data, rounds.data FROM rounds"
-	    " JOIN configs ON configs.id = rounds.config ORDER BY rounds.id";
+	    " LEFT JOIN configs ON configs.id = rounds.config ORDER BY rounds.id";
 	struct round_reader *reader = malloc(sizeof(*reader));
 	struct sql_statement *st;
 	uint64_t n_foreign = 0;

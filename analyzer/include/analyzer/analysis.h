@@ -178,8 +178,8 @@ struct analysis {
 	struct phase_times *phases;
 	struct checkpoint_report *checkpoints;
 	struct predictions *predictions;
-	char no_predictions[80]; /* why there are none; "" with some */
-	struct lanes *lanes;     /* NULL also when not asked for */
+	char no_predictions[160]; /* why there are none; "" with some */
+	struct lanes *lanes;      /* NULL also when not asked for */
 	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
 	size_t n_evidence;
 	struct analysis_action actions[ANALYSIS_ACTIONS_MAX];

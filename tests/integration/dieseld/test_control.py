@@ -181,6 +181,24 @@ class Control(Case):
         self.assertIn(f"cache-max = {math.ceil(advice['cache_max_bytes'] / 2 ** 20)}M", ctl(daemon, "advise", self.history))
         daemon.start()
 
+    def test_three_jobs_are_replayed_as_they_were(self):
+        daemon = self.tuned()
+        for k in range(3):
+            job = self.job(daemon, pause_us=2000 if k else 0)["id"]
+            self.until("something is decided", lambda: ask(daemon, "why", str(job))["decisions"])
+            os.kill(self.one(daemon, job)["pid"], signal.SIGKILL)
+            self.until("the job is gone", lambda: not ask(daemon, "jobs")["jobs"])
+        told = ask(daemon, "why", "-n", "256")["decisions"][::-1]  # the newest comes first
+        daemon.stop()
+        replayed = list(map(json.loads, ctl("/nowhere", "replay", "--json", self.history).splitlines()))
+
+        def of(d):  # how far a knob went is the cache's to say, where the reason has it
+            return [d[name] for name in ("job", "knob", "rule", "from")] + [d["to"]] * ("held at" not in d["reason"])
+
+        self.assertEqual(len(told), len(replayed))
+        for one, other in zip(told, replayed):
+            self.assertEqual(of(one), of(other)[:len(of(one))], (one, other))
+
     def test_dry_run_changes_nothing(self):
         daemon = self.tuned("--tune", "dry-run")
         job = self.job(daemon)["id"]

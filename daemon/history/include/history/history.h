@@ -18,7 +18,8 @@
  *   rounds(at_ms, layout, config, data)
  *       What each round of the tuner was given, for replaying it: config is the id of a row of configs, data
  *       a uint64_t now_ns, struct stall_node and struct stall_sample[], as they lie in memory; layout tells
- *       whether this program's structs have the same layout.
+ *       whether this program's structs have the same layout. With 1 for a layout and 0 for config: a job was
+ *       forgotten between two rounds, and data is its number as a uint64_t; 0: all were.
  *   configs(id, at_ms, layout, data) state(key, value): what the daemon needs back after a restart.
  *
  * Reading comes before all writing: history_open() opens the file, history_load_*() read it on the caller's
@@ -89,8 +90,10 @@ int history_load_entries(struct history *h, uint32_t max,
 			 void (*visit)(void *user, struct history_entry *entry), void *user,
 			 struct error *err);
 
-/* One round as it was decided. */
+/* One round as it was decided, or what happened between two of them. */
 struct history_round {
+	/* NULL: a round. Else nothing but at_ms is set, and this job was forgotten; 0: all of them. */
+	const uint64_t *ended;
 	uint64_t at_ms;
 	uint64_t now_ns;
 	const struct tuner_config *config;
@@ -114,6 +117,8 @@ void history_add_entry(struct history *h, const struct history_entry *entry);
 /* The verdict on the newest decision that has its number. */
 void history_add_verdict(struct history *h, uint64_t at_ms, const struct tuner_verdict *verdict);
 void history_add_round(struct history *h, const struct history_round *round);
+/* The tuner forgot this job; 0: all. */
+void history_add_end(struct history *h, uint64_t at_ms, uint64_t job);
 void history_add_point(struct history *h, const struct history_point *point);
 void history_set_state(struct history *h, const char *key, const void *data, size_t size);
 

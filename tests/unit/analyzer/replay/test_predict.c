@@ -417,6 +417,27 @@ static void test_missing_batches_leave_the_walk(void **state)
 	analysis_free(analysis);
 }
 
+/* What is said of a served job must not be to record it again, which would say the same. */
+static void test_a_served_job_says_why_not(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, 1000 * i + 300, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_null(analysis->predictions);
+	assert_non_null(strstr(analysis->no_predictions, "dieseld serves this job"));
+	assert_non_null(strstr(analysis->no_predictions, "job runs")); /* whole */
+	analysis_free(analysis);
+}
+
 /* The trainer makes its batches with the threads of a library, as tokenizers do, and a worker would do so
  * with one thread: it cannot gain what it would if the trainer's sleep took no core. */
 static void test_threads_that_help_the_trainer(void **state)
@@ -457,6 +478,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_fetch_is_what_free_reading_saves),
 	    cmocka_unit_test(test_threads_that_help_the_trainer),
+	    cmocka_unit_test(test_a_served_job_says_why_not),
 	    cmocka_unit_test(test_epochs_of_persistent_workers),
 	    cmocka_unit_test(test_what_if_meets_the_changed_job),
 	    cmocka_unit_test(test_workers_that_start_anew_each_epoch),

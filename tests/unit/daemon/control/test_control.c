@@ -491,6 +491,87 @@ static void test_a_job_ends(void **state)
 	stop(&f);
 }
 
+struct replay {
+	const struct control_log *log;
+	struct tuner_state *state;
+	struct tuner_result *result;
+	uint64_t n, n_logged;
+};
+
+/* As dieselctl replay does it. Each decision is that of the log, whose oldest is the last. */
+static int replay_round(void *user, const struct history_round *round)
+{
+	struct replay *p = user;
+
+	if (round->ended && *round->ended)
+		tuner_forget(p->state, *round->ended);
+	else if (round->ended)
+		memset(p->state, 0, tuner_state_bytes());
+	if (round->ended)
+		return 0;
+	tuner_decide(round->config, p->state, round->node, round->samples, round->n_samples, round->now_ns,
+		     p->result);
+	for (size_t i = 0; i < p->result->n_decisions; i++) {
+		const struct tuner_decision *d = &p->result->decisions[i], *logged;
+
+		assert_true(p->n < p->n_logged);
+		logged = &control_log_newest(p->log, p->n_logged - ++p->n)->entry.decision;
+		assert_int_equal(d->job, logged->job);
+		assert_int_equal(d->knob, logged->knob);
+		assert_int_equal(d->rule, logged->rule);
+		assert_int_equal(d->old_value, logged->old_value);
+		assert_int_equal(d->new_value, logged->new_value);
+	}
+	return 0;
+}
+
+/* Three jobs one after the other, then three with others beside them, and a change of the mode: a replay
+ * decides what was decided. */
+static void test_a_replay_decides_as_the_daemon_did(void **state)
+{
+	struct replay p = {.state = calloc(1, tuner_state_bytes()), .result = calloc(1, sizeof(*p.result))};
+	struct job *before = NULL;
+	struct history *h;
+	char path[256];
+	uint64_t n_foreign;
+	struct fixture f;
+
+	snprintf(path, sizeof(path), "%s/replay.db", (const char *)*state);
+	start(&f, path);
+	for (unsigned int k = 0; k < 6; k++) {
+		struct job *job = join(&f, 1000, 0);
+
+		f.shares = (struct stall_shares){
+		    .device = 0.4, .fetch_stall = k % 2 ? 0 : 0.6, .prep_stall = k % 2 ? 0.6 : 0};
+		for (int i = 0; i < 25; i++)
+			one_second(&f);
+		if (k == 4)
+			assert_int_equal(set(&f, &root, 0, WIRE_SET_TUNE, WIRE_TUNE_DRY_RUN, NULL), 0);
+		if (before)
+			jobs_leave(before);
+		before = k < 3 ? NULL : job;
+		if (k < 3)
+			jobs_leave(job);
+		for (int i = 0; i < 5; i++)
+			one_second(&f);
+	}
+	jobs_leave(before);
+	p.log = &f.control->log;
+	while (control_log_newest(p.log, p.n_logged))
+		p.n_logged++;
+	assert_true(p.n_logged > 5);
+	history_close(f.control->history);
+	f.control->history = NULL;
+	assert_int_equal(history_open_read(path, &h, NULL), 0);
+	assert_int_equal(history_load_rounds(h, replay_round, &p, &n_foreign, NULL), 0);
+	assert_int_equal(p.n, p.n_logged);
+	assert_int_equal(n_foreign, 0);
+	history_close(h);
+	free(p.state);
+	free(p.result);
+	stop(&f);
+}
+
 /* A knob that the configuration pins needs no word of anybody's. */
 static void test_a_configured_knob(void **state)
 {
@@ -713,6 +794,8 @@ int main(void)
 	    cmocka_unit_test(test_who_may_do_what),
 	    cmocka_unit_test(test_limits),
 	    cmocka_unit_test(test_a_job_ends),
+	    cmocka_unit_test_setup_teardown(test_a_replay_decides_as_the_daemon_did, make_folder,
+					    remove_folder),
 	    cmocka_unit_test(test_a_configured_knob),
 	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_points_of_the_history, make_folder, remove_folder),

@@ -119,6 +119,11 @@ static int on_round(void *user, const struct history_round *round)
 {
 	uint64_t *n = user;
 
+	if (round->ended) {
+		assert_int_equal(*round->ended, *n ? 5 : 0);
+		assert_int_equal(round->at_ms, 77);
+		return 0;
+	}
 	assert_int_equal(round->n_samples, 2);
 	assert_int_equal(round->samples[1].job, 5);
 	assert_int_equal(round->config->prefetch_chunks_max, *n < 2 ? 4 : 9);
@@ -147,6 +152,7 @@ static void test_rounds(void **state)
 						    .n_samples = 2};
 
 		config.prefetch_chunks_max = i < 2 ? 4 : 9;
+		history_add_end(h, 77, i ? 5 : 0);
 		history_add_round(h, &round);
 	}
 	history_close(h);

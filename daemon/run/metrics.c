@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/clock.h"
@@ -170,23 +169,27 @@ static void cluster_text(FILE *text, const struct cache *cache)
 
 static void session_figures(FILE *text, const struct server *s)
 {
-	static const char *const kinds[] = {"", "fetch", "prep", "client"};
-	uint64_t n_sessions = 0, n_waiting[4] = {0};
+	/* The session's word, and the value of the label: that of the other metrics of stalls. */
+	static const struct {
+		const char *waits_for, *stall;
+	} kinds[] = {{"fetch", "fetch"}, {"prep", "preprocess"}, {"client", "client"}};
+	uint64_t n_sessions = 0, n_waiting[3] = {0};
 
 	for (const struct session *q = s->serving.sessions; q; q = q->next) {
 		struct session_usage usage;
 
 		session_usage(q, &usage);
 		n_sessions++;
-		for (size_t i = 1; i < 4; i++)
-			n_waiting[i] += !strcmp(usage.waits_for, kinds[i]);
+		for (size_t i = 0; i < 3; i++)
+			n_waiting[i] += !strcmp(usage.waits_for, kinds[i].waits_for);
 	}
 	metrics_number(text, "diesel_sessions", "gauge", "Sequences of batches being served.", n_sessions);
 	metrics_head(
 	    text, "diesel_sessions_waiting", "gauge",
 	    "Sessions whose next batch waits: for storage, for CPU work, or for the client to take one.");
-	for (size_t i = 1; i < 4; i++)
-		fprintf(text, "diesel_sessions_waiting{stall=\"%s\"} %" PRIu64 "\n", kinds[i], n_waiting[i]);
+	for (size_t i = 0; i < 3; i++)
+		fprintf(text, "diesel_sessions_waiting{stall=\"%s\"} %" PRIu64 "\n", kinds[i].stall,
+			n_waiting[i]);
 	metrics_number(text, "diesel_batches_total", "counter", "Batches made ready for clients.",
 		       s->serving.cache.counters.batches);
 	metrics_number(text, "diesel_connections_total", "counter", "Clients that connected.", s->n_accepted);
@@ -212,7 +215,7 @@ static uint64_t open_files(void)
 /* Under the names that Prometheus' own client libraries use. */
 static void process_figures(FILE *text, const struct server *s)
 {
-	uint64_t pages = 0, age_ns = clock_monotonic_ns() - s->start_ns;
+	uint64_t pages = 0;
 	struct rusage usage;
 	FILE *statm = fopen("/proc/self/statm", "re");
 
@@ -230,8 +233,7 @@ static void process_figures(FILE *text, const struct server *s)
 		       pages * (uint64_t)sysconf(_SC_PAGESIZE));
 	metrics_number(text, "process_open_fds", "gauge", "Open files.", open_files());
 	metrics_head(text, "process_start_time_seconds", "gauge", "When the daemon started, Unix time.");
-	fprintf(text, "process_start_time_seconds %.3f\n",
-		(double)time(NULL) - (double)age_ns / (double)NS_PER_S);
+	fprintf(text, "process_start_time_seconds %.3f\n", (double)s->start_unix_ns / (double)NS_PER_S);
 }
 
 char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)

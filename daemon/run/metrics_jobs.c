@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. Figures
+/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. The label
+ * is not `job`, which Prometheus sets to the name of the scrape configuration. Figures
  * that only samples tell are left out until there are samples: absent is not zero. */
 #include "metrics_private.h"
 
@@ -11,7 +12,7 @@
 #include "lib/clock.h"
 #include "server.h"
 
-#define LABELS "job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
+#define LABELS "training_job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
 
 /* The script or program, without folders and arguments: a command line may hold secrets. */
 static void program_of(const struct job *job, char *text, size_t size)

@@ -454,7 +454,8 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 			     .listen_fd = -EBADF,
 			     .lock_fd = -EBADF,
 			     .spare_fd = -EBADF,
-			     .start_ns = clock_monotonic_ns()};
+			     .start_ns = clock_monotonic_ns(),
+			     .start_unix_ns = clock_realtime_ns()};
 	s->left_ns = s->start_ns;
 	closer_init(&s->closer, nursery);
 	s->serving.options.window_cache_bytes = options->knobs.cache_bytes;

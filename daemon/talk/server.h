@@ -65,6 +65,7 @@ struct server {
 	int io_why; /* the errno that ruled out io_uring */
 	uint64_t cached_clock;
 	uint64_t start_ns, left_ns; /* when the last client left, or start_ns */
+	uint64_t start_unix_ns;     /* the wall clock at start_ns; the clock may be set later on */
 	uint64_t n_accepted;
 };
 

@@ -61,7 +61,7 @@ static void sample(const struct metrics *metrics, const char *name, int rank, co
 {
 	if (!isfinite(value))
 		return;
-	fprintf(metrics->stream, "%s{job=\"", name);
+	fprintf(metrics->stream, "%s{training_job=\"", name);
 	escape_label(metrics->stream, metrics->job);
 	fputc('"', metrics->stream);
 	if (rank >= 0)

@@ -124,7 +124,7 @@ class OpenMetrics(unittest.TestCase):
     def test_labels_hold_neither_path_nor_process(self):
         for family in self.families("hostile").values():
             for one in family.samples:
-                self.assertEqual(one.labels.get("job", "train.py"), "train.py")
+                self.assertEqual(one.labels.get("training_job", "train.py"), "train.py")
                 self.assertFalse({"pid", "path", "step"} & set(one.labels))
 
 

@@ -51,6 +51,18 @@ class Metrics(Case):
         self.assertEqual(self.value(text, "diesel_cache_borrowed_bytes"), status["cache"]["borrowed_bytes"])
         self.assertGreater(self.value(text, "process_resident_memory_bytes"), MIB)
 
+    def test_the_start_is_one_moment(self):
+        """Not the sum of two clocks, of which one has whole seconds: Prometheus would see a restart in each scrape."""
+        before = time.time()
+        self.daemon("--metrics", self.address)
+        after = time.time()
+        said = set()
+        for _ in range(3):
+            said.add(self.value(self.fetch(), "process_start_time_seconds"))
+            time.sleep(0.3)
+        start, = said
+        self.assertTrue(before - 0.1 <= start <= after + 0.1, (before, start, after))
+
     def test_promtool_finds_nothing_to_say(self):
         if not shutil.which("promtool"):
             self.skipTest("no promtool")

@@ -18,7 +18,7 @@ from dieseld_support import SCRATCH, Case, dataset, free_port, main, start_probe
 HERE = os.path.dirname(os.path.abspath(__file__))
 DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
 # Names of measuring: never by step, process or path.
-LABELS_ALLOWED = {"job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
+LABELS_ALLOWED = {"training_job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
                   "kernel", "resource", "rule", "outcome", "mode", "ring", "le"}
 
 
@@ -52,6 +52,39 @@ class Dashboard(unittest.TestCase):
             self.assertTrue(panel["description"] and panel["fieldConfig"]["defaults"]["unit"])
             self.assertEqual(panel["datasource"]["uid"], "${datasource}")
             self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]))
+
+
+    def values(self, title, series):
+        """What the targets of a panel are after five minutes of these series, which grow by so much per second."""
+        panel, = (panel for panel in dashboard()["panels"] if panel["title"] == title)
+        tests = []
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$job", ".*")
+            tests.append({"expr": f"round({expression}, 0.01)", "eval_time": "5m", "exp_samples": []})
+        given = [{"series": name, "values": f"0+{10 * rate:g}x40"} for name, rate in series.items()]
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            json.dump({"evaluation_interval": "10s", "tests": [{"interval": "10s", "input_series": given, "promql_expr_test": tests}]}, file)
+            file.flush()
+            done = subprocess.run(["promtool", "test", "rules", file.name], text=True, capture_output=True, check=False)
+        # Nothing was expected, so that promtool says what there is.
+        return {tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels))): float(value)
+                for labels, value in re.findall(r"(?m)(?:got:|^) *\{(.*)\} ([\d.E+-]+),?$", done.stdout + done.stderr)}
+
+    @unittest.skipUnless(shutil.which("promtool"), "no promtool")
+    def test_figures_of_panels(self):
+        at = 'instance="a",training_job="1",rank="0"'
+        # How much of the time was waited for storage is known for a half of it; waiting for the device is no stall.
+        stalls = self.values("Stalls", {f'diesel_stall_seconds_total{{{at},stall="fetch"}}': 0.495,
+                                        f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': 0.5,
+                                        f'diesel_stall_seconds_total{{{at},stall="gpu_wait"}}': 0.7,
+                                        f'diesel_stall_known_seconds_total{{{at},stall="gpu_wait"}}': 1,
+                                        f"diesel_trainer_seconds_total{{{at}}}": 1})
+        job = (("instance", "a"), ("training_job", "1"))
+        self.assertEqual(stalls, {(job[0], ("stall", "fetch"), job[1]): 0.99})
+        self.assertEqual(self.values("Storage", {f'diesel_read_bytes_total{{{at},source="device"}}': 100,
+                                                 f'diesel_read_bytes_total{{{at},source="node"}}': 900}), {job: 100})
+        self.assertEqual(self.values("Found in memory", {f"diesel_chunk_visits_total{{{at}}}": 10, f"diesel_job_chunk_reads_total{{{at}}}": 1,
+                                                         f"diesel_job_node_chunks_total{{{at}}}": 4}), {job: 0.5})
 
 
 class Jobs(Case):
@@ -108,13 +141,17 @@ class Jobs(Case):
         self.fail("Prometheus is not ready after 60 s")
 
     def test_a_running_job(self):
-        text = self.fetch_when(lambda t: re.search(r'^diesel_job_batches_total\{job="1",rank="0"\} [1-9]', t, re.M))
+        text = self.fetch_when(lambda t: re.search(r'^diesel_job_batches_total\{training_job="1",rank="0"\} [1-9]', t, re.M))
         done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        self.assertRegex(text, r'(?m)^diesel_job_info\{job="1",rank="0",world="1",uid="0",program="daemon_probe"\} 1$')
-        self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{job="1",rank="0"\} 0$')  # it serves bytes as they are
+        self.assertRegex(text, r'(?m)^diesel_job_info\{training_job="1",rank="0",world="1",uid="0",program="daemon_probe"\} 1$')
+        self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{training_job="1",rank="0"\} 0$')  # it serves bytes as they are
         labels = set(re.findall(r'[{,](\w+)="', text))
         self.assertLessEqual(labels, LABELS_ALLOWED)
+        # `job` is Prometheus's own: it would rename ours.
+        self.assertFalse(labels & {"job", "instance"})
+        self.assertLessEqual(set(re.findall(r'stall="(\w+)"', text)),
+                             {"fetch", "preprocess", "gpu_wait", "checkpoint", "cpu_queue", "other", "client"})
         # Every name that the dashboard has is exported.
         exported = set(re.findall(r"^# TYPE (\w+) ", text, re.M))
         for title, expression in targets(dashboard()):
@@ -136,7 +173,7 @@ class Jobs(Case):
                 break
             time.sleep(0.2)
         self.assertLessEqual(set(waiting.values()), self.may_be_empty(), waiting)
-        busy = self.query("sum by (exported_job) (rate(diesel_job_samples_total[10s]))")
+        busy = self.query("sum by (training_job) (rate(diesel_job_samples_total[10s]))")
         self.assertGreater(float(busy[0]["value"][1]), 0)
 
     def may_be_empty(self):

@@ -312,9 +312,10 @@ static void test_compiling(void **state)
 	assert_null(strstr(text, "▚ compiling"));
 	assert_non_null(strstr(text, "fetch stall  55.0 %"));
 	assert_non_null(strstr(metrics, "stall=\"compiling\"} 20\n"));
-	assert_non_null(strstr(metrics, "diesel_validation_seconds_total{job=\"train.py\",rank=\"0\"} 1\n"));
 	assert_non_null(
-	    strstr(metrics, "diesel_step_duration_seconds_count{job=\"train.py\",rank=\"0\"} 1\n"));
+	    strstr(metrics, "diesel_validation_seconds_total{training_job=\"train.py\",rank=\"0\"} 1\n"));
+	assert_non_null(
+	    strstr(metrics, "diesel_step_duration_seconds_count{training_job=\"train.py\",rank=\"0\"} 1\n"));
 	assert_non_null(strstr(html, "Of all 30.0 s: fetch stall 18 %, compiling 67 %"));
 	assert_non_null(strstr(html, "Validation: 1 pass"));
 	assert_float_equal(number(shares, "compiling"), 2.0 / 3, 1e-6);

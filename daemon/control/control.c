@@ -133,6 +133,21 @@ void control_reconfigure(struct control *c, const struct settings *configured,
 	control_apply_limits(c);
 }
 
+bool control_is_overridden(const struct control *c, enum wire_setting_key key)
+{
+	return settings_is_overridden(&c->settings, key);
+}
+
+bool control_history_status(const struct control *c, struct history_status *ret)
+{
+	*ret = (struct history_status){0};
+	if (c->history)
+		history_status_get(c->history, ret);
+	else
+		snprintf(ret->error, sizeof(ret->error), "%s", c->history_problem);
+	return c->history && !ret->error[0];
+}
+
 void control_free(struct control *c)
 {
 	if (!c)

@@ -53,6 +53,11 @@ void control_free(struct control *c);
 #define CONTROL_N_RULES (TUNER_RULE_IDLE + 1)
 uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule);
 
+/* For metrics. */
+bool control_is_overridden(const struct control *c, enum wire_setting_key key);
+/* Returns false if decisions are kept in memory alone; *ret then holds zeros and the reason. */
+bool control_history_status(const struct control *c, struct history_status *ret);
+
 /* Who asks. Root and the daemon's own user see everything and may change it; others see their own jobs. */
 struct control_viewer {
 	uint32_t uid;

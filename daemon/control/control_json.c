@@ -334,12 +334,9 @@ json_t *control_reads_json(const struct cache *cache)
 
 static json_t *history_json(const struct control *c)
 {
-	struct history_status status = {0};
+	struct history_status status;
 
-	if (c->history)
-		history_status_get(c->history, &status);
-	else
-		snprintf(status.error, sizeof(status.error), "%s", c->history_problem);
+	(void)control_history_status(c, &status);
 	return json_pack(
 	    "{s:o, s:o, s:o, s:o, s:o}", "path", c->history_path ? json_text(c->history_path) : json_null(),
 	    "bytes", json_u64(status.bytes), "written", json_u64(status.n_written), "dropped",

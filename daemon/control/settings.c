@@ -130,6 +130,18 @@ uint64_t settings_get(const struct settings *s, enum wire_setting_key key)
 	return s->is_configured[key] ? s->configured[key] : default_of(s, key);
 }
 
+bool settings_is_overridden(const struct settings *s, enum wire_setting_key key)
+{
+	enum tuner_knob knob;
+
+	if (tuner_knob_of_key(key, &knob) < 0)
+		return s->is_set[key];
+	for (uint32_t i = 0; i < s->n_pins; i++)
+		if (s->pins[i].job == 0 && s->pins[i].knob == knob)
+			return true;
+	return false;
+}
+
 static const char *format(enum wire_setting_key key, uint64_t value, char text[32])
 {
 	if (settings_is_bytes(key))

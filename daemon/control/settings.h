@@ -46,6 +46,9 @@ const char *settings_tune_name(enum wire_tune tune);
 /* The mode or limit in force: default, configured or set. */
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
 
+/* Whether `dieselctl set` decides this setting for the whole daemon, in place of the file. */
+bool settings_is_overridden(const struct settings *s, enum wire_setting_key key);
+
 /* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL. */
 int settings_check(const struct settings *s, struct error *err);
 

@@ -141,6 +141,13 @@ static void apply(struct daemon *d, struct options *new)
 		 new->serve.knobs.workers, units_plural(new->serve.knobs.workers));
 }
 
+static void note_taken(struct metrics_reloads *reloads)
+{
+	reloads->n_taken++;
+	reloads->refused = false;
+	reloads->taken_unix_ns = clock_realtime_ns();
+}
+
 static void on_reload(uv_signal_t *handle, int number)
 {
 	struct daemon *d = handle->data;
@@ -153,10 +160,14 @@ static void on_reload(uv_signal_t *handle, int number)
 		 clock_monotonic_ns() / NS_PER_US);
 	say(state);
 	if (options_init(&new, d->memory_bytes, d->n_cpus) == 0 &&
-	    options_parse(&new, d->argc, d->argv, &err) == 0)
+	    options_parse(&new, d->argc, d->argv, &err) == 0) {
 		apply(d, &new);
-	else
+		note_taken(&d->reloads);
+	} else {
 		log_error("%s; the configuration stays as it was", err.text);
+		d->reloads.n_refused++;
+		d->reloads.refused = true;
+	}
 	options_free(&new);
 	say("READY=1");
 }
@@ -213,9 +224,11 @@ void daemon_start(struct daemon *d, uv_loop_t *loop)
 						.totals = &d->totals,
 						.control = d->control,
 						.sensor = d->sensor,
-						.assist = d->assist};
+						.assist = d->assist,
+						.reloads = &d->reloads};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
+	note_taken(&d->reloads);
 	start_signal(loop, &d->sigterm, SIGTERM, on_stop, d);
 	start_signal(loop, &d->sigint, SIGINT, on_stop, d);
 	start_signal(loop, &d->sighup, SIGHUP, on_reload, d);

@@ -36,6 +36,7 @@ struct daemon {
 	int metrics_fd; /* a socket of the service manager's that listens; < 0: none */
 	struct metrics *metrics;
 	struct metrics_totals totals; /* of the sensor's samples */
+	struct metrics_reloads reloads;
 	uv_signal_t sigterm, sigint, sighup;
 	uv_timer_t watchdog, idle;
 };

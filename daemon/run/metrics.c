@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics_private.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include "lib/clock.h"
 #include "server.h"
@@ -199,43 +196,6 @@ static void session_figures(FILE *text, const struct server *s)
 		       s->serving.options.knobs.prefetch_chunks);
 }
 
-static uint64_t open_files(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	uint64_t n = 0;
-
-	if (!folder)
-		return 0;
-	for (struct dirent *entry; (entry = readdir(folder));)
-		n += entry->d_name[0] != '.';
-	closedir(folder);
-	return n - 1; /* without the one for this folder */
-}
-
-/* Under the names that Prometheus' own client libraries use. */
-static void process_figures(FILE *text, const struct server *s)
-{
-	uint64_t pages = 0;
-	struct rusage usage;
-	FILE *statm = fopen("/proc/self/statm", "re");
-
-	if (statm) {
-		if (fscanf(statm, "%*u %" SCNu64, &pages) != 1)
-			pages = 0;
-		fclose(statm);
-	}
-	getrusage(RUSAGE_SELF, &usage);
-	metrics_head(text, "process_cpu_seconds_total", "counter", "CPU time of the daemon.");
-	fprintf(text, "process_cpu_seconds_total %.6f\n",
-		(double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-		    (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
-	metrics_number(text, "process_resident_memory_bytes", "gauge", "Memory in RAM.",
-		       pages * (uint64_t)sysconf(_SC_PAGESIZE));
-	metrics_number(text, "process_open_fds", "gauge", "Open files.", open_files());
-	metrics_head(text, "process_start_time_seconds", "gauge", "When the daemon started, Unix time.");
-	fprintf(text, "process_start_time_seconds %.3f\n", (double)s->start_unix_ns / (double)NS_PER_S);
-}
-
 char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 {
 	char *buffer = NULL;
@@ -251,7 +211,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
 	metrics_node_text(text, sources);
-	process_figures(text, sources->server);
+	metrics_service_text(text, sources);
 	if (fclose(text)) {
 		free(buffer);
 		return NULL;

@@ -2,7 +2,10 @@
 #pragma once
 
 /* The daemon's figures for Prometheus: GET /metrics over HTTP, in the text exposition format. Nothing is
- * labelled by step, process or path. */
+ * labelled by step, process or path.
+ *
+ * Probes have /healthz, which is answered as long as the loop goes round, and /readyz: 503 and one line if
+ * clients cannot connect. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +20,14 @@ struct sensor;
 struct server;
 struct metrics;
 
+/* How often the configuration was read again (SIGHUP), and what came of it. The start counts as the first
+ * time. */
+struct metrics_reloads {
+	uint64_t n_taken, n_refused;
+	bool refused; /* the last one: a mistake in the file */
+	uint64_t taken_unix_ns;
+};
+
 /* Where figures come from. All are borrowed. */
 struct metrics_sources {
 	const struct server *server;
@@ -24,6 +35,7 @@ struct metrics_sources {
 	const struct control *control;       /* NULL: nothing is tuned */
 	const struct sensor *sensor;         /* NULL: there is none */
 	const struct assist *assist;         /* NULL: nobody asked for it */
+	const struct metrics_reloads *reloads;
 };
 
 /* The text of all figures, for the caller to free; NULL: no memory. */

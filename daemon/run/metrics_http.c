@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "server.h"
 
 /* Each connection is for one request and lasts this long at most: a client that sends byte by byte does not
  * keep others out. When there are too many, the newest takes the place of the oldest. */
@@ -52,11 +54,24 @@ static enum MHD_Result reply(struct MHD_Connection *client, unsigned status, cha
 	return result;
 }
 
+static enum MHD_Result reply_ready(struct MHD_Connection *client, const struct server *server)
+{
+	struct error err = ERROR_INIT;
+	char line[sizeof(err.text) + 1] = "ok\n";
+	bool ready = server_check_ready(server, &err) == 0;
+
+	if (!ready)
+		snprintf(line, sizeof(line), "%s\n", err.text);
+	return reply(client, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, line, strlen(line),
+		     MHD_RESPMEM_MUST_COPY);
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *client, const char *url,
 				  const char *method, const char *version, const char *upload,
 				  size_t *upload_size, void **state)
 {
-	static char not_found[] = "dieseld has /metrics\n", not_allowed[] = "GET only\n";
+	static char not_found[] = "dieseld has /metrics, /healthz and /readyz\n",
+		    not_allowed[] = "GET only\n", fine[] = "ok\n";
 	struct metrics *metrics = user;
 	size_t length = 0;
 	char *text;
@@ -64,6 +79,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *client, con
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return reply(client, MHD_HTTP_METHOD_NOT_ALLOWED, not_allowed, sizeof(not_allowed) - 1,
 			     MHD_RESPMEM_PERSISTENT);
+	if (strcmp(url, "/healthz") == 0)
+		return reply(client, MHD_HTTP_OK, fine, sizeof(fine) - 1, MHD_RESPMEM_PERSISTENT);
+	if (strcmp(url, "/readyz") == 0)
+		return reply_ready(client, metrics->sources.server);
 	if (strcmp(url, "/metrics") != 0)
 		return reply(client, MHD_HTTP_NOT_FOUND, not_found, sizeof(not_found) - 1,
 			     MHD_RESPMEM_PERSISTENT);

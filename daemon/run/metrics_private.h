@@ -13,5 +13,7 @@ void metrics_number(FILE *text, const char *name, const char *type, const char *
 
 /* metrics_jobs.c: figures of each job. */
 void metrics_jobs_text(FILE *text, const struct metrics_sources *sources);
+/* metrics_service.c: figures of the process and of its service. */
+void metrics_service_text(FILE *text, const struct metrics_sources *sources);
 /* metrics_node.c: figures of the node. */
 void metrics_node_text(FILE *text, const struct metrics_sources *sources);

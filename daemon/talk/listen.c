@@ -83,10 +83,31 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct l
 	return 0;
 }
 
-void listen_remove(const char *path, const struct listen_place *place)
+static bool is_there(const char *path, const struct listen_place *place)
 {
 	struct stat st;
 
-	if (lstat(path, &st) == 0 && st.st_dev == place->device && st.st_ino == place->inode)
+	return lstat(path, &st) == 0 && st.st_dev == place->device && st.st_ino == place->inode;
+}
+
+void listen_remove(const char *path, const struct listen_place *place)
+{
+	if (is_there(path, place))
 		unlink(path);
+}
+
+int server_check_ready(const struct server *s, struct error *err)
+{
+	if (s->stopping)
+		return error_set(err, -ESHUTDOWN, "dieseld is stopping");
+	if (!is_there(s->socket_path, &s->place))
+		return error_set(
+		    err, -ENOENT,
+		    "%s is not dieseld's socket any more: systemctl restart dieseld, and find out who "
+		    "removed it",
+		    s->socket_path);
+	if (!uv_is_active((const uv_handle_t *)&s->listen_poll))
+		return error_set(err, -EMFILE,
+				 "dieseld has no descriptor for another client: raise LimitNOFILE=");
+	return 0;
 }

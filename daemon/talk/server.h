@@ -95,6 +95,9 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct l
 		struct error *err);
 /* Removes the socket, unless its name is another one's now: its folder may have been made anew. */
 void listen_remove(const char *path, const struct listen_place *place);
+/* Returns 0 if clients can connect. -ESHUTDOWN: it stops; -ENOENT: the socket's path is gone, or leads to
+ * another one; -EMFILE: no client is let in for the moment. */
+int server_check_ready(const struct server *s, struct error *err);
 
 /* publish.c: once there is a cluster. */
 void publish_start(struct server *s);

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
-from dieseld_support import BIN, MIB, SCRATCH, Case, dataset, free_port, main, probe
+from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, dataset, free_port, main, probe
 
 
 def config(text):
@@ -97,6 +98,46 @@ class Metrics(Case):
             self.fail("Prometheus never had the figure")
         self.assertEqual(float(found[0]["value"][1]), 256 * MIB)
 
+    def ask(self, path):
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def test_probes_of_the_node(self):
+        daemon = self.daemon("--metrics", self.address)
+        self.assertEqual((self.ask("/healthz"), self.ask("/readyz")), ((200, "ok\n"), (200, "ok\n")))
+        # A pod that may write to the folder can do this: clients then talk to somebody else, or to nobody.
+        os.rename(daemon.socket, daemon.socket + ".away")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+            for someone in (False, True):
+                if someone:
+                    other.bind(daemon.socket)
+                status, said = self.ask("/readyz")
+                self.assertEqual((status, said.count("\n")), (503, 1))
+                self.assertIn(daemon.socket, said)
+                self.assertEqual(self.ask("/healthz"), (200, "ok\n"))
+        os.rename(daemon.socket + ".away", daemon.socket)
+        self.assertEqual(self.ask("/readyz"), (200, "ok\n"))
+
+    def test_settings_and_history(self):
+        daemon = self.daemon("--metrics", self.address, "--history", os.path.join(SCRATCH, "no folder", "history.db"))
+        self.assertEqual(self.value(self.fetch(), "diesel_history_writable"), 0)
+        daemon.stop()
+        daemon = self.daemon("--metrics", self.address, "--history", tempfile.mktemp(dir=SCRATCH))
+        text = self.fetch()
+        self.assertEqual(self.value(text, "diesel_history_writable"), 1)
+        self.assertEqual(set(re.findall(r"(?m)^diesel_setting_overridden\{.*\} (\d)$", text)), {"0"})
+        for setting, more in (("workers-max", ("--limit", "workers-max=1")), ("prefetch", ("prefetch=3",))):
+            subprocess.run([CTL, "set", "--socket", daemon.socket, *more], check=True, capture_output=True, timeout=60)
+            self.assertEqual(self.value(self.fetch(), f'diesel_setting_overridden{{setting="{setting}"}}'), 1)
+        subprocess.run([CTL, "set", "--socket", daemon.socket, "--limit", "workers-max=auto"], check=True, capture_output=True, timeout=60)
+        self.assertEqual(self.value(self.fetch(), 'diesel_setting_overridden{setting="workers-max"}'), 0)
+        daemon.stop()
+        self.daemon("--metrics", self.address, "--history", "off")
+        self.assertNotIn("\ndiesel_history", self.fetch())
+
     def test_only_get_and_only_metrics(self):
         self.daemon("--metrics", self.address)
         for method, path, status in (("GET", "/", 404), ("POST", "/metrics", 405), ("HEAD", "/metrics", 200)):
@@ -137,15 +178,28 @@ class Configuration(Case):
 
     def test_reload_changes_knobs_and_a_mistake_changes_nothing(self):
         self.path = config("[dieseld]\nprefetch = 2\nworkers = 1\n")
-        daemon = self.daemon("--config", self.path)
+        address = f"127.0.0.1:{free_port()}"
+        daemon = self.daemon("--config", self.path, "--metrics", address)
+
+        def counted():
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+                text = answer.read().decode()
+            names = ("last_reload_successful", 'reloads_total{outcome="taken"}', 'reloads_total{outcome="refused"}',
+                     "last_reload_success_timestamp_seconds")
+            return [Metrics.value(text, "diesel_config_" + name) for name in names]
+
+        self.assertEqual(counted()[:3], [1, 1, 0])
         self.assertEqual(daemon.status()["knobs"]["prefetch_chunks"], 2)
         self.assertIn("read again", self.reload(daemon, "[dieseld]\nprefetch = 5\nworkers = 3\n"))
         knobs = daemon.status()["knobs"]
         self.assertEqual((knobs["prefetch_chunks"], knobs["workers"]), (5, 3))
+        good = counted()
+        self.assertEqual(good[:3], [1, 2, 0])
         said = self.reload(daemon, "[dieseld]\nprefetch = 7\nworkers = many\n")
         self.assertIn(f"{self.path}:3:11: workers", said)
         self.assertIn("stays as it was", said)
         self.assertEqual(daemon.status()["knobs"], knobs)
+        self.assertEqual(counted(), [0, 2, 1, good[3]])
         os.unlink(self.path)
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for("life", lambda status: status["knobs"] == knobs)

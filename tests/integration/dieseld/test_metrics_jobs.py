@@ -19,7 +19,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
 # Names of measuring: never by step, process or path.
 LABELS_ALLOWED = {"training_job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
-                  "kernel", "resource", "rule", "outcome", "mode", "ring", "le"}
+                  "kernel", "resource", "rule", "outcome", "mode", "ring", "le",
+                  "setting"}
 
 
 def dashboard():

@@ -15,6 +15,7 @@
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"
+#include "launcher/origin.h"
 #include "private_copies.h"
 
 _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
@@ -141,6 +142,16 @@ static int send_subset(struct attachment *a, const struct subset *subset, struct
 	return 0;
 }
 
+static int tell_origin(struct attachment *a, struct error *err)
+{
+	union wire_message request, reply;
+
+	protocol_init(&request, WIRE_ORIGIN);
+	if (a->transport.version < 8 || !origin_fill(&request.origin))
+		return 0;
+	return transport_call(&a->transport, &request, NULL, 0, WIRE_ORIGIN_REPLY, &reply, NULL, err);
+}
+
 int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
 		    const struct wire_open_session *request, const struct subset *subset,
 		    struct attachment **ret, struct error *err)
@@ -161,6 +172,8 @@ int attachment_open(const char *socket_path, const struct shown *shown, uint64_t
 	closep(&copy_fd); /* the dataset object has its own */
 	if (r == 0 && subset)
 		r = send_subset(a, subset, err);
+	if (r == 0)
+		r = tell_origin(a, err);
 	if (r == 0) {
 		message.open_session = *request;
 		r = transport_call(&a->transport, &message, NULL, 0, WIRE_SESSION_REPLY, &reply, &fds, err);

@@ -40,6 +40,8 @@ static const struct {
     [WIRE_FETCHER_REPLY] = {sizeof(struct wire_fetcher_reply), 1},
     [WIRE_FETCH] = {sizeof(struct wire_fetch), 0},
     [WIRE_FETCHED] = {sizeof(struct wire_fetched), 0},
+    [WIRE_ORIGIN] = {sizeof(struct wire_origin), 0},
+    [WIRE_ORIGIN_REPLY] = {sizeof(struct wire_plain), 0},
 };
 
 size_t protocol_bytes(enum wire_type type)
@@ -65,6 +67,34 @@ static bool sequence_ok(const struct wire_header *h)
 static bool text_ok(const char *text, size_t size)
 {
 	return memchr(text, '\0', size) != NULL;
+}
+
+uint32_t protocol_agree(const struct wire_hello *theirs)
+{
+	uint32_t least = theirs->least ? theirs->least : theirs->version;
+	uint32_t version = theirs->version < WIRE_VERSION ? theirs->version : WIRE_VERSION;
+
+	/* Below the newest of an end, versions are as they were released. */
+	if ((version == theirs->version ? theirs->revision : 0) !=
+	    (version == WIRE_VERSION ? WIRE_REVISION : 0))
+		version--;
+	return version >= least && version >= WIRE_VERSION_LEAST ? version : 0;
+}
+
+bool protocol_origin_ok(const char *text, size_t size)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	size_t length = strnlen(text, size);
+
+	return length < size && strspn(text, allowed) == length;
+}
+
+static bool origin_ok(const struct wire_origin *m)
+{
+	return protocol_origin_ok(m->slurm_job, sizeof(m->slurm_job)) &&
+	       protocol_origin_ok(m->account, sizeof(m->account)) &&
+	       protocol_origin_ok(m->pod, sizeof(m->pod)) &&
+	       protocol_origin_ok(m->pod_namespace, sizeof(m->pod_namespace));
 }
 
 bool protocol_cluster_ok(const char *name)
@@ -181,6 +211,7 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_CODEC:
 	case WIRE_CODEC_REPLY: return codec_ok(&m->codec);
 	case WIRE_SET: return set_ok(&m->set);
+	case WIRE_ORIGIN: return origin_ok(&m->origin);
 	case WIRE_OPEN_DATASET:
 		return (m->open_dataset.flags & ~WIRE_DATASET_FETCHED) == 0 && m->open_dataset.reserved == 0;
 	case WIRE_FETCHER_REPLY:
@@ -191,6 +222,7 @@ static bool fields_ok(const union wire_message *m)
 		       text_ok(m->fetched.text, sizeof(m->fetched.text));
 	case WIRE_SUBSET: /* the receiver knows how long a subset is */
 	case WIRE_SUBSET_REPLY:
+	case WIRE_ORIGIN_REPLY:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SEEK:
 	case WIRE_SEEK_REPLY:

@@ -260,15 +260,32 @@ int transport_call(struct transport *t, union wire_message *request, const int *
 	return 0;
 }
 
-int transport_hello(struct transport *t, struct error *err)
+static int offer(struct transport *t, uint32_t version, uint32_t least, struct error *err)
 {
 	union wire_message request, reply;
+	int r;
 
 	protocol_init(&request, WIRE_HELLO);
 	request.hello.magic = WIRE_MAGIC;
-	request.hello.version = WIRE_VERSION;
-	int r = transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+	request.hello.version = version;
+	request.hello.least = least;
+	request.hello.revision = version == WIRE_VERSION ? WIRE_REVISION : 0;
+	r = transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+	if (r < 0)
+		return r;
+	if (reply.hello.version < least || reply.hello.version > version)
+		return transport_refuse(t, err, "it speaks another protocol than was offered");
+	t->version = reply.hello.version;
+	return 0;
+}
 
+int transport_hello(struct transport *t, struct error *err)
+{
+	int r = offer(t, WIRE_VERSION, WIRE_VERSION_LEAST, err);
+
+	/* A daemon from before version 8 compares one number. */
+	if (r == -EPROTO && offer(t, WIRE_VERSION_LEAST, WIRE_VERSION_LEAST, NULL) == 0)
+		return 0;
 	if (r == -EPROTO && err) { /* the daemon's line has its own version */
 		size_t used = strlen(err->text);
 

@@ -137,6 +137,10 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 	pool_lane_init(&j->lane, j->uid);
 	if (root > 0 && proc_cmdline_read(jobs->proc_root, (pid_t)root, j->name, sizeof(j->name)) < 0)
 		j->name[0] = '\0';
+	if (m->origin)
+		job_origin_said(&j->origin, m->origin);
+	if (root > 0)
+		job_origin_process(&j->origin, jobs->proc_root, (pid_t)root);
 	uv_timer_init(jobs->loop, &j->linger);
 	j->linger.data = j;
 	uv_unref((uv_handle_t *)&j->linger);

@@ -22,6 +22,7 @@
 #include <uv.h>
 
 #include "codec.h"
+#include "job_origin.h"
 #include "pool.h"
 #include "read_latency.h"
 #include "read_turns.h"
@@ -91,6 +92,7 @@ struct job {
 	uint32_t uid, rank, world;
 	char name[128]; /* its command line, cut */
 	char group[32]; /* as its newest session called it; "": not at all */
+	struct job_origin origin;
 	uint64_t begin_ns;
 	uint64_t shared_from; /* the job that decoded the newest of its shared_batches; 0: there is none */
 	/* As set. A free knob (tuner_knob_table) means: cache, whatever there is room for; read-ahead, what
@@ -134,7 +136,8 @@ struct jobs {
 struct job_member {
 	int64_t pid;
 	uint32_t uid, rank, world;
-	uint32_t stride; /* > 1: a worker process of a trainer */
+	uint32_t stride;                  /* > 1: a worker process of a trainer */
+	const struct wire_origin *origin; /* NULL: it says nothing */
 };
 
 /* The process that the member's job is named after: pid itself, or the trainer that it works for. */

@@ -59,19 +59,26 @@ static int on_hello(struct connection *c, const union wire_message *m)
 	struct error err = ERROR_INIT;
 	union wire_message answer;
 
-	if (m->hello.version != WIRE_VERSION) {
+	c->version = protocol_agree(&m->hello);
+	if (!c->version) {
+		bool is_newer = m->hello.version > WIRE_VERSION;
+
 		error_set(&err, -EPROTO,
 			  "dieseld " DIESEL_VERSION
-			  " speaks protocol %u and the client %u: install one version "
+			  " speaks protocols %u to %u and the client %u: upgrade %s, or install one version "
 			  "of both",
-			  WIRE_VERSION, m->hello.version);
+			  WIRE_VERSION_LEAST, WIRE_VERSION, m->hello.version,
+			  is_newer ? "dieseld (apt install diesel)"
+				   : "the client (pip install --upgrade diesel-loader)");
 		return connection_reply_error(c, &err, -EPROTO);
 	}
 	c->greeted = true;
 	connection_expect(c, 0);
 	protocol_init(&answer, WIRE_HELLO_REPLY);
 	answer.hello.magic = WIRE_MAGIC;
-	answer.hello.version = WIRE_VERSION;
+	answer.hello.version = c->version;
+	answer.hello.least = c->version;
+	answer.hello.revision = c->version == WIRE_VERSION ? WIRE_REVISION : 0;
 	return connection_reply(c, &answer, NULL, 0);
 }
 
@@ -156,7 +163,8 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 								  .uid = c->uid,
 								  .rank = q->request.rank,
 								  .world = q->request.world,
-								  .stride = q->request.stride});
+								  .stride = q->request.stride,
+								  .origin = &c->origin});
 	if (q->job)
 		q->sharer = sharers_join(&s->serving.cache, c->dataset, q->job, q->request.cluster,
 					 q->request.nodes, q->place);
@@ -229,6 +237,17 @@ static int on_ask(struct connection *c, const union wire_message *m)
 	return r;
 }
 
+static int on_origin(struct connection *c, const union wire_message *m)
+{
+	union wire_message answer;
+
+	if (c->version < 8)
+		return -EPROTO;
+	c->origin = m->origin;
+	protocol_init(&answer, WIRE_ORIGIN_REPLY);
+	return connection_reply(c, &answer, NULL, 0);
+}
+
 static int on_stop(struct connection *c)
 {
 	union wire_message answer;
@@ -263,6 +282,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 		if (c->session)
 			return refuse(c, -EBUSY, "this connection has a session already");
 		return connection_take_part(c, &m->subset);
+	case WIRE_ORIGIN: return on_origin(c, m);
 	case WIRE_FETCHER: return connection_take_fetcher(c);
 	case WIRE_FETCHED: return connection_take_fetched(c, &m->fetched);
 	case WIRE_CODEC: return connection_ask_codec(c, &m->codec);
@@ -280,6 +300,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_HELLO_REPLY:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SUBSET_REPLY:
+	case WIRE_ORIGIN_REPLY:
 	case WIRE_CODEC_REPLY:
 	case WIRE_SESSION_REPLY:
 	case WIRE_SEEK_REPLY:

@@ -23,6 +23,8 @@ struct connection {
 	int64_t pid;
 	uint32_t uid;
 	bool greeted;
+	uint32_t version;          /* of the protocol, from then on */
+	struct wire_origin origin; /* as the client says, of the session to come */
 	bool overdue;
 	uint64_t due_ns;   /* it is cut off if it has said nothing more by then; 0: it may be idle */
 	uint16_t sequence; /* of the request that is being answered */

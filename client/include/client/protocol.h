@@ -12,6 +12,7 @@
  *   OPEN_DATASET + fds directory, snapshot    ->  DATASET_REPLY + fd: sealed memory copy of the snapshot
  *   CODEC (name, options)                     ->  CODEC_REPLY (what comes out of a sample)
  *   SUBSET (samples of the next session)      ->  SUBSET_REPLY
+ *   ORIGIN (who runs the job)                 ->  ORIGIN_REPLY
  *   OPEN_SESSION                              ->  SESSION_REPLY + fds: control, batches
  *   ASK (samples of a batch)                  ->  no reply
  *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
@@ -34,8 +35,8 @@
  * accepts no other reply. HELLO, KICK, ASK, FETCH and FETCHED have number 0. A client that lets more than a
  * few replies lie unread is cut off. A connection serves one dataset and at most one session; what it holds
  * ends with it. HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions
- * can tell each other what is wrong: where `sequence` is, earlier versions had the upper half of `bytes`,
- * which was always zero.
+ * can agree on one, or tell each other what is wrong: where `sequence` is, earlier versions had the upper
+ * half of `bytes`, which was always zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */
@@ -48,8 +49,16 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
-#define WIRE_MAGIC         0x4c534944u /* "DISL" */
-#define WIRE_VERSION       7u
+#define WIRE_MAGIC 0x4c534944u /* "DISL" */
+
+/* One number per release that changes the protocol, and not per change (docs/protocol.md, Versions). Each end
+ * speaks at least the number of the minor release before its own. */
+#define WIRE_VERSION       8u
+#define WIRE_VERSION_LEAST 7u
+/* How often WIRE_VERSION was changed since it was raised; 0 in a release. Builds between releases that differ
+ * in it use the version before, which is released, and so do not take each other's messages for their own. */
+#define WIRE_REVISION 0u
+
 #define WIRE_MAX_FDS       2
 #define WIRE_TEXT_BYTES    448
 #define WIRE_BATCH_MAX     (1u << 20) /* samples per batch */
@@ -96,6 +105,8 @@ enum wire_type {
 	WIRE_FETCHER_REPLY = 25,
 	WIRE_FETCH = 26,
 	WIRE_FETCHED = 27,
+	WIRE_ORIGIN = 28, /* since version 8 */
+	WIRE_ORIGIN_REPLY = 29,
 	WIRE_N_TYPES,
 };
 
@@ -115,8 +126,9 @@ struct wire_error {
 struct wire_hello { /* also the reply */
 	struct wire_header header;
 	uint32_t magic;
-	uint32_t version;
-	uint32_t reserved[2];
+	uint32_t version;  /* the highest that the client speaks; in the reply: the one in force */
+	uint32_t least;    /* the lowest; 0: only `version` (clients before version 8) */
+	uint32_t revision; /* WIRE_REVISION of `version` */
 };
 
 struct wire_open_dataset {
@@ -220,7 +232,22 @@ struct wire_segment { /* also the reply */
 	uint32_t reserved;
 };
 
-struct wire_plain { /* FETCHER, SUBSET_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS */
+/*
+ * What the client's environment says of who runs the job of the next session: for metrics and the log, and
+ * for no decision. Terminated, and protocol_origin_ok(); "": not known.
+ */
+#define WIRE_ORIGIN_BYTES 64
+#define WIRE_POD_BYTES    256
+
+struct wire_origin {
+	struct wire_header header;
+	char slurm_job[WIRE_ORIGIN_BYTES];
+	char account[WIRE_ORIGIN_BYTES]; /* of Slurm */
+	char pod[WIRE_POD_BYTES];
+	char pod_namespace[WIRE_ORIGIN_BYTES];
+};
+
+struct wire_plain { /* FETCHER, SUBSET_REPLY, ORIGIN_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS */
 	struct wire_header header;
 };
 
@@ -309,6 +336,7 @@ union wire_message {
 	struct wire_open_dataset open_dataset;
 	struct wire_dataset_reply dataset_reply;
 	struct wire_subset subset;
+	struct wire_origin origin;
 	struct wire_open_session open_session;
 	struct wire_codec codec;
 	struct wire_session_reply session_reply;
@@ -331,6 +359,7 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
+_Static_assert(sizeof(struct wire_origin) == 8 + 3 * WIRE_ORIGIN_BYTES + WIRE_POD_BYTES, "wire");
 _Static_assert(sizeof(struct wire_open_session) == 72 + 984, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 288, "wire");
@@ -350,6 +379,12 @@ void protocol_init(union wire_message *message, enum wire_type type);
 
 /* The length of a message of this type in bytes; type < WIRE_N_TYPES. */
 size_t protocol_bytes(enum wire_type type);
+
+/* The version that both ends speak; 0: there is none. */
+uint32_t protocol_agree(const struct wire_hello *theirs);
+
+/* Whether this may be in a WIRE_ORIGIN: terminated, of letters, digits and "._-" alone. "" is fine. */
+bool protocol_origin_ok(const char *text, size_t size);
 
 /* Whether a job may be called so: terminated UTF-8 without control characters. "" is fine. */
 bool protocol_cluster_ok(const char *name);

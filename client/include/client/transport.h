@@ -28,6 +28,7 @@ void wire_fds_close(struct wire_fds *fds);
 struct transport {
 	int fd;
 	uint16_t sequence; /* of the last request */
+	uint32_t version;  /* in force, from transport_hello() on */
 	bool broken;
 };
 
@@ -69,7 +70,8 @@ int transport_call(struct transport *t, union wire_message *request, const int *
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
 		   struct error *err);
 
-/* The first message of a connection. */
+/* The first message of a connection: the ends agree on a version. -EPROTO: there is none, and the text says
+ * what to upgrade. */
 int transport_hello(struct transport *t, struct error *err);
 
 /* Ends the connection because a reply contradicts its request; `what` says how. Returns -EPROTO. */

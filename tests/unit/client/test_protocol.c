@@ -38,6 +38,8 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_FETCHER:
 	case WIRE_FETCH:
 	case WIRE_FETCHED:
+	case WIRE_ORIGIN:
+	case WIRE_ORIGIN_REPLY:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;
@@ -119,6 +121,57 @@ static void test_header(void **state)
 	assert_int_equal(protocol_check(&m, 8, 0), -EPROTO);
 	m.header.type = UINT32_MAX;
 	assert_int_equal(protocol_check(&m, 8, 0), -EPROTO);
+}
+
+static uint32_t agree(uint32_t version, uint32_t least, uint32_t revision)
+{
+	return protocol_agree(&(struct wire_hello){
+	    .magic = WIRE_MAGIC, .version = version, .least = least, .revision = revision});
+}
+
+static void test_versions(void **state)
+{
+	const uint32_t newest = WIRE_VERSION, least = WIRE_VERSION_LEAST;
+
+	/* At least the minor release before this one. */
+	assert_true(least < newest);
+	assert_int_equal(agree(newest, least, WIRE_REVISION), newest);
+	assert_int_equal(agree(newest - 1, 0, 0), newest - 1);
+	assert_int_equal(agree(newest - 1, newest - 2, 0), newest - 1);
+	assert_int_equal(agree(newest + 3, newest - 1, 0), newest);
+	assert_int_equal(agree(newest + 3, newest + 1, 0), 0);
+	assert_int_equal(agree(newest + 1, 0, 0), 0);
+	assert_int_equal(agree(least - 1, 0, 0), 0);
+	assert_int_equal(agree(least - 1, 1, 0), 0);
+	assert_int_equal(agree(0, 0, 0), 0);
+	assert_int_equal(agree(UINT32_MAX, 1, 0), newest);
+	/* Builds between releases. */
+	assert_int_equal(agree(newest, least, WIRE_REVISION + 1), newest - 1);
+	assert_int_equal(agree(newest, newest, WIRE_REVISION + 1), 0);
+	assert_int_equal(agree(least, 1, 1), 0);
+	assert_int_equal(agree(newest + 1, least, 7), newest);
+}
+
+static void test_origin_fields(void **state)
+{
+	static const char *const fine[] = {"", "4711", "4711_12", "a.b-c_D9"}, *const wrong[] = {
+										   " ",        "a\"b", "a\n",
+										   "\xc3\xa4", "a{b",  "a,b",
+										   "a/b",      "\\"};
+
+	for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
+		assert_true(protocol_origin_ok(fine[i], WIRE_ORIGIN_BYTES));
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		union wire_message m;
+
+		make_valid(&m, WIRE_ORIGIN);
+		strcpy(m.origin.account, wrong[i]);
+		assert_int_equal(protocol_check(&m, sizeof(m.origin), 0), -EPROTO);
+		make_valid(&m, WIRE_ORIGIN);
+		strcpy(m.origin.pod, wrong[i]);
+		assert_int_equal(protocol_check(&m, sizeof(m.origin), 0), -EPROTO);
+	}
+	assert_false(protocol_origin_ok("abc", 3)); /* without an end */
 }
 
 /* Each line spoils one field of a valid OPEN_SESSION. */
@@ -335,7 +388,8 @@ int main(void)
 	    cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
 	    cmocka_unit_test(test_control_fields),      cmocka_unit_test(test_texts_are_terminated),
 	    cmocka_unit_test(test_fetch_fields),        cmocka_unit_test(test_cluster_names),
-	    cmocka_unit_test(test_warm_sessions),
+	    cmocka_unit_test(test_warm_sessions),       cmocka_unit_test(test_versions),
+	    cmocka_unit_test(test_origin_fields),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

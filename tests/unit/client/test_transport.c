@@ -118,6 +118,61 @@ static void test_another_protocol_is_said_with_both_versions(void **state)
 	assert_string_equal(err.text, "dieseld 9.9 speaks protocol 9 (the client is " DIESEL_VERSION ")");
 }
 
+static void hello_reply(struct pair *p, uint32_t version)
+{
+	union wire_message m;
+
+	protocol_init(&m, WIRE_HELLO_REPLY);
+	m.hello.magic = WIRE_MAGIC;
+	m.hello.version = version;
+	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), 0);
+}
+
+static void test_an_older_daemon_decides_the_version(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+	union wire_message m;
+	struct wire_fds fds;
+
+	hello_reply(p, WIRE_VERSION_LEAST);
+	assert_int_equal(transport_hello(&p->transport, &err), 0);
+	assert_int_equal(p->transport.version, WIRE_VERSION_LEAST);
+	assert_int_equal(transport_receive(p->daemon, &m, &fds), 0);
+	assert_int_equal(m.hello.version, WIRE_VERSION);
+	assert_int_equal(m.hello.least, WIRE_VERSION_LEAST);
+}
+
+/* It knows one version and refuses all others. */
+static void test_a_daemon_that_does_not_negotiate_is_asked_again(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+	union wire_message m;
+	struct wire_fds fds;
+
+	protocol_init(&m, WIRE_ERROR);
+	m.error.code = -EPROTO;
+	strcpy(m.error.text, "dieseld 0.1.0 speaks protocol 7 and the client 8: install one version of both");
+	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), 0);
+	hello_reply(p, WIRE_VERSION_LEAST);
+	assert_int_equal(transport_hello(&p->transport, &err), 0);
+	assert_int_equal(p->transport.version, WIRE_VERSION_LEAST);
+	assert_int_equal(transport_receive(p->daemon, &m, &fds), 0);
+	assert_int_equal(transport_receive(p->daemon, &m, &fds), 0);
+	assert_int_equal(m.hello.version, WIRE_VERSION_LEAST);
+}
+
+static void test_a_version_that_was_not_offered_is_refused(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	hello_reply(p, WIRE_VERSION + 1);
+	assert_int_equal(transport_hello(&p->transport, &err), -EPROTO);
+	assert_over(p);
+}
+
 static void test_a_late_reply_is_no_answer(void **state)
 {
 	struct pair *p = *state;
@@ -185,6 +240,9 @@ int main(void)
 	    PAIR(test_replies_are_of_their_requests),
 	    PAIR(test_an_error_is_an_answer),
 	    PAIR(test_another_protocol_is_said_with_both_versions),
+	    PAIR(test_an_older_daemon_decides_the_version),
+	    PAIR(test_a_daemon_that_does_not_negotiate_is_asked_again),
+	    PAIR(test_a_version_that_was_not_offered_is_refused),
 	    PAIR(test_a_late_reply_is_no_answer),
 	    PAIR(test_a_reply_to_another_request_ends_it),
 	    PAIR(test_an_error_for_another_request_ends_it),

@@ -209,6 +209,70 @@ static void test_time_of_reads_that_overlap_counts_once(void **state)
 	assert_int_equal(j.counters.chunk_reads, 3);
 }
 
+static void test_numbers_in_control_groups(void **state)
+{
+#define POD  "0a1b2c3d-0000-4444-8888-0123456789ab"
+#define POD_ "0a1b2c3d_0000_4444_8888_0123456789ab"
+	static const struct {
+		const char *text, *slurm_job, *pod_uid;
+	} cases[] = {
+	    {"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "4711", ""},
+	    {"0::/system.slice/n1_slurmstepd.scope/job_4711/step_batch/user/task_0\n", "4711", ""},
+	    {"12:memory:/slurm/uid_1000/job_12/step_0\n1:name=systemd:/system.slice/slurmd.service\n", "12",
+	     ""},
+	    {"4:cpuset:/slurm_node-1/uid_7/job_13/step_0\n", "13", ""},
+	    {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" POD_
+	     ".slice/cri-containerd-1.scope\n",
+	     "", POD},
+	    {"0::/kubepods.slice/kubepods-pod" POD_ ".slice/crio-1.scope\n", "", POD},
+	    {"9:pids:/kubepods/besteffort/pod" POD "/1\n", "", POD},
+	    /* As a daemon in a pod sees it. */
+	    {"0::/../../kubepods-burstable-pod" POD_ ".slice/cri-containerd-1.scope\n", "", POD},
+	    {"0::/../../../besteffort/pod" POD "/1\n", "", POD},
+	    /* Groups that a user has made. */
+	    {"0::/user.slice/user-7.slice/user@7.service/slurm/job_1\n", "said", ""},
+	    {"0::/user.slice/user-7.slice/user@7.service/kubepods-pod" POD_ ".slice\n", "said", ""},
+	    {"0::/system.slice/slurmstepd.scope/job_1/step_0/user/task_0/job_2\n", "1", ""},
+	    {"0::/kubepods/pod" POD "/1/podffffffff-0000-4444-8888-0123456789ab\n", "", POD},
+	    /* Nothing of the kind. */
+	    {"0::/\n", "said", ""},
+	    {"0::/system.slice/slurmstepd.scope/job_/step_0\n", "said", ""},
+	    {"0::/system.slice/slurmstepd.scope/job_12x/step_0\n", "said", ""},
+	    {"0::/kubepods/podabc/1\n", "said", ""},
+	    {"0::", "said", ""},
+	    {"\n\n:\n::::\n", "said", ""},
+	    {"", "said", ""},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct job_origin o = {.slurm_job = "said"};
+
+		job_origin_group(&o, cases[i].text);
+		assert_string_equal(o.slurm_job, cases[i].slurm_job[0] ? cases[i].slurm_job : "said");
+		assert_string_equal(o.pod_uid, cases[i].pod_uid);
+	}
+}
+
+/* What the kernel says of the trainer's process goes before what the client says. */
+static void test_origin(void **state)
+{
+	const struct wire_origin said = {.slurm_job = "1", .account = "physics", .pod = "train-0"};
+	struct fixture f;
+	struct job *a;
+
+	fixture_start(&f, *state);
+	process(&f, *state, TRAINER, 1);
+	write_format(*state, "proc/9000001/cgroup", "0::/system.slice/slurmstepd.scope/job_4711/step_0\n");
+	a = jobs_join(&f.jobs, &(struct job_member){
+				   .pid = TRAINER, .uid = 7, .world = 4, .stride = 1, .origin = &said});
+	assert_non_null(a);
+	assert_string_equal(a->origin.slurm_job, "4711");
+	assert_string_equal(a->origin.account, "physics");
+	assert_string_equal(a->origin.pod, "train-0");
+	jobs_leave(a);
+	fixture_end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -219,6 +283,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, make_folder,
 					    remove_folder),
 	    cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
+	    cmocka_unit_test(test_numbers_in_control_groups),
+	    cmocka_unit_test_setup_teardown(test_origin, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

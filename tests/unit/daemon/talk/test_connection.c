@@ -12,7 +12,7 @@
 #include "connection.h"
 #include "dataset/subset.h"
 
-static int greet(const struct node *node)
+static int greet_as(const struct node *node, uint32_t version)
 {
 	union wire_message m;
 	struct wire_fds fds;
@@ -20,11 +20,17 @@ static int greet(const struct node *node)
 
 	protocol_init(&m, WIRE_HELLO);
 	m.hello.magic = WIRE_MAGIC;
-	m.hello.version = WIRE_VERSION;
+	m.hello.version = version;
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
 	assert_int_equal(transport_receive(fd, &m, &fds), 0);
 	assert_int_equal(m.header.type, WIRE_HELLO_REPLY);
+	assert_int_equal(m.hello.version, version);
 	return fd;
+}
+
+static int greet(const struct node *node)
+{
+	return greet_as(node, WIRE_VERSION);
 }
 
 static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
@@ -158,7 +164,14 @@ static void test_who_does_not_greet_is_cut_off(void **state)
 	m.hello.version = WIRE_VERSION + 1;
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
 	assert_int_equal(transport_receive(fd, &m, &fds), 0);
+	refused(&m, -EPROTO, "upgrade dieseld");
 	refused(&m, -EPROTO, "install one version of both");
+	protocol_init(&m, WIRE_HELLO);
+	m.hello.magic = WIRE_MAGIC;
+	m.hello.version = WIRE_VERSION_LEAST - 1;
+	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
+	assert_int_equal(transport_receive(fd, &m, &fds), 0);
+	refused(&m, -EPROTO, "upgrade the client");
 	protocol_init(&m, WIRE_KICK);
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
 	is_cut(fd);
@@ -242,6 +255,72 @@ static void test_requests_out_of_order(void **state)
 	assert_int_equal(m.header.type, WIRE_STOP_REPLY);
 	/* A second dataset is none that this connection could have: its descriptors are not taken. */
 	send_dataset(fd, path);
+	is_cut(fd);
+	node_stop(&node);
+	free(path);
+}
+
+/* A client from before versions were negotiated, as it was released. */
+static void test_the_version_before_is_served(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	union wire_message m;
+	struct wire_fds fds;
+	int fd, control;
+
+	node_start(&node, *state);
+	fd = greet_as(&node, WIRE_VERSION_LEAST);
+	open_dataset(fd, path, &m);
+	assert_int_equal(m.header.type, WIRE_DATASET_REPLY);
+	control = open_session(fd, &m);
+	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
+	close(control);
+	/* What that version does not have is not taken from it. */
+	protocol_init(&m, WIRE_ORIGIN);
+	assert_true(ask(fd, &m, NULL, 0, &fds) < 0);
+	close(fd);
+	node_stop(&node);
+	free(path);
+}
+
+static void look_at_origin(struct node *node, void *answer)
+{
+	*(struct job_origin *)answer = node->server.serving.jobs.first->origin;
+}
+
+static void test_what_a_client_says_of_its_origin(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	union wire_message m;
+	struct wire_fds fds;
+	struct job_origin origin;
+	int fd, control;
+
+	node_start(&node, *state);
+	fd = greet(&node);
+	protocol_init(&m, WIRE_ORIGIN);
+	strcpy(m.origin.slurm_job, "4711_3");
+	strcpy(m.origin.account, "physics");
+	assert_int_equal(ask(fd, &m, NULL, 0, &fds), 0);
+	assert_int_equal(m.header.type, WIRE_ORIGIN_REPLY);
+	open_dataset(fd, path, &m);
+	control = open_session(fd, &m);
+	node_ask(&node, look_at_origin, &origin);
+	assert_string_equal(origin.slurm_job, "4711_3");
+	assert_string_equal(origin.account, "physics");
+	assert_string_equal(origin.pod, "");
+	close(control);
+	close(fd);
+	/* A label of its making would make another one. */
+	fd = greet(&node);
+	protocol_init(&m, WIRE_ORIGIN);
+	m.header.sequence = 1;
+	strcpy(m.origin.account, "x\",uid=\"0");
+	(void)transport_send(fd, &m, NULL, 0);
 	is_cut(fd);
 	node_stop(&node);
 	free(path);
@@ -594,6 +673,8 @@ int main(void)
 	    CASE(test_who_does_not_greet_is_cut_off),
 	    CASE(test_what_breaks_the_protocol_ends_the_connection),
 	    CASE(test_requests_out_of_order),
+	    CASE(test_the_version_before_is_served),
+	    CASE(test_what_a_client_says_of_its_origin),
 	    CASE(test_segments_are_of_ones_own_dataset),
 	    CASE(test_who_leaves_takes_all_along),
 	    CASE(test_a_subset_that_is_none_ends_the_connection),

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/fd_message.h"
 
 _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
@@ -20,6 +21,12 @@ _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 #define REPLY_TIMEOUT_S 60
 /* It takes connections at once, whatever else it does. */
 #define CONNECT_TIMEOUT_S 10
+
+static int connect_timeout(uint32_t timeout_s)
+{
+	return timeout_s ? (int)timeout_s : CONNECT_TIMEOUT_S;
+}
+
 /* A user who has no number in this user namespace, unless the system was set otherwise (overflowuid). */
 #define OVERFLOW_UID 65534
 
@@ -30,10 +37,32 @@ void wire_fds_close(struct wire_fds *fds)
 	fds->n = 0;
 }
 
-int transport_reach(const char *path, struct transport *ret)
+static void set_timeouts(int fd, struct timeval timeout)
+{
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+}
+
+void transport_restart(struct transport *t)
+{
+	t->deadline_ns = t->timeout_s ? clock_monotonic_ns() + t->timeout_s * NS_PER_S : 0;
+}
+
+/* Leaves a wait the rest of its question's time; a socket's own 0 is no limit. */
+static void wait_for_the_rest(const struct transport *t)
+{
+	uint64_t now_ns = clock_monotonic_ns(),
+		 rest_us = t->deadline_ns > now_ns ? (t->deadline_ns - now_ns) / NS_PER_US : 0;
+
+	if (t->deadline_ns)
+		set_timeouts(t->fd, (struct timeval){.tv_sec = (time_t)(rest_us / 1000000),
+						     .tv_usec = (suseconds_t)(rest_us % 1000000) + 1});
+}
+
+int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval timeout = {.tv_sec = CONNECT_TIMEOUT_S};
+	struct transport t = {.timeout_s = timeout_s};
 	_cleanup_(closep) int fd = -EBADF;
 
 	if (strlen(path) >= sizeof(address.sun_path))
@@ -43,13 +72,13 @@ int transport_reach(const char *path, struct transport *ret)
 	if (fd < 0)
 		return -errno;
 	/* connect() waits while as many as the daemon lets wait are waiting, and so does sending. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	transport_restart(&t);
+	set_timeouts(fd, (struct timeval){.tv_sec = connect_timeout(timeout_s)});
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return errno == EAGAIN ? -ETIMEDOUT : -errno;
-	timeout.tv_sec = REPLY_TIMEOUT_S;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-	*ret = (struct transport){.fd = steal_fd(&fd)};
+	set_timeouts(fd, (struct timeval){.tv_sec = REPLY_TIMEOUT_S});
+	t.fd = steal_fd(&fd);
+	*ret = t;
 	return 0;
 }
 
@@ -97,8 +126,13 @@ static int check_peer(int fd, const char *path, struct error *err)
 
 int transport_connect(const char *path, struct transport *ret, struct error *err)
 {
+	return transport_connect_within(path, 0, ret, err);
+}
+
+int transport_connect_within(const char *path, uint32_t timeout_s, struct transport *ret, struct error *err)
+{
 	struct transport t = TRANSPORT_INIT;
-	int r = transport_reach(path, &t);
+	int r = transport_reach(path, timeout_s, &t);
 
 	switch (r) {
 	case 0:
@@ -117,7 +151,7 @@ int transport_connect(const char *path, struct transport *ret, struct error *err
 	case -ETIMEDOUT:
 		return error_set(err, r,
 				 "dieseld at %s takes no connections for %d s: it is stopped, or hangs", path,
-				 CONNECT_TIMEOUT_S);
+				 connect_timeout(timeout_s));
 	case -EACCES:
 	case -EPERM: return error_errno(err, -EACCES, "may not connect to dieseld at %s", path);
 	default:
@@ -197,7 +231,9 @@ static int fail(struct transport *t, struct error *err, int r)
 	if (is_gone(r))
 		return error_set(err, -ECONNRESET, "dieseld went away");
 	if (r == -EAGAIN)
-		return error_set(err, -ETIMEDOUT, "dieseld did not answer within %d s", REPLY_TIMEOUT_S);
+		return error_set(err, -ETIMEDOUT,
+				 "dieseld did not answer within %d s: it is stopped, or hangs",
+				 t->timeout_s ? (int)t->timeout_s : REPLY_TIMEOUT_S);
 	if (r == -EPROTO)
 		return error_set(
 		    err, -EPROTO,
@@ -230,11 +266,14 @@ int transport_call(struct transport *t, union wire_message *request, const int *
 	if (t->broken)
 		return error_set(err, -ECONNRESET, "dieseld went away");
 	request->header.sequence = next_sequence(t, (enum wire_type)request->header.type);
+	wait_for_the_rest(t);
 	r = transport_send(t->fd, request, fds, n_fds);
 	/* A daemon that refuses may have answered and closed before the request went out. */
 	if (r == 0 || is_gone(r)) {
-		int received_r = transport_receive(t->fd, &reply, &received);
+		int received_r;
 
+		wait_for_the_rest(t);
+		received_r = transport_receive(t->fd, &reply, &received);
 		if (r == 0 || received_r == 0)
 			r = received_r;
 	}

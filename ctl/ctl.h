@@ -40,6 +40,14 @@ extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ct
 /* The argument of --version. CTL_OK or CTL_USAGE. */
 int ctl_version(const struct ctl_verb *verb, uint64_t *ret);
 
+#define CTL_OPTION_TIMEOUT                                                                                   \
+	{                                                                                                    \
+		"timeout", required_argument, NULL, 'T'                                                      \
+	}
+#define CTL_TIMEOUT_HELP "      --timeout SECONDS  the most that an answer of dieseld may take (5)\n"
+/* The argument of --timeout. CTL_OK or CTL_USAGE. */
+int ctl_timeout(const struct ctl_verb *verb, uint32_t *ret);
+
 #define CTL_OPTION_KEEP_SNAPSHOTS                                                                            \
 	{                                                                                                    \
 		"keep-snapshots", required_argument, NULL, 'K'                                               \

@@ -10,17 +10,27 @@
 #include "client/knob.h"
 #include "ctl.h"
 
-/* The options --json and --socket, which all such verbs have. */
+/* The options --json, --socket and --timeout, which all such verbs have. */
 struct ctl_daemon_options {
 	const char *socket;
+	uint32_t timeout_s;
 	bool json;
 };
 
+#define CTL_DAEMON_OPTIONS_INIT                                                                              \
+	{                                                                                                    \
+		.timeout_s = ADMIN_TIMEOUT_S                                                                 \
+	}
+/* CTL_OK: it was one of these; CTL_USAGE: a message has said what is wrong with it; -1: it is another. */
+int ctl_daemon_option(const struct ctl_verb *verb, int option, struct ctl_daemon_options *o);
+
 #define CTL_DAEMON_OPTIONS                                                                                   \
-	{"json", no_argument, NULL, 'J'}, {"socket", required_argument, NULL, 's'}, CTL_OPTION_HELP
+	{"json", no_argument, NULL, 'J'}, {"socket", required_argument, NULL, 's'}, CTL_OPTION_TIMEOUT,      \
+	    CTL_OPTION_HELP
 #define CTL_DAEMON_HELP                                                                                      \
 	"      --json         all it tells, as a JSON object\n"                                              \
-	"  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own)\n"
+	"  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your "               \
+	"own)\n" CTL_TIMEOUT_HELP
 
 /* Parses the text as a JSON object of this schema; the caller gives it back with json_decref(). NULL: it is
  * not one, and a message has said so. */

@@ -94,7 +94,7 @@ static int print_jobs(const struct ctl_verb *verb, const char *text)
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
-	struct ctl_daemon_options o = {0};
+	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
 	_cleanup_(freep) char *text = NULL;
 	struct admin *admin = NULL;
 	struct error err = ERROR_INIT;
@@ -103,14 +103,12 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 's')
-			o.socket = optarg;
-		else
-			o.json = true;
+		if (ctl_daemon_option(verb, option, &o) != CTL_OK)
+			return CTL_USAGE;
 	}
 	if (optind != argc)
 		return ctl_usage(verb, "there is nothing to name");
-	r = admin_open(o.socket, &admin, &err);
+	r = admin_open(o.socket, o.timeout_s, &admin, &err);
 	if (r == 0)
 		r = admin_jobs(admin, &text, &err);
 	admin_close(admin);
@@ -124,7 +122,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_jobs = {
     .name = "jobs",
-    .arguments = "[--json] [--socket PATH]",
+    .arguments = "[--json] [--socket PATH] [--timeout SECONDS]",
     .summary = "List jobs: speed, where they wait, and their knobs",
     .help = "A star marks a knob that is pinned (dieselctl set).\n\n" CTL_DAEMON_HELP,
     .run = run,

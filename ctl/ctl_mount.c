@@ -7,6 +7,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "client/admin.h"
 #include "ctl_own_daemon.h"
 #include "dataset/place.h"
 #include "lib/clock.h"
@@ -36,11 +37,13 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 						     {"foreground", no_argument, NULL, 'f'},
 						     {"over", no_argument, NULL, 'o'},
 						     {"socket", required_argument, NULL, 's'},
+						     CTL_OPTION_TIMEOUT,
 						     CTL_OPTION_VERSION,
 						     CTL_OPTION_HELP,
 						     {0}};
 	struct mount_options o = {.say = say};
 	struct error err = ERROR_INIT;
+	uint32_t timeout_s = ADMIN_TIMEOUT_S;
 	char socket[CTL_SOCKET_MAX];
 	int option, status = 0, r;
 
@@ -53,6 +56,8 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 		o.over |= option == 'o';
 		if (option == 's')
 			o.socket = optarg;
+		if (option == 'T' && ctl_timeout(verb, &timeout_s) != CTL_OK)
+			return CTL_USAGE;
 		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
 			return CTL_USAGE;
 	}
@@ -78,7 +83,7 @@ static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
 			  o.dataset);
 		return ctl_failed(verb, &err);
 	}
-	r = ctl_own_daemon(o.socket, socket, &o.socket, &err);
+	r = ctl_own_daemon(o.socket, timeout_s, socket, &o.socket, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	to_syslog = !o.foreground && !o.command;
@@ -100,6 +105,6 @@ const struct ctl_verb ctl_mount = {
 	    "      --allow-other  let other users in, as far as they may read DATASET/snapshot\n"
 	    "  -f, --foreground   stay, and print what happens, rather than write it to syslog\n"
 	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "
-	    "is started)\n",
+	    "is started)\n" CTL_TIMEOUT_HELP,
     .run = run_mount,
 };

@@ -216,7 +216,7 @@ static int send_request(const struct ctl_verb *verb, const struct request *q)
 	_cleanup_(freep) char *text = NULL;
 	struct admin *admin = NULL;
 	struct error err = ERROR_INIT;
-	int r = admin_open(q->daemon.socket, &admin, &err);
+	int r = admin_open(q->daemon.socket, q->daemon.timeout_s, &admin, &err);
 
 	if (r == 0)
 		r = admin_set(admin, q->job, q->settings, q->n, &text, &err);
@@ -248,18 +248,17 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {"dry-run", required_argument, NULL, 'd'},
 						     {"tune", required_argument, NULL, 't'},
 						     {0}};
-	struct request q = {0};
+	struct request q = {.daemon = CTL_DAEMON_OPTIONS_INIT};
 	int option, r = CTL_OK;
 
 	while (r == CTL_OK && (option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
 		switch (option) {
-		case 's': q.daemon.socket = optarg; break;
-		case 'J': q.daemon.json = true; break;
 		case 'l': r = add_assignment(verb, &q, optarg, true); break;
 		case 'd': r = add_mode(verb, &q, "--dry-run", optarg); break;
 		case 't': r = add_mode(verb, &q, "--tune", optarg); break;
+		default: r = ctl_daemon_option(verb, option, &q.daemon); break;
 		}
 	}
 	if (r == CTL_OK && optind < argc && !strchr(argv[optind], '='))

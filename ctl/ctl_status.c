@@ -9,7 +9,6 @@
 
 #include <jansson.h>
 
-#include "client/diesel.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
 #include "lib/units.h"
@@ -247,24 +246,26 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
 	_cleanup_(freep) char *status = NULL;
-	const char *socket = NULL;
+	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
+	struct admin *admin = NULL;
 	struct error err = ERROR_INIT;
-	bool json = false;
-	int option;
+	int option, r;
 
 	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 's')
-			socket = optarg;
-		else
-			json = true;
+		if (ctl_daemon_option(verb, option, &o) != CTL_OK)
+			return CTL_USAGE;
 	}
 	if (optind != argc)
 		return ctl_usage(verb, "there is nothing to name");
-	if (diesel_status(socket, &status, err.text, sizeof(err.text)) < 0)
+	r = admin_open(o.socket, o.timeout_s, &admin, &err);
+	if (r == 0)
+		r = admin_status(admin, &status, &err);
+	admin_close(admin);
+	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (!json)
+	if (!o.json)
 		return print_text(verb, status);
 	text_put_json(stdout, status);
 	return ctl_finish(verb);
@@ -272,7 +273,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_status = {
     .name = "status",
-    .arguments = "[--json] [--socket PATH]",
+    .arguments = "[--json] [--socket PATH] [--timeout SECONDS]",
     .summary = "Tell what dieseld is doing",
     .help = CTL_DAEMON_HELP,
     .run = run,

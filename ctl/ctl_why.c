@@ -316,7 +316,7 @@ static int ask(const struct ctl_verb *verb, const struct ctl_daemon_options *o, 
 	_cleanup_(freep) char *text = NULL;
 	struct admin *admin = NULL;
 	struct error err = ERROR_INIT;
-	int r = admin_open(o->socket, &admin, &err);
+	int r = admin_open(o->socket, o->timeout_s, &admin, &err);
 
 	if (r == 0)
 		r = admin_why(admin, id, max, &text, &err);
@@ -333,18 +333,16 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {
 	    CTL_DAEMON_OPTIONS, {"number", required_argument, NULL, 'n'}, {0}};
-	struct ctl_daemon_options o = {0};
+	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
 	int64_t id = 0, max = 10;
 	int option;
 
 	while ((option = getopt_long(argc, argv, ":hn:s:", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 's')
-			o.socket = optarg;
-		else if (option == 'J')
-			o.json = true;
-		else if (units_parse_integer(optarg, 1, WIRE_WHY_MAX, &max) < 0)
+		if (option != 'n' && ctl_daemon_option(verb, option, &o) != CTL_OK)
+			return CTL_USAGE;
+		if (option == 'n' && units_parse_integer(optarg, 1, WIRE_WHY_MAX, &max) < 0)
 			return ctl_usage(verb, "-n %s is not a number from 1 to %d", optarg, WIRE_WHY_MAX);
 	}
 	if (argc - optind > 1)
@@ -356,7 +354,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_why = {
     .name = "why",
-    .arguments = "[-n N] [--json] [--socket PATH] [JOB]",
+    .arguments = "[-n N] [--json] [--socket PATH] [--timeout SECONDS] [JOB]",
     .summary = "Tell why knobs are as they are: decisions, figures, effects",
     .help = "  -n, --number N     the newest N decisions (10)\n" CTL_DAEMON_HELP,
     .run = run,

@@ -97,6 +97,16 @@ int ctl_version(const struct ctl_verb *verb, uint64_t *ret)
 	return CTL_OK;
 }
 
+int ctl_timeout(const struct ctl_verb *verb, uint32_t *ret)
+{
+	int64_t value;
+
+	if (units_parse_integer(optarg, 1, 3600, &value) < 0)
+		return ctl_usage(verb, "--timeout %s: it must be whole seconds from 1 to 3600", optarg);
+	*ret = (uint32_t)value;
+	return CTL_OK;
+}
+
 int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret)
 {
 	int64_t value;

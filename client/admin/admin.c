@@ -17,6 +17,7 @@
 
 struct admin {
 	struct transport transport;
+	bool asked; /* the connection's time was the first question's */
 };
 
 static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
@@ -47,8 +48,12 @@ static int ask(struct admin *c, union wire_message *request, char **ret_json, st
 {
 	union wire_message reply;
 	struct wire_fds fds;
-	int r = transport_call(&c->transport, request, NULL, 0, WIRE_STATUS_REPLY, &reply, &fds, err);
+	int r;
 
+	if (c->asked)
+		transport_restart(&c->transport);
+	c->asked = true;
+	r = transport_call(&c->transport, request, NULL, 0, WIRE_STATUS_REPLY, &reply, &fds, err);
 	if (r < 0)
 		return r;
 	r = read_text(fds.fd[0], reply.status_reply.bytes, ret_json, err);
@@ -57,14 +62,14 @@ static int ask(struct admin *c, union wire_message *request, char **ret_json, st
 }
 
 /* The node's daemon or, where it does not let us in, the user's own. */
-static int connect_to_one(struct transport *transport, struct error *err)
+static int connect_to_one(uint32_t timeout_s, struct transport *transport, struct error *err)
 {
 	struct error own = ERROR_INIT;
-	int r = transport_connect(DIESEL_DEFAULT_SOCKET, transport, err);
+	int r = transport_connect_within(DIESEL_DEFAULT_SOCKET, timeout_s, transport, err);
 
 	if (r != -ECONNREFUSED && r != -EACCES)
 		return r;
-	if (own_daemon_connect(transport, &own) == 0) {
+	if (own_daemon_connect(timeout_s, transport, &own) == 0) {
 		if (err)
 			*err = ERROR_INIT;
 		return 0;
@@ -77,7 +82,7 @@ static int connect_to_one(struct transport *transport, struct error *err)
 	return r;
 }
 
-int admin_open(const char *socket, struct admin **ret, struct error *err)
+int admin_open(const char *socket, uint32_t timeout_s, struct admin **ret, struct error *err)
 {
 	const char *path = socket && *socket ? socket : getenv("DIESEL_SOCKET");
 	struct admin *c = calloc(1, sizeof(*c));
@@ -86,7 +91,8 @@ int admin_open(const char *socket, struct admin **ret, struct error *err)
 	if (!c)
 		return error_errno(err, -ENOMEM, "cannot ask dieseld");
 	c->transport = (struct transport)TRANSPORT_INIT;
-	r = path && *path ? transport_connect(path, &c->transport, err) : connect_to_one(&c->transport, err);
+	r = path && *path ? transport_connect_within(path, timeout_s, &c->transport, err)
+			  : connect_to_one(timeout_s, &c->transport, err);
 	if (r == 0)
 		r = transport_hello(&c->transport, err);
 	if (r < 0) {

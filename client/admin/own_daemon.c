@@ -71,17 +71,27 @@ static bool is_private(const char *parent, const char *name, char ret_folder[PAT
 	return false;
 }
 
+struct reaching {
+	uint32_t timeout_s;
+	struct transport *ret;
+};
+
 /* 0; -ECONNREFUSED: somebody else listens there; -ENOENT: nobody, which is among the problems. */
-static int connect_in(const char *folder, struct transport *ret, struct error *problems, struct error *err)
+static int connect_in(const char *folder, struct reaching *reaching, struct error *problems,
+		      struct error *err)
 {
+	struct transport *ret = reaching->ret;
 	char path[PATH_MAX + 64];
 	struct ucred peer = {.uid = (uid_t)-1};
 	socklen_t size = sizeof(peer);
 	int r;
 
 	snprintf(path, sizeof(path), "%s/dieseld-" DIESEL_VERSION ".sock", folder);
-	r = transport_reach(path, ret);
+	r = transport_reach(path, reaching->timeout_s, ret);
 	if (r < 0) {
+		if (r == -ETIMEDOUT)
+			return error_set(err, r,
+					 "dieseld at %s takes no connections: it is stopped, or hangs", path);
 		add(problems, "%s: %s", path, strerror(-r));
 		return -ENOENT;
 	}
@@ -133,10 +143,11 @@ static int each_place(try_place *try, void *context, struct error *problems, str
 	return r == -ENOENT ? try("/tmp", name, context, problems, err) : r;
 }
 
-int own_daemon_connect(struct transport *ret, struct error *err)
+int own_daemon_connect(uint32_t timeout_s, struct transport *ret, struct error *err)
 {
 	struct error problems = ERROR_INIT;
-	int r = each_place(connect_at, ret, &problems, err);
+	struct reaching reaching = {timeout_s, ret};
+	int r = each_place(connect_at, &reaching, &problems, err);
 
 	return r == -ENOENT ? error_set(err, -ECONNREFUSED, "%s", problems.text) : r;
 }

@@ -9,8 +9,8 @@
  * user can change, whose socket is served by this user or root, as the kernel says before anything is sent.
  *
  * 0; -ECONNREFUSED: there is none, and err lists the places with what is wrong with each; or it is somebody
- * else's.
+ * else's. -ETIMEDOUT: it takes no connections, for timeout_s (transport_reach()).
  */
-int own_daemon_connect(struct transport *ret, struct error *err);
+int own_daemon_connect(uint32_t timeout_s, struct transport *ret, struct error *err);
 /* The first of the places that will do, which is made if it is missing. -ENOENT. */
 int own_daemon_folder(char *ret_folder, struct error *err);

@@ -8,7 +8,7 @@ int diesel_status(const char *socket, char **ret_json, char *error, size_t error
 {
 	struct error err = ERROR_INIT;
 	struct admin *admin = NULL;
-	int r = admin_open(socket, &admin, &err);
+	int r = admin_open(socket, ADMIN_TIMEOUT_S, &admin, &err);
 
 	if (r == 0)
 		r = admin_status(admin, ret_json, &err);

@@ -127,23 +127,23 @@ static int start(const char *program, const char *folder, const char *socket, st
 	return r;
 }
 
-static bool answers(const char *socket)
+/* socket NULL: DIESEL_SOCKET. 0, -ETIMEDOUT, or as admin_open(). */
+static int answers(const char *socket, uint32_t timeout_s, struct error *err)
 {
-	struct admin *admin;
+	struct admin *admin = NULL;
+	int r = admin_open(socket, timeout_s, &admin, err);
 
-	if (admin_open(socket, &admin, NULL) < 0)
-		return false;
 	admin_close(admin);
-	return true;
+	return r;
 }
 
 /* One process starts it, while others wait. */
-static int ensure(const char *folder, const char *socket, struct error *err)
+static int ensure(const char *folder, const char *socket, uint32_t timeout_s, struct error *err)
 {
 	char program[PATH_MAX], lock[PATH_MAX + 16];
 	int r;
 
-	if (answers(socket))
+	if (answers(socket, timeout_s, NULL) == 0)
 		return 0;
 	r = find_program(program, err);
 	if (r < 0) {
@@ -155,21 +155,25 @@ static int ensure(const char *folder, const char *socket, struct error *err)
 
 	if (fd < 0 || flock(fd, LOCK_EX) < 0)
 		return error_errno(err, -errno, "cannot lock %s", lock);
-	r = answers(socket) ? 0 : start(program, folder, socket, err);
-	if (r == 0 && !answers(socket))
+	r = answers(socket, timeout_s, NULL) == 0 ? 0 : start(program, folder, socket, err);
+	if (r == 0 && answers(socket, timeout_s, NULL) < 0)
 		r = error_set(err, -ECONNREFUSED, "dieseld does not answer; its log is %s/dieseld.log",
 			      folder);
 	return r;
 }
 
-int ctl_own_daemon(const char *given, char text[CTL_SOCKET_MAX], const char **socket, struct error *err)
+int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_MAX], const char **socket,
+		   struct error *err)
 {
 	const char *told = getenv("DIESEL_SOCKET");
 	struct error problems = ERROR_INIT;
 	char folder[PATH_MAX];
 
 	*socket = given;
-	if (given || (told && *told) || answers(DIESEL_DEFAULT_SOCKET))
+	/* What else is wrong with the one that was named is for who reads the dataset to find. */
+	if (given || (told && *told))
+		return answers(given, timeout_s, err) == -ETIMEDOUT ? -ETIMEDOUT : 0;
+	if (answers(DIESEL_DEFAULT_SOCKET, timeout_s, NULL) == 0)
 		return 0;
 	*socket = text;
 	if (admin_own_folder(folder, &problems) < 0)
@@ -179,5 +183,5 @@ int ctl_own_daemon(const char *given, char text[CTL_SOCKET_MAX], const char **so
 				 problems.text);
 	if (snprintf(text, CTL_SOCKET_MAX, "%s/dieseld-" DIESEL_VERSION ".sock", folder) >= CTL_SOCKET_MAX)
 		return error_set(err, -ECONNREFUSED, "%s is too long for a socket", folder);
-	return ensure(folder, text, err);
+	return ensure(folder, text, timeout_s, err);
 }

@@ -4,10 +4,14 @@
 /* Finds the dieseld that serves a verb which reads a dataset. As for a job, that is the node's or, where it
  * lets nobody in, the user's own, which is started if need be (docs/loader.md, "The daemon"). */
 
+#include <stdint.h>
+
 #include "lib/error.h"
 
 #define CTL_SOCKET_MAX 108
 
 /* given: the option --socket, or NULL. *socket: `given`, or text, or NULL: libdiesel's default.
- * -ECONNREFUSED: there is no daemon, and none can be started. */
-int ctl_own_daemon(const char *given, char text[CTL_SOCKET_MAX], const char **socket, struct error *err);
+ * -ECONNREFUSED: there is no daemon, and none can be started. -ETIMEDOUT: the one that was named does not
+ * answer within timeout_s. */
+int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_MAX], const char **socket,
+		   struct error *err);

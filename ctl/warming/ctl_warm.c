@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/admin.h"
 #include "client/mapped.h"
 #include "ctl_json.h"
 #include "ctl_own_daemon.h"
@@ -25,7 +26,7 @@
 struct warm_options {
 	const char *path, *socket, *job;
 	uint64_t version;
-	uint32_t nodes;
+	uint32_t nodes, timeout_s;
 	bool json;
 };
 
@@ -203,7 +204,7 @@ static int warm(struct warm *w)
 	char error[512] = "", text[CTL_SOCKET_MAX];
 	struct error err = ERROR_INIT;
 	const char *socket;
-	int r = ctl_own_daemon(o->socket, text, &socket, &err);
+	int r = ctl_own_daemon(o->socket, o->timeout_s, text, &socket, &err);
 
 	if (r < 0)
 		return ctl_failed(w->verb, &err);
@@ -251,10 +252,11 @@ static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
 						     {"nodes", required_argument, NULL, 'n'},
 						     {"json", no_argument, NULL, 'J'},
 						     {"socket", required_argument, NULL, 's'},
+						     CTL_OPTION_TIMEOUT,
 						     CTL_OPTION_VERSION,
 						     CTL_OPTION_HELP,
 						     {0}};
-	struct warm_options o = {.path = NULL};
+	struct warm_options o = {.timeout_s = ADMIN_TIMEOUT_S};
 	struct warm w = {.verb = verb, .options = &o};
 	int option, r;
 
@@ -268,6 +270,8 @@ static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
 			o.job = optarg;
 		if (option == 's')
 			o.socket = optarg;
+		if (option == 'T' && ctl_timeout(verb, &o.timeout_s) != CTL_OK)
+			return CTL_USAGE;
 		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
 			return CTL_USAGE;
 		if (option == 'n' && units_parse_integer(optarg, 1, 100000, &value) < 0)
@@ -300,6 +304,6 @@ const struct ctl_verb ctl_warm = {
 	    "      --json         print JSON\n"
 	    "      --version N    not the newest version\n"
 	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "
-	    "is started)\n",
+	    "is started)\n" CTL_TIMEOUT_HELP,
     .run = run_warm,
 };

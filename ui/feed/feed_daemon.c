@@ -56,7 +56,7 @@ static void ask(struct admin **admin, const char *socket, bool wants_why, struct
 
 	for (int tries = 0; tries < 2 && r == -ECONNRESET; tries++) {
 		answer->err = ERROR_INIT;
-		r = *admin ? 0 : admin_open(socket, admin, &answer->err);
+		r = *admin ? 0 : admin_open(socket, ADMIN_TIMEOUT_S, admin, &answer->err);
 		if (r == 0)
 			r = admin_status(*admin, &answer->status, &answer->err);
 		if (r == 0 && wants_why &&

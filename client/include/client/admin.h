@@ -7,8 +7,8 @@
  * thread.
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
- * daemon went away (open again); -EPERM: not this user's to see or to change; -ENOENT: there is no such job;
- * -EINVAL: the daemon refuses a value, and err says why.
+ * daemon went away (open again); -ETIMEDOUT: it does not answer; -EPERM: not this user's to see or to change;
+ * -ENOENT: there is no such job; -EINVAL: the daemon refuses a value, and err says why.
  */
 
 #include <stdint.h>
@@ -18,9 +18,13 @@
 
 struct admin;
 
+/* For those that do not say otherwise. */
+#define ADMIN_TIMEOUT_S 5
+
 /* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, where that one does
- * not let us in, the user's own, if it runs. */
-int admin_open(const char *socket, struct admin **ret, struct error *err);
+ * not let us in, the user's own, if it runs. Each question takes timeout_s at most, the first one with the
+ * connection that it needs; then it is -ETIMEDOUT. */
+int admin_open(const char *socket, uint32_t timeout_s, struct admin **ret, struct error *err);
 void admin_close(struct admin *c);
 
 /* The folder of the user's own daemon, as diesel_loader chooses it, with room for PATH_MAX bytes; it is made

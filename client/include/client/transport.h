@@ -30,6 +30,8 @@ struct transport {
 	uint16_t sequence; /* of the last request */
 	uint32_t version;  /* in force, from transport_hello() on */
 	bool broken;
+	uint32_t timeout_s;   /* of a question as a whole, as transport_connect_within() said; 0: none */
+	uint64_t deadline_ns; /* its end */
 };
 
 #define TRANSPORT_INIT                                                                                       \
@@ -37,13 +39,18 @@ struct transport {
 		.fd = -1                                                                                     \
 	}
 
-/* Connects, or returns what the kernel says against it. */
-int transport_reach(const char *path, struct transport *ret);
+/* Connects, or returns what the kernel says against it. -ETIMEDOUT: whoever listens takes no connections.
+ * With timeout_s the first question, which begins here, ends by then. 0: the limits of a client that is
+ * served, for each step alone. */
+int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret);
 /* Connects to a daemon of root's, of the caller's user, or of the owner of the folder that path is in; in a
  * user namespace, also to a user without a number there, who cannot be told from root. -EACCES: it is closed
  * to this user. -EPERM: another user listens there. -ECONNREFUSED: nobody does, whatever the reason. The text
  * says what to do. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
+int transport_connect_within(const char *path, uint32_t timeout_s, struct transport *ret, struct error *err);
+/* Another question begins, with the same timeout_s. */
+void transport_restart(struct transport *t);
 void transport_close(struct transport *t);
 
 /* 0; -EAGAIN on a non-blocking socket whose peer does not read; -EPIPE, -ECONNRESET: it is gone. */

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop that tunes, steered and asked by dieselctl: jobs, why, set, replay; and what can go wrong with it."""
+import concurrent.futures
 import contextlib
 import json
 import math
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -70,6 +73,59 @@ class Control(Case):
         for verb in (["jobs"], ["why"], ["set", "workers=1"], ["status"]):
             self.assertIn("no dieseld at", ctl(nowhere, *verb, status=1))
 
+    def assert_given_up(self, socket, says):
+        """By every verb that asks, within its own limit: subprocess's is far beyond."""
+        path = dataset("packed")[0]
+        verbs = (["status"], ["jobs"], ["why"], ["set", "workers=1"], ["warm", path], ["mount", path, SCRATCH, "--", "true"])
+        with concurrent.futures.ThreadPoolExecutor(len(verbs)) as pool:
+            for said in pool.map(lambda verb: ctl(socket, verb[0], "--timeout", "1", *verb[1:], status=1), verbs):
+                self.assertIn(says, said)
+                self.assertIn("1 s: it is stopped, or hangs", said)
+
+    def test_a_daemon_that_is_stopped(self):
+        daemon = self.daemon()
+        daemon.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(daemon.process.send_signal, signal.SIGCONT)
+        self.assert_given_up(daemon, "did not answer within")
+        # Without a limit of the user's there is one all the same.
+        self.assertIn("did not answer within 5 s", ctl(daemon, "status", status=1))
+
+    def test_a_daemon_that_takes_no_connections(self):
+        path = os.path.join(SCRATCH, "full.sock")
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            listener.bind(path)
+            listener.listen(0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+                    waiting.connect(path)
+            self.assert_given_up(path, "takes no connections for")
+
+    def test_a_daemon_that_greets_and_says_no_more(self):
+        """The limit is that of the question as a whole, and not of each of its steps."""
+        daemon = self.daemon()
+        path = os.path.join(SCRATCH, "half.sock")
+        with contextlib.ExitStack() as stack:
+            real = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            real.connect(daemon.socket)
+            listener.bind(path)
+            listener.listen(8)
+
+            def greet():
+                with contextlib.suppress(OSError):
+                    client = listener.accept()[0]
+                    real.send(client.recv(4096))
+                    client.send(real.recv(4096))
+                    client.recv(4096)
+                    client.recv(4096)  # until it gives up
+                    client.close()
+            thread = threading.Thread(target=greet)
+            thread.start()
+            self.assertIn("did not answer within 1 s", ctl(path, "status", "--timeout", "1", status=1))
+            thread.join()
+
     def test_wrong_use(self):
         for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),
                                 (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "number of bytes"),
@@ -78,7 +134,9 @@ class Control(Case):
                                 (["set", "--tune", "maybe"], "dry-run or auto"), (["set", "x", "workers=1"], "neither"),
                                 (["why", "x"], "not a job's number"), (["why", "-n", "0"], "not a number from"),
                                 (["why", "1", "2"], "at most one job"), (["jobs", "x"], "nothing to name"),
-                                (["replay"], "needed"), (["set", "--bogus"], "no option")):
+                                (["replay"], "needed"),
+                                (["status", "--timeout", "0"], "whole seconds from 1"), (["jobs", "--timeout", "0.5"], "whole seconds"),
+                                (["set", "--timeout", "x", "workers=1"], "whole seconds"), (["why", "--timeout"], "needs an argument"), (["set", "--bogus"], "no option")):
             self.assertIn(says, ctl("/nowhere", *arguments, status=2), arguments)
 
     def test_set_refused(self):

@@ -1,27 +1,32 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Slurm epilog, as /etc/slurm/epilog.d/50-diesel: keeps what dieseld decided for the job, and takes back what the
-# prolog set. Runs as root on each node after the last task; never fails, as that would drain the node.
-set -u
+# Slurm epilog, as /etc/slurm/epilog.d/50-diesel: keeps what dieseld decided for the job. slurmd runs it as root on each
+# node after the last task. Slurm drains the node of an epilog that fails, so this one always ends with 0.
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
+export PATH
 export DIESEL_SOCKET=${DIESEL_SOCKET:-/run/diesel/dieseld.sock}
+
+# A logger of a system whose journal hangs would wait, too.
+say() { timeout -k 1 1 logger -t diesel-epilog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || printf 'diesel-epilog: %s\n' "$*" >&2; }
+
+# The script runs itself within a bound, and its result is not Slurm's: a command that hangs or fails drains no node.
+if [ -z "${DIESEL_EPILOG_BOUNDED:-}" ]; then
+	DIESEL_EPILOG_BOUNDED=1 timeout -k 1 10 bash "$0" </dev/null || say "ended early ($?)"
+	exit 0
+fi
+set -u
 folder=${DIESEL_EPILOG_FOLDER:-/var/log/diesel}
 
-say() { logger -t diesel-epilog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || printf 'diesel-epilog: %s\n' "$*" >&2; }
-
-command -v dieselctl >/dev/null || exit 0
-dieselctl status >/dev/null 2>&1 || exit 0
+[[ ${SLURM_JOB_ID:-} =~ ^[0-9]+$ ]] && command -v dieselctl >/dev/null || exit 0
+dieselctl status --timeout 2 >/dev/null 2>&1 || exit 0
 
 # Where the job waited, what was done about it, and which nodes were not reached: read it when somebody asks why a run
-# was slow.
-if [ -n "${SLURM_JOB_ID:-}" ]; then
-	umask 077 # it tells of the node's other jobs, too
-	if mkdir -p "$folder"; then
-		report=$folder/job-$SLURM_JOB_ID-$(hostname -s).txt
-		{ dieselctl status; dieselctl jobs; dieselctl why; } >"$report" 2>&1 || say "no report: $(tail -n 1 "$report")"
-	fi
-fi
-if [ -n "${DIESEL_PROLOG_CACHE_SHARE:-}" ]; then
-	problem=$(dieselctl set --limit cache-max=auto 2>&1 >/dev/null) || say "the limit stays as it is: $problem"
+# was slow. The report is written elsewhere and moved, so that no link in its place is followed.
+umask 077 # it tells of the node's other jobs, too
+report=$folder/job-$SLURM_JOB_ID-$(hostname -s).txt
+if mkdir -p "$folder" && new=$(mktemp "$folder/.job-XXXXXX"); then
+	trap 'rm -f "$new"' EXIT
+	for verb in status jobs why; do dieselctl "$verb" --timeout 2; done >"$new" 2>&1 || say "no full report: $(tail -n 1 "$new")"
+	mv -fT "$new" "$report" || say "no report in $folder"
 fi
 exit 0

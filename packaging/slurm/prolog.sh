@@ -6,39 +6,52 @@
 #   Epilog=/etc/slurm/epilog.d/*
 #
 # and this file as /etc/slurm/prolog.d/50-diesel. slurmd runs it as root on each node of an allocation, before the
-# first task. A prolog that fails drains the node, so this one never does: a job without dieseld fails by itself with
-# a line that says so, or never wanted it.
+# first task. Slurm drains the node of a prolog that fails, so this one always ends with 0: a job without dieseld
+# fails by itself with a line that says so, or never needed dieseld.
 #
-# Nodes that share datasets (docs/cluster.md) take nothing here: srun tells the ranks of a step what its name is and on how
-# many nodes it runs, and diesel_loader tells dieseld.
-set -u
+# Slurm passes no variables of its own environment to a prolog. Change the two defaults below in the installed file.
+#
+# Nodes that share datasets (docs/cluster.md) need no setting here: srun tells the ranks of a step what its name is and
+# on how many nodes it runs, and diesel_loader tells dieseld.
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
+export PATH
 export DIESEL_SOCKET=${DIESEL_SOCKET:-/run/diesel/dieseld.sock}
-wait_s=${DIESEL_PROLOG_WAIT_S:-10}
+# Seconds, 0 to 60. slurmctld takes a batch job for lost when a prolog is longer than BatchStartTimeout (10 s).
+wait_s=${DIESEL_PROLOG_WAIT_S:-5}
 
-say() { logger -t diesel-prolog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || printf 'diesel-prolog: %s\n' "$*" >&2; }
+# A logger of a system whose journal hangs would wait, too.
+say() { timeout -k 1 1 logger -t diesel-prolog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || printf 'diesel-prolog: %s\n' "$*" >&2; }
 
-command -v dieselctl >/dev/null || exit 0 # not installed on this node
-
-# Ended by hand, or dead more often than its unit allows: once more for a new job.
-if ! dieselctl status >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
-	say "dieseld does not answer: starting it"
-	systemctl reset-failed dieseld.service
-	systemctl start --no-block dieseld.service
-fi
-for ((i = 0; i < wait_s * 5; i++)); do
-	problem=$(dieselctl status 2>&1 >/dev/null) && break
-	sleep 0.2
-done
-if [ -n "$problem" ]; then
-	say "without dieseld: $problem"
+[[ $wait_s =~ ^([0-9]|[1-5][0-9]|60)$ ]] || {
+	say "DIESEL_PROLOG_WAIT_S=$wait_s: expected whole seconds from 0 to 60; waiting for 5"
+	wait_s=5
+}
+# The script runs itself within a bound, and its result is not Slurm's: a command that hangs or fails stops no job.
+if [ -z "${DIESEL_PROLOG_BOUNDED:-}" ]; then
+	DIESEL_PROLOG_BOUNDED=1 DIESEL_PROLOG_WAIT_S=$wait_s timeout -k 1 $((wait_s + 4)) bash "$0" </dev/null || say "ended early ($?)"
 	exit 0
 fi
+set -u
 
-# The node to oneself: the whole machine may be used, and not what was left beside others. Size it to the site:
-# memory is in MB per node here, and a third of it is a good start for a cache.
-if [ -n "${DIESEL_PROLOG_CACHE_SHARE:-}" ] && [ -n "${SLURM_MEM_PER_NODE:-}" ]; then
-	cache_mib=$((SLURM_MEM_PER_NODE * DIESEL_PROLOG_CACHE_SHARE / 100))
-	problem=$(dieselctl set --limit "cache-max=${cache_mib}M" 2>&1 >/dev/null) || say "the limit stays as it was: $problem"
-fi
-exit 0
+property() { timeout -k 1 1 systemctl show --value -p "$1" dieseld.service; }
+
+# Starts the service again if it died more often than its unit allows. A service that somebody stopped is inactive, and
+# stays so; one that is disabled or masked is not started either.
+revive() {
+	[[ $(property ActiveState) = failed && $(property UnitFileState) = enabled* ]] || return
+	say "dieseld has failed: starting it"
+	timeout -k 1 1 systemctl reset-failed dieseld.service
+	timeout -k 1 1 systemctl start --no-block dieseld.service
+}
+
+# Prints why dieseld does not answer.
+ask() { { dieselctl status --timeout "$1" >/dev/null; } 2>&1; }
+
+command -v dieselctl >/dev/null || exit 0 # not installed on this node
+problem=$(ask 1) && exit 0
+revive
+while ((SECONDS < wait_s)); do
+	problem=$(ask $((wait_s - SECONDS))) && exit 0
+	sleep 0.2
+done
+say "without dieseld: $problem"

@@ -192,6 +192,16 @@ journalctl -u dieseld -o cat --no-pager | grep 'carried over'
 
 section slurm
 systemctl stop "$unit"
+SLURM_JOB_ID=6 DIESEL_PROLOG_WAIT_S=0 bash /usr/share/diesel/slurm/prolog.sh
+echo "stopped: prolog $?, $(property ActiveState)"
+# It fails as one that dies more often than its unit allows.
+mkdir -p /run/systemd/system/dieseld.service.d
+printf '[Service]\nExecStartPre=/bin/false\nRestart=no\n' >/run/systemd/system/dieseld.service.d/fails.conf
+systemctl daemon-reload
+systemctl start "$unit"
+echo "before: $(property ActiveState)"
+rm /run/systemd/system/dieseld.service.d/fails.conf
+systemctl daemon-reload
 SLURM_JOB_ID=7 bash /usr/share/diesel/slurm/prolog.sh
 echo "prolog $?, $(property ActiveState)"
 SLURM_JOB_ID=7 bash /usr/share/diesel/slurm/epilog.sh

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator reads and copies: man pages, completions (by the shells themselves), Kubernetes and Slurm files."""
+import concurrent.futures
 import glob
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -196,6 +199,116 @@ class Zsh(unittest.TestCase):
                 self.assertIn(option, said, verb)
         self.assertIn("client-workers=", self.complete("dieselctl set "))
         self.assertIn("perfetto", self.complete("diesel-analyze report --format "))
+
+
+class Slurm(unittest.TestCase):
+    """The prolog and the epilog by themselves; test_cluster_slurm.py has Slurm run them. The commands that they call are stand-ins,
+    but for dieselctl."""
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.socket = os.path.join(self.folder, "dieseld.sock")
+        self.stub("logger", "exit 1")
+        self.stub("systemctl", f'echo "$@" >>{self.folder}/asked; exit 1')
+
+    def stub(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as file:
+            file.write("#!/bin/bash\n" + text + "\n")
+        os.chmod(path, 0o755)
+
+    def script(self, name, **settings):
+        """What it says. It ends with 0, whatever happens, and well before the limit here."""
+        with open(os.path.join(ROOT, f"packaging/slurm/{name}.sh")) as file:
+            text, n = re.subn(r"(?m)^PATH=.*$", f"PATH={self.folder}:{BIN}:/usr/bin:/bin", file.read())
+        self.assertEqual(n, 1)
+        fd, path = tempfile.mkstemp(dir=self.folder)
+        os.write(fd, text.encode())
+        os.close(fd)
+        done = run("bash", path, env={"SLURM_JOB_ID": "7", "DIESEL_SOCKET": self.socket, "DIESEL_EPILOG_FOLDER": self.folder + "/kept", **settings})
+        self.assertEqual((done.returncode, done.stdout), (0, ""), (name, settings, done.stderr))
+        return done.stderr
+
+    def daemon(self):
+        process = subprocess.Popen([os.path.join(BIN, "dieseld"), "--socket", self.socket, "--metrics", "off", "--cache", "64M",
+                                    "--ready-fd", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.stdout.close()
+        return process
+
+    def report(self):
+        path, = glob.glob(self.folder + "/kept/job-7-*.txt")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        with open(path) as file:
+            return file.read()
+
+    def test_values_that_are_wrong(self):
+        trap = os.path.join(self.folder, "trap")
+        values = ("", "0.5", "abc", "-1", "61", "9" * 30, "08", "a b", f"x[$(touch {trap})]", "1\n2")
+        with concurrent.futures.ThreadPoolExecutor(len(values)) as pool:
+            for value, said in zip(values, pool.map(lambda value: self.script("prolog", DIESEL_PROLOG_WAIT_S=value), values)):
+                self.assertIn("without dieseld: dieselctl status: no dieseld at", said)
+                self.assertEqual("expected whole seconds from 0 to 60" in said, value != "", said)
+        self.assertFalse(os.path.exists(trap))
+        self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="0"))
+
+    def test_a_daemon_that_answers(self):
+        self.daemon()
+        share = {"DIESEL_PROLOG_CACHE_SHARE": "abc", "SLURM_MEM_PER_NODE": "100"}
+        self.assertEqual(self.script("prolog", **share), "")
+        self.assertEqual(self.script("epilog", **share), "")
+        self.assertIn("no jobs", self.report())
+        self.assertFalse(os.path.exists(self.folder + "/asked"))
+        limits = json.loads(run(os.path.join(BIN, "dieselctl"), "status", "--json", "--socket", self.socket).stdout)["tune"]["limits"]
+        self.assertEqual(limits["cache-max"], 64 << 20)
+
+    def test_a_daemon_that_is_stopped(self):
+        self.daemon().send_signal(signal.SIGSTOP)
+        self.assertIn("did not answer within", self.script("prolog", DIESEL_PROLOG_WAIT_S="1"))
+        self.assertEqual(self.script("epilog"), "")
+
+    def test_commands_that_hang(self):
+        self.stub("systemctl", "sleep 1000")
+        self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="0"))
+        self.stub("logger", "sleep 1000")
+        self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="0"))
+        self.stub("dieselctl", "trap '' TERM; while :; do sleep 1; done")
+        names = ("prolog", "epilog")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for name, said in zip(names, pool.map(lambda name: self.script(name, DIESEL_PROLOG_WAIT_S="0"), names)):
+                self.assertIn(f"diesel-{name}: ended early", said)
+
+    def test_a_service_is_started_again_if_it_failed(self):
+        for active, enabled, starts in (("failed", "enabled", True), ("failed", "enabled-runtime", True), ("inactive", "enabled", False),
+                                        ("failed", "disabled", False), ("failed", "masked", False), ("inactive", "masked", False),
+                                        ("activating", "enabled", False), ("deactivating", "enabled", False), ("", "", False)):
+            self.stub("systemctl", f'case "$*" in *ActiveState*) echo {active} ;; *UnitFileState*) echo {enabled} ;; '
+                      f'*) echo "$*" >>{self.folder}/asked ;; esac')
+            said = self.script("prolog", DIESEL_PROLOG_WAIT_S="0")
+            self.assertEqual("starting it" in said, starts, (active, enabled))
+            self.assertEqual(os.path.exists(self.folder + "/asked"), starts, (active, enabled))
+            if starts:
+                with open(self.folder + "/asked") as file:
+                    self.assertEqual(file.read(), "reset-failed dieseld.service\nstart --no-block dieseld.service\n")
+                os.unlink(self.folder + "/asked")
+
+    def test_the_epilog_follows_no_link(self):
+        self.daemon()
+        os.mkdir(self.folder + "/kept")
+        mine = os.path.join(self.folder, "mine")
+        with open(mine, "w") as file:
+            file.write("mine")
+        os.symlink(mine, f"{self.folder}/kept/job-7-{os.uname().nodename.split('.')[0]}.txt")
+        self.assertEqual(self.script("epilog"), "")
+        self.assertIn("no jobs", self.report())
+        with open(mine) as file:
+            self.assertEqual(file.read(), "mine")
+        # A folder that cannot be, and a job without a number, are no failure.
+        self.assertIn("File exists", self.script("epilog", DIESEL_EPILOG_FOLDER=mine))
+        self.assertEqual(self.script("epilog", SLURM_JOB_ID="../7"), "")
+        self.assertEqual(len(os.listdir(self.folder + "/kept")), 1)
 
 
 class Field:

@@ -179,7 +179,9 @@ class CleanRoot(unittest.TestCase):
 
     def test_slurm(self):
         said = self.section("slurm")
-        self.assertIn("dieseld does not answer: starting it", said)
+        self.assertIn("stopped: prolog 0, inactive\n", said)
+        self.assertIn("before: failed\n", said)
+        self.assertIn("dieseld has failed: starting it", said)
         self.assertIn("prolog 0, active", said)
         self.assertIn("epilog 0", said)
         self.assertRegex(said, r"(?m)^-rw------- /var/log/diesel/job-7-")

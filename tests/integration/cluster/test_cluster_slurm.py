@@ -9,6 +9,7 @@ import pathlib
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -189,6 +190,16 @@ class Srun(Case):
         refused = self.srun()
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("srun started 2 tasks", refused.stderr)
+        self.daemons_that_are_stopped_drain_no_node(nodes)
+
+    def daemons_that_are_stopped_drain_no_node(self, nodes):
+        for node in nodes:
+            node.daemon.process.send_signal(signal.SIGSTOP)
+            self.addCleanup(node.daemon.process.send_signal, signal.SIGCONT)
+        done = self.slurm.command("srun", "--nodes", "2", "true")
+        self.assertEqual(done.returncode, 0, done.stderr + self.slurm.said())
+        wait_until("an epilog on each node", lambda: (self.folder / "ran").read_text().count("epilog") == 6)
+        wait_until("nodes that are idle", lambda: self.slurm.command("sinfo", "-h", "-N", "-o", "%T").stdout.split() == ["idle", "idle"])
 
     def the_prolog_and_epilog_ran(self):
         ran = self.folder / "ran"

@@ -9,6 +9,8 @@ if(TARGET dieseld)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
+  diesel_script_test(integration differential
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/differential/differential.py --scripts 50)
   diesel_script_test(integration first.steps /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/first/test_steps.py)
   diesel_script_test(integration endurance /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/endurance/test_endurance.py)
   diesel_script_test(fault killed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_killed.py)

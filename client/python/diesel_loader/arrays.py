@@ -118,7 +118,7 @@ class Arrays:
         shape, obj = obj.shape, numpy.ascontiguousarray(obj)
         return obj.__array_interface__["data"][0], obj.nbytes, obj, array_of, (obj.dtype, shape)
 
-    def begin_worker(self, number, seed, dataset):
+    def begin_worker(self, number, n_workers, seed, dataset):
         """In a worker process."""
 
     def collating(self):

@@ -110,6 +110,9 @@ class Loader:
         self._cluster = _cluster_name(cluster)
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
+        self._is_told = False     # since the last iteration began
+        self._state: Any = None   # what the next iterator's generator is at; None: without a generator
+        self._began_with: dict[Any, tuple[int, int]] = {}  # seed and epoch of each such state
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
         self._position: Any = None  # (epoch, batches delivered of it); None: no epoch is under way
         self._stream: Any = None  # of the newest iterator
@@ -290,6 +293,7 @@ class Loader:
         self._go_to(integer("epoch", epoch, 0))
 
     def _go_to(self, epoch):
+        self._is_told = True
         if not (self._resumed and epoch == self._next_epoch):
             self._next_epoch, self._next_batch = epoch, 0
 
@@ -329,7 +333,7 @@ class Loader:
             raise ValueError(f"cannot resume: batch {batch} of {len(self)}")
         self._next_epoch, self._next_batch = state["epoch"], batch
         self._position = None
-        self._resumed = True
+        self._resumed = self._is_told = True
 
     def _go_to_version(self, version):
         """Resuming, a loader that was told no version takes the one that it resumes."""
@@ -338,10 +342,12 @@ class Loader:
         if self._version is not None:
             raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader was given "
                              f"version={self._version}: give it the other one, or none")
+        dataset = copy.copy(self.dataset)  # it may be the user's own
         try:
-            self.dataset.go_to_version(version)
+            dataset.go_to_version(version)
         except (OSError, ValueError) as error:
             raise type(error)(*error.args[:-1], f"cannot resume: {error.args[-1]}") from None
+        self.__dict__["dataset"] = dataset  # past PyTorch's guard of attributes that must not change
         self.close()
         self._fit()
 
@@ -441,6 +447,15 @@ class Loader:
             self._next_epoch, self._next_batch = told, 0
         return self._next_epoch, self._next_batch
 
+    def _place_of(self, state):
+        """As _next_place(), of an iterator that was made with the generator at this state."""
+        if state in self._began_with and not self._is_told:
+            self._next_epoch, self._next_batch = self._began_with[state][1], 0
+        place = self._next_place()
+        if state is not None and not place[1]:
+            self._began_with[state] = self.seed, place[0]
+        return place
+
     def _idle_stream(self, ranks):
         """A stream that no iterator uses any more, or a new one; and others that are idle, which end."""
         if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
@@ -460,8 +475,8 @@ class Loader:
         how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
         assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None,
                             self._decoded)
-        setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks))
         number = None if self._auto else self.num_workers
+        setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks), number)
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
@@ -479,7 +494,7 @@ class Loader:
 
     def _begun(self, epoch, first):
         """Something was asked of this epoch: the next iteration is the following one's, if nobody said otherwise."""
-        self._resumed = False
+        self._resumed = self._is_told = False
         if (self._next_epoch, self._next_batch) == (epoch, first):
             self._next_epoch, self._next_batch = epoch + 1, 0
 
@@ -522,6 +537,7 @@ class _Iterator:
 
     def __init__(self, loader, ranks):
         self._loader, self._ranks = loader, ranks
+        self._state = loader._state
         self._taken = None  # what the first next() found to be the place to begin at
         self._begun = self._ended = False
 
@@ -601,7 +617,7 @@ class _Iterator:
         """Begins where the loader is now. May be called again, where Ctrl-C struck."""
         with _choosing:
             if self._taken is None:
-                self._taken = self._loader._next_place()
+                self._taken = self._loader._place_of(self._state)
             self._loader._begun(*self._taken)
         self._loader._position = self._taken
         if self._taken != self._place:

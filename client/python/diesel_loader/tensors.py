@@ -133,12 +133,11 @@ class Tensors:
             obj = obj.contiguous()
         return obj.data_ptr(), obj.numel() * obj.element_size(), obj, make, (obj.dtype, shape)
 
-    def begin_worker(self, number, seed, dataset):
-        """In a worker process. torch.utils.data.get_worker_info() is for the user's code; num_workers is not known: it
-        changes."""
+    def begin_worker(self, number, n_workers, seed, dataset):
+        """In a worker process. torch.utils.data.get_worker_info() is for the user's code. n_workers: None where it changes."""
         torch.set_num_threads(1)
         info = torch.utils.data._utils.worker
-        info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=dataset)
+        info._worker_info = info.WorkerInfo(id=number, num_workers=n_workers, seed=seed, dataset=dataset)
 
     @contextlib.contextmanager
     def collating(self):

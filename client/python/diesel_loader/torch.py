@@ -2,6 +2,7 @@
 """A PyTorch DataLoader over a dataset that dieseld serves."""
 import array
 import copy
+import hashlib
 import itertools
 import operator
 import os
@@ -183,8 +184,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples
     by number, past the daemon's cache. Ranks, `seed`, `random_state` and state_dict() are then the sampler's affair.
-    torch's own RandomSampler, SequentialSampler and DistributedSampler over the whole dataset are understood, and
-    served by the daemon as shuffle=True, False, and by rank (with no sample twice, where DistributedSampler pads).
+    torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles are understood where they are over the whole
+    dataset, and served by the daemon as shuffle=True, False, and by rank (with no sample twice, where DistributedSampler pads).
 
     A batch is [data, labels]: labels int64 [B], numbered as ImageFolder numbers class folders (-1 without).
     Without loader, transform and collate_fn, data is one uint8 tensor [B, n] when all samples of the
@@ -215,11 +216,14 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         has_methods = isinstance(dataset, Dataset) and _has_methods(dataset)
         if return_ids and isinstance(dataset, _AsTheirs):
             raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: have it give the numbers, too, without return_ids")
-        # The user's own object, of which ours is a copy: what is set there counts, where no argument says otherwise.
-        self._source = given if isinstance(given, Dataset) else None
-        self._of_source = {name: getattr(given, name) for name, told in zip(FUNCTIONS, (loader, transform, target_transform))
-                           if self._source is not None and not told}
-        dataset.return_ids = bool(return_ids)
+        # The user's own object, of which ours may be a copy: what is set there counts, where no argument says otherwise.
+        self._asked_for = given
+        self._source, self._parts = _source_of(given)
+        self._of_source = {name: getattr(self._source, name) for name, told in zip(FUNCTIONS, (loader, transform, target_transform))
+                           if isinstance(self._source, Dataset) and not told}
+        if return_ids:
+            dataset = copy.copy(dataset)
+            dataset.return_ids = True
         if shuffle and (sampler is not None or batch_sampler is not None):
             name = "batch_sampler" if sampler is None else "sampler"
             raise ValueError(f"{name} option is mutually exclusive with shuffle")
@@ -242,7 +246,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
         self._draw_from = understood.generator if understood else generator
         self._draws = seed is None and not (understood and understood.seed is not None)  # the seed is drawn, as in PyTorch
-        self._is_drawn, self._drawn_at = False, None
+        self._is_drawn, self._drawn_of = False, None
         self._accelerate = None
         Loader.__init__(
             self, Tensors(memory_format == torch.channels_last), dataset, (dataset.loader, dataset.transform, dataset.target_transform, collate_fn),
@@ -267,7 +271,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             options["pin_memory_device"] = pin_memory_device
         if not in_order and "in_order" in torch.utils.data.DataLoader.__init__.__kwdefaults__:
             options["in_order"] = in_order
-        own = _OwnSampler(dataset, self)
+        own = _OwnSampler(self)
         if sampler is None and batch_sampler is None:
             sampler = own
         if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform or _has_methods(dataset)):
@@ -277,7 +281,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                 warnings.filterwarnings("ignore", "This DataLoader will create")
             torch.utils.data.DataLoader.__init__(self, dataset, batch_size, False, sampler, batch_sampler, workers,
                                                  **options)
-        if self._served:  # past the guard of attributes that must not change
+        if self._served or (self.sampler is own and batch_size is not None):  # past the guard of attributes that must not change
             object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own, self.batch_size, self.drop_last))
         self._collate_made = self.collate_fn  # by PyTorch, where none was given
         self._heeded = self._settings()
@@ -291,28 +295,45 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             self._draw()
         return self._seed
 
+    def _generator(self):
+        return torch.default_generator if self._draw_from is None else self._draw_from
+
     def _draw(self):
         """From the generator that was given, or torch's own, which torch.manual_seed() sets: rank 0's draw is that of all ranks."""
-        generator = torch.default_generator if self._draw_from is None else self._draw_from
-        self._drawn_at = generator.get_state(), generator.initial_seed()
-        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+        generator = self._generator()
+        state, self._drawn_of = _digest(generator), generator.initial_seed()
+        drawn = _number_of(generator)
         ranks = (0, 1) if self._told_ranks() else self._find_ranks()
         if ranks[1] > 1 and ranks == frameworks.group() and (store := frameworks.store()) is not None:
             drawn = agreement.seed(store, f"{self._key()}/seed", ranks[0], drawn)
         elif (self._told_ranks() or ranks)[1] > 1 and self._draw_from is None:
             drawn = 0  # nobody tells what the others draw
         self._seed, self._is_drawn = drawn, True
+        self._began_with[state] = drawn, 0
 
     def _heed_generator(self):
-        """Who sets the generator between epochs begins again with what it draws."""
-        if not self._is_drawn or self._drawn_at is None or self._resumed or self.world_size > 1:
+        """Draws what PyTorch would draw for an iterator. Who sets the generator begins again with what it draws, and who puts a
+        state back has the epoch again that began with it."""
+        self._state = None
+        if not self._draws or not self._served or self._resumed or self.world_size > 1:
             return
-        generator = torch.default_generator if self._draw_from is None else self._draw_from
-        again = torch.equal(generator.get_state(), self._drawn_at[0])
-        if again or generator.initial_seed() != self._drawn_at[1]:
-            self._is_drawn = False
+        generator, was = self._generator(), self._seed if self._is_drawn else None
+        state = _digest(generator)
+        known = self._began_with.get(state)
+        _number_of(generator)
+        if known:
+            self._seed = known[0]
+            _number_of(generator)
+        elif was is None or generator.initial_seed() != self._drawn_of:
+            self._draw()
+            self._began_with.setdefault(state, (self._seed, 0))
+        else:
+            _number_of(generator)
+        self._drawn_of, self._state = generator.initial_seed(), state
+        if was not in (None, self._seed):
             self._generation += 1
-            self._next_epoch, self._next_batch = 0, 0
+            if not self._is_told:
+                self._next_epoch, self._next_batch = 0, 0
 
     def _told_ranks(self):
         return self._given or (self._theirs.ranks if self._theirs else None)
@@ -330,6 +351,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return super().__iter__() if self._served else torch.utils.data.DataLoader.__iter__(self)
 
     def _heed_source(self):
+        if self._parts and _source_of(self._asked_for)[1] != self._parts:
+            raise RuntimeError("indices of the Subset have changed since the loader was made: make another loader, for its samples")
         for name, was in self._of_source.items():
             now = getattr(self._source, name)
             if now is not was:
@@ -353,7 +376,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     def _adopt(self, state):
         if self._draws and isinstance(state.get("seed"), int) and state["seed"] != (self._seed if self._is_drawn else None):
-            self._seed, self._is_drawn, self._drawn_at = state["seed"], True, None  # the order that is resumed had one already
+            self._seed, self._is_drawn = state["seed"], True  # the order that is resumed had one already
+            self._drawn_of = self._generator().initial_seed()
             self._generation += 1
         super()._adopt(state)
 
@@ -397,16 +421,25 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return {**super().__getstate__(), "_accelerate": None, "_iterator": None}
 
 
+def _digest(generator):
+    return hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=16).digest()
+
+
+def _number_of(generator):
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+
+
 class _OwnSampler(ChunkShuffleSampler):
     """The order of a DataLoader, for whoever looks at its sampler."""
 
-    def __init__(self, dataset, loader):
-        self.dataset, self._loader = dataset, loader
+    def __init__(self, loader):
+        self._loader = loader
 
+    dataset = property(lambda self: self._loader.dataset)
     batch_size = property(lambda self: self._loader.batch_size or 1)
     seed = property(lambda self: self._loader.seed)
     shuffle = property(lambda self: self._loader.shuffle)
-    drop_last = property(lambda self: self._loader.drop_last)
+    drop_last = False  # batches do, and not who gives the numbers
     epoch = property(lambda self: self._loader._next_epoch)
 
     @property
@@ -418,12 +451,16 @@ class _OwnSampler(ChunkShuffleSampler):
 
     def set_epoch(self, epoch):
         self._loader._go_to(epoch)
+        if self._loader._theirs:
+            self._loader._theirs.set_epoch(epoch)
 
     def batches(self, batch_size=None, drop_last=None):
         epoch, n, order = self.epoch, self._loader.bucket_by_length, self._order(batch_size, drop_last)
-        if self._loader._resumed:  # who reads by number, as Accelerate's skip_first_batches() has it, resumes for the loader
+        if self._loader._resumed or self._loader._accelerate:  # whose skip_first_batches() reads by number, for the loader
             self._loader._resumed = False
             self._loader._go_to(epoch + 1)
+        if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
+            self._loader._next_epoch += 1
         numbers = (order.batch(k) for k in range(len(order)))
         yield from bucketing.regroup_all(numbers, n, self._bytes_of, self.seed, epoch) if n else numbers
 
@@ -437,12 +474,7 @@ class _OwnSampler(ChunkShuffleSampler):
         self._loader.load_state_dict(state)
 
     def __iter__(self):
-        batches = self.batches()
-        first = next(batches, ())
-        if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
-            self._loader._next_epoch += 1
-        yield from first
-        yield from itertools.chain.from_iterable(batches)
+        yield from itertools.chain.from_iterable(self.batches())
 
 
 class _Understood:
@@ -462,7 +494,8 @@ class _Understood:
                 and sampler.num_samples == len(dataset)):
             return cls(True, sampler.generator)
         if (type(sampler) is DistributedSampler and len(sampler.dataset) == len(dataset)
-                and (sampler.shuffle or dataset.is_in_order)):
+                and (sampler.shuffle or dataset.is_in_order and sampler.num_replicas == 1)
+                and not (sampler.drop_last and len(dataset) % sampler.num_replicas)):
             return cls(sampler.shuffle, distributed=sampler)
         return None
 
@@ -482,6 +515,15 @@ class _Understood:
     def set_epoch(self, epoch):
         if self._distributed:
             self._distributed.set_epoch(epoch)
+
+
+def _source_of(dataset):
+    """What a Subset of torch's is of, after all; and the indices of it, and of those between."""
+    parts = []
+    while isinstance(dataset, torch.utils.data.Subset):
+        parts.append(list(dataset.indices))
+        dataset = dataset.dataset
+    return dataset, parts
 
 
 def _ours(dataset, daemon=served.AUTO, version=None):
@@ -515,8 +557,10 @@ def _has_methods(dataset):
 
 
 def _with_functions(dataset, loader, transform, target_transform, daemon, version):
-    """A Dataset of ours with these functions, or its own ones where there are none."""
+    """A Dataset of ours with these functions, or its own ones where there are none: then it is the given one, as in PyTorch."""
     given, dataset = dataset, _ours(dataset, daemon, version)
+    if isinstance(given, Dataset) and not (loader or transform or target_transform):
+        return given
     if isinstance(dataset, _AsTheirs) and (loader or transform or target_transform):
         raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: apply loader, transform and target_transform "
                          "there, or give a Subset without methods")

@@ -24,10 +24,10 @@ Task = collections.namedtuple("Task", "sequence generation frame n_items epoch i
 
 
 class Setup:
-    """What a worker is: the Assembly, and what the user wants done at the start of a process."""
+    """What a worker is: the Assembly, and what the user wants done at the start of a process. n_workers: None where it changes."""
 
-    def __init__(self, assembly, init_fn, base_seed):
-        self.assembly, self.init_fn, self.base_seed = assembly, init_fn, base_seed
+    def __init__(self, assembly, init_fn, base_seed, n_workers):
+        self.assembly, self.init_fn, self.base_seed, self.n_workers = assembly, init_fn, base_seed, n_workers
 
 
 class Lease:
@@ -122,7 +122,7 @@ class Worker:
         seed = (self._setup.base_seed + number) & 0xffffffffffffffff
         seeding.seed_all(seed)
         assembly = self._setup.assembly
-        assembly.arrays.begin_worker(number, seed, assembly.dataset)
+        assembly.arrays.begin_worker(number, self._setup.n_workers, seed, assembly.dataset)
         try:
             if self._setup.init_fn:
                 self._setup.init_fn(number)

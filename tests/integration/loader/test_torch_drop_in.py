@@ -67,7 +67,7 @@ def note_dataset(worker):
 
 def what_is_told(_):
     info = torch.utils.data.get_worker_info()
-    return torch.tensor([info.id, info.seed == torch.initial_seed(), isinstance(info.dataset, diesel.Dataset),
+    return torch.tensor([info.id, info.num_workers, info.seed == torch.initial_seed(), isinstance(info.dataset, diesel.Dataset),
                          len(info.dataset), info.dataset.noted])
 
 
@@ -196,8 +196,9 @@ class Workers(DropInTest):
     def test_they_are_told_what_pytorchs_are_told(self):
         loader = self.loader(transform=what_is_told, num_workers=2, random_state=None, worker_init_fn=note_dataset)
         for told in {tuple(row) for rows, _ in loader for row in rows.tolist()}:
-            worker, is_seed, is_dataset, n_samples, noted = told
+            worker, n_workers, is_seed, is_dataset, n_samples, noted = told
             self.assertIn(worker, (0, 1))
+            self.assertEqual(n_workers, 2)
             self.assertEqual((is_seed, is_dataset, n_samples, noted), (1, 1, N, worker + 7))
         self.assertIsNone(torch.utils.data.get_worker_info())
 
@@ -378,6 +379,39 @@ class Samplers(DropInTest):
         loaders[0].set_epoch(1)
         self.assertEqual(flat(loaders[0]), second)
 
+    def test_distributed_samplers_whose_order_is_a_promise_keep_it(self):
+        """Who gathers what ranks computed puts it in order by the sampler's rule; who drops the rest has so many batches."""
+        dataset = diesel.Dataset(self.sets["equal"])
+        for world, options in ((2, {"shuffle": False}), (3, {"shuffle": False, "drop_last": True}), (3, {"drop_last": True}), (1, {"shuffle": False})):
+            sampler = DistributedSampler(dataset, world, 0, **options)
+            loader, want = self.loader(sampler=sampler, num_workers=0), list(sampler)
+            self.assertEqual(len(loader), -(-len(want) // 16))
+            self.assertEqual(flat(loader), [(dataset.read(i), dataset.label(i)) for i in want])
+
+    def test_whoever_has_the_sampler_may_tell_it_the_epoch(self):
+        dataset = diesel.Dataset(self.sets["equal"])
+        for tell in (lambda loader: loader, lambda loader: loader.sampler, lambda loader: loader.batch_sampler,
+                     lambda loader: loader.batch_sampler.sampler):
+            for options in ({"sampler": DistributedSampler(dataset, 2, 0)}, {"shuffle": True, "seed": 3}):
+                loader = self.loader(**options)
+                loader.set_epoch(0)
+                first = flat(loader)
+                tell(loader).set_epoch(1)
+                second = flat(loader)
+                self.assertNotEqual(second, first)
+                tell(loader).set_epoch(0)
+                self.assertEqual(flat(loader), first)
+
+    def test_samplers_have_what_the_last_batch_goes_without(self):
+        class Own(diesel.Dataset):
+            def __getitem__(self, i):
+                return super().__getitem__(i)
+
+        for dataset in (diesel.Dataset(self.sets["equal"]), Own(self.sets["equal"])):
+            loader = diesel.DataLoader(dataset, 100, drop_last=True, num_workers=0)
+            self.assertEqual((len(loader.sampler), len(list(loader.sampler)), len(loader)), (N, N, 2))
+            self.assertEqual([len(labels) for _, labels in loader], [100, 100])
+
     def test_they_tell_the_order_that_is_served(self):
         for options in ({}, {"world_size": 3, "rank": 1}, {"drop_last": True}):
             loader = self.loader(shuffle=True, seed=9, **options)
@@ -454,6 +488,35 @@ class Samplers(DropInTest):
             self.assertEqual(epochs(again, 1), whole[2:])
             generator.manual_seed(2)
             self.assertNotEqual(epochs(loader, 1), whole[:1])
+
+    def test_a_state_of_the_generator_that_is_put_back_has_its_epoch_again(self):
+        loader = self.loader(shuffle=True, return_ids=True)
+        epochs, states = [], []
+        for _ in range(3):
+            states.append(torch.get_rng_state())
+            epochs.append([ids.tolist() for *_, ids in loader])
+        for k in (1, 0, 2):
+            torch.set_rng_state(states[k])
+            self.assertEqual([ids.tolist() for *_, ids in loader], epochs[k])
+        torch.set_rng_state(states[0])
+        pairs = [(a.tolist(), b.tolist()) for (*_, a), (*_, b) in zip(loader, loader)]
+        self.assertEqual([[a for a, _ in pairs], [b for _, b in pairs]], epochs[:2])
+        torch.set_rng_state(states[0])
+        loader.set_epoch(2)  # what is told counts more
+        self.assertEqual([ids.tolist() for *_, ids in loader], epochs[2])
+
+    def test_what_is_set_on_a_dataset_counts_for_all_who_have_it(self):
+        whole = diesel.Dataset(self.sets["equal"])
+        part = torch.utils.data.Subset(whole, range(9, 50))
+        loaders = [diesel.DataLoader(data, 4, num_workers=0) for data in (whole, part, torch.utils.data.Subset(part, range(20)))]
+        self.assertIs(loaders[0].dataset, whole)
+        loaders[0].dataset.target_transform = negated
+        for loader in (*loaders, diesel.DataLoader(whole, 4, num_workers=0)):
+            self.assertLessEqual({int(label) for _, labels in loader for label in labels}, {0, -1, -2, -3})
+        part.indices = list(part.indices)[::-1]
+        for loader in loaders[1:]:
+            with self.assertRaisesRegex(RuntimeError, "indices of the Subset have changed"):
+                iter(loader)
 
     def test_an_error_names_the_sample(self):
         class Odd(Exception):

@@ -140,6 +140,17 @@ class FrameworkTest(unittest.TestCase):
         loader.set_epoch(0)
         self.assertEqual([keys(data) for data, _ in accelerator.skip_first_batches(loader, 5)], whole[5:])
 
+    def test_accelerate_skips_in_an_epoch_that_nobody_told(self):
+        accelerate = framework("accelerate")
+        accelerator, rests = accelerate.Accelerator(cpu=True), []
+        for is_resumed in (False, True):
+            torch.manual_seed(1)
+            loader = accelerator.prepare(self.loader(seed=None, num_workers=0))
+            batches = accelerator.skip_first_batches(loader, 5) if is_resumed else list(loader)[5:]
+            rests.append([[keys(data) for data, _ in batches], [keys(data) for data, _ in loader]])
+        self.assertEqual(*rests)
+        self.assertNotEqual(rests[0][0], rests[0][1][5:])
+
     def test_accelerate_keeps_the_state(self):
         """save_state() asks a loader whether it has one. One that is resumed may be skipped through by number all the same."""
         accelerate = framework("accelerate")

@@ -115,7 +115,7 @@ class WorkerTest(unittest.TestCase):
         self.addCleanup(end.close)
         self.kept = []  # what the user's code refers to
         self.worker = worker.Worker(0, end, worker.Setup(types.SimpleNamespace(batch=self.batch, arrays=Tensors(), dataset=None),
-                                                          None, 0))
+                                                          None, 0, 1))
         self.worker._mirror = mock.Mock()
 
     def batch(self, lease, *_, **__):

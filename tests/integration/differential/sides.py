@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a script of the grammar is written in, once as PyTorch has it and once as diesel_loader.torch has it; what it then saw.
+
+A script notes values, and epochs: the batches that an iterator gave, each a list of samples."""
+import itertools
+import multiprocessing
+import os
+import pathlib
+import tempfile
+import traceback
+
+import numpy
+import torch
+import torch.utils.data
+from PIL import Image
+
+import diesel_loader.torch as diesel
+
+IMAGES = (".png",)
+# What a script may stop with on our side: all that a user is told on purpose.
+REFUSALS = (ValueError, TypeError, RuntimeError, NotImplementedError)
+
+
+class Folder(torch.utils.data.Dataset):
+    """What torchvision's ImageFolder is, where there are files of bytes, too."""
+
+    def __init__(self, root, transform=None, target_transform=None, loader=None):
+        self.root, self.transform, self.target_transform, self.loader = root, transform, target_transform, loader
+        self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        self.samples = [(str(path), self.class_to_idx[path.parent.name]) for path in sorted(pathlib.Path(root).glob("*/*"))]
+        self.targets = [label for _, label in self.samples]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, i):
+        path, label = self.samples[i]
+        data = pathlib.Path(path).read_bytes()
+        sample = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if self.loader:
+            sample = self.loader(sample)
+        elif self.transform and path.endswith(IMAGES):
+            sample = Image.open(path).convert("RGB")
+        if self.transform:
+            sample = self.transform(sample)
+        return sample, self.target_transform(label) if self.target_transform else label
+
+
+def plain(value):
+    """A value as it can be compared: types and shapes count."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), tuple(value.flatten().tolist())
+    if isinstance(value, numpy.ndarray):
+        return "numpy", value.dtype.str, value.shape, tuple(value.flatten().tolist())
+    if isinstance(value, dict):
+        return tuple((name, plain(item)) for name, item in sorted(value.items()))
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, *map(plain, value)
+    return value
+
+
+def samples_of(batch):
+    """(what the batch is, its samples)."""
+    if isinstance(batch, dict):
+        names, columns = sorted(batch), [batch[name] for name in sorted(batch)]
+    elif isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], (torch.Tensor, list)) and not isinstance(batch[1], int):
+        names, columns = [], batch
+    else:  # a list of samples, or one sample
+        return type(batch).__name__, [plain(sample) for sample in batch] if isinstance(batch, list) else [plain(batch)]
+    kinds = (type(batch).__name__, *names, *(type(column).__name__ for column in columns))
+    return kinds, [tuple(map(plain, row)) for row in zip(*columns)]
+
+
+class Side:
+    """The names that a script has."""
+
+    def __init__(self, name, roots):
+        self.name, self.is_ours, self.seen = name, name == "ours", []
+        self._roots = roots
+        self.names = {"torch": torch, "itertools": itertools, "numpy": numpy, "Subset": torch.utils.data.Subset,
+                      "DataLoader": diesel.DataLoader if self.is_ours else torch.utils.data.DataLoader,
+                      "Folder": diesel.Dataset if self.is_ours else Folder, "side": self, "data_of": self.root,
+                      "note": self.note, "epoch": self.epoch, "take": self.take, "ranks": self.ranks}
+
+    def root(self, part):
+        """Path of the files, or of what is packed of them."""
+        return self._roots[part] + (".diesel" if self.is_ours else "")
+
+    def note(self, name, value):
+        self.seen.append({"note": name, "value": plain(value)})
+
+    def epoch(self, name, loader, n=None, **what):
+        """Takes the batches of a new iterator: all, or the first n."""
+        self.take(name, itertools.islice(loader, n), loader, **what)
+
+    def take(self, name, batches, loader=None, shuffled=False, tag="", is_whole=None):
+        """shuffled: any order is right. tag: of what the samples are made, where their orders can be compared."""
+        kinds, found = [], []
+        for batch in batches:
+            kind, samples = samples_of(batch)
+            kinds.append(kind)
+            found.append(samples)
+        record = {"epoch": name, "kinds": sorted(set(map(str, kinds))), "batches": found, "shuffled": shuffled, "tag": tag}
+        if shuffled and not self.is_ours and loader is not None:
+            record["all"] = self._all(loader)
+        self.seen.append(record)
+
+    @staticmethod
+    def _all(loader):
+        """The samples that a batch may have."""
+        states = torch.get_rng_state()
+        data, samples = loader.dataset, []
+        for i in range(len(data)):
+            samples += samples_of(loader.collate_fn([data[i]]))[1] if loader.batch_size or loader.batch_sampler else [plain(data[i])]
+        torch.set_rng_state(states)
+        return samples
+
+    def ranks(self, n, function):
+        """Runs function(rank) in n processes of one group. Their epochs of one name become one: what each step had."""
+        with tempfile.TemporaryDirectory() as folder:
+            told = [forked(lambda rank=rank: self._rank(rank, n, function, folder)) for rank in range(n)]
+            told = [receive() for receive in told]
+        for outcome in told:
+            if outcome["error"]:
+                raise Told(outcome)
+        for rows in zip(*(outcome["seen"] for outcome in told)):
+            if "note" in rows[0]:
+                self.seen.append({"note": rows[0]["note"], "value": tuple(row["value"] for row in rows)})
+                continue
+            steps = [sum(step, []) for step in zip(*(row["batches"] for row in rows))]
+            sizes = [tuple(map(len, row["batches"])) for row in rows]
+            self.seen.append({**rows[0], "batches": steps if rows[0]["shuffled"] else [row["batches"] for row in rows]})
+            self.seen.append({"note": f"{rows[0]['epoch']}: sizes", "value": tuple(sizes)})
+
+    def _rank(self, rank, n, function, folder):
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n))
+        torch.distributed.init_process_group("gloo", f"file://{folder}/group", rank=rank, world_size=n)
+        self.seen = []
+        try:
+            function(rank)
+        finally:
+            torch.distributed.barrier()
+
+    def run(self, text):
+        """{"seen": ..., "error": None or [type, message, whether it is a refusal]}."""
+        return outcome(self, lambda: exec(compile(text, "<script>", "exec"), self.names))  # noqa: S102
+
+
+class Told(Exception):
+    """What a rank stopped with."""
+
+
+def outcome(side, function):
+    error = None
+    try:
+        function()
+    except Told as told:
+        error = told.args[0]["error"]
+    except Exception as raised:
+        frames = [frame.filename for frame in traceback.extract_tb(raised.__traceback__)]
+        is_refusal = isinstance(raised, REFUSALS) and "diesel_loader" in frames[-1] and "\n" not in str(raised)
+        error = [type(raised).__name__, str(raised), is_refusal, traceback.format_exc()]
+    return {"seen": side.seen, "error": error}
+
+
+def forked(function):
+    """Begins it in a child, whose outcome the result gives when it is called."""
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            sending.send(function())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)  # workers that PyTorch keeps have the pipe, too, until they see that their parent has gone
+    sending.close()
+
+    def receive():
+        try:
+            told = receiving.recv()
+        except EOFError:
+            told = {"seen": [], "error": ["died", "the process ended before it said what it saw", False, ""]}
+        os.waitpid(pid, 0)
+        return told
+    return receive

@@ -280,12 +280,15 @@ static void advise(struct finder *finder, uint64_t stall_ns)
 
 	for (size_t i = 0; i < window->n_steps; i++)
 		rest_ns -= (double)window->steps[i].share_ns[SHARE_COMPILING];
-	step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
 	for (size_t i = 0; i < report->n_items; i++) {
 		stall_fill(finder, &report->items[i]);
 		sum_ns += (double)report->items[i].stall_ns;
 		full_ns += (double)(report->items[i].end_ns - report->items[i].begin_ns);
 	}
+	sum_ns += n * report->copy_ns;
+	full_ns += n * report->copy_ns;
+	rest_ns -= n * report->copy_ns;
+	step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
 	report->interval_steps = NAN;
 	if (report->n_items > 1)
 		report->interval_steps =
@@ -319,8 +322,11 @@ static int find(struct finder *finder, uint64_t stall_ns)
 		r = items_make(finder, &ends);
 	interval_list_free(&ends);
 	if (r == 0 && finder->report->n_items) {
-		advise(finder, stall_ns);
-		r = checkpoint_tail_find(finder->study, finder->report);
+		r = checkpoint_copy_find(finder->study, finder->report);
+		if (r == 0) {
+			advise(finder, stall_ns);
+			r = checkpoint_tail_find(finder->study, finder->report);
+		}
 	}
 	return r;
 }

@@ -39,12 +39,23 @@ static bool in_background(const struct checkpoint_report *report)
 	return report && 2 * n > report->n_items;
 }
 
+/* Part of the time that went to copies of states for saves in the background, which counts as computing. */
+static double copy_ratio(const struct analysis *analysis)
+{
+	const struct checkpoint_report *report = analysis->checkpoints;
+
+	return report && analysis->observed_ns
+		   ? report->copy_ns * (double)report->n_items / (double)analysis->observed_ns
+		   : 0;
+}
+
 static void on_checkpoint(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	double checkpoint = advice_share(analysis, SHARE_CHECKPOINT_STALL);
+	double copy = copy_ratio(analysis);
+	double checkpoint = fmin(1, advice_share(analysis, SHARE_CHECKPOINT_STALL) + copy);
 
-	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) < ADVICE_NOTABLE)
+	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) + copy < ADVICE_NOTABLE)
 		return;
 	if (!in_background(analysis->checkpoints))
 		advice_add(

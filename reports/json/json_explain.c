@@ -283,6 +283,7 @@ int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 	checkpoints = json_object();
 	r |= json_object_set_new(checkpoints, "items", checkpoint_items(analysis));
 	r |= json_object_set_new(checkpoints, "tail", checkpoint_tail(from->tail));
+	r |= json_object_set_new(checkpoints, "copy_s", json_number(from->copy_ns / (double)NS_PER_S));
 	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
 	r |= json_object_set_new(checkpoints, "overhead", json_number(from->overhead));
 	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));

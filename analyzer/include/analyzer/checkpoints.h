@@ -45,10 +45,13 @@ struct checkpoint_report {
 	struct checkpoint_tail *tail; /* NULL: none in the background, or too few steps of either kind */
 	struct checkpoint_item *items;
 	size_t n_items;
+	/* Mean cost of copying a state for a save in the background, beyond the stalls: what the steps in
+	 * which saves begin compute longer than others. 0: none is sure. */
+	double copy_ns;
 	double interval_steps;   /* mean number of steps between two checkpoints; NAN: fewer than two */
 	double overhead_max;     /* the bound that the advice is for: 0.05 */
 	uint32_t advised_steps;  /* CheckFreq's interval; 0: not known */
-	double overhead;         /* stall over the rest of the time, as recorded */
+	double overhead;         /* stalls and copies over the rest of the time, as recorded */
 	double advised_overhead; /* the same with the advised interval */
 };
 

@@ -30,6 +30,46 @@ static void test_thread(void **state)
 	analysis_free(analysis);
 }
 
+/* The trainer copies its state for 600 ticks after the backward pass of every fourth of many steps, and a
+ * thread writes the copy, which it opens a file for up to two steps later. The copy is computing, and the
+ * save's cost: for 5 % of the time, one every 12 steps. */
+static void test_a_copy_is_the_cost_of_its_save(void **state)
+{
+	for (uint64_t late = 0; late <= 2; late++) {
+		const struct checkpoint_report *report;
+		struct analysis *analysis;
+		uint64_t now = 0;
+
+		script_begin(&s);
+		for (uint64_t i = 0; i < 40; i++) {
+			bool saves = i % 4 == 3;
+
+			script_mark(&s, TRAINER, now, MARK_NEXT_BEGIN, 0);
+			script_mark(&s, TRAINER, now + 100, MARK_NEXT_END, 0);
+			script_step(&s, TRAINER, now + 200);
+			if (saves && i < 36)
+				write_file(HELPER, now + 1550 + 1000 * late, now + 1590 + 1000 * late, LARGE);
+			now += saves ? 1600 : 1000;
+		}
+		script_exit(&s, TRAINER, now + 500);
+		analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4});
+		check_invariants(analysis);
+		report = analysis->checkpoints;
+		assert_non_null(report);
+		assert_int_equal(report->n_items, 9);
+		assert_true(report->items[0].background);
+		assert_in_range(report->copy_ns / TICK_NS, 590, 610);
+		assert_in_range(report->advised_steps, 12, 13);
+		assert_float_equal(report->overhead, 600.0 * 9 / 40600, 0.01);
+		for (size_t i = 0, found = 0; i <= analysis->n_actions; i++) {
+			assert_true(i < analysis->n_actions || found);
+			found += i < analysis->n_actions &&
+				 strstr(analysis->actions[i].text, "Write a checkpoint every 1") != NULL;
+		}
+		analysis_free(analysis);
+	}
+}
+
 /* A forked child writes, the trainer sleeps until it ends. */
 static void test_child(void **state)
 {
@@ -448,6 +488,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_thread),
+	    cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
 	    cmocka_unit_test(test_child),
 	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
 	    cmocka_unit_test(test_waits_within_a_save),

@@ -22,6 +22,9 @@ const char *analysis_verdict_name(enum analysis_verdict verdict)
 	case ANALYSIS_PREP_BOUND: return "prep-bound";
 	case ANALYSIS_DEVICE_BOUND: return "device-bound";
 	case ANALYSIS_CHECKPOINT_BOUND: return "checkpoint-bound";
+	case ANALYSIS_CPU_STARVED: return "cpu-starved";
+	case ANALYSIS_LOCK_BOUND: return "lock-bound";
+	case ANALYSIS_UNCLEAR: return "unclear";
 	}
 	return "";
 }

@@ -16,6 +16,8 @@
 struct known_code {
 	uint64_t code; /* 0: free */
 	enum sample_place place;
+	bool step;   /* the backward pass, the optimizer */
+	bool trains; /* a step was seen within it: it is the training loop, not a loader */
 };
 
 struct sampler_place {
@@ -23,33 +25,30 @@ struct sampler_place {
 	struct known_code known[CODES_MAX];
 	size_t n_known;
 	uint64_t forget_ns;
+	struct known_code spare; /* for a code object that there is no room for */
 };
 
-/* Loaders whose next() is a Python function. Loaders that are built on one of them, as Hugging Face's and
- * Lightning's are, call it. */
-static const struct loader {
-	const char *folder;
-	enum sample_place place;
-} loaders[] = {
-    {"/torch/utils/data/", SAMPLE_PLACE_NEXT},
-    {"/torchdata/", SAMPLE_PLACE_NEXT},
-    {"/diesel_loader/", SAMPLE_PLACE_DIESEL},
-};
-
-enum sample_place sampler_place_of(const char *path, const char *function)
+static enum stack_work work_of(const char *path, const char *function)
 {
-	static const char next[] = "__next__";
 	const char *slash = strrchr(path, '/');
-	size_t length = strlen(function);
 
-	if (frame_work_of(slash ? slash + 1 : path, function) == STACK_COMPILE)
-		return SAMPLE_PLACE_COMPILING;
-	if (length < strlen(next) || strcmp(function + length - strlen(next), next) != 0)
-		return SAMPLE_PLACE_OUTSIDE;
-	for (size_t i = 0; i < sizeof(loaders) / sizeof(loaders[0]); i++)
-		if (strstr(path, loaders[i].folder))
-			return loaders[i].place;
-	return SAMPLE_PLACE_OUTSIDE;
+	return frame_work_of(slash ? slash + 1 : path, function);
+}
+
+enum sample_place sampler_place_of(const char *path, const char *function, bool generator)
+{
+	switch (work_of(path, function)) {
+	case STACK_COMPILE: return SAMPLE_PLACE_COMPILING;
+	case STACK_STEP:
+	case STACK_MODEL: return SAMPLE_PLACE_COMPUTING;
+	case STACK_NEXT: return strstr(path, "/diesel_loader/") ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
+	case STACK_OTHER: break;
+	case STACK_SAVE:
+	case STACK_CUT: return SAMPLE_PLACE_OUTSIDE;
+	}
+	if (!strcmp(path, "<frozen importlib._bootstrap>"))
+		return SAMPLE_PLACE_IMPORTING;
+	return generator ? SAMPLE_PLACE_NEXT : SAMPLE_PLACE_OUTSIDE;
 }
 
 int sampler_place_open(const char *root, pid_t pid, struct sampler_place **ret_place)
@@ -76,24 +75,44 @@ void sampler_place_close(struct sampler_place *place)
 	free(place);
 }
 
-static enum sample_place place_of_code(struct sampler_place *place, uint64_t code)
+/* NULL: it cannot be read. Valid until the next call. */
+static struct known_code *know(struct sampler_place *place, uint64_t code)
 {
 	size_t at = (size_t)(code >> 4) * 0x9e3779b1 % CODES_MAX;
 	char path[256], function[192];
 	struct known_code *known;
+	bool generator;
 
 	while (place->known[at].code && place->known[at].code != code)
 		at = (at + 1) % CODES_MAX;
 	known = &place->known[at];
 	if (known->code)
-		return known->place;
-	if (python_stack_name(place->stack, code, path, sizeof(path), function, sizeof(function)))
-		return SAMPLE_PLACE_UNKNOWN;
-	if (place->n_known < CODES_MAX / 2) {
-		*known = (struct known_code){code, sampler_place_of(path, function)};
+		return known;
+	if (python_stack_name(place->stack, code, path, sizeof(path), function, sizeof(function), &generator))
+		return NULL;
+	if (place->n_known < CODES_MAX / 2)
 		place->n_known++;
+	else
+		known = &place->spare;
+	*known = (struct known_code){.code = code,
+				     .place = sampler_place_of(path, function, generator),
+				     .step = work_of(path, function) == STACK_STEP};
+	return known;
+}
+
+/* Generators that a step was seen within have the training loop in them. */
+static void learn(struct sampler_place *place, const uint64_t *codes, size_t n)
+{
+	bool step = false;
+
+	for (size_t i = 0; i < n; i++) {
+		struct known_code *known = codes[i] ? know(place, codes[i]) : NULL;
+
+		if (!known)
+			continue;
+		known->trains |= step;
+		step |= known->step;
 	}
-	return sampler_place_of(path, function);
 }
 
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns)
@@ -110,14 +129,20 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 	n = python_stack_walk(place->stack, codes);
 	if (n <= 0)
 		return SAMPLE_PLACE_UNKNOWN;
-	for (ssize_t i = 0; i < n; i++) {
-		enum sample_place at = codes[i] ? place_of_code(place, codes[i]) : SAMPLE_PLACE_OUTSIDE;
+	learn(place, codes, (size_t)n);
+	/* The outermost frame decides: transforms have modules in them, and modules have iterators. */
+	for (ssize_t i = n; i-- > 0;) {
+		const struct known_code *at = codes[i] ? know(place, codes[i]) : NULL;
 
 		/* A frame that is just being made or left cannot be read: the frames around it count. */
-		if (at == SAMPLE_PLACE_NEXT || at == SAMPLE_PLACE_DIESEL)
-			return at;
-		if (at == SAMPLE_PLACE_COMPILING)
-			found = at;
+		if (!at)
+			continue;
+		if (at->place == SAMPLE_PLACE_DIESEL && found != SAMPLE_PLACE_COMPUTING)
+			return SAMPLE_PLACE_DIESEL;
+		if (at->place == SAMPLE_PLACE_COMPILING && found != SAMPLE_PLACE_NEXT)
+			return SAMPLE_PLACE_COMPILING;
+		if (found == SAMPLE_PLACE_OUTSIDE && !(at->place == SAMPLE_PLACE_NEXT && at->trains))
+			found = at->place;
 	}
 	return found;
 }

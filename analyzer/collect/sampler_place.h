@@ -2,10 +2,11 @@
 #pragma once
 
 /*
- * Is a process's main thread within a data loader's next()? Its Python stack, which is read from outside,
+ * Is a process's main thread within the next() of a loader, a generator or another iterator, or in the model? Its Python stack, which is read from outside,
  * tells whether it computes or sleeps there in whatever call.
  */
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "bpf/event.h"
@@ -20,6 +21,5 @@ void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 /* Returns where it is now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or cannot be read any more. */
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
 
-/* What a function is, by its file and name: the next() of a loader, SAMPLE_PLACE_COMPILING, or else
- * SAMPLE_PLACE_OUTSIDE. */
-enum sample_place sampler_place_of(const char *path, const char *function);
+/* What a function is, by its file and name: SAMPLE_PLACE_OUTSIDE, or what its frame says of the thread. */
+enum sample_place sampler_place_of(const char *path, const char *function, bool generator);

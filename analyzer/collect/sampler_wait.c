@@ -13,6 +13,7 @@ enum call_kind {
 	CALL_READ,  /* descriptor in the first argument */
 	CALL_WRITE, /* the same */
 	CALL_POLL,  /* array and its length */
+	CALL_LOCK,  /* futex: operation and timeout */
 	CALL_PLAIN, /* the call's number says it all */
 };
 
@@ -65,7 +66,7 @@ static const struct call_rule rules[] = {
     {SYS_msync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
     {SYS_ftruncate, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
     {SYS_fallocate, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_futex, CALL_PLAIN, PROC_WAIT_FUTEX},
+    {SYS_futex, CALL_LOCK, PROC_WAIT_FUTEX},
     {NR_FUTEX_WAITV, CALL_PLAIN, PROC_WAIT_FUTEX},
     {NR_FUTEX_WAIT, CALL_PLAIN, PROC_WAIT_FUTEX},
     {SYS_nanosleep, CALL_PLAIN, PROC_WAIT_TIMER},
@@ -130,6 +131,7 @@ enum proc_wait sampler_wait(const char *root, pid_t tgid, const struct proc_sysc
 		switch ((enum call_kind)rules[i].kind) {
 		case CALL_READ: return wait_at(root, tgid, (int)call->args[0], false, ret_inode);
 		case CALL_WRITE: return wait_at(root, tgid, (int)call->args[0], true, ret_inode);
+		case CALL_LOCK: return call->args[3] ? PROC_WAIT_TIMED_LOCK : PROC_WAIT_FUTEX;
 		case CALL_POLL: return wait_in_poll(root, tgid, call, ret_inode);
 		case CALL_PLAIN: return (enum proc_wait)rules[i].wait;
 		}

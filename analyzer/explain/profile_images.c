@@ -48,7 +48,7 @@ static bool is_codec(const struct profile_frame *f)
 	static const char *const pillow[] = {"JpegImagePlugin.py", "PngImagePlugin.py", "WebPImagePlugin.py"};
 	static const char *const libraries[] = {"libjpeg", "libturbojpeg", "libpng", "libwebp"};
 
-	if (f->kind == FRAME_PYTHON)
+	if (f->kind >= FRAME_PYTHON)
 		return is_one_of(f->library, pillow, LENGTH(pillow));
 	for (size_t i = 0; i < LENGTH(libraries); i++)
 		if (begins(f->library, libraries[i]))
@@ -61,7 +61,7 @@ static bool is_other_codec(const struct profile_frame *f)
 {
 	static const char *const libraries[] = {"libtiff", "libopenjp2", "libavif", "libheif"};
 
-	if (f->kind == FRAME_PYTHON)
+	if (f->kind >= FRAME_PYTHON)
 		return ends(f->library, "ImagePlugin.py") && !is_codec(f);
 	for (size_t i = 0; i < LENGTH(libraries); i++)
 		if (begins(f->library, libraries[i]))
@@ -75,7 +75,7 @@ static bool is_decoding(const struct profile_frame *f)
 
 	if (is_codec(f))
 		return true;
-	if (f->kind != FRAME_PYTHON)
+	if (f->kind < FRAME_PYTHON)
 		return false;
 	if (strcmp(f->library, "ImageFile.py") == 0)
 		return true;
@@ -93,7 +93,7 @@ static bool is_class_at_work(const struct profile_frame *f, size_t *ret_n)
 					    "_deprecated.py",      "_container.py",   "augmentation.py",
 					    "autoaugment.py",      "_auto_augment.py"};
 	static const char *const methods[] = {"forward", "__call__", "transform", "_transform"};
-	const char *dot = f->kind == FRAME_PYTHON ? strchr(f->function, '.') : NULL;
+	const char *dot = f->kind >= FRAME_PYTHON ? strchr(f->function, '.') : NULL;
 
 	if (!dot || !is_one_of(f->library, files, LENGTH(files)) ||
 	    !is_one_of(dot + 1, methods, LENGTH(methods)))
@@ -123,7 +123,7 @@ static bool is_transform(const struct profile_frame *f)
 	static const char *const pillow[] = {"resize", "crop", "transpose", "thumbnail", "reduce"};
 	size_t n;
 
-	if (f->kind != FRAME_PYTHON)
+	if (f->kind < FRAME_PYTHON)
 		return false;
 	if (is_class_at_work(f, &n)) {
 		for (size_t i = 0; i < LENGTH(classes); i++)
@@ -161,7 +161,7 @@ bool profile_is_assembly(const struct profile_notes *notes, uint64_t key)
 	size_t n = profile_frames(notes, key, frames);
 
 	for (size_t i = 0; i < n; i++)
-		if (frames[i]->kind == FRAME_PYTHON && strcmp(frames[i]->library, "assembly.py") == 0 &&
+		if (frames[i]->kind >= FRAME_PYTHON && strcmp(frames[i]->library, "assembly.py") == 0 &&
 		    strcmp(method_of(frames[i]->function), "batch") == 0)
 			return true;
 	return false;

@@ -82,7 +82,7 @@ static void frame_text(const struct profile_frame *frame, char *text, size_t siz
 {
 	char library[64], function[200];
 
-	if (frame->kind == FRAME_PYTHON) {
+	if (frame->kind >= FRAME_PYTHON) {
 		snprintf(library, sizeof(library), "%s", frame->library);
 		snprintf(function, sizeof(function), "%s", frame->function);
 	} else {

@@ -2,6 +2,7 @@
 #include "measure.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "batches.h"
@@ -9,6 +10,10 @@
 #include "collectives.h"
 #include "lib/cleanup.h"
 #include "page_cache_find.h"
+#include "roles_feeders.h"
+#include "waits_seen.h"
+
+#define LOOKS_MIN 20 /* at the stack: fewer say nothing about the rest */
 
 static int times_find(struct measurement *m)
 {
@@ -111,6 +116,27 @@ static int works_find(struct measurement *m, const struct analysis_input *input)
 	return r == 0 ? checkpoints_collect(m) : r;
 }
 
+/* Adds what the trainer's naps and stack show. */
+static int waits_see(struct measurement *m, const struct interval_list *busy)
+{
+	_cleanup_(interval_list_free) struct interval_list seen = {0};
+	int r = waits_of_polls(m->roles.trainer, &seen);
+	bool polls = seen.n > 0;
+
+	if (r == 0)
+		r = waits_of_stacks(m->roles.trainer, &m->looks, &seen);
+	m->waits_sampled = seen.n > 0;
+	interval_list_tidy(&seen);
+	if (r == 0)
+		r = interval_list_subtract(&seen, busy);
+	if (r == 0 && seen.n) {
+		if (m->waits.loader == LOADER_NONE)
+			m->waits.loader = polls ? LOADER_THREADS : LOADER_INLINE;
+		r = waits_merge(&m->waits, &seen);
+	}
+	return r;
+}
+
 /* Files that the trainer reads while it compiles, or writes a checkpoint, are no data. */
 static int waits_find(struct measurement *m)
 {
@@ -121,7 +147,11 @@ static int waits_find(struct measurement *m)
 		r = interval_list_append(&busy, &m->compiling.trainer);
 	interval_list_tidy(&busy);
 	if (r == 0)
+		r = roles_find_feeders(m->timeline, &m->looks, m->saves, &m->roles);
+	if (r == 0)
 		r = data_waits_find(m->timeline, &m->roles, &busy, &m->waits);
+	if (r == 0 && !m->waits.marked && m->waits.loader != LOADER_WORKERS)
+		r = waits_see(m, &busy);
 	interval_list_free(&busy);
 	return r;
 }
@@ -132,6 +162,55 @@ static int collectives_take(struct measurement *m)
 	int r = collectives_find(m->timeline, &m->roles, &collectives);
 
 	return r == 0 ? partition_collectives_take(&m->partition, &collectives) : r;
+}
+
+static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
+{
+	size_t i = data_waits_from(waits, at_ns);
+
+	return i < waits->n && waits->items[i].begin_ns <= at_ns;
+}
+
+/* Of the samples that found the trainer on its CPU, outside of data waits. */
+static double computing_part(const struct measurement *m)
+{
+	size_t n = 0, n_computing = 0;
+
+	for (size_t i = 0; i < m->looks.n; i++) {
+		const struct stack_look *look = &m->looks.items[i];
+
+		if (look->thread != m->roles.trainer || !look->python || look->work == STACK_CUT ||
+		    look->at_ns < m->window.begin_ns || look->at_ns >= m->window.end_ns ||
+		    in_wait(&m->waits, look->at_ns))
+			continue;
+		n++;
+		n_computing += look->work == STACK_STEP || look->work == STACK_MODEL ||
+			       look->work == STACK_COMPILE;
+	}
+	return n < LOOKS_MIN ? NAN : (double)n_computing / (double)n;
+}
+
+static int naps_find(struct measurement *m)
+{
+	_cleanup_(interval_list_free) struct interval_list naps = {0}, waits = {0};
+	const struct timeline_thread *trainer = m->roles.trainer;
+	int r = data_waits_intervals(&m->waits, &waits);
+
+	for (size_t i = 0; r == 0 && i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+		const struct timeline_call *call =
+		    off->state ? timeline_call_at(trainer, off->begin_ns) : NULL;
+
+		if (call && call->kind == CALL_NAP)
+			r = interval_list_add(&naps, off->begin_ns, off->waking_ns);
+	}
+	interval_list_tidy(&naps);
+	if (r == 0)
+		r = interval_list_subtract(&naps, &waits);
+	for (size_t i = 0; r == 0 && i < m->window.n_steps; i++)
+		m->asleep_ns += interval_list_cover(&naps, m->window.steps[i].begin_ns,
+						    m->window.steps[i].end_ns);
+	return r;
 }
 
 /* Finds what the trainer did outside of its waits, which the replay needs. All waits count as preparing for
@@ -155,10 +234,13 @@ static int rest_find(struct measurement *m, bool several)
 	if (!m->split.fetch_ns)
 		return -ENOMEM;
 	m->partition.fetch_ns = m->split.fetch_ns;
+	m->partition.helped_ns = &m->helped_ns;
 	for (size_t i = 0; i < m->window.n_steps; i++)
 		partition_interval(&m->partition, m->window.steps[i].begin_ns, m->window.steps[i].end_ns,
 				   m->window.steps[i].share_ns);
-	return 0;
+	m->partition.helped_ns = NULL;
+	m->computing_part = computing_part(m);
+	return naps_find(m);
 }
 
 static void shares_find(struct measurement *m)

@@ -31,6 +31,7 @@ struct measurement {
 	uint8_t *
 	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */
 	struct data_waits waits;
+	bool waits_sampled; /* naps or samples of the trainer's stack show some of them */
 	struct window window;
 	struct window run; /* the part of the window that is replayed: without gaps; borrows its steps */
 	struct service service;
@@ -38,6 +39,9 @@ struct measurement {
 	struct partition partition;
 	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
 	uint64_t gil_starved_ns;        /* part of cpu_starved: another thread has the interpreter lock */
+	uint64_t asleep_ns;             /* part of other: naps that are no polling */
+	uint64_t helped_ns;             /* part of device: asleep until its other threads had computed */
+	double computing_part;          /* of its CPU time outside of waits: in the model; NAN: not known */
 	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
 };
 

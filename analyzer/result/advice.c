@@ -157,7 +157,10 @@ void advice_actions(struct analysis *analysis)
 	case ANALYSIS_CHECKPOINT_BOUND: on_checkpoint(&plan); break;
 	case ANALYSIS_FETCH_BOUND: advice_on_fetch(&plan); break;
 	case ANALYSIS_PREP_BOUND: advice_on_native(&plan); break;
-	case ANALYSIS_DEVICE_BOUND: break;
+	case ANALYSIS_CPU_STARVED: on_cores(&plan); break;
+	case ANALYSIS_LOCK_BOUND:
+	case ANALYSIS_DEVICE_BOUND:
+	case ANALYSIS_UNCLEAR: break;
 	}
 	plan.binding = false;
 	on_gil(&plan);
@@ -169,7 +172,8 @@ void advice_actions(struct analysis *analysis)
 		advice_on_fetch(&plan);
 	if (analysis->verdict != ANALYSIS_CHECKPOINT_BOUND)
 		on_checkpoint(&plan);
-	on_cores(&plan);
+	if (analysis->verdict != ANALYSIS_CPU_STARVED)
+		on_cores(&plan);
 	on_compiling(&plan);
 	if (!plan.n)
 		on_nothing(&plan);

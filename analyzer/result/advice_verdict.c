@@ -51,21 +51,62 @@ static bool note_walk_alone(struct analysis *analysis)
 		   analysis->no_predictions[0] ? analysis->no_predictions : "no replay");
 }
 
+static double part_of_window(const struct analysis *analysis, uint64_t ns)
+{
+	return analysis->observed_ns ? (double)ns / (double)analysis->observed_ns : 0;
+}
+
+/* Time that counts as computing, and may be loading as well: nothing marks where one ends. */
+static double unseen_share(const struct analysis *analysis)
+{
+	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
+	double waits = analysis->gpu_wait_known ? part_of_window(analysis, analysis->gpu_wait_ns) : 0;
+	double helped = part_of_window(analysis, analysis->helped_ns), rest = fmax(0, device - waits);
+
+	if (!analysis->blind && !analysis->waits_sampled)
+		return 0;
+	if (isnan(analysis->computing_part))
+		return rest;
+	/* What other threads do for a generator looks like what they do for the model. */
+	if (!analysis->waits_sampled)
+		helped = 0;
+	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->computing_part);
+}
+
+static bool note_asleep(struct analysis *analysis)
+{
+	double asleep = part_of_window(analysis, analysis->asleep_ns);
+
+	return asleep > ANALYSIS_STALL_THRESHOLD &&
+	       SAY(analysis,
+		   "for %.0f %% of the time the trainer was sleeping on purpose (time.sleep and the like): "
+		   "neither its data nor its device is the reason",
+		   100 * asleep);
+}
+
 static bool note_blind(struct analysis *analysis)
 {
-	return analysis->blind && analysis->verdict == ANALYSIS_DEVICE_BOUND &&
-	       SAY(analysis, "how the job loads its data was not seen: what the trainer prepares itself "
-			     "counts as device; a DataLoader's next() would be seen");
+	return analysis->verdict == ANALYSIS_UNCLEAR && unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD &&
+	       SAY(analysis,
+		   "how the job loads its data was not seen, and may be what looks like computing: a "
+		   "DataLoader's next() would be seen, so would diesel_mark() around a loader of your own; "
+		   "%s shows the code",
+		   analysis->approximate ? "recording as root, or py-spy," : "py-spy");
 }
 
 static bool note_unexplained(struct analysis *analysis)
 {
-	double other = analysis_steady_ratio(analysis, SHARE_OTHER);
+	double other = fmax(0, analysis_steady_ratio(analysis, SHARE_OTHER) -
+				   part_of_window(analysis, analysis->asleep_ns));
 
 	return other > LARGE_OTHER &&
 	       SAY(analysis,
-		   "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why",
-		   100 * other);
+		   "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why%s",
+		   100 * other,
+		   analysis->verdict != ANALYSIS_UNCLEAR ? ""
+		   : analysis->approximate
+		       ? "; recording as root, or py-spy dump --pid, would show it"
+		       : "; py-spy dump --pid shows where it sleeps, and diesel_mark() around a wait tells");
 }
 
 static bool note_gil(struct analysis *analysis)
@@ -97,18 +138,47 @@ static bool note_starved(struct analysis *analysis)
 		   100 * starved, 100 * fmax(0, starved - neighbours), 100 * neighbours);
 }
 
-static void verdict_find(struct analysis *analysis)
+static enum analysis_verdict verdict_of_stalls(const struct analysis *analysis)
 {
 	double fetch = analysis_steady_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
 	double checkpoint = analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
 
-	if (fetch + prep + checkpoint < ANALYSIS_STALL_THRESHOLD)
+	if (checkpoint > fetch && checkpoint > prep)
+		return ANALYSIS_CHECKPOINT_BOUND;
+	return fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
+}
+
+/* Time that may be waiting for data for all that was seen. */
+static double unknown_share(const struct analysis *analysis)
+{
+	double other = analysis_steady_ratio(analysis, SHARE_OTHER);
+
+	return fmax(0, other - part_of_window(analysis, analysis->asleep_ns)) + unseen_share(analysis);
+}
+
+static void verdict_find(struct analysis *analysis)
+{
+	double stall = analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
+		       analysis_steady_ratio(analysis, SHARE_PREP_STALL) +
+		       analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
+	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
+	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
+	double unknown = unknown_share(analysis);
+	double gil = part_of_window(analysis, analysis->gil_starved_ns);
+
+	if (unknown > ANALYSIS_STALL_THRESHOLD && unknown > stall)
+		analysis->verdict = ANALYSIS_UNCLEAR;
+	else if (stall >= ANALYSIS_STALL_THRESHOLD && stall >= starved)
+		analysis->verdict = verdict_of_stalls(analysis);
+	else if (device >= 0.5)
 		analysis->verdict = ANALYSIS_DEVICE_BOUND;
-	else if (checkpoint > fetch && checkpoint > prep)
-		analysis->verdict = ANALYSIS_CHECKPOINT_BOUND;
+	else if (starved > ANALYSIS_STALL_THRESHOLD && starved >= device && starved >= stall)
+		analysis->verdict = 2 * gil > starved ? ANALYSIS_LOCK_BOUND : ANALYSIS_CPU_STARVED;
+	else if (stall >= ANALYSIS_STALL_THRESHOLD)
+		analysis->verdict = verdict_of_stalls(analysis);
 	else
-		analysis->verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
+		analysis->verdict = ANALYSIS_UNCLEAR;
 }
 
 void advice_verdict(struct analysis *analysis)
@@ -116,7 +186,7 @@ void advice_verdict(struct analysis *analysis)
 	/* Only the first that applies is said: the one that changes most what the verdict means. */
 	static bool (*const notes[])(struct analysis *) = {
 	    note_compiling,   note_warmup, note_walk_alone, note_blind,
-	    note_unexplained, note_gil,    note_starved,
+	    note_asleep,    note_unexplained, note_gil,        note_starved,
 	};
 
 	verdict_find(analysis);

@@ -45,6 +45,21 @@ static uint32_t step_mark_of(const struct timeline_thread *thread)
 	return n_marks_of(thread, MARK_BATCH_END) ? MARK_BATCH_END : 0;
 }
 
+/* A thread that loads for another: its process's main thread, whose sleeps it ends about as often as its
+ * next() returns; else the thread itself. */
+static const struct timeline_thread *fed_by(const struct timeline *timeline,
+					    const struct timeline_thread *marked, size_t n_marks)
+{
+	const struct timeline_thread *leader = timeline_find(timeline, marked->tgid, marked->last_ns);
+	size_t n = 0;
+
+	if (!leader || leader == marked)
+		return marked;
+	for (size_t i = 0; i < leader->n_offs; i++)
+		n += leader->offs[i].waker_tid == marked->tid;
+	return 2 * n >= n_marks ? leader : marked;
+}
+
 static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
 			 struct roles *roles)
 {
@@ -73,7 +88,7 @@ static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, ui
 			forced = thread;
 	}
 	if (!roles->trainer)
-		roles->trainer = marked ? marked : root && root->n_gpu_waits ? root : waits ? waits : root;
+		roles->trainer = marked ? fed_by(timeline, marked, n_marks_best) : root && root->n_gpu_waits ? root : waits ? waits : root;
 	if (forced)
 		roles->trainer = forced;
 	if (roles->trainer)

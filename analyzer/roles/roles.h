@@ -54,6 +54,7 @@ struct roles {
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;
+	bool fed; /* other processes than workers write what the trainer reads (roles_feeders.h) */
 	struct gil gil;
 	uint8_t *of; /* enum role of timeline->threads[i] */
 };

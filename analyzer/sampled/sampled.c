@@ -86,6 +86,10 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	analysis->window_end_ns = trainer->end_ns;
 	analysis_cover_window(analysis);
 	analysis->observed_ns = trainer->end_ns - trainer->begin_ns;
+	analysis->asleep_ns = trainer->nap_ns < trainer->other_ns ? trainer->nap_ns : trainer->other_ns;
+	analysis->gil_starved_ns =
+	    trainer->gil_ns < trainer->starved_ns ? trainer->gil_ns : trainer->starved_ns;
+	analysis->computing_part = trainer->computing_part;
 	analysis->n_looks = trainer->n_looks;
 	analysis->n_steps_estimated = trainer->n_steps;
 	analysis->coverage_ratio = 1;

@@ -38,6 +38,15 @@ static enum charge charge_of_futex(const struct sampled_job *job, const struct e
 	return helpers_compute(look, 0) ? CHARGE_DEVICE : CHARGE_OTHER;
 }
 
+/* Python waits for its lock with a timeout; who computes for the trainer is waited for without one. A queue is
+ * waited for in a next() or a get(), which its stack shows. */
+static enum charge charge_of_timed_lock(const struct sampled_job *job, const struct event *look)
+{
+	enum charge charge = charge_of_futex(job, look);
+
+	return charge == CHARGE_DEVICE && look->sample.place != SAMPLE_PLACE_UNKNOWN ? CHARGE_LOCK : charge;
+}
+
 enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader loader,
 			   const struct event *look)
 {
@@ -55,10 +64,11 @@ enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader l
 			return CHARGE_DEVICE;
 		return workers ? CHARGE_DATA : CHARGE_OTHER;
 	case PROC_WAIT_FUTEX: return charge_of_futex(job, look);
+	case PROC_WAIT_TIMED_LOCK: return charge_of_timed_lock(job, look);
+	case PROC_WAIT_TIMER: return CHARGE_NAP;
 	case PROC_WAIT_DEVICE: return CHARGE_DEVICE;
 	case PROC_WAIT_NONE:
 	case PROC_WAIT_FILE_WRITE:
-	case PROC_WAIT_TIMER:
 	case PROC_WAIT_CHILD:
 	case PROC_WAIT_OTHER:
 	case PROC_WAIT_PIPE_WRITE: break;

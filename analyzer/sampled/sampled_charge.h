@@ -11,6 +11,8 @@ enum charge {
 	CHARGE_FETCH, /* data as well: its own file calls */
 	CHARGE_DEVICE,
 	CHARGE_OTHER,
+	CHARGE_NAP,  /* a plain sleep */
+	CHARGE_LOCK, /* the interpreter lock, which another thread has */
 	CHARGE_COUNT,
 };
 

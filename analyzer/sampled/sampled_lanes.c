@@ -59,6 +59,8 @@ static enum lane_state state_of_trainer(const struct drawing *drawing, const str
 	case CHARGE_DATA: return a_worker_reads(drawing->job, middle_ns) ? LANE_FETCH_STALL : LANE_PREP_STALL;
 	case CHARGE_FETCH: return LANE_FETCH_STALL;
 	case CHARGE_DEVICE: return LANE_DEVICE;
+	case CHARGE_LOCK: return LANE_STARVED;
+	case CHARGE_NAP:
 	case CHARGE_OTHER:
 	case CHARGE_COUNT: break;
 	}

@@ -177,6 +177,25 @@ static struct account looks_add(const struct sampled_job *job, struct sampled_tr
 	return account;
 }
 
+/* Weighted by CPU time, of looks that know where the trainer is, and are not in a next(). */
+static double computing_part(const struct sampled_trainer *trainer, const struct sampled_thread *thread)
+{
+	double sum_ns = 0, computing_ns = 0;
+
+	for (size_t i = 0; i < thread->n; i++) {
+		const struct event *look = thread->looks[i];
+
+		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns ||
+		    look->sample.place == SAMPLE_PLACE_UNKNOWN || sampled_inside(look))
+			continue;
+		sum_ns += look->sample.exec_ns;
+		if (look->sample.place == SAMPLE_PLACE_COMPUTING ||
+		    look->sample.place == SAMPLE_PLACE_COMPILING)
+			computing_ns += look->sample.exec_ns;
+	}
+	return sum_ns > 0 ? computing_ns / sum_ns : NAN;
+}
+
 static void shares_find(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
 	struct loading loading = {0};
@@ -191,17 +210,22 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 	trainer->n_looks = account.n_looks;
 	account_close(&account, sleep_ns, &uncertain_ns);
 	trainer->uncertain_ns = (uint64_t)uncertain_ns;
+	trainer->computing_part = computing_part(trainer, job->trainer);
+	trainer->gil_ns = (uint64_t)sleep_ns[CHARGE_LOCK];
+	trainer->nap_ns = (uint64_t)sleep_ns[CHARGE_NAP];
+	sleep_ns[CHARGE_OTHER] += sleep_ns[CHARGE_NAP];
 	trainer->fetch_ns = trainer->loader == LOADER_WORKERS ? 0 : (uint64_t)sleep_ns[CHARGE_FETCH];
 	if (!trainer->computing) {
 		shares_fill(trainer,
 			    sleep_ns[CHARGE_DATA] + sleep_ns[CHARGE_FETCH] + (double)account.queue_data_ns,
-			    (double)account.queue_ns - (double)account.queue_data_ns, sleep_ns[CHARGE_OTHER]);
+			    (double)account.queue_ns - (double)account.queue_data_ns + sleep_ns[CHARGE_LOCK],
+			    sleep_ns[CHARGE_OTHER]);
 		return;
 	}
 	computing = 1 - loading.wall_ns / (double)(account.wall_ns + !account.wall_ns);
 	trainer->fetch_ns = (uint64_t)sleep_ns[CHARGE_FETCH];
 	shares_fill(trainer, fmax(loading.wall_ns, sleep_ns[CHARGE_FETCH]),
-		    (double)account.queue_ns - loading.queue_ns,
+		    (double)account.queue_ns - loading.queue_ns + sleep_ns[CHARGE_LOCK],
 		    sleep_ns[CHARGE_OTHER] * (trainer->placed ? 1 : computing));
 	trainer->own_prep_ns = (uint64_t)fmin(loading.exec_ns + loading.queue_ns,
 					      (double)(trainer->wait_ns - trainer->fetch_ns));

@@ -34,6 +34,9 @@ struct sampled_trainer {
 	uint64_t starved_ns;
 	uint64_t other_ns;
 	uint64_t device_ns;
+	uint64_t nap_ns;       /* part of other_ns: plain sleeps */
+	uint64_t gil_ns;       /* part of starved_ns: at the interpreter lock */
+	double computing_part; /* of its CPU time outside of waits: in the model; NAN: not known */
 	uint64_t fetch_ns;     /* inline: part of wait_ns, blocked in file calls; else 0 */
 	uint64_t own_prep_ns;  /* part of wait_ns: the trainer itself computed, or lacked a core; 0 where not
 				  known */

@@ -195,6 +195,8 @@ static void partition_helped(const struct partition *partition, uint64_t begin_n
 		share_ns[state == STATE_CPU     ? SHARE_DEVICE
 			 : state == STATE_QUEUE ? SHARE_CPU_STARVED
 						: SHARE_OTHER] += until_ns - at_ns;
+		if (state == STATE_CPU && partition->helped_ns)
+			*partition->helped_ns += until_ns - at_ns;
 	}
 }
 

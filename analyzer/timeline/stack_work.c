@@ -15,24 +15,83 @@
  * belong to no function, which are not in the stack. */
 #define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
 
-static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t key)
+/* What each frame works on, and which generators have the training loop in them. */
+struct works {
+	const struct profile_notes *notes;
+	uint8_t *frames;  /* of notes->frames: enum stack_work */
+	uint8_t *traces;  /* of notes->traces */
+	uint8_t *trains;  /* of notes->frames: a step was seen within it */
+};
+
+/* Index in notes->frames; n_frames: none. */
+static size_t frame_at(const struct profile_notes *notes, uint64_t key)
 {
 	const struct profile_frame *frame =
 	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), compare_u64);
 
-	return frame && frame->kind == FRAME_PYTHON ? frame_work_of(frame->library, frame->function)
-						    : STACK_OTHER;
+	return frame ? (size_t)(frame - notes->frames) : notes->n_frames;
+}
+
+static enum stack_work work_of_frame(const struct profile_frame *frame)
+{
+	enum stack_work work =
+	    frame->kind >= FRAME_PYTHON ? frame_work_of(frame->library, frame->function) : STACK_OTHER;
+
+	return work == STACK_OTHER && frame->kind == FRAME_GENERATOR ? STACK_NEXT : work;
+}
+
+static enum stack_work work_at(const struct works *works, uint64_t key)
+{
+	size_t at = frame_at(works->notes, key);
+
+	return at < works->notes->n_frames ? (enum stack_work)works->frames[at] : STACK_OTHER;
+}
+
+static void trains_find(const struct works *works, const struct profile_trace *trace)
+{
+	bool step = false;
+
+	for (size_t k = 0; k < trace->n_frames; k++) {
+		size_t at = frame_at(works->notes, trace->frames[k]);
+
+		if (at == works->notes->n_frames)
+			continue;
+		works->trains[at] |= step;
+		step |= works->frames[at] == STACK_STEP;
+	}
+}
+
+/* A save and compiling are such wherever they are. Of the rest the outermost frame decides: transforms have
+ * modules in them, and modules have iterators. */
+static enum stack_work work_of_trace(const struct works *works, const struct profile_trace *trace)
+{
+	for (size_t k = 0; k < trace->n_frames; k++) {
+		enum stack_work work = work_at(works, trace->frames[k]);
+
+		if (work == STACK_SAVE || work == STACK_COMPILE)
+			return work;
+	}
+	for (size_t k = trace->n_frames; k > 0; k--) {
+		size_t at = frame_at(works->notes, trace->frames[k - 1]);
+
+		if (at < works->notes->n_frames && works->frames[at] != STACK_OTHER &&
+		    !(works->frames[at] == STACK_NEXT && works->trains[at]))
+			return (enum stack_work)works->frames[at];
+	}
+	return trace->n_frames >= FRAMES_CUT ? STACK_CUT : STACK_OTHER;
 }
 
 /* Once for each trace: there are far fewer traces than samples. */
-static void works_find(const struct profile_notes *notes, uint8_t *works)
+static void works_find(const struct works *works)
 {
-	for (size_t i = 0; i < notes->n_traces; i++) {
-		for (size_t k = 0; k < notes->traces[i].n_frames && works[i] == STACK_OTHER; k++)
-			works[i] = (uint8_t)work_of_frame(notes, notes->traces[i].frames[k]);
-		if (works[i] == STACK_OTHER && notes->traces[i].n_frames >= FRAMES_CUT)
-			works[i] = STACK_CUT;
-	}
+	const struct profile_notes *notes = works->notes;
+
+	for (size_t i = 0; i < notes->n_frames; i++)
+		works->frames[i] = (uint8_t)work_of_frame(&notes->frames[i]);
+	for (size_t i = 0; i < notes->n_traces; i++)
+		trains_find(works, &notes->traces[i]);
+	for (size_t i = 0; i < notes->n_traces; i++)
+		works->traces[i] = (uint8_t)work_of_trace(works, &notes->traces[i]);
 }
 
 static enum stack_work work_of(const struct profile_notes *notes, const uint8_t *works, uint64_t key)
@@ -57,8 +116,9 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 {
 	const struct profile_notes *notes = input->profile;
 	struct stack_looks looks = {0};
+	struct works works = {.notes = notes};
 	size_t n_samples = 0;
-	uint8_t *works;
+	uint8_t *room;
 
 	if (!notes || !notes->n_frames || !notes->n_traces || !(notes->rate_hz > 0)) {
 		*ret_looks = looks;
@@ -67,13 +127,16 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 	for (size_t i = 0; i < input->n_events; i++)
 		n_samples += input->events[i].type == EVENT_STACK;
 	looks.items = calloc(n_samples + 1, sizeof(*looks.items));
-	works = calloc(notes->n_traces, 1);
-	if (!looks.items || !works) {
+	room = calloc(notes->n_traces + 2 * notes->n_frames, 1);
+	if (!looks.items || !room) {
 		free(looks.items);
-		free(works);
+		free(room);
 		return -ENOMEM;
 	}
-	works_find(notes, works);
+	works.traces = room;
+	works.frames = room + notes->n_traces;
+	works.trains = works.frames + notes->n_frames;
+	works_find(&works);
 	looks.period_ns = (uint64_t)((double)NS_PER_S / notes->rate_hz);
 	for (size_t i = 0; i < input->n_events; i++) {
 		const struct event *event = &input->events[i];
@@ -84,11 +147,11 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 			looks.items[looks.n++] =
 			    (struct stack_look){.thread = thread,
 						.at_ns = event->end_ns,
-						.work = work_of(notes, works, event->stack.python),
+						.work = work_of(notes, works.traces, event->stack.python),
 						.python = event->stack.python != 0};
 	}
 	qsort(looks.items, looks.n, sizeof(*looks.items), look_compare);
-	free(works);
+	free(room);
 	*ret_looks = looks;
 	return 0;
 }

@@ -26,6 +26,19 @@ static const struct {
     {"autograd_cache.py", NULL, STACK_COMPILE},
     {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
     {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
+    {"_tensor.py", "Tensor.backward", STACK_STEP},
+    {"_tensor.py", "backward", STACK_STEP},
+    {"graph.py", "_engine_run_backward", STACK_STEP},
+    {"optimizer.py", NULL, STACK_STEP},
+    {"module.py", "Module._call_impl", STACK_MODEL},
+    {"module.py", "_call_impl", STACK_MODEL},
+    {"functional.py", "cross_entropy", STACK_MODEL},
+    {"functional.py", "mse_loss", STACK_MODEL},
+    {"pjit.py", "cache_miss", STACK_MODEL}, /* JAX */
+    {"pjit.py", "_pjit.<locals>.cache_miss", STACK_MODEL},
+    {"array.py", "ArrayImpl.block_until_ready", STACK_MODEL},
+    {"api.py", "block_until_ready", STACK_MODEL},
+    {"polymorphic_function.py", NULL, STACK_MODEL}, /* TensorFlow */
 };
 
 /* These do not compile: importing the file, and what the compiler made, which older versions call from the
@@ -39,6 +52,18 @@ static bool is_none(const char *function)
 	       (length >= end && !strcmp(function + length - end, run));
 }
 
+/* Iterators that are classes, and those that a thread or a process fills. */
+static bool takes_next(const char *file, const char *function)
+{
+	static const char next[] = "__next__", get[] = "get";
+	size_t length = strlen(function), end = sizeof(next) - 1;
+	const char *dot = strrchr(function, '.');
+
+	if (length >= end && !strcmp(function + length - end, next))
+		return true;
+	return (!strcmp(file, "queue.py") || !strcmp(file, "queues.py")) && !strcmp(dot ? dot + 1 : function, get);
+}
+
 enum stack_work frame_work_of(const char *file, const char *function)
 {
 	if (is_none(function))
@@ -47,5 +72,5 @@ enum stack_work frame_work_of(const char *file, const char *function)
 		if (!strcmp(file, functions[i].file) &&
 		    (!functions[i].function || !strcmp(function, functions[i].function)))
 			return functions[i].work;
-	return STACK_OTHER;
+	return takes_next(file, function) ? STACK_NEXT : STACK_OTHER;
 }

@@ -7,8 +7,12 @@ enum stack_work {
 	STACK_OTHER,
 	STACK_SAVE,    /* makes or writes a checkpoint */
 	STACK_COMPILE, /* torch.compile, jax.jit */
+	STACK_STEP,    /* the backward pass, the optimizer */
+	STACK_MODEL,   /* the model's forward pass */
+	STACK_NEXT,    /* makes or awaits the next item of an iterator */
 	STACK_CUT,     /* too deep to be seen whole, and nothing known in what was */
 };
 
-/* What a Python function works on, by the last name of its file: STACK_OTHER, _SAVE or _COMPILE. */
+/* What a Python function works on, by the last name of its file: any but STACK_CUT. A generator's
+ * frames are STACK_NEXT, too, which its name does not tell. */
 enum stack_work frame_work_of(const char *file, const char *function);

@@ -20,7 +20,7 @@ static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
 	char *copy;
 
 	if (size < 3 || size > NOTE_FRAME_BYTES_MAX || bytes[size - 1] ||
-	    (unsigned char)bytes[0] > FRAME_PYTHON)
+	    (unsigned char)bytes[0] > FRAME_GENERATOR)
 		return 0;
 	library = strlen(bytes + 1);
 	if (2 + library >= size)

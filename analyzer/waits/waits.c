@@ -77,9 +77,9 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 	} else if (roles->n_workers) {
 		waits.loader = LOADER_WORKERS;
 		r = data_waits_find_workers(timeline, roles, &waits);
-	} else if (roles->n_loaders) {
+	} else if (roles->n_loaders || roles->fed) {
 		waits.loader = LOADER_THREADS;
-		r = data_waits_find_threads(timeline, roles, &waits);
+		r = data_waits_find_fed(timeline, roles, &waits);
 	} else if (marks_lead(roles->trainer, MARK_BATCH_END)) {
 		waits.loader = LOADER_INLINE;
 		waits.marked = true;

@@ -65,6 +65,8 @@ int data_waits_find_reads(const struct timeline_thread *trainer, const struct do
 int data_waits_find_rhythm(const struct timeline_thread *trainer, struct data_waits *waits);
 int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
+/* The latter, and reads of pipes that other processes than workers write. */
+int data_waits_find_fed(const struct timeline *timeline, const struct roles *roles, struct data_waits *waits);
 /* Sleeps of the trainer that the reader of results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);

@@ -49,6 +49,24 @@ static bool ends_waits(const struct timeline *timeline, const struct roles *role
 	       !gil_waits(&roles->gil, roles->trainer, off);
 }
 
+/* A wait with a timeout is begun again and again until a batch is there. */
+static uint64_t first_try_ns(const struct timeline_thread *trainer, size_t i)
+{
+	uint64_t begin_ns = trainer->offs[i].begin_ns;
+
+	while (i > 0) {
+		const struct timeline_off *before = &trainer->offs[i - 1];
+
+		if (!before->state || before->state == TIMELINE_UNKNOWN || before->waker_tid ||
+		    (before->syscall_nr != SYS_futex && before->syscall_nr != SYS_clock_nanosleep) ||
+		    timeline_account(trainer, before->end_ns, begin_ns).cpu_ns > HANDOVER_CPU_NS)
+			break;
+		begin_ns = before->begin_ns;
+		i--;
+	}
+	return begin_ns;
+}
+
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits)
 {
@@ -60,7 +78,7 @@ int data_waits_find_threads(const struct timeline *timeline, const struct roles 
 		if (!ends_waits(timeline, roles, off))
 			continue;
 		if (data_waits_add(
-			waits, (struct data_wait){.begin_ns = off->begin_ns,
+			waits, (struct data_wait){.begin_ns = first_try_ns(trainer, i),
 						  .end_ns = data_waits_handover_end(roles, off->end_ns, 0),
 						  .ready_ns = off->waking_ns,
 						  .clipped = off->flags & EVENT_FLAG_CLIPPED}) < 0)

@@ -181,6 +181,32 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 	return wait.end_ns ? data_waits_add(waits, wait) : 0;
 }
 
+int data_waits_find_fed(const struct timeline *timeline, const struct roles *roles, struct data_waits *waits)
+{
+	struct data_waits reads = {0};
+	size_t i = 0;
+	int r = roles->fed ? find_by_reads(roles, &reads) : 0;
+
+	if (r == 0)
+		r = data_waits_find_threads(timeline, roles, waits);
+	if (r == 0 && reads.n) {
+		struct data_waits threads = *waits;
+
+		*waits = (struct data_waits){.loader = threads.loader};
+		for (size_t k = 0; k < reads.n && r == 0; k++) {
+			while (i < threads.n && threads.items[i].begin_ns <= reads.items[k].begin_ns && r == 0)
+				r = data_waits_add(waits, threads.items[i++]);
+			if (r == 0)
+				r = data_waits_add(waits, reads.items[k]);
+		}
+		while (i < threads.n && r == 0)
+			r = data_waits_add(waits, threads.items[i++]);
+		data_waits_free(&threads);
+	}
+	data_waits_free(&reads);
+	return r;
+}
+
 int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits)
 {

@@ -73,6 +73,10 @@ static void fill(struct draft *draft)
 	analysis->loader = draft->m->waits.loader;
 	analysis->blind = blind(draft->m);
 	analysis->gil_starved_ns = draft->m->gil_starved_ns;
+	analysis->asleep_ns = draft->m->asleep_ns;
+	analysis->helped_ns = draft->m->helped_ns;
+	analysis->computing_part = draft->m->computing_part;
+	analysis->waits_sampled = draft->m->waits_sampled;
 	analysis->head_of_line_ns = head_of_line_ns(&draft->m->roles, &draft->m->waits, &draft->m->window);
 	analysis->method = draft->m->split.method;
 	analysis->window_begin_ns = draft->m->window.begin_ns;
@@ -290,6 +294,8 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 				 input->end_ns < input->begin_ns ? "the recording ends before it begins"
 								 : "a number of events without events");
 	draft.analysis = calloc(1, sizeof(*draft.analysis));
+	if (draft.analysis)
+		draft.analysis->computing_part = NAN;
 	if (draft.analysis && input->command)
 		draft.analysis->command = strdup(input->command);
 	if (!draft.analysis || (input->command && !draft.analysis->command)) {

@@ -225,7 +225,8 @@ static uint64_t python_frame(struct profiler *profiler, struct process *process,
 	}
 	if (r < 0)
 		return 0;
-	frame = names_frame(profiler->names, FRAME_PYTHON, python_code_file(&texts), texts.function, sink);
+	frame = names_frame(profiler->names, texts.generator ? FRAME_GENERATOR : FRAME_PYTHON,
+			    python_code_file(&texts), texts.function, sink);
 	*cached = (struct cached){code, frame, process->serial};
 	return frame;
 }

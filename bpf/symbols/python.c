@@ -14,11 +14,11 @@ static const struct version {
 	uint32_t version;
 	struct python python;
 } versions[] = {
-    {0x0308, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 48, 72}},
-    {0x0309, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 48, 72}},
-    {0x030a, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 48, 72}},
-    {0x030b, {{0, 40, 16, 8, 152, 56, 8, 48, 32, 69, 1, PYTHON_OWNER_NONE, {0}}, 112, 128, 48, 72}},
-    {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 40, 56}},
+    {0x0308, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 36, 48, 72}},
+    {0x0309, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 36, 48, 72}},
+    {0x030a, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 36, 48, 72}},
+    {0x030b, {{0, 40, 16, 8, 152, 56, 8, 48, 32, 69, 1, PYTHON_OWNER_NONE, {0}}, 112, 128, 48, 48, 72}},
+    {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 48, 40, 56}},
 };
 
 /* _Py_DebugOffsets, at the start of _PyRuntime: words of 64 bits. First what it is of... */
@@ -37,6 +37,9 @@ struct debug_places {
 
 static const struct debug_places places_313 = {5, 9, 21, 23, 24, 29, 30, 33, 35, 37};
 static const struct debug_places places_314 = {5, 9, 24, 26, 27, 32, 33, 36, 40, 42};
+
+#define CODE_FLAGS     48   /* 3.13 and 3.14 do not tell this one */
+#define CODE_GENERATOR 0x20 /* CO_GENERATOR */
 
 #define OFFSET_MAX (1 << 20) /* larger than any of CPython's structures */
 
@@ -93,6 +96,7 @@ static int describe_by_itself(uint32_t version, const struct debug_places *place
 		},
 	    .code_filename = (uint32_t)offsets[places->code_filename],
 	    .code_qualname = (uint32_t)offsets[places->code_qualname],
+	    .code_flags = CODE_FLAGS,
 	    .ascii_bytes = 40,
 	    .compact_bytes = 56,
 	};
@@ -199,12 +203,17 @@ static int text_read(const struct python *python, const struct python_memory *me
 int python_code_read(const struct python *python, const struct python_memory *memory, uint64_t address,
 		     struct python_code *ret_code)
 {
-	struct python_code code;
+	struct python_code code = {.generator = false};
 	uint64_t filename, qualname;
+	uint32_t flags;
 	int r = memory->read(memory->user, address + python->code_filename, &filename, sizeof(filename));
 
 	if (r == 0)
 		r = memory->read(memory->user, address + python->code_qualname, &qualname, sizeof(qualname));
+	if (r == 0)
+		r = memory->read(memory->user, address + python->code_flags, &flags, sizeof(flags));
+	if (r == 0)
+		code.generator = flags & CODE_GENERATOR;
 	if (r == 0)
 		r = text_read(python, memory, filename, code.path, sizeof(code.path));
 	if (r == 0)

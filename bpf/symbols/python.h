@@ -9,6 +9,7 @@
  * Memory of the process is read, never changed; it may hold anything and change meanwhile.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,7 +18,7 @@
 
 struct python {
 	struct python_layout layout;
-	uint32_t code_filename, code_qualname; /* in PyCodeObject */
+	uint32_t code_filename, code_qualname, code_flags; /* in PyCodeObject */
 	uint32_t ascii_bytes, compact_bytes;   /* headers of str objects: pure ASCII, others */
 };
 
@@ -44,6 +45,7 @@ uint32_t python_version_of_name(const char *name);
 struct python_code {
 	char path[256];
 	char function[192]; /* qualified from 3.11 on */
+	bool generator;     /* its frames run while somebody takes the next item */
 };
 
 /* -EFAULT and the like: not there (any more); -EBADMSG: no code object. */

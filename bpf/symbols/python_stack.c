@@ -186,7 +186,7 @@ ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STAC
 }
 
 int python_stack_name(struct python_stack *stack, uint64_t code, char *path, size_t path_size, char *function,
-		      size_t function_size)
+		      size_t function_size, bool *ret_generator)
 {
 	pid_t pid = stack->pid;
 	const struct python_memory memory = python_memory_of(&pid);
@@ -197,5 +197,6 @@ int python_stack_name(struct python_stack *stack, uint64_t code, char *path, siz
 		return r;
 	snprintf(path, path_size, "%s", texts.path);
 	snprintf(function, function_size, "%s", texts.function);
+	*ret_generator = texts.generator;
 	return 0;
 }

@@ -22,6 +22,9 @@ static const char *class_of_verdict(enum analysis_verdict verdict)
 	case ANALYSIS_PREP_BOUND: return "prep";
 	case ANALYSIS_DEVICE_BOUND: return "device";
 	case ANALYSIS_CHECKPOINT_BOUND: return "checkpoint";
+	case ANALYSIS_CPU_STARVED:
+	case ANALYSIS_LOCK_BOUND: return "starved";
+	case ANALYSIS_UNCLEAR: return "insufficient";
 	}
 	return "";
 }

@@ -259,7 +259,7 @@ static void what_if(const struct metrics *metrics)
 static void verdict(const struct metrics *metrics)
 {
 	family(metrics, "diesel_verdict", "stateset", NULL, "What the job is bound by.");
-	for (enum analysis_verdict i = ANALYSIS_INSUFFICIENT; i <= ANALYSIS_CHECKPOINT_BOUND; i++)
+	for (enum analysis_verdict i = ANALYSIS_INSUFFICIENT; i <= ANALYSIS_UNCLEAR; i++)
 		sample(metrics, "diesel_verdict", -1, "diesel_verdict", analysis_verdict_name(i),
 		       metrics->analysis->verdict == i);
 }

@@ -28,6 +28,11 @@ static double percent(const struct analysis *analysis, enum analysis_share share
 	return 100 * analysis_steady_ratio(analysis, share);
 }
 
+static double of_window(const struct analysis *analysis, uint64_t ns)
+{
+	return analysis->observed_ns ? 100 * (double)ns / (double)analysis->observed_ns : 0;
+}
+
 static void append_share(char *buffer, size_t size, const char *name, double value)
 {
 	size_t length = strlen(buffer);
@@ -42,6 +47,8 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
 	double checkpoint = percent(analysis, SHARE_CHECKPOINT_STALL);
 	double starved = percent(analysis, SHARE_CPU_STARVED);
+	double gil = fmin(starved, of_window(analysis, analysis->gil_starved_ns));
+	double asleep = of_window(analysis, analysis->asleep_ns);
 	double stall = fetch + prep + checkpoint;
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT) {
@@ -57,8 +64,12 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	}
 	if (analysis->verdict == ANALYSIS_DEVICE_BOUND)
 		append(buffer, size, "; %.0f %% is computing", percent(analysis, SHARE_DEVICE));
-	if (starved >= 5)
-		append(buffer, size, "; %.0f %% without a core", starved);
+	if (gil >= 5)
+		append(buffer, size, "; %.0f %% at the interpreter lock", gil);
+	if (starved - gil >= 5)
+		append(buffer, size, "; %.0f %% without a core", starved - gil);
+	if (asleep >= 5)
+		append(buffer, size, "; %.0f %% sleeping on purpose", asleep);
 	return buffer;
 }
 

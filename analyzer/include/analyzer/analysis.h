@@ -45,6 +45,9 @@ enum analysis_verdict {
 	ANALYSIS_PREP_BOUND,
 	ANALYSIS_DEVICE_BOUND,
 	ANALYSIS_CHECKPOINT_BOUND,
+	ANALYSIS_CPU_STARVED, /* most of its time it was ready, but without a core */
+	ANALYSIS_LOCK_BOUND,  /* ..., but another thread had the interpreter lock */
+	ANALYSIS_UNCLEAR,     /* what was seen does not tell; the note says what would */
 };
 
 enum analysis_confidence {
@@ -104,7 +107,7 @@ struct analysis_apart {
 struct analysis {
 	enum analysis_verdict verdict;
 	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
-	char note[160];         /* what the verdict does not say but the reader should know; "" if nothing */
+	char note[256];         /* what the verdict does not say but the reader should know; "" if nothing */
 	char *command;          /* NULL: not known */
 	bool attached;          /* the job ran already when the recording began */
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
@@ -152,6 +155,12 @@ struct analysis {
 				 one; 0: not known */
 	/* parts of prep_stall, for explanation: not shares of their own */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
+	uint64_t asleep_ns;       /* part of other: plain sleeps of the trainer that are no polling */
+	/* Of the trainer's CPU time that counts as computing, as far as its Python stack was seen: in the
+	 * model, the backward pass or the optimizer. NAN: not known. */
+	double computing_part;
+	bool waits_sampled;       /* samples of the trainer's stack, or its naps, show some of its waits */
+	uint64_t helped_ns;       /* part of device: asleep until its other threads had computed */
 	uint64_t neighbours_ns;   /* part of cpu_starved: a thread outside the job had the core */
 	uint64_t own_prep_ns;    /* the trainer itself computed, or waited, no longer than that, for a core */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */

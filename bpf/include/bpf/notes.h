@@ -20,6 +20,7 @@ enum frame_kind {
 	FRAME_NATIVE = 0,
 	FRAME_INTERPRETER = 1, /* CPython itself, about which Python frames say more */
 	FRAME_PYTHON = 2,
+	FRAME_GENERATOR = 3, /* Python as well, a generator: on the stack while its next item is made */
 };
 
 #define NOTE_STACK_FRAMES_MAX 64

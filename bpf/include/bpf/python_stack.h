@@ -7,6 +7,7 @@
  * runs meanwhile, a walk can end early or find frames that are just being left.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,6 +26,6 @@ void python_stack_close(struct python_stack *stack); /* NULL is fine */
 ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STACK_FRAMES_MAX]);
 
 /* The file that a code object is from (its last characters if it is long), and the function's name, which is
- * qualified from Python 3.11 on. 0 or -errno. */
+ * qualified from Python 3.11 on, and whether it is a generator. 0 or -errno. */
 int python_stack_name(struct python_stack *stack, uint64_t code, char *path, size_t path_size, char *function,
-		      size_t function_size);
+		      size_t function_size, bool *ret_generator);

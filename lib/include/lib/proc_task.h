@@ -57,6 +57,7 @@ enum proc_wait {
 	PROC_WAIT_DEVICE = 10,     /* an ioctl, or reading or polling a device */
 	PROC_WAIT_OTHER = 11,      /* a call that is none of these */
 	PROC_WAIT_PIPE_WRITE = 12, /* writing a pipe that is full */
+	PROC_WAIT_TIMED_LOCK = 13, /* as PROC_WAIT_FUTEX, and for some time at most */
 };
 
 /* What the kernel function that wchan names says about a sleep; "0" and "" give PROC_WAIT_UNKNOWN.

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "roles_feeders.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+#include "lib/sorted.h"
+
+#define ENDS_MIN  2 /* sleeps of the trainer that a feeder ends; once may be chance */
+#define CALLS_MIN 2 /* naps, reads: computing threads do none of it */
+#define STAGES_RATIO 8 /* a reader that ends fewer of the trainer's sleeps, by the steps, feeds a thread */
+#define READS_MIN 3 /* of a pipe: its length and a message, and once more */
+
+static bool in_training(const struct timeline_thread *trainer, uint64_t at_ns)
+{
+	return !trainer->n_steps || at_ns >= trainer->steps[0];
+}
+
+/* Does its next() feed the trainer, so that nothing else has to be looked for? */
+static bool loads_by_itself(const struct timeline_thread *trainer)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < trainer->n_marks; i++)
+		n += trainer->marks[i].kind == MARK_NEXT_END || trainer->marks[i].kind == MARK_BATCH_END;
+	return n && 2 * n >= trainer->n_steps;
+}
+
+static bool has_next(const struct timeline_thread *thread)
+{
+	for (size_t i = 0; i < thread->n_marks; i++)
+		if (thread->marks[i].kind == MARK_NEXT_END || thread->marks[i].kind == MARK_BATCH_END)
+			return true;
+	return false;
+}
+
+/* Reads, naps and calls on sockets, of which OpenMP's and autograd's threads have none. */
+static bool does_more_than_compute(const struct timeline_thread *thread,
+				   const struct timeline_thread *trainer)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < thread->n_calls && n < CALLS_MIN; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+
+		n += in_training(trainer, call->begin_ns) &&
+		     (call->kind == CALL_NAP || call_is_file_read(call) || call_is_pipe_read(call) ||
+		      call_is_pipe_poll(call) || call_is_socket(call));
+	}
+	return n == CALLS_MIN;
+}
+
+static bool runs_python(const struct stack_looks *looks, const struct timeline_thread *thread)
+{
+	for (size_t i = sorted_count(looks->n, k, looks->items[k].thread < thread);
+	     i < looks->n && looks->items[i].thread == thread; i++)
+		if (looks->items[i].python)
+			return true;
+	return false;
+}
+
+static size_t n_ended_by(const struct timeline *timeline, const struct roles *roles,
+			 const struct timeline_thread *thread)
+{
+	const struct timeline_thread *trainer = roles->trainer;
+	size_t n = 0;
+
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		n += off->waker_tid == thread->tid && in_training(trainer, off->waking_ns) &&
+		     timeline_find(timeline, off->waker_tid, off->waking_ns) == thread &&
+		     !gil_waits(&roles->gil, trainer, off);
+	}
+	return n;
+}
+
+/* Does the thread that reads the workers' results hand them to the trainer? There may be more threads in
+ * between. */
+static bool workers_feed(const struct timeline *timeline, const struct roles *roles)
+{
+	if (!roles->n_workers || !roles->reader)
+		return roles->n_workers > 0;
+	return roles->reader == roles->trainer ||
+	       STAGES_RATIO * n_ended_by(timeline, roles, roles->reader) >= roles->trainer->n_steps;
+}
+
+static int threads_find(const struct timeline *timeline, const struct stack_looks *looks,
+			const uint8_t *saves, struct roles *roles)
+{
+	const struct timeline_thread **loaders;
+
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		if (roles->of[i] != ROLE_HELPER || saves[i] || n_ended_by(timeline, roles, thread) < ENDS_MIN)
+			continue;
+		if (!has_next(thread) && !does_more_than_compute(thread, roles->trainer) &&
+		    !runs_python(looks, thread))
+			continue;
+		loaders = roles->loaders;
+		if (!loaders)
+			loaders = calloc(timeline->n_threads + 1, sizeof(*loaders));
+		if (!loaders)
+			return -ENOMEM;
+		roles->loaders = loaders;
+		roles->of[i] = ROLE_LOADER;
+		loaders[roles->n_loaders++] = thread;
+	}
+	return 0;
+}
+
+static bool another_writes(const struct timeline *timeline, const struct roles *roles, uint64_t inode)
+{
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		if (timeline_same_process(thread, roles->trainer))
+			continue;
+		for (size_t k = 0; k < thread->n_calls; k++)
+			if (thread->calls[k].inode == inode && call_is_pipe_write(&thread->calls[k]))
+				return true;
+	}
+	return false;
+}
+
+/* Pipes that the trainer itself reads while it trains, and other processes of the job write. */
+static int pipes_find(const struct timeline *timeline, struct roles *roles)
+{
+	const struct timeline_thread *trainer = roles->trainer;
+	uint64_t *inodes = calloc(trainer->n_calls + 1, sizeof(*inodes));
+	size_t n = 0, n_results = 0;
+
+	if (!inodes)
+		return -ENOMEM;
+	for (size_t i = 0; i < trainer->n_calls; i++)
+		if (call_is_pipe_read(&trainer->calls[i]) && trainer->calls[i].result > 0 &&
+		    in_training(trainer, trainer->calls[i].begin_ns))
+			inodes[n++] = trainer->calls[i].inode;
+	qsort(inodes, n, sizeof(*inodes), compare_u64);
+	for (size_t i = 0, end; i < n; i = end) {
+		for (end = i + 1; end < n && inodes[end] == inodes[i];)
+			end++;
+		if (end - i >= READS_MIN && another_writes(timeline, roles, inodes[i]))
+			inodes[n_results++] = inodes[i];
+	}
+	if (!n_results) {
+		free(inodes);
+		return 0;
+	}
+	free(roles->results);
+	roles->results = inodes;
+	roles->n_results = n_results;
+	roles->reader = trainer;
+	roles->fed = true;
+	free(roles->result_loaders);
+	roles->result_loaders = calloc(n_results, sizeof(*roles->result_loaders));
+	return roles->result_loaders ? 0 : -ENOMEM;
+}
+
+int roles_find_feeders(const struct timeline *timeline, const struct stack_looks *looks, const uint8_t *saves,
+		       struct roles *roles)
+{
+	int r;
+
+	if (roles->n_loaders || loads_by_itself(roles->trainer) || workers_feed(timeline, roles))
+		return 0;
+	r = threads_find(timeline, looks, saves, roles);
+	return r == 0 && !roles->n_workers ? pipes_find(timeline, roles) : r;
+}

@@ -64,9 +64,14 @@ def run_once(name, options, folder, unprivileged):
             "clock": json.loads(lines[-1]) if lines else None}
 
 
+def shares_of(report):
+    """What people are shown: without the first steps, which import what they need."""
+    return (report["steady"] or {}).get("shares") or report["shares"]
+
+
 def failures(run):
     report, clock = run["report"], run["clock"]
-    verdict, shares = report["verdict"], report["shares"]
+    verdict, shares = report["verdict"], shares_of(report)
     wrong = []
     if verdict == "device-bound" and (not shares or shares["device"] < 0.5):
         wrong.append("device-bound, and the device has less than half")
@@ -82,7 +87,7 @@ def failures(run):
 
 def show(run):
     report, clock = run["report"], run["clock"]
-    shares = report["shares"] or {}
+    shares = shares_of(report) or {}
     said = 100 * (shares.get("fetch_stall", 0) + shares.get("prep_stall", 0))
     print(f"{run['job']:22} {'user' if run['unprivileged'] else 'root'} "
           f"own clock {100 * clock['wait'] if clock else 0:5.1f} %, said {said:5.1f} % (fetch "

@@ -42,12 +42,11 @@ enum sample_place sampler_place_of(const char *path, const char *function, bool 
 	case STACK_STEP:
 	case STACK_MODEL: return SAMPLE_PLACE_COMPUTING;
 	case STACK_NEXT: return strstr(path, "/diesel_loader/") ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
-	case STACK_OTHER: break;
+	case STACK_IMPORT: return SAMPLE_PLACE_IMPORTING;
 	case STACK_SAVE:
 	case STACK_CUT: return SAMPLE_PLACE_OUTSIDE;
+	case STACK_OTHER: break;
 	}
-	if (!strcmp(path, "<frozen importlib._bootstrap>"))
-		return SAMPLE_PLACE_IMPORTING;
 	return generator ? SAMPLE_PLACE_NEXT : SAMPLE_PLACE_OUTSIDE;
 }
 

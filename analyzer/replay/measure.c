@@ -13,6 +13,7 @@
 #include "roles_feeders.h"
 #include "waits_seen.h"
 
+#define SEEN_BY_CALLS 0.8 /* of what samples of the stack show */
 #define LOOKS_MIN 20 /* at the stack: fewer say nothing about the rest */
 
 static int times_find(struct measurement *m)
@@ -116,6 +117,27 @@ static int works_find(struct measurement *m, const struct analysis_input *input)
 	return r == 0 ? checkpoints_collect(m) : r;
 }
 
+static uint64_t waits_sum(const struct data_waits *waits)
+{
+	uint64_t sum_ns = 0;
+
+	for (size_t i = 0; i < waits->n; i++)
+		sum_ns += waits->items[i].end_ns - waits->items[i].begin_ns;
+	return sum_ns;
+}
+
+/* Where calls show as much already they have better edges, and both together would be too wide. */
+static int stacks_see(const struct measurement *m, struct interval_list *seen)
+{
+	_cleanup_(interval_list_free) struct interval_list list = {0};
+	int r = waits_of_stacks(m->roles.trainer, &m->looks, &list);
+
+	interval_list_tidy(&list);
+	if (r < 0 || SEEN_BY_CALLS * (double)interval_list_cover(&list, 0, UINT64_MAX) < (double)waits_sum(&m->waits))
+		return r;
+	return interval_list_append(seen, &list);
+}
+
 /* Adds what the trainer's naps and stack show. */
 static int waits_see(struct measurement *m, const struct interval_list *busy)
 {
@@ -124,7 +146,7 @@ static int waits_see(struct measurement *m, const struct interval_list *busy)
 	bool polls = seen.n > 0;
 
 	if (r == 0)
-		r = waits_of_stacks(m->roles.trainer, &m->looks, &seen);
+		r = stacks_see(m, &seen);
 	m->waits_sampled = seen.n > 0;
 	interval_list_tidy(&seen);
 	if (r == 0)

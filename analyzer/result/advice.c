@@ -129,7 +129,7 @@ static void on_nothing(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
 	advice_add(plan, advice_gain_of(advice_wait(analysis)), CONFIDENCE_HIGH, NULL, "%s",
-		   analysis->blind
+		   analysis->blind || analysis->verdict == ANALYSIS_UNCLEAR
 		       ? "Nothing to gain where reading was seen; if the job prepares its data by itself, "
 			 "give it a DataLoader and measure again"
 		       : "Nothing to gain at the input pipeline: look at the model or the device");
@@ -140,8 +140,11 @@ static void on_nothing(struct advice_plan *plan)
 static void confidence_limit(struct analysis *analysis)
 {
 	enum analysis_confidence most =
-	    analysis->verdict == ANALYSIS_DEVICE_BOUND ? CONFIDENCE_LOW : CONFIDENCE_MEDIUM;
-	bool unsure = analysis->blind || analysis_share_ratio(analysis, SHARE_COMPILING) > 0.5;
+	    analysis->verdict == ANALYSIS_DEVICE_BOUND || analysis->verdict == ANALYSIS_UNCLEAR
+		? CONFIDENCE_LOW
+		: CONFIDENCE_MEDIUM;
+	bool unsure = analysis->blind || analysis->verdict == ANALYSIS_UNCLEAR ||
+		      analysis_share_ratio(analysis, SHARE_COMPILING) > 0.5;
 
 	for (size_t i = 0; unsure && i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence > most)

@@ -150,11 +150,15 @@ static enum analysis_verdict verdict_of_stalls(const struct analysis *analysis)
 }
 
 /* Time that may be waiting for data for all that was seen. */
-static double unknown_share(const struct analysis *analysis)
+static bool is_unclear(const struct analysis *analysis, double stall)
 {
 	double other = analysis_steady_ratio(analysis, SHARE_OTHER);
+	double asleep = fmax(0, other - part_of_window(analysis, analysis->asleep_ns));
 
-	return fmax(0, other - part_of_window(analysis, analysis->asleep_ns)) + unseen_share(analysis);
+	if (asleep > ANALYSIS_STALL_THRESHOLD && asleep > stall)
+		return true;
+	return stall < ANALYSIS_STALL_THRESHOLD &&
+	       asleep + unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD;
 }
 
 static void verdict_find(struct analysis *analysis)
@@ -164,10 +168,9 @@ static void verdict_find(struct analysis *analysis)
 		       analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
 	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
-	double unknown = unknown_share(analysis);
 	double gil = part_of_window(analysis, analysis->gil_starved_ns);
 
-	if (unknown > ANALYSIS_STALL_THRESHOLD && unknown > stall)
+	if (is_unclear(analysis, stall))
 		analysis->verdict = ANALYSIS_UNCLEAR;
 	else if (stall >= ANALYSIS_STALL_THRESHOLD && stall >= starved)
 		analysis->verdict = verdict_of_stalls(analysis);

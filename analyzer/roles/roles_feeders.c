@@ -5,11 +5,13 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "handovers.h"
 #include "lib/sorted.h"
 
 #define ENDS_MIN  2 /* sleeps of the trainer that a feeder ends; once may be chance */
 #define CALLS_MIN 2 /* naps, reads: computing threads do none of it */
 #define STAGES_RATIO 8 /* a reader that ends fewer of the trainer's sleeps, by the steps, feeds a thread */
+#define STEPS_MIN 3 /* in which a pipe is read */
 #define READS_MIN 3 /* of a pipe: its length and a message, and once more */
 
 static bool in_training(const struct timeline_thread *trainer, uint64_t at_ns)
@@ -89,6 +91,7 @@ static bool workers_feed(const struct timeline *timeline, const struct roles *ro
 static int threads_find(const struct timeline *timeline, const struct stack_looks *looks,
 			const uint8_t *saves, struct roles *roles)
 {
+	bool tells_steps = roles->trainer->n_steps || roles->step_mark;
 	const struct timeline_thread **loaders;
 
 	for (size_t i = 0; i < timeline->n_threads; i++) {
@@ -96,8 +99,9 @@ static int threads_find(const struct timeline *timeline, const struct stack_look
 
 		if (roles->of[i] != ROLE_HELPER || saves[i] || n_ended_by(timeline, roles, thread) < ENDS_MIN)
 			continue;
-		if (!has_next(thread) && !does_more_than_compute(thread, roles->trainer) &&
-		    !runs_python(looks, thread))
+		if (!has_next(thread) && !(tells_steps ? does_more_than_compute(thread, roles->trainer) ||
+							      runs_python(looks, thread)
+						    : handovers_go_on(timeline, roles, thread)))
 			continue;
 		loaders = roles->loaders;
 		if (!loaders)
@@ -125,6 +129,26 @@ static bool another_writes(const struct timeline *timeline, const struct roles *
 	return false;
 }
 
+/* Is it read in several steps, and never to its end? A child's answer is not. */
+static bool feeds_steps(const struct timeline_thread *trainer, uint64_t inode)
+{
+	size_t n = 0, last = SIZE_MAX;
+
+	for (size_t i = 0; i < trainer->n_calls; i++) {
+		const struct timeline_call *call = &trainer->calls[i];
+		size_t step;
+
+		if (call->inode != inode || !call_is_pipe_read(call))
+			continue;
+		if (!call->result)
+			return false;
+		step = sorted_count(trainer->n_steps, k, trainer->steps[k] <= call->begin_ns);
+		n += step != last;
+		last = step;
+	}
+	return n >= STEPS_MIN || !trainer->n_steps;
+}
+
 /* Pipes that the trainer itself reads while it trains, and other processes of the job write. */
 static int pipes_find(const struct timeline *timeline, struct roles *roles)
 {
@@ -142,7 +166,8 @@ static int pipes_find(const struct timeline *timeline, struct roles *roles)
 	for (size_t i = 0, end; i < n; i = end) {
 		for (end = i + 1; end < n && inodes[end] == inodes[i];)
 			end++;
-		if (end - i >= READS_MIN && another_writes(timeline, roles, inodes[i]))
+		if (end - i >= READS_MIN && feeds_steps(trainer, inodes[i]) &&
+		    another_writes(timeline, roles, inodes[i]))
 			inodes[n_results++] = inodes[i];
 	}
 	if (!n_results) {

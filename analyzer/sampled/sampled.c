@@ -104,11 +104,31 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	evidence_find(analysis);
 }
 
+/* Did it do hardly anything but import since it was looked at? */
+static bool only_starts(const struct sampled_job *job)
+{
+	size_t n_importing = 0, n = 0;
+
+	for (size_t i = 0; i < job->trainer->n; i++) {
+		enum sample_place place = (enum sample_place)job->trainer->looks[i]->sample.place;
+
+		if (place == SAMPLE_PLACE_COMPUTING || place == SAMPLE_PLACE_COMPILING)
+			return false;
+		n += place != SAMPLE_PLACE_UNKNOWN;
+		n_importing += place == SAMPLE_PLACE_IMPORTING;
+	}
+	return n && 2 * n_importing > n;
+}
+
 static void judge(const struct sampled_job *job, struct analysis *analysis)
 {
 	if (!analysis->trainer_tid)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no process could be looked at");
+	else if (analysis->loader == LOADER_NONE && only_starts(job))
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "no training step was seen: the job imported modules, and came to no loader and no "
+			 "model");
 	else if (analysis->n_looks < SAMPLED_LOOKS_MIN)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "the trainer was looked at only %zu times while it trained, at least %d are needed",

@@ -93,6 +93,26 @@ static bool reads_files(const struct sampled_thread *thread)
 	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
 }
 
+/* What comes before the first look in the model is start-up; without one, the imports are. */
+static void begin_after_imports(const struct sampled_thread *thread, struct sampled_trainer *trainer)
+{
+	uint64_t imported_ns = 0;
+
+	for (size_t i = 0; i < thread->n; i++) {
+		const struct event *look = thread->looks[i];
+
+		if (look->sample.place == SAMPLE_PLACE_COMPUTING) {
+			if (look->start_ns > trainer->begin_ns)
+				trainer->begin_ns = look->start_ns;
+			return;
+		}
+		if (look->sample.place == SAMPLE_PLACE_IMPORTING)
+			imported_ns = look->end_ns;
+	}
+	if (imported_ns > trainer->begin_ns)
+		trainer->begin_ns = imported_ns < trainer->end_ns ? imported_ns : trainer->end_ns;
+}
+
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
 	enum sample_place place;
@@ -117,6 +137,7 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;
 	if (job->trainer_process->framework_ns > trainer->begin_ns)
 		trainer->begin_ns = job->trainer_process->framework_ns;
+	begin_after_imports(job->trainer, trainer);
 	if (job->loader) {
 		trainer->loader = LOADER_THREADS;
 		if (job->loader->looks[0]->start_ns > trainer->begin_ns)

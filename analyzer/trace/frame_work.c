@@ -26,6 +26,7 @@ static const struct {
     {"autograd_cache.py", NULL, STACK_COMPILE},
     {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
     {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
+    {"<frozen importlib._bootstrap>", NULL, STACK_IMPORT},
     {"_tensor.py", "Tensor.backward", STACK_STEP},
     {"_tensor.py", "backward", STACK_STEP},
     {"graph.py", "_engine_run_backward", STACK_STEP},

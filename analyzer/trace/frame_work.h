@@ -10,6 +10,7 @@ enum stack_work {
 	STACK_STEP,    /* the backward pass, the optimizer */
 	STACK_MODEL,   /* the model's forward pass */
 	STACK_NEXT,    /* makes or awaits the next item of an iterator */
+	STACK_IMPORT,  /* imports modules */
 	STACK_CUT,     /* too deep to be seen whole, and nothing known in what was */
 };
 

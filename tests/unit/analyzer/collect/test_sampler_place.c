@@ -151,8 +151,13 @@ static void test_names(void **state)
 	    {"torchdata/stateful_dataloader/stateful_dataloader.py", "_Iter.__next__", SAMPLE_PLACE_NEXT},
 	    {"diesel_loader/loader.py", "_Iterator.__next__", SAMPLE_PLACE_DIESEL},
 	    {"diesel_loader/torch.py", "DataLoader.__len__", SAMPLE_PLACE_OUTSIDE},
-	    {"tqdm/std.py", "tqdm.__next__", SAMPLE_PLACE_OUTSIDE},
-	    {"torch/nn/modules/module.py", "Module.__next__", SAMPLE_PLACE_OUTSIDE},
+	    {"a_lab/loader.py", "Augmenter.__next__", SAMPLE_PLACE_NEXT},
+	    {"python3.11/queue.py", "Queue.get", SAMPLE_PLACE_NEXT},
+	    {"python3.11/multiprocessing/queues.py", "Queue.get", SAMPLE_PLACE_NEXT},
+	    {"python3.11/multiprocessing/queues.py", "Queue.put", SAMPLE_PLACE_OUTSIDE},
+	    {"torch/nn/modules/module.py", "Module._call_impl", SAMPLE_PLACE_COMPUTING},
+	    {"torch/_tensor.py", "Tensor.backward", SAMPLE_PLACE_COMPUTING},
+	    {"torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper", SAMPLE_PLACE_COMPUTING},
 	    {"", "", SAMPLE_PLACE_OUTSIDE},
 	};
 	char path[256];
@@ -160,7 +165,7 @@ static void test_names(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		snprintf(path, sizeof(path), "%s%s", site, cases[i].path);
-		assert_int_equal(sampler_place_of(path, cases[i].function), cases[i].place);
+		assert_int_equal(sampler_place_of(path, cases[i].function, false), cases[i].place);
 	}
 }
 

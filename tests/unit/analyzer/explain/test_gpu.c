@@ -255,7 +255,7 @@ static void test_bursts_of_launches_are_steps(void **state)
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
-	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR); /* two thirds were not at the GPU */
 	assert_in_range(analysis->gpu_wait_ns / TICK_NS / analysis->n_steps, 300, 305);
 	/* Nobody knows how it loads its data. */
 	assert_true(analysis->blind);

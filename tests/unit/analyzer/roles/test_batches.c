@@ -235,7 +235,7 @@ static void test_blind(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	assert_true(analysis->blind);
 	assert_int_equal(analysis->n_actions, 1);
 	assert_int_equal(analysis->actions[0].confidence, CONFIDENCE_LOW);

@@ -532,7 +532,7 @@ static void test_places_that_say_nothing(void **state)
 		placed_job(&tape, (enum sample_place)place, 20);
 		analysis = analyse(&tape);
 		assert_int_equal(analysis->loader, LOADER_NONE);
-		assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+		assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 		assert_true(analysis->blind);
 		assert_non_null(strstr(analysis->note, "not seen"));
 		for (size_t i = 0; i < analysis->n_actions; i++)

@@ -322,7 +322,7 @@ static void test_verdicts(void **state)
 	static const struct {
 		unsigned int n_writes;
 		enum analysis_verdict verdict;
-	} cases[] = {{0, ANALYSIS_DEVICE_BOUND}, {2, ANALYSIS_CHECKPOINT_BOUND}};
+	} cases[] = {{0, ANALYSIS_UNCLEAR}, {2, ANALYSIS_CHECKPOINT_BOUND}};
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		struct analysis *analysis;

@@ -225,9 +225,11 @@ void daemon_start(struct daemon *d, uv_loop_t *loop)
 						.control = d->control,
 						.sensor = d->sensor,
 						.assist = d->assist,
-						.reloads = &d->reloads};
+						.reloads = &d->reloads,
+						.events = &d->events};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
+	job_events_start(&d->events, d->server);
 	note_taken(&d->reloads);
 	start_signal(loop, &d->sigterm, SIGTERM, on_stop, d);
 	start_signal(loop, &d->sigint, SIGINT, on_stop, d);

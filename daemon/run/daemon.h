@@ -9,6 +9,7 @@
 
 #include "assist.h"
 #include "control.h"
+#include "job_events.h"
 #include "metrics.h"
 #include "options.h"
 #include "plugin.h"
@@ -37,6 +38,7 @@ struct daemon {
 	struct metrics *metrics;
 	struct metrics_totals totals; /* of the sensor's samples */
 	struct metrics_reloads reloads;
+	struct job_events events;
 	uv_signal_t sigterm, sigint, sighup;
 	uv_timer_t watchdog, idle;
 };

@@ -210,6 +210,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 	cluster_text(text, &sources->server->serving.cache);
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
+	metrics_users_text(text, sources->events);
 	metrics_node_text(text, sources);
 	metrics_service_text(text, sources);
 	if (fclose(text)) {

@@ -16,6 +16,7 @@
 
 struct assist;
 struct control;
+struct job_events;
 struct sensor;
 struct server;
 struct metrics;
@@ -36,6 +37,7 @@ struct metrics_sources {
 	const struct sensor *sensor;         /* NULL: there is none */
 	const struct assist *assist;         /* NULL: nobody asked for it */
 	const struct metrics_reloads *reloads;
+	const struct job_events *events;
 };
 
 /* The text of all figures, for the caller to free; NULL: no memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. The label
- * is not `job`, which Prometheus sets to the name of the scrape configuration. Figures
- * that only samples tell are left out until there are samples: absent is not zero. */
+/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. No label is
+ * one that Prometheus sets itself: `job`, `instance`, and in Kubernetes `pod` and `namespace`. Figures that
+ * only samples tell are left out until there are samples: absent is not zero. */
 #include "metrics_private.h"
 
 #include <inttypes.h>
@@ -9,41 +9,11 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "job_events.h"
 #include "lib/clock.h"
 #include "server.h"
 
 #define LABELS "training_job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
-
-/* The script or program, without folders and arguments: a command line may hold secrets. */
-static void program_of(const struct job *job, char *text, size_t size)
-{
-	const char *at = job->name, *best = NULL;
-	size_t length = 0;
-
-	while (*at) {
-		size_t word = strcspn(at, " ");
-		bool script = word > 3 && !strncmp(at + word - 3, ".py", 3);
-
-		if (!best || script) {
-			best = at;
-			length = word;
-		}
-		if (script)
-			break;
-		at += word + strspn(at + word, " ");
-	}
-	for (size_t i = length; i > 0; i--) {
-		if (best[i - 1] == '/') {
-			best += i;
-			length -= i;
-			break;
-		}
-	}
-	snprintf(text, size, "%.*s", (int)length, best ? best : "");
-	for (char *c = text; *c; c++)
-		if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~')
-			*c = '?';
-}
 
 static void infos(FILE *text, const struct server *s)
 {
@@ -51,12 +21,27 @@ static void infos(FILE *text, const struct server *s)
 
 	metrics_head(text, "diesel_job_info", "gauge", "Whose job it is, and which program; always 1.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
-		program_of(j, program, sizeof(program));
+		job_events_program(j, program, sizeof(program));
 		fprintf(text,
 			"diesel_job_info{" LABELS ",world=\"%" PRIu32 "\",uid=\"%" PRIu32
 			"\",program=\"%s\"} 1\n",
 			j->id, j->rank, j->world, j->uid, program);
 	}
+}
+
+/* A metric of its own, for joining: most nodes have one of Slurm and Kubernetes, and many neither. */
+static void origins(FILE *text, const struct server *s)
+{
+	metrics_head(text, "diesel_job_origin_info", "gauge",
+		     "Who runs the job, as Slurm and Kubernetes tell it; always 1.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		if (job_origin_is_known(&j->origin))
+			fprintf(text,
+				"diesel_job_origin_info{" LABELS
+				",slurm_job=\"%s\",account=\"%s\",job_pod=\"%"
+				"s\",pod_uid=\"%s\",job_namespace=\"%s\"} 1\n",
+				j->id, j->rank, j->origin.slurm_job, j->origin.account, j->origin.pod,
+				j->origin.pod_uid, j->origin.pod_namespace);
 }
 
 struct family {
@@ -291,6 +276,7 @@ static void knobs(FILE *text, const struct server *s)
 void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 {
 	infos(text, sources->server);
+	origins(text, sources->server);
 	write_counted(text, sources->server);
 	read_latency(text, sources->server);
 	steps(text, sources);

@@ -13,6 +13,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum log_level {
@@ -30,6 +31,19 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 #define log_warning(...) log_write(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...)    log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...)   log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+/* A fact of an event: "slurm_job", "4711". Names are lower case, values have no blank. */
+struct log_field {
+	const char *name;
+	char value[256];
+};
+
+/*
+ * Writes an event as one line: "text name=value name=value ...". To the journal go the same line and, beside
+ * it, fields that can be searched for: DIESEL_EVENT=event, DIESEL_SLURM_JOB=4711. A field whose value is ""
+ * is left out.
+ */
+void log_event(const char *event, const char *text, const struct log_field *fields, size_t n);
 
 /*
  * Limits messages that somebody else can cause as often as they like to LOG_BURST lines at once and one more

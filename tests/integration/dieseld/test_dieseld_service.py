@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 import urllib.error
 import urllib.request
 
-from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, dataset, free_port, main, probe
+from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, dataset, finish_probe, free_port, main, probe, start_probe
 
 
 def config(text):
@@ -162,6 +163,79 @@ class Metrics(Case):
             self.assertIn("Address already in use", daemon.output())
             path, source = dataset("packed")
             self.assertEqual(probe(daemon, path, "--source", source)["samples"], 12288)
+
+
+class Accounting(Case):
+    """Who has used what: by the environment that Slurm and Kubernetes give a job, and after its end."""
+
+    def setUp(self):
+        self.address = f"127.0.0.1:{free_port()}"
+        self.path, self.source = dataset("packed")
+
+    def run_job(self, daemon, **variables):
+        job = start_probe(daemon, self.path, "--batch", 64, env={**os.environ, **variables})
+        done, _ = finish_probe(job)
+        return done["samples"], job.pid
+
+    def fetch(self):
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=60) as answer:
+            return answer.read().decode()
+
+    def wait(self, daemon, word, times):
+        deadline = time.monotonic() + 60
+        while daemon.output().count(word) < times:
+            self.assertLess(time.monotonic(), deadline, daemon.output())
+            time.sleep(0.02)
+        return [line for line in daemon.output().splitlines() if word in line]
+
+    def test_a_job_is_counted_for_its_account_after_its_end(self):
+        daemon = self.daemon("--metrics", self.address)
+        slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_ACCOUNT": "physics"}
+        n, _ = self.run_job(daemon, **slurm)
+        _, pid = self.run_job(daemon, **slurm)
+        self.run_job(daemon, KUBERNETES_SERVICE_HOST="10.0.0.1", HOSTNAME="train-0", POD_NAMESPACE="team-a")
+        begins, ends = self.wait(daemon, "job begins:", 3), self.wait(daemon, "job ends:", 3)
+        self.assertRegex(begins[1], rf"job begins: job=2 uid={os.getuid()} client_pid={pid} rank=0 world=1 program=daemon_probe "
+                                    "slurm_job=4711 account=physics$")
+        self.assertRegex(ends[1], rf" slurm_job=4711 account=physics seconds=[\d.]+ samples=\d+ bytes=\d+ read_bytes=\d+ cpu_seconds=")
+        self.assertRegex(ends[2], " pod=train-0 namespace=team-a ")
+        text = self.fetch()
+        self.assertNotIn("diesel_job_info{", text)
+        labels = f'uid="{os.getuid()}",account="physics",job_namespace=""'
+        self.assertEqual(Metrics.value(text, f"diesel_user_jobs_total{{{labels}}}"), 2)
+        self.assertGreaterEqual(Metrics.value(text, f"diesel_user_samples_total{{{labels}}}"), 2 * n)
+        self.assertGreater(Metrics.value(text, f"diesel_user_cpu_seconds_total{{{labels}}}"), 0)
+        self.assertEqual(Metrics.value(text, f'diesel_user_jobs_total{{uid="{os.getuid()}",account="",job_namespace="team-a"}}'), 1)
+
+    def test_while_it_runs(self):
+        daemon = self.daemon("--metrics", self.address)
+        job = start_probe(daemon, self.path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000,
+                          env={**os.environ, "SLURM_JOB_ID": "12", "SLURM_JOB_ACCOUNT": 'a"} 1\nb', "POD_NAME": "p" * 300})
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        self.wait(daemon, "job begins:", 1)
+        info = re.search(r"(?m)^diesel_job_origin_info\{(.*)\} 1$", self.fetch())
+        self.assertEqual(dict(re.findall(r'(\w+)="([^"]*)"', info[1])),
+                         {"training_job": "1", "rank": "0", "slurm_job": "12", "account": "a___1_b", "job_pod": "p" * 255, "pod_uid": "",
+                          "job_namespace": ""})
+
+    @unittest.skipUnless(os.geteuid() == 0, "takes root, for a journal of its own")
+    def test_fields_of_the_journal(self):
+        folder = tempfile.mkdtemp(dir=SCRATCH)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+            journal.bind(os.path.join(folder, "socket"))
+            journal.settimeout(60)
+            shell = ('mount -t tmpfs none /run && mkdir -p /run/systemd/journal && mount --bind "$0" /run/systemd/journal && '
+                     'export JOURNAL_STREAM=1:1 && exec "$@"')
+            daemon = self.daemon(prefix=lambda command: ["unshare", "-m", "sh", "-c", shell, folder, *command])
+            self.run_job(daemon, SLURM_JOB_ID="4711")
+            said = [dict(line.split("=", 1) for line in journal.recv(65536).decode().splitlines()) for _ in range(2)]
+        self.assertEqual([fields["DIESEL_EVENT"] for fields in said], ["job_begin", "job_end"])
+        for fields in said:
+            self.assertEqual((fields["DIESEL_SLURM_JOB"], fields["DIESEL_JOB"], fields["PRIORITY"], fields["SYSLOG_IDENTIFIER"]),
+                             ("4711", "1", "6", "dieseld"))
+            self.assertIn("slurm_job=4711", fields["MESSAGE"])
+        self.assertNotIn("job begins", daemon.output())  # once, and not twice
 
 
 class Configuration(Case):

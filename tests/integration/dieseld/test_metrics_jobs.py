@@ -20,7 +20,7 @@ DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
 # Names of measuring: never by step, process or path.
 LABELS_ALLOWED = {"training_job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
                   "kernel", "resource", "rule", "outcome", "mode", "ring", "le",
-                  "setting"}
+                  "setting", "slurm_job", "account", "job_pod", "pod_uid", "job_namespace"}
 
 
 def dashboard():
@@ -149,8 +149,8 @@ class Jobs(Case):
         self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{training_job="1",rank="0"\} 0$')  # it serves bytes as they are
         labels = set(re.findall(r'[{,](\w+)="', text))
         self.assertLessEqual(labels, LABELS_ALLOWED)
-        # `job` is Prometheus's own: it would rename ours.
-        self.assertFalse(labels & {"job", "instance"})
+        # Those are Prometheus's own, the last four by a PodMonitor: it would rename ours.
+        self.assertFalse(labels & {"job", "instance", "namespace", "pod", "container", "endpoint"})
         self.assertLessEqual(set(re.findall(r'stall="(\w+)"', text)),
                              {"fetch", "preprocess", "gpu_wait", "checkpoint", "cpu_queue", "other", "client"})
         # Every name that the dashboard has is exported.

@@ -71,11 +71,27 @@ static void test_limit(void **state)
 	assert_false(log_limit_take(&limit, now_ns, &left_out));
 }
 
+static void test_an_event_is_one_line(void **state)
+{
+	const struct log_field fields[] = {{"job", "3"}, {"account", ""}, {"program", "a\nb"}};
+	char said[256];
+	int old, fd = catch_errors(&old);
+
+	log_init("test", LOG_LEVEL_INFO);
+	log_event("job_begin", "job begins:", fields, 3);
+	dup2(old, STDERR_FILENO);
+	close(old);
+	written(fd, said, sizeof(said));
+	close(fd);
+	assert_string_equal(said, "test: job begins: job=3 program=a\\x0ab\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_one_line),
 	    cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_an_event_is_one_line),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

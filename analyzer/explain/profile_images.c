@@ -88,10 +88,10 @@ static bool is_decoding(const struct profile_frame *f)
 /* A class of torchvision's transforms, at work; *ret_n: the length of its name. */
 static bool is_class_at_work(const struct profile_frame *f, size_t *ret_n)
 {
-	static const char *const files[] = {"transforms.py",       "_geometry.py",    "_misc.py",
-					    "_type_conversion.py", "_color.py",       "_augment.py",
-					    "_deprecated.py",      "_container.py",   "augmentation.py",
-					    "autoaugment.py",      "_auto_augment.py"};
+	static const char *const files[] = {"transforms.py",       "_geometry.py",     "_misc.py",
+					    "_type_conversion.py", "_color.py",        "_augment.py",
+					    "_deprecated.py",      "_container.py",    "augmentation.py",
+					    "autoaugment.py",      "_auto_augment.py", "_presets.py"};
 	static const char *const methods[] = {"forward", "__call__", "transform", "_transform"};
 	const char *dot = f->kind >= FRAME_PYTHON ? strchr(f->function, '.') : NULL;
 
@@ -110,11 +110,24 @@ static bool is_class(const struct profile_frame *f, size_t n, const char *name)
 /* What dieseld runs: the methods of _Builder in diesel_loader/recipe/plan.py. */
 static bool is_transform(const struct profile_frame *f)
 {
-	static const char *const classes[] = {
-	    "RandomResizedCrop",  "Resize",    "CenterCrop",        "RandomHorizontalFlip",
-	    "RandomVerticalFlip", "ToTensor",  "PILToTensor",       "ToImage",
-	    "ToPureTensor",       "ToDtype",   "ConvertImageDtype", "Normalize",
-	    "ColorJitter",        "Grayscale", "RandomGrayscale"};
+	static const char *const classes[] = {"RandomResizedCrop",
+					      "Resize",
+					      "CenterCrop",
+					      "RandomHorizontalFlip",
+					      "RandomVerticalFlip",
+					      "ToTensor",
+					      "PILToTensor",
+					      "ToImage",
+					      "ToPureTensor",
+					      "ToDtype",
+					      "ConvertImageDtype",
+					      "Normalize",
+					      "ColorJitter",
+					      "Grayscale",
+					      "RandomGrayscale",
+					      "RandomCrop",
+					      "RGB",
+					      "ImageClassification"};
 	static const char *const files[] = {"functional.py", "_functional_pil.py", "functional_pil.py",
 					    "_functional_tensor.py", "functional_tensor.py"};
 	static const char *const functions[] = {

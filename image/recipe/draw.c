@@ -82,8 +82,8 @@ static struct recipe_place random_box(const struct recipe *r, uint64_t *state, u
 	return middle_box(r, width, height);
 }
 
-/* The whole image so large that its shorter side has r->shorter pixels, and the middle of that. */
-static struct recipe_place middle(const struct recipe *r, uint32_t width, uint32_t height)
+/* The whole image so large that its shorter side has r->shorter pixels. */
+static struct recipe_place resized(const struct recipe *r, uint32_t width, uint32_t height)
 {
 	struct recipe_place place = box(r, 0, 0, width, height);
 	uint64_t longer =
@@ -97,8 +97,25 @@ static struct recipe_place middle(const struct recipe *r, uint32_t width, uint32
 		place.made_height = r->shorter;
 		place.made_width = made;
 	}
+	return place;
+}
+
+static struct recipe_place middle(const struct recipe *r, uint32_t width, uint32_t height)
+{
+	struct recipe_place place = resized(r, width, height);
+
 	place.x = (uint32_t)rint((place.made_width - r->width) / 2.0);
 	place.y = (uint32_t)rint((place.made_height - r->height) / 2.0);
+	return place;
+}
+
+static struct recipe_place random_crop(const struct recipe *r, uint64_t *state, uint32_t width,
+				       uint32_t height)
+{
+	struct recipe_place place = resized(r, width, height);
+
+	place.y = below(state, place.made_height - r->height + 1);
+	place.x = below(state, place.made_width - r->width + 1);
 	return place;
 }
 
@@ -120,12 +137,15 @@ void recipe_place(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_
 						   (uint32_t)rint((height - r->height) / 2.0))
 					   : middle(r, width, height);
 		break;
-	case RECIPE_RANDOM_CROP: {
-		uint32_t top = below(&state, height - r->height + 1);
+	case RECIPE_RANDOM_CROP:
+		if (recipe_is_tensor(r)) {
+			uint32_t top = below(&state, height - r->height + 1);
 
-		*ret = piece(r, below(&state, width - r->width + 1), top);
+			*ret = piece(r, below(&state, width - r->width + 1), top);
+		} else {
+			*ret = random_crop(r, &state, width, height);
+		}
 		break;
-	}
 	case RECIPE_WHOLE:
 	case RECIPE_N_SHAPES: *ret = box(r, 0, 0, width, height); break;
 	}

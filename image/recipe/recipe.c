@@ -78,16 +78,17 @@ static const char *check_colours(const struct recipe *r)
 
 static const char *check_shape(const struct recipe *r)
 {
-	if (r->shape >= RECIPE_N_SHAPES || r->shape == RECIPE_RANDOM_CROP)
+	bool cut = r->shape == RECIPE_MIDDLE || r->shape == RECIPE_RANDOM_CROP;
+
+	if (r->shape >= RECIPE_N_SHAPES)
 		return "the shape is not known";
 	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
 		return "width and height must be 1 to 16384 pixels";
-	/* Then the middle is always there, however long the longer side is. */
-	if (r->shape == RECIPE_MIDDLE &&
-	    (r->shorter < r->width || r->shorter < r->height || r->shorter > RECIPE_MAX_SIDE))
+	/* Then what is cut out is always there, however long the longer side is. */
+	if (cut && (r->shorter < r->width || r->shorter < r->height || r->shorter > RECIPE_MAX_SIDE))
 		return "the shorter side must be no shorter than what is cut out of it";
-	if (r->shape != RECIPE_MIDDLE && r->shorter)
-		return "the shorter side is of what is cut out of the middle";
+	if (!cut && r->shorter)
+		return "the shorter side is of an image that something is cut out of";
 	if (r->filter != RECIPE_BILINEAR && r->filter != RECIPE_BICUBIC)
 		return "the filter must be bilinear or bicubic";
 	if (!is_probability(r->flip_sideways) || !is_probability(r->flip_upright))
@@ -209,7 +210,8 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)
 {
 	*ret_key = (struct recipe){.kind = r->kind};
-	if (r->kind != RECIPE_IMAGE)
+	/* What a crop anywhere leaves out now, it needs in the next epoch. */
+	if (r->kind != RECIPE_IMAGE || r->shape == RECIPE_RANDOM_CROP)
 		return RECIPE_FORM_NONE;
 	ret_key->shape = r->shape;
 	ret_key->width = r->width;

@@ -36,7 +36,8 @@ enum recipe_shape {
 	/* What is in the middle when the shorter side is made `shorter` pixels long: Resize, CenterCrop. Of
 	 * arrays: what is in the middle. */
 	RECIPE_MIDDLE = 2,
-	RECIPE_RANDOM_CROP = 3, /* of arrays alone: width x height of it, anywhere in it */
+	/* As that, but anywhere in it: Resize, RandomCrop. Of arrays: width x height of it, anywhere. */
+	RECIPE_RANDOM_CROP = 3,
 	RECIPE_N_SHAPES,
 };
 
@@ -127,7 +128,7 @@ struct recipe_codec {
 struct recipe {
 	uint32_t kind, shape;
 	uint32_t width, height; /* of what comes out, in pixels */
-	uint32_t shorter;       /* RECIPE_MIDDLE alone */
+	uint32_t shorter;       /* RECIPE_MIDDLE and RECIPE_RANDOM_CROP alone */
 	uint32_t filter, type, flags, damage;
 	uint32_t reserved;
 	double scale[2], ratio[2];          /* RECIPE_RANDOM_BOX alone: from, to */

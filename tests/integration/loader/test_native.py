@@ -186,6 +186,30 @@ class Values(NativeCase):
         for mode in (v1.InterpolationMode.BILINEAR, BICUBIC):
             self.agree(v1.Compose([v1.Resize(140, mode), v1.CenterCrop((96, 128)), v1.PILToTensor()]))
 
+    def test_a_random_crop(self):
+        def reference(image, number):
+            draw = Draw(5, 0, number)
+            made = v1.functional.resize(image, 140)
+            top = draw.below(made.height - 96 + 1)
+            left = draw.below(made.width - 128 + 1)
+            made = made.crop((left, top, left + 128, top + 96))
+            if draw.uniform(0, 1) < 0.5:
+                made = made.transpose(Image.FLIP_LEFT_RIGHT)
+            return v1.functional.pil_to_tensor(made)
+        for version in (v1, v2):
+            if version:
+                self.agree(version.Compose([version.Resize(140), version.RandomCrop((96, 128)), version.RandomHorizontalFlip(),
+                                            version.PILToTensor()]), reference)
+
+    def test_what_weights_say(self):
+        """As torchvision.models.ResNet50_Weights.DEFAULT.transforms() and the like."""
+        from torchvision.transforms._presets import ImageClassification
+        for options in ({"resize_size": 232}, {"interpolation": BICUBIC}, {"resize_size": 224}, {"mean": [0.5] * 3, "std": [0.5] * 3}):
+            preset = ImageClassification(crop_size=224, **options)
+            self.agree(preset, grey_level=1 / 255 / 0.225)
+            self.agree(v1.Compose([torch.nn.Identity(), preset, torch.nn.Identity()]), lambda image, _: preset(image), grey_level=1 / 255 / 0.225)
+        self.assertEqual({step.where for step in self.loader(ImageClassification(crop_size=224, resize_size=223)).plan().steps}, {"Python"})
+
     def test_the_whole(self):
         self.agree(v1.Compose([v1.Resize((90, 70)), v1.PILToTensor()]))
         self.agree(v1.Compose([v1.Resize((300, 400), BICUBIC), v1.PILToTensor()]))
@@ -315,6 +339,27 @@ class Second(NativeCase):
             v2.functional.resize(v2.functional.pil_to_tensor(image), [200, 240])))
         self.agree(v2.Compose([v2.Resize((64, 64)), v2.Grayscale(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True),
                                v2.Normalize([0.5], [0.25])]), grey_level=1 / 255 / 0.25)
+
+    def test_what_torchvision_recommends(self):
+        """With steps that change nothing where they stand."""
+        def reference(image, number):
+            draw = Draw(5, 0, number)
+            left, top, right, bottom = draw.box(*image.size)
+            image = v2.functional.resized_crop(v2.functional.pil_to_tensor(image), top, left, bottom - top, right - left, [60, 80], antialias=True)
+            image = image.flip(-1) if draw.uniform(0, 1) < 0.5 else image
+            return v2.functional.normalize(v2.functional.to_dtype(image, torch.float32, scale=True), MEAN, STD)
+        begin = [[v2.ToImage(), v2.ToDtype(torch.uint8, scale=True)], [v2.ToDtype(torch.uint8, scale=True), v2.ToImage()],
+                 [v2.ToImage(), v2.ToImage(), v2.PILToTensor()], [torch.nn.Identity(), v2.RandomHorizontalFlip(0), v2.ToImage()],
+                 [v2.PILToTensor(), v2.ToPureTensor(), v2.RandomGrayscale(0)], [v2.ToDtype(torch.float32), v2.ColorJitter(), v2.PILToTensor()]]
+        if hasattr(v2, "RGB"):
+            begin.append([v2.RGB(), v2.ToImage(), v2.RGB()])
+        end = [v2.RandomHorizontalFlip(p=0.5), v2.CenterCrop((60, 80)), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
+               v2.ToPureTensor()]
+        for steps in begin:
+            with self.subTest(steps=steps):
+                transform = v2.Compose([*steps, v2.RandomResizedCrop((60, 80), antialias=True), *end])
+                self.agree(transform, reference, grey_level=1 / 255 / 0.225)
+                self.assertEqual({type(sample) for sample in self.samples(self.loader(transform)).values()}, {torch.Tensor})
 
     def test_a_beginning_alone(self):
         seen = collections.Counter()

@@ -178,7 +178,7 @@ class Mistakes(TransformsCase):
         self.refused("behind one that stays in Python", size, means, t.ToTensor())
         self.refused("before ToTensor", size, t.ToTensor(), t.ColorJitter(0.5))
         self.refused("ColorJitter at random", size, t.RandomApply([t.RandomHorizontalFlip()]))
-        self.refused("not one of those", t.RandomCrop(8))
+        self.refused("cuts it out of what Resize", t.RandomCrop(8))
         self.refused("normalises float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
         self.refused("larger than what Resize gives", t.Resize(8), t.CenterCrop(9))
         self.refused("native=False", size, native=False)

@@ -8,10 +8,11 @@ torchvision is not imported: who has made such an object has imported it.
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 
 from ..transforms.declared import Transform
 from .array_plan import ArrayBuilder, is_of_arrays
-from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TENSOR_COLOURS, TYPES, UNIT, WHOLE, Recipe
+from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, RANDOM_CROP, ROWS, TENSOR_COLOURS, TYPES, UNIT, WHOLE, Recipe
 from .recipe import NotUnderstood as _NotUnderstood
 
 TYPE_CHECKING = False
@@ -67,7 +68,7 @@ def _module(transform):
     name = type(transform).__module__
     if name.startswith(OURS):
         return "ours"
-    if name == "torchvision.transforms.transforms":
+    if name in ("torchvision.transforms.transforms", "torchvision.transforms._presets"):
         return "v1"
     return "v2" if name.startswith("torchvision.transforms.v2.") else None
 
@@ -110,9 +111,11 @@ class _Builder:
         self.kind = None  # "pil" of torchvision's and "array" of ours, to begin with
         self.has_size = False
         self.note = ""
-        self.shorter = None  # of a Resize that waits for its CenterCrop
+        self.shorter = None  # of a Resize that waits for its crop
 
     def take(self, step):
+        if type(step).__name__ == "Identity" and type(step).__module__ in ("torch.nn.modules.linear", "torchvision.transforms.v2._misc"):
+            return
         version = _module(step)
         method = getattr(self, "_" + type(step).__name__, None) if version else None
         if method is None:
@@ -121,9 +124,35 @@ class _Builder:
             self.kind, self.is_ours = ("array", True) if version == "ours" else ("pil", False)
         if (version == "ours") != self.is_ours:
             raise _NotUnderstood("dieseld takes torchvision's or diesel_loader's, and not a mixture")
-        if self.shorter and type(step).__name__ != "CenterCrop":
-            raise _NotUnderstood("only CenterCrop gives what Resize with one number makes a size that all images share")
+        if self._changes_nothing(step, version):
+            return
+        if self.shorter and type(step).__name__ not in ("CenterCrop", "RandomCrop"):
+            raise _NotUnderstood("only a crop gives what Resize with one number makes a size that all images share")
         method(step)
+
+    def _changes_nothing(self, step, version):
+        """Of steps that leave any image as it is, wherever they stand. Those of v2 do so to what they are not for."""
+        name = type(step).__name__
+        if name in ("RandomHorizontalFlip", "RandomVerticalFlip", "RandomGrayscale", "RandomApply"):
+            return step.p == 0
+        if name == "ColorJitter":
+            return all(not getattr(step, part) or tuple(getattr(step, part)) == nothing for part, nothing in JITTERED.items())
+        if name in ("CenterCrop", "RandomCrop", "Resize") and self.has_size:
+            return self._keeps_size(step, name)
+        if version != "v2":
+            return False
+        if name == "ToDtype" and self.kind == "pil":
+            return not isinstance(step.dtype, dict)  # of tensors alone
+        return name == "ToPureTensor" and self.kind != "image" or name == "PILToTensor" and self.kind != "pil"
+
+    def _keeps_size(self, step, name):
+        if name == "RandomCrop" and getattr(step, "padding", None):
+            return False
+        if name == "Resize":
+            sides = [step.size] if isinstance(step.size, int) else list(step.size or ())
+            if getattr(step, "max_size", None) is not None or len(sides) == 1 and self.recipe.height != self.recipe.width:
+                return False
+        return _height_and_width(step.size) == (self.recipe.height, self.recipe.width)
 
     def _scale(self, step):
         """Of steps that need an image, at its size or before."""
@@ -160,15 +189,33 @@ class _Builder:
         self.recipe.height, self.recipe.width = _height_and_width(sides)
         self.has_size = True
 
-    def _CenterCrop(self, step):
+    def _crop(self, step, shape):
         if not self.shorter:
-            raise _NotUnderstood("dieseld cuts the middle out of what Resize with one number gives")
+            raise _NotUnderstood("dieseld cuts it out of what Resize with one number gives")
         height, width = _height_and_width(step.size)
         if self.shorter < max(height, width):
             raise _NotUnderstood("it is larger than what Resize gives, and would be padded")
-        self.recipe.shape, self.recipe.height, self.recipe.width = MIDDLE, height, width
+        self.recipe.shape, self.recipe.height, self.recipe.width = shape, height, width
         self.recipe.shorter, self.shorter = self.shorter, None
         self.has_size = True
+
+    def _CenterCrop(self, step):
+        self._crop(step, MIDDLE)
+
+    def _RandomCrop(self, step):
+        if getattr(step, "padding", None):
+            raise _NotUnderstood("dieseld does not pad")
+        self._crop(step, RANDOM_CROP)
+
+    def _ImageClassification(self, step):
+        """What the weights of a classifier say of its images: resized, the middle, as float32, normalised."""
+        self._Resize(SimpleNamespace(size=step.resize_size, interpolation=step.interpolation, antialias=getattr(step, "antialias", None)))
+        self._crop(SimpleNamespace(size=step.crop_size), MIDDLE)
+        if self.kind == "pil":
+            self._from_pil("tensor")
+        self.kind = "tensor"
+        self._to_dtype("float32", True)
+        self._Normalize(step)
 
     def _flip(self, step, name):
         if not self.has_size:
@@ -266,7 +313,13 @@ class _Builder:
         self._from_pil("tensor")
 
     def _ToImage(self, step):
-        self._from_pil("image")
+        if self.kind == "pil":
+            self._from_pil("image")
+        self.kind = "image"
+
+    def _RGB(self, step):
+        if self.recipe.channels != 3:
+            raise _NotUnderstood("dieseld makes images grey last")
 
     def _ToPureTensor(self, step):
         if self.kind == "image":
@@ -281,11 +334,13 @@ class _Builder:
 
     def _to_dtype(self, dtype, scale):
         name = str(dtype).replace("torch.", "")
-        if self.kind == "pil" or not self.has_size:
-            raise _NotUnderstood("dieseld needs a tensor of its final size for it")
+        if self.kind == "pil":
+            raise _NotUnderstood("dieseld needs a tensor for it")
         now = self.recipe.dtype
         if name == now:
             return
+        if not self.has_size:
+            raise _NotUnderstood("dieseld needs a tensor of its final size for it")
         if name not in TYPES or name == "uint8" or now not in ("uint8", "float32"):
             raise _NotUnderstood(f"dieseld does not make {name} of {now}")
         if now == "uint8":

@@ -55,7 +55,7 @@ class RandomResizedCrop(_Scaling):
 
 
 class Resize(_Scaling):
-    """The whole image, resized. size: (height, width) in pixels; or one number: the shorter side's, and then CenterCrop must follow,
+    """The whole image, resized. size: (height, width) in pixels; or one number: the shorter side's, and then a crop must follow,
     since samples of a batch have one shape. interpolation: "bilinear" or "bicubic"."""
 
     def __init__(self, size: int | Sequence[int], interpolation: str = "bilinear") -> None:

@@ -233,6 +233,42 @@ static void the_middle_is_torchvisions(void **state)
 	}
 }
 
+/* Resize(256), RandomCrop(224): the same image, cut anywhere, each place as likely as any other. */
+static void a_random_crop_is_of_the_resized_image(void **state)
+{
+	unsigned int n_x[118] = {0}, n_y[33] = {0};
+	struct recipe r = random_box(), key;
+	struct recipe_place p, again;
+
+	r.shape = RECIPE_RANDOM_CROP;
+	r.height = r.width = 224;
+	assert_non_null(recipe_check(&r)); /* of what? */
+	r.shorter = 256;
+	memset(r.scale, 0, sizeof(r.scale));
+	memset(r.ratio, 0, sizeof(r.ratio));
+	assert_null(recipe_check(&r));
+	assert_int_equal(recipe_form(&r, &key), RECIPE_FORM_NONE);
+	for (uint64_t i = 0; i < 20000; i++) {
+		recipe_place(&r, 3, 1, i, 500, 375, &p);
+		assert_true(p.width == 500 && p.height == 375 && !p.left && !p.top);
+		assert_true(p.made_width == 341 && p.made_height == 256);
+		assert_true(p.x <= 341 - 224 && p.y <= 256 - 224);
+		n_x[p.x]++;
+		n_y[p.y]++;
+		recipe_place(&r, 3, 1, i, 500, 375, &again);
+		assert_memory_equal(&p, &again, sizeof(p));
+	}
+	for (size_t i = 0; i < 118; i++)
+		assert_in_range(n_x[i], 100, 250);
+	for (size_t i = 0; i < 33; i++)
+		assert_in_range(n_y[i], 450, 770);
+	r.shorter = 223;
+	assert_non_null(recipe_check(&r));
+	r.shorter = 16384;
+	recipe_place(&r, 0, 0, 0, (1 << 18) + 1, 1, &p);
+	assert_true(p.made_height == 16384 && p.made_width == UINT32_MAX);
+}
+
 /* Which is refused by its size, and must not seem to be a small one. */
 static void what_is_too_long_stays_so(void **state)
 {
@@ -524,6 +560,7 @@ int main(void)
 	    cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),
 	    cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
 	    cmocka_unit_test(the_middle_is_torchvisions),
+	    cmocka_unit_test(a_random_crop_is_of_the_resized_image),
 	    cmocka_unit_test(what_is_too_long_stays_so),
 	    cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
 	    cmocka_unit_test(one_channel_is_stored_alone),

@@ -88,6 +88,7 @@ def failures(run):
 def show(run):
     report, clock = run["report"], run["clock"]
     shares = shares_of(report) or {}
+    shares = {name: share or 0 for name, share in shares.items()}
     said = 100 * (shares.get("fetch_stall", 0) + shares.get("prep_stall", 0))
     print(f"{run['job']:22} {'user' if run['unprivileged'] else 'root'} "
           f"own clock {100 * clock['wait'] if clock else 0:5.1f} %, said {said:5.1f} % (fetch "

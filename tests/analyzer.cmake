@@ -21,6 +21,7 @@ foreach(module
     shapes
     slices
     timeline
+    waits_seen
     warmup)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer_whole diesel_analyzer_collect)
 endforeach()

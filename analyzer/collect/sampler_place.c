@@ -35,19 +35,38 @@ static enum stack_work work_of(const char *path, const char *function)
 	return frame_work_of(slash ? slash + 1 : path, function);
 }
 
+/* Loaders whose next() is a Python function. Loaders that are built on one of them, as Hugging Face's and
+ * Lightning's are, call it. */
+static const struct loader {
+	const char *folder;
+	enum sample_place place;
+} loaders[] = {
+    {"/torch/utils/data/", SAMPLE_PLACE_NEXT},
+    {"/torchdata/", SAMPLE_PLACE_NEXT},
+    {"/diesel_loader/", SAMPLE_PLACE_DIESEL},
+};
+
+static enum sample_place place_of_next(const char *path)
+{
+	for (size_t i = 0; i < sizeof(loaders) / sizeof(loaders[0]); i++)
+		if (strstr(path, loaders[i].folder))
+			return loaders[i].place;
+	return SAMPLE_PLACE_ITERATOR;
+}
+
 enum sample_place sampler_place_of(const char *path, const char *function, bool generator)
 {
 	switch (work_of(path, function)) {
 	case STACK_COMPILE: return SAMPLE_PLACE_COMPILING;
 	case STACK_STEP:
 	case STACK_MODEL: return SAMPLE_PLACE_COMPUTING;
-	case STACK_NEXT: return strstr(path, "/diesel_loader/") ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
+	case STACK_NEXT: return place_of_next(path);
 	case STACK_IMPORT: return SAMPLE_PLACE_IMPORTING;
 	case STACK_SAVE:
 	case STACK_CUT: return SAMPLE_PLACE_OUTSIDE;
 	case STACK_OTHER: break;
 	}
-	return generator ? SAMPLE_PLACE_NEXT : SAMPLE_PLACE_OUTSIDE;
+	return generator ? SAMPLE_PLACE_ITERATOR : SAMPLE_PLACE_OUTSIDE;
 }
 
 int sampler_place_open(const char *root, pid_t pid, struct sampler_place **ret_place)
@@ -136,11 +155,12 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 		/* A frame that is just being made or left cannot be read: the frames around it count. */
 		if (!at)
 			continue;
-		if (at->place == SAMPLE_PLACE_DIESEL && found != SAMPLE_PLACE_COMPUTING)
-			return SAMPLE_PLACE_DIESEL;
-		if (at->place == SAMPLE_PLACE_COMPILING && found != SAMPLE_PLACE_NEXT)
-			return SAMPLE_PLACE_COMPILING;
-		if (found == SAMPLE_PLACE_OUTSIDE && !(at->place == SAMPLE_PLACE_NEXT && at->trains))
+		if ((at->place == SAMPLE_PLACE_DIESEL || at->place == SAMPLE_PLACE_NEXT) &&
+		    found != SAMPLE_PLACE_COMPUTING)
+			return at->place;
+		if (at->place == SAMPLE_PLACE_COMPILING && found != SAMPLE_PLACE_ITERATOR)
+			return at->place;
+		if (found == SAMPLE_PLACE_OUTSIDE && !(at->place == SAMPLE_PLACE_ITERATOR && at->trains))
 			found = at->place;
 	}
 	return found;

@@ -81,6 +81,7 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	analysis->loader = trainer->loader;
 	analysis->blind =
 	    trainer->loader == LOADER_NONE || (trainer->loader == LOADER_INLINE && !trainer->placed);
+	analysis->waits_sampled = trainer->guessed;
 	analysis->method = METHOD_SAMPLED;
 	analysis->window_begin_ns = trainer->begin_ns;
 	analysis->window_end_ns = trainer->end_ns;

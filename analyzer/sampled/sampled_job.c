@@ -277,7 +277,8 @@ const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_
 
 bool sampled_inside(const struct event *look)
 {
-	return look->sample.place == SAMPLE_PLACE_NEXT || look->sample.place == SAMPLE_PLACE_DIESEL;
+	return look->sample.place == SAMPLE_PLACE_NEXT || look->sample.place == SAMPLE_PLACE_DIESEL ||
+	       look->sample.place == SAMPLE_PLACE_ITERATOR;
 }
 
 bool sampled_is_sure(const struct event *look)

@@ -30,17 +30,20 @@ struct runs {
 
 enum sample_place sampled_place(const struct sampled_thread *thread)
 {
-	size_t n_known = 0, n_inside = 0, n_diesel = 0;
+	size_t n_known = 0, n_inside = 0, n_diesel = 0, n_iterator = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
 		n_known += thread->looks[i]->sample.place != SAMPLE_PLACE_UNKNOWN;
 		n_inside += sampled_inside(thread->looks[i]);
 		n_diesel += thread->looks[i]->sample.place == SAMPLE_PLACE_DIESEL;
+		n_iterator += thread->looks[i]->sample.place == SAMPLE_PLACE_ITERATOR;
 	}
 	if ((double)n_known < KNOWN_RATIO * (double)thread->n || !n_known)
 		return SAMPLE_PLACE_UNKNOWN;
 	if (!n_inside)
 		return SAMPLE_PLACE_OUTSIDE;
+	if (2 * n_iterator > n_inside)
+		return SAMPLE_PLACE_ITERATOR;
 	return 2 * n_diesel > n_inside ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
 }
 

@@ -48,6 +48,7 @@ struct sampled_trainer {
 	bool compiling_known;              /* its Python stack was read */
 	struct sampled_stretch *computing; /* between the loading of two steps, where that is known */
 	size_t n_computing;
+	bool guessed;         /* placed, but by an iterator that may be no loader */
 	bool placed;          /* its Python stack told when it loads */
 	double edge_error_ns; /* of all borders between loading and computing together: standard deviation */
 	struct sampled_stretch *checkpoints;

@@ -93,6 +93,23 @@ static bool reads_files(const struct sampled_thread *thread)
 	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
 }
 
+/* Within its loader's next(), does it mostly sleep for threads of its process, whatever feeds them? */
+static bool waits_for_threads(const struct sampled_thread *thread)
+{
+	size_t n = 0, n_threads = 0;
+
+	for (size_t i = 0; i < thread->n; i++) {
+		const struct event *look = thread->looks[i];
+
+		if (!sampled_inside(look) || !sampled_asleep(look))
+			continue;
+		n++;
+		n_threads += look->sample.wait == PROC_WAIT_FUTEX ||
+			     look->sample.wait == PROC_WAIT_TIMED_LOCK || look->sample.wait == PROC_WAIT_TIMER;
+	}
+	return 2 * n_threads > n;
+}
+
 /* What comes before the first look in the model is start-up; without one, the imports are. */
 static void begin_after_imports(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
@@ -125,11 +142,12 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 		trainer->loader = LOADER_DIESEL;
 		return sampled_places_find(job->trainer, trainer);
 	}
-	if (job->n_workers) {
+	if (job->n_workers && !waits_for_threads(job->trainer)) {
 		trainer->loader = LOADER_WORKERS;
 		return window_of_workers(job, trainer);
 	}
-	if (place == SAMPLE_PLACE_NEXT) {
+	if (place == SAMPLE_PLACE_NEXT || place == SAMPLE_PLACE_ITERATOR) {
+		trainer->guessed = place == SAMPLE_PLACE_ITERATOR;
 		trainer->loader = job->loader ? LOADER_THREADS : LOADER_INLINE;
 		return sampled_places_find(job->trainer, trainer);
 	}

@@ -67,11 +67,12 @@ enum sample_known {
 enum sample_place {
 	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, or not the main thread */
 	SAMPLE_PLACE_OUTSIDE = 1,
-	SAMPLE_PLACE_NEXT = 2,      /* within next() of a loader, another iterator or a queue's get() */
+	SAMPLE_PLACE_NEXT = 2,      /* within next() of PyTorch's DataLoader, or torchdata's */
 	SAMPLE_PLACE_DIESEL = 3,    /* within next() of DIESEL's */
 	SAMPLE_PLACE_COMPILING = 4, /* torch.compile or jax.jit compiles */
 	SAMPLE_PLACE_COMPUTING = 5, /* in the model, the backward pass or the optimizer */
 	SAMPLE_PLACE_IMPORTING = 6, /* imports modules */
+	SAMPLE_PLACE_ITERATOR = 7,  /* within next() of a generator, another iterator, or get() of a queue */
 };
 
 enum sample_process {

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loaders that say nothing of themselves: threads, processes and generators behind queues of the job's own. */
+#include "script.h"
+
+#include <linux/futex.h>
+
+#include "analyzer/profile.h"
+#include "bpf/notes.h"
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 60
+
+enum { LOADER = 102, OTHER = 300, QUEUE_PIPE = 9000 };
+
+/* What samples of the stack say: the frames are innermost first. */
+enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP };
+
+static const struct profile_frame frames[] = {
+    {1, FRAME_PYTHON, "train.py", "main"},
+    {2, FRAME_PYTHON, "module.py", "Module._call_impl"},
+    {3, FRAME_GENERATOR, "data.py", "batches"},
+    {4, FRAME_GENERATOR, "loop.py", "losses"},
+    {5, FRAME_PYTHON, "_tensor.py", "Tensor.backward"},
+};
+static const uint64_t model[] = {2, 1}, loads[] = {2, 3, 1}, trains_in_it[] = {5, 4, 1}, loop[] = {4, 1};
+static const struct profile_trace traces[] = {
+    {MODEL, model, 2}, {LOADS, loads, 3}, {TRAINS_IN_IT, trains_in_it, 3}, {LOOP, loop, 2}};
+static const struct profile_notes notes = {
+    .frames = frames, .n_frames = 5, .traces = traces, .n_traces = 4, .rate_hz = 1000};
+
+static void sample(uint32_t tid, uint64_t tick, uint64_t python)
+{
+	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
+
+	event->stack.python = python;
+	event->stack.syscall_nr = 0xffff;
+}
+
+static struct analysis *analyse(void)
+{
+	struct analysis *analysis = script_analyse(
+	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
+
+	check_invariants(analysis);
+	return analysis;
+}
+
+/* Asleep in a lock from tick on, until the other thread ends it; 0: it times out. */
+static void lock(uint64_t tick, uint64_t end_tick, uint32_t waker)
+{
+	script_off(&s, TRAINER, tick, end_tick, end_tick, 0x1, waker ? waker : TIMER_WOKE)->sw.syscall_nr =
+	    SYS_futex;
+	script_call(&s, TRAINER, tick, end_tick, SYS_futex, EVENT_FILE_NONE, 0x9000,
+		    waker ? 0 : -ETIMEDOUT)
+	    ->call.argument = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
+}
+
+static void nap(uint32_t tid, uint64_t tick, uint64_t end_tick)
+{
+	script_off(&s, tid, tick, end_tick, end_tick, 0x1, TIMER_WOKE)->sw.syscall_nr = SYS_clock_nanosleep;
+	script_call(&s, tid, tick, end_tick, SYS_clock_nanosleep, EVENT_FILE_NONE, 0, 0);
+}
+
+/* A trainer that gets 700 of 1000 ticks from a queue, and computes in the rest. */
+static void queue_steps(void (*load)(uint64_t tick))
+{
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		load(1000 * i);
+		lock(1000 * i, 1000 * i + 700, LOADER);
+		script_step(&s, TRAINER, 1000 * i + 800);
+		sample(TRAINER, 1000 * i + 850, MODEL);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+}
+
+static void check_fed(enum analysis_loader loader, uint64_t wait_ticks)
+{
+	struct analysis *analysis = analyse();
+
+	assert_int_equal(analysis->loader, loader);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, wait_ticks);
+	analysis_free(analysis);
+}
+
+static void loads_by_next(uint64_t tick)
+{
+	script_mark(&s, LOADER, tick + 1, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+	script_mark(&s, LOADER, tick + 690, MARK_BATCH_END, 0);
+}
+
+static void loads_by_naps(uint64_t tick)
+{
+	nap(LOADER, tick + 1, tick + 690);
+}
+
+static void loads_by_python(uint64_t tick)
+{
+	sample(LOADER, tick + 300, LOADS);
+}
+
+static void test_threads_that_fill_a_queue(void **state)
+{
+	void (*const ways[])(uint64_t) = {loads_by_next, loads_by_naps, loads_by_python};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		queue_steps(ways[i]);
+		check_fed(LOADER_THREADS, 700);
+	}
+}
+
+static void only_computes(uint64_t tick)
+{
+	script_off(&s, LOADER, tick + 701, tick + 995, tick + 995, 0x1, TRAINER);
+}
+
+/* OpenMP's and autograd's threads do nothing that a loader does. */
+static void test_threads_that_compute(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	queue_steps(only_computes);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE) / analysis->n_steps, 1000);
+	assert_int_equal(analysis->helped_ns / TICK_NS / analysis->n_steps, 700);
+	analysis_free(analysis);
+}
+
+/* get(timeout=...), again and again. */
+static void test_timed_waits(void **state)
+{
+	(void)state;
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		loads_by_next(1000 * i);
+		lock(1000 * i, 1000 * i + 300, 0);
+		lock(1000 * i + 303, 1000 * i + 603, 0);
+		lock(1000 * i + 606, 1000 * i + 700, LOADER);
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	check_fed(LOADER_THREADS, 700);
+}
+
+/* get_nowait() and sleep() in turns. */
+static void test_polled_queue(void **state)
+{
+	(void)state;
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		for (uint64_t k = 0; k < 7; k++)
+			nap(TRAINER, 1000 * i + 100 * k, 1000 * i + 100 * k + 98);
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	check_fed(LOADER_THREADS, 698);
+}
+
+/* A step that sleeps is no waiting for data, and no device. */
+static void test_sleeping_on_purpose(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_step(&s, TRAINER, 1000 * i + 100);
+		nap(TRAINER, 1000 * i + 200, 1000 * i + 900);
+		sample(TRAINER, 1000 * i + 950, MODEL);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
+	assert_int_equal(analysis->asleep_ns / TICK_NS / analysis->n_steps, 700);
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
+	assert_non_null(strstr(analysis->note, "on purpose"));
+	analysis_free(analysis);
+}
+
+/* multiprocessing.Queue, filled by hand: nobody asks for a batch. */
+static void test_a_process_that_fills_a_queue(void **state)
+{
+	(void)state;
+	script_begin(&s);
+	script_fork(&s, TRAINER, OTHER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_call(&s, OTHER, 1000 * i + 699, 1000 * i + 700, SYS_write, EVENT_FILE_FIFO, QUEUE_PIPE,
+			    300);
+		script_off(&s, TRAINER, 1000 * i, 1000 * i + 698, 1000 * i + 698, 0x1, OTHER);
+		script_call(&s, TRAINER, 1000 * i, 1000 * i + 699, SYS_read, EVENT_FILE_FIFO, QUEUE_PIPE, 4);
+		script_call(&s, TRAINER, 1000 * i + 699, 1000 * i + 700, SYS_read, EVENT_FILE_FIFO,
+			    QUEUE_PIPE, 300);
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	check_fed(LOADER_THREADS, 700);
+}
+
+static void generator_steps(uint64_t in_front, uint64_t behind)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		for (uint64_t k = 0; k < 14; k++)
+			sample(TRAINER, 1000 * i + 50 * k + 25, in_front);
+		for (uint64_t k = 14; k < 20; k++)
+			sample(TRAINER, 1000 * i + 50 * k + 25, behind);
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+}
+
+static void test_generators(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	generator_steps(LOADS, MODEL);
+	check_fed(LOADER_INLINE, 700);
+	/* One that has the training loop in it loads nothing. */
+	generator_steps(LOOP, TRAINS_IN_IT);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
+	analysis_free(analysis);
+}
+
+/* Nothing shows how it loads: the model in its stack says that it computes. */
+static void test_model_in_the_stack(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	generator_steps(MODEL, MODEL);
+	analysis = analyse();
+	assert_true(analysis->blind);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	analysis_free(analysis);
+}
+
+/* Inference: the thread whose next() returns is not the one that uses what it returned. */
+static void test_inference_behind_a_queue(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		loads_by_next(1000 * i);
+		lock(1000 * i, 1000 * i + 700, LOADER);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = analyse();
+	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	assert_in_range(analysis->n_steps, STEPS - 2, STEPS);
+	analysis_free(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_threads_that_fill_a_queue),
+	    cmocka_unit_test(test_threads_that_compute),
+	    cmocka_unit_test(test_timed_waits),
+	    cmocka_unit_test(test_polled_queue),
+	    cmocka_unit_test(test_sleeping_on_purpose),
+	    cmocka_unit_test(test_a_process_that_fills_a_queue),
+	    cmocka_unit_test(test_generators),
+	    cmocka_unit_test(test_model_in_the_stack),
+	    cmocka_unit_test(test_inference_behind_a_queue),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -67,6 +67,63 @@ static void test_validation(void **state)
 	analysis_free(analysis);
 }
 
+/* The pass at the job's end has no step behind it, and is no tear-down. */
+static void test_the_last_validation(void **state)
+{
+	uint64_t tick = 1000 * STEPS;
+	struct analysis *analysis;
+
+	(void)state;
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		batch(1000 * i, 1000 * i + 100);
+		script_step(&s, TRAINER, 1000 * i + 200);
+	}
+	for (uint64_t i = 0; i < 9; i++)
+		batch(tick + 400 * i, tick + 300 + 400 * i);
+	script_exit(&s, TRAINER, tick + 3600);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_apart_steps, 0);
+	assert_int_equal(analysis->validation.n_steps, 1);
+	assert_int_equal(analysis->validation.ns / TICK_NS, 3500);
+	assert_int_equal(analysis->validation.wait_ns / TICK_NS, 9 * 300);
+	assert_in_range(analysis->teardown_ns / TICK_NS, 0, 1000);
+	analysis_free(analysis);
+}
+
+/* With workers a step begins where the trainer first looks for a result, which is within next(). */
+static void test_validation_with_workers(void **state)
+{
+	struct analysis *analysis;
+	uint64_t tick = 0;
+
+	(void)state;
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		for (uint64_t k = 0; i == 10 && k < 9; k++, tick += 400) {
+			script_mark(&s, TRAINER, tick, MARK_BATCH_BEGIN, MARK_BATCH_WORKERS);
+			script_mark(&s, TRAINER, tick + 300, MARK_BATCH_END, 0);
+		}
+		script_mark(&s, TRAINER, tick, MARK_BATCH_BEGIN, MARK_BATCH_WORKERS);
+		script_request(&s, 0, tick + 1);
+		script_take_index(&s, 0, tick + 2);
+		script_give_result(&s, 0, tick + 90, tick + 95);
+		script_next(&s, 0, tick + 20, tick + 100, tick + 140);
+		script_mark(&s, TRAINER, tick + 150, MARK_BATCH_END, 0);
+		script_step(&s, TRAINER, tick + 200);
+		tick += 1000;
+	}
+	script_exit(&s, TRAINER, tick + 500);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->validation.n_steps, 1);
+	assert_int_equal(analysis->validation.ns / TICK_NS, 9 * 400);
+	assert_int_equal(analysis->n_apart_steps, 1);
+	analysis_free(analysis);
+}
+
 /* An epoch's end is one more next(). So is the second loader of a job that always takes two batches. */
 static void test_no_validation(void **state)
 {
@@ -342,6 +399,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_validation),
+	    cmocka_unit_test(test_the_last_validation),
+	    cmocka_unit_test(test_validation_with_workers),
 	    cmocka_unit_test(test_no_validation),
 	    cmocka_unit_test(test_compiling),
 	    cmocka_unit_test(test_compiling_is_one_share),

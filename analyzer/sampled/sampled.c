@@ -113,7 +113,8 @@ static bool only_starts(const struct sampled_job *job)
 	for (size_t i = 0; i < job->trainer->n; i++) {
 		enum sample_place place = (enum sample_place)job->trainer->looks[i]->sample.place;
 
-		if (place == SAMPLE_PLACE_COMPUTING || place == SAMPLE_PLACE_COMPILING)
+		if (place == SAMPLE_PLACE_COMPUTING || place == SAMPLE_PLACE_COMPILING ||
+		    place == SAMPLE_PLACE_NEXT || place == SAMPLE_PLACE_DIESEL)
 			return false;
 		n += place != SAMPLE_PLACE_UNKNOWN;
 		n_importing += place == SAMPLE_PLACE_IMPORTING;
@@ -123,13 +124,13 @@ static bool only_starts(const struct sampled_job *job)
 
 static void judge(const struct sampled_job *job, struct analysis *analysis)
 {
-	if (!analysis->trainer_tid)
-		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "no process could be looked at");
-	else if (analysis->loader == LOADER_NONE && only_starts(job))
+	if (job->trainer && !job->n_workers && only_starts(job))
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no training step was seen: the job imported modules, and came to no loader and no "
 			 "model");
+	else if (!analysis->trainer_tid)
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "no process could be looked at");
 	else if (analysis->n_looks < SAMPLED_LOOKS_MIN)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "the trainer was looked at only %zu times while it trained, at least %d are needed",

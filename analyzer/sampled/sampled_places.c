@@ -8,10 +8,13 @@
 #include <stdlib.h>
 
 #include "sampled_trainer.h"
+#include "lib/clock.h"
 #include "lib/sorted.h"
 #include "times.h"
 
 #define KNOWN_RATIO   0.5 /* of the looks at least: else the stack was mostly unreadable */
+#define START_UP_NS    NS_PER_S /* outside of iterators, and so many times a step: no step */
+#define START_UP_STEPS 10
 #define RUN_LOOKS     3 /* if a step's next() and its computing each last so many looks, all of them are seen */
 #define UNIFORM_SIGMA 0.2887 /* standard deviation of a uniform distribution of width 1 */
 
@@ -133,6 +136,25 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 	return 0;
 }
 
+/* Iterators are everywhere: one that is followed by far more than a step was not the loader yet. */
+static int first_step_find(const struct runs *runs, size_t *first)
+{
+	uint64_t *scratch = calloc(runs->n + 1, sizeof(*scratch)), outside_ns;
+
+	if (!scratch)
+		return -ENOMEM;
+	outside_ns = median_length(runs->items, runs->n, false, scratch);
+	free(scratch);
+	for (size_t i = *first; i + 2 < runs->n; i++) {
+		uint64_t ns = runs->items[i].end_ns - runs->items[i].begin_ns;
+
+		if (!runs->items[i].inside && ns > START_UP_NS && ns > START_UP_STEPS * outside_ns &&
+		    2 * i < runs->n)
+			*first = i + 1;
+	}
+	return 0;
+}
+
 int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
 	struct runs runs = {0};
@@ -141,6 +163,8 @@ int sampled_places_find(const struct sampled_thread *thread, struct sampled_trai
 
 	while (first < runs.n && !runs.items[first].inside)
 		first++;
+	if (r == 0 && trainer->guessed)
+		r = first_step_find(&runs, &first);
 	last = runs.n;
 	while (last > first && !runs.items[last - 1].inside)
 		last--;

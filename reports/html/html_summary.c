@@ -105,6 +105,10 @@ static void part_rows(const struct html *html, enum analysis_share share)
 		part_row(html, "starved", "interpreter lock", "part of it: waiting for Python's GIL",
 			 analysis->gil_starved_ns);
 		break;
+	case SHARE_OTHER:
+		part_row(html, "other", "sleeping", "part of it: asleep on purpose (time.sleep)",
+			 analysis->asleep_ns);
+		break;
 	case SHARE_DEVICE:
 		part_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
 			 analysis->gpu_wait_known ? analysis->gpu_wait_ns : 0);
@@ -112,7 +116,6 @@ static void part_rows(const struct html *html, enum analysis_share share)
 	case SHARE_FETCH_STALL:
 	case SHARE_CHECKPOINT_STALL:
 	case SHARE_COMPILING:
-	case SHARE_OTHER:
 	case SHARE_COUNT: break;
 	}
 }

@@ -270,6 +270,7 @@ static int set_times(json_t *root, const struct analysis *analysis)
 				 workers ? judged_seconds(analysis, analysis->head_of_line_ns) : json_null());
 	r |= json_object_set_new(root, "gil_s", judged_seconds(analysis, analysis->gil_ns));
 	r |= json_object_set_new(root, "gil_starved_s", judged_seconds(analysis, analysis->gil_starved_ns));
+	r |= json_object_set_new(root, "asleep_s", judged_seconds(analysis, analysis->asleep_ns));
 	r |= json_object_set_new(root, "starved_by_neighbours_s",
 				 analysis->approximate ? json_null()
 						       : judged_seconds(analysis, analysis->neighbours_ns));

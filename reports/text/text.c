@@ -116,6 +116,9 @@ static void asides(const struct layout *layout, const struct analysis *analysis)
 		    layout,
 		    "Outside of waits the trainer waited %s for the interpreter lock (in cpu starved).",
 		    units_format_duration(time, sizeof(time), analysis->gil_starved_ns));
+	if (analysis->asleep_ns > noise_ns)
+		layout_line(layout, "The trainer was sleeping on purpose for %s (in other).",
+			    units_format_duration(time, sizeof(time), analysis->asleep_ns));
 }
 
 static const char *wait_text(char *buffer, size_t size, const struct analysis *analysis)

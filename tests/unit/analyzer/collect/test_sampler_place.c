@@ -33,16 +33,27 @@ static int setup(void **state)
 		   "    if n: return deep(n - 1)\n"
 		   "    print('there', flush=True)\n"
 		   "    return input()\n");
+	write_text(root, "torch/utils/data/_tensor.py",
+		   "import dataloader\n"
+		   "def backward():\n"
+		   "    return dataloader.deep(2)\n");
 	write_text(root, "job.py",
 		   "import sys, threading\n"
 		   "sys.path.insert(0, sys.argv[1] + '/torch/utils/data')\n"
-		   "import dataloader\n"
+		   "import dataloader, _tensor\n"
 		   "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 		   "def elsewhere():\n"
 		   "    return dataloader.deep(30)\n"
+		   "def items():\n"
+		   "    yield dataloader.deep(5)\n"
+		   "def losses():\n"
+		   "    yield _tensor.backward()\n"
 		   "word = 'elsewhere'\n"
 		   "while True:\n"
-		   "    word = next(dataloader.Iterator()) if word == 'next' else elsewhere()\n");
+		   "    if word == 'next': word = next(dataloader.Iterator())\n"
+		   "    elif word == 'generator': word = next(items())\n"
+		   "    elif word == 'trains': word = next(losses())\n"
+		   "    else: word = elsewhere()\n");
 	return 0;
 }
 
@@ -114,6 +125,11 @@ static void test_a_real_process(void **state)
 		program_go(&program, "next");
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
+		program_go(&program, "generator");
+		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_ITERATOR);
+		/* A generator that has the training loop in it is no loader. */
+		program_go(&program, "trains");
+		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_COMPUTING);
 		program_go(&program, "elsewhere");
 	}
 	program_end(&program);

@@ -455,6 +455,58 @@ static void test_images_whose_transforms_stay_in_python(void **state)
 	assert_non_null(advise(&analysis, "loader.plan() takes"));
 }
 
+/* Percents of a job of 100 s. */
+struct verdict_case {
+	unsigned int prep, device, starved, gil, other, asleep;
+	bool blind;
+	double computing_part;
+	enum analysis_verdict verdict;
+	const char *note;
+};
+
+static void check_verdict(const struct verdict_case *c)
+{
+	struct analysis analysis = job(c->blind ? LOADER_NONE : LOADER_WORKERS, 0, c->prep);
+
+	analysis.share_ns[SHARE_DEVICE] = c->device * NS_PER_S;
+	analysis.share_ns[SHARE_CPU_STARVED] = c->starved * NS_PER_S;
+	analysis.share_ns[SHARE_OTHER] = c->other * NS_PER_S;
+	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.gil_starved_ns = c->gil * NS_PER_S;
+	analysis.asleep_ns = c->asleep * NS_PER_S;
+	analysis.blind = c->blind;
+	analysis.computing_part = c->computing_part;
+	advice_verdict(&analysis);
+	assert_int_equal(analysis.verdict, c->verdict);
+	if (c->note && !strstr(analysis.note, c->note))
+		fail_msg("no \"%s\" in \"%s\"", c->note, analysis.note);
+}
+
+/* Never "device-bound" where the device has less than half of the time, or nobody knows whether it has. */
+static void test_verdicts_that_are_not_the_device_s(void **state)
+{
+	static const struct verdict_case cases[] = {
+	    {5, 90, 5, 0, 0, 0, false, NAN, ANALYSIS_DEVICE_BOUND, NULL},
+	    {4, 8, 79, 0, 9, 0, false, NAN, ANALYSIS_CPU_STARVED, NULL},
+	    {16, 8, 76, 0, 0, 0, false, NAN, ANALYSIS_CPU_STARVED, NULL},
+	    {0, 25, 75, 70, 0, 0, false, NAN, ANALYSIS_LOCK_BOUND, "interpreter lock"},
+	    {0, 60, 40, 39, 0, 0, false, NAN, ANALYSIS_DEVICE_BOUND, "interpreter lock"},
+	    {40, 30, 30, 0, 0, 0, false, NAN, ANALYSIS_PREP_BOUND, NULL},
+	    {0, 4, 14, 0, 82, 0, false, NAN, ANALYSIS_UNCLEAR, "py-spy"},
+	    {20, 10, 0, 0, 70, 0, false, NAN, ANALYSIS_UNCLEAR, "py-spy"},
+	    {60, 10, 0, 0, 30, 0, false, NAN, ANALYSIS_PREP_BOUND, NULL},
+	    {2, 18, 0, 0, 80, 80, false, NAN, ANALYSIS_UNCLEAR, "on purpose"},
+	    {50, 20, 0, 0, 30, 30, false, NAN, ANALYSIS_PREP_BOUND, "on purpose"},
+	    {0, 100, 0, 0, 0, 0, true, NAN, ANALYSIS_UNCLEAR, "not seen"},
+	    {0, 100, 0, 0, 0, 0, true, 0.3, ANALYSIS_UNCLEAR, "not seen"},
+	    {0, 100, 0, 0, 0, 0, true, 0.95, ANALYSIS_DEVICE_BOUND, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		check_verdict(&cases[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +526,7 @@ int main(void)
 	    cmocka_unit_test(test_files_of_one_sample_are_packed),
 	    cmocka_unit_test(test_the_interpreter_lock),
 	    cmocka_unit_test(test_images_whose_transforms_stay_in_python),
+	    cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -541,6 +541,97 @@ static void test_places_that_say_nothing(void **state)
 	}
 }
 
+/* A script that ends before its first step: imports are no training. */
+static void test_imports_are_no_training(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, TRAINER, 1, 0, 0);
+	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 100, 100);
+	stretch(&tape, TRAINER, TRAINER, 0, 3000, 1, PROC_WAIT_NONE);
+	for (size_t i = 0; i < tape.n; i++)
+		tape.events[i].sample.place =
+		    tape.events[i].type == EVENT_SAMPLE ? SAMPLE_PLACE_IMPORTING : tape.events[i].sample.place;
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	assert_non_null(strstr(analysis->insufficient, "no training step"));
+	analysis_free(analysis);
+}
+
+/* 50 steps of 100 ms outside of any next(): 50 in the model, 50 asleep while another thread computes. */
+static struct analysis *asleep_job(enum proc_wait wait)
+{
+	struct tape tape = tape_make();
+
+	process(&tape, TRAINER, 1, 0, 0);
+	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
+	for (int i = 0; i < 50; i++) {
+		stretch(&tape, TRAINER, TRAINER, 100 * i, 100 * i + 50, 1, PROC_WAIT_NONE);
+		stretch(&tape, TRAINER, TRAINER, 100 * i + 50, 100 * i + 100, 0, wait);
+	}
+	for (size_t i = 0; i < tape.n; i++) {
+		struct event *event = &tape.events[i];
+
+		if (event->type != EVENT_SAMPLE)
+			continue;
+		event->sample.place = SAMPLE_PLACE_COMPUTING;
+		event->sample.process_ns = (uint32_t)(event->end_ns - event->start_ns);
+	}
+	return analyse(&tape);
+}
+
+/* Python waits for its lock with a timeout, OpenMP for its threads without one. */
+static void test_locks(void **state)
+{
+	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK);
+
+	(void)state;
+	assert_points(analysis, SHARE_CPU_STARVED, 50, 3);
+	assert_true(analysis->gil_starved_ns > 2 * NS_PER_S);
+	analysis_free(analysis);
+	analysis = asleep_job(PROC_WAIT_FUTEX);
+	assert_points(analysis, SHARE_DEVICE, 100, 3);
+	assert_int_equal(analysis->gil_starved_ns, 0);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	analysis_free(analysis);
+}
+
+static void test_naps(void **state)
+{
+	struct analysis *analysis = asleep_job(PROC_WAIT_TIMER);
+
+	(void)state;
+	assert_points(analysis, SHARE_OTHER, 50, 3);
+	assert_true(analysis->asleep_ns > 2 * NS_PER_S);
+	assert_non_null(strstr(analysis->note, "on purpose"));
+	analysis_free(analysis);
+}
+
+/* An iterator that is no loader's: what is outside of it and of the model may be loading, too. */
+static void test_places_of_iterators(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_ITERATOR, 20);
+	analysis = analyse(&tape);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	analysis_free(analysis);
+	/* Hardly any of it. */
+	tape = tape_make();
+	placed_job(&tape, SAMPLE_PLACE_ITERATOR, 20);
+	for (size_t i = 0; i < tape.n; i++)
+		if (tape.events[i].type == EVENT_SAMPLE && i % 8)
+			tape.events[i].sample.place = SAMPLE_PLACE_OUTSIDE;
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
+	analysis_free(analysis);
+}
+
 /* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
 static void test_fork_server(void **state)
 {
@@ -576,6 +667,10 @@ int main(void)
 	    cmocka_unit_test(test_numbers_used_again),
 	    cmocka_unit_test(test_launcher_is_no_trainer),
 	    cmocka_unit_test(test_fork_server),
+	    cmocka_unit_test(test_imports_are_no_training),
+	    cmocka_unit_test(test_locks),
+	    cmocka_unit_test(test_naps),
+	    cmocka_unit_test(test_places_of_iterators),
 	    cmocka_unit_test(test_places),
 	    cmocka_unit_test(test_places_of_own_preparing),
 	    cmocka_unit_test(test_compiling_places),

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Is a process's main thread within the next() of a loader, a generator or another iterator, or in the model? Its Python stack, which is read from outside,
- * tells whether it computes or sleeps there in whatever call.
+ * Is a process's main thread within the next() of a loader, a generator or another iterator, or in the model?
+ * Its Python stack, which is read from outside, tells whether it computes or sleeps there in whatever call.
  */
 
 #include <stdbool.h>

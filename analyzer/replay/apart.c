@@ -94,7 +94,8 @@ static void last_pass_find(const struct measurement *m, struct batches *last, si
 	ns = last->end_ns - last->first_ns;
 	validation_add(last, last->end_ns, last->wait_ns + last->end_ns - last->last_ns, analysis);
 	if (last->end_ns > m->window.end_ns)
-		analysis->teardown_ns -= min_ns(analysis->teardown_ns, min_ns(ns, last->end_ns - m->window.end_ns));
+		analysis->teardown_ns -=
+		    min_ns(analysis->teardown_ns, min_ns(ns, last->end_ns - m->window.end_ns));
 }
 
 static int validation_find(const struct measurement *m, struct analysis *analysis)
@@ -130,7 +131,8 @@ static int validation_find(const struct measurement *m, struct analysis *analysi
 		validation_add(&batches[i], batches[i].last_ns, batches[i].wait_ns, analysis);
 		analysis->steps[i].apart = true;
 	}
-	if (usual && trainer->n_steps && analysis->steps[n - 1].backward_ns == trainer->steps[trainer->n_steps - 1])
+	if (usual && trainer->n_steps &&
+	    analysis->steps[n - 1].backward_ns == trainer->steps[trainer->n_steps - 1])
 		last_pass_find(m, &batches[n], usual, analysis);
 	free(counts);
 	free(batches);

@@ -14,7 +14,7 @@
 #include "waits_seen.h"
 
 #define SEEN_BY_CALLS 0.8 /* of what samples of the stack show */
-#define LOOKS_MIN 20 /* at the stack: fewer say nothing about the rest */
+#define LOOKS_MIN     20  /* at the stack: fewer say nothing about the rest */
 
 static int times_find(struct measurement *m)
 {
@@ -133,7 +133,8 @@ static int stacks_see(const struct measurement *m, struct interval_list *seen)
 	int r = waits_of_stacks(m->roles.trainer, &m->looks, &list);
 
 	interval_list_tidy(&list);
-	if (r < 0 || SEEN_BY_CALLS * (double)interval_list_cover(&list, 0, UINT64_MAX) < (double)waits_sum(&m->waits))
+	if (r < 0 ||
+	    SEEN_BY_CALLS * (double)interval_list_cover(&list, 0, UINT64_MAX) < (double)waits_sum(&m->waits))
 		return r;
 	return interval_list_append(seen, &list);
 }
@@ -206,8 +207,8 @@ static double computing_part(const struct measurement *m)
 		    in_wait(&m->waits, look->at_ns))
 			continue;
 		n++;
-		n_computing += look->work == STACK_STEP || look->work == STACK_MODEL ||
-			       look->work == STACK_COMPILE;
+		n_computing +=
+		    look->work == STACK_STEP || look->work == STACK_MODEL || look->work == STACK_COMPILE;
 	}
 	return n < LOOKS_MIN ? NAN : (double)n_computing / (double)n;
 }
@@ -230,8 +231,8 @@ static int naps_find(struct measurement *m)
 	if (r == 0)
 		r = interval_list_subtract(&naps, &waits);
 	for (size_t i = 0; r == 0 && i < m->window.n_steps; i++)
-		m->asleep_ns += interval_list_cover(&naps, m->window.steps[i].begin_ns,
-						    m->window.steps[i].end_ns);
+		m->asleep_ns +=
+		    interval_list_cover(&naps, m->window.steps[i].begin_ns, m->window.steps[i].end_ns);
 	return r;
 }
 

@@ -157,8 +157,7 @@ static bool is_unclear(const struct analysis *analysis, double stall)
 
 	if (asleep > ANALYSIS_STALL_THRESHOLD && asleep > stall)
 		return true;
-	return stall < ANALYSIS_STALL_THRESHOLD &&
-	       asleep + unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD;
+	return stall < ANALYSIS_STALL_THRESHOLD && asleep + unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD;
 }
 
 static void verdict_find(struct analysis *analysis)
@@ -188,7 +187,7 @@ void advice_verdict(struct analysis *analysis)
 {
 	/* Only the first that applies is said: the one that changes most what the verdict means. */
 	static bool (*const notes[])(struct analysis *) = {
-	    note_compiling,   note_warmup, note_walk_alone, note_blind,
+	    note_compiling, note_warmup,      note_walk_alone, note_blind,
 	    note_asleep,    note_unexplained, note_gil,        note_starved,
 	};
 

@@ -88,7 +88,10 @@ static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, ui
 			forced = thread;
 	}
 	if (!roles->trainer)
-		roles->trainer = marked ? fed_by(timeline, marked, n_marks_best) : root && root->n_gpu_waits ? root : waits ? waits : root;
+		roles->trainer = marked                      ? fed_by(timeline, marked, n_marks_best)
+				 : root && root->n_gpu_waits ? root
+				 : waits                     ? waits
+							     : root;
 	if (forced)
 		roles->trainer = forced;
 	if (roles->trainer)

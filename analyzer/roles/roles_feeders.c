@@ -8,11 +8,11 @@
 #include "handovers.h"
 #include "lib/sorted.h"
 
-#define ENDS_MIN  2 /* sleeps of the trainer that a feeder ends; once may be chance */
-#define CALLS_MIN 2 /* naps, reads: computing threads do none of it */
+#define ENDS_MIN     2 /* sleeps of the trainer that a feeder ends; once may be chance */
+#define CALLS_MIN    2 /* naps, reads: computing threads do none of it */
 #define STAGES_RATIO 8 /* a reader that ends fewer of the trainer's sleeps, by the steps, feeds a thread */
-#define STEPS_MIN 3 /* in which a pipe is read */
-#define READS_MIN 3 /* of a pipe: its length and a message, and once more */
+#define STEPS_MIN    3 /* in which a pipe is read */
+#define READS_MIN    3 /* of a pipe: its length and a message, and once more */
 
 static bool in_training(const struct timeline_thread *trainer, uint64_t at_ns)
 {
@@ -100,8 +100,8 @@ static int threads_find(const struct timeline *timeline, const struct stack_look
 		if (roles->of[i] != ROLE_HELPER || saves[i] || n_ended_by(timeline, roles, thread) < ENDS_MIN)
 			continue;
 		if (!has_next(thread) && !(tells_steps ? does_more_than_compute(thread, roles->trainer) ||
-							      runs_python(looks, thread)
-						    : handovers_go_on(timeline, roles, thread)))
+							     runs_python(looks, thread)
+						       : handovers_go_on(timeline, roles, thread)))
 			continue;
 		loaders = roles->loaders;
 		if (!loaders)

@@ -38,8 +38,8 @@ static enum charge charge_of_futex(const struct sampled_job *job, const struct e
 	return helpers_compute(look, 0) ? CHARGE_DEVICE : CHARGE_OTHER;
 }
 
-/* Python waits for its lock with a timeout; who computes for the trainer is waited for without one. A queue is
- * waited for in a next() or a get(), which its stack shows. */
+/* Python waits for its lock with a timeout; who computes for the trainer is waited for without one. A queue
+ * is waited for in a next() or a get(), which its stack shows. */
 static enum charge charge_of_timed_lock(const struct sampled_job *job, const struct event *look)
 {
 	enum charge charge = charge_of_futex(job, look);

@@ -12,11 +12,11 @@
 #include "lib/sorted.h"
 #include "times.h"
 
-#define KNOWN_RATIO   0.5 /* of the looks at least: else the stack was mostly unreadable */
+#define KNOWN_RATIO    0.5      /* of the looks at least: else the stack was mostly unreadable */
 #define START_UP_NS    NS_PER_S /* outside of iterators, and so many times a step: no step */
 #define START_UP_STEPS 10
-#define RUN_LOOKS     3 /* if a step's next() and its computing each last so many looks, all of them are seen */
-#define UNIFORM_SIGMA 0.2887 /* standard deviation of a uniform distribution of width 1 */
+#define RUN_LOOKS      3 /* if a step's next() and its computing each last so many looks, all of them are seen */
+#define UNIFORM_SIGMA  0.2887 /* standard deviation of a uniform distribution of width 1 */
 
 /* Successive looks that found the trainer at the same place. */
 struct look_run {

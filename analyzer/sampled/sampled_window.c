@@ -105,7 +105,8 @@ static bool waits_for_threads(const struct sampled_thread *thread)
 			continue;
 		n++;
 		n_threads += look->sample.wait == PROC_WAIT_FUTEX ||
-			     look->sample.wait == PROC_WAIT_TIMED_LOCK || look->sample.wait == PROC_WAIT_TIMER;
+			     look->sample.wait == PROC_WAIT_TIMED_LOCK ||
+			     look->sample.wait == PROC_WAIT_TIMER;
 	}
 	return 2 * n_threads > n;
 }

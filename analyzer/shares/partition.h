@@ -38,7 +38,7 @@ struct partition {
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	const uint8_t *saves; /* of each thread: it saves, or waits for one that does; set before use */
-	uint64_t *helped_ns; /* counts time asleep while other threads of its compute; NULL: nobody asks */
+	uint64_t *helped_ns;  /* counts time asleep while other threads of its compute; NULL: nobody asks */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };

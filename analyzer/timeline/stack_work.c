@@ -18,9 +18,9 @@
 /* What each frame works on, and which generators have the training loop in them. */
 struct works {
 	const struct profile_notes *notes;
-	uint8_t *frames;  /* of notes->frames: enum stack_work */
-	uint8_t *traces;  /* of notes->traces */
-	uint8_t *trains;  /* of notes->frames: a step was seen within it */
+	uint8_t *frames; /* of notes->frames: enum stack_work */
+	uint8_t *traces; /* of notes->traces */
+	uint8_t *trains; /* of notes->frames: a step was seen within it */
 };
 
 /* Index in notes->frames; n_frames: none. */

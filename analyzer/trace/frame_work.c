@@ -62,7 +62,8 @@ static bool takes_next(const char *file, const char *function)
 
 	if (length >= end && !strcmp(function + length - end, next))
 		return true;
-	return (!strcmp(file, "queue.py") || !strcmp(file, "queues.py")) && !strcmp(dot ? dot + 1 : function, get);
+	return (!strcmp(file, "queue.py") || !strcmp(file, "queues.py")) &&
+	       !strcmp(dot ? dot + 1 : function, get);
 }
 
 enum stack_work frame_work_of(const char *file, const char *function)

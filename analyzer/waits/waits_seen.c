@@ -10,8 +10,8 @@
 #include "times.h"
 
 #define BETWEEN_CPU_NS UINT64_C(500000) /* to look whether a batch is there */
-#define POLLS_MIN      3		/* naps in a row: fewer may be meant */
-#define LOOKS_MIN      5		/* of the stack: fewer say nothing */
+#define POLLS_MIN      3                /* naps in a row: fewer may be meant */
+#define LOOKS_MIN      5                /* of the stack: fewer say nothing */
 
 static bool is_nap(const struct timeline_thread *thread, const struct timeline_off *off)
 {
@@ -26,8 +26,7 @@ static bool follows(const struct timeline_thread *trainer, uint64_t end_ns, uint
 
 	if (step < trainer->n_steps && trainer->steps[step] < begin_ns)
 		return false;
-	return begin_ns <= end_ns ||
-	       timeline_account(trainer, end_ns, begin_ns).cpu_ns < BETWEEN_CPU_NS;
+	return begin_ns <= end_ns || timeline_account(trainer, end_ns, begin_ns).cpu_ns < BETWEEN_CPU_NS;
 }
 
 /* Length of the naps that polling takes: the median of those that come in rows; 0: it does not poll. */

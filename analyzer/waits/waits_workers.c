@@ -194,7 +194,8 @@ int data_waits_find_fed(const struct timeline *timeline, const struct roles *rol
 
 		*waits = (struct data_waits){.loader = threads.loader};
 		for (size_t k = 0; k < reads.n && r == 0; k++) {
-			while (i < threads.n && threads.items[i].begin_ns <= reads.items[k].begin_ns && r == 0)
+			while (i < threads.n && threads.items[i].begin_ns <= reads.items[k].begin_ns &&
+			       r == 0)
 				r = data_waits_add(waits, threads.items[i++]);
 			if (r == 0)
 				r = data_waits_add(waits, reads.items[k]);

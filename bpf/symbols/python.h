@@ -19,7 +19,7 @@
 struct python {
 	struct python_layout layout;
 	uint32_t code_filename, code_qualname, code_flags; /* in PyCodeObject */
-	uint32_t ascii_bytes, compact_bytes;   /* headers of str objects: pure ASCII, others */
+	uint32_t ascii_bytes, compact_bytes;               /* headers of str objects: pure ASCII, others */
 };
 
 /* A process's memory. read() returns 0 or -errno, and reads all or nothing. */

@@ -159,9 +159,9 @@ struct analysis {
 	/* Of the trainer's CPU time that counts as computing, as far as its Python stack was seen: in the
 	 * model, the backward pass or the optimizer. NAN: not known. */
 	double computing_part;
-	bool waits_sampled;       /* samples of the trainer's stack, or its naps, show some of its waits */
-	uint64_t helped_ns;       /* part of device: asleep until its other threads had computed */
-	uint64_t neighbours_ns;   /* part of cpu_starved: a thread outside the job had the core */
+	bool waits_sampled;      /* samples of the trainer's stack, or its naps, show some of its waits */
+	uint64_t helped_ns;      /* part of device: asleep until its other threads had computed */
+	uint64_t neighbours_ns;  /* part of cpu_starved: a thread outside the job had the core */
 	uint64_t own_prep_ns;    /* the trainer itself computed, or waited, no longer than that, for a core */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
 	uint64_t peers_ns; /* part of fetch_stall: dieseld waited for other nodes' chunks, not for storage */

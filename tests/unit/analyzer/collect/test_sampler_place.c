@@ -173,7 +173,8 @@ static void test_names(void **state)
 	    {"python3.11/multiprocessing/queues.py", "Queue.put", SAMPLE_PLACE_OUTSIDE},
 	    {"torch/nn/modules/module.py", "Module._call_impl", SAMPLE_PLACE_COMPUTING},
 	    {"torch/_tensor.py", "Tensor.backward", SAMPLE_PLACE_COMPUTING},
-	    {"torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper", SAMPLE_PLACE_COMPUTING},
+	    {"torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper",
+	     SAMPLE_PLACE_COMPUTING},
 	    {"", "", SAMPLE_PLACE_OUTSIDE},
 	};
 	char path[256];

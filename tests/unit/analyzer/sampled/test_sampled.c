@@ -552,8 +552,9 @@ static void test_imports_are_no_training(void **state)
 	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 100, 100);
 	stretch(&tape, TRAINER, TRAINER, 0, 3000, 1, PROC_WAIT_NONE);
 	for (size_t i = 0; i < tape.n; i++)
-		tape.events[i].sample.place =
-		    tape.events[i].type == EVENT_SAMPLE ? SAMPLE_PLACE_IMPORTING : tape.events[i].sample.place;
+		tape.events[i].sample.place = tape.events[i].type == EVENT_SAMPLE
+						  ? SAMPLE_PLACE_IMPORTING
+						  : tape.events[i].sample.place;
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 	assert_non_null(strstr(analysis->insufficient, "no training step"));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders that say nothing of themselves: threads, processes and generators behind queues of the job's own. */
+/* Loaders that say nothing of themselves: threads, processes and generators behind queues of the job's own.
+ */
 #include "script.h"
 
 #include <linux/futex.h>
@@ -51,8 +52,7 @@ static void lock(uint64_t tick, uint64_t end_tick, uint32_t waker)
 {
 	script_off(&s, TRAINER, tick, end_tick, end_tick, 0x1, waker ? waker : TIMER_WOKE)->sw.syscall_nr =
 	    SYS_futex;
-	script_call(&s, TRAINER, tick, end_tick, SYS_futex, EVENT_FILE_NONE, 0x9000,
-		    waker ? 0 : -ETIMEDOUT)
+	script_call(&s, TRAINER, tick, end_tick, SYS_futex, EVENT_FILE_NONE, 0x9000, waker ? 0 : -ETIMEDOUT)
 	    ->call.argument = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
 }
 

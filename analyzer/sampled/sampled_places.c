@@ -13,6 +13,7 @@
 #include "times.h"
 
 #define KNOWN_RATIO    0.5      /* of the looks at least: else the stack was mostly unreadable */
+#define ITERATOR_RATIO 50 /* of the looks: an iterator that takes less is no loader, or needs no time */
 #define START_UP_NS    NS_PER_S /* outside of iterators, and so many times a step: no step */
 #define START_UP_STEPS 10
 #define RUN_LOOKS      3 /* if a step's next() and its computing each last so many looks, all of them are seen */
@@ -46,7 +47,7 @@ enum sample_place sampled_place(const struct sampled_thread *thread)
 	if (!n_inside)
 		return SAMPLE_PLACE_OUTSIDE;
 	if (2 * n_iterator > n_inside)
-		return SAMPLE_PLACE_ITERATOR;
+		return ITERATOR_RATIO * n_iterator < n_known ? SAMPLE_PLACE_OUTSIDE : SAMPLE_PLACE_ITERATOR;
 	return 2 * n_diesel > n_inside ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
 }
 

@@ -117,7 +117,7 @@ class Got:
 def thread_sleep(clock, _data):
     """A DataLoader in a thread, which waits for something remote."""
     ready = in_thread(DataLoader(Noise(), BATCH, collate_fn=slow_collate))
-    steps.train(clock, iter(ready.get, None))
+    steps.train(clock, iter(ready.get, None), 4)
 
 
 @kind
@@ -297,6 +297,20 @@ def polled_process(clock, data):
 def queue_process(clock, data):
     """A queue that two processes fill, by hand."""
     steps.train(clock, Got(processes(data, 2).get), 8)
+
+
+def produce_slowly(ready):
+    while True:
+        time.sleep(0.05)  # as a download
+        ready.put(numpy.zeros((BATCH, 3, 112, 112), dtype=numpy.float32))
+
+
+@kind
+def queue_process_sleep(clock, _data):
+    """A queue that a process fills, which waits for something remote."""
+    ready = multiprocessing.Queue(4)
+    multiprocessing.Process(target=produce_slowly, args=(ready,), daemon=True).start()
+    steps.train(clock, Got(ready.get), 4)
 
 
 @kind

@@ -192,25 +192,12 @@ static void load_codecs(struct daemon *daemon)
 	}
 }
 
-/* Says which files of codecs may not be loaded. Serving does not depend on them. */
-static void check_codecs(const struct options *o)
-{
-	for (uint32_t i = 0; i < o->n_codecs; i++) {
-		_cleanup_(closep) int fd = -EBADF;
-		struct error err = ERROR_INIT;
-
-		if (plugin_file_open(o->codecs[i], &fd, &err) < 0)
-			log_error("%s", err.text);
-	}
-}
-
 /* --check-config */
 static int check(const struct options *o)
 {
 	struct error err = ERROR_INIT;
 
-	check_codecs(o);
-	if (cluster_check(&o->share, &err) < 0) {
+	if (options_check(o, &err) < 0) {
 		log_error("%s", err.text);
 		return 2;
 	}
@@ -272,6 +259,7 @@ int main(int argc, char **argv)
 	log_init("dieseld", LOG_LEVEL_INFO);
 	if (options_init(&options, memory, count_cpus()) < 0)
 		return 1;
+	options.settings.room.machine_bytes = memory_machine_bytes("");
 	r = options_parse(&options, argc, argv, &err);
 	if (r < 0) {
 		log_error("%s", err.text);

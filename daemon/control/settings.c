@@ -151,7 +151,8 @@ static const char *format(enum wire_setting_key key, uint64_t value, char text[3
 }
 
 /* Checks a value by itself. */
-static int check_range(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
+static int check_range(const struct settings *s, enum wire_setting_key key, uint64_t value, uint64_t memory,
+		       struct error *err)
 {
 	const struct row row = row_of(key);
 	char text[32], least[32], most[32];
@@ -162,18 +163,19 @@ static int check_range(const struct settings *s, enum wire_setting_key key, uint
 		return error_set(err, -EINVAL, "%s=%s: it must be %sfrom %s to %s", row.name,
 				 format(key, value, text), row.or_none ? "0 (no limit) or " : "",
 				 format(key, row.least, least), format(key, row.most, most));
-	if (row.bytes && !row.or_none && s->room.memory_bytes && value > s->room.memory_bytes)
+	if (row.bytes && !row.or_none && memory && value > memory)
 		return error_set(err, -EINVAL, "%s=%s: dieseld may use no more than %s of memory here",
-				 row.name, format(key, value, text), format(key, s->room.memory_bytes, most));
+				 row.name, format(key, value, text), format(key, memory, most));
 	return 0;
 }
 
 /* Also against its limit. */
-static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
+static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, uint64_t memory,
+		       struct error *err)
 {
 	const struct tuner_knob_info *knob = knob_info(key);
 	char text[32], most[32];
-	int r = check_range(s, key, value, err);
+	int r = check_range(s, key, value, memory, err);
 
 	if (r == 0 && knob && value > settings_get(s, knob->limit))
 		return error_set(err, -EINVAL, "%s=%s: the limit is %s; raise %s first", settings_name(key),
@@ -182,22 +184,33 @@ static int check_value(const struct settings *s, enum wire_setting_key key, uint
 	return r;
 }
 
+void settings_place_error(const struct settings_source *source, struct error *err)
+{
+	if (source->file)
+		error_prefix(err, "%s:%d", source->file, source->line);
+}
+
 int settings_check(const struct settings *s, struct error *err)
 {
+	uint64_t memory = s->room.machine_bytes ? s->room.machine_bytes : s->room.memory_bytes;
 	uint64_t least = settings_get(s, WIRE_SET_CACHE_MIN), most = settings_get(s, WIRE_SET_CACHE_MAX);
 	char text[32], text2[32];
 
 	for (enum wire_setting_key key = WIRE_SET_CACHE; key < WIRE_N_SETTINGS; key++) {
-		int r = s->is_configured[key] ? check_value(s, key, s->configured[key], err) : 0;
+		int r = s->is_configured[key] ? check_value(s, key, s->configured[key], memory, err) : 0;
 
-		if (r < 0)
+		if (r < 0) {
+			settings_place_error(&s->source[key], err);
 			return r;
+		}
 	}
-	if (least > most)
-		return error_set(err, -EINVAL, "cache-min=%s is more than cache-max=%s",
-				 format(WIRE_SET_CACHE_MIN, least, text),
-				 format(WIRE_SET_CACHE_MAX, most, text2));
-	return 0;
+	if (least <= most)
+		return 0;
+	error_set(err, -EINVAL, "cache-min=%s is more than cache-max=%s: write a cache-min of at most that",
+		  format(WIRE_SET_CACHE_MIN, least, text), format(WIRE_SET_CACHE_MAX, most, text2));
+	if (!s->is_set[WIRE_SET_CACHE_MIN])
+		settings_place_error(&s->source[WIRE_SET_CACHE_MIN], err);
+	return -EINVAL;
 }
 
 static struct tuner_pin *find_pin(struct settings *s, uint64_t job, enum tuner_knob knob)
@@ -234,7 +247,7 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 int settings_restore_pin(struct settings *s, const struct tuner_pin *pin, struct error *err)
 {
 	const struct wire_setting w = {.key = tuner_knob_table[pin->knob].key, .value = pin->value};
-	int r = check_range(s, (enum wire_setting_key)w.key, w.value, err);
+	int r = check_range(s, (enum wire_setting_key)w.key, w.value, s->room.memory_bytes, err);
 
 	return r < 0 ? r : apply_pin(s, pin->job, pin->knob, &w, err);
 }
@@ -259,7 +272,7 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 		return error_set(err, -EINVAL, "%s applies to the whole daemon: set it without a job",
 				 settings_name(key));
 	if (!(w->flags & WIRE_SETTING_AUTO)) {
-		int r = check_value(s, key, w->value, err);
+		int r = check_value(s, key, w->value, s->room.memory_bytes, err);
 
 		if (r < 0)
 			return r;

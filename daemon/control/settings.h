@@ -16,10 +16,19 @@
 #include "lib/error.h"
 #include "tuner/tuner.h"
 
+/* Where a value was configured. */
+struct settings_source {
+	const char *file; /* NULL: on the command line. It lives as long as the process */
+	int line;
+	bool given;
+};
+
 /* Of the machine and this process. */
 struct settings_room {
-	uint64_t memory_bytes; /* memory that the process may use; 0: not known */
-	uint64_t cache_bytes;  /* --cache: the limit when no other is set */
+	uint64_t memory_bytes;  /* memory that the process may use; 0: not known */
+	uint64_t machine_bytes; /* that of the whole machine, for a configuration; 0: as memory_bytes */
+	uint64_t cache_bytes;   /* --cache: the limit when no other is set */
+	struct settings_source cache_source;
 	uint32_t n_cpus;
 };
 
@@ -27,6 +36,7 @@ struct settings_room {
 struct settings {
 	struct settings_room room;
 	uint64_t configured[WIRE_N_SETTINGS];
+	struct settings_source source[WIRE_N_SETTINGS];
 	bool is_configured[WIRE_N_SETTINGS]; /* a configured knob is pinned for each job; else it is free, or
 						the default */
 	uint64_t set[WIRE_N_SETTINGS];       /* while running: the mode and limits */
@@ -49,7 +59,11 @@ uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
 /* Whether `dieselctl set` decides this setting for the whole daemon, in place of the file. */
 bool settings_is_overridden(const struct settings *s, enum wire_setting_key key);
 
-/* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL. */
+/* Puts "FILE:LINE: " in front, if the value is a file's. */
+void settings_place_error(const struct settings_source *source, struct error *err);
+
+/* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL: the text
+ * begins with the line of the file, if it is one's. */
 int settings_check(const struct settings *s, struct error *err);
 
 /* Applies all of the message or nothing. -EINVAL: the text says what a value must be; -ENOSPC: too many

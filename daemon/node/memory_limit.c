@@ -26,7 +26,7 @@ static uint64_t read_number(const char *path)
 	return end == text ? 0 : value;
 }
 
-static uint64_t read_memtotal(const char *root)
+uint64_t memory_machine_bytes(const char *root)
 {
 	char path[512], line[256];
 	_cleanup_(fclosep) FILE *f = NULL;
@@ -62,7 +62,7 @@ static void walk_up(const char *mount, const char *group, const char *file, uint
 
 uint64_t memory_limit_bytes(const char *root)
 {
-	uint64_t limit = read_memtotal(root);
+	uint64_t limit = memory_machine_bytes(root);
 	char path[512], line[1024], mount[512];
 	_cleanup_(fclosep) FILE *f = NULL;
 

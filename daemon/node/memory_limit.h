@@ -10,3 +10,5 @@
 
 /* In bytes; 0 when nothing could be read. */
 uint64_t memory_limit_bytes(const char *root);
+/* All memory of the machine, whatever this process may use of it. */
+uint64_t memory_machine_bytes(const char *root);

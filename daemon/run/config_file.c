@@ -2,76 +2,152 @@
 #include "config_file.h"
 
 #include <errno.h>
-#include <ini.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "lib/cleanup.h"
+
+#define BLANKS " \t\r\n\f\v"
+
 struct reading {
-	FILE *file;
-	const char *path, *section;
-	config_set *set;
-	void *user;
+	const struct config_reader *reader;
+	const char *path;
 	struct error *err;
-	int result, line;
-	char text[1024]; /* of the line */
+	char *line;                  /* as it stands in the file; `set` and `name` point into it */
+	char section[64], other[64]; /* this one, and the first that is not ours */
+	int number, other_number;
+	bool ours, any_ours; /* this section is; one was */
 };
 
-/* fgets() for inih, which also keeps the line. */
-static char *read_line(char *line, int size, void *user)
+/* Cuts blanks off both ends. */
+static char *strip(char *text)
 {
-	struct reading *reading = user;
+	size_t n;
 
-	if (!fgets(line, size, reading->file))
-		return NULL;
-	reading->line++;
-	snprintf(reading->text, sizeof(reading->text), "%s", line);
-	return line;
+	text += strspn(text, BLANKS);
+	for (n = strlen(text); n > 0 && strchr(BLANKS, text[n - 1]); n--)
+		;
+	text[n] = '\0';
+	return text;
 }
 
-/* The column of a word in the line, from 1; a value is looked for after the equals sign. */
-static int column_of(const struct reading *reading, const char *word, bool is_value)
+/* A mistake at this place of the line. */
+__attribute__((format(printf, 3, 4))) static int mistake(const struct reading *r, const char *at,
+							 const char *format, ...)
 {
-	const char *from = reading->text, *at;
+	char text[400];
+	va_list args;
 
-	if (is_value && strpbrk(from, "=:"))
-		from = strpbrk(from, "=:") + 1;
-	at = *word ? strstr(from, word) : from;
-	return at ? (int)(at - reading->text) + 1 : 1;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	return error_set(r->err, -EINVAL, "%s:%d:%d: %s", r->path, r->number, (int)(at - r->line) + 1, text);
 }
 
-static int on_setting(void *user, const char *section, const char *name, const char *value)
+static int begin_section(struct reading *r, char *text)
 {
-	struct reading *reading = user;
-	int r;
+	char *end = strchr(text, ']');
+	const char *behind = end ? end + 1 + strspn(end + 1, BLANKS) : text;
 
-	if (reading->result < 0 || strcmp(section, reading->section) != 0)
-		return 1;
-	r = reading->set(reading->user, name, value, reading->err);
-	if (r >= 0)
-		return 1;
-	if (r == -ENOENT)
-		error_set(reading->err, r, "[%s] has no setting \"%s\"", section, name);
-	error_prefix(reading->err, "%s:%d:%d", reading->path, reading->line,
-		     r == -ENOENT ? column_of(reading, name, false) : column_of(reading, value, true));
-	reading->result = r == -ENOENT ? -EINVAL : r;
-	return 1;
+	if (*behind && !strchr(";#", *behind))
+		return mistake(r, text, "a section is [NAME] on a line of its own: write [%s]",
+			       r->reader->section);
+	*end = '\0';
+	snprintf(r->section, sizeof(r->section), "%s", strip(text + 1));
+	r->ours = strcmp(r->section, r->reader->section) == 0;
+	r->any_ours |= r->ours;
+	if (!r->ours && !r->other_number) {
+		r->other_number = r->number;
+		snprintf(r->other, sizeof(r->other), "%s", r->section);
+	}
+	return 0;
 }
 
-int config_file_read(const char *path, const char *section, config_set *set, void *user, struct error *err)
+/* A comment behind a value begins with a blank and a semicolon. */
+static void cut_comment(char *value)
 {
-	struct reading reading = {.path = path, .section = section, .set = set, .user = user, .err = err};
-	int line;
+	for (char *at = value; (at = strchr(at, ';')); at++) {
+		if (at == value || strchr(BLANKS, at[-1])) {
+			*at = '\0';
+			return;
+		}
+	}
+}
 
-	reading.file = fopen(path, "re");
-	if (!reading.file)
+static int read_setting(struct reading *r, char *name, char *value)
+{
+	const struct config_reader *reader = r->reader;
+	struct error err = ERROR_INIT;
+	int result;
+
+	if (!r->ours) {
+		if (!reader->knows(reader->user, name))
+			return 0;
+		return mistake(r, name, "%s has no effect in %s%s%s: write [%s] on a line above it", name,
+			       r->section[0] ? "[" : "no section", r->section, r->section[0] ? "]" : "",
+			       reader->section);
+	}
+	result = reader->set(reader->user, name, value, r->number, &err);
+	if (result == -ENOENT)
+		return mistake(r, name, "[%s] has no setting \"%s\"%s%s", r->section, name,
+			       err.text[0] ? ": " : "", err.text);
+	return result < 0 ? mistake(r, *value ? value : name, "%s", err.text) : 0;
+}
+
+static int read_line(struct reading *r, char *copy)
+{
+	char *text = strip(copy), *equals = strpbrk(text, "=:"), *name, *value;
+
+	if (!*text || *text == ';' || *text == '#')
+		return 0;
+	if (*text == '[')
+		return begin_section(r, text);
+	if (!equals || equals == text)
+		return mistake(
+		    r, text,
+		    "neither [section] nor name = value: write it as cache = 4G, or ; before a comment");
+	*equals = '\0';
+	name = strip(text);
+	cut_comment(equals + 1);
+	value = strip(equals + 1);
+	for (char *at = value; (at = strchr(at, '#')); at++)
+		if (at > value && strchr(BLANKS, at[-1]) && r->ours)
+			return mistake(
+			    r, at, "a comment behind a value begins with ;, or stands on a line of its own");
+	return read_setting(r, name, value);
+}
+
+int config_file_read(const char *path, const struct config_reader *reader, struct error *err)
+{
+	struct reading r = {.reader = reader, .path = path, .err = err};
+	_cleanup_(fclosep) FILE *file = fopen(path, "re");
+	_cleanup_(freep) char *line = NULL;
+	size_t size = 0;
+	ssize_t n = -1;
+
+	errno = file ? 0 : errno;
+	while (file && (n = getline(&line, &size, file)) >= 0) {
+		int result;
+
+		r.line = line;
+		if (r.number++ == 0 && strncmp(line, "\xef\xbb\xbf", 3) == 0) /* an editor's mark of UTF-8 */
+			memset(line, ' ', 3);
+		if (strlen(line) < (size_t)n)
+			return mistake(&r, line, "the line has a byte of value 0: it must be text");
+		result = read_line(&r, line);
+		if (result < 0)
+			return result;
+		errno = 0;
+	}
+	if (errno == EISDIR)
+		return error_set(err, -EISDIR, "%s is a folder: name the file, such as %s/dieseld.conf", path,
+				 path);
+	if (errno)
 		return error_errno(err, -errno, "cannot read the configuration %s", path);
-	line = ini_parse_stream(read_line, &reading, on_setting, &reading);
-	fclose(reading.file);
-	if (reading.result < 0)
-		return reading.result;
-	if (line < 0)
-		return error_set(err, -ENOMEM, "cannot read the configuration %s: out of memory", path);
-	if (line > 0)
-		return error_set(err, -EINVAL, "%s:%d:1: neither [section] nor name = value", path, line);
+	if (r.other_number && !r.any_ours)
+		return error_set(err, -EINVAL,
+				 "%s:%d:1: there is [%s], and no [%s]: write [%s] above the settings", path,
+				 r.other_number, r.other, reader->section, reader->section);
 	return 0;
 }

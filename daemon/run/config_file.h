@@ -3,11 +3,22 @@
 
 /* Reads an INI file's settings one by one, and names mistakes by line and column. */
 
+#include <stdbool.h>
+
 #include "lib/error.h"
 
-/* Sets one setting. -ENOENT: there is no such setting; other negative results: the value is wrong. */
-typedef int config_set(void *user, const char *name, const char *value, struct error *err);
+/* What is done with the lines. Both functions get `user`. */
+struct config_reader {
+	const char *section; /* the one that is ours */
+	/* Sets one setting. -ENOENT: there is no such setting, and err has what may be meant, if anything;
+	 * other negative results: the value is wrong. */
+	int (*set)(void *user, const char *name, const char *value, int line, struct error *err);
+	/* Returns true if a setting has that name: it is ours, in whatever section it stands. */
+	bool (*knows)(void *user, const char *name);
+	void *user;
+};
 
-/* Calls set for every setting of the section; other sections are for other programs. Stops at the first
- * mistake: err says "FILE:LINE:COLUMN: what". -ENOENT, -EACCES and the like: the file cannot be read. */
-int config_file_read(const char *path, const char *section, config_set *set, void *user, struct error *err);
+/* Calls set for every setting of the section; other sections are for other programs, as long as they have
+ * none of our settings. Stops at the first mistake: err says "FILE:LINE:COLUMN: what". -ENOENT, -EACCES and
+ * the like: the file cannot be read. */
+int config_file_read(const char *path, const struct config_reader *reader, struct error *err);

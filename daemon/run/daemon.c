@@ -154,13 +154,17 @@ static void on_reload(uv_signal_t *handle, int number)
 	struct error err = ERROR_INIT;
 	struct options new;
 	char state[80];
+	int r;
 
 	(void)number;
 	snprintf(state, sizeof(state), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
 		 clock_monotonic_ns() / NS_PER_US);
 	say(state);
-	if (options_init(&new, d->memory_bytes, d->n_cpus) == 0 &&
-	    options_parse(&new, d->argc, d->argv, &err) == 0) {
+	r = options_init(&new, d->memory_bytes, d->n_cpus);
+	new.settings.room.machine_bytes = d->options->settings.room.machine_bytes;
+	if (r == 0)
+		r = options_parse(&new, d->argc, d->argv, &err);
+	if (r == 0) {
 		apply(d, &new);
 		note_taken(&d->reloads);
 	} else {

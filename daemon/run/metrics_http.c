@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/units.h"
 #include "server.h"
 
 /* Each connection is for one request and lasts this long at most: a client that sends byte by byte does not
@@ -167,6 +168,7 @@ static int resolve(const char *text, struct addrinfo **ret_info, struct error *e
 	const char *colon = strrchr(text, ':');
 	char host[ADDRESS_MAX];
 	size_t length = colon ? (size_t)(colon - text) : 0;
+	int64_t port;
 
 	if (length > 1 && text[0] == '[' && text[length - 1] == ']') {
 		text++;
@@ -177,6 +179,9 @@ static int resolve(const char *text, struct addrinfo **ret_info, struct error *e
 				 text);
 	memcpy(host, text, length);
 	host[length] = '\0';
+	/* getaddrinfo() takes the lower 16 bits of a number that is greater. */
+	if (units_parse_integer(colon + 1, 0, UINT16_MAX, &port) < 0)
+		return error_set(err, -EINVAL, "metrics: \"%s\" is not a port from 0 to 65535", colon + 1);
 	if (getaddrinfo(host, colon + 1, &hints, ret_info))
 		return error_set(err, -EINVAL,
 				 "metrics: \"%s\" port \"%s\" is not an address such as 127.0.0.1:9467", host,

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +12,7 @@
 #include "client/ring.h"
 #include "config_file.h"
 #include "history/history.h"
-#include "lib/units.h"
-#include "metrics.h"
-#include "plugin.h"
+#include "options_set.h"
 #include "pool.h"
 #include "quota.h"
 
@@ -22,6 +20,7 @@
 #define MIN_CACHE_BYTES     (16ull << 20)     /* a few of the smallest chunks */
 #define MIN_STAGE_BYTES     (16ull << 20)
 #define DEFAULT_STAGE_BYTES (UINT64_C(16) << 30)
+#define MOST_BYTES          (UINT64_C(1) << 50)
 
 const char options_help[] =
     "usage: dieseld [OPTION ...]\n"
@@ -76,97 +75,72 @@ const char options_help[] =
     "  -v, --verbose    say more\n"
     "  --help, --version\n";
 
-enum option_key {
-	KEY_SOCKET = 256,
-	KEY_CACHE,
-	KEY_PREFETCH,
-	KEY_WORKERS,
-	KEY_WINDOW,
-	KEY_BATCHES,
-	KEY_USER_SHARE,
-	KEY_ADMIN_USER,
-	KEY_REQUIRE_DIGEST,
-	KEY_CODEC,
-	KEY_EXIT_WHEN_IDLE,
-	KEY_NO_IO_URING,
-	KEY_METRICS,
-	KEY_CLIENT_WORKERS,
-	KEY_TUNE,
-	KEY_CACHE_MAX,
-	KEY_CACHE_MIN,
-	KEY_WORKERS_MAX,
-	KEY_CLIENT_WORKERS_MAX,
-	KEY_PREFETCH_MAX,
-	KEY_FORMS,
-	KEY_FORMS_MAX,
-	KEY_READ_LIMIT,
-	KEY_READ_OPS_LIMIT,
-	KEY_HISTORY,
-	KEY_HISTORY_MAX,
-	KEY_ASSIST,
-	KEY_STAGE,
-	KEY_STAGE_SIZE,
-	KEY_STAGE_WHEN,
-	KEY_CLUSTER,
-	KEY_CLUSTER_LISTEN,
-	KEY_CLUSTER_ADVERTISE,
-	KEY_CLUSTER_NAME,
-	KEY_CLUSTER_KEY,
-	KEY_CLUSTER_FORMS,
-	KEY_CLUSTER_LIMIT,
-	KEY_CONFIG, /* those from here on are not settings of a file */
-	KEY_CHECK,
-	KEY_READY_FD,
-	KEY_HELP,
-	KEY_VERSION,
-};
+#define AT(member)    .at = offsetof(struct options, member)
+#define CLUSTER(what) .at = offsetof(struct options, cluster) + (what) * sizeof(char *)
+/* A knob or a limit: its range is that of `dieselctl set`. */
+#define TUNED(name_, key_, example_)                                                                         \
+	{                                                                                                    \
+		.name = (name_), .set = option_tuned, .key = (key_), .example = (example_)                   \
+	}
 
-static const struct option table[] = {
-    {"socket", required_argument, NULL, KEY_SOCKET},
-    {"cache", required_argument, NULL, KEY_CACHE},
-    {"prefetch", required_argument, NULL, KEY_PREFETCH},
-    {"workers", required_argument, NULL, KEY_WORKERS},
-    {"window", required_argument, NULL, KEY_WINDOW},
-    {"batches", required_argument, NULL, KEY_BATCHES},
-    {"user-share", required_argument, NULL, KEY_USER_SHARE},
-    {"admin-user", required_argument, NULL, KEY_ADMIN_USER},
-    {"require-digest", required_argument, NULL, KEY_REQUIRE_DIGEST},
-    {"codec", required_argument, NULL, KEY_CODEC},
-    {"exit-when-idle", required_argument, NULL, KEY_EXIT_WHEN_IDLE},
-    {"no-io-uring", no_argument, NULL, KEY_NO_IO_URING},
-    {"metrics", required_argument, NULL, KEY_METRICS},
-    {"client-workers", required_argument, NULL, KEY_CLIENT_WORKERS},
-    {"tune", required_argument, NULL, KEY_TUNE},
-    {"cache-max", required_argument, NULL, KEY_CACHE_MAX},
-    {"cache-min", required_argument, NULL, KEY_CACHE_MIN},
-    {"workers-max", required_argument, NULL, KEY_WORKERS_MAX},
-    {"client-workers-max", required_argument, NULL, KEY_CLIENT_WORKERS_MAX},
-    {"prefetch-max", required_argument, NULL, KEY_PREFETCH_MAX},
-    {"forms", required_argument, NULL, KEY_FORMS},
-    {"forms-max", required_argument, NULL, KEY_FORMS_MAX},
-    {"read-limit", required_argument, NULL, KEY_READ_LIMIT},
-    {"read-ops-limit", required_argument, NULL, KEY_READ_OPS_LIMIT},
-    {"history", required_argument, NULL, KEY_HISTORY},
-    {"history-max", required_argument, NULL, KEY_HISTORY_MAX},
-    {"assist", no_argument, NULL, KEY_ASSIST},
-    {"stage", required_argument, NULL, KEY_STAGE},
-    {"stage-size", required_argument, NULL, KEY_STAGE_SIZE},
-    {"stage-when", required_argument, NULL, KEY_STAGE_WHEN},
-    {"cluster", required_argument, NULL, KEY_CLUSTER},
-    {"cluster-listen", required_argument, NULL, KEY_CLUSTER_LISTEN},
-    {"cluster-advertise", required_argument, NULL, KEY_CLUSTER_ADVERTISE},
-    {"cluster-name", required_argument, NULL, KEY_CLUSTER_NAME},
-    {"cluster-key", required_argument, NULL, KEY_CLUSTER_KEY},
-    {"cluster-forms", required_argument, NULL, KEY_CLUSTER_FORMS},
-    {"cluster-limit", required_argument, NULL, KEY_CLUSTER_LIMIT},
-    {"config", required_argument, NULL, KEY_CONFIG},
-    {"check-config", no_argument, NULL, KEY_CHECK},
-    {"ready-fd", required_argument, NULL, KEY_READY_FD},
-    {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, KEY_HELP},
-    {"version", no_argument, NULL, KEY_VERSION},
-    {0},
+static const struct option_row table[] = {
+    {"socket", option_path, "/run/diesel/dieseld.sock", AT(socket_path)},
+    {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), MIN_CACHE_BYTES, MOST_BYTES,
+     "is not an amount of memory from 16M up"},
+    {"prefetch", option_number, "8", AT(serve.knobs.prefetch_chunks), 0, 65536, .key = WIRE_SET_PREFETCH},
+    {"workers", option_number, "4", AT(serve.knobs.workers), 1, POOL_MAX_WORKERS, .key = WIRE_SET_WORKERS},
+    {"window", option_number, "8", AT(serve.window_chunks), 1, WIRE_WINDOW_MAX},
+    {"batches", option_number, "8", AT(serve.n_slots), RING_MIN_SLOTS, RING_MAX_SLOTS},
+    {"user-share", option_number, "75", AT(serve.user_share), 1, 100},
+    {"admin-user", option_admin, "root", AT(admin)},
+    {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
+     .says = "is none of never, shared, always"},
+    {"codec", option_codec, "/usr/lib/diesel/codecs/wav.so", AT(codecs)},
+    {"exit-when-idle", option_number, "0", AT(exit_when_idle_s), 0, MAX_IDLE_S},
+    {"no-io-uring", option_flag, "no", AT(serve.use_io_uring), .least = 1, .flag = true},
+    {"metrics", option_metrics, OPTIONS_METRICS, AT(metrics)},
+    TUNED("client-workers", WIRE_SET_CLIENT_WORKERS, "2"),
+    {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is none of on, off, dry-run",
+     .key = WIRE_SET_TUNE},
+    TUNED("cache-max", WIRE_SET_CACHE_MAX, "8G"),
+    TUNED("cache-min", WIRE_SET_CACHE_MIN, "0"),
+    TUNED("workers-max", WIRE_SET_WORKERS_MAX, "4"),
+    TUNED("client-workers-max", WIRE_SET_CLIENT_WORKERS_MAX, "4"),
+    TUNED("prefetch-max", WIRE_SET_PREFETCH_MAX, "64"),
+    TUNED("forms", WIRE_SET_FORMS, "1G"),
+    TUNED("forms-max", WIRE_SET_FORMS_MAX, "2G"),
+    TUNED("read-limit", WIRE_SET_READ_LIMIT, "500M"),
+    TUNED("read-ops-limit", WIRE_SET_READ_OPS_LIMIT, "1000"),
+    {"history", option_path, "off", AT(history), .words = "off"},
+    {"history-max", option_size, "64M", AT(history_max_bytes), HISTORY_MIN_BYTES, UINT64_C(1) << 40,
+     "is not a size from 1M to 1T"},
+    {"assist", option_flag, "no", AT(assist), .flag = true},
+    {"stage", option_stage, "off", AT(stage)},
+    {"stage-size", option_size, "100G", AT(serve.stage.bytes), MIN_STAGE_BYTES, MOST_BYTES,
+     "is not a size from 16M up"},
+    {"stage-when", option_flag_of_words, "slower", AT(serve.stage.always), .words = "slower|always",
+     .says = "is neither slower nor always"},
+    {"cluster", option_cluster, "redis://HOST:6379", CLUSTER(OPTIONS_CLUSTER_REDIS)},
+    {"cluster-listen", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_LISTEN)},
+    {"cluster-advertise", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_ADVERTISE)},
+    {"cluster-name", option_text, "node-1", CLUSTER(OPTIONS_CLUSTER_NAME)},
+    {"cluster-key", option_path, "/etc/diesel/cluster.key", CLUSTER(OPTIONS_CLUSTER_KEY)},
+    {"cluster-forms", option_cluster_forms, "auto", CLUSTER(OPTIONS_CLUSTER_FORMS),
+     .words = "off|auto|always", .says = "is neither off nor auto nor always"},
+    {"cluster-limit", option_cluster_limit, "100M", CLUSTER(OPTIONS_CLUSTER_LIMIT), CLUSTER_LIMIT_MIN,
+     CLUSTER_LIMIT_MAX, "is neither 0 nor a size from 1M to 1T, such as 100M"},
+    {"config", .command = true},
+    {"check-config", option_flag, AT(check_only), .flag = true, .command = true},
+    {"ready-fd", option_ready_fd, AT(ready_fd), .command = true},
+    {"verbose", option_flag, AT(verbose), .flag = true, .command = true},
+    {"help", option_flag, AT(show_help), .flag = true, .command = true},
+    {"version", option_flag, AT(show_version), .flag = true, .command = true},
 };
+#define N_ROWS (sizeof(table) / sizeof(table[0]))
+_Static_assert(N_ROWS <= OPTIONS_MOST, "each has a source");
+
+/* What getopt_long() returns for the first row; the rest follow. */
+#define FIRST_KEY 256
 
 static char *default_history(void)
 {
@@ -204,346 +178,195 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 	return o->socket_path && o->metrics && o->history && o->stage ? 0 : -ENOMEM;
 }
 
-static int set_number(const char *name, const char *value, int64_t min, int64_t max, uint32_t *ret,
-		      struct error *err)
+static const struct option_row *find_row(const char *name)
 {
-	int64_t number;
-
-	if (units_parse_integer(value, min, max, &number) < 0)
-		return error_set(err, -EINVAL, "%s: \"%s\" is not a number from %lld to %lld", name, value,
-				 (long long)min, (long long)max);
-	*ret = (uint32_t)number;
-	return 0;
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (strcmp(table[i].name, name) == 0)
+			return &table[i];
+	return NULL;
 }
 
-static int set_cache(struct options *o, const char *name, const char *value, struct error *err)
+static int set_row(struct options *o, const struct option_row *row, const char *value,
+		   const struct settings_source *source, struct error *err)
 {
-	uint64_t bytes;
+	int r = row->set(o, row, value, err);
 
-	if (units_parse_bytes(value, &bytes) < 0 || bytes < MIN_CACHE_BYTES || bytes > UINT64_C(1) << 50)
-		return error_set(err, -EINVAL,
-				 "%s: \"%s\" is not an amount of memory from 16M up, such as 4G", name,
-				 value);
-	o->serve.knobs.cache_bytes = bytes;
-	o->cache_given = true;
-	o->settings.room.cache_bytes = bytes;
-	return 0;
-}
-
-/* Sets a number of the tuner's. Its range is that of `dieselctl set`, but is checked when all settings are
- * known. */
-static int set_tuner(struct options *o, enum wire_setting_key key, const char *name, const char *value,
-		     struct error *err)
-{
-	uint64_t bytes;
-	uint32_t number = 0;
-	int r;
-
-	if (settings_is_bytes(key)) {
-		if (units_parse_bytes(value, &bytes) < 0)
-			return error_set(err, -EINVAL, "%s: \"%s\" is not a number of bytes, such as 4G",
-					 name, value);
-	} else {
-		r = set_number(name, value, 0, 65536, &number, err);
-		if (r < 0)
-			return r;
-		bytes = number;
-	}
-	o->settings.configured[key] = bytes;
-	o->settings.is_configured[key] = true;
-	return 0;
-}
-
-static int set_tune(struct options *o, const char *name, const char *value, struct error *err)
-{
-	for (enum wire_tune tune = WIRE_TUNE_OFF; tune < WIRE_N_TUNES; tune++) {
-		if (strcmp(value, settings_tune_name(tune)) != 0)
-			continue;
-		o->settings.configured[WIRE_SET_TUNE] = tune;
-		o->settings.is_configured[WIRE_SET_TUNE] = true;
-		return 0;
-	}
-	return error_set(err, -EINVAL, "%s: \"%s\" is none of on, off, dry-run", name, value);
-}
-
-static int set_require_digest(struct options *o, const char *name, const char *value, struct error *err)
-{
-	static const char *const names[] = {
-	    [SERVING_DIGEST_NEVER] = "never",
-	    [SERVING_DIGEST_SHARED] = "shared",
-	    [SERVING_DIGEST_ALWAYS] = "always",
-	};
-
-	for (enum serving_digest when = SERVING_DIGEST_NEVER; when <= SERVING_DIGEST_ALWAYS; when++) {
-		if (strcmp(value, names[when]) != 0)
-			continue;
-		o->serve.require_digest = when;
-		return 0;
-	}
-	return error_set(err, -EINVAL, "%s: \"%s\" is none of never, shared, always", name, value);
-}
-
-static int set_history_max(struct options *o, const char *name, const char *value, struct error *err)
-{
-	uint64_t bytes;
-
-	if (units_parse_bytes(value, &bytes) < 0 || bytes < HISTORY_MIN_BYTES || bytes > UINT64_C(1) << 40)
-		return error_set(err, -EINVAL, "%s: \"%s\" is not a size from 1M to 1T", name, value);
-	o->history_max_bytes = bytes;
-	return 0;
-}
-
-static int set_stage_when(struct options *o, const char *name, const char *value, struct error *err)
-{
-	if (strcmp(value, "slower") != 0 && strcmp(value, "always") != 0)
-		return error_set(err, -EINVAL, "%s: \"%s\" is neither slower nor always", name, value);
-	o->serve.stage.always = value[0] == 'a';
-	return 0;
-}
-
-static int set_stage_size(struct options *o, const char *name, const char *value, struct error *err)
-{
-	uint64_t bytes;
-
-	if (units_parse_bytes(value, &bytes) < 0 || bytes < MIN_STAGE_BYTES || bytes > UINT64_C(1) << 50)
-		return error_set(err, -EINVAL, "%s: \"%s\" is not a size from 16M up, such as 100G", name,
-				 value);
-	o->serve.stage.bytes = bytes;
-	return 0;
-}
-
-static int set_text(char **text, const char *value)
-{
-	char *copy = strdup(value);
-
-	if (!copy)
-		return -ENOMEM;
-	free(*text);
-	*text = copy;
-	return 0;
-}
-
-/* Whether it may be used is looked at when it is to be: the disk may not answer. */
-static int set_stage(struct options *o, const char *name, const char *value, struct error *err)
-{
-	if (strcmp(value, "off") != 0 && (value[0] != '/' || strlen(value) >= PATH_MAX))
-		return error_set(err, -EINVAL, "%s: \"%s\" is neither an absolute path nor off", name, value);
-	return set_text(&o->stage, value);
-}
-
-static int set_cluster(struct options *o, const char *name, const char *value, struct error *err)
-{
-	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
-	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
-		return error_set(err, -EINVAL,
-				 "%s: it is neither off nor a URL as redis://HOST[:PORT] or rediss://HOST",
-				 name); /* without the value: it may hold a password */
-	return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS], value);
-}
-
-static int check_cluster_forms(struct options *o, struct error *err)
-{
-	const char *value = o->cluster[OPTIONS_CLUSTER_FORMS];
-	static const char *const names[] = {
-	    [FORM_TRAVEL_OFF] = "off", [FORM_TRAVEL_AUTO] = "auto", [FORM_TRAVEL_ALWAYS] = "always"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!value || strcmp(value, names[i]) == 0) {
-			o->serve.form_travel = (enum form_travel)i;
-			return 0;
-		}
-	return error_set(err, -EINVAL, "cluster-forms: \"%s\" is neither off nor auto nor always", value);
-}
-
-static int check_cluster_limit(const char *value, uint64_t *ret, struct error *err)
-{
-	uint64_t bytes = 0;
-
-	if (value && strcmp(value, "0") != 0 &&
-	    (units_parse_bytes(value, &bytes) < 0 || bytes < CLUSTER_LIMIT_MIN || bytes > CLUSTER_LIMIT_MAX))
-		return error_set(err, -EINVAL,
-				 "cluster-limit: \"%s\" is neither 0 nor a size from 1M to 1T, such as 100M",
-				 value);
-	*ret = bytes;
-	return 0;
-}
-
-/* What it takes beside each other. */
-static int check_cluster(struct options *o, struct error *err)
-{
-	char **c = o->cluster;
-	uint64_t limit = 0;
-	int r = check_cluster_forms(o, err);
-
-	if (r == 0)
-		r = check_cluster_limit(c[OPTIONS_CLUSTER_LIMIT], &limit, err);
 	if (r < 0)
-		return r;
-	if (!c[OPTIONS_CLUSTER_REDIS] || strcmp(c[OPTIONS_CLUSTER_REDIS], "off") == 0)
-		return 0;
-	if (!c[OPTIONS_CLUSTER_LISTEN])
-		return error_set(
-		    err, -EINVAL,
-		    "cluster: it takes cluster-listen ADDRESS:PORT, where other nodes connect to");
-	/* A peer is known by its key or, on loopback addresses, as a process of root or our own user. */
-	if (o->admin.who != ADMIN_ROOT && !c[OPTIONS_CLUSTER_KEY])
-		return error_set(
-		    err, -EINVAL,
-		    "cluster: with admin-user it takes cluster-key FILE: without a key, any process "
-		    "of root is taken for a peer");
-	o->share = (struct cluster_options){.redis = c[OPTIONS_CLUSTER_REDIS],
-					    .node = c[OPTIONS_CLUSTER_NAME],
-					    .listen = c[OPTIONS_CLUSTER_LISTEN],
-					    .advertise = c[OPTIONS_CLUSTER_ADVERTISE],
-					    .key_file = c[OPTIONS_CLUSTER_KEY],
-					    .peer_bytes_per_s = limit};
+		return r == -ENOMEM ? error_errno(err, r, "%s", row->name) : r;
+	o->source[row - table] = *source;
+	if (row->key)
+		o->settings.source[row->key] = *source;
+	if (row->set == option_cache)
+		o->settings.room.cache_source = *source;
+	if (row->set == option_codec && o->n_codecs > 0)
+		o->codec_source[o->n_codecs - 1] = *source;
 	return 0;
 }
 
-/* Whether it may be loaded is looked at when that is to be done. */
-static int add_codec(struct options *o, const char *name, const char *value, struct error *err)
+/* How many letters have to be put in, taken out or replaced; names are short. */
+static size_t distance(const char *a, const char *b)
 {
-	char **codecs, *copy;
+	size_t n = strlen(b), row[32];
 
-	if (value[0] != '/')
-		return error_set(err, -EINVAL, "%s: \"%s\" is not an absolute path", name, value);
-	for (uint32_t i = 0; i < o->n_codecs; i++) {
-		if (strcmp(o->codecs[i], value) == 0)
-			return error_set(err, -EINVAL, "%s: %s is named twice", name, value);
+	if (strlen(a) >= 32 || n >= 32)
+		return SIZE_MAX;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t corner = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			size_t replaced = corner + (a[i - 1] != b[j - 1]);
+
+			corner = row[j];
+			row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+			row[j] = replaced < row[j] ? replaced : row[j];
+		}
 	}
-	if (o->n_codecs == PLUGINS_MAX)
-		return error_set(err, -EINVAL, "%s: there can be %d codecs", name, PLUGINS_MAX);
-	codecs = reallocarray(o->codecs, o->n_codecs + 1, sizeof(*codecs));
-	if (!codecs)
-		return -ENOMEM;
-	o->codecs = codecs;
-	copy = strdup(value);
-	if (!copy)
-		return -ENOMEM;
-	o->codecs[o->n_codecs++] = copy;
-	return 0;
+	return row[n];
 }
 
-static int set_option(struct options *o, int key, const char *name, const char *value, struct error *err)
+static int unknown(const char *name, struct error *err)
 {
-	struct serving_options *s = &o->serve;
-	uint32_t fd = 0;
+	const struct option_row *row = find_row(name), *best = NULL;
+	size_t least = 4;
+
+	if (row)
+		return error_set(err, -ENOENT, "write --%s on the command line", name);
+	for (size_t i = 0; i < N_ROWS; i++) {
+		size_t d = table[i].command ? SIZE_MAX : distance(name, table[i].name);
+
+		if (d < least && d < strlen(name)) {
+			least = d;
+			best = &table[i];
+		}
+	}
+	return best ? error_set(err, -ENOENT, "write %s", best->name)
+		    : error_set(err, -ENOENT, "remove it, or see `man dieseld.conf`");
+}
+
+static bool is_setting(void *user, const char *name)
+{
+	const struct option_row *row = find_row(name);
+
+	return row && !row->command;
+}
+
+static void append_example(struct error *err, const struct option_row *row)
+{
+	size_t used = strlen(err->text);
+
+	snprintf(err->text + used, sizeof(err->text) - used, ": write %s = %s, for example", row->name,
+		 row->example);
+}
+
+static int set_from_file(void *user, const char *name, const char *value, int line, struct error *err)
+{
+	struct options *o = user;
+	const struct settings_source source = {.given = true, .file = o->file, .line = line};
+	const struct option_row *row = find_row(name);
+	const struct settings_source *before = row ? &o->source[row - table] : NULL;
 	int r;
 
-	switch (key) {
-	case KEY_SOCKET: return set_text(&o->socket_path, value);
-	case KEY_METRICS:
-		r = strcmp(value, "off") ? metrics_check_address(value, err) : 0;
-		return r < 0 ? r : set_text(&o->metrics, value);
-	case KEY_CHECK: o->check_only = true; return 0;
-	case KEY_CACHE: return set_cache(o, name, value, err);
-	case KEY_PREFETCH:
-		r = set_number(name, value, 0, 65536, &s->knobs.prefetch_chunks, err);
-		return r < 0 ? r : set_tuner(o, WIRE_SET_PREFETCH, name, value, err);
-	case KEY_WORKERS:
-		r = set_number(name, value, 1, POOL_MAX_WORKERS, &s->knobs.workers, err);
-		return r < 0 ? r : set_tuner(o, WIRE_SET_WORKERS, name, value, err);
-	case KEY_CLIENT_WORKERS: return set_tuner(o, WIRE_SET_CLIENT_WORKERS, name, value, err);
-	case KEY_TUNE: return set_tune(o, name, value, err);
-	case KEY_CACHE_MAX: return set_tuner(o, WIRE_SET_CACHE_MAX, name, value, err);
-	case KEY_CACHE_MIN: return set_tuner(o, WIRE_SET_CACHE_MIN, name, value, err);
-	case KEY_WORKERS_MAX: return set_tuner(o, WIRE_SET_WORKERS_MAX, name, value, err);
-	case KEY_CLIENT_WORKERS_MAX: return set_tuner(o, WIRE_SET_CLIENT_WORKERS_MAX, name, value, err);
-	case KEY_PREFETCH_MAX: return set_tuner(o, WIRE_SET_PREFETCH_MAX, name, value, err);
-	case KEY_FORMS: return set_tuner(o, WIRE_SET_FORMS, name, value, err);
-	case KEY_FORMS_MAX: return set_tuner(o, WIRE_SET_FORMS_MAX, name, value, err);
-	case KEY_READ_LIMIT: return set_tuner(o, WIRE_SET_READ_LIMIT, name, value, err);
-	case KEY_READ_OPS_LIMIT: return set_tuner(o, WIRE_SET_READ_OPS_LIMIT, name, value, err);
-	case KEY_HISTORY: return set_text(&o->history, value);
-	case KEY_HISTORY_MAX: return set_history_max(o, name, value, err);
-	case KEY_WINDOW: return set_number(name, value, 1, WIRE_WINDOW_MAX, &s->window_chunks, err);
-	case KEY_BATCHES: return set_number(name, value, RING_MIN_SLOTS, RING_MAX_SLOTS, &s->n_slots, err);
-	case KEY_USER_SHARE: return set_number(name, value, 1, 100, &s->user_share, err);
-	case KEY_ADMIN_USER: return admin_parse(name, value, &o->admin, err);
-	case KEY_REQUIRE_DIGEST: return set_require_digest(o, name, value, err);
-	case KEY_CODEC: return add_codec(o, name, value, err);
-	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);
-	case KEY_ASSIST: o->assist = true; return 0;
-	case KEY_STAGE: return set_stage(o, name, value, err);
-	case KEY_STAGE_WHEN: return set_stage_when(o, name, value, err);
-	case KEY_STAGE_SIZE: return set_stage_size(o, name, value, err);
-	case KEY_CLUSTER: return set_cluster(o, name, value, err);
-	case KEY_CLUSTER_LISTEN:
-	case KEY_CLUSTER_ADVERTISE:
-	case KEY_CLUSTER_NAME:
-	case KEY_CLUSTER_KEY:
-	case KEY_CLUSTER_FORMS:
-	case KEY_CLUSTER_LIMIT:
-		return set_text(&o->cluster[OPTIONS_CLUSTER_REDIS + (key - KEY_CLUSTER)], value);
-	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
-	case KEY_READY_FD:
-		r = set_number(name, value, 0, 65535, &fd, err);
-		if (r == 0)
-			o->ready_fd = (int)fd;
-		return r;
-	case 'v': o->verbose = true; return 0;
-	case KEY_HELP: o->show_help = true; return 0;
-	case KEY_VERSION: o->show_version = true; return 0;
-	}
-	return -EINVAL;
-}
-
-/* The settings of a file are the options that say how to serve, not those that say what to do now. */
-static bool is_setting(const struct option *option)
-{
-	return option->val < KEY_CONFIG && option->val != 'v';
-}
-
-static int set_from_file(void *user, const char *name, const char *value, struct error *err)
-{
-	for (const struct option *t = table; t->name; t++) {
-		if (!is_setting(t) || strcmp(t->name, name) != 0)
-			continue;
-		if (t->has_arg)
-			return set_option(user, t->val, name, value, err);
-		if (!strcmp(value, "true") || !strcmp(value, "yes"))
-			return set_option(user, t->val, name, value, err);
-		if (!strcmp(value, "false") || !strcmp(value, "no"))
-			return 0;
-		return error_set(err, -EINVAL, "%s: \"%s\" is neither yes nor no", name, value);
-	}
-	return -ENOENT;
+	if (!row || row->command)
+		return unknown(name, err);
+	if (row->set != option_codec && before->given && before->file == o->file)
+		return error_set(err, -EINVAL, "%s is on line %d already: remove one of the two", name,
+				 before->line);
+	if (!*value)
+		return error_set(err, -EINVAL, "%s has no value: write %s = %s, or remove the line", name,
+				 name, row->example);
+	r = set_row(o, row, value, &source, err);
+	if (r == -EINVAL && !strstr(err->text, "write "))
+		append_example(err, row);
+	return r;
 }
 
 int options_read_file(struct options *o, const char *path, struct error *err)
 {
-	return config_file_read(path, "dieseld", set_from_file, o, err);
+	const struct config_reader reader = {
+	    .section = "dieseld", .set = set_from_file, .knows = is_setting, .user = o};
+	int r;
+
+	o->file = path;
+	r = config_file_read(path, &reader, err);
+	o->file = NULL;
+	return r;
+}
+
+const struct settings_source *options_source(const struct options *o, const char *name)
+{
+	return &o->source[find_row(name) - table];
+}
+
+/* Puts the line of the file in front that the setting is on. */
+static int misplaced(const struct options *o, const char *name, int r, struct error *err)
+{
+	settings_place_error(options_source(o, name), err);
+	return r;
+}
+
+static void fill_long_options(struct option long_options[N_ROWS + 1])
+{
+	for (size_t i = 0; i < N_ROWS; i++)
+		long_options[i] = (struct option){.name = table[i].name,
+						  .has_arg = table[i].flag ? no_argument : required_argument,
+						  .val = FIRST_KEY + (int)i};
+	long_options[N_ROWS] = (struct option){0};
+}
+
+/* One pass over the command line: for files, or for all else. */
+static int parse_pass(struct options *o, int argc, char **argv, bool files, struct error *err)
+{
+	const struct settings_source source = {.given = true};
+	struct option long_options[N_ROWS + 1];
+	int key, r = 0;
+
+	fill_long_options(long_options);
+	optind = 0;
+	while (r == 0 && (key = getopt_long(argc, argv, ":v", long_options, NULL)) != -1) {
+		const struct option_row *row = key == 'v' ? find_row("verbose") : &table[key - FIRST_KEY];
+
+		if (key == '?' || key == ':')
+			return error_set(err, -EINVAL, "%s: %s; see dieseld --help", argv[optind - 1],
+					 key == ':' ? "needs a value" : "no such option");
+		if (!row->set && files)
+			r = options_read_file(o, optarg, err);
+		else if (row->set && !files)
+			r = set_row(o, row, row->flag ? "yes" : optarg, &source, err);
+	}
+	return r;
+}
+
+/* What the settings are together. */
+static int check_all(struct options *o, struct error *err)
+{
+	int r = option_check_cache(o, err);
+
+	if (r < 0)
+		return misplaced(o, "cache", r, err);
+	r = option_check_cluster(o, err);
+	return r < 0 ? misplaced(o, "cluster", r, err) : settings_check(&o->settings, err);
 }
 
 int options_parse(struct options *o, int argc, char **argv, struct error *err)
 {
-	int key, r, index = 0;
+	int r;
 
 	opterr = 0;
 	/* The file is read first, wherever --config stands: the command line wins. */
-	for (int pass = 0; pass < 2; pass++) {
-		optind = 0;
-		while ((key = getopt_long(argc, argv, ":v", table, &index)) != -1) {
-			if (key == '?' || key == ':')
-				return error_set(err, -EINVAL, "%s: %s; see dieseld --help", argv[optind - 1],
-						 key == ':' ? "needs a value" : "no such option");
-			if ((key == KEY_CONFIG) != (pass == 0))
-				continue;
-			if (pass == 0)
-				r = options_read_file(o, optarg, err);
-			else
-				r = set_option(o, key, key == 'v' ? "-v" : table[index].name, optarg, err);
-			if (r < 0)
-				return r;
-		}
-	}
+	r = parse_pass(o, argc, argv, true, err);
+	if (r == 0)
+		r = parse_pass(o, argc, argv, false, err);
+	if (r < 0)
+		return r;
 	if (optind < argc)
 		return error_set(err, -EINVAL,
 				 "%s: dieseld takes no arguments, only options; see dieseld --help",
 				 argv[optind]);
 	o->serve.stage.folder = strcmp(o->stage, "off") ? o->stage : NULL;
-	r = check_cluster(o, err);
-	return r < 0 ? r : settings_check(&o->settings, err);
+	return check_all(o, err);
 }
 
 void options_free(struct options *o)

@@ -6,10 +6,12 @@
 #include "admin.h"
 #include "cluster.h"
 #include "lib/error.h"
+#include "plugin.h"
 #include "serving_knobs.h"
 #include "settings.h"
 
 #define OPTIONS_METRICS "127.0.0.1:9467"
+#define OPTIONS_MOST    64 /* there are fewer */
 
 /* What is said of other nodes. */
 enum options_cluster {
@@ -31,6 +33,7 @@ struct options {
 	char *socket_path;
 	char *stage;                      /* the staging folder, or "off" */
 	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not */
+	uint64_t cluster_limit;           /* cluster-limit in bytes per second */
 	struct cluster_options share;     /* the same, for cluster_fork(); redis NULL: no other nodes */
 	struct admin admin;               /* who administers; ADMIN_ROOT unless said otherwise */
 	char *metrics;                    /* ADDRESS:PORT or "off" */
@@ -38,9 +41,11 @@ struct options {
 	int ready_fd;                     /* -1: none */
 	char **codecs;                    /* files of plug-ins (plugin.h) */
 	uint32_t n_codecs;
-	bool assist; /* read ahead for jobs that know nothing of dieseld */
+	struct settings_source codec_source[PLUGINS_MAX];
+	struct settings_source source[OPTIONS_MOST]; /* of each option, in the order of the table */
+	const char *file;                            /* while one is read */
+	bool assist;                                 /* read ahead for jobs that know nothing of dieseld */
 	bool verbose;
-	bool cache_given;
 	bool check_only;
 	bool show_help, show_version;
 };
@@ -51,5 +56,10 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus);
 /* The command line wins over the file. At the first mistake, err names the option, or the file and line. */
 int options_parse(struct options *o, int argc, char **argv, struct error *err);
 int options_read_file(struct options *o, const char *path, struct error *err);
+/* Where the value of the option comes from, which must exist. */
+const struct settings_source *options_source(const struct options *o, const char *name);
+/* What dieseld would find only when it starts, or later: folders, files and addresses. At the first mistake,
+ * err has one line. */
+int options_check(const struct options *o, struct error *err);
 void options_free(struct options *o);
 extern const char options_help[];

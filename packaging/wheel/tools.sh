@@ -90,7 +90,6 @@ describe libcrypto crypto
 describe libelf elf z
 describe fuse3 fuse3
 describe hiredis hiredis
-describe inih inih
 describe jansson jansson
 describe libjpeg jpeg
 describe libpng png16 z

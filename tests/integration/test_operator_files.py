@@ -127,6 +127,18 @@ class Manual(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
 
 
+    def test_the_samples_of_the_manual_are_right(self):
+        with open(os.path.join(MAN, "dieseld.conf.5")) as file:
+            samples = re.findall(r"(?ms)^\.EX\n(\[dieseld\]\n.*?)^\.EE", file.read().replace("\\-", "-"))
+        self.assertGreater(len(samples), 1)
+        for sample in samples:
+            with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+                file.write(sample)
+                file.flush()
+                done = run(os.path.join(BIN, "dieseld"), "--check-config", "--config", file.name)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), sample)
+
+
 class Bash(unittest.TestCase):
     def complete(self, *words):
         """What bash offers for the last word."""

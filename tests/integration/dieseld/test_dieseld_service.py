@@ -307,6 +307,126 @@ class Configuration(Case):
                 self.assertEqual(done.stderr.count("\n"), 0 if word == "right" else 1, done.stderr)
 
 
+class WrongConfigurations(unittest.TestCase):
+    """Each is one line with the file, its line, and what to write. {here}: a folder with a file `file` and a folder `folder`."""
+
+    SECTION = "[dieseld]\n"
+    CLUSTER = SECTION + "cluster = redis://127.0.0.1:1\ncluster-listen = "
+    # (file, line of the mistake, what is wrong, what to write)
+    WRONG = (
+        ("cache = 4G\n", 1, "cache has no effect in no section", "write [dieseld]"),
+        ("; mine\n\n[diesel]\n; x\n", 3, "there is [diesel], and no [dieseld]", "write [dieseld]"),
+        ("[diesel]\ncache = 4G\n", 2, "cache has no effect in [diesel]", "write [dieseld]"),
+        ("[dieseld]\ncache = 4G\n[Dieseld]\nprefetch = 4\n", 4, "prefetch has no effect in [Dieseld]", "write [dieseld]"),
+        ("[dieseld\ncache = 4G\n", 1, "a section is [NAME]", "write [dieseld]"),
+        ("[dieseld] cache = 4G\n", 1, "a section is [NAME] on a line of its own", "write [dieseld]"),
+        (SECTION + "cache 4G\n", 2, "neither [section] nor name = value", "write it as cache = 4G"),
+        (SECTION + "= 4G\n", 2, "neither [section] nor name = value", "write it as cache = 4G"),
+        (SECTION + "cache =\n", 2, "cache has no value", "write cache = 8G"),
+        (SECTION + "cache = ; 4G\n", 2, "cache has no value", "write cache = 8G"),
+        (SECTION + "cahce = 4G\n", 2, 'no setting "cahce"', "write cache"),
+        (SECTION + "cluster_key = /k\n", 2, 'no setting "cluster_key"', "write cluster-key"),
+        (SECTION + "frobnicate = 1\n", 2, 'no setting "frobnicate"', "remove it"),
+        (SECTION + "verbose = yes\n", 2, 'no setting "verbose"', "write --verbose on the command line"),
+        (SECTION + "cache = 4G\ncache = 5G\n", 3, "cache is on line 2 already", "remove one of the two"),
+        (SECTION + "no-io-uring = yes\n\nno-io-uring = no\n", 4, "no-io-uring is on line 2 already", "remove one of the two"),
+        (SECTION + "assist = maybe\n", 2, "neither yes nor no", "write assist = no"),
+        (SECTION + "cache = 4G # a lot\n", 2, "a comment behind a value begins with ;", "on a line of its own"),
+        (SECTION + "cache = 4\0G\n", 2, "byte of value 0", "it must be text"),
+        (SECTION + "cache = lots\n", 2, "not an amount of memory", "write cache = 8G"),
+        (SECTION + "cache = 900T\n", 2, "more than this machine's memory", "write cache = "),
+        (SECTION + "cache-max = 900T\n", 2, "dieseld may use no more than", "of memory here"),
+        (SECTION + "metrics = 127.0.0.1:99999\n", 2, '"99999" is not a port from 0 to 65535', "write metrics = 127.0.0.1:9467"),
+        (SECTION + "metrics = 127.0.0.1\n", 2, "not ADDRESS:PORT", "such as 127.0.0.1:9467"),
+        (SECTION + "metrics = localhost:9467\n", 2, "not an address", "such as 127.0.0.1:9467"),
+        (SECTION + "codec = {here}/none.so\n", 2, "{here}/none.so is not loaded: No such file", "write another path"),
+        (SECTION + "codec = {here}/folder\n", 2, "{here}/folder is not loaded", "write another path"),
+        (SECTION + "codec = wav.so\n", 2, "not an absolute path", "write codec = /usr"),
+        (SECTION + "stage = {here}/none/stage\n", 2, "there is no folder {here}/none", "mkdir -p {here}/none"),
+        (SECTION + "stage = {here}/file\n", 2, "{here}/file is no folder", "write a path of a folder"),
+        (SECTION + "stage = nvme\n", 2, "neither an absolute path nor off", "write stage = off"),
+        (SECTION + "stage-size = 1M\nstage = off\n", 2, "not a size from 16M up", "write stage-size = 100G"),
+        (SECTION + "stage-when = never\nstage = off\n", 2, "neither slower nor always", "write stage-when = slower"),
+        (SECTION + "stage-size = 1G\n", 2, "no effect without stage", "write stage, too"),
+        (SECTION + "history = {here}/none/h.db\n", 2, "there is no folder {here}/none", "mkdir -p {here}/none"),
+        (SECTION + "history = {here}/folder\n", 2, "{here}/folder is a folder", "write a path of a file"),
+        (SECTION + "history = h.db\n", 2, "not an absolute path or off", "write history = off"),
+        (SECTION + "history-max = 1K\n", 2, "not a size from 1M to 1T", "write history-max = 64M"),
+        (SECTION + "socket = {here}/none/s\n", 2, "there is no folder {here}/none", "mkdir -p {here}/none"),
+        (SECTION + "socket = {here}/folder\n", 2, "{here}/folder is a folder", "write a path of a socket"),
+        (SECTION + "socket = {here}/file\n", 2, "no folder and no socket", "write a path of a socket"),
+        (SECTION + "socket = {here}/" + 108 * "s" + "\n", 2, "at most 107 bytes", "write socket = /run/diesel/dieseld.sock"),
+        (SECTION + "socket = s\n", 2, "not an absolute path", "write socket = /run"),
+        (SECTION + "workers = -1\n", 2, "not a number from 1 to 64", "write workers = 4"),
+        (SECTION + "workers = 2.5\n", 2, "not a number from 1 to 64", "write workers = 4"),
+        (SECTION + "workers-max = 2\nworkers = 5\n", 3, "the limit is 2", "raise workers-max first"),
+        (SECTION + "cache-min = 2G\ncache-max = 1G\n", 2, "more than cache-max", "write a cache-min of at most that"),
+        (SECTION + "user-share = 0\n", 2, "not a number from 1 to 100", "write user-share = 75"),
+        (SECTION + "read-limit = 10\n", 2, "read-limit=10 B", "from 1.0 MiB to"),
+        (SECTION + "exit-when-idle = 5m\n", 2, "not a number from 0", "write exit-when-idle = 0"),
+        (SECTION + "tune = yes\n", 2, "none of on, off, dry-run", "write tune = on"),
+        (SECTION + "require-digest = yes\n", 2, "none of never, shared, always", "write require-digest = never"),
+        (SECTION + "admin-user = no-such-user\n", 2, "no-such-user", "write admin-user = root"),
+        (SECTION + "cluster = http://redis\n", 2, "neither off nor a URL", "write cluster = redis://HOST:6379"),
+        (SECTION + "cluster = redis://127.0.0.1\n", 2, "it takes cluster-listen", "cluster-listen ADDRESS:PORT"),
+        (SECTION + "cluster-listen = 127.0.0.1:1\n", 2, "no effect without cluster", "write cluster, too"),
+        (CLUSTER + "127.0.0.1:99999\n", 3, "--cluster-listen 127.0.0.1:99999", "as 10.0.0.1:7700"),
+        (CLUSTER + "10.0.0.1:7700\n", 3, "without --cluster-key", "has to be a loopback address"),
+        (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/none\n", 4, "--cluster-key {here}/none", "No such file"),
+        (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/folder\n", 4, "--cluster-key {here}/folder: it is no file", ""),
+        (CLUSTER + "127.0.0.1:1\n\ncluster-name = a b\n", 5, "--cluster-name cannot be the name", "printable ASCII without blanks"),
+        (CLUSTER + "127.0.0.1:1\ncluster-limit = fast\n", 4, "neither 0 nor a size", "such as 100M"),
+        (CLUSTER + "127.0.0.1:1\ncluster-forms = yes\n", 4, "neither off nor auto nor always", "write cluster-forms = auto"),
+        (CLUSTER + "127.0.0.1:1\ncluster-advertise = here:1\n", 4, "--cluster-advertise here:1", "as 10.0.0.1:7700"),
+    )
+
+    def setUp(self):
+        self.here = tempfile.mkdtemp(dir=SCRATCH)
+        os.mkdir(self.here + "/folder")
+        with open(self.here + "/file", "w"):
+            pass
+
+    def check(self, path):
+        done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", path], capture_output=True, text=True,
+                              check=False, timeout=60)
+        self.assertEqual(done.stderr.count("\n"), 0 if done.returncode == 0 else 1, done.stderr)
+        return done.returncode, done.stderr
+
+    def test_each_is_one_line(self):
+        for text, line, wrong, fix in self.WRONG:
+            with self.subTest(text):
+                path = config(text.replace("{here}", self.here))
+                status, said = self.check(path)
+                self.assertEqual(status, 2, said)
+                self.assertRegex(said, rf"^dieseld: error: {re.escape(path)}:{line}:")
+                for words in (wrong, fix):
+                    self.assertIn(words.replace("{here}", self.here), said)
+
+    def test_a_file_that_cannot_be_read(self):
+        for path, words in ((self.here, "is a folder: name the file"), (self.here + "/none", "No such file")):
+            status, said = self.check(path)
+            self.assertEqual(status, 2)
+            self.assertIn(f"{path}", said)
+            self.assertIn(words, said)
+
+    def test_what_is_right(self):
+        """Signs of other systems and programs are no mistakes."""
+        for text in ("", "; nothing\n", "\ufeff[dieseld]\r\ncache = 64M\r\n", "[other]\nx = y\n[dieseld]\ncache: 64M ; enough\n",
+                     "[dieseld] ; ours\n  cache = 64M\n\tassist = no\n# end", "[dieseld]\ncodec = off\nhistory = off\nstage = off\n",
+                     f"[dieseld]\nstage = {self.here}/stage\nhistory = {self.here}/h.db\nsocket = {self.here}/s\n"):
+            self.assertEqual(self.check(config(text)), (0, ""), text)
+
+    def test_what_the_check_lets_pass_serves(self):
+        path = config(f"[dieseld]\ncache = 64M\nmetrics = off\nstage = {self.here}/stage\nhistory = {self.here}/h.db\nsocket = {self.here}/s\n"
+                      f"cluster = redis://127.0.0.1:1\ncluster-listen = 127.0.0.1:{free_port()}\nno-io-uring = no\n")
+        self.assertEqual(self.check(path), (0, ""))
+        process = subprocess.Popen([os.path.join(BIN, "dieseld"), "--config", path, "--ready-fd", "1"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.terminate()
+        self.assertEqual((process.communicate(timeout=60), process.returncode)[1], 0)
+
+
 class GivenSocket(Case):
     """Metrics on a socket that the service manager has opened (dieseld-metrics.socket)."""
 

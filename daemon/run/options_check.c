@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --check-config: what dieseld would find only when it starts, or later. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/diesel.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "options.h"
+
+/* The unit makes these two when it starts the service (RuntimeDirectory=, StateDirectory=). */
+static bool is_units_own(const char *folder)
+{
+	return !strcmp(folder, "/run/diesel") || !strcmp(folder, "/var/lib/diesel");
+}
+
+/* The path can be made where it is to be, and is none of another kind there. kind: S_IFREG, S_IFSOCK or
+ * S_IFDIR. */
+static int check_path(const char *name, const char *path, mode_t kind, struct error *err)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX];
+	struct stat st;
+
+	if (stat(path, &st) == 0) {
+		if ((st.st_mode & S_IFMT) == kind)
+			return 0;
+		return error_set(err, -EEXIST, "%s: %s is %s: write a path of %s", name, path,
+				 S_ISDIR(st.st_mode) ? "a folder" : "no folder and no socket",
+				 kind == S_IFDIR   ? "a folder"
+				 : kind == S_IFREG ? "a file"
+						   : "a socket");
+	}
+	if (errno != ENOENT)
+		return error_errno(err, -errno, "%s: %s: write another path", name, path);
+	snprintf(folder, sizeof(folder), "%.*s", slash && slash > path ? (int)(slash - path) : 1,
+		 slash ? path : ".");
+	if (stat(folder, &st) == 0 || is_units_own(folder))
+		return 0;
+	return error_set(err, -ENOENT, "%s: there is no folder %s: mkdir -p %s, or write another path", name,
+			 folder, folder);
+}
+
+/* A path that was given. The default one is the business of whoever installs dieseld. */
+static int check_given(const struct options *o, const char *name, const char *path, mode_t kind,
+		       struct error *err)
+{
+	const struct settings_source *source = options_source(o, name);
+	int r = source->given && strcmp(path, "off") ? check_path(name, path, kind, err) : 0;
+
+	if (r < 0)
+		settings_place_error(source, err);
+	return r;
+}
+
+/* Serving does not depend on a codec: one of the command line that cannot be loaded is only named. */
+static int check_codecs(const struct options *o, struct error *err)
+{
+	for (uint32_t i = 0; i < o->n_codecs; i++) {
+		_cleanup_(closep) int fd = -EBADF;
+		struct error problem = ERROR_INIT;
+		int r = plugin_file_open(o->codecs[i], &fd, &problem);
+
+		if (r == 0)
+			continue;
+		if (!o->codec_source[i].file) {
+			log_error("%s", problem.text);
+			continue;
+		}
+		error_set(err, r, "codec: %s: write another path, or remove the line", problem.text);
+		settings_place_error(&o->codec_source[i], err);
+		return r;
+	}
+	return 0;
+}
+
+/* The line of the option that the text names. */
+static void place_cluster_error(const struct options *o, struct error *err)
+{
+	static const char *const names[] = {"cluster-listen", "cluster-advertise", "cluster-name",
+					    "cluster-key"};
+	const char *first = "cluster", *found, *at = err->text + strlen(err->text);
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char option[32];
+
+		snprintf(option, sizeof(option), "--%s", names[i]);
+		found = strstr(err->text, option);
+		if (found && found < at && options_source(o, names[i])->given) {
+			at = found;
+			first = names[i];
+		}
+	}
+	settings_place_error(options_source(o, first), err);
+}
+
+/* A line that changes nothing was meant to. */
+static int check_needed(const struct options *o, const char *name, const char *needed, struct error *err)
+{
+	const struct settings_source *source = options_source(o, name);
+
+	if (!source->file || options_source(o, needed)->given)
+		return 0;
+	error_set(err, -EINVAL, "%s has no effect without %s: write %s, too, or remove the line", name,
+		  needed, needed);
+	settings_place_error(source, err);
+	return -EINVAL;
+}
+
+int options_check(const struct options *o, struct error *err)
+{
+	static const char *const needs[][2] = {
+	    {"cluster-listen", "cluster"}, {"cluster-advertise", "cluster"}, {"cluster-name", "cluster"},
+	    {"cluster-key", "cluster"},    {"cluster-forms", "cluster"},     {"cluster-limit", "cluster"},
+	    {"stage-size", "stage"},       {"stage-when", "stage"},
+	};
+	int r = check_given(o, "socket", o->socket_path, S_IFSOCK, err);
+
+	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]) && r == 0; i++)
+		r = check_needed(o, needs[i][0], needs[i][1], err);
+	if (r == 0)
+		r = check_given(o, "history", o->history, S_IFREG, err);
+	if (r == 0)
+		r = check_given(o, "stage", o->stage, S_IFDIR, err);
+	if (r == 0)
+		r = check_codecs(o, err);
+	if (r < 0)
+		return r;
+	r = cluster_check(&o->share, err);
+	if (r < 0)
+		place_cluster_error(o, err);
+	return r;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options_set.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "lib/units.h"
+#include "metrics.h"
+#include "plugin.h"
+
+static void *field(struct options *o, const struct option_row *row)
+{
+	return (char *)o + row->at;
+}
+
+static void configure(struct options *o, const struct option_row *row, uint64_t value)
+{
+	if (!row->key)
+		return;
+	o->settings.configured[row->key] = value;
+	o->settings.is_configured[row->key] = true;
+}
+
+static int wrong(const struct option_row *row, const char *value, struct error *err)
+{
+	return error_set(err, -EINVAL, "%s: \"%s\" %s", row->name, value, row->says);
+}
+
+static int parse_number(const struct option_row *row, const char *value, uint64_t least, uint64_t most,
+			uint64_t *ret, struct error *err)
+{
+	int64_t number;
+
+	if (units_parse_integer(value, (int64_t)least, (int64_t)most, &number) < 0)
+		return error_set(err, -EINVAL, "%s: \"%s\" is not a number from %llu to %llu", row->name,
+				 value, (unsigned long long)least, (unsigned long long)most);
+	*ret = (uint64_t)number;
+	return 0;
+}
+
+int option_number(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	uint64_t number = 0;
+	int r = parse_number(row, value, row->least, row->most, &number, err);
+
+	if (r < 0)
+		return r;
+	*(uint32_t *)field(o, row) = (uint32_t)number;
+	configure(o, row, number);
+	return 0;
+}
+
+int option_ready_fd(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	uint64_t number = 0;
+	int r = parse_number(row, value, 0, 65535, &number, err);
+
+	if (r == 0)
+		o->ready_fd = (int)number;
+	return r;
+}
+
+int option_size(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	uint64_t bytes;
+
+	if (units_parse_bytes(value, &bytes) < 0 || bytes < row->least || bytes > row->most)
+		return wrong(row, value, err);
+	*(uint64_t *)field(o, row) = bytes;
+	return 0;
+}
+
+int option_cache(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	int r = option_size(o, row, value, err);
+
+	if (r == 0)
+		o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
+	return r;
+}
+
+/* Its range is checked when all settings are known. */
+int option_tuned(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	uint64_t number = 0;
+	int r = 0;
+
+	if (!settings_is_bytes(row->key))
+		r = parse_number(row, value, 0, 65536, &number, err);
+	else if (units_parse_bytes(value, &number) < 0)
+		r = error_set(err, -EINVAL, "%s: \"%s\" is not a number of bytes, such as 4G", row->name,
+			      value);
+	if (r == 0)
+		configure(o, row, number);
+	return r;
+}
+
+int option_flag(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	bool yes = !strcmp(value, "true") || !strcmp(value, "yes");
+
+	if (!yes && strcmp(value, "false") != 0 && strcmp(value, "no") != 0)
+		return error_set(err, -EINVAL, "%s: \"%s\" is neither yes nor no", row->name, value);
+	*(bool *)field(o, row) = yes != (row->least == 1);
+	return 0;
+}
+
+static int find_word(const struct option_row *row, const char *value, uint32_t *ret, struct error *err)
+{
+	size_t n = strlen(value);
+	uint32_t place = 0;
+
+	for (const char *word = row->words; word; place++) {
+		const char *end = strchr(word, '|');
+
+		if (n == (end ? (size_t)(end - word) : strlen(word)) && strncmp(word, value, n) == 0) {
+			*ret = place;
+			return 0;
+		}
+		word = end ? end + 1 : NULL;
+	}
+	return wrong(row, value, err);
+}
+
+int option_word(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	_Static_assert(sizeof(o->serve.require_digest) == sizeof(uint32_t),
+		       "a choice is a number of 32 bits");
+	return find_word(row, value, field(o, row), err);
+}
+
+int option_flag_of_words(struct options *o, const struct option_row *row, const char *value,
+			 struct error *err)
+{
+	uint32_t place;
+	int r = find_word(row, value, &place, err);
+
+	if (r == 0)
+		*(bool *)field(o, row) = place == 1;
+	return r;
+}
+
+int option_tune(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	uint32_t place;
+	int r = find_word(row, value, &place, err);
+
+	_Static_assert(WIRE_TUNE_OFF == 0 && WIRE_TUNE_ON == 1 && WIRE_TUNE_DRY_RUN == 2,
+		       "in the order of the words");
+	if (r == 0)
+		configure(o, row, place);
+	return r;
+}
+
+int option_text(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	char *copy = strdup(value), **text = field(o, row);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*text);
+	*text = copy;
+	return 0;
+}
+
+/* A path in a file holds wherever dieseld is started. */
+int option_path(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	bool off = row->words && strcmp(value, row->words) == 0;
+
+	if (o->file && !off && value[0] != '/')
+		return error_set(err, -EINVAL, "%s: \"%s\" is not an absolute path%s", row->name, value,
+				 row->words ? " or off" : "");
+	if (field(o, row) == &o->socket_path &&
+	    strlen(value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
+		return error_set(err, -EINVAL, "%s: a path of a socket has at most %zu bytes, this one %zu",
+				 row->name, sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
+				 strlen(value));
+	return option_text(o, row, value, err);
+}
+
+/* Whether it may be used is looked at when it is to be: the disk may not answer. */
+int option_stage(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	if (strcmp(value, "off") != 0 && (value[0] != '/' || strlen(value) >= PATH_MAX))
+		return error_set(err, -EINVAL, "%s: \"%s\" is neither an absolute path nor off", row->name,
+				 value);
+	return option_text(o, row, value, err);
+}
+
+int option_admin(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	return admin_parse(row->name, value, &o->admin, err);
+}
+
+int option_metrics(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	int r = strcmp(value, "off") ? metrics_check_address(value, err) : 0;
+
+	return r < 0 ? r : option_text(o, row, value, err);
+}
+
+int option_codec(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	char **codecs, *copy;
+
+	if (strcmp(value, "off") == 0)
+		return 0;
+	if (value[0] != '/')
+		return error_set(err, -EINVAL, "%s: \"%s\" is not an absolute path", row->name, value);
+	for (uint32_t i = 0; i < o->n_codecs; i++) {
+		if (strcmp(o->codecs[i], value) == 0)
+			return error_set(err, -EINVAL, "%s: %s is named twice: remove one of the two",
+					 row->name, value);
+	}
+	if (o->n_codecs == PLUGINS_MAX)
+		return error_set(err, -EINVAL, "%s: there can be %d codecs: remove one", row->name,
+				 PLUGINS_MAX);
+	codecs = reallocarray(o->codecs, o->n_codecs + 1, sizeof(*codecs));
+	if (!codecs)
+		return -ENOMEM;
+	o->codecs = codecs;
+	copy = strdup(value);
+	if (!copy)
+		return -ENOMEM;
+	o->codecs[o->n_codecs++] = copy;
+	return 0;
+}
+
+int option_cluster(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
+	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
+		return error_set(err, -EINVAL,
+				 "%s: it is neither off nor a URL as redis://HOST[:PORT] or rediss://HOST",
+				 row->name); /* without the value: it may hold a password */
+	return option_text(o, row, value, err);
+}
+
+int option_cluster_forms(struct options *o, const struct option_row *row, const char *value,
+			 struct error *err)
+{
+	uint32_t place;
+	int r = find_word(row, value, &place, err);
+
+	_Static_assert(FORM_TRAVEL_OFF == 0 && FORM_TRAVEL_AUTO == 1 && FORM_TRAVEL_ALWAYS == 2,
+		       "in the order of the words");
+	if (r < 0)
+		return r;
+	o->serve.form_travel = (enum form_travel)place;
+	return option_text(o, row, value, err);
+}
+
+int option_cluster_limit(struct options *o, const struct option_row *row, const char *value,
+			 struct error *err)
+{
+	uint64_t bytes = 0;
+
+	if (strcmp(value, "0") != 0 &&
+	    (units_parse_bytes(value, &bytes) < 0 || bytes < row->least || bytes > row->most))
+		return wrong(row, value, err);
+	o->cluster_limit = bytes;
+	return option_text(o, row, value, err);
+}
+
+int option_check_cache(const struct options *o, struct error *err)
+{
+	const struct settings_room *room = &o->settings.room;
+	uint64_t memory = room->machine_bytes ? room->machine_bytes : room->memory_bytes;
+	char given[24], most[24];
+
+	/* One that is less than the cgroup allows is for the kernel to keep, and costs a warning (main.c):
+	 * there is no telling from outside of a service what it will be allowed. */
+	if (!room->cache_source.file || !memory || room->cache_bytes <= memory)
+		return 0;
+	return error_set(
+	    err, -EINVAL, "cache: %s is more than this machine's memory of %s: write cache = %lluM, or less",
+	    units_format_bytes(given, sizeof(given), room->cache_bytes),
+	    units_format_bytes(most, sizeof(most), memory), (unsigned long long)(memory >> 20) / 4);
+}
+
+int option_check_cluster(struct options *o, struct error *err)
+{
+	char **c = o->cluster;
+
+	if (!c[OPTIONS_CLUSTER_REDIS] || strcmp(c[OPTIONS_CLUSTER_REDIS], "off") == 0)
+		return 0;
+	if (!c[OPTIONS_CLUSTER_LISTEN])
+		return error_set(
+		    err, -EINVAL,
+		    "cluster: it takes cluster-listen ADDRESS:PORT, where other nodes connect to");
+	/* A peer is known by its key or, on loopback addresses, as a process of root or our own user. */
+	if (o->admin.who != ADMIN_ROOT && !c[OPTIONS_CLUSTER_KEY])
+		return error_set(
+		    err, -EINVAL,
+		    "cluster: with admin-user it takes cluster-key FILE: without a key, any process "
+		    "of root is taken for a peer");
+	o->share = (struct cluster_options){.redis = c[OPTIONS_CLUSTER_REDIS],
+					    .node = c[OPTIONS_CLUSTER_NAME],
+					    .listen = c[OPTIONS_CLUSTER_LISTEN],
+					    .advertise = c[OPTIONS_CLUSTER_ADVERTISE],
+					    .key_file = c[OPTIONS_CLUSTER_KEY],
+					    .peer_bytes_per_s = o->cluster_limit};
+	return 0;
+}

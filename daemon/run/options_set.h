@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How a value is taken: the functions of the rows of options.c. */
+
+#include <stddef.h>
+
+#include "options.h"
+
+struct option_row;
+
+/* -EINVAL: the text has the option's name and what its value must be; -ENOMEM. */
+typedef int option_set(struct options *o, const struct option_row *row, const char *value, struct error *err);
+
+/* An option, and a setting of the file unless it is of the command line alone. */
+struct option_row {
+	const char *name;
+	option_set *set;           /* NULL: --config */
+	const char *example;       /* of a value, for whoever has to write another one */
+	size_t at;                 /* of the field in struct options */
+	uint64_t least, most;      /* of a number; of a flag: least is its value for "no" */
+	const char *says;          /* of a value that will not do */
+	const char *words;         /* of a choice, by "|"; their places are the values */
+	enum wire_setting_key key; /* `dieselctl set` can set it, too; 0: it cannot */
+	bool flag;                 /* takes no value on the command line */
+	bool command;
+};
+
+option_set option_number, option_size, option_flag, option_word, option_flag_of_words, option_text,
+    option_path, option_cache, option_tuned, option_tune, option_admin, option_codec, option_metrics,
+    option_stage, option_cluster, option_cluster_forms, option_cluster_limit, option_ready_fd;
+
+/* What takes more than one setting to tell. */
+int option_check_cache(const struct options *o, struct error *err);
+int option_check_cluster(struct options *o, struct error *err);

@@ -399,6 +399,92 @@ class Unit(unittest.TestCase):
         self.assertIn("ADDRESS:PORT, or off (127.0.0.1:9467)", help_of("dieseld"))
 
 
+def rules():
+    import yaml
+    with open(os.path.join(ROOT, "packaging/prometheus/diesel.rules.yaml")) as file:
+        return yaml.safe_load(file)
+
+
+class Alerts(unittest.TestCase):
+    def setUp(self):
+        try:
+            import yaml  # noqa: F401
+        except ImportError:
+            self.skipTest("no python3-yaml")
+
+    def test_each_has_a_line_that_says_what_to_do(self):
+        with open(os.path.join(ROOT, "docs/operating.md")) as file:
+            page = file.read()
+        section = page[page.index("\n## Alerts\n"):].split("\n## ")[1]
+        group, = rules()["groups"]
+        for rule in group["rules"]:
+            self.assertRegex(section, rf"(?m)^\| .*`{rule['alert']}`.* \| \S")
+            self.assertEqual(rule["annotations"]["runbook"], "docs/operating.md#alerts")
+            self.assertIn(rule["labels"]["severity"], {"page", "ticket", "info"})
+            self.assertIn("$labels.instance", rule["annotations"]["summary"])
+        self.assertEqual(set(re.findall(r"`(Diesel\w+)`", section)), {rule["alert"] for rule in group["rules"]})
+
+    def test_they_are_of_metrics_that_there_are(self):
+        sources = ""
+        for path in glob.glob(os.path.join(ROOT, "daemon/run/metrics*.c")):
+            with open(path) as file:
+                sources += file.read()
+        for rule in rules()["groups"][0]["rules"]:
+            for name in re.findall(r"\b(?:diesel|process)_\w+", rule["expr"]):
+                self.assertRegex(sources, rf'"{name}[{{"\\ ]', rule["alert"])
+
+    def test_the_prometheus_operator_has_the_same(self):
+        import yaml
+        with open(os.path.join(ROOT, "packaging/kubernetes/components/monitoring/rules.yaml")) as file:
+            self.assertEqual(yaml.safe_load(file)["spec"], rules())
+
+    def test_promtool(self):
+        if not shutil.which("promtool"):
+            self.skipTest("no promtool")
+        done = run("promtool", "check", "rules", os.path.join(ROOT, "packaging/prometheus/diesel.rules.yaml"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def fires(self, alert, series, minutes=60):
+        """Whether the alert fires when these series, a value a minute, are over."""
+        import json
+        import yaml
+        given = [{"series": name, "values": values} for name, values in series.items()]
+        # A wrong expectation: promtool then says what there is.
+        expected = [{"eval_time": f"{minutes}m", "alertname": alert, "exp_alerts": [{"exp_labels": {"never": "so"}}]}]
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "rules.yml"), "w") as file:
+                yaml.safe_dump(rules(), file)
+            with open(os.path.join(folder, "test.yml"), "w") as file:
+                json.dump({"rule_files": ["rules.yml"], "evaluation_interval": "1m",
+                           "tests": [{"interval": "1m", "input_series": given, "alert_rule_test": expected}]}, file)
+            done = run("promtool", "test", "rules", os.path.join(folder, "test.yml"))
+        self.assertIn("exp:", done.stdout + done.stderr)
+        got = (done.stdout + done.stderr).split("got:", 1)[1]
+        return f'alertname="{alert}"' in got
+
+    def test_when_they_fire(self):
+        if not shutil.which("promtool"):
+            self.skipTest("no promtool")
+        at = 'instance="a",training_job="1",rank="0"'
+        waits = {f'diesel_stall_seconds_total{{{at},stall="fetch"}}': "0+29.7x70", f"diesel_trainer_seconds_total{{{at}}}": "0+60x70"}
+        # It is known for half of the time, and was 99 % of that; and 10 % of all of it.
+        self.assertTrue(self.fires("DieselStorageTooSlow", {**waits, f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': "0+30x70"}))
+        waits[f'diesel_stall_seconds_total{{{at},stall="fetch"}}'] = "0+6x70"
+        self.assertFalse(self.fires("DieselStorageTooSlow", {**waits, f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': "0+60x70"}))
+        start = 'process_start_time_seconds{job="dieseld",instance="a"}'
+        self.assertFalse(self.fires("DieselRestarts", {start: "1000x70"}))
+        self.assertTrue(self.fires("DieselRestarts", {start: "1000+1x70"}))
+        self.assertTrue(self.fires("DieselDown", {'up{job="dieseld",instance="a"}': "1x30 0x40"}))
+        self.assertFalse(self.fires("DieselDown", {'up{job="dieseld",instance="a"}': "1x70"}))
+        self.assertTrue(self.fires("DieselReloadRefused", {'diesel_config_last_reload_successful{instance="a"}': "0x70"}))
+        self.assertTrue(self.fires("DieselNodesFail", {'diesel_cluster_failures_total{instance="a",kind="late"}': "0+10x70",
+                                                       'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70",
+                                                       'diesel_cluster_hedged_total{instance="a"}': "0x70"}))
+        self.assertFalse(self.fires("DieselNodesFail", {'diesel_cluster_failures_total{instance="a",kind="late"}': "0+1x70",
+                                                        'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70",
+                                                        'diesel_cluster_hedged_total{instance="a"}': "0x70"}))
+
+
 class Cluster(unittest.TestCase):
     def admitted(self, path="/run/diesel", read_only=True, kind="containers", security=None, **more):
         """Whether the policy lets in a pod that mounts this folder of its node."""
@@ -506,6 +592,38 @@ class Cluster(unittest.TestCase):
         self.check_ports(args, container, redis)
         if shutil.which("kubectl"):
             self.check_kustomized(yaml, folder, container, volume)
+
+    def test_a_site_of_its_own(self):
+        """Kustomizations on top of ours: nodes by themselves, and those that share; with monitoring, and another image by its digest."""
+        if not shutil.which("kubectl"):
+            self.skipTest("no kubectl")
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        shutil.copytree(os.path.join(ROOT, "packaging/kubernetes"), os.path.join(folder, "diesel"))
+        with open(os.path.join(folder, "diesel/cluster.key"), "w") as file:
+            file.write("0123456789abcdef" * 2 + "\n")
+        digest = "sha256:" + "0" * 64
+        for base in ("../diesel/node", "../diesel"):
+            site = os.path.join(folder, "site")
+            os.makedirs(site, exist_ok=True)
+            with open(os.path.join(site, "kustomization.yaml"), "w") as file:
+                yaml.safe_dump({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "diesel",
+                                "resources": [base], "components": ["../diesel/components/monitoring"],
+                                "images": [{"name": "diesel", "newName": "registry.example/diesel", "digest": digest}]}, file)
+            done = run("kubectl", "kustomize", site)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = list(yaml.safe_load_all(done.stdout))
+            daemons, = (d for d in found if d["kind"] == "DaemonSet")
+            monitor, = (d for d in found if d["kind"] == "PodMonitor")
+            pod = daemons["spec"]["template"]
+            self.assertEqual(pod["spec"]["containers"][0]["image"], "registry.example/diesel@" + digest)
+            self.assertEqual(monitor["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
+            self.assertIn(monitor["spec"]["podMetricsEndpoints"][0]["port"], {port["name"] for port in pod["spec"]["containers"][0]["ports"]})
+            self.assertEqual({d["metadata"].get("namespace") for d in found if d["kind"] != "Namespace"}, {"diesel"})
+            self.assertEqual("Secret" in {d["kind"] for d in found}, base == "../diesel")
 
     def check_ports(self, args, container, redis):
         """Where dieseld listens and finds Redis is what the policies and the service permit."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of jobs: what a real Prometheus makes of them, and that the Grafana dashboard asks for what there is."""
 import contextlib
+import glob
 import json
 import os
 import re
@@ -26,6 +27,14 @@ LABELS_ALLOWED = {"training_job", "rank", "world", "uid", "program", "stall", "s
 def dashboard():
     with open(DASHBOARD) as file:
         return json.load(file)
+
+
+def exported_by_the_sources():
+    names = set()
+    for path in glob.glob(os.path.join(HERE, "../../../daemon/run/metrics*.c")):
+        with open(path) as file:
+            names |= set(re.findall(r'"((?:diesel|process)_[a-z_]+)[{"\\ ]', file.read()))
+    return names | {name + part for name in names if name.endswith("_seconds") for part in ("_bucket", "_sum", "_count")}
 
 
 def targets(board):
@@ -71,6 +80,14 @@ class Dashboard(unittest.TestCase):
         return {tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels))): float(value)
                 for labels, value in re.findall(r"(?m)(?:got:|^) *\{(.*)\} ([\d.E+-]+),?$", done.stdout + done.stderr)}
 
+    def test_asks_for_what_there_is(self):
+        """Also for what a daemon has with --stage, --cluster and --assist alone, and shows something of each."""
+        there = exported_by_the_sources()
+        asked = {name for _, expression in targets(dashboard()) for name in re.findall(r"\b(?:diesel|process)_\w+", expression)}
+        self.assertLessEqual(asked, there)
+        for family in ("stage", "cluster", "assist", "sensor", "user", "config", "history"):
+            self.assertTrue([name for name in asked if name.startswith(f"diesel_{family}_")], family)
+
     @unittest.skipUnless(shutil.which("promtool"), "no promtool")
     def test_figures_of_panels(self):
         at = 'instance="a",training_job="1",rank="0"'
@@ -94,7 +111,7 @@ class Jobs(Case):
             if not shutil.which(program):
                 self.skipTest(f"no {program}")
         self.address, self.api = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        self.server = self.daemon("--metrics", self.address)
+        self.server = self.daemon("--metrics", self.address, "--history", tempfile.mktemp(dir=SCRATCH))
         path, source = dataset("packed")
         # An epoch without end, slowly.
         self.job = start_probe(self.server, path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000)
@@ -153,10 +170,10 @@ class Jobs(Case):
         self.assertFalse(labels & {"job", "instance", "namespace", "pod", "container", "endpoint"})
         self.assertLessEqual(set(re.findall(r'stall="(\w+)"', text)),
                              {"fetch", "preprocess", "gpu_wait", "checkpoint", "cpu_queue", "other", "client"})
-        # Every name that the dashboard has is exported.
+        # Every name that the dashboard has is exported, but those of what this daemon was not asked for.
         exported = set(re.findall(r"^# TYPE (\w+) ", text, re.M))
         for title, expression in targets(dashboard()):
-            for name in re.findall(r"\b(?:diesel|process)_\w+", expression):
+            for name in re.findall(r"\b(?:diesel|process)_(?!stage_|cluster_|assist_)\w+", expression):
                 self.assertIn(name, exported, title)
 
     def test_prometheus_answers_the_dashboard(self):
@@ -179,9 +196,10 @@ class Jobs(Case):
 
     def may_be_empty(self):
         """Panels of what not every machine or moment has."""
-        empty = {"Cache of each job", "Decisions", "Pressure", "Sensing", "Step time"}
+        empty = {"Cache of each job", "Decisions", "Pressure", "Sensing", "Step time", "Staged", "Read from staging", "Staging failures",
+                 "Chunks from other nodes", "Not from other nodes", "Redis of the cluster", "Jobs read ahead for", "Read ahead for them"}
         if "diesel_trainer_seconds_total{" not in self.fetch():  # no samples are taken
-            empty |= {"Steps", "Stalls", "Step time", "Headroom"}
+            empty |= {"Steps", "Stalls", "Step time", "Headroom", "Measured by"}
         return empty
 
 

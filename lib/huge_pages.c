@@ -52,6 +52,12 @@ void *huge_map(int fd, uint64_t bytes, int prot, int flags)
 	return data;
 }
 
+void huge_leave_out_of_core(const void *data, uint64_t bytes)
+{
+	(void)madvise((void *)(uintptr_t)data, bytes,
+		      MADV_DONTDUMP); /* it fails for nothing that is mapped */
+}
+
 /* Of memory that is not empty. Returns false if it stays in small pages. */
 static bool collapse(void *data, bool cheap)
 {

@@ -72,6 +72,7 @@ static int map_grant(struct helper *h, int fd, uint64_t bytes)
 
 	if (data == MAP_FAILED)
 		return -EPROTO;
+	huge_leave_out_of_core(data, bytes);
 	h->grant = (struct mapped){.data = data, .bytes = bytes};
 	return 0;
 }
@@ -85,6 +86,7 @@ static int map_segment(struct helper *h, int fd, uint64_t bytes)
 	data = huge_map(fd, bytes, PROT_READ, MAP_SHARED);
 	if (data == MAP_FAILED)
 		return -errno;
+	huge_leave_out_of_core(data, bytes);
 	h->segments[h->n_segments++] = (struct mapped){.data = data, .bytes = bytes};
 	return 0;
 }
@@ -528,6 +530,7 @@ static int prepare(struct helper *h, int slots_fd)
 	close(slots_fd);
 	if (h->slots == MAP_FAILED)
 		return -errno;
+	huge_leave_out_of_core(h->slots, b->n_slots * b->layout.slot_bytes);
 	h->item_bytes = recipe_item_bytes(&b->recipe);
 	if (b->recipe.kind == RECIPE_CODEC)
 		return plugin_room(&h->plugin, h->item_bytes);

@@ -665,6 +665,7 @@ static bool make_buffers(struct reading *r)
 
 	if (memory == MAP_FAILED)
 		return false;
+	huge_leave_out_of_core(memory, READER_OWN_BYTES + HUGE_PAGE_BYTES);
 	memory += HUGE_PAGE_BYTES - (uintptr_t)memory % HUGE_PAGE_BYTES;
 	(void)madvise(memory, READER_OWN_BYTES, MADV_HUGEPAGE);
 	for (uint32_t i = 0; i < N_PIECES; i++) {

@@ -65,6 +65,7 @@ static int need_buffer(struct buffer_of_slot *b, uint64_t bytes)
 	data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (data == MAP_FAILED)
 		return -ENOMEM;
+	huge_leave_out_of_core(data, size);
 	(void)madvise(data, size, MADV_HUGEPAGE);
 	if (b->data)
 		munmap(b->data, b->bytes);

@@ -12,6 +12,7 @@
 #include "cache.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/huge_pages.h"
 #include "peers/form_answer.h"
 
 #define FIRST_SLOTS  256u
@@ -281,6 +282,7 @@ int forms_visit_seal(struct form_extent *e)
 	data = mmap(NULL, e->memory.bytes, PROT_READ, MAP_SHARED, e->memory.fd, 0);
 	if (data == MAP_FAILED)
 		return -errno;
+	huge_leave_out_of_core(data, e->memory.bytes);
 	e->memory.data = data;
 	return 0;
 }

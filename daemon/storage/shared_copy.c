@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/huge_pages.h"
 #include "lib/fd_io.h"
 #include "lib/kernel_calls.h"
 #include "shared_memory.h"
@@ -66,6 +67,7 @@ static uint8_t *buffer_new(void)
 
 	if (memory == MAP_FAILED)
 		return NULL;
+	huge_leave_out_of_core(memory, 2 * PIECE_BYTES);
 	(void)madvise(memory, 2 * PIECE_BYTES, MADV_HUGEPAGE);
 	return memory;
 }
@@ -134,6 +136,7 @@ int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_f
 		c.to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copy, 0);
 		if (c.to == MAP_FAILED)
 			return -errno;
+		huge_leave_out_of_core(c.to, bytes);
 		r = copy_by_threads(&c);
 		munmap(c.to, bytes);
 	}

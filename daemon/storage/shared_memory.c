@@ -39,6 +39,7 @@ int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, s
 	data = huge_map(fd, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
 	if (data == MAP_FAILED)
 		return -errno;
+	huge_leave_out_of_core(data, bytes);
 	r = restrict_access(fd, kind);
 	if (r < 0) {
 		munmap(data, bytes);
@@ -71,6 +72,7 @@ int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret)
 	data = huge_map(fd, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
 	if (data == MAP_FAILED)
 		return -errno;
+	huge_leave_out_of_core(data, bytes);
 	*ret = (struct shared_memory){.fd = fd, .data = data, .bytes = bytes};
 	return 0;
 }

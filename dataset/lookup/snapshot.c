@@ -12,6 +12,7 @@
 
 #include "checksum.h"
 #include "lib/cleanup.h"
+#include "lib/huge_pages.h"
 #include "lib/file_open.h"
 #include "lib/sorted.h"
 #include "snapshot_map.h"
@@ -174,6 +175,7 @@ static int map_file(struct snapshot *s, int fd, struct error *err)
 
 	if (map == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map %s", s->origin);
+	huge_leave_out_of_core(map, (uint64_t)st.st_size);
 	s->map = map;
 	s->map_bytes = (uint64_t)st.st_size;
 	return 0;

@@ -388,6 +388,16 @@ class Unit(unittest.TestCase):
         self.assertTrue(exposure, done.stdout + done.stderr)
         self.assertLessEqual(float(exposure[1]), 1.5, done.stdout)
 
+    def test_who_goes_first_when_something_is_short(self):
+        """Jobs before the daemon; its helpers before the daemon; and no core of it."""
+        with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
+            unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", file.read()))
+        self.assertEqual((unit["OOMPolicy"], unit["LimitCORE"], unit["MemorySwapMax"]), ("continue", "0", "0"))
+        self.assertGreater(int(unit["OOMScoreAdjust"]), 0)
+        self.assertLess(int(unit["MemoryHigh"].rstrip("%")), int(unit["MemoryMax"].rstrip("%")))
+        for weight in ("CPUWeight", "IOWeight"):
+            self.assertLess(int(unit[weight]), 100)
+
     def test_the_socket_of_metrics_goes_with_the_service(self):
         with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
             service = file.read()

@@ -8,6 +8,7 @@
 
 #include "dataset/compress.h"
 #include "helper.h"
+#include "lib/huge_pages.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
@@ -68,6 +69,8 @@ static int begin(struct here *h)
 	pidfd = helper_own_pidfd();
 	if (h->memory == MAP_FAILED || h->room == MAP_FAILED || pidfd < 0)
 		return -ENOMEM;
+	huge_leave_out_of_core(h->memory, m.memory_bytes);
+	huge_leave_out_of_core(h->room, UNPACK_ROOM_BYTES);
 	r = send_message(h, (struct unpack_message){.type = UNPACK_STARTED, .pid = (int32_t)getpid()},
 			 &pidfd);
 	if (r == 0)

@@ -22,6 +22,10 @@
 /* As mmap(NULL, bytes, prot, flags, fd, 0), at an address where the file's huge pages can be mapped whole. */
 void *huge_map(int fd, uint64_t bytes, int prot, int flags);
 
+/* Leaves memory out of a core, which goes to whoever looks after the node: for what has samples or names of
+ * users in it. It need not be of huge pages; memory that is mapped there later is not meant. */
+void huge_leave_out_of_core(const void *data, uint64_t bytes);
+
 /* Asks for huge pages wherever a whole one lies between data and data + bytes, in memory that huge_map() has
  * mapped shared and for writing. Holes become zeros, all else stays as it is. cheap: only while they are. */
 void huge_pages_make(uint8_t *data, uint64_t bytes, bool cheap);

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """No user takes the daemon from the others: connections, cache, descriptors and the log have limits."""
 import contextlib
+import glob
 import json
 import os
+import re
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 
 from dieseld_support import (BIN, CTL, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
@@ -506,6 +510,80 @@ sys.exit(subprocess.run([probe, "--dataset", path, "--socket", at], stdout=subpr
         self.assertEqual((done.returncode, done.stdout.split()), (0, 6 * ["True"]), done.stderr)
         self.assertEqual(set(os.listdir(folder)), {"s", "s.lock"})
         daemon.status()
+
+
+class Cores(Case):
+    """A core of the daemon goes to whoever looks after the node: users' samples are not in it."""
+
+    def setUp(self):
+        self.marker = os.urandom(24).hex().encode()
+        folder = tempfile.mkdtemp(dir=SCRATCH)
+        for i in range(64):
+            with open(os.path.join(folder, f"{i}.bin"), "wb") as file:
+                file.write(self.marker * 500)
+        self.path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "data")
+        subprocess.run([CTL, "pack", folder, self.path], check=True, capture_output=True, timeout=60)
+
+    def serving(self, **more):
+        server = self.daemon(**more)
+        job = start_probe(server, self.path, "--batch", 4, "--pause-us", 2000, "--epochs", 100000)
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        server.wait_for("a batch", lambda status: status["sessions"] and status["sessions"][0]["delivered"] > 8)
+        return server
+
+    @staticmethod
+    def state(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+
+    def processes(self, server):
+        """The daemon's, and their children."""
+        pids, n = [server.process.pid], 0
+        while n < len(pids):
+            for task in glob.glob(f"/proc/{pids[n]}/task/*/children"):
+                with contextlib.suppress(FileNotFoundError), open(task) as file:
+                    pids += map(int, file.read().split())
+            n += 1
+        return pids
+
+    def test_memory_of_samples_is_left_out(self):
+        server, seen = self.serving(), 0
+        for pid in self.processes(server):
+            with open(f"/proc/{pid}/smaps", "rb") as file:
+                areas = re.split(rb"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", file.read())
+            for area in areas:
+                line, flags = area.split(b"\n", 1)[0], re.search(rb"(?m)^VmFlags:(.*)$", area)
+                if b"/memfd:" in line:
+                    self.assertIn(b" dd", flags[1], (pid, line))
+                    seen += 1
+        self.assertGreater(seen, 3)
+
+    def test_a_core(self):
+        with open("/proc/sys/kernel/core_pattern") as file:
+            if file.read().strip() != "core":
+                self.skipTest("cores of this machine go elsewhere")
+        folder = tempfile.mkdtemp(dir=SCRATCH)
+        server = self.serving(prefix=lambda command: ["sh", "-c", 'cd "$0" && ulimit -c unlimited && exec "$@"', folder, *command])
+        n_cores = 0
+        for pid in reversed(self.processes(server)):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/{pid}/comm") as file:
+                    name = file.read().strip()
+                if name not in ("dieseld", "dieseld-reader"):  # without the others the daemon ends by itself
+                    continue
+                os.kill(pid, signal.SIGABRT)
+                if pid == server.process.pid:
+                    self.assertEqual(server.process.wait(60), -signal.SIGABRT)
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline and self.state(pid) not in "ZX":
+                    time.sleep(0.02)
+            for core in glob.glob(os.path.join(folder, "core*")):
+                with open(core, "rb") as file:
+                    self.assertFalse(self.marker in file.read(), name)
+                os.unlink(core)
+                n_cores += 1
+        self.assertGreater(n_cores, 0)
 
 
 class Metrics(Case):

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What frameworks tell of the ranks, and what they expect of a loader beyond what PyTorch's DataLoader does. Nothing here
 imports one."""
+import datetime
+import functools
+import os
 import sys
+
+from .ranks import membership
 
 
 def group():
@@ -15,17 +20,27 @@ def group():
     return None
 
 
-def store():
-    """The store of torch.distributed's default group, which all of its ranks see; None where there is none that can compare."""
+def store(ranks):
+    """A store that all of the ranks see: that of torch.distributed's default group, or, while there is none, torchrun's. None: there
+    is none, or none that can compare."""
     distributed = sys.modules.get("torch.distributed")
-    if not (distributed and distributed.is_available() and distributed.is_initialized()):
+    if not (distributed and distributed.is_available()):
         return None
     try:
-        found = distributed.distributed_c10d._get_default_store()
+        found = distributed.distributed_c10d._get_default_store() if distributed.is_initialized() else _torchruns(distributed)
         found.compare_set("diesel_loader", "", "here")
     except Exception:  # of a backend that has no store, or one that cannot
         return None
-    return found
+    return found if ranks == (group() or membership.find(os.environ, None)) else None
+
+
+@functools.cache
+def _torchruns(distributed):
+    """The agent of torchrun holds a store for its ranks."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    found = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=datetime.timedelta(seconds=60))
+    return distributed.PrefixStore(f"diesel_loader/{os.environ.get('TORCHELASTIC_RESTART_COUNT')}", found)
 
 
 class Accelerate:

@@ -120,7 +120,9 @@ class Loader:
         self._ranks = None        # (rank, world size) of the streams
         self._has_said = False
         self._number: str | None = None
-        self._n_agreed = 0        # iterations that ranks have compared
+        self._has_agreed = False  # the ranks, on all but the place
+        self._n_agreed = 0        # iterations that they have compared
+        self._is_alone = False    # others did not come
         self._generation = 0      # of what streams are made of
         self._heeded: Any         # _settings() of the last iteration; whoever derives from this sets it, when all is set
         if self._given:
@@ -406,19 +408,26 @@ class Loader:
 
     def _say_whose_share(self, ranks):
         """Where the ranks are from the launcher's variables alone, nothing tells whether the others iterate, too."""
-        if ranks[1] == 1 or self._told_ranks() or frameworks.group() or self._has_said:
+        if ranks[1] == 1 or self._told_ranks() or frameworks.group() or self._has_said or frameworks.store(ranks):
             return
         self._has_said = True
         log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
                     "of them, as where one rank validates alone, give rank=0 and world_size=1", self.dataset.path, *ranks, len(self.dataset))
 
     def _agree(self, ranks, place):
-        """ValueError where the ranks are about to have parts of different orders."""
-        if ranks[1] == 1 or ranks != frameworks.group() or (store := frameworks.store()) is None:
+        """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
+        if ranks[1] == 1 or (place is None and (self._has_agreed or self._is_alone)) or (store := frameworks.store(ranks)) is None:
             return
-        self._n_agreed += 1
-        facts = {**self._order(), "epoch": place[0], "batch": place[1]}
-        agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks, facts, self.dataset.path)
+        if place is None:
+            self._has_agreed = agreement.check(store, self._key(), ranks, self._order(), self.dataset.path, agreement.SOON_S)
+        elif agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks, {**self._order(), "epoch": place[0], "batch": place[1]},
+                             self.dataset.path, agreement.SOON_S if self._is_alone else agreement.WAIT_S):
+            self._n_agreed += 1
+            self._is_alone = False
+        elif not self._is_alone:
+            self._is_alone = True
+            log.warning("%s: rank %d has its share of the samples of epoch %s, and not all of the %d ranks have begun it for %d s: a rank that is "
+                        "to have all samples is given rank=0 and world_size=1", self.dataset.path, ranks[0], place[0], ranks[1], agreement.WAIT_S)
 
     def _key(self):
         """The name of this loader in the store: the same on all ranks, where their loaders begin in one order."""
@@ -492,9 +501,8 @@ class Loader:
             self._batch_log = BatchLog(self._record, *ranks)
         return self._batch_log
 
-    def _begun(self, epoch, first):
-        """Something was asked of this epoch: the next iteration is the following one's, if nobody said otherwise."""
-        self._resumed = self._is_told = False
+    def _count(self, epoch, first):
+        """This epoch has begun: the next iteration is the following one's, if nobody said otherwise."""
         if (self._next_epoch, self._next_batch) == (epoch, first):
             self._next_epoch, self._next_batch = epoch + 1, 0
 
@@ -539,7 +547,7 @@ class _Iterator:
         self._loader, self._ranks = loader, ranks
         self._state = loader._state
         self._taken = None  # what the first next() found to be the place to begin at
-        self._begun = self._ended = False
+        self._begun = self._goes_on = self._ended = False  # _goes_on: was asked for a second batch
 
     def begin(self):
         """Gets a stream, and has the batches made that are probably asked for."""
@@ -594,9 +602,13 @@ class _Iterator:
         loader = self._loader
         if not self._begun:
             self._take_place()
-            loader._agree(self._ranks, self._taken)
+            loader._agree(self._ranks, None)
             loader._begin_epoch()
             self._begun = True
+        elif not self._goes_on:
+            loader._count(*self._taken)
+            loader._agree(self._ranks, self._taken)
+            self._goes_on = True
         # Where Ctrl-C struck when it had just ended, the stream is at the next epoch, which is not this iterator's.
         delivered = self._stream.next() if self._stream.position[0] == self._place[0] else None
         if delivered is None:
@@ -618,7 +630,9 @@ class _Iterator:
         with _choosing:
             if self._taken is None:
                 self._taken = self._loader._place_of(self._state)
-            self._loader._begun(*self._taken)
+            self._loader._resumed = self._loader._is_told = False
+            if self._ranks[1] == 1:  # one of several ranks may look at a batch alone
+                self._loader._count(*self._taken)
         self._loader._position = self._taken
         if self._taken != self._place:
             self._stream.begin(*self._taken)

@@ -304,7 +304,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         state, self._drawn_of = _digest(generator), generator.initial_seed()
         drawn = _number_of(generator)
         ranks = (0, 1) if self._told_ranks() else self._find_ranks()
-        if ranks[1] > 1 and ranks == frameworks.group() and (store := frameworks.store()) is not None:
+        if ranks[1] > 1 and (store := frameworks.store(ranks)) is not None:
             drawn = agreement.seed(store, f"{self._key()}/seed", ranks[0], drawn)
         elif (self._told_ranks() or ranks)[1] > 1 and self._draw_from is None:
             drawn = 0  # nobody tells what the others draw

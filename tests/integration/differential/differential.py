@@ -83,7 +83,7 @@ def record_differs(a, b):
     had, ours = (collections.Counter(flat(record)) for record in (a, b))
     may_be = collections.Counter(a["all"]) if "all" in a else had
     if extra := ours - may_be:
-        return f"epoch {name}: ours has {sorted(extra.items())}, which PyTorch has not or has less often: {sorted((may_be - ours).items())}"
+        return f"epoch {name}: ours has {dict(extra)}, which PyTorch has not or has less often: {dict(may_be - ours)}"
     return None
 
 

@@ -243,10 +243,12 @@ class Script:
         self.make_loader()
         if self.may():
             self.lengths()
+        deeds = [self.whole_epoch] * 4 + [self.stopped] * 2 + [self.peek, self.zipped_two, self.twice, self.lengths,
+                                                                                     self.listed, self.worker_functions, self.another]
+        if "persistent_workers" not in self.options:  # who in PyTorch have one iterator, old functions, and fewer draws
+            deeds += [self.replaced, self.replaced, self.zipped, self.nested, self.in_turns, self.kept_open, self.seeded_again, self.state_back]
         for _ in range(self.random.randrange(2, 6)):
-            self.random.choice([self.whole_epoch] * 4 + [self.stopped] * 2 + [self.peek, self.zipped, self.zipped_two, self.nested, self.twice,
-                               self.in_turns, self.replaced, self.replaced, self.seeded_again, self.state_back, self.lengths, self.listed,
-                               self.kept_open, self.worker_functions, self.another])()
+            self.random.choice(deeds)()
 
     def whole_epoch(self):
         self.say(f"epoch({self.name()}, loader{self.what()})")
@@ -328,21 +330,19 @@ class Script:
         self.whole_epoch()
 
     def seeded_again(self):
-        if "persistent_workers" in self.options:
-            return
-        seed = self.random.randrange(4)
-        again = f"{'loader.generator' if 'generator' in self.options else 'torch'}.manual_seed({seed})"
-        self.say(again)
+        """With a seed of its own: epochs of several iterators at a time draw in another order here than in PyTorch."""
+        who, seed = "loader.generator" if "generator" in self.options else "torch", len(self.lines) + 20
+        self.say(f"{who}.manual_seed({seed})")
         self.whole_epoch()
         if self.may(0.5):
             self.whole_epoch()
-        if self.may(0.7):
-            self.say(again)
-            self.whole_epoch()
+        self.say(f"{who}.manual_seed({seed})")
+        self.whole_epoch()
+        self.say(f"{who}.manual_seed({seed + 1000})")
 
     def state_back(self):
         """The generator's state is put back, as who resumes does."""
-        if "generator" in self.options or "persistent_workers" in self.options:  # PyTorch draws less for workers that it has
+        if "generator" in self.options:
             return
         self.say("state = torch.get_rng_state()")
         self.whole_epoch()
@@ -363,10 +363,10 @@ class Script:
 
     def resumed(self):
         """An epoch that is broken off, and gone on with in another loader."""
-        self.make_data(kinds=("equal", "even", "images"), plainly=self.may(0.6))
-        self.make_loader(order=self.random.choice(("plain", "shuffle")), num_workers=str(self.random.choice((0, 0, 1))))
+        self.make_data(kinds=("equal", "even", "images"), plainly=True)
+        self.make_loader(order=self.random.choice(("plain", "shuffle")), batch_size=self.random.choice("2457"), num_workers=str(self.random.choice((0, 0, 1))))
         options = ", ".join(f"{key}={value}" for key, value in self.options.items() if key != "generator")
-        k = self.random.randrange(0, 4)
+        k = self.random.randrange(0, 3)
         whole, head, rest, after = self.name(), self.name(), self.name(), self.name()
         self.say(f"make = lambda: DataLoader(data, {options})", "state = torch.get_rng_state()", f"epoch({whole}, make(){self.what()})",
                  "torch.set_rng_state(state)", "loader = make()", "batches = iter(loader)",
@@ -404,7 +404,7 @@ class Script:
         drop = self.random.choice(("", ", drop_last=True"))
         self.say("def train(rank):", f"    sampler = torch.utils.data.distributed.DistributedSampler(data, shuffle={shuffled})",
                  f"    loader = DataLoader(data, batch_size={batch}, sampler=sampler{drop})",
-                 *(["    next(iter(loader))  # on one rank alone"] if self.may(0.3) else []), f"    for e in {told}:",
+                 *([f"    if rank == {self.random.randrange(2)}:", "        next(iter(loader))"] if self.may(0.4) else []), f"    for e in {told}:",
                  "        sampler.set_epoch(e)", f'        epoch(f"epoch {{e}}", loader{", shuffled=True, tag=1" if shuffled else ""})',
                  "ranks(2, train)")
 

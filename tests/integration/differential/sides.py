@@ -64,10 +64,12 @@ def samples_of(batch):
     """(what the batch is, its samples)."""
     if isinstance(batch, dict):
         names, columns = sorted(batch), [batch[name] for name in sorted(batch)]
-    elif isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], (torch.Tensor, list)) and not isinstance(batch[1], int):
+    elif isinstance(batch, list) and batch and isinstance(batch[0], tuple):
+        return "samples", [plain(sample) for sample in batch]
+    elif not isinstance(batch[1], (torch.Tensor, list)):
+        return "sample", [tuple(map(plain, batch))]
+    else:
         names, columns = [], batch
-    else:  # a list of samples, or one sample
-        return type(batch).__name__, [plain(sample) for sample in batch] if isinstance(batch, list) else [plain(batch)]
     kinds = (type(batch).__name__, *names, *(type(column).__name__ for column in columns))
     return kinds, [tuple(map(plain, row)) for row in zip(*columns)]
 
@@ -112,7 +114,7 @@ class Side:
         states = torch.get_rng_state()
         data, samples = loader.dataset, []
         for i in range(len(data)):
-            samples += samples_of(loader.collate_fn([data[i]]))[1] if loader.batch_size or loader.batch_sampler else [plain(data[i])]
+            samples += samples_of(loader.collate_fn([data[i]]) if loader.batch_sampler else data[i])[1]
         torch.set_rng_state(states)
         return samples
 

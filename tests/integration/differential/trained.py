@@ -119,7 +119,7 @@ def lightning_validated(make):
 def lightning_predicted(make):
     module, trainer = _fit(make)
     trainer.predict(module, make())
-    return [("predicted", module.predicted, "exact")]
+    return [("predicted", module.predicted, "predicted")]
 
 
 def _train(make, model, folder, resume=None, **options):

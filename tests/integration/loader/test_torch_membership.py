@@ -31,17 +31,26 @@ print(json.dumps([before, len(loader), len(batches), [bytes(item.tolist()).hex()
 """
 
 
-# Arguments: dataset, file of the rendezvous, rank, keyword arguments and state of this rank, seed of torch. Prints the numbers of two epochs.
+# Arguments: dataset, file of the rendezvous, rank, keyword arguments and state of this rank, seed of torch. In the state is also whether the
+# rank looks at a batch first, and the epoch that is told then. Prints the numbers of two epochs, or what was said.
 RANK = """
-import json, sys, torch, torch.distributed as dist, diesel_loader.torch as diesel
+import json, logging, sys, torch, torch.distributed as dist, diesel_loader.torch as diesel
 path, file, rank, options, state, seed = sys.argv[1:]
 dist.init_process_group("gloo", init_method="file://" + file, rank=int(rank), world_size=2)
 torch.manual_seed(int(seed))
 loader = diesel.DataLoader(path, **{"batch_size": 4, "shuffle": True, "return_ids": True, **json.loads(options)})
-if json.loads(state):
-    loader.load_state_dict({**loader.state_dict(), **json.loads(state)})
+state, said, log = json.loads(state), [], logging.Handler()
+log.emit = lambda record: said.append(record.getMessage())
+logging.getLogger("diesel_loader").addHandler(log)
+if state.pop("looks", False):
+    next(iter(loader))
+if "told" in state:
+    loader.set_epoch(state.pop("told"))
+if state:
+    loader.load_state_dict({**loader.state_dict(), **state})
 try:
-    print(json.dumps([[n for *_, ids in loader for n in ids.tolist()] for _ in range(2)]))
+    numbers = [[n for *_, ids in loader for n in ids.tolist()] for _ in range(2)]
+    print(json.dumps(said or numbers))
 except ValueError as error:
     print(json.dumps(str(error)))
 """
@@ -168,7 +177,7 @@ class LoaderTest(unittest.TestCase):
             return [json.loads(job.communicate(timeout=120)[0]) for job in jobs]
 
     def test_ranks_that_do_not_agree_say_so(self):
-        """Each of them, before the first batch."""
+        """Each of them, before the first batch, and of the place that is told, before the second."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
         one, other = {"seed": 1, "window_chunks": 2}, {"seed": 2, "batch_size": 5, "drop_last": True}
@@ -177,6 +186,28 @@ class LoaderTest(unittest.TestCase):
                 self.assertRegex(said, f"ranks do not agree on the order.* {name} is")
         for said in self.ranks((one, {"batch": 3}, 0), (one, {"batch": 2}, 0)):
             self.assertRegex(said, "samples twice, and others never: batch is")
+
+    def test_a_rank_may_look_at_a_batch_alone(self):
+        """Also of an epoch that nobody told, and of another one than is told then; nobody waits to be told so."""
+        if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+            self.skipTest("needs torch.distributed with gloo")
+        for told in ({}, {"told": 3}):
+            shares = self.ranks(({"seed": 1}, {"looks": True, **told}, 0), ({"seed": 1}, told, 0))
+            for epoch in range(2):
+                self.assertEqual(sorted(shares[0][epoch] + shares[1][epoch]), list(range(N_SAMPLES)))
+
+    def test_ranks_of_torchrun_agree_without_a_group(self):
+        """By the store that its agent has: here, this process."""
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.set(TORCHELASTIC_USE_AGENT_STORE=True, MASTER_ADDR="127.0.0.1", MASTER_PORT=store.port)
+        job = JOB.replace("seed=3", "seed=int(sys.argv[2])").replace("if len(sys.argv) > 2", "if False")
+        for seeds, words in (((1, 1), None), ((1, 2), "ranks do not agree on the order.* seed is")):
+            self.set(TORCHELASTIC_RESTART_COUNT=seeds[1])
+            jobs = [subprocess.Popen([sys.executable, "-c", job, self.dataset, str(seed)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank, seed in enumerate(seeds)]
+            for said, errors in [job.communicate(timeout=120) for job in jobs]:
+                self.assertRegex(errors, words or "^$")
+                self.assertEqual(not said, bool(words), errors)
 
     def test_ranks_have_one_seed_where_none_is_given(self):
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():

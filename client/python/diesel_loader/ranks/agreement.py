@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that go through a dataset together compare what their order follows from, before the first batch of each epoch.
+"""Ranks that go through a dataset together compare what their order follows from: all but the place before the first batch, for which
+one waits for the others SOON_S at most, and the place when a second one is asked for.
 
-They do it by the store of torch.distributed, which needs no collective call: a rank that iterates alone is told so after a
-while, and goes on."""
+They do it by a store that all of them see, which needs no collective call: a rank that looks at one batch alone just gets it, and one
+that goes on alone is told so after a while."""
 import json
-import logging
 import time
 
-WAIT_S = 10  # for the others to begin
+SOON_S = 1    # for the others to begin
+WAIT_S = 10   # for those to go on that have
 PAUSE_S = 0.01
 
-log = logging.getLogger("diesel_loader")
 _n_loaders = {}  # of each name: all ranks make their loaders in one order
 
 
@@ -20,30 +20,34 @@ def number(name):
     return _n_loaders[name]
 
 
-def check(store, key, ranks, facts, path):
-    """ValueError on all ranks where one's facts differ: a dict, the same on each. What others have begun is known by the key."""
+def check(store, key, ranks, facts, path, patience_s):
+    """Whether all ranks have come, and with the same facts: a dict. ValueError on all ranks where one's differ. False: not all have
+    come, and this one is as if it had not; the key is for it to try again."""
     rank, world_size = ranks
     mine = json.dumps({"rank": rank, **facts}, sort_keys=True)
-    first = json.loads(store.compare_set(key, "", mine))
-    differ = [name for name, value in facts.items() if first.get(name) != value]
-    if differ:
-        said = ", ".join(f"{name} is {facts[name]} on rank {rank} and {first.get(name)} on rank {first['rank']}" for name in differ)
-        store.set(f"{key}/differ", said)
-        store.add(f"{key}/n_differ", 1)
-    n, end = store.add(f"{key}/n", 1), time.monotonic() + WAIT_S
+    n, end = store.add(f"{key}/n", 1), time.monotonic() + patience_s
     while True:
+        first = json.loads(store.compare_set(key, "", mine))
+        differ = [name for name, value in facts.items() if first.get(name) != value]
+        if differ:
+            said = ", ".join(f"{name} is {facts[name]} on rank {rank} and {first.get(name)} on rank {first['rank']}" for name in differ)
+            store.set(f"{key}/differ", said)
+            store.add(f"{key}/n_differ", 1)
         if store.add(f"{key}/n_differ", 0):  # older ones cannot tell whether there is a key
             said = store.get(f"{key}/differ").decode()
             raise ValueError(f"{path}: ranks do not agree on the order, and would have samples twice, and others never: {said}: give all ranks "
                              "the same dataset and arguments, and resume all of them from one state")
         if n >= world_size:
-            return
+            return True
         if time.monotonic() > end:
             break
         time.sleep(PAUSE_S)
         n = store.add(f"{key}/n", 0)
-    log.warning("%s: rank %d begins epoch %s with its share of the samples, and %d of %d ranks have not begun it for %d s: a rank that is "
-                "to have all samples is given rank=0 and world_size=1", path, rank, facts["epoch"], world_size - n, world_size, WAIT_S)
+    if store.add(f"{key}/n", -1) >= world_size - 1:  # the last one came just now, and goes on
+        store.add(f"{key}/n", 1)
+        return True
+    store.compare_set(key, mine, "")  # another one's facts are what all compare with
+    return False
 
 
 def seed(store, key, rank, drawn):

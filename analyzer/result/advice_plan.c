@@ -147,7 +147,8 @@ double advice_cores_limit(const struct analysis *analysis)
 
 double advice_gil_ratio(const struct analysis *analysis)
 {
-	return analysis->observed_ns
-		   ? (double)(analysis->gil_ns + analysis->gil_starved_ns) / (double)analysis->observed_ns
-		   : 0;
+	/* A worker's threads wait for the lock of the worker's own process, and are processes already. */
+	uint64_t ns = analysis->gil_starved_ns + (analysis->loader == LOADER_WORKERS ? 0 : analysis->gil_ns);
+
+	return analysis->observed_ns ? (double)ns / (double)analysis->observed_ns : 0;
 }

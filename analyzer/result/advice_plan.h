@@ -53,8 +53,8 @@ double advice_idle_cores(const struct analysis *analysis);
  * at least 1. INFINITY: not known. */
 double advice_cores_limit(const struct analysis *analysis);
 
-/* Part of the observed time that went to waits for the interpreter lock: the trainer's own, or of a thread
- * that it waited for. */
+/* Part of the observed time that went to waits for the interpreter lock of the trainer's process: its own, or
+ * those of a thread that it waited for. */
 double advice_gil_ratio(const struct analysis *analysis);
 
 /* By what they change. */

@@ -24,6 +24,9 @@ enum key {
 	PY_GIF,
 	PY_OWN_CROP,
 	PY_BATCH,
+	PY_PRESET,
+	PY_RANDOM_CROP,
+	PY_RGB,
 };
 
 static const struct profile_frame frames[] = {
@@ -43,6 +46,9 @@ static const struct profile_frame frames[] = {
     {PY_GIF, FRAME_PYTHON, "GifImagePlugin.py", "GifImageFile.load_end"},
     {PY_OWN_CROP, FRAME_PYTHON, "transforms.py", "RandomResizedCrop.apply"}, /* another library's */
     {PY_BATCH, FRAME_PYTHON, "assembly.py", "Assembly.batch"},
+    {PY_PRESET, FRAME_PYTHON, "_presets.py", "ImageClassification.forward"},
+    {PY_RANDOM_CROP, FRAME_PYTHON, "transforms.py", "RandomCrop.forward"},
+    {PY_RGB, FRAME_PYTHON, "_color.py", "RGB.transform"},
 };
 
 #define TRACE(key, ...)                                                                                      \
@@ -69,6 +75,9 @@ static const struct profile_trace traces[] = {
     TRACE(27, PY_LOAD, PY_GIF, PY_MAIN),
     TRACE(28, PY_OWN_CROP, PY_MAIN),
     TRACE(29, PY_BATCH, PY_MAIN),
+    TRACE(30, PY_PRESET, PY_MAIN),
+    TRACE(31, PY_RANDOM_CROP, PY_COMPOSE, PY_MAIN),
+    TRACE(32, PY_RGB, PY_COMPOSE, PY_MAIN),
 };
 
 static const struct profile_notes notes = {frames, traces, sizeof(frames) / sizeof(frames[0]),
@@ -242,6 +251,8 @@ static void test_images(void **state)
 	assert_int_equal(images_of(12, 21).n_transform, 1);
 	assert_int_equal(images_of(12, 22).n_transform, 1);
 	assert_int_equal(images_of(12, 23).n_transform, 1);
+	for (uint64_t python = 30; python <= 32; python++)
+		assert_int_equal(images_of(9, python).n_transform, 1);
 	found = images_of(12, 24);
 	assert_true(found.n_decode == 1 && found.n_transform == 0);
 	found = images_of(12, 25);

@@ -433,7 +433,15 @@ static void test_the_interpreter_lock(void **state)
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_float_equal(action->gain_max, 1 / (1 - 0.38), 1e-6);
 	assert_null(strstr(analysis.actions[1].text, "Keep a core free"));
-	analysis.n_actions = 0;
+	/* Workers are processes, with locks of their own. */
+	analysis = job(LOADER_WORKERS, 0, 50);
+	analysis.gil_ns = 40 * NS_PER_S;
+	assert_null(advise(&analysis, "interpreter lock"));
+	analysis = job(LOADER_THREADS, 0, 50);
+	analysis.gil_ns = 40 * NS_PER_S;
+	assert_ptr_equal(advise(&analysis, "processes instead of threads"), &analysis.actions[0]);
+	analysis = job(LOADER_NONE, 0, 0);
+	analysis.share_ns[SHARE_CPU_STARVED] = analysis.steady_share_ns[SHARE_CPU_STARVED] = 40 * NS_PER_S;
 	analysis.gil_starved_ns = 2 * NS_PER_S;
 	assert_null(advise(&analysis, "interpreter lock"));
 	analysis.n_actions = 0;

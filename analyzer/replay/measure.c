@@ -104,7 +104,10 @@ static int checkpoints_collect(struct measurement *m)
 	}
 	interval_list_tidy(&m->checkpoints);
 	interval_list_tidy(&m->helper_checkpoints);
-	return 0;
+	r = checkpoints_of_children(&from, m->timeline, &m->roles, m->saves, &m->child_checkpoints);
+	if (r == 0)
+		checkpoint_savers_add(m->timeline, &m->roles, m->saves);
+	return r;
 }
 
 /* Finds what samples of stacks say, and the checkpoints. */
@@ -240,18 +243,15 @@ static int naps_find(struct measurement *m)
  * now. */
 static int rest_find(struct measurement *m, bool several)
 {
-	const struct checkpoint_input from = checkpoint_input(m);
 	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->compiling,
 			       &m->checkpoints, &m->helper_checkpoints);
 
 	if (r == 0 && several)
 		r = collectives_take(m);
-	if (r == 0)
-		r = checkpoints_of_children(&from, m->timeline, &m->roles, m->saves,
-					    &m->partition.child_checkpoints);
 	if (r < 0)
 		return r;
-	checkpoint_savers_add(m->timeline, &m->roles, m->saves);
+	m->partition.child_checkpoints = m->child_checkpoints;
+	m->child_checkpoints = (struct interval_list){0};
 	m->partition.saves = m->saves;
 	m->split.fetch_ns = calloc(m->waits.n + 1, sizeof(*m->split.fetch_ns));
 	if (!m->split.fetch_ns)
@@ -360,6 +360,7 @@ void measurement_free(struct measurement *m)
 	data_waits_free(&m->waits);
 	interval_list_free(&m->checkpoints);
 	interval_list_free(&m->helper_checkpoints);
+	interval_list_free(&m->child_checkpoints);
 	stack_looks_free(&m->looks);
 	compiling_free(&m->compiling);
 	free(m->saves);

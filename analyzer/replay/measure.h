@@ -27,7 +27,7 @@ struct measurement {
 	uint64_t *mark_times;
 	struct stack_looks looks;
 	struct compiling compiling;
-	struct interval_list checkpoints, helper_checkpoints;
+	struct interval_list checkpoints, helper_checkpoints, child_checkpoints;
 	uint8_t *
 	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */
 	struct data_waits waits;

@@ -37,7 +37,8 @@ static bool has_next(const struct timeline_thread *thread)
 	return false;
 }
 
-/* Reads, naps and calls on sockets, of which OpenMP's and autograd's threads have none. */
+/* Naps, and calls on pipes and sockets, of which OpenMP's and autograd's threads have none. Who reads files
+ * was looked at already (roles_loaders.c), and io_uring's threads do that for the trainer itself. */
 static bool does_more_than_compute(const struct timeline_thread *thread,
 				   const struct timeline_thread *trainer)
 {
@@ -47,8 +48,8 @@ static bool does_more_than_compute(const struct timeline_thread *thread,
 		const struct timeline_call *call = &thread->calls[i];
 
 		n += in_training(trainer, call->begin_ns) &&
-		     (call->kind == CALL_NAP || call_is_file_read(call) || call_is_pipe_read(call) ||
-		      call_is_pipe_poll(call) || call_is_socket(call));
+		     (call->kind == CALL_NAP || call_is_pipe_read(call) || call_is_pipe_poll(call) ||
+		      call_is_socket(call));
 	}
 	return n == CALLS_MIN;
 }
@@ -115,12 +116,13 @@ static int threads_find(const struct timeline *timeline, const struct stack_look
 	return 0;
 }
 
-static bool another_writes(const struct timeline *timeline, const struct roles *roles, uint64_t inode)
+static bool another_writes(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
+			   uint64_t inode)
 {
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
 
-		if (timeline_same_process(thread, roles->trainer))
+		if (saves[i] || timeline_same_process(thread, roles->trainer))
 			continue;
 		for (size_t k = 0; k < thread->n_calls; k++)
 			if (thread->calls[k].inode == inode && call_is_pipe_write(&thread->calls[k]))
@@ -150,7 +152,7 @@ static bool feeds_steps(const struct timeline_thread *trainer, uint64_t inode)
 }
 
 /* Pipes that the trainer itself reads while it trains, and other processes of the job write. */
-static int pipes_find(const struct timeline *timeline, struct roles *roles)
+static int pipes_find(const struct timeline *timeline, const uint8_t *saves, struct roles *roles)
 {
 	const struct timeline_thread *trainer = roles->trainer;
 	uint64_t *inodes = calloc(trainer->n_calls + 1, sizeof(*inodes));
@@ -167,7 +169,7 @@ static int pipes_find(const struct timeline *timeline, struct roles *roles)
 		for (end = i + 1; end < n && inodes[end] == inodes[i];)
 			end++;
 		if (end - i >= READS_MIN && feeds_steps(trainer, inodes[i]) &&
-		    another_writes(timeline, roles, inodes[i]))
+		    another_writes(timeline, roles, saves, inodes[i]))
 			inodes[n_results++] = inodes[i];
 	}
 	if (!n_results) {
@@ -192,5 +194,5 @@ int roles_find_feeders(const struct timeline *timeline, const struct stack_looks
 	if (roles->n_loaders || loads_by_itself(roles->trainer) || workers_feed(timeline, roles))
 		return 0;
 	r = threads_find(timeline, looks, saves, roles);
-	return r == 0 && !roles->n_workers ? pipes_find(timeline, roles) : r;
+	return r == 0 && !roles->n_workers ? pipes_find(timeline, saves, roles) : r;
 }

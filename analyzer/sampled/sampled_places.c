@@ -13,7 +13,7 @@
 #include "times.h"
 
 #define KNOWN_RATIO    0.5      /* of the looks at least: else the stack was mostly unreadable */
-#define ITERATOR_RATIO 50 /* of the looks: an iterator that takes less is no loader, or needs no time */
+#define ITERATOR_RATIO 50       /* of the looks: an iterator that takes less is no loader, or needs no time */
 #define START_UP_NS    NS_PER_S /* outside of iterators, and so many times a step: no step */
 #define START_UP_STEPS 10
 #define RUN_LOOKS      3 /* if a step's next() and its computing each last so many looks, all of them are seen */
@@ -51,7 +51,7 @@ enum sample_place sampled_place(const struct sampled_thread *thread)
 	return 2 * n_diesel > n_inside ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
 }
 
-static int runs_find(const struct sampled_thread *thread, struct runs *runs)
+static int runs_find(const struct sampled_thread *thread, bool guessed, struct runs *runs)
 {
 	uint64_t last_ns = 0; /* the end of the last look that knew the place */
 
@@ -62,11 +62,14 @@ static int runs_find(const struct sampled_thread *thread, struct runs *runs)
 		const struct event *look = thread->looks[i];
 		struct look_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
 		uint64_t begin_ns = look->end_ns;
+		/* Where there is a loader, other iterators are none. */
+		bool inside =
+		    sampled_inside(look) && (guessed || look->sample.place != SAMPLE_PLACE_ITERATOR);
 
 		if (look->sample.place == SAMPLE_PLACE_UNKNOWN)
 			continue;
 		runs->n_looks += look->sample.n;
-		if (last && last->inside == sampled_inside(look)) {
+		if (last && last->inside == inside) {
 			last->end_ns = look->end_ns;
 		} else {
 			/* A look says where the trainer was at its end. */
@@ -77,8 +80,7 @@ static int runs_find(const struct sampled_thread *thread, struct runs *runs)
 				last->end_ns = begin_ns;
 				runs->edge_variance += width * width * UNIFORM_SIGMA * UNIFORM_SIGMA;
 			}
-			runs->items[runs->n++] =
-			    (struct look_run){begin_ns, look->end_ns, sampled_inside(look)};
+			runs->items[runs->n++] = (struct look_run){begin_ns, look->end_ns, inside};
 		}
 		last_ns = look->end_ns;
 	}
@@ -160,7 +162,7 @@ int sampled_places_find(const struct sampled_thread *thread, struct sampled_trai
 {
 	struct runs runs = {0};
 	size_t first = 0, last;
-	int r = runs_find(thread, &runs);
+	int r = runs_find(thread, trainer->guessed, &runs);
 
 	while (first < runs.n && !runs.items[first].inside)
 		first++;

@@ -93,22 +93,22 @@ static bool reads_files(const struct sampled_thread *thread)
 	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
 }
 
-/* Within its loader's next(), does it mostly sleep for threads of its process, whatever feeds them? */
-static bool waits_for_threads(const struct sampled_thread *thread)
+/* Is it mostly elsewhere than at a pipe while it is within a next()? Then those who look like workers do
+ * something else, or feed a thread that feeds it. A DataLoader's next() with workers also computes. */
+static bool waits_elsewhere(const struct sampled_thread *thread, enum sample_place place)
 {
-	size_t n = 0, n_threads = 0;
+	size_t n = 0, n_pipes = 0, n_locks = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
+		enum proc_wait wait = (enum proc_wait)thread->looks[i]->sample.wait;
 
-		if (!sampled_inside(look) || !sampled_asleep(look))
+		if (!sampled_inside(thread->looks[i]))
 			continue;
 		n++;
-		n_threads += look->sample.wait == PROC_WAIT_FUTEX ||
-			     look->sample.wait == PROC_WAIT_TIMED_LOCK ||
-			     look->sample.wait == PROC_WAIT_TIMER;
+		n_pipes += wait == PROC_WAIT_PIPE || wait == PROC_WAIT_POLL;
+		n_locks += wait == PROC_WAIT_FUTEX || wait == PROC_WAIT_TIMED_LOCK || wait == PROC_WAIT_TIMER;
 	}
-	return 2 * n_threads > n;
+	return place == SAMPLE_PLACE_ITERATOR ? 2 * n_pipes < n : 2 * n_locks > n;
 }
 
 /* What comes before the first look in the model is start-up; without one, the imports are. */
@@ -143,7 +143,7 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 		trainer->loader = LOADER_DIESEL;
 		return sampled_places_find(job->trainer, trainer);
 	}
-	if (job->n_workers && !waits_for_threads(job->trainer)) {
+	if (job->n_workers && !waits_elsewhere(job->trainer, place)) {
 		trainer->loader = LOADER_WORKERS;
 		return window_of_workers(job, trainer);
 	}

@@ -168,6 +168,7 @@ static void verdict_find(struct analysis *analysis)
 	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
 	double gil = part_of_window(analysis, analysis->gil_starved_ns);
+	double asleep = part_of_window(analysis, analysis->asleep_ns);
 
 	if (is_unclear(analysis, stall))
 		analysis->verdict = ANALYSIS_UNCLEAR;
@@ -175,7 +176,7 @@ static void verdict_find(struct analysis *analysis)
 		analysis->verdict = verdict_of_stalls(analysis);
 	else if (device >= 0.5)
 		analysis->verdict = ANALYSIS_DEVICE_BOUND;
-	else if (starved > ANALYSIS_STALL_THRESHOLD && starved >= device && starved >= stall)
+	else if (starved > ANALYSIS_STALL_THRESHOLD && starved >= stall && starved >= asleep)
 		analysis->verdict = 2 * gil > starved ? ANALYSIS_LOCK_BOUND : ANALYSIS_CPU_STARVED;
 	else if (stall >= ANALYSIS_STALL_THRESHOLD)
 		analysis->verdict = verdict_of_stalls(analysis);

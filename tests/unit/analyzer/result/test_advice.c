@@ -497,6 +497,8 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 	    {5, 90, 5, 0, 0, 0, false, NAN, ANALYSIS_DEVICE_BOUND, NULL},
 	    {4, 8, 79, 0, 9, 0, false, NAN, ANALYSIS_CPU_STARVED, NULL},
 	    {16, 8, 76, 0, 0, 0, false, NAN, ANALYSIS_CPU_STARVED, NULL},
+	    {14, 43, 41, 0, 2, 0, false, NAN, ANALYSIS_CPU_STARVED, NULL},
+	    {0, 14, 16, 0, 70, 70, false, NAN, ANALYSIS_UNCLEAR, "on purpose"},
 	    {0, 25, 75, 70, 0, 0, false, NAN, ANALYSIS_LOCK_BOUND, "interpreter lock"},
 	    {0, 60, 40, 39, 0, 0, false, NAN, ANALYSIS_DEVICE_BOUND, "interpreter lock"},
 	    {40, 30, 30, 0, 0, 0, false, NAN, ANALYSIS_PREP_BOUND, NULL},

@@ -50,8 +50,8 @@ ask() { { dieselctl status --timeout "$1" >/dev/null; } 2>&1; }
 command -v dieselctl >/dev/null || exit 0 # not installed on this node
 problem=$(ask 1) && exit 0
 revive
-while ((SECONDS < wait_s)); do
-	problem=$(ask $((wait_s - SECONDS))) && exit 0
+while left=$((wait_s - SECONDS)) && ((left > 0)); do
+	problem=$(ask $left) && exit 0
 	sleep 0.2
 done
 say "without dieseld: $problem"

@@ -182,8 +182,9 @@ static bool set_ok(const struct wire_set *m)
 				return false;
 			continue;
 		}
-		if (s->key < 1 || s->key >= WIRE_N_SETTINGS || (s->flags & ~WIRE_SETTING_AUTO) != 0 ||
-		    (s->flags && s->value) || (seen & 1u << s->key))
+		if (s->key < 1 || s->key >= WIRE_N_SETTINGS ||
+		    (s->flags && s->flags != WIRE_SETTING_AUTO && s->flags != WIRE_SETTING_UNTIL_RESTART) ||
+		    (s->flags == WIRE_SETTING_AUTO && s->value) || (seen & 1u << s->key))
 			return false;
 		seen |= 1u << s->key;
 	}

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/diesel.h"
 #include "lib/text.h"
@@ -97,4 +98,66 @@ const char *ctl_knob(char text[24], const char *knob, double value)
 	else
 		snprintf(text, 24, "%.0f", value);
 	return text;
+}
+
+static const char *setting_value(char text[32], const char *name, const json_t *value)
+{
+	bool none = !strncmp(name, "read-", 5) && json_number_value(value) <= 0;
+
+	if (json_is_string(value))
+		snprintf(text, 32, "%s", json_string_value(value));
+	else if (none || json_is_null(value))
+		snprintf(text, 32, none && !json_is_null(value) ? "none" : "free");
+	else
+		ctl_knob(text, name, json_number_value(value));
+	return text;
+}
+
+/* "default", "the command line", or "FILE:LINE". */
+static const char *source_of(char text[240], const json_t *object)
+{
+	char from[200], file[200];
+
+	ctl_string(object, "from", from);
+	if (!strcmp(from, "file"))
+		snprintf(text, 240, "%s:%llu", ctl_string(object, "file", file),
+			 (unsigned long long)ctl_number(object, "line"));
+	else
+		snprintf(text, 240, "%s", strcmp(from, "option") ? from : "the command line");
+	return text;
+}
+
+static void print_setter(const json_t *one, const char *name)
+{
+	const json_t *configured = json_object_get(one, "configured");
+	time_t at = (time_t)ctl_number(one, "at");
+	char text[240], value[32], time[32];
+	struct tm tm;
+
+	printf("set");
+	if (at && localtime_r(&at, &tm) && strftime(time, sizeof(time), "%F %T", &tm) > 0)
+		printf(" by uid %llu at %s", (unsigned long long)ctl_number(one, "uid"), time);
+	printf("%s; otherwise %s (%s)\n",
+	       json_is_true(json_object_get(one, "until_restart")) ? " until restart" : "",
+	       setting_value(value, name, json_object_get(configured, "value")), source_of(text, configured));
+}
+
+void ctl_print_settings(const json_t *tune)
+{
+	const json_t *all = json_object_get(tune, "settings");
+
+	for (size_t i = 0; i < json_array_size(all); i++) {
+		const json_t *one = json_array_get(all, i);
+		char name[200], of[32] = "", text[240], value[32];
+
+		ctl_string(one, "name", name);
+		if (ctl_number(one, "job"))
+			snprintf(of, sizeof(of), " of job %llu", (unsigned long long)ctl_number(one, "job"));
+		printf("setting   %s%s: %s, ", name, of,
+		       setting_value(value, name, json_object_get(one, "value")));
+		if (json_object_get(one, "configured"))
+			print_setter(one, name);
+		else
+			printf("%s\n", source_of(text, one));
+	}
 }

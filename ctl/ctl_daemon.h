@@ -45,6 +45,9 @@ double ctl_real(const json_t *object, const char *key);
 /* Names come from the daemon, and it had them from its clients. */
 const char *ctl_string(const json_t *object, const char *key, char text[200]);
 
+/* A line for each value that `set` can set: what it is, and where it comes from. */
+void ctl_print_settings(const json_t *tune);
+
 /* "31 %", or "-" when not known. */
 const char *ctl_percent(char text[8], double ratio);
 /* "1204", "3.20", or "-" when not known. */

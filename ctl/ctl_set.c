@@ -125,6 +125,37 @@ static int add_assignment(const struct ctl_verb *verb, struct request *q, const 
 	return r == CTL_OK ? add(verb, q, name.name, setting) : r;
 }
 
+/* --unset NAME: a knob, a limit or the mode, of whichever the name is. */
+static int add_unset(const struct ctl_verb *verb, struct request *q, const char *text)
+{
+	struct wire_setting setting = {.key = WIRE_SET_TUNE, .flags = WIRE_SETTING_AUTO};
+	struct name name = {.name = "tune"};
+
+	if (strcmp(text, "tune") != 0) {
+		if (!find_name(text, strlen(text), &name))
+			return ctl_usage(verb,
+					 "--unset %s: it must be tune, a knob or a limit, as `dieselctl "
+					 "status` names them",
+					 text);
+		setting.key = name.key;
+	}
+	return add(verb, q, name.name, setting);
+}
+
+/* --until-restart, for all that the command sets. */
+static int add_until_restart(const struct ctl_verb *verb, struct request *q)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < q->n; i++) {
+		if (q->settings[i].flags == WIRE_SETTING_AUTO)
+			continue;
+		q->settings[i].flags = WIRE_SETTING_UNTIL_RESTART;
+		any = true;
+	}
+	return any ? CTL_OK : ctl_usage(verb, "--until-restart: there is nothing to set");
+}
+
 static int add_mode(const struct ctl_verb *verb, struct request *q, const char *option, const char *value)
 {
 	static const char *const modes[WIRE_N_TUNES] = {"off", "on", "dry-run"};
@@ -207,6 +238,7 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 	putchar('\n');
 	print_pins(tune);
 	print_weights(json_object_get(root, "jobs"));
+	ctl_print_settings(tune);
 	json_decref(root);
 	return ctl_finish(verb);
 }
@@ -247,8 +279,11 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {"limit", required_argument, NULL, 'l'},
 						     {"dry-run", required_argument, NULL, 'd'},
 						     {"tune", required_argument, NULL, 't'},
+						     {"unset", required_argument, NULL, 'u'},
+						     {"until-restart", no_argument, NULL, 'r'},
 						     {0}};
 	struct request q = {.daemon = CTL_DAEMON_OPTIONS_INIT};
+	bool until_restart = false;
 	int option, r = CTL_OK;
 
 	while (r == CTL_OK && (option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
@@ -258,6 +293,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		case 'l': r = add_assignment(verb, &q, optarg, true); break;
 		case 'd': r = add_mode(verb, &q, "--dry-run", optarg); break;
 		case 't': r = add_mode(verb, &q, "--tune", optarg); break;
+		case 'u': r = add_unset(verb, &q, optarg); break;
+		case 'r': until_restart = true; break;
 		default: r = ctl_daemon_option(verb, option, &q.daemon); break;
 		}
 	}
@@ -265,16 +302,19 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		r = parse_job(verb, &q, argv[optind++]);
 	for (; r == CTL_OK && optind < argc; optind++)
 		r = add_assignment(verb, &q, argv[optind], false);
+	if (r == CTL_OK && q.n == 0)
+		r = ctl_usage(verb, "there is nothing to set");
+	if (r == CTL_OK && until_restart)
+		r = add_until_restart(verb, &q);
 	if (r != CTL_OK)
 		return r;
-	if (q.n == 0)
-		return ctl_usage(verb, "there is nothing to set");
 	return send_request(verb, &q);
 }
 
 const struct ctl_verb ctl_set = {
     .name = "set",
-    .arguments = "[JOB|all] [KNOB=VALUE|KNOB=auto ...] [--limit NAME=VALUE] [--dry-run on|off]",
+    .arguments =
+	"[JOB|all] [KNOB=VALUE|KNOB=auto ...] [--limit NAME=VALUE] [--dry-run on|off] [--unset NAME]",
     .summary = "Pin knobs of a job or of all, set limits, or only watch",
     .help =
 	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
@@ -283,12 +323,18 @@ const struct ctl_verb ctl_set = {
 	"jobs'.\n"
 	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
 	"and\n"
-	"lasts, also when dieseld is started again.\n\n"
+	"goes before the configuration, also when dieseld is started again, until it is unset. Prints where "
+	"each "
+	"value\n"
+	"comes from.\n\n"
 	"      --limit NAME=VALUE  cache-max, cache-min, workers-max, client-workers-max, prefetch-max, "
 	"forms-max,\n"
 	"                          read-limit (bytes a second of all storages together; 0: none),\n"
 	"                          read-ops-limit (requests); auto: as configured\n"
 	"      --dry-run on|off    decide and record, but change nothing\n"
-	"      --tune MODE         on, off, dry-run, or auto: as configured\n" CTL_DAEMON_HELP,
+	"      --tune MODE         on, off, dry-run, or auto: as configured\n"
+	"      --unset NAME        take back what was set: tune, a knob or a limit; then it is as "
+	"configured\n"
+	"      --until-restart     what this command sets ends when dieseld does\n" CTL_DAEMON_HELP,
     .run = run,
 };

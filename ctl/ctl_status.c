@@ -233,6 +233,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 	print_daemon(root);
 	print_cluster(json_object_get(root, "cluster"));
 	print_tune(root);
+	ctl_print_settings(json_object_get(root, "tune"));
 	print_sensing(root);
 	json_array_foreach(json_object_get(root, "codecs"), i, item) print_codec(item);
 	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);

@@ -83,6 +83,7 @@ static void open_history(struct control *c, const struct control_options *o)
 		log_warning("%s", notice);
 	if (r == 0) {
 		control_restore(c);
+		control_log_overrides(c);
 		r = history_start(c->history, &err);
 	}
 	if (r == 0 && !c->state) /* a replay must begin where this tuner does */
@@ -127,9 +128,8 @@ void control_reconfigure(struct control *c, const struct settings *configured,
 			 const struct serving_knobs *knobs)
 {
 	c->knobs = *knobs;
-	c->settings.room = configured->room;
-	memcpy(c->settings.configured, configured->configured, sizeof(configured->configured));
-	memcpy(c->settings.is_configured, configured->is_configured, sizeof(configured->is_configured));
+	settings_reconfigure(&c->settings, configured);
+	control_log_overrides(c);
 	control_apply_limits(c);
 }
 

@@ -375,8 +375,9 @@ json_t *control_tune_json(struct control *c)
 				    tuner_knob_name(c->config.pins[i].knob), "value",
 				    json_u64(c->config.pins[i].value), "in_force",
 				    json_u64(settings_pin_in_force(s, &c->config.pins[i]))));
-	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "mode",
+	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mode",
 			 settings_tune_name((enum wire_tune)settings_get(s, WIRE_SET_TUNE)), "limits", limits,
-			 "pins", pins, "sensing", sensing_json(c), "history", history_json(c), "rounds",
-			 json_u64(c->n_rounds), "samples_refused", json_u64(c->n_refused));
+			 "pins", pins, "settings", control_settings_json(c), "sensing", sensing_json(c),
+			 "history", history_json(c), "rounds", json_u64(c->n_rounds), "samples_refused",
+			 json_u64(c->n_refused));
 }

@@ -78,6 +78,11 @@ json_t *control_shares_json(const struct stall_shares *shares);
 const char *control_source_name(enum stall_source source);
 json_t *control_entry_json(const struct control_log_entry *entry);
 
+/* control_sources.c: each value that can be set, and where it comes from. */
+json_t *control_settings_json(const struct control *c);
+/* A line for each value that was set and goes before a configured one or a default. */
+void control_log_overrides(const struct control *c);
+
 /* control_assist.c: null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 

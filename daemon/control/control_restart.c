@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a restart needs back, under three keys of the history's state:
- *   settings  JSON: what was set while running, and pins
+ *   settings  JSON: what was set while running, and pins, each with who set it and when
  *   jobs      JSON: numbers of jobs by pid and start time of the trainer, and the knobs they had
  *   tuner     struct saved_tuner, and struct tuner_state as it lies in memory
  * Values in JSON are checked one by one, and left out if they are not valid. Of the tuner's state, only its
@@ -41,24 +41,39 @@ static void save_json(struct control *c, const char *key, json_t *value)
 		history_set_state(c->history, key, text, strlen(text));
 }
 
+static json_t *by_json(const struct settings_by *by)
+{
+	return json_pack("{s:o, s:o}", "uid", json_u64(by->uid), "at", json_u64(by->at_s));
+}
+
+static struct settings_by saved_by(const json_t *by)
+{
+	return (struct settings_by){.uid = (uint32_t)get_u64(by, "uid"), .at_s = get_u64(by, "at")};
+}
+
 void control_save_settings(struct control *c)
 {
 	const struct settings *s = &c->settings;
-	json_t *set = json_object(), *pins = json_array();
+	json_t *set = json_object(), *by = json_object(), *pins = json_array();
 
 	if (!c->history) {
 		json_decref(set);
+		json_decref(by);
 		json_decref(pins);
 		return;
 	}
 	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++)
-		if (!settings_is_knob(key) && s->is_set[key])
+		if (!settings_is_knob(key) && s->is_set[key] && !s->set_by[key].until_restart) {
 			json_object_set_new(set, settings_name(key), json_u64(s->set[key]));
+			json_object_set_new(by, settings_name(key), by_json(&s->set_by[key]));
+		}
 	for (uint32_t i = 0; i < s->n_pins; i++)
-		json_array_append_new(pins, json_pack("{s:o, s:s, s:o}", "job", json_u64(s->pins[i].job),
-						      "knob", tuner_knob_name(s->pins[i].knob), "value",
-						      json_u64(s->pins[i].value)));
-	save_json(c, "settings", json_pack("{s:o, s:o}", "set", set, "pins", pins));
+		if (!s->pin_by[i].until_restart)
+			json_array_append_new(
+			    pins, json_pack("{s:o, s:s, s:o, s:o}", "job", json_u64(s->pins[i].job), "knob",
+					    tuner_knob_name(s->pins[i].knob), "value",
+					    json_u64(s->pins[i].value), "by", by_json(&s->pin_by[i])));
+	save_json(c, "settings", json_pack("{s:o, s:o, s:o}", "set", set, "by", by, "pins", pins));
 }
 
 static void read_boot_id(char id[BOOT_ID_BYTES + 4])
@@ -157,9 +172,10 @@ static void restore_one(struct control *c, uint64_t job, const struct wire_setti
 
 /* All in one message, because one may be valid only beside another. One that is valid no more must not cost
  * the others. */
-static void restore_limits(struct control *c, const json_t *set)
+static void restore_limits(struct control *c, const json_t *set, const json_t *by)
 {
 	struct wire_set all = {0};
+	struct settings *s = &c->settings;
 
 	_Static_assert(WIRE_N_SETTINGS <= WIRE_SETTINGS_MAX, "one message holds all settings");
 	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++) {
@@ -169,10 +185,11 @@ static void restore_limits(struct control *c, const json_t *set)
 			all.settings[all.n_settings++] =
 			    (struct wire_setting){.key = key, .value = (uint64_t)json_integer_value(value)};
 	}
-	if (settings_apply(&c->settings, &all, NULL) == 0)
-		return;
-	for (uint32_t i = 0; i < all.n_settings; i++)
-		restore_one(c, 0, &all.settings[i]);
+	if (settings_apply(s, &all, NULL) < 0)
+		for (uint32_t i = 0; i < all.n_settings; i++)
+			restore_one(c, 0, &all.settings[i]);
+	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++)
+		s->set_by[key] = saved_by(json_object_get(by, settings_name(key)));
 }
 
 static void restore_settings(struct control *c)
@@ -180,7 +197,7 @@ static void restore_settings(struct control *c)
 	json_t *root = load_json(c, "settings"), *pin;
 	size_t i;
 
-	restore_limits(c, json_object_get(root, "set"));
+	restore_limits(c, json_object_get(root, "set"), json_object_get(root, "by"));
 	json_array_foreach(json_object_get(root, "pins"), i, pin)
 	{
 		const char *name_of_knob = json_string_value(json_object_get(pin, "knob"));
@@ -189,9 +206,11 @@ static void restore_settings(struct control *c)
 
 		if (!name_of_knob || tuner_knob_parse(name_of_knob, &saved.knob) < 0)
 			continue;
+		c->settings.by = saved_by(json_object_get(pin, "by"));
 		if (settings_restore_pin(&c->settings, &saved, &err) < 0)
 			log_warning("what was set before the restart does not hold any more: %s", err.text);
 	}
+	c->settings.by = (struct settings_by){0};
 	json_decref(root);
 }
 

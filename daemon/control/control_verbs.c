@@ -5,6 +5,7 @@
 
 #include "admin.h"
 #include "control_private.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 
 struct control_viewer control_viewer_of(uint32_t uid)
@@ -79,8 +80,8 @@ static int check_tunable(const struct control *c, const struct wire_set *m, stru
 		enum wire_setting_key key = (enum wire_setting_key)m->settings[i].key;
 		enum tuner_knob knob;
 
-		if (tuner_knob_of_key(key, &knob) < 0 || m->settings[i].flags || !known ||
-		    !known->has_sample || known->sample.tunable & 1u << knob)
+		if (tuner_knob_of_key(key, &knob) < 0 || m->settings[i].flags == WIRE_SETTING_AUTO ||
+		    !known || !known->has_sample || known->sample.tunable & 1u << knob)
 			continue;
 		return error_set(err, -EOPNOTSUPP, "job %llu decides %s itself: its program names a number",
 				 (unsigned long long)m->job, settings_name(key));
@@ -100,12 +101,12 @@ static void log_settings(const struct control_viewer *viewer, const struct wire_
 		const struct wire_setting *w = &m->settings[i];
 		char value[24] = "auto", job[32] = "";
 
-		if (!(w->flags & WIRE_SETTING_AUTO))
+		if (w->flags != WIRE_SETTING_AUTO)
 			snprintf(value, sizeof(value), "%llu", (unsigned long long)w->value);
 		if (m->job)
 			snprintf(job, sizeof(job), " of job %llu", (unsigned long long)m->job);
-		log_info("uid %u set %s%s to %s", viewer->uid, settings_name((enum wire_setting_key)w->key),
-			 job, value);
+		log_info("uid %u set %s%s to %s%s", viewer->uid, settings_name((enum wire_setting_key)w->key),
+			 job, value, w->flags == WIRE_SETTING_UNTIL_RESTART ? " until restart" : "");
 	}
 }
 
@@ -137,8 +138,10 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	if (m->job && !jobs_find(&c->serving->jobs, m->job))
 		return no_job(m->job, err);
 	r = check_tunable(c, m, err);
+	c->settings.by = (struct settings_by){.uid = viewer->uid, .at_s = clock_realtime_ns() / NS_PER_S};
 	if (r == 0)
 		r = settings_apply(&c->settings, m, err);
+	c->settings.by = (struct settings_by){0};
 	if (r < 0)
 		return r;
 	/* What was learnt while nothing was carried out is of no use when decisions are, and the other way

@@ -123,11 +123,29 @@ static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 	return 0;
 }
 
+uint64_t settings_configured(const struct settings *s, enum wire_setting_key key)
+{
+	return s->is_configured[key] ? s->configured[key] : default_of(s, key);
+}
+
+const struct settings_source *settings_source_of(const struct settings *s, enum wire_setting_key key)
+{
+	bool as_cache = key == WIRE_SET_CACHE_MAX || key == WIRE_SET_FORMS_MAX;
+
+	return as_cache && !s->is_configured[key] ? &s->room.cache_source : &s->source[key];
+}
+
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key)
 {
-	if (s->is_set[key])
-		return s->set[key];
-	return s->is_configured[key] ? s->configured[key] : default_of(s, key);
+	return s->is_set[key] ? s->set[key] : settings_configured(s, key);
+}
+
+void settings_reconfigure(struct settings *s, const struct settings *configured)
+{
+	s->room = configured->room;
+	memcpy(s->configured, configured->configured, sizeof(s->configured));
+	memcpy(s->is_configured, configured->is_configured, sizeof(s->is_configured));
+	memcpy(s->source, configured->source, sizeof(s->source));
 }
 
 bool settings_is_overridden(const struct settings *s, enum wire_setting_key key)
@@ -213,6 +231,13 @@ int settings_check(const struct settings *s, struct error *err)
 	return -EINVAL;
 }
 
+static void drop_pin(struct settings *s, uint32_t place)
+{
+	s->n_pins--;
+	s->pins[place] = s->pins[s->n_pins];
+	s->pin_by[place] = s->pin_by[s->n_pins];
+}
+
 static struct tuner_pin *find_pin(struct settings *s, uint64_t job, enum tuner_knob knob)
 {
 	for (uint32_t i = 0; i < s->n_pins; i++)
@@ -228,7 +253,7 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 
 	if (w->flags & WIRE_SETTING_AUTO) {
 		if (pin)
-			*pin = s->pins[--s->n_pins];
+			drop_pin(s, (uint32_t)(pin - s->pins));
 		return 0;
 	}
 	/* Leaves room for the pins from the configuration. */
@@ -241,6 +266,8 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 	pin->job = job;
 	pin->knob = knob;
 	pin->value = w->value;
+	s->pin_by[pin - s->pins] = s->by;
+	s->pin_by[pin - s->pins].until_restart = w->flags == WIRE_SETTING_UNTIL_RESTART;
 	return 0;
 }
 
@@ -277,12 +304,17 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 		if (r < 0)
 			return r;
 	}
+	if (settings_is_of_job(key) && w->flags == WIRE_SETTING_UNTIL_RESTART)
+		return error_set(err, -EINVAL, "%s ends with its job: set it without --until-restart",
+				 settings_name(key));
 	if (settings_is_of_job(key))
 		return 0;
 	if (pins)
 		return apply_pin(s, job, knob, w, err);
 	s->is_set[key] = !(w->flags & WIRE_SETTING_AUTO);
 	s->set[key] = w->value;
+	s->set_by[key] = s->by;
+	s->set_by[key].until_restart = w->flags == WIRE_SETTING_UNTIL_RESTART;
 	return 0;
 }
 
@@ -328,7 +360,7 @@ void settings_forget_job(struct settings *s, uint64_t job)
 {
 	for (uint32_t i = 0; i < s->n_pins;) {
 		if (job && s->pins[i].job == job)
-			s->pins[i] = s->pins[--s->n_pins];
+			drop_pin(s, i);
 		else
 			i++;
 	}

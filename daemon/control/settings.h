@@ -32,6 +32,13 @@ struct settings_room {
 	uint32_t n_cpus;
 };
 
+/* Who set a value while the daemon ran. */
+struct settings_by {
+	uint64_t at_s; /* since 1970; 0: by an older dieseld, which did not keep that */
+	uint32_t uid;
+	bool until_restart;
+};
+
 /* What is configured; values are indexed by enum wire_setting_key, from WIRE_SET_CACHE on. */
 struct settings {
 	struct settings_room room;
@@ -41,7 +48,10 @@ struct settings {
 						the default */
 	uint64_t set[WIRE_N_SETTINGS];       /* while running: the mode and limits */
 	bool is_set[WIRE_N_SETTINGS];
+	struct settings_by set_by[WIRE_N_SETTINGS];
 	struct tuner_pin pins[TUNER_MAX_PINS]; /* set while running */
+	struct settings_by pin_by[TUNER_MAX_PINS];
+	struct settings_by by; /* who sets what is set next */
 	uint32_t n_pins;
 };
 
@@ -62,12 +72,18 @@ bool settings_is_overridden(const struct settings *s, enum wire_setting_key key)
 /* Puts "FILE:LINE: " in front, if the value is a file's. */
 void settings_place_error(const struct settings_source *source, struct error *err);
 
+/* The same without what was set while running, and where that comes from; not given: a default. */
+uint64_t settings_configured(const struct settings *s, enum wire_setting_key key);
+const struct settings_source *settings_source_of(const struct settings *s, enum wire_setting_key key);
+/* Takes the configuration over from another one; what was set stays set. */
+void settings_reconfigure(struct settings *s, const struct settings *configured);
+
 /* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL: the text
  * begins with the line of the file, if it is one's. */
 int settings_check(const struct settings *s, struct error *err);
 
-/* Applies all of the message or nothing. -EINVAL: the text says what a value must be; -ENOSPC: too many
- * pins. */
+/* Applies all of the message or nothing, on behalf of s->by. -EINVAL: the text says what a value must be;
+ * -ENOSPC: too many pins. */
 int settings_apply(struct settings *s, const struct wire_set *message, struct error *err);
 
 /* The pin in force for a job's knob, not clamped to limits; false: the knob is free. */

@@ -18,6 +18,8 @@ _dieselctl()
 	--limit) compopt -o nospace 2>/dev/null
 		COMPREPLY=($(compgen -W 'cache-max= cache-min= workers-max= client-workers-max= prefetch-max= forms-max= read-limit= read-ops-limit=' -- "$current"))
 		return ;;
+	--unset) COMPREPLY=($(compgen -W 'tune cache prefetch workers client-workers forms read-weight cache-max cache-min workers-max client-workers-max prefetch-max forms-max read-limit read-ops-limit' -- "$current"))
+		return ;;
 	--socket) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
@@ -36,7 +38,7 @@ _dieselctl()
 	fetch) options='--socket --version' ;;
 	put) options='--append --chunk-size --digest --meta' ;;
 	why) options='--socket --json --number --timeout' ;;
-	set) options='--socket --json --timeout --limit --dry-run --tune' ;;
+	set) options='--socket --json --timeout --limit --dry-run --tune --unset --until-restart' ;;
 	stat) options='--json --meta --version' ;;
 	purge) options='--keep --older-than --dry-run --keep-snapshots --wait --json' ;;
 	log | diff) options='--json' ;;

@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -38,9 +39,9 @@ def ask(daemon, verb, *arguments):
 
 
 class Control(Case):
-    def tuned(self, *options):
+    def tuned(self, *options, **more):
         self.history = tempfile.mktemp(prefix="h", suffix=".db", dir=SCRATCH)
-        return self.daemon("--history", self.history, *options)
+        return self.daemon("--history", self.history, *options, **more)
 
     def job(self, daemon, pause_us=2000):
         """A client that reads for as long as the test runs; the job as the daemon sees it."""
@@ -134,7 +135,8 @@ class Control(Case):
                                 (["set", "--tune", "maybe"], "dry-run or auto"), (["set", "x", "workers=1"], "neither"),
                                 (["why", "x"], "not a job's number"), (["why", "-n", "0"], "not a number from"),
                                 (["why", "1", "2"], "at most one job"), (["jobs", "x"], "nothing to name"),
-                                (["replay"], "needed"),
+                                (["set", "--unset", "x"], "a knob or a limit"), (["set", "--unset", "tune", "--until-restart"], "nothing to set"),
+                                (["set", "--unset", "workers", "workers=1"], "twice"), (["replay"], "needed"),
                                 (["status", "--timeout", "0"], "whole seconds from 1"), (["jobs", "--timeout", "0.5"], "whole seconds"),
                                 (["set", "--timeout", "x", "workers=1"], "whole seconds"), (["why", "--timeout"], "needs an argument"), (["set", "--bogus"], "no option")):
             self.assertIn(says, ctl("/nowhere", *arguments, status=2), arguments)
@@ -168,6 +170,87 @@ class Control(Case):
         ctl(daemon, "set", "workers=auto", "--limit", "cache-max=auto", "--tune", "auto")
         tune = ask(daemon, "jobs")["tune"]
         self.assertEqual((tune["mode"], tune["pins"], tune["limits"]["cache-max"]), ("on", [], 256 << 20))
+
+    def settings(self, daemon):
+        """By name, as status and set tell them."""
+        told = [ask(daemon, "status")["tune"]["settings"], ask(daemon, "jobs")["tune"]["settings"]]
+        self.assertEqual(told[0], told[1])
+        return {one.pop("name"): one for one in told[0]}
+
+    def configured(self, text):
+        with open(self.config, "w") as file:
+            file.write("[dieseld]\n" + text)
+
+    def test_where_each_value_comes_from(self):
+        self.config = os.path.join(SCRATCH, "sources.conf")
+        self.configured("cache = 128M\n\nworkers-max = 4\nprefetch = 3\n")
+        daemon = self.tuned("--config", self.config, "--read-ops-limit", "7", cache=None)
+        settings = self.settings(daemon)
+        self.assertEqual(settings["tune"], {"value": "on", "from": "default", "job": 0})
+        self.assertEqual(settings["cache-max"], {"value": 128 << 20, "from": "file", "file": self.config, "line": 2, "job": 0})
+        self.assertEqual(settings["workers-max"], {"value": 4, "from": "file", "file": self.config, "line": 4, "job": 0})
+        self.assertEqual(settings["prefetch"], {"value": 3, "from": "file", "file": self.config, "line": 5, "job": 0})
+        self.assertEqual(settings["read-ops-limit"], {"value": 7, "from": "option", "job": 0})
+        before = int(time.time())
+        said = ctl(daemon, "set", "--limit", "workers-max=2", "--limit", "cache-min=16M", "--until-restart")
+        ctl(daemon, "set", "workers=1", "--tune", "off")
+        settings = self.settings(daemon)
+        limit = settings["workers-max"]
+        self.assertGreaterEqual(limit.pop("at"), before)
+        self.assertEqual(limit, {"value": 2, "from": "set", "uid": os.geteuid(), "until_restart": True, "job": 0,
+                                 "configured": {"value": 4, "from": "file", "file": self.config, "line": 4}})
+        self.assertEqual((settings["tune"]["value"], settings["tune"]["configured"]), ("off", {"value": "on", "from": "default"}))
+        self.assertEqual((settings["workers"]["value"], settings["workers"]["configured"]), (1, {"value": None, "from": "default"}))
+        for text in (said, ctl(daemon, "status")):
+            self.assertRegex(text, rf"(?m)^setting   workers-max: 2, set by uid {os.geteuid()} at [-0-9]+ [:0-9]+ until restart; "
+                             rf"otherwise 4 \({self.config}:4\)$")
+            self.assertRegex(text, rf"(?m)^setting   cache-max: 128 MiB, {self.config}:2$")
+            self.assertRegex(text, r"(?m)^setting   read-limit: none, default$")
+            self.assertRegex(text, r"(?m)^setting   read-ops-limit: 7, the command line$")
+
+    def test_what_was_set_is_said_to_go_before_the_file(self):
+        self.config = os.path.join(SCRATCH, "overridden.conf")
+        self.configured("workers-max = 4\ncache-max = 128M\n")
+        daemon = self.tuned("--config", self.config)
+        ctl(daemon, "set", "--limit", "workers-max=2", "prefetch=5")
+        ctl(daemon, "set", "--limit", "cache-max=64M", "workers=1", "--until-restart")
+        at = self.settings(daemon)["workers-max"]["at"]
+        self.configured("\nworkers-max = 8\ncache-max = 100M\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        says = (rf"warning: workers-max=2, which was set by uid {os.geteuid()} at [-0-9]+ [:0-9]+, overrides {self.config}:3 \(8\): "
+                "`dieselctl set --unset workers-max` takes it back\n")
+        self.until("the reload says so", lambda: re.search(says, daemon.output()))
+        self.assertRegex(daemon.output(), rf"cache-max=64 MiB, which was set .* overrides {self.config}:4 \(100 MiB\)")
+        self.assertRegex(daemon.output(), "prefetch=5, which was set .* overrides the tuner")
+        self.assertEqual(daemon.stop(), 0)
+        n = len(daemon.output())
+        daemon.start()
+        self.assertRegex(daemon.output()[n:], says)
+        settings = self.settings(daemon)
+        # Only what lasts is back, by who set it and when.
+        self.assertEqual((settings["workers-max"]["at"], settings["workers-max"]["uid"]), (at, os.geteuid()))
+        self.assertEqual((settings["cache-max"]["from"], settings["cache-max"]["value"]), ("file", 100 << 20))
+        self.assertNotIn("workers", settings)
+        self.assertEqual(settings["prefetch"]["value"], 5)
+        ctl(daemon, "set", "--unset", "workers-max", "--unset", "prefetch")
+        settings = self.settings(daemon)
+        self.assertEqual((settings["workers-max"]["from"], settings["workers-max"]["value"]), ("file", 8))
+        self.assertNotIn("prefetch", settings)
+        self.assertEqual(daemon.stop(), 0)
+        n = len(daemon.output())
+        daemon.start()
+        self.assertNotIn("overrides", daemon.output()[n:])
+
+    def test_unset_of_one_job(self):
+        daemon = self.tuned()
+        job = self.job(daemon)
+        ctl(daemon, "set", str(job["id"]), "prefetch=5", "read-weight=200")
+        self.assertEqual(self.settings(daemon)["prefetch"]["job"], job["id"])
+        self.assertIn("ends with its job", ctl(daemon, "set", str(job["id"]), "read-weight=300", "--until-restart", status=1))
+        self.assertIn(f"setting   prefetch of job {job['id']}: 5, set by uid", ctl(daemon, "status"))
+        ctl(daemon, "set", str(job["id"]), "--unset", "prefetch", "--unset", "read-weight")
+        self.assertNotIn("prefetch", self.settings(daemon))
+        self.assertEqual(self.one(daemon, job["id"])["read_weight"], 100)
 
     def test_a_limit_below_a_pin(self):
         daemon = self.tuned()

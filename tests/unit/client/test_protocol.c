@@ -299,6 +299,7 @@ static void test_control_fields(void **state)
 		size_t offset;
 		uint32_t value;
 	} spoil[] = {
+	    {offsetof(struct wire_set, settings[0].flags), WIRE_SETTING_AUTO | WIRE_SETTING_UNTIL_RESTART},
 	    {offsetof(struct wire_set, n_settings), 0},
 	    {offsetof(struct wire_set, n_settings), 1}, /* the second one is not zero */
 	    {offsetof(struct wire_set, n_settings), 3}, /* the third one has no key */

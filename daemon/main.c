@@ -122,6 +122,8 @@ static int serve(struct daemon *daemon)
 		uv_loop_close(&loop);
 		return 1;
 	}
+	if (strcmp(o->admin_socket, "off") && server_open_admin(&server, o->admin_socket, &err) < 0)
+		log_error("--admin-socket: %s (so it lets in nobody)", err.text);
 	server.control = daemon->control;
 	daemon->server = &server;
 	start_sensing(daemon, &loop);

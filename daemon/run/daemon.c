@@ -106,6 +106,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"cluster", !same_cluster(old, new)},
 	    {"codec", !same_codecs(old, new)},
 	    {"admin-user", old->admin.who != new->admin.who || old->admin.uid != new->admin.uid},
+	    {"admin-socket", strcmp(old->admin_socket, new->admin_socket) != 0},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};
 

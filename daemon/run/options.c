@@ -48,6 +48,7 @@ const char options_help[] =
     "  --admin-user USER  who may set, sees all users' jobs and has no share: root (default; with dieseld's "
     "own\n"
     "                   user), a user's name or number, or none\n"
+    "  --admin-socket PATH  who can connect to this socket of mode 0600 administers, too, or off (default)\n"
     "  --require-digest WHEN  refuse datasets without SHA-256: never (default), shared (opened by\n"
     "                   another user than the owner) or always\n"
     "  --codec FILE     load a codec from this shared object, which only root and dieseld's own user\n"
@@ -93,6 +94,7 @@ static const struct option_row table[] = {
     {"batches", option_number, "8", AT(serve.n_slots), RING_MIN_SLOTS, RING_MAX_SLOTS},
     {"user-share", option_number, "75", AT(serve.user_share), 1, 100},
     {"admin-user", option_admin, "root", AT(admin)},
+    {"admin-socket", option_path, "/run/diesel-admin/admin.sock", AT(admin_socket), .words = "off"},
     {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
      .says = "is none of never, shared, always"},
     {"codec", option_codec, "/usr/lib/diesel/codecs/wav.so", AT(codecs)},
@@ -167,6 +169,7 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 	    .socket_path = strdup(DIESEL_DEFAULT_SOCKET),
 	    .metrics = strdup(OPTIONS_METRICS),
 	    .stage = strdup("off"),
+	    .admin_socket = strdup("off"),
 	    .settings = {.room = {.memory_bytes = memory_bytes, .n_cpus = n_cpus}},
 	    .history = default_history(),
 	    .history_max_bytes = UINT64_C(64) << 20,
@@ -175,7 +178,7 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 	if (o->serve.knobs.cache_bytes < MIN_CACHE_BYTES)
 		o->serve.knobs.cache_bytes = MIN_CACHE_BYTES;
 	o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
-	return o->socket_path && o->metrics && o->history && o->stage ? 0 : -ENOMEM;
+	return o->socket_path && o->metrics && o->history && o->stage && o->admin_socket ? 0 : -ENOMEM;
 }
 
 static const struct option_row *find_row(const char *name)
@@ -372,6 +375,7 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 void options_free(struct options *o)
 {
 	free(o->socket_path);
+	free(o->admin_socket);
 	free(o->metrics);
 	free(o->history);
 	free(o->stage);

@@ -31,6 +31,7 @@ struct options {
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;
+	char *admin_socket;               /* or off */
 	char *stage;                      /* the staging folder, or "off" */
 	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not */
 	uint64_t cluster_limit;           /* cluster-limit in bytes per second */

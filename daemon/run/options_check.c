@@ -122,6 +122,8 @@ int options_check(const struct options *o, struct error *err)
 	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]) && r == 0; i++)
 		r = check_needed(o, needs[i][0], needs[i][1], err);
 	if (r == 0)
+		r = check_given(o, "admin-socket", o->admin_socket, S_IFSOCK, err);
+	if (r == 0)
 		r = check_given(o, "history", o->history, S_IFREG, err);
 	if (r == 0)
 		r = check_given(o, "stage", o->stage, S_IFDIR, err);

@@ -174,7 +174,7 @@ int option_path(struct options *o, const struct option_row *row, const char *val
 	if (o->file && !off && value[0] != '/')
 		return error_set(err, -EINVAL, "%s: \"%s\" is not an absolute path%s", row->name, value,
 				 row->words ? " or off" : "");
-	if (field(o, row) == &o->socket_path &&
+	if ((field(o, row) == &o->socket_path || field(o, row) == &o->admin_socket) &&
 	    strlen(value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
 		return error_set(err, -EINVAL, "%s: a path of a socket has at most %zu bytes, this one %zu",
 				 row->name, sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,

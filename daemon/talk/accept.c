@@ -21,6 +21,8 @@
 /* If not even the spare descriptor helps (ENFILE, ENOMEM), accept() is not tried again before this. */
 #define RETRY_MS 100
 
+#define MAX_ADMINS 16 /* connections of the socket for administrators */
+
 /* What the client has sent is read first: a socket that is closed with something unread would lose our
  * line. It can send nothing more meanwhile. */
 static void turn_away(struct server *s, int fd, const struct error *err)
@@ -111,6 +113,43 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 	turn_away(s, fd, &err);
 }
 
+static void on_admin(uv_poll_t *poll, int status, int events)
+{
+	struct server *s = poll->data;
+	struct ucred peer = {.pid = -1, .uid = UINT32_MAX};
+	struct error err = ERROR_INIT;
+	socklen_t size = sizeof(peer);
+	int fd = accept4(s->admin.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	uint32_t n = 0;
+
+	(void)status;
+	(void)events;
+	if (fd < 0)
+		return;
+	for (const struct connection *c = s->connections; c; c = c->next)
+		n += c->is_admin;
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	if (n < MAX_ADMINS && connection_new(s, fd, &peer) == 0) {
+		s->connections->is_admin = true;
+		return;
+	}
+	error_set(&err, -EUSERS, "dieseld has %u connections of administrators: close one of them", n);
+	turn_away(s, fd, &err);
+}
+
+int server_open_admin(struct server *s, const char *path, struct error *err)
+{
+	int r = listen_open(path, 0600, &s->admin.fd, &s->admin.lock_fd, &s->admin.place, err);
+
+	if (r < 0)
+		return r;
+	s->admin.path = path;
+	uv_poll_init(s->loop, &s->admin.poll, s->admin.fd);
+	s->admin.poll.data = s;
+	uv_poll_start(&s->admin.poll, UV_READABLE, on_admin);
+	return 0;
+}
+
 void accept_init(struct server *s)
 {
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -129,6 +168,8 @@ void accept_start(struct server *s)
 void accept_stop(struct server *s)
 {
 	uv_close((uv_handle_t *)&s->listen_poll, NULL);
+	if (s->admin.fd >= 0)
+		uv_close((uv_handle_t *)&s->admin.poll, NULL);
 	uv_close((uv_handle_t *)&s->accept_retry, NULL);
 	closep(&s->spare_fd);
 }

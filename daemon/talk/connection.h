@@ -22,6 +22,7 @@ struct connection {
 	uint32_t n_handles;
 	int64_t pid;
 	uint32_t uid;
+	bool is_admin; /* by the socket it came on */
 	bool greeted;
 	uint32_t version;          /* of the protocol, from then on */
 	struct wire_origin origin; /* as the client says, of the session to come */

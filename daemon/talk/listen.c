@@ -46,8 +46,8 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 	return 0;
 }
 
-int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct listen_place *ret_place,
-		struct error *err)
+int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock_fd,
+		struct listen_place *ret_place, struct error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	_cleanup_(closep) int fd = -EBADF, lock = -EBADF;
@@ -74,8 +74,8 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct l
 		return error_errno(err, -errno, "cannot make a socket");
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
-	/* Anybody may talk to us; what they can read decides what they get. */
-	if (chmod(path, 0666) < 0 || lstat(path, &st) < 0 || listen(fd, 128) < 0)
+	/* Before it listens: until then nobody can connect. */
+	if (chmod(path, mode) < 0 || lstat(path, &st) < 0 || listen(fd, 128) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
 	*ret_place = (struct listen_place){.device = st.st_dev, .inode = st.st_ino};
 	*ret_listen_fd = steal_fd(&fd);

@@ -453,6 +453,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 			     .nursery = nursery,
 			     .listen_fd = -EBADF,
 			     .lock_fd = -EBADF,
+			     .admin = {.fd = -EBADF, .lock_fd = -EBADF},
 			     .spare_fd = -EBADF,
 			     .start_ns = clock_monotonic_ns(),
 			     .start_unix_ns = clock_realtime_ns()};
@@ -464,7 +465,8 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	s->serving.cache.on_change = on_cache_change;
 	s->serving.cache.lines_of = lines_of;
 	s->serving.cache.user = s;
-	r = listen_open(socket_path, &s->listen_fd, &s->lock_fd, &s->place, err);
+	/* Anybody may talk to us; what they can read decides what they get. */
+	r = listen_open(socket_path, 0666, &s->listen_fd, &s->lock_fd, &s->place, err);
 	if (r < 0)
 		return r;
 	r = start_engines(s, err);
@@ -546,6 +548,8 @@ void server_stop(struct server *s)
 		return;
 	s->stopping = s->serving.cache.closing = true;
 	listen_remove(s->socket_path, &s->place);
+	if (s->admin.fd >= 0)
+		listen_remove(s->admin.path, &s->admin.place);
 	accept_stop(s);
 	for (struct session *q = s->serving.sessions; q; q = q->next)
 		q->stopped = true;
@@ -561,6 +565,9 @@ void server_free(struct server *s)
 	/* Clients that were not let in may have sent something. */
 	if (s->listen_fd >= 0)
 		closer_close(&s->closer, s->listen_fd);
+	if (s->admin.fd >= 0)
+		closer_close(&s->closer, s->admin.fd);
 	closer_free(&s->closer);
+	closep(&s->admin.lock_fd);
 	closep(&s->lock_fd);
 }

@@ -32,6 +32,14 @@ struct listen_place {
 	uint64_t device, inode;
 };
 
+/* fd < 0: there is none. */
+struct admin_socket {
+	const char *path;
+	int fd, lock_fd;
+	struct listen_place place;
+	uv_poll_t poll;
+};
+
 struct server {
 	uv_loop_t *loop;
 	const char *socket_path;
@@ -48,6 +56,7 @@ struct server {
 	struct closer closer;
 	int listen_fd, lock_fd;
 	struct listen_place place;
+	struct admin_socket admin;
 	int spare_fd; /* closed to make room to accept a client, and turn it away, when no other descriptor is
 			 left */
 	uv_poll_t listen_poll;
@@ -74,6 +83,9 @@ struct server {
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err);
+/* Listens on another socket, of mode 0600, whose clients administer, whoever they are: for where containers
+ * share the node's uid 0, so that no uid can. The path is borrowed. Called after server_start(). */
+int server_open_admin(struct server *s, const char *path, struct error *err);
 /* Other nodes of a job are reached by this child, which is taken over. */
 int server_start_sharing(struct server *s, struct cluster_child *child);
 /*
@@ -91,8 +103,8 @@ void server_free(struct server *s);
 void server_watch_orphans(struct server *s);
 
 /* listen.c: takes the lock beside the socket and listens. If another process holds the lock, err names it. */
-int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct listen_place *ret_place,
-		struct error *err);
+int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock_fd,
+		struct listen_place *ret_place, struct error *err);
 /* Removes the socket, unless its name is another one's now: its folder may have been made anew. */
 void listen_remove(const char *path, const struct listen_place *place);
 /* Returns 0 if clients can connect. -ESHUTDOWN: it stops; -ENOENT: the socket's path is gone, or leads to

@@ -439,6 +439,43 @@ class Administrators(Case):
             self.assertEqual(self.set(daemon, HOSTILE)[0], 1)
             self.assertEqual((self.seen(daemon, 0), self.seen(daemon, HOSTILE)), ([1, 1, 1], [0, 0, 0]))
 
+    def test_a_socket_of_its_own(self):
+        """Where no uid can administer, since containers share uid 0: who can reach this socket does."""
+        path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
+        daemon = self.daemon("--admin-user", "none", "--admin-socket", path)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.session(daemon, OTHER)
+        self.assertEqual(self.set(daemon, 0)[0], 1)
+        self.assertEqual(self.seen(daemon, 0), [0, 0, 0])
+        done = subprocess.run([CTL, "set", "--socket", path, "workers=1"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run([user_probe(), "--status", "--socket", path], check=True, capture_output=True, text=True)
+        self.assertEqual([len(json.loads(done.stdout)[what]) for what in ("datasets", "sessions", "jobs")], [1, 1, 1])
+        # A user cannot open it, and one that does not listen is in nobody's way.
+        os.chmod(os.path.dirname(path), 0o755)
+        with self.assertRaises(PermissionError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            os.seteuid(HOSTILE)
+            try:
+                client.connect(path)
+            finally:
+                os.seteuid(0)
+        with contextlib.ExitStack() as held:
+            for i in range(17):
+                client = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                client.settimeout(60)
+                client.connect(path)
+            self.assertIn(b"16 connections of administrators", client.recv(1000))
+        daemon.stop()
+        self.assertFalse(os.path.exists(path))
+
+    def test_an_admin_socket_that_cannot_be_made_costs_that_alone(self):
+        daemon = self.daemon("--admin-socket", os.path.join(SCRATCH, "no folder", "admin.sock"))
+        self.assertIn("--admin-socket: cannot listen on", daemon.output())
+        self.assertEqual(self.set(daemon, 0)[0], 0)
+        done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--admin-socket", "admin.sock"], capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
+
     def test_a_user_who_is_named(self):
         daemon = self.daemon("--admin-user", str(HOSTILE))
         self.session(daemon, OTHER)

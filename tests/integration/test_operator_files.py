@@ -603,6 +603,61 @@ class Cluster(unittest.TestCase):
         if shutil.which("kubectl"):
             self.check_kustomized(yaml, folder, container, volume)
 
+    def test_memory_of_the_pod(self):
+        """Its limit holds the cache, all decoders at work, a reader for each of some datasets, and the rest."""
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        with open(os.path.join(ROOT, "packaging/kubernetes/dieseld.yaml")) as file:
+            found = {document["kind"]: document for document in yaml.safe_load_all(file)}
+        container, = found["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+        gib, mib = 1 << 30, 1 << 20
+        settings = dict(re.findall(r"(?m)^ *([a-z-]+) = (\S+)$", found["ConfigMap"]["data"]["dieseld.conf"]))
+        cache, workers = int(settings["cache"].removesuffix("G")) * gib, int(settings["workers-max"])
+        with open(os.path.join(ROOT, "daemon/apart/codec_run.c")) as file:
+            decoder = int(re.search(r"#define MEMORY_BYTES \(UINT64_C\((\d+)\) << 20\)", file.read())[1]) * mib
+        limit = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) * gib
+        self.assertGreaterEqual(limit, cache + workers * decoder + gib)
+        self.assertEqual(container["resources"]["requests"]["memory"], container["resources"]["limits"]["memory"])
+        # The manual's table has the same sum.
+        with open(os.path.join(ROOT, "docs/operating.md")) as file:
+            rows = re.findall(r"(?m)^  \| (\d+) GiB \| (\d+) \| (\d+)G \|$", file.read())
+        self.assertGreaterEqual(len(rows), 3)
+        for all_of_it, decoders, of_cache in rows:
+            self.assertEqual(int(all_of_it) * gib, int(of_cache) * gib + int(decoders) * decoder + gib)
+
+    def test_what_a_pod_of_the_node_is(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        with open(os.path.join(ROOT, "packaging/kubernetes/dieseld.yaml")) as file:
+            found = {document["kind"]: document for document in yaml.safe_load_all(file)}
+        spec = found["DaemonSet"]["spec"]
+        pod = spec["template"]["spec"]
+        container, = pod["containers"]
+        # A new image or configuration ends no job by itself.
+        self.assertEqual(spec["updateStrategy"], {"type": "OnDelete"})
+        probes = {name: container[name + "Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
+        self.assertEqual(probes, {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"})
+        labels = found["Namespace"]["metadata"]["labels"]
+        self.assertEqual({labels["pod-security.kubernetes.io/" + mode] for mode in ("enforce", "audit", "warn")}, {"privileged"})
+        # The socket for administrators lies where no other pod comes.
+        admin, = re.findall(r"(?m)^ *admin-socket = (\S+)$", found["ConfigMap"]["data"]["dieseld.conf"])
+        mount, = (m for m in container["volumeMounts"] if m["mountPath"] == os.path.dirname(admin))
+        volume, = (v for v in pod["volumes"] if v["name"] == mount["name"])
+        self.assertIn("emptyDir", volume)
+
+    def test_schema(self):
+        """By Kubernetes' own, as `./dev lint` does, which gets the tool."""
+        tool = os.path.join(ROOT, "build/kubernetes/bin/kubernetes-validate")
+        if not os.access(tool, os.X_OK):
+            self.skipTest("no kubernetes-validate: ./dev lint gets it")
+        files = [os.path.join(ROOT, "packaging/kubernetes", name) for name in ("node/dieseld.yaml", "redis.yaml", "admission.yaml")]
+        done = run(tool, "--strict", "--quiet", *files)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_site_of_its_own(self):
         """Kustomizations on top of ours: nodes by themselves, and those that share; with monitoring, and another image by its digest."""
         if not shutil.which("kubectl"):
@@ -621,7 +676,7 @@ class Cluster(unittest.TestCase):
             os.makedirs(site, exist_ok=True)
             with open(os.path.join(site, "kustomization.yaml"), "w") as file:
                 yaml.safe_dump({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "diesel",
-                                "resources": [base], "components": ["../diesel/components/monitoring"],
+                                "resources": [base], "components": ["../diesel/components/monitoring", "../diesel/components/seccomp"],
                                 "images": [{"name": "diesel", "newName": "registry.example/diesel", "digest": digest}]}, file)
             done = run("kubectl", "kustomize", site)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -631,6 +686,10 @@ class Cluster(unittest.TestCase):
             pod = daemons["spec"]["template"]
             self.assertEqual(pod["spec"]["containers"][0]["image"], "registry.example/diesel@" + digest)
             self.assertEqual(monitor["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"])
+            before, = pod["spec"]["initContainers"]
+            self.assertEqual(before["image"], pod["spec"]["containers"][0]["image"])
+            self.assertEqual(pod["spec"]["containers"][0]["securityContext"]["seccompProfile"],
+                             {"type": "Localhost", "localhostProfile": "diesel/dieseld.json"})
             self.assertIn(monitor["spec"]["podMetricsEndpoints"][0]["port"], {port["name"] for port in pod["spec"]["containers"][0]["ports"]})
             self.assertEqual({d["metadata"].get("namespace") for d in found if d["kind"] != "Namespace"}, {"diesel"})
             self.assertEqual("Secret" in {d["kind"] for d in found}, base == "../diesel")

@@ -37,8 +37,9 @@ static bool has_next(const struct timeline_thread *thread)
 	return false;
 }
 
-/* Naps, and calls on pipes and sockets, of which OpenMP's and autograd's threads have none. Who reads files
- * was looked at already (roles_loaders.c), and io_uring's threads do that for the trainer itself. */
+/* Naps, waits with a timeout, as for the interpreter lock, and calls on pipes and sockets, of which OpenMP's
+ * and autograd's threads have none. Who reads files was looked at already (roles_loaders.c), and io_uring's
+ * threads do that for the trainer itself. */
 static bool does_more_than_compute(const struct timeline_thread *thread,
 				   const struct timeline_thread *trainer)
 {
@@ -48,8 +49,8 @@ static bool does_more_than_compute(const struct timeline_thread *thread,
 		const struct timeline_call *call = &thread->calls[i];
 
 		n += in_training(trainer, call->begin_ns) &&
-		     (call->kind == CALL_NAP || call_is_pipe_read(call) || call_is_pipe_poll(call) ||
-		      call_is_socket(call));
+		     (call->kind == CALL_NAP || call_is_lock_timed_wait(call) || call_is_pipe_read(call) ||
+		      call_is_pipe_poll(call) || call_is_socket(call));
 	}
 	return n == CALLS_MIN;
 }

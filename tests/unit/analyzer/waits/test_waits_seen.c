@@ -102,9 +102,17 @@ static void loads_by_python(uint64_t tick)
 	sample(LOADER, tick + 300, LOADS);
 }
 
+static void loads_by_timed_waits(uint64_t tick)
+{
+	script_off(&s, LOADER, tick + 1, tick + 690, tick + 690, 0x1, TIMER_WOKE)->sw.syscall_nr = SYS_futex;
+	script_call(&s, LOADER, tick + 1, tick + 690, SYS_futex, EVENT_FILE_NONE, 0xa000, -ETIMEDOUT)
+	    ->call.argument = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
+}
+
 static void test_threads_that_fill_a_queue(void **state)
 {
-	void (*const ways[])(uint64_t) = {loads_by_next, loads_by_naps, loads_by_python};
+	void (*const ways[])(uint64_t) = {loads_by_next, loads_by_naps, loads_by_python,
+					  loads_by_timed_waits};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -120,24 +120,26 @@ static int works_find(struct measurement *m, const struct analysis_input *input)
 	return r == 0 ? checkpoints_collect(m) : r;
 }
 
-static uint64_t waits_sum(const struct data_waits *waits)
+static uint64_t waits_from(const struct data_waits *waits, uint64_t begin_ns)
 {
 	uint64_t sum_ns = 0;
 
-	for (size_t i = 0; i < waits->n; i++)
+	for (size_t i = data_waits_from(waits, begin_ns); i < waits->n; i++)
 		sum_ns += waits->items[i].end_ns - waits->items[i].begin_ns;
 	return sum_ns;
 }
 
-/* Where calls show as much already they have better edges, and both together would be too wide. */
+/* Where calls show as much already, from the first step on, they have better edges, and both together would
+ * be too wide. */
 static int stacks_see(const struct measurement *m, struct interval_list *seen)
 {
 	_cleanup_(interval_list_free) struct interval_list list = {0};
+	uint64_t first_ns = m->n_times ? m->times[0] : 0;
 	int r = waits_of_stacks(m->roles.trainer, &m->looks, &list);
 
 	interval_list_tidy(&list);
-	if (r < 0 ||
-	    SEEN_BY_CALLS * (double)interval_list_cover(&list, 0, UINT64_MAX) < (double)waits_sum(&m->waits))
+	if (r < 0 || SEEN_BY_CALLS * (double)interval_list_cover(&list, first_ns, UINT64_MAX) <
+			 (double)waits_from(&m->waits, first_ns))
 		return r;
 	return interval_list_append(seen, &list);
 }

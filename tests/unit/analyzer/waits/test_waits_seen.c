@@ -224,12 +224,29 @@ static void generator_steps(uint64_t in_front, uint64_t behind)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 }
 
+/* Files that the trainer reads for so long before time 0 of the script, which it moves. */
+static void imports(uint64_t ticks)
+{
+	for (size_t i = 1; i < s.n; i++) {
+		s.events[i].start_ns += ticks * TICK_NS;
+		s.events[i].end_ns += ticks * TICK_NS;
+	}
+	for (uint64_t tick = 0; tick + 1000 < ticks; tick += 1000) {
+		script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+		script_call(&s, TRAINER, tick + 1, tick + 950, SYS_read, EVENT_FILE_REG, DATA_FILE, 100000);
+	}
+}
+
 static void test_generators(void **state)
 {
 	struct analysis *analysis;
 
 	(void)state;
 	generator_steps(LOADS, MODEL);
+	check_fed(LOADER_INLINE, 700);
+	/* What is read before the first step, by imports say, is not what it loads. */
+	generator_steps(LOADS, MODEL);
+	imports(60000);
 	check_fed(LOADER_INLINE, 700);
 	/* One that has the training loop in it loads nothing. */
 	generator_steps(LOOP, TRAINS_IN_IT);

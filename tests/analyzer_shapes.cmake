@@ -9,5 +9,5 @@ set_tests_properties(integration.shapes integration.shapes_jobs PROPERTIES TIMEO
 diesel_clock_tests(integration.shapes integration.shapes_jobs)
 diesel_script_test(integration inline /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_inline.py)
 diesel_clock_tests(integration.inline)
-diesel_script_test(integration fresh /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_fresh.py)
+diesel_script_test(integration fresh /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/first/test_fresh.py)
 diesel_clock_tests(integration.fresh)

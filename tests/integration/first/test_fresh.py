@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel-analyze on jobs that load their data in ways of their own: bench/jobs/fresh, each for a moment. What the report
-calls them is asked here; how exact it is, bench/bench_fresh.py says."""
+calls them is asked here; how exact it is, bench/jobs/fresh/bench_fresh.py says."""
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import exact
-import shapes_support as shapes
 
 RUN = pathlib.Path(__file__).resolve().parents[3] / "bench/jobs/fresh/run.py"
+ANALYZE = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
+
+
+def run(*args, **kwargs):
+    return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200,
+                          check=False, **kwargs)
 
 
 class Fresh(unittest.TestCase):
@@ -24,10 +30,10 @@ class Fresh(unittest.TestCase):
             for i in range(8):
                 Image.effect_noise((320, 240), 50 + i).convert("RGB").save(data / f"{i}.jpg")
             recording = pathlib.Path(folder, "s.db")
-            done = shapes.run(shapes.ANALYZE, "record", "-o", recording, *options, "--", shapes.PYTHON, RUN, kind, "--data", data,
+            done = run(ANALYZE, "record", "-o", recording, *options, "--", sys.executable, RUN, kind, "--data", data,
                               "--seconds", seconds, stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
             self.assertEqual(done.returncode, status, done.stderr)
-            return json.loads(shapes.run(shapes.ANALYZE, "report", "--format", "json", recording).stdout)
+            return json.loads(run(ANALYZE, "report", "--format", "json", recording).stdout)
 
     def test_a_thread_that_fills_a_queue(self):
         report = self.report("thread-sleep")

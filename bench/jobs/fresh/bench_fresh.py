@@ -15,7 +15,8 @@ import pathlib
 import subprocess
 import sys
 
-import support
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+import support  # pylint: disable=wrong-import-position
 
 JOB_PROGRAM = support.ROOT / "bench" / "jobs" / "fresh" / "run.py"
 POINTS = {False: 3.0, True: 10.0}  # by whether it is without privilege

@@ -10,15 +10,12 @@
 
 #define NEARLY 0.98 /* as good as the best */
 
-static double at_most(double value, double most)
-{
-	return value > most ? most : value; /* NAN stays */
-}
-
+/* What is no longer the model's own value is no surer for that: its low end comes down with it. */
 static struct estimate limited(const struct estimate *gain, double most)
 {
-	return (struct estimate){at_most(gain->value, most), at_most(gain->low, most),
-				 at_most(gain->high, most)};
+	if (!(gain->value > most))
+		return (struct estimate){gain->value, gain->low, fmin(gain->high, most)};
+	return (struct estimate){most, gain->low * most / gain->value, most};
 }
 
 /* The fewest workers that come within 2 % of the best speed-up by workers. NULL: not known, or no better than

@@ -101,8 +101,7 @@ def main():
     n, begin = 0, None
     for _ in range(epochs):
         for batch in loader:
-            for _ in range(1 if kind in ("naps", "epochs") else 4):
-                model(batch).mean().backward()
+            sum(model(batch).mean() for _ in range(1 if kind in ("naps", "epochs") else 8)).backward()
             if kind in ("naps", "epochs"):
                 time.sleep(0.015)
             optimizer.step()

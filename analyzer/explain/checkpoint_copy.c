@@ -14,9 +14,9 @@
 #include "lib/sorted.h"
 #include "window.h"
 
-#define STEPS_MIN 5 /* without a save; fewer do not tell how long a step is */
-#define SURE      3 /* standard errors that the excess must be above 0 */
-#define BEFORE    2 /* steps by which a writer may be late: it takes the copy over, pickles, opens a file */
+#define STEPS_MIN 5  /* without a save; fewer do not tell how long a step is */
+#define SURE      4  /* standard errors that the excess must be above 0 */
+#define BEFORE    16 /* steps by which a writer may be late: it takes the copy over, pickles, opens a file */
 
 /* What the step computes: waits for data have other causes, and stalls are counted already. */
 static double compute_ns(const struct analysis_step *step)
@@ -73,11 +73,26 @@ static double median_find(const struct window *window, double *values, double *r
 	return median_ns;
 }
 
+/* Steps before a save's beginning that belong to no save before it, in any case. */
+static size_t steps_between(const struct window *window, const struct checkpoint_report *report)
+{
+	size_t least = BEFORE + 1;
+
+	for (size_t i = 1; i < report->n_items; i++) {
+		size_t from = step_of(window, &report->items[i - 1]), to = step_of(window, &report->items[i]);
+
+		if (to > from && to < window->n_steps && to - from < least)
+			least = to - from;
+	}
+	return least;
+}
+
 int checkpoint_copy_find(const struct study *study, struct checkpoint_report *report)
 {
 	const struct window *window = study->window;
 	double *values = calloc(window->n_steps + 1, sizeof(*values));
 	double median_ns, sigma_ns = 0, most_ns = 0;
+	size_t n_before;
 
 	if (!values)
 		return -ENOMEM;
@@ -85,7 +100,8 @@ int checkpoint_copy_find(const struct study *study, struct checkpoint_report *re
 	free(values);
 	if (isnan(median_ns) || window->n_steps < report->n_items + STEPS_MIN)
 		return 0;
-	for (size_t before = 0; before <= BEFORE; before++) {
+	n_before = steps_between(window, report);
+	for (size_t before = 0; before < n_before; before++) {
 		size_t n = 0;
 		double sum_ns = excess_ns(window, report, before, median_ns, &n);
 

@@ -329,11 +329,12 @@ static int parse_pass(struct options *o, int argc, char **argv, bool files, stru
 	fill_long_options(long_options);
 	optind = 0;
 	while (r == 0 && (key = getopt_long(argc, argv, ":v", long_options, NULL)) != -1) {
-		const struct option_row *row = key == 'v' ? find_row("verbose") : &table[key - FIRST_KEY];
+		const struct option_row *row;
 
 		if (key == '?' || key == ':')
 			return error_set(err, -EINVAL, "%s: %s; see dieseld --help", argv[optind - 1],
 					 key == ':' ? "needs a value" : "no such option");
+		row = key == 'v' ? find_row("verbose") : &table[key - FIRST_KEY];
 		if (!row->set && files)
 			r = options_read_file(o, optarg, err);
 		else if (row->set && !files)

@@ -76,8 +76,9 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 	if (r == -ERANGE)
 		error_set(&err, r, "%s has no sample %llu", dataset->path, (unsigned long long)sample);
 	else if (r < 0)
-		error_set(&err, r, "%s/" SNAPSHOT_FILE " is damaged: run `dieselctl snapshot` to rebuild it",
-			  dataset->path);
+		error_set(&err, r,
+			  "%s/" SNAPSHOT_FILE " is damaged: run `dieselctl snapshot %s` to rebuild it",
+			  dataset->path, dataset->path);
 	else
 		r = open_store(dataset, &err);
 	if (r == 0)

@@ -86,6 +86,10 @@ int ctl_detach(void);
 /* A line, or a part of one, that names may be in: as text_line() writes it, uncut. */
 void ctl_print(FILE *stream, const char *text);
 
+/* The same of a text that may name commands: as they can be run, on the dataset that this command is about.
+ */
+void ctl_print_advice(FILE *stream, const struct ctl_verb *verb, const char *text);
+
 /* "dieselctl VERB: text" and CTL_USAGE. */
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -184,16 +184,17 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
 	if (f->is_frozen)
-		puts("metadata  none: it is frozen; `dieselctl rebuild` makes them anew");
+		printf("metadata  none: it is frozen; `dieselctl rebuild %s` makes them again\n", path);
 	else if (!f->has_meta)
 		printf("metadata  %s\n", f->meta_error.text);
 	else if (f->meta.version < info->version)
-		printf(
-		    "metadata  version %llu, older than the snapshot: `dieselctl rebuild` makes both anew\n",
-		    (unsigned long long)f->meta.version);
+		printf("metadata  version %llu, older than the snapshot: `dieselctl rebuild %s` makes both "
+		       "again\n",
+		       (unsigned long long)f->meta.version, path);
 	else if (f->meta.version != info->version)
-		printf("metadata  version %llu: run `dieselctl snapshot` to bring the snapshot up to date\n",
-		       (unsigned long long)f->meta.version);
+		printf(
+		    "metadata  version %llu: run `dieselctl snapshot %s` to bring the snapshot up to date\n",
+		    (unsigned long long)f->meta.version, path);
 	if (f->has_meta && f->meta.has_pending)
 		puts("pending   a pack is at work, or was interrupted: the same command goes on where it "
 		     "stopped");

@@ -43,9 +43,9 @@ static void print_damage_json(const struct verify_damage *d, struct verify_conte
 }
 
 /* Names of files are in it. */
-static void put_line(const char *text)
+static void put_line(const struct ctl_verb *verb, const char *text)
 {
-	ctl_print(stdout, text);
+	ctl_print_advice(stdout, verb, text);
 	putchar('\n');
 }
 
@@ -57,7 +57,7 @@ static void show_damage(const struct verify_damage *d, void *context)
 	if (c->json)
 		print_damage_json(d, c);
 	else
-		put_line(d->text);
+		put_line(c->verb, d->text);
 }
 
 static void show_note(const char *text, void *context)
@@ -140,7 +140,7 @@ static void show_repair(const struct repair_chunk *chunk, void *context)
 
 	progress_hide(&c->bar);
 	if (!c->json) {
-		put_line(chunk->text);
+		put_line(c->verb, chunk->text);
 		return;
 	}
 	fputs(c->first ? "\n{" : ",\n{", stdout);
@@ -170,7 +170,7 @@ static void show_lost(const struct verify_damage *sample, void *context)
 		putchar('}');
 	} else {
 		printf("chunk %s: ", chunk_id_format(sample->chunk, id));
-		put_line(sample->text);
+		put_line(c->verb, sample->text);
 	}
 }
 

@@ -30,6 +30,8 @@ static const struct ctl_verb *const verbs[] = {
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
 
 static char command_line[1024];
+static char **words; /* of the command, options first once they are parsed */
+static int n_words;
 
 const char *ctl_command(void)
 {
@@ -160,6 +162,21 @@ void ctl_print(FILE *stream, const char *text)
 	fputs(line ? line : "(out of memory)", stream);
 }
 
+/* The dataset that the command is about; NULL: it is about none. */
+static const char *dataset_of(const struct ctl_verb *verb)
+{
+	int at = optind + 1 + (strstr(verb->arguments, "SOURCE DATASET") ? 1 : 0);
+
+	return strstr(verb->arguments, "DATASET") && at < n_words ? words[at] : NULL;
+}
+
+void ctl_print_advice(FILE *stream, const struct ctl_verb *verb, const char *text)
+{
+	_cleanup_(freep) char *runnable = commands_runnable_new(text, dataset_of(verb));
+
+	ctl_print(stream, runnable ? runnable : text);
+}
+
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 {
 	char text[512];
@@ -171,7 +188,7 @@ int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 	fprintf(stderr, "dieselctl %s: ", verb->name);
 	ctl_print(stderr, text);
 	snprintf(text, sizeof(text), "; `dieselctl %s --help` tells more\n", verb->name);
-	_cleanup_(freep) char *runnable = commands_runnable_new(text);
+	_cleanup_(freep) char *runnable = commands_runnable_new(text, NULL);
 
 	fputs(runnable ? runnable : text, stderr);
 	return CTL_USAGE;
@@ -184,10 +201,8 @@ int ctl_failed(const struct ctl_verb *verb, const struct error *err)
 
 int ctl_warn(const struct ctl_verb *verb, const char *text)
 {
-	_cleanup_(freep) char *runnable = commands_runnable_new(text);
-
 	fprintf(stderr, "dieselctl %s: ", verb->name);
-	ctl_print(stderr, runnable ? runnable : text);
+	ctl_print_advice(stderr, verb, text);
 	fputc('\n', stderr);
 	return CTL_FAILED;
 }
@@ -231,6 +246,8 @@ int main(int argc, char **argv)
 		return CTL_OK;
 	}
 	keep_command(argc, argv);
+	words = argv;
+	n_words = argc;
 	for (size_t i = 0; i < N_VERBS; i++)
 		if (!strcmp(argv[1], verbs[i]->name))
 			return verbs[i]->run(verbs[i], argc - 1, argv + 1);

@@ -55,8 +55,24 @@ static const char *program_at(const char *at)
 	return NULL;
 }
 
-char *commands_runnable_new(const char *text)
+/* Whether words of a command, up to the backquote, are a verb of dieselctl's and options, without the dataset
+ * that it is of. */
+static bool lacks_dataset(const char *words)
 {
+	static const char *const verbs[] = {" rebuild", " snapshot", " verify", " log", " purge"};
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]) && n == 0; i++)
+		if (strncmp(words, verbs[i], strlen(verbs[i])) == 0)
+			n = strlen(verbs[i]);
+	while (n && strncmp(words + n, " --", 3) == 0 && strncmp(words + n, " --help", 7) != 0)
+		n += 1 + strcspn(words + n + 1, " `");
+	return n && words[n] == '`';
+}
+
+char *commands_runnable_new(const char *text, const char *dataset)
+{
+	const char *end = NULL; /* of a command that lacks it */
 	char *made = NULL, path[PATH_MAX];
 	size_t bytes;
 	FILE *out = open_memstream(&made, &bytes);
@@ -67,9 +83,13 @@ char *commands_runnable_new(const char *text)
 		bool sudo = *at == '`' && strncmp(at + 1, SUDO, strlen(SUDO)) == 0;
 		const char *name = *at == '`' ? program_at(at + 1 + (sudo ? strlen(SUDO) : 0)) : NULL;
 
+		if (at == end)
+			fprintf(out, " %s", dataset);
 		fputc(*at, out);
 		if (!name)
 			continue;
+		if (dataset && name == programs[0] && !sudo && lacks_dataset(at + 1 + strlen(name)))
+			end = strchr(at + 1, '`');
 		if (!is_in_path(name, sudo ? SECURE_PATH : getenv("PATH")) && find_beside(name, path)) {
 			fprintf(out, "%s%s", sudo ? SUDO : "", path);
 			at += (sudo ? strlen(SUDO) : 0) + strlen(name);

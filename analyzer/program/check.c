@@ -63,7 +63,7 @@ __attribute__((format(printf, 5, 6))) static void add(struct report *report, enu
 
 	finding->state = state;
 	snprintf(finding->name, sizeof(finding->name), "%s", name);
-	_cleanup_(freep) char *runnable = commands_runnable_new(advice);
+	_cleanup_(freep) char *runnable = commands_runnable_new(advice, NULL);
 
 	snprintf(finding->advice, sizeof(finding->advice), "%s", runnable ? runnable : advice);
 	va_start(args, format);

@@ -57,7 +57,7 @@ static void say_result(const struct record_result *result, uint64_t detail_bytes
 	error_set(&drawn, 0, "%s%s%s%s", path ? ": " : "; -o s.db keeps the recording, and ",
 		  path ? path : "", path ? "" : "`diesel-analyze report s.db -o s.html`",
 		  path ? "" : " draws it");
-	_cleanup_(freep) char *end = commands_runnable_new(drawn.text);
+	_cleanup_(freep) char *end = commands_runnable_new(drawn.text, NULL);
 
 	log_info("recorded %s, %llu events, %llu lost%s",
 		 units_format_duration(duration, sizeof(duration), result->duration_ns),

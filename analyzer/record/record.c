@@ -270,7 +270,7 @@ static void say_worker(pid_t tgid)
 		  "`diesel-analyze -p %d` records "
 		  "the trainer, with its workers",
 		  (int)tgid, (int)stat.parent, (int)stat.parent);
-	_cleanup_(freep) char *runnable = commands_runnable_new(text.text);
+	_cleanup_(freep) char *runnable = commands_runnable_new(text.text, NULL);
 
 	log_warning("%s", runnable ? runnable : text.text);
 }

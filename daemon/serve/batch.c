@@ -63,8 +63,8 @@ static void fail_by_number(struct batch *b, const struct cached_dataset *d, uint
 	char text[sizeof(b->error)];
 
 	snprintf(text, sizeof(text),
-		 "%s/" SNAPSHOT_FILE ": record %llu is wrong; run `dieselctl snapshot` to rebuild it",
-		 d->path, (unsigned long long)sample);
+		 "%s/" SNAPSHOT_FILE ": record %llu is wrong; run `dieselctl snapshot %s` to rebuild it",
+		 d->path, (unsigned long long)sample, d->path);
 	batch_fail(b, -EBADMSG, text);
 }
 

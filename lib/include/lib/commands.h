@@ -5,5 +5,6 @@
  * virtual environment, say, whose programs are called by their paths. */
 
 /* The text with such commands as they can be run: by the path of a program beside this one; behind sudo,
- * which has a PATH of its own, too. NULL: no memory. */
-char *commands_runnable_new(const char *text);
+ * which has a PATH of its own, too; and with the dataset, if not NULL, where it is all that one of
+ * dieselctl's lacks. NULL: no memory. */
+char *commands_runnable_new(const char *text, const char *dataset);

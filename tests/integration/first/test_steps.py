@@ -82,6 +82,32 @@ class FirstSteps(OnDemand):
         with mock.patch.dict(os.environ, PATH=f"{os.path.dirname(CTL)}:{BARE}"):
             self.assertEqual(commands(self.ctl("pack", check=2).stderr), ["dieselctl pack --help"])
 
+    def test_what_mends_a_dataset_is_said_with_its_name(self):
+        """As it is run, whatever the verb that found it."""
+        dataset = f"{self.photos}.diesel"
+
+        def damage_metadata():
+            pathlib.Path(dataset, "meta.db").write_bytes(b"no database" * 1000)
+
+        def freeze():
+            self.ctl("snapshot", "--frozen", dataset)
+
+        def damage_snapshot():
+            path = pathlib.Path(dataset, "snapshot")
+            path.write_bytes(b"\0" * path.stat().st_size)
+
+        for damage, verb, fix in ((damage_metadata, "rm", "rebuild"), (damage_metadata, "verify", "rebuild"), (freeze, "stat", "rebuild"),
+                                  (damage_snapshot, "verify", "snapshot"), (damage_snapshot, "ls", "snapshot")):
+            shutil.rmtree(dataset, ignore_errors=True)
+            self.ctl("pack", self.photos, dataset)
+            damage()
+            words = [verb, dataset, *(["cat/1.txt"] if verb == "rm" else [])]
+            done = subprocess.run([CTL, *words], capture_output=True, text=True, check=False)
+            command = commands(done.stdout + done.stderr)[0]
+            self.assertRegex(command, f"dieselctl {fix} {dataset}$", done)
+            self.run_shell(command if os.path.isabs(command) else os.path.join(os.path.dirname(CTL), command))
+            self.assertEqual(self.ctl("verify", dataset).stderr, "")
+
     def test_warm_without_a_daemon(self):
         """It starts the user's own, which the loader finds; and finds the one that runs."""
         for _ in range(2):

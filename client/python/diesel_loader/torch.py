@@ -455,6 +455,9 @@ class _OwnSampler(ChunkShuffleSampler):
             self._loader._theirs.set_epoch(epoch)
 
     def batches(self, batch_size=None, drop_last=None):
+        if not self._loader._served and self._loader.shuffle and self._loader._draws and self._loader.world_size == 1:
+            self._loader._draw()  # each time, as PyTorch's sampler does
+            self._loader._next_epoch = 0
         epoch, n, order = self.epoch, self._loader.bucket_by_length, self._order(batch_size, drop_last)
         if self._loader._resumed or self._loader._accelerate:  # whose skip_first_batches() reads by number, for the loader
             self._loader._resumed = False

@@ -319,7 +319,7 @@ class Script:
                 "whole.target_transform = negated"]
         if self.transform == "Add(3)" and not self.of_subset:
             ways += ["whole.transform.amount += 5"] * 2
-        ways += ["loader.collate_fn = as_is", "loader.collate_fn = as_dict", "loader.num_workers = 1", "loader.num_workers = 0"] + (["loader.timeout = 30"] if self.options.get("num_workers", "0") != "0" else [])
+        ways += ["loader.collate_fn = as_is", "loader.collate_fn = as_dict", "loader.num_workers = 0"] + (["loader.timeout = 30", "loader.num_workers = 2"] if self.options.get("num_workers", "0") != "0" else [])
         if not self.of_subset:
             ways += ["loader.dataset.transform = {0}"] * 2
         else:

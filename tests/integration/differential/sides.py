@@ -113,8 +113,9 @@ class Side:
         """The samples that a batch may have."""
         states = torch.get_rng_state()
         data, samples = loader.dataset, []
+        several = getattr(data, "__getitems__", lambda indices: [data[i] for i in indices])
         for i in range(len(data)):
-            samples += samples_of(loader.collate_fn([data[i]]) if loader.batch_sampler else data[i])[1]
+            samples += samples_of(loader.collate_fn(several([i])) if loader.batch_sampler else data[i])[1]
         torch.set_rng_state(states)
         return samples
 

@@ -447,6 +447,12 @@ class Samplers(DropInTest):
             samples = [tuple(row.tolist()) for data, _ in want for row in data]
             mixed = [tuple(row.tolist()) for data, _ in diesel.DataLoader(dataset, 4, shuffle=True, num_workers=0) for row in data]
             self.assertEqual(sorted(mixed), sorted(samples))
+            loader, mixed = diesel.DataLoader(dataset, 4, shuffle=True, num_workers=0), []
+            for seed in (5, 6, 5):
+                torch.manual_seed(seed)
+                mixed.append([tuple(row.tolist()) for data, _ in loader for row in data])
+            self.assertEqual(mixed[0], mixed[2])
+            self.assertTrue(len(dataset) < 3 or mixed[0] != mixed[1])
         for options in ({"transform": torch.clone}, {"return_ids": True}):
             with self.assertRaisesRegex(ValueError, "methods of its own"):
                 diesel.DataLoader(part, 4, **options)

@@ -530,6 +530,18 @@ class Dataset:
         """(path inside the dataset, label) of each sample."""
         return Samples(self)
 
+    @property
+    def imgs(self) -> Samples:
+        """As samples: ImageFolder has both names."""
+        return self.samples
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        of_class = getattr(type(self), name, None)
+        if isinstance(of_class, property) and of_class.fset is None:
+            raise AttributeError(f"{name} of {self.path} cannot be set, and is what was packed: select() and filter() give other samples, "
+                                 "with_classes() and a loader's target_transform= other labels")
+        super().__setattr__(name, value)
+
     def __repr__(self) -> str:
         part = "" if self.subset is None else f" of {self._n_samples}"
         return (f"{type(self).__name__}({self.path!r}: {len(self)}{part} samples, {self._n_classes} classes, "

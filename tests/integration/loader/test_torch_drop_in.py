@@ -739,6 +739,10 @@ class MapStyle(DropInTest):
             self.assertEqual((self.folder / "ragged" / path).read_bytes(), dataset.read(i))
             self.assertEqual(label, dataset.class_to_idx[path.split("/")[0]])
         self.assertEqual(dataset.samples[2:4], [dataset.samples[2], dataset.samples[3]])
+        self.assertEqual(dataset.imgs[3], dataset.samples[3])
+        for name in ("samples", "imgs", "targets", "classes", "class_to_idx"):
+            with self.assertRaisesRegex(AttributeError, rf"{name} of .*ragged.*select\(\)"):
+                setattr(dataset, name, [])
 
     def test_functions_of_a_dataset_are_the_loaders(self):
         dataset = diesel.Dataset(self.sets["equal"], transform=same, target_transform=negated)

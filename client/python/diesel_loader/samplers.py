@@ -43,10 +43,10 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     def _ranks(self):
         return self._given or membership.find(os.environ, group())
 
-    def _order(self, batch_size=None, drop_last=None):
+    def _order(self, batch_size=None, drop_last=None, seed=None):
         rank, world_size = self._ranks()
         drop_last = self.drop_last if drop_last is None else drop_last
-        return Order(self.dataset, seed=self.seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
+        return Order(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
                      world=world_size, batch=batch_size or self.batch_size, window_chunks=self.window_chunks)
 
     @property
@@ -59,8 +59,8 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     @property
     def num_samples(self):
-        """How many samples this rank gets."""
-        order = self._order()
+        """How many samples this rank gets, with any seed: to ask for it draws none."""
+        order = self._order(seed=0)
         n = len(order)
         return max(n - 2, 0) * self.batch_size + sum(len(order.batch(k)) for k in range(max(n - 2, 0), n))
 

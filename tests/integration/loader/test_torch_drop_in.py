@@ -495,6 +495,14 @@ class Samplers(DropInTest):
             generator.manual_seed(2)
             self.assertNotEqual(epochs(loader, 1), whole[:1])
 
+    def test_lengths_draw_nothing(self):
+        first = []
+        for look in (len, lambda loader: len(loader.sampler), lambda loader: len(loader.batch_sampler)):
+            loader = self.loader(shuffle=True, generator=torch.Generator().manual_seed(4))
+            look(loader)
+            first.append(flat(loader))
+        self.assertTrue(first[0] == first[1] == first[2])
+
     def test_a_state_of_the_generator_that_is_put_back_has_its_epoch_again(self):
         loader = self.loader(shuffle=True, return_ids=True)
         epochs, states = [], []

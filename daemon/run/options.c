@@ -350,6 +350,11 @@ static int check_all(struct options *o, struct error *err)
 
 	if (r < 0)
 		return misplaced(o, "cache", r, err);
+	if (!strcmp(o->admin_socket, o->socket_path)) {
+		error_set(err, -EINVAL, "admin-socket: %s is the socket of clients: write another path",
+			  o->socket_path);
+		return misplaced(o, "admin-socket", -EINVAL, err);
+	}
 	r = option_check_cluster(o, err);
 	return r < 0 ? misplaced(o, "cluster", r, err) : settings_check(&o->settings, err);
 }

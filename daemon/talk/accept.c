@@ -52,7 +52,7 @@ static void on_retry(uv_timer_t *timer)
 }
 
 /* No descriptor is left, for a reason other than the number of clients, which is limited. */
-static void turn_away_one(struct server *s, int code)
+static void turn_away_one(struct server *s, int listen_fd, uv_poll_t *poll, int code)
 {
 	struct error err = ERROR_INIT;
 	int fd = -EBADF;
@@ -60,7 +60,7 @@ static void turn_away_one(struct server *s, int code)
 	error_errno(&err, code, "dieseld cannot let in another client");
 	if (s->spare_fd >= 0) {
 		closep(&s->spare_fd);
-		fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	}
 	if (fd >= 0)
 		turn_away(s, fd, &err);
@@ -69,40 +69,51 @@ static void turn_away_one(struct server *s, int code)
 		    err.text);
 	if (fd >= 0)
 		return;
-	uv_poll_stop(&s->listen_poll);
+	uv_poll_stop(poll);
 	uv_timer_start(&s->accept_retry, on_retry, RETRY_MS, 0);
 }
 
+/* Returns the descriptor of a client that waits, or a negative number. */
+static int accept_one(struct server *s, int listen_fd, uv_poll_t *poll, struct ucred *ret_peer)
+{
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	socklen_t size = sizeof(*ret_peer);
+
+	*ret_peer = (struct ucred){.pid = -1, .uid = UINT32_MAX};
+	if (fd >= 0)
+		(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &size);
+	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+		turn_away_one(s, listen_fd, poll, -errno);
+	return fd;
+}
+
+/* Connections of administrators have places of their own. */
 static int admit(struct server *s, uint32_t uid, struct error *err)
 {
 	const struct quota quota = server_quota(s);
 	struct usage mine = {0}, all = {0};
 
-	mine.of[QUOTA_CONNECTIONS] = 1;
-	for (const struct connection *c = s->connections; c; c = c->next)
-		mine.of[QUOTA_CONNECTIONS] += c->uid == uid;
-	all.of[QUOTA_CONNECTIONS] = s->n_connections + 1;
+	mine.of[QUOTA_CONNECTIONS] = all.of[QUOTA_CONNECTIONS] = 1;
+	for (const struct connection *c = s->connections; c; c = c->next) {
+		mine.of[QUOTA_CONNECTIONS] += c->uid == uid && !c->is_admin;
+		all.of[QUOTA_CONNECTIONS] += !c->is_admin;
+	}
 	return quota_check(&quota, uid, QUOTA_CONNECTIONS, &mine, &all, s->max_connections, err);
 }
 
 static void on_listen(uv_poll_t *poll, int status, int events)
 {
 	struct server *s = poll->data;
-	struct ucred peer = {.pid = -1, .uid = UINT32_MAX};
 	struct error err = ERROR_INIT;
-	socklen_t size = sizeof(peer);
-	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct ucred peer;
+	int fd = accept_one(s, s->listen_fd, poll, &peer);
 	int r;
 
 	(void)status;
 	(void)events;
-	if (fd < 0) {
-		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-			turn_away_one(s, -errno);
+	if (fd < 0)
 		return;
-	}
 	s->n_accepted++;
-	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
 	r = admit(s, peer.uid, &err);
 	if (r == 0 && connection_new(s, fd, &peer) == 0)
 		return;
@@ -116,10 +127,9 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 static void on_admin(uv_poll_t *poll, int status, int events)
 {
 	struct server *s = poll->data;
-	struct ucred peer = {.pid = -1, .uid = UINT32_MAX};
 	struct error err = ERROR_INIT;
-	socklen_t size = sizeof(peer);
-	int fd = accept4(s->admin.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct ucred peer;
+	int fd = accept_one(s, s->admin.fd, poll, &peer);
 	uint32_t n = 0;
 
 	(void)status;
@@ -128,12 +138,15 @@ static void on_admin(uv_poll_t *poll, int status, int events)
 		return;
 	for (const struct connection *c = s->connections; c; c = c->next)
 		n += c->is_admin;
-	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
 	if (n < MAX_ADMINS && connection_new(s, fd, &peer) == 0) {
 		s->connections->is_admin = true;
 		return;
 	}
-	error_set(&err, -EUSERS, "dieseld has %u connections of administrators: close one of them", n);
+	if (n < MAX_ADMINS)
+		error_set(&err, -ENOMEM, "dieseld has no memory for another client");
+	else
+		error_set(&err, -EUSERS, "dieseld has %u connections of administrators: close one of them",
+			  n);
 	turn_away(s, fd, &err);
 }
 
@@ -146,7 +159,7 @@ int server_open_admin(struct server *s, const char *path, struct error *err)
 	s->admin.path = path;
 	uv_poll_init(s->loop, &s->admin.poll, s->admin.fd);
 	s->admin.poll.data = s;
-	uv_poll_start(&s->admin.poll, UV_READABLE, on_admin);
+	accept_start(s);
 	return 0;
 }
 
@@ -163,6 +176,8 @@ void accept_init(struct server *s)
 void accept_start(struct server *s)
 {
 	uv_poll_start(&s->listen_poll, UV_READABLE, on_listen);
+	if (s->admin.fd >= 0)
+		uv_poll_start(&s->admin.poll, UV_READABLE, on_admin);
 }
 
 void accept_stop(struct server *s)

@@ -25,7 +25,7 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 	if (fd < 0 && errno == ENOENT)
 		return error_set(err, -ENOENT,
 				 "cannot listen on %s: its directory does not exist; make it, or "
-				 "choose another --socket",
+				 "choose another path",
 				 path);
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot open the lock file %s", lock_path);
@@ -36,7 +36,7 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 		return error_set(
 		    err, -EADDRINUSE,
 		    "another dieseld (pid %s) already serves %s: use that one, stop it, or choose "
-		    "another --socket",
+		    "another path",
 		    pid[0] ? pid : "unknown", path);
 	}
 	n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
@@ -65,7 +65,7 @@ int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock
 		if (!S_ISSOCK(st.st_mode))
 			return error_set(err, -EEXIST,
 					 "%s exists and is no socket: remove it, or choose another "
-					 "--socket",
+					 "path",
 					 path);
 		unlink(path); /* we hold the lock, so whoever made the socket is dead */
 	}

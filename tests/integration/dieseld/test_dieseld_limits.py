@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -468,13 +469,48 @@ class Administrators(Case):
         daemon.stop()
         self.assertFalse(os.path.exists(path))
 
+    def test_what_administrators_hold_is_taken_from_no_user(self):
+        counts = []
+        path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
+        for n in (0, 16):
+            daemon = self.daemon("--admin-user", "none", "--admin-socket", path, prefix=lambda command: ["prlimit", "--nofile=300", *command])
+            with contextlib.ExitStack() as held:
+                for _ in range(n):
+                    held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)).connect(path)
+                with idle_connections(daemon, 0, 400) as (count, _):
+                    counts.append(count)
+            daemon.stop()
+        self.assertEqual(counts[0], counts[1])
+
+    def test_no_descriptor_for_an_administrator(self):
+        """The client is turned away, and the daemon does not try again and again."""
+        path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
+        daemon = self.daemon("--admin-user", "none", "--admin-socket", path)
+        folder = f"/proc/{daemon.process.pid}/fd"
+        spare = max(int(fd) for fd in os.listdir(folder) if os.path.realpath(os.path.join(folder, fd)) == "/dev/null")
+        soft, hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (spare + 1, hard))
+        with contextlib.ExitStack() as held:
+            clients = [held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) for _ in range(16)]
+            for client in clients:
+                client.connect(path)
+            told, _, _ = select.select(clients, [], [], 60)
+            self.assertIn(b"cannot let in another client", told[0].recv(1000))
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        done = subprocess.run([CTL, "set", "--socket", path, "workers=1"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_an_admin_socket_that_cannot_be_made_costs_that_alone(self):
         daemon = self.daemon("--admin-socket", os.path.join(SCRATCH, "no folder", "admin.sock"))
         self.assertIn("--admin-socket: cannot listen on", daemon.output())
         self.assertEqual(self.set(daemon, 0)[0], 0)
-        done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--admin-socket", "admin.sock"], capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--admin-socket", os.path.join(SCRATCH, "no folder", "admin.sock")],
+                              capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
+        done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--socket", "a.sock", "--admin-socket", "a.sock"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is the socket of clients", done.stderr)
 
     def test_a_user_who_is_named(self):
         daemon = self.daemon("--admin-user", str(HOSTILE))

@@ -78,7 +78,7 @@ uint32_t protocol_agree(const struct wire_hello *theirs)
 	if ((version == theirs->version ? theirs->revision : 0) !=
 	    (version == WIRE_VERSION ? WIRE_REVISION : 0))
 		version--;
-	return version >= least && version >= WIRE_VERSION_LEAST ? version : 0;
+	return version >= least && version >= WIRE_VERSION_LEAST && version <= theirs->version ? version : 0;
 }
 
 bool protocol_origin_ok(const char *text, size_t size)

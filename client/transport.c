@@ -52,11 +52,11 @@ void transport_restart(struct transport *t)
 static void wait_for_the_rest(const struct transport *t)
 {
 	uint64_t now_ns = clock_monotonic_ns(),
-		 rest_us = t->deadline_ns > now_ns ? (t->deadline_ns - now_ns) / NS_PER_US : 0;
+		 rest_us = 1 + (t->deadline_ns > now_ns ? (t->deadline_ns - now_ns) / NS_PER_US : 0);
 
 	if (t->deadline_ns)
 		set_timeouts(t->fd, (struct timeval){.tv_sec = (time_t)(rest_us / 1000000),
-						     .tv_usec = (suseconds_t)(rest_us % 1000000) + 1});
+						     .tv_usec = (suseconds_t)(rest_us % 1000000)});
 }
 
 int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)

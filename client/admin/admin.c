@@ -149,6 +149,12 @@ int admin_set(struct admin *c, uint64_t job, const struct wire_setting *settings
 
 	if (n_settings < 1 || n_settings > WIRE_SETTINGS_MAX)
 		return error_set(err, -EINVAL, "1 to %d settings can be changed at once", WIRE_SETTINGS_MAX);
+	for (uint32_t i = 0; i < n_settings && c->transport.version < 8; i++)
+		if (settings[i].flags & WIRE_SETTING_UNTIL_RESTART)
+			return error_set(err, -EOPNOTSUPP,
+					 "this dieseld speaks protocol %u, which sets nothing until restart: "
+					 "upgrade dieseld (apt install diesel), or set it without that",
+					 c->transport.version);
 	protocol_init(&request, WIRE_SET);
 	request.set.job = job;
 	request.set.n_settings = n_settings;

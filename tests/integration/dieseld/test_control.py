@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
 import tempfile
 import threading
@@ -126,6 +127,28 @@ class Control(Case):
             thread.start()
             self.assertIn("did not answer within 1 s", ctl(path, "status", "--timeout", "1", status=1))
             thread.join()
+
+    def test_a_daemon_of_the_release_before(self):
+        """It refuses the whole message for a flag that it does not have: the line says what to upgrade."""
+        path = os.path.join(SCRATCH, "older.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(path)
+            listener.listen(8)
+            listener.settimeout(60)
+            asked = []
+
+            def greet():
+                client = listener.accept()[0]
+                with client:
+                    hello = client.recv(4096)
+                    client.send(struct.pack("<I", 2) + hello[4:12] + struct.pack("<III", 7, 0, 0))
+                    asked.append(client.recv(4096))
+            for options, is_asked in ((["workers=1", "--until-restart"], False), (["--unset", "workers"], True)):
+                thread = threading.Thread(target=greet)
+                thread.start()
+                said = ctl(path, "set", *options, status=1)
+                thread.join()
+                self.assertEqual((bool(asked.pop()), "upgrade dieseld" in said), (is_asked, not is_asked), said)
 
     def test_wrong_use(self):
         for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),

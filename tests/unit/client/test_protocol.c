@@ -144,6 +144,7 @@ static void test_versions(void **state)
 	assert_int_equal(agree(least - 1, 0, 0), 0);
 	assert_int_equal(agree(least - 1, 1, 0), 0);
 	assert_int_equal(agree(0, 0, 0), 0);
+	assert_int_equal(agree(0, 0, 1), 0); /* and not the version before 0 */
 	assert_int_equal(agree(UINT32_MAX, 1, 0), newest);
 	/* Builds between releases. */
 	assert_int_equal(agree(newest, least, WIRE_REVISION + 1), newest - 1);

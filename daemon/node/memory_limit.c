@@ -82,6 +82,8 @@ uint64_t memory_limit_bytes(const char *root)
 			for (size_t i = 0; i < 2; i++) {
 				snprintf(mount, sizeof(mount), "%s%s", root, mounts[i]);
 				walk_up(mount, group, "memory.max", &limit);
+				/* The kernel makes the service wait from here on. */
+				walk_up(mount, group, "memory.high", &limit);
 			}
 		} else if (strcmp(controllers + 1, "memory") == 0) {
 			snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup/memory", root);

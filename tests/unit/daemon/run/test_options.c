@@ -190,6 +190,10 @@ static void test_memory_limit(void **state)
 	assert_int_equal(memory_limit_bytes(root), 1 * GIB);
 	write_text(root, "sys/fs/cgroup/a/b/memory.max", "536870912\n");
 	assert_int_equal(memory_limit_bytes(root), GIB / 2);
+	/* From memory.high on, the kernel makes the service wait. */
+	write_text(root, "sys/fs/cgroup/a/memory.high", "402653184\n");
+	write_text(root, "sys/fs/cgroup/a/b/memory.high", "max\n");
+	assert_int_equal(memory_limit_bytes(root), 384 << 20);
 	/* Version 1 beside it. */
 	make_folders(root, "sys/fs/cgroup/memory/c");
 	write_text(root, "proc/self/cgroup", "5:memory:/c\n1:name=systemd:/\n");

@@ -61,9 +61,9 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 	       bytes_text(text[2], c->form_bytes), bytes_text(text[3], c->room_bytes));
 	if (!(a->cache_bytes > 0)) {
 		printf(
-		    "cache     this node has no room for these jobs: %s more memory, or smaller jobs beside "
-		    "them\n",
-		    bytes_text(text[0], c->need_bytes - c->room_bytes));
+		    "cache     this node has too little memory for these jobs: add %s, or run fewer at one "
+		    "time\n",
+		    bytes_text(text[0], a->lacking_bytes));
 		return;
 	}
 	printf("cache     cache-max = %.0fM", ceil(a->cache_bytes / MIB));
@@ -71,7 +71,7 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 		printf("; %s more would hold everything", bytes_text(text[0], a->missing_bytes));
 	printf("\nSlurm     MemSpecLimit=%.0f", ceil(a->set_aside_bytes / MIB));
 	if (isfinite(c->limit_bytes))
-		printf(" beside RealMemory=%.0f", floor(c->limit_bytes / MIB));
+		printf(" with RealMemory=%.0f", floor(c->limit_bytes / MIB));
 	printf(": memory that no job is given\n");
 }
 

@@ -126,15 +126,19 @@ static double cores_of_95_percent(const struct capacity *c)
 
 struct capacity_advice capacity_advise(const struct capacity *c)
 {
-	double want = c->need_bytes + c->dataset_bytes + c->form_bytes;
+	double least = fmax(c->need_bytes, CAPACITY_LEAST);
+	double want = fmax(c->need_bytes + c->dataset_bytes + c->form_bytes, CAPACITY_LEAST);
 	double room = c->room_bytes - (double)CAPACITY_RESERVE;
 	struct capacity_advice advice = {.cache_bytes = fmin(want, room), .cores = cores_of_95_percent(c)};
 
-	if (advice.cache_bytes < c->need_bytes)
+	if (advice.cache_bytes < least) {
+		advice.lacking_bytes = least - room;
 		advice.cache_bytes = 0;
+	}
 	advice.missing_bytes = want - advice.cache_bytes;
 	advice.set_aside_bytes = advice.cache_bytes > 0 ? advice.cache_bytes + (double)CAPACITY_OWN_BYTES : 0;
 	for (size_t i = 0; i < c->n_datasets; i++)
 		advice.stage_bytes += c->datasets[i].bytes;
+	advice.stage_bytes = fmax(advice.stage_bytes, CAPACITY_LEAST);
 	return advice;
 }

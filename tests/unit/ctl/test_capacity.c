@@ -102,6 +102,24 @@ static void test_room(void **state)
 	add(&node, &s, 1);
 	assert_float_equal(capacity_advise(&c).cache_bytes, 0, 1e-9);
 	assert_float_equal(capacity_advise(&c).set_aside_bytes, 0, 1e-9);
+	/* What sessions need fits, and the memory that stays free does not. */
+	assert_float_equal(capacity_advise(&c).lacking_bytes, CAPACITY_RESERVE, 1);
+	capacity_free(&c);
+}
+
+/* dieseld takes no cache or staging folder that is smaller. */
+static void test_small_datasets(void **state)
+{
+	struct stall_node node = node_with(GIB);
+	struct stall_sample s = job(1, 7, 1000);
+
+	(void)state;
+	capacity_init(&c);
+	s.need_bytes = 0;
+	add(&node, &s, 1);
+	assert_float_equal(capacity_advise(&c).cache_bytes, CAPACITY_LEAST, 1);
+	assert_float_equal(capacity_advise(&c).stage_bytes, CAPACITY_LEAST, 1);
+	assert_float_equal(capacity_advise(&c).lacking_bytes, 0, 1);
 	capacity_free(&c);
 }
 
@@ -132,6 +150,7 @@ int main(void)
 	    cmocka_unit_test(test_jobs_share_what_they_read),
 	    cmocka_unit_test(test_pace_of_the_device),
 	    cmocka_unit_test(test_room),
+	    cmocka_unit_test(test_small_datasets),
 	    cmocka_unit_test(test_absurd_figures_are_unknown),
 	};
 

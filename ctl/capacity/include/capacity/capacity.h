@@ -16,6 +16,7 @@
 #define CAPACITY_BUCKETS   4096
 #define CAPACITY_PER_CORE  16                    /* buckets */
 #define CAPACITY_RESERVE   (UINT64_C(256) << 20) /* memory that a cache leaves free, as the tuner does */
+#define CAPACITY_LEAST     (UINT64_C(16) << 20)  /* dieseld takes no smaller cache or staging folder */
 #define CAPACITY_OWN_BYTES (UINT64_C(256) << 20) /* dieseld itself, without cache and decoders */
 
 struct capacity_dataset {
@@ -44,6 +45,7 @@ struct capacity {
 
 struct capacity_advice {
 	double cache_bytes;     /* 0: the node has no room for what sessions cannot run without */
+	double lacking_bytes;   /* memory that the node then lacks; else 0 */
 	double missing_bytes;   /* of what would hold all datasets in use and their decoded forms */
 	double stage_bytes;     /* all datasets, each once */
 	double cores;           /* enough in 95 of 100 seconds */

@@ -81,7 +81,7 @@ static void on_gil(struct advice_plan *plan)
 
 	if (ratio < ADVICE_NOTABLE)
 		return;
-	plan->binding = ratio > ANALYSIS_STALL_THRESHOLD;
+	plan->binding = ratio > ANALYSIS_STALL_THRESHOLD || analysis->verdict == ANALYSIS_LOCK_BOUND;
 	advice_add(
 	    plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
 	    "%s: for %.0f %% of the time the interpreter lock (GIL) was waited for, which one thread of a "
@@ -125,14 +125,27 @@ static void on_compiling(struct advice_plan *plan)
 	    100 * compiling);
 }
 
+/* Unseen time may be waits: where there is any, nothing bounds the gain. */
 static void on_nothing(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	advice_add(plan, advice_gain_of(advice_wait(analysis)), CONFIDENCE_HIGH, NULL, "%s",
-		   analysis->blind || analysis->verdict == ANALYSIS_UNCLEAR
-		       ? "Nothing to gain where reading was seen; if the job prepares its data by itself, "
-			 "give it a DataLoader and measure again"
-		       : "Nothing to gain at the input pipeline: look at the model or the device");
+	bool sleeps = 2 * analysis->asleep_ns > analysis->share_ns[SHARE_OTHER] &&
+		      (double)analysis->asleep_ns > ANALYSIS_STALL_THRESHOLD * (double)analysis->observed_ns;
+
+	if (analysis->verdict == ANALYSIS_UNCLEAR)
+		advice_add(plan, 0, CONFIDENCE_LOW, NULL, "%s",
+			   sleeps ? "Find out why the trainer sleeps on purpose (time.sleep and the like): "
+				    "py-spy dump --pid PID shows where"
+				  : "Find out where the time goes before anything is changed: py-spy dump "
+				    "--pid PID shows it; if the job prepares its data by itself, give it a "
+				    "DataLoader and measure again");
+	else if (analysis->blind)
+		advice_add(plan, 0, CONFIDENCE_HIGH, NULL,
+			   "Nothing to gain where reading was seen; if the job prepares its data by itself, "
+			   "give it a DataLoader and measure again");
+	else
+		advice_add(plan, advice_gain_of(advice_wait(analysis)), CONFIDENCE_HIGH, NULL,
+			   "Nothing to gain at the input pipeline: look at the model or the device");
 }
 
 /* Lowers the confidence if something could not be seen, or if the job trained for less time than it

@@ -28,7 +28,7 @@ void advice_add(struct advice_plan *plan, double gain_max, enum analysis_confide
 	vsnprintf(action->text, sizeof(action->text), format, arguments);
 	va_end(arguments);
 	if (!gain || !(gain->value > 0)) {
-		action->about = plan->analysis->approximate;
+		action->about = plan->analysis->approximate || plan->analysis->verdict == ANALYSIS_UNCLEAR;
 		return;
 	}
 	action->gain = *gain;

@@ -73,6 +73,13 @@ static double unseen_share(const struct analysis *analysis)
 	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->computing_part);
 }
 
+/* Asleep, but not on purpose. */
+static double unexplained_share(const struct analysis *analysis)
+{
+	return fmax(0, analysis_steady_ratio(analysis, SHARE_OTHER) -
+			   part_of_window(analysis, analysis->asleep_ns));
+}
+
 static bool note_asleep(struct analysis *analysis)
 {
 	double asleep = part_of_window(analysis, analysis->asleep_ns);
@@ -88,25 +95,23 @@ static bool note_blind(struct analysis *analysis)
 {
 	return analysis->verdict == ANALYSIS_UNCLEAR && unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD &&
 	       SAY(analysis,
-		   "how the job loads its data was not seen, and may be what looks like computing: a "
-		   "DataLoader's next() would be seen, so would diesel_mark() around a loader of your own; "
-		   "%s shows the code",
-		   analysis->approximate ? "recording as root, or py-spy," : "py-spy");
+		   "how the job loads its data was not seen, and may be what looks like computing: next() "
+		   "of a DataLoader, or of a generator, would be seen; %s shows the code",
+		   analysis->approximate ? "recording as root, or py-spy dump --pid PID,"
+					 : "py-spy dump --pid PID");
 }
 
 static bool note_unexplained(struct analysis *analysis)
 {
-	double other = fmax(0, analysis_steady_ratio(analysis, SHARE_OTHER) -
-				   part_of_window(analysis, analysis->asleep_ns));
+	double unexplained = unexplained_share(analysis);
 
-	return other > LARGE_OTHER &&
+	return unexplained > LARGE_OTHER &&
 	       SAY(analysis,
 		   "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why%s",
-		   100 * other,
+		   100 * unexplained,
 		   analysis->verdict != ANALYSIS_UNCLEAR ? ""
-		   : analysis->approximate
-		       ? "; recording as root, or py-spy dump --pid, would show it"
-		       : "; py-spy dump --pid shows where it sleeps, and diesel_mark() around a wait tells");
+		   : analysis->approximate ? "; recording as root, or py-spy dump --pid PID, would show it"
+					   : "; py-spy dump --pid PID shows where it sleeps");
 }
 
 static bool note_gil(struct analysis *analysis)
@@ -152,12 +157,12 @@ static enum analysis_verdict verdict_of_stalls(const struct analysis *analysis)
 /* Time that may be waiting for data for all that was seen. */
 static bool is_unclear(const struct analysis *analysis, double stall)
 {
-	double other = analysis_steady_ratio(analysis, SHARE_OTHER);
-	double asleep = fmax(0, other - part_of_window(analysis, analysis->asleep_ns));
+	double unexplained = unexplained_share(analysis);
 
-	if (asleep > ANALYSIS_STALL_THRESHOLD && asleep > stall)
+	if (unexplained > ANALYSIS_STALL_THRESHOLD && unexplained > stall)
 		return true;
-	return stall < ANALYSIS_STALL_THRESHOLD && asleep + unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD;
+	return stall < ANALYSIS_STALL_THRESHOLD &&
+	       unexplained + unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD;
 }
 
 static void verdict_find(struct analysis *analysis)
@@ -170,18 +175,17 @@ static void verdict_find(struct analysis *analysis)
 	double gil = part_of_window(analysis, analysis->gil_starved_ns);
 	double asleep = part_of_window(analysis, analysis->asleep_ns);
 
+	bool starves =
+	    device < 0.5 && starved > ANALYSIS_STALL_THRESHOLD && starved > stall && starved >= asleep;
+
 	if (is_unclear(analysis, stall))
 		analysis->verdict = ANALYSIS_UNCLEAR;
-	else if (stall >= ANALYSIS_STALL_THRESHOLD && stall >= starved)
-		analysis->verdict = verdict_of_stalls(analysis);
-	else if (device >= 0.5)
-		analysis->verdict = ANALYSIS_DEVICE_BOUND;
-	else if (starved > ANALYSIS_STALL_THRESHOLD && starved >= stall && starved >= asleep)
+	else if (starves)
 		analysis->verdict = 2 * gil > starved ? ANALYSIS_LOCK_BOUND : ANALYSIS_CPU_STARVED;
 	else if (stall >= ANALYSIS_STALL_THRESHOLD)
 		analysis->verdict = verdict_of_stalls(analysis);
 	else
-		analysis->verdict = ANALYSIS_UNCLEAR;
+		analysis->verdict = device >= 0.5 ? ANALYSIS_DEVICE_BOUND : ANALYSIS_UNCLEAR;
 }
 
 void advice_verdict(struct analysis *analysis)

@@ -184,7 +184,9 @@ static int set_actions(json_t *root, const struct analysis *analysis)
 		json_t *item = json_object();
 
 		r |= json_object_set_new(item, "text", json_string(from->text));
-		r |= json_object_set_new(item, "gain_at_most", json_real(from->gain_max));
+		r |= json_object_set_new(item, "gain_at_most",
+					 from->gain_max > 0 ? json_real(from->gain_max) : json_null());
+		r |= json_object_set_new(item, "gain_at_most_about", json_boolean(from->about));
 		r |= json_object_set_new(item, "gain", action_gain(from));
 		r |= json_object_set_new(item, "confidence",
 					 json_string(analysis_confidence_name(from->confidence)));

@@ -66,10 +66,10 @@ struct analysis_evidence {
 
 struct analysis_action {
 	char text[384];
-	double gain_max; /* upper bound of the speed-up, as a factor; 1: none */
+	double gain_max; /* upper bound of the speed-up, as a factor; 1: none; 0: not known */
 	enum analysis_confidence confidence;
 	struct estimate gain; /* predicted speed-up, as a factor; value 0 or NAN: not predicted */
-	bool about;           /* gain_max comes from sampled shares: no bound is sure */
+	bool about;           /* gain_max comes from sampled shares, or much was not seen: no bound is sure */
 };
 
 /* A rank of a job that trains on several processes: shares of its own window. */

@@ -147,7 +147,7 @@ static void test_json(void **state)
 {
 	struct analysis analysis = sample();
 	struct analysis_step step = {1002 * NS_PER_S, 1003 * NS_PER_S, 0, {0}, true, false};
-	json_t *root = json_of(&analysis, false), *shares = json_object_get(root, "shares");
+	json_t *root = json_of(&analysis, false), *shares = json_object_get(root, "shares"), *action;
 
 	assert_string_equal(json_string_value(json_object_get(root, "schema")), "diesel.report/1");
 	assert_string_equal(json_string_value(json_object_get(root, "verdict")), "fetch-bound");
@@ -169,11 +169,19 @@ static void test_json(void **state)
 	assert_true(number(json_object_get(root, "workers"), "count") == 2);
 	assert_int_equal(json_array_size(json_object_get(root, "evidence")), 1);
 	assert_int_equal(json_array_size(json_object_get(root, "actions")), 1);
+	action = json_array_get(json_object_get(root, "actions"), 0);
+	assert_true(number(action, "gain_at_most") == 2.22);
+	assert_true(json_is_false(json_object_get(action, "gain_at_most_about")));
 	assert_null(json_object_get(root, "step_table"));
 	json_decref(root);
 	analysis.steps = &step;
 	analysis.n_steps = 1;
+	analysis.actions[0].gain_max = 0; /* not known */
+	analysis.actions[0].about = true;
 	root = json_of(&analysis, true);
+	action = json_array_get(json_object_get(root, "actions"), 0);
+	assert_true(json_is_null(json_object_get(action, "gain_at_most")));
+	assert_true(json_is_true(json_object_get(action, "gain_at_most_about")));
 	assert_int_equal(json_array_size(json_object_get(root, "step_table")), 1);
 	json_decref(root);
 }

@@ -503,6 +503,7 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 	    {0, 25, 75, 70, 0, 0, false, NAN, ANALYSIS_LOCK_BOUND, "interpreter lock"},
 	    {0, 60, 40, 39, 0, 0, false, NAN, ANALYSIS_DEVICE_BOUND, "interpreter lock"},
 	    {40, 30, 30, 0, 0, 0, false, NAN, ANALYSIS_PREP_BOUND, NULL},
+	    {23, 52, 25, 0, 0, 0, false, NAN, ANALYSIS_PREP_BOUND, NULL},
 	    {0, 4, 14, 0, 82, 0, false, NAN, ANALYSIS_UNCLEAR, "py-spy"},
 	    {20, 10, 0, 0, 70, 0, false, NAN, ANALYSIS_UNCLEAR, "py-spy"},
 	    {60, 10, 0, 0, 30, 0, false, NAN, ANALYSIS_PREP_BOUND, NULL},
@@ -516,6 +517,49 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		check_verdict(&cases[i]);
+}
+
+/* A lock that takes less than the stalls' threshold still binds a job that is lock-bound. */
+static void test_a_lock_that_binds_comes_first(void **state)
+{
+	struct predictions predictions = {.half_prep_speedup = {1.05, 1.04, 1.06}};
+	struct analysis analysis = job(LOADER_WORKERS, 0, 10);
+
+	(void)state;
+	analysis.share_ns[SHARE_DEVICE] = 60 * NS_PER_S;
+	analysis.share_ns[SHARE_CPU_STARVED] = 20 * NS_PER_S;
+	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.gil_starved_ns = 14 * NS_PER_S;
+	analysis.predictions = &predictions;
+	analysis.verdict = ANALYSIS_LOCK_BOUND;
+	advice_actions(&analysis);
+	assert_non_null(strstr(analysis.actions[0].text, "interpreter lock"));
+}
+
+/* Time that was not seen may be waiting: nothing says that there is nothing to gain, nor how much at most. */
+static void test_an_unclear_job_is_looked_at_first(void **state)
+{
+	struct analysis analysis = job(LOADER_NONE, 0, 0);
+
+	(void)state;
+	analysis.blind = true;
+	analysis.computing_part = NAN;
+	advice_verdict(&analysis);
+	advice_actions(&analysis);
+	assert_int_equal(analysis.verdict, ANALYSIS_UNCLEAR);
+	assert_int_equal(analysis.n_actions, 1);
+	assert_null(strstr(analysis.actions[0].text, "Nothing to gain"));
+	assert_non_null(strstr(analysis.actions[0].text, "py-spy"));
+	assert_float_equal(analysis.actions[0].gain_max, 0, 0);
+	/* What it waited for, as far as it was seen, is no bound. */
+	analysis = job(LOADER_INLINE, 0, 10);
+	analysis.share_ns[SHARE_OTHER] = analysis.steady_share_ns[SHARE_OTHER] = 60 * NS_PER_S;
+	assert_true(advise(&analysis, "Load in the background")->about);
+	analysis = job(LOADER_WORKERS, 0, 0);
+	analysis.share_ns[SHARE_OTHER] = analysis.steady_share_ns[SHARE_OTHER] = 70 * NS_PER_S;
+	analysis.share_ns[SHARE_DEVICE] = analysis.steady_share_ns[SHARE_DEVICE] = 30 * NS_PER_S;
+	analysis.asleep_ns = 70 * NS_PER_S;
+	assert_non_null(advise(&analysis, "sleeps on purpose"));
 }
 
 int main(void)
@@ -538,6 +582,8 @@ int main(void)
 	    cmocka_unit_test(test_the_interpreter_lock),
 	    cmocka_unit_test(test_images_whose_transforms_stay_in_python),
 	    cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
+	    cmocka_unit_test(test_a_lock_that_binds_comes_first),
+	    cmocka_unit_test(test_an_unclear_job_is_looked_at_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,6 +53,20 @@ static bool is_none(const char *function)
 	       (length >= end && !strcmp(function + length - end, run));
 }
 
+/* Generators that go through a model: clipping gradients and averaging weights ask for them in each step. */
+static bool goes_through_model(const char *file, const char *function)
+{
+	static const char *const names[] = {"parameters",    "buffers",          "modules",
+					    "children",      "named_parameters", "named_buffers",
+					    "named_modules", "named_children",   "_named_members"};
+	const char *dot = strrchr(function, '.');
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !strcmp(file, "module.py"); i++)
+		if (!strcmp(dot ? dot + 1 : function, names[i]))
+			return true;
+	return false;
+}
+
 /* Iterators that are classes, and those that a thread or a process fills. */
 static bool takes_next(const char *file, const char *function)
 {
@@ -74,5 +88,7 @@ enum stack_work frame_work_of(const char *file, const char *function)
 		if (!strcmp(file, functions[i].file) &&
 		    (!functions[i].function || !strcmp(function, functions[i].function)))
 			return functions[i].work;
+	if (goes_through_model(file, function))
+		return STACK_MODEL;
 	return takes_next(file, function) ? STACK_NEXT : STACK_OTHER;
 }

@@ -15,7 +15,7 @@ static struct script s; /* too large for the stack */
 enum { LOADER = 102, OTHER = 300, QUEUE_PIPE = 9000 };
 
 /* What samples of the stack say: the frames are innermost first. */
-enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP };
+enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP, CLIPS };
 
 static const struct profile_frame frames[] = {
     {1, FRAME_PYTHON, "train.py", "main"},
@@ -23,12 +23,17 @@ static const struct profile_frame frames[] = {
     {3, FRAME_GENERATOR, "data.py", "batches"},
     {4, FRAME_GENERATOR, "loop.py", "losses"},
     {5, FRAME_PYTHON, "_tensor.py", "Tensor.backward"},
+    {6, FRAME_GENERATOR, "module.py", "Module.named_parameters"},
 };
-static const uint64_t model[] = {2, 1}, loads[] = {2, 3, 1}, trains_in_it[] = {5, 4, 1}, loop[] = {4, 1};
-static const struct profile_trace traces[] = {
-    {MODEL, model, 2}, {LOADS, loads, 3}, {TRAINS_IN_IT, trains_in_it, 3}, {LOOP, loop, 2}};
+static const uint64_t model[] = {2, 1}, loads[] = {2, 3, 1}, trains_in_it[] = {5, 4, 1}, loop[] = {4, 1},
+		      clips[] = {6, 1};
+static const struct profile_trace traces[] = {{MODEL, model, 2},
+					      {LOADS, loads, 3},
+					      {TRAINS_IN_IT, trains_in_it, 3},
+					      {LOOP, loop, 2},
+					      {CLIPS, clips, 2}};
 static const struct profile_notes notes = {
-    .frames = frames, .n_frames = 5, .traces = traces, .n_traces = 4, .rate_hz = 1000};
+    .frames = frames, .n_frames = 6, .traces = traces, .n_traces = 5, .rate_hz = 1000};
 
 static void sample(uint32_t tid, uint64_t tick, uint64_t python)
 {
@@ -253,6 +258,12 @@ static void test_generators(void **state)
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
+	analysis_free(analysis);
+	/* A model's parameters are no data. */
+	generator_steps(CLIPS, MODEL);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 	analysis_free(analysis);
 }
 

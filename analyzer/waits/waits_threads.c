@@ -58,7 +58,7 @@ static uint64_t first_try_ns(const struct timeline_thread *trainer, size_t i)
 		const struct timeline_off *before = &trainer->offs[i - 1];
 
 		if (!before->state || before->state == TIMELINE_UNKNOWN || before->waker_tid ||
-		    (before->syscall_nr != SYS_futex && before->syscall_nr != SYS_clock_nanosleep) ||
+		    before->syscall_nr != SYS_futex ||
 		    timeline_account(trainer, before->end_ns, begin_ns).cpu_ns > HANDOVER_CPU_NS)
 			break;
 		begin_ns = before->begin_ns;

@@ -162,6 +162,27 @@ static void test_timed_waits(void **state)
 	check_fed(LOADER_THREADS, 700);
 }
 
+/* A device that is slept for, right before the next get(). */
+static void test_a_nap_before_a_wait(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		loads_by_next(1000 * i);
+		lock(1000 * i, 1000 * i + 300, LOADER);
+		script_step(&s, TRAINER, 1000 * i + 350);
+		nap(TRAINER, 1000 * i + 400, 1000 * i + 999);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, 300);
+	assert_int_equal(analysis->asleep_ns / TICK_NS / analysis->n_steps, 599);
+	analysis_free(analysis);
+}
+
 /* get_nowait() and sleep() in turns. */
 static void test_polled_queue(void **state)
 {
@@ -306,6 +327,7 @@ int main(void)
 	    cmocka_unit_test(test_threads_that_fill_a_queue),
 	    cmocka_unit_test(test_threads_that_compute),
 	    cmocka_unit_test(test_timed_waits),
+	    cmocka_unit_test(test_a_nap_before_a_wait),
 	    cmocka_unit_test(test_polled_queue),
 	    cmocka_unit_test(test_sleeping_on_purpose),
 	    cmocka_unit_test(test_a_process_that_fills_a_queue),

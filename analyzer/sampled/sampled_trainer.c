@@ -9,6 +9,8 @@
 #include "lib/proc_task.h"
 #include "sampled_charge.h"
 
+#define PLACES_MIN 20 /* looks that know where the trainer is: fewer say nothing about the rest */
+
 /* The time of one thread between two points, as far as it is known. */
 struct account {
 	uint64_t wall_ns, exec_ns, queue_ns;
@@ -181,6 +183,7 @@ static struct account looks_add(const struct sampled_job *job, struct sampled_tr
 static double computing_part(const struct sampled_trainer *trainer, const struct sampled_thread *thread)
 {
 	double sum_ns = 0, computing_ns = 0;
+	size_t n = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
 		const struct event *look = thread->looks[i];
@@ -188,12 +191,13 @@ static double computing_part(const struct sampled_trainer *trainer, const struct
 		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns ||
 		    look->sample.place == SAMPLE_PLACE_UNKNOWN || sampled_inside(look))
 			continue;
+		n++;
 		sum_ns += look->sample.exec_ns;
 		if (look->sample.place == SAMPLE_PLACE_COMPUTING ||
 		    look->sample.place == SAMPLE_PLACE_COMPILING)
 			computing_ns += look->sample.exec_ns;
 	}
-	return sum_ns > 0 ? computing_ns / sum_ns : NAN;
+	return n >= PLACES_MIN && sum_ns > 0 ? computing_ns / sum_ns : NAN;
 }
 
 static void shares_find(const struct sampled_job *job, struct sampled_trainer *trainer)

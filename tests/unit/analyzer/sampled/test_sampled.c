@@ -2,6 +2,7 @@
 /* The analysis of sampled recordings, on made-up looks whose truth is known. */
 #include "test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -561,10 +562,12 @@ static void test_imports_are_no_training(void **state)
 	analysis_free(analysis);
 }
 
-/* 50 steps of 100 ms outside of any next(): 50 in the model, 50 asleep while another thread computes. */
-static struct analysis *asleep_job(enum proc_wait wait)
+/* 50 steps of 100 ms outside of any next(): 50 in the model, 50 asleep while another thread computes.
+ * n_known: looks that tell where the trainer is. */
+static struct analysis *asleep_job(enum proc_wait wait, size_t n_known)
 {
 	struct tape tape = tape_make();
+	size_t n = 0;
 
 	process(&tape, TRAINER, 1, 0, 0);
 	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
@@ -577,22 +580,33 @@ static struct analysis *asleep_job(enum proc_wait wait)
 
 		if (event->type != EVENT_SAMPLE)
 			continue;
-		event->sample.place = SAMPLE_PLACE_COMPUTING;
+		event->sample.place = n++ < n_known ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_UNKNOWN;
 		event->sample.process_ns = (uint32_t)(event->end_ns - event->start_ns);
 	}
 	return analyse(&tape);
 }
 
+/* Python's stack could hardly ever be read: the few looks say nothing about the rest. */
+static void test_a_stack_that_was_hardly_read(void **state)
+{
+	struct analysis *analysis = asleep_job(PROC_WAIT_FUTEX, 15);
+
+	(void)state;
+	assert_true(isnan(analysis->computing_part));
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
+	analysis_free(analysis);
+}
+
 /* Python waits for its lock with a timeout, OpenMP for its threads without one. */
 static void test_locks(void **state)
 {
-	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK);
+	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK, SIZE_MAX);
 
 	(void)state;
 	assert_points(analysis, SHARE_CPU_STARVED, 50, 3);
 	assert_true(analysis->gil_starved_ns > 2 * NS_PER_S);
 	analysis_free(analysis);
-	analysis = asleep_job(PROC_WAIT_FUTEX);
+	analysis = asleep_job(PROC_WAIT_FUTEX, SIZE_MAX);
 	assert_points(analysis, SHARE_DEVICE, 100, 3);
 	assert_int_equal(analysis->gil_starved_ns, 0);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
@@ -601,7 +615,7 @@ static void test_locks(void **state)
 
 static void test_naps(void **state)
 {
-	struct analysis *analysis = asleep_job(PROC_WAIT_TIMER);
+	struct analysis *analysis = asleep_job(PROC_WAIT_TIMER, SIZE_MAX);
 
 	(void)state;
 	assert_points(analysis, SHARE_OTHER, 50, 3);
@@ -669,6 +683,7 @@ int main(void)
 	    cmocka_unit_test(test_launcher_is_no_trainer),
 	    cmocka_unit_test(test_fork_server),
 	    cmocka_unit_test(test_imports_are_no_training),
+	    cmocka_unit_test(test_a_stack_that_was_hardly_read),
 	    cmocka_unit_test(test_locks),
 	    cmocka_unit_test(test_naps),
 	    cmocka_unit_test(test_places_of_iterators),

@@ -6,6 +6,7 @@
 
 #include "calls.h"
 #include "handovers.h"
+#include "lib/cleanup.h"
 #include "lib/sorted.h"
 
 #define ENDS_MIN     2 /* sleeps of the trainer that a feeder ends; once may be chance */
@@ -117,68 +118,102 @@ static int threads_find(const struct timeline *timeline, const struct stack_look
 	return 0;
 }
 
-static bool another_writes(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
-			   uint64_t inode)
-{
-	for (size_t i = 0; i < timeline->n_threads; i++) {
-		const struct timeline_thread *thread = &timeline->threads[i];
+/* A call of the trainer. */
+struct pipe_read {
+	uint64_t inode;
+	size_t call;
+};
 
-		if (saves[i] || timeline_same_process(thread, roles->trainer))
-			continue;
-		for (size_t k = 0; k < thread->n_calls; k++)
-			if (thread->calls[k].inode == inode && call_is_pipe_write(&thread->calls[k]))
-				return true;
-	}
-	return false;
+static int read_compare(const void *a, const void *b)
+{
+	const struct pipe_read *left = a, *right = b;
+
+	if (left->inode != right->inode)
+		return left->inode < right->inode ? -1 : 1;
+	return left->call < right->call ? -1 : left->call > right->call;
 }
 
-/* Is it read in several steps, and never to its end? A child's answer is not. */
-static bool feeds_steps(const struct timeline_thread *trainer, uint64_t inode)
+/* Is it read in several steps, and never to its end? A child's answer is not. reads: all of one pipe. */
+static bool feeds_steps(const struct timeline_thread *trainer, const struct pipe_read *reads, size_t n)
 {
-	size_t n = 0, last = SIZE_MAX;
+	size_t n_steps = 0, n_training = 0, last = SIZE_MAX;
 
-	for (size_t i = 0; i < trainer->n_calls; i++) {
-		const struct timeline_call *call = &trainer->calls[i];
-		size_t step;
+	for (size_t i = 0; i < n; i++) {
+		const struct timeline_call *call = &trainer->calls[reads[i].call];
+		size_t step = sorted_count(trainer->n_steps, k, trainer->steps[k] <= call->begin_ns);
 
-		if (call->inode != inode || !call_is_pipe_read(call))
-			continue;
 		if (!call->result)
 			return false;
-		step = sorted_count(trainer->n_steps, k, trainer->steps[k] <= call->begin_ns);
-		n += step != last;
+		n_steps += step != last;
 		last = step;
+		n_training += call->result > 0 && in_training(trainer, call->begin_ns);
 	}
-	return n >= STEPS_MIN || !trainer->n_steps;
+	return n_training >= READS_MIN && (n_steps >= STEPS_MIN || !trainer->n_steps);
+}
+
+/* Sets *ret_inodes to the pipes that feed steps, sorted; NULL: there are none. */
+static int pipes_of_steps(const struct timeline_thread *trainer, uint64_t **ret_inodes, size_t *ret_n)
+{
+	_cleanup_(freep) struct pipe_read *reads = calloc(trainer->n_calls + 1, sizeof(*reads));
+	uint64_t *inodes = NULL;
+	size_t n = 0, n_inodes = 0;
+
+	if (!reads)
+		return -ENOMEM;
+	for (size_t i = 0; i < trainer->n_calls; i++)
+		if (call_is_pipe_read(&trainer->calls[i]))
+			reads[n++] = (struct pipe_read){trainer->calls[i].inode, i};
+	qsort(reads, n, sizeof(*reads), read_compare);
+	for (size_t i = 0, end; i < n; i = end) {
+		for (end = i + 1; end < n && reads[end].inode == reads[i].inode;)
+			end++;
+		if (!feeds_steps(trainer, reads + i, end - i))
+			continue;
+		inodes = inodes ? inodes : calloc(n, sizeof(*inodes));
+		if (!inodes)
+			return -ENOMEM;
+		inodes[n_inodes++] = reads[i].inode;
+	}
+	*ret_inodes = inodes;
+	*ret_n = n_inodes;
+	return 0;
 }
 
 /* Pipes that the trainer itself reads while it trains, and other processes of the job write. */
 static int pipes_find(const struct timeline *timeline, const uint8_t *saves, struct roles *roles)
 {
 	const struct timeline_thread *trainer = roles->trainer;
-	uint64_t *inodes = calloc(trainer->n_calls + 1, sizeof(*inodes));
+	_cleanup_(freep) uint64_t *inodes = NULL;
+	_cleanup_(freep) bool *written = NULL;
 	size_t n = 0, n_results = 0;
+	int r = pipes_of_steps(trainer, &inodes, &n);
 
-	if (!inodes)
+	if (r < 0 || !n)
+		return r;
+	written = calloc(n, sizeof(*written));
+	if (!written)
 		return -ENOMEM;
-	for (size_t i = 0; i < trainer->n_calls; i++)
-		if (call_is_pipe_read(&trainer->calls[i]) && trainer->calls[i].result > 0 &&
-		    in_training(trainer, trainer->calls[i].begin_ns))
-			inodes[n++] = trainer->calls[i].inode;
-	qsort(inodes, n, sizeof(*inodes), compare_u64);
-	for (size_t i = 0, end; i < n; i = end) {
-		for (end = i + 1; end < n && inodes[end] == inodes[i];)
-			end++;
-		if (end - i >= READS_MIN && feeds_steps(trainer, inodes[i]) &&
-		    another_writes(timeline, roles, saves, inodes[i]))
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		for (size_t k = 0; k < thread->n_calls && !saves[i]; k++) {
+			const struct timeline_call *call = &thread->calls[k];
+			const uint64_t *found =
+			    call_is_pipe_write(call)
+				? bsearch(&call->inode, inodes, n, sizeof(*inodes), compare_u64)
+				: NULL;
+
+			if (found && !timeline_same_process(thread, trainer))
+				written[found - inodes] = true;
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		if (written[i])
 			inodes[n_results++] = inodes[i];
-	}
-	if (!n_results) {
-		free(inodes);
+	if (!n_results)
 		return 0;
-	}
 	free(roles->results);
-	roles->results = inodes;
+	roles->results = steal_pointer(inodes);
 	roles->n_results = n_results;
 	roles->reader = trainer;
 	roles->fed = true;

@@ -78,7 +78,7 @@ class Clients(Case):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(b"".join(v.to_bytes(4, "little") for v in (1, 24, MAGIC, 99, 0, 0)))
-            self.assertIn(f"protocol {VERSION} and the client 99".encode(), s.recv(1000))
+            self.assertIn(f"to {VERSION} and the client 99".encode(), s.recv(1000))
 
 
 class Restart(Case):

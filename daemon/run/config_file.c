@@ -84,9 +84,9 @@ static int read_setting(struct reading *r, char *name, char *value)
 	if (!r->ours) {
 		if (!reader->knows(reader->user, name))
 			return 0;
-		return mistake(r, name, "%s has no effect in %s%s%s: write [%s] on a line above it", name,
-			       r->section[0] ? "[" : "no section", r->section, r->section[0] ? "]" : "",
-			       reader->section);
+		return mistake(r, name, "%s has no effect %s%s%s: write [%s] on a line above it", name,
+			       r->section[0] ? "in [" : "outside a section", r->section,
+			       r->section[0] ? "]" : "", reader->section);
 	}
 	result = reader->set(reader->user, name, value, r->number, &err);
 	if (result == -ENOENT)

@@ -40,7 +40,7 @@ static void write_row(FILE *text, const char *name, size_t i, const struct usage
 	else
 		snprintf(uid, sizeof(uid), "%" PRIu32, row->uid);
 	memcpy(&value, (const char *)&row->amounts + counted[i].offset, sizeof(value));
-	fprintf(text, "%s{uid=\"%s\",account=\"%s\",job_namespace=\"%s\"%s} %.9g\n", name, uid, account,
+	fprintf(text, "%s{uid=\"%s\",account=\"%s\",job_namespace=\"%s\"%s} %.15g\n", name, uid, account,
 		pod_namespace, counted[i].label, (double)value * counted[i].scale);
 }
 

@@ -192,6 +192,7 @@ static const struct option_row *find_row(const char *name)
 static int set_row(struct options *o, const struct option_row *row, const char *value,
 		   const struct settings_source *source, struct error *err)
 {
+	uint32_t n_codecs = o->n_codecs;
 	int r = row->set(o, row, value, err);
 
 	if (r < 0)
@@ -201,7 +202,7 @@ static int set_row(struct options *o, const struct option_row *row, const char *
 		o->settings.source[row->key] = *source;
 	if (row->set == option_cache)
 		o->settings.room.cache_source = *source;
-	if (row->set == option_codec && o->n_codecs > 0)
+	if (o->n_codecs > n_codecs)
 		o->codec_source[o->n_codecs - 1] = *source;
 	return 0;
 }

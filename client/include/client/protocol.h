@@ -314,7 +314,7 @@ enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
 #define WIRE_READ_WEIGHT 100 /* of a job whose read-weight nobody set */
 
 #define WIRE_SETTING_AUTO          1u /* take back what was set: a pin, or a limit set while running */
-#define WIRE_SETTING_UNTIL_RESTART 4u /* do not keep it for the next start */
+#define WIRE_SETTING_UNTIL_RESTART 4u /* since version 8: do not keep it for the next start */
 
 struct wire_setting {
 	uint32_t key;   /* enum wire_setting_key, each at most once per message */

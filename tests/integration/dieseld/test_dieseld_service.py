@@ -377,7 +377,7 @@ class WrongConfigurations(unittest.TestCase):
     CLUSTER = SECTION + "cluster = redis://127.0.0.1:1\ncluster-listen = "
     # (file, line of the mistake, what is wrong, what to write)
     WRONG = (
-        ("cache = 4G\n", 1, "cache has no effect in no section", "write [dieseld]"),
+        ("cache = 4G\n", 1, "cache has no effect outside a section", "write [dieseld]"),
         ("; mine\n\n[diesel]\n; x\n", 3, "there is [diesel], and no [dieseld]", "write [dieseld]"),
         ("[diesel]\ncache = 4G\n", 2, "cache has no effect in [diesel]", "write [dieseld]"),
         ("[dieseld]\ncache = 4G\n[Dieseld]\nprefetch = 4\n", 4, "prefetch has no effect in [Dieseld]", "write [dieseld]"),
@@ -438,6 +438,7 @@ class WrongConfigurations(unittest.TestCase):
         (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/none\n", 4, "--cluster-key {here}/none", "No such file"),
         (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/folder\n", 4, "--cluster-key {here}/folder: it is no file", ""),
         (CLUSTER + "127.0.0.1:1\n\ncluster-name = a b\n", 5, "--cluster-name cannot be the name", "printable ASCII without blanks"),
+        (SECTION + "codec = {here}/none.so\ncodec = off\n", 2, "codec: {here}/none.so is not loaded", "write another path"),
         (CLUSTER + "127.0.0.1:1\ncluster-limit = fast\n", 4, "neither 0 nor a size", "such as 100M"),
         (CLUSTER + "127.0.0.1:1\ncluster-forms = yes\n", 4, "neither off nor auto nor always", "write cluster-forms = auto"),
         (CLUSTER + "127.0.0.1:1\ncluster-advertise = here:1\n", 4, "--cluster-advertise here:1", "as 10.0.0.1:7700"),

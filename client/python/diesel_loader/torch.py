@@ -524,7 +524,8 @@ def _source_of(dataset):
     """What a Subset of torch's is of, after all; and the indices of it, and of those between."""
     parts = []
     while isinstance(dataset, torch.utils.data.Subset):
-        parts.append(list(dataset.indices))
+        indices = dataset.indices
+        parts.append(indices.tolist() if hasattr(indices, "tolist") else list(indices))  # a tensor's items are views, which change with it
         dataset = dataset.dataset
     return dataset, parts
 

@@ -531,6 +531,12 @@ class Samplers(DropInTest):
         for loader in loaders[1:]:
             with self.assertRaisesRegex(RuntimeError, "indices of the Subset have changed"):
                 iter(loader)
+        part.indices = torch.arange(9, 50)  # its items are views, which change with it
+        loader = diesel.DataLoader(part, 4, num_workers=0)
+        self.assertEqual({type(i) for i in loader._parts[0]}, {int})
+        part.indices[0] = 8
+        with self.assertRaisesRegex(RuntimeError, "indices of the Subset have changed"):
+            iter(loader)
 
     def test_an_error_names_the_sample(self):
         class Odd(Exception):

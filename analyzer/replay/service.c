@@ -104,7 +104,7 @@ static double gang_measure(const struct service_input *input, const struct servi
 			helpers_ns += (double)timeline_account(&input->timeline->threads[i], window->begin_ns,
 							       window->end_ns)
 					  .exec_ns;
-	/* What they did for batches is in these. */
+	/* The batches have their part of it. */
 	if (input->waits->loader == LOADER_INLINE)
 		helpers_ns = fmax(0, helpers_ns - service->helpers_ns);
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
@@ -261,7 +261,7 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	return 0;
 }
 
-/* What has to be replayed lies elsewhere: another recording would say no more. */
+/* Names loaders whose work lies elsewhere: another recording would say no more. */
 static const char *why_no_batches(enum analysis_loader loader)
 {
 	switch (loader) {
@@ -271,8 +271,9 @@ static const char *why_no_batches(enum analysis_loader loader)
 		return "dieseld serves this job, and what it does is not in the recording: dieselctl why has "
 		       "its model's figures while the job runs";
 	case LOADER_THREADS:
-		return "threads load the data, and their batches cannot be told apart: only those of worker "
-		       "processes and of the trainer itself are replayed";
+		return "a queue of the job's own feeds it, and its batches cannot be told apart: only those "
+		       "of a "
+		       "DataLoader's workers and of the trainer are replayed";
 	case LOADER_NONE: break;
 	}
 	return "no loader was seen";

@@ -21,5 +21,6 @@ void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 /* Returns where it is now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or cannot be read any more. */
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
 
-/* What a function is, by its file and name: SAMPLE_PLACE_OUTSIDE, or what its frame says of the thread. */
+/* Returns where a thread is that has this function's frame, by its file and name; else SAMPLE_PLACE_OUTSIDE.
+ */
 enum sample_place sampler_place_of(const char *path, const char *function, bool generator);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What it costs the trainer to copy a state that others write then: clone(), deepcopy() and .cpu() are
- * computing like any other, so a save's cost is what the step in which it begins takes longer than other
- * steps.
+ * The trainer's cost of copying a state that others write then: clone(), deepcopy() and .cpu() are computing
+ * like any other. So a save's cost is the excess of the step in which it begins over other steps.
  */
 #include "checkpoint_report.h"
 
@@ -18,7 +17,7 @@
 #define SURE      4  /* standard errors that the excess must be above 0 */
 #define BEFORE    16 /* steps by which a writer may be late: it takes the copy over, pickles, opens a file */
 
-/* What the step computes: waits for data have other causes, and stalls are counted already. */
+/* Computing of the step: waits for data have other causes, and stalls are counted already. */
 static double compute_ns(const struct analysis_step *step)
 {
 	return (double)(step->share_ns[SHARE_DEVICE] + step->share_ns[SHARE_CPU_STARVED] +

@@ -199,7 +199,7 @@ static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
 	return i < waits->n && waits->items[i].begin_ns <= at_ns;
 }
 
-/* Of the samples that found the trainer on its CPU, outside of data waits. */
+/* The part of the trainer's samples on its CPU, outside of data waits, that show the model. */
 static double computing_part(const struct measurement *m)
 {
 	size_t n = 0, n_computing = 0;

@@ -57,7 +57,7 @@ struct service {
 	struct service_request *requests; /* reads that storage served */
 	size_t n_requests, n_requests_allocated;
 	struct cores cores;
-	/* Of the worker whose batches are being found: threads of its process that compute for it. */
+	/* Threads that compute for the worker whose batches are being found, in its process. */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 	double helpers_ns;    /* what they computed for all batches */

@@ -39,7 +39,7 @@ static bool writes_results(const struct roles *roles, const struct timeline_thre
 	return false;
 }
 
-/* Who hands batches over works for no batch; that time is in the hand-offs. */
+/* A thread that hands batches over works for no batch; its time is in the hand-offs. */
 static void helpers_find(const struct service_input *input, const struct timeline_thread *of,
 			 struct service *service)
 {

@@ -14,8 +14,8 @@ static double weight(const struct page_cache_place *file)
 	return fmax((double)file->used_bytes, (double)file->cold_bytes);
 }
 
-/* The container that most of what is read lies in; else NULL. Of tar shards and the like only some are among
- * the files that are known, so these are compared with each other. */
+/* The container that most of what is read lies in; else NULL. Only some of
+ * many tar shards are among the files that are known, so these are compared with each other. */
 static const struct container *container_read(const struct page_cache *cache)
 {
 	const struct container *found = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which kind of files the job reads its data from, and what packing them would take. */
+/* The kind of files that the job reads its data from, and the way to pack them. */
 
 #include "analyzer/analysis.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What to do about waits for data that is read. */
+/* Advice about waits for data that is read. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

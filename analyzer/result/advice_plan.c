@@ -59,7 +59,7 @@ static bool comes_before(const struct advice_plan *plan, size_t a, size_t b)
 	return (left != 1 || plan->actions[a].gain.low == plan->actions[b].gain.low) && a < b;
 }
 
-/* Who reads the first action alone must not take a guess for a gain. */
+/* A reader of the first action only must not take a guess for a gain. */
 static void say_that_nothing_is_sure(struct analysis *analysis)
 {
 	struct analysis_action *action = &analysis->actions[analysis->n_actions++];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What to do about waits for data that is prepared. */
+/* Advice about waits for data that is prepared. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,7 +10,7 @@
 
 #define NEARLY 0.98 /* as good as the best */
 
-/* What is no longer the model's own value is no surer for that: its low end comes down with it. */
+/* A value that the cores limit is no surer than the model's own: its low end comes down with it. */
 static struct estimate limited(const struct estimate *gain, double most)
 {
 	if (!(gain->value > most))

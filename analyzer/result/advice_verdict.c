@@ -67,7 +67,7 @@ static double unseen_share(const struct analysis *analysis)
 		return 0;
 	if (isnan(analysis->computing_part))
 		return rest;
-	/* What other threads do for a generator looks like what they do for the model. */
+	/* Other threads' work for a generator looks like their work for the model. */
 	if (!analysis->waits_sampled)
 		helped = 0;
 	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->computing_part);

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Who feeds a trainer that has neither workers nor threads that read files, nor a next() of its own: by hand
- * made queues.
+ * Feeders of a trainer that has neither workers nor threads that read files, nor a next() of its own: queues
+ * that the job made by hand.
  *
  * - Threads of its process that end sleeps of its, and are no computing threads: they call a DataLoader's
- *   next(), run Python, read, take naps or use sockets. They become loader threads.
- * - Other processes that write pipes which the trainer itself reads. These become result pipes.
+ *   next(), run Python, read, take naps or use sockets. Such threads become loader threads.
+ * - Other processes that write pipes which the trainer itself reads. Such pipes become result pipes.
  */
 
 #include "roles.h"

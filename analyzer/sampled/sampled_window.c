@@ -111,7 +111,7 @@ static bool waits_elsewhere(const struct sampled_thread *thread, enum sample_pla
 	return place == SAMPLE_PLACE_ITERATOR ? 2 * n_pipes < n : 2 * n_locks > n;
 }
 
-/* What comes before the first look in the model is start-up; without one, the imports are. */
+/* Time before the first look in the model is start-up; without one, the imports are. */
 static void begin_after_imports(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
 	uint64_t imported_ns = 0;

@@ -61,8 +61,8 @@ static void trains_find(const struct works *works, const struct profile_trace *t
 	}
 }
 
-/* A save and compiling are such wherever they are. Of the rest the outermost frame decides: transforms have
- * modules in them, and modules have iterators. */
+/* A save and compiling are such wherever they are. Elsewhere the outermost frame decides:
+ * transforms have modules in them, and modules have iterators. */
 static enum stack_work work_of_trace(const struct works *works, const struct profile_trace *trace)
 {
 	for (size_t k = 0; k < trace->n_frames; k++) {

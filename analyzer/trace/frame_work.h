@@ -14,6 +14,6 @@ enum stack_work {
 	STACK_CUT,     /* too deep to be seen whole, and nothing known in what was */
 };
 
-/* What a Python function works on, by the last name of its file: any but STACK_CUT. A generator's
+/* Returns the work of a Python function, by the last name of its file: any but STACK_CUT. A generator's
  * frames are STACK_NEXT, too, which its name does not tell. */
 enum stack_work frame_work_of(const char *file, const char *function);

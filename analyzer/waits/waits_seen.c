@@ -109,7 +109,7 @@ int waits_merge(struct data_waits *waits, struct interval_list *seen)
 					 .end_ns = seen->items[i].end_ns,
 					 .ready_ns = seen->items[i].end_ns};
 
-		/* Of what it is made of, the first may have begun before the recording. */
+		/* The first of its parts may have begun before the recording. */
 		for (bool first = true; k < waits->n && waits->items[k].begin_ns < wait.end_ns; k++) {
 			wait.clipped |= first && waits->items[k].clipped;
 			first = false;

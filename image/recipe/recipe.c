@@ -210,7 +210,7 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)
 {
 	*ret_key = (struct recipe){.kind = r->kind};
-	/* What a crop anywhere leaves out now, it needs in the next epoch. */
+	/* Parts that a crop anywhere leaves out now may be needed in the next epoch. */
 	if (r->kind != RECIPE_IMAGE || r->shape == RECIPE_RANDOM_CROP)
 		return RECIPE_FORM_NONE;
 	ret_key->shape = r->shape;

@@ -156,8 +156,8 @@ struct analysis {
 	/* parts of prep_stall, for explanation: not shares of their own */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
 	uint64_t asleep_ns;       /* part of other: plain sleeps of the trainer that are no polling */
-	/* Of the trainer's CPU time that counts as computing, as far as its Python stack was seen: in the
-	 * model, the backward pass or the optimizer. NAN: not known. */
+	/* Part of the trainer's computing in which its Python stack shows the model, the backward pass or the
+	 * optimizer. NAN: not known. */
 	double computing_part;
 	bool waits_sampled;      /* samples of the trainer's stack, or its naps, show some of its waits */
 	uint64_t helped_ns;      /* part of device: asleep until its other threads had computed */

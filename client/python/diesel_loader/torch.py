@@ -312,8 +312,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         self._began_with[state] = drawn, 0
 
     def _heed_generator(self):
-        """Draws what PyTorch would draw for an iterator. Who sets the generator begins again with what it draws, and who puts a
-        state back has the epoch again that began with it."""
+        """Draws what PyTorch would draw for an iterator. A generator that was set again begins with what it draws, and a
+        state that was put back has the epoch again that began with it."""
         self._state = None
         if not self._draws or not self._served or self._resumed or self.world_size > 1:
             return
@@ -521,7 +521,7 @@ class _Understood:
 
 
 def _source_of(dataset):
-    """What a Subset of torch's is of, after all; and the indices of it, and of those between."""
+    """(the dataset below all Subsets of torch's, the indices of each Subset)"""
     parts = []
     while isinstance(dataset, torch.utils.data.Subset):
         indices = dataset.indices

@@ -24,7 +24,7 @@ Task = collections.namedtuple("Task", "sequence generation frame n_items epoch i
 
 
 class Setup:
-    """What a worker is: the Assembly, and what the user wants done at the start of a process. n_workers: None where it changes."""
+    """The Assembly of a worker, and the user's function for the start of its process. n_workers: None where it changes."""
 
     def __init__(self, assembly, init_fn, base_seed, n_workers):
         self.assembly, self.init_fn, self.base_seed, self.n_workers = assembly, init_fn, base_seed, n_workers

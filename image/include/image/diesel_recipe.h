@@ -36,7 +36,7 @@ enum recipe_shape {
 	/* What is in the middle when the shorter side is made `shorter` pixels long: Resize, CenterCrop. Of
 	 * arrays: what is in the middle. */
 	RECIPE_MIDDLE = 2,
-	/* As that, but anywhere in it: Resize, RandomCrop. Of arrays: width x height of it, anywhere. */
+	/* The same, but anywhere in it: Resize, RandomCrop. In arrays: width x height of it, anywhere. */
 	RECIPE_RANDOM_CROP = 3,
 	RECIPE_N_SHAPES,
 };

@@ -131,7 +131,7 @@ class _Builder:
         method(step)
 
     def _changes_nothing(self, step, version):
-        """Of steps that leave any image as it is, wherever they stand. Those of v2 do so to what they are not for."""
+        """Whether a step leaves any image as it is, wherever it stands. Steps of v2 do so to inputs that they are not for."""
         name = type(step).__name__
         if name in ("RandomHorizontalFlip", "RandomVerticalFlip", "RandomGrayscale", "RandomApply"):
             return step.p == 0
@@ -208,7 +208,7 @@ class _Builder:
         self._crop(step, RANDOM_CROP)
 
     def _ImageClassification(self, step):
-        """What the weights of a classifier say of its images: resized, the middle, as float32, normalised."""
+        """The preset of a classifier's weights: resized, the middle, as float32, normalised."""
         self._Resize(SimpleNamespace(size=step.resize_size, interpolation=step.interpolation, antialias=getattr(step, "antialias", None)))
         self._crop(SimpleNamespace(size=step.crop_size), MIDDLE)
         if self.kind == "pil":

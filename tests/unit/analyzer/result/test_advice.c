@@ -551,7 +551,7 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	assert_null(strstr(analysis.actions[0].text, "Nothing to gain"));
 	assert_non_null(strstr(analysis.actions[0].text, "py-spy"));
 	assert_float_equal(analysis.actions[0].gain_max, 0, 0);
-	/* What it waited for, as far as it was seen, is no bound. */
+	/* The waits that were seen are no bound. */
 	analysis = job(LOADER_INLINE, 0, 10);
 	analysis.share_ns[SHARE_OTHER] = analysis.steady_share_ns[SHARE_OTHER] = 60 * NS_PER_S;
 	assert_true(advise(&analysis, "Load in the background")->about);

@@ -14,7 +14,7 @@ static struct script s; /* too large for the stack */
 
 enum { LOADER = 102, OTHER = 300, QUEUE_PIPE = 9000 };
 
-/* What samples of the stack say: the frames are innermost first. */
+/* Samples of the stack: the frames are innermost first. */
 enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP, CLIPS };
 
 static const struct profile_frame frames[] = {
@@ -270,7 +270,7 @@ static void test_generators(void **state)
 	(void)state;
 	generator_steps(LOADS, MODEL);
 	check_fed(LOADER_INLINE, 700);
-	/* What is read before the first step, by imports say, is not what it loads. */
+	/* Reads before the first step, by imports say, load no data. */
 	generator_steps(LOADS, MODEL);
 	imports(60000);
 	check_fed(LOADER_INLINE, 700);

@@ -158,9 +158,12 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 		if ((at->place == SAMPLE_PLACE_DIESEL || at->place == SAMPLE_PLACE_NEXT) &&
 		    found != SAMPLE_PLACE_COMPUTING)
 			return at->place;
-		if ((at->place == SAMPLE_PLACE_COMPILING || at->place == SAMPLE_PLACE_IMPORTING) &&
-		    found != SAMPLE_PLACE_ITERATOR)
+		if (at->place == SAMPLE_PLACE_COMPILING && found != SAMPLE_PLACE_ITERATOR)
 			return at->place;
+		/* The model may import modules, and modules may train: the inner one of these counts. */
+		if ((at->place == SAMPLE_PLACE_IMPORTING && found == SAMPLE_PLACE_COMPUTING) ||
+		    (at->place == SAMPLE_PLACE_COMPUTING && found == SAMPLE_PLACE_IMPORTING))
+			found = at->place;
 		if (found == SAMPLE_PLACE_OUTSIDE && !(at->place == SAMPLE_PLACE_ITERATOR && at->trains))
 			found = at->place;
 	}

@@ -65,6 +65,8 @@ static void trains_find(const struct works *works, const struct profile_trace *t
  * transforms have modules in them, and modules have iterators. */
 static enum stack_work work_of_trace(const struct works *works, const struct profile_trace *trace)
 {
+	enum stack_work found = STACK_OTHER;
+
 	for (size_t k = 0; k < trace->n_frames; k++) {
 		enum stack_work work = work_at(works, trace->frames[k]);
 
@@ -73,11 +75,18 @@ static enum stack_work work_of_trace(const struct works *works, const struct pro
 	}
 	for (size_t k = trace->n_frames; k > 0; k--) {
 		size_t at = frame_at(works->notes, trace->frames[k - 1]);
+		enum stack_work work =
+		    at < works->notes->n_frames ? (enum stack_work)works->frames[at] : STACK_OTHER;
 
-		if (at < works->notes->n_frames && works->frames[at] != STACK_OTHER &&
-		    !(works->frames[at] == STACK_NEXT && works->trains[at]))
-			return (enum stack_work)works->frames[at];
+		if (work == STACK_NEXT && works->trains[at])
+			continue;
+		/* A module that is being imported may train. */
+		if (found == STACK_OTHER ||
+		    (found == STACK_IMPORT && (work == STACK_STEP || work == STACK_MODEL)))
+			found = work;
 	}
+	if (found != STACK_OTHER)
+		return found;
 	return trace->n_frames >= FRAMES_CUT ? STACK_CUT : STACK_OTHER;
 }
 

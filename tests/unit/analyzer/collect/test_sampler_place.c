@@ -37,6 +37,9 @@ static int setup(void **state)
 		   "import dataloader\n"
 		   "def backward():\n"
 		   "    return dataloader.deep(2)\n");
+	write_text(root, "torch/utils/data/training.py",
+		   "import dataloader\n"
+		   "word = next(dataloader.Iterator())\n");
 	write_text(root, "job.py",
 		   "import sys, threading\n"
 		   "sys.path.insert(0, sys.argv[1] + '/torch/utils/data')\n"
@@ -53,6 +56,9 @@ static int setup(void **state)
 		   "    if word == 'next': word = next(dataloader.Iterator())\n"
 		   "    elif word == 'generator': word = next(items())\n"
 		   "    elif word == 'trains': word = next(losses())\n"
+		   "    elif word == 'import':\n"
+		   "        import training\n"
+		   "        word = sys.modules.pop('training').word\n"
 		   "    else: word = elsewhere()\n");
 	return 0;
 }
@@ -130,6 +136,9 @@ static void test_a_real_process(void **state)
 		/* A generator that has the training loop in it is no loader. */
 		program_go(&program, "trains");
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_COMPUTING);
+		/* A module that trains while it is imported does more than that. */
+		program_go(&program, "import");
+		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		program_go(&program, "elsewhere");
 	}
 	program_end(&program);

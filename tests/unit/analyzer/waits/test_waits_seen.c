@@ -15,7 +15,7 @@ static struct script s; /* too large for the stack */
 enum { LOADER = 102, OTHER = 300, QUEUE_PIPE = 9000 };
 
 /* Samples of the stack: the frames are innermost first. */
-enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP, CLIPS };
+enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP, CLIPS, IMPORTED };
 
 static const struct profile_frame frames[] = {
     {1, FRAME_PYTHON, "train.py", "main"},
@@ -24,16 +24,15 @@ static const struct profile_frame frames[] = {
     {4, FRAME_GENERATOR, "loop.py", "losses"},
     {5, FRAME_PYTHON, "_tensor.py", "Tensor.backward"},
     {6, FRAME_GENERATOR, "module.py", "Module.named_parameters"},
+    {7, FRAME_PYTHON, "<frozen importlib._bootstrap>", "_find_and_load"},
 };
 static const uint64_t model[] = {2, 1}, loads[] = {2, 3, 1}, trains_in_it[] = {5, 4, 1}, loop[] = {4, 1},
-		      clips[] = {6, 1};
-static const struct profile_trace traces[] = {{MODEL, model, 2},
-					      {LOADS, loads, 3},
-					      {TRAINS_IN_IT, trains_in_it, 3},
-					      {LOOP, loop, 2},
-					      {CLIPS, clips, 2}};
+		      clips[] = {6, 1}, imported[] = {2, 1, 7};
+static const struct profile_trace traces[] = {
+    {MODEL, model, 2}, {LOADS, loads, 3}, {TRAINS_IN_IT, trains_in_it, 3},
+    {LOOP, loop, 2},   {CLIPS, clips, 2}, {IMPORTED, imported, 3}};
 static const struct profile_notes notes = {
-    .frames = frames, .n_frames = 6, .traces = traces, .n_traces = 5, .rate_hz = 1000};
+    .frames = frames, .n_frames = 7, .traces = traces, .n_traces = 6, .rate_hz = 1000};
 
 static void sample(uint32_t tid, uint64_t tick, uint64_t python)
 {
@@ -288,17 +287,20 @@ static void test_generators(void **state)
 	analysis_free(analysis);
 }
 
-/* Nothing shows how it loads: the model in its stack says that it computes. */
+/* Nothing shows how it loads: the model in its stack says that it computes, also where a module that is being
+ * imported trains. */
 static void test_model_in_the_stack(void **state)
 {
 	struct analysis *analysis;
 
 	(void)state;
-	generator_steps(MODEL, MODEL);
-	analysis = analyse();
-	assert_true(analysis->blind);
-	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
-	analysis_free(analysis);
+	for (uint64_t trace = MODEL; trace <= IMPORTED; trace += IMPORTED - MODEL) {
+		generator_steps(trace, trace);
+		analysis = analyse();
+		assert_true(analysis->blind);
+		assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+		analysis_free(analysis);
+	}
 }
 
 /* Inference: the thread whose next() returns is not the one that uses what it returned. */

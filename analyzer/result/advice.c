@@ -129,8 +129,7 @@ static void on_compiling(struct advice_plan *plan)
 static void on_nothing(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	bool sleeps = 2 * analysis->asleep_ns > analysis->share_ns[SHARE_OTHER] &&
-		      (double)analysis->asleep_ns > ANALYSIS_STALL_THRESHOLD * (double)analysis->observed_ns;
+	bool sleeps = 2 * analysis->asleep_ns > analysis->observed_ns;
 
 	if (analysis->verdict == ANALYSIS_UNCLEAR)
 		advice_add(plan, 0, CONFIDENCE_LOW, NULL, "%s",

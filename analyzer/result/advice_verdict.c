@@ -93,7 +93,10 @@ static bool note_asleep(struct analysis *analysis)
 
 static bool note_blind(struct analysis *analysis)
 {
-	return analysis->verdict == ANALYSIS_UNCLEAR && unseen_share(analysis) > ANALYSIS_STALL_THRESHOLD &&
+	double unseen = unseen_share(analysis);
+
+	return analysis->verdict == ANALYSIS_UNCLEAR && unseen > ANALYSIS_STALL_THRESHOLD &&
+	       unseen >= part_of_window(analysis, analysis->asleep_ns) &&
 	       SAY(analysis,
 		   "how the job loads its data was not seen, and may be what looks like computing: next() "
 		   "of a DataLoader, or of a generator, would be seen; %s shows the code",

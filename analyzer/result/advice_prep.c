@@ -42,6 +42,12 @@ static bool is_notable(const struct estimate *gain)
 	return gain->value > 1 + ADVICE_NOTABLE && gain->low > 1;
 }
 
+/* A loop of the job's own has no workers to set the number of. */
+static const char *by_loader(const struct analysis *analysis)
+{
+	return analysis->blind || analysis->waits_sampled ? ", by a DataLoader with" : ":";
+}
+
 static void use_workers(struct advice_plan *plan, const struct what_if_point *point)
 {
 	double here = plan->analysis->predictions->curves[WHAT_IF_WORKERS].here;
@@ -53,8 +59,8 @@ static void use_workers(struct advice_plan *plan, const struct what_if_point *po
 		return;
 	if (plan->analysis->loader == LOADER_INLINE)
 		advice_add(plan, gain.high, CONFIDENCE_MEDIUM, &gain,
-			   "Load in the background: num_workers=%.0f overlaps loading with the step",
-			   point->x);
+			   "Load in the background%s num_workers=%.0f, which overlaps loading with the step",
+			   by_loader(plan->analysis), point->x);
 	else
 		advice_add(plan, gain.high, CONFIDENCE_MEDIUM, &gain, "Use %.0f worker%s instead of %.0f",
 			   point->x, point->x == 1 ? "" : "s", here);
@@ -89,7 +95,8 @@ static void load_in_background(struct advice_plan *plan)
 	if (wait < ADVICE_NOTABLE || analysis->predictions || !(limit > 1 + ADVICE_NOTABLE))
 		return;
 	advice_add(plan, limit, analysis->n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW, NULL,
-		   "Load in the background: num_workers=1 overlaps loading with the step%s",
+		   "Load in the background%s num_workers=1, which overlaps loading with the step%s",
+		   by_loader(analysis),
 		   analysis->n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
 }
 

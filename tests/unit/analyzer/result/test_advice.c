@@ -538,6 +538,25 @@ static void test_a_lock_that_binds_comes_first(void **state)
 	assert_non_null(strstr(analysis.actions[0].text, "interpreter lock"));
 }
 
+/* A loop of the job's own has no num_workers: it takes a DataLoader first. */
+static void test_a_loader_of_the_job_s_own(void **state)
+{
+	struct five five;
+	struct analysis analysis = job(LOADER_INLINE, 0, 50);
+
+	(void)state;
+	assert_non_null(advise(&analysis, "background: num_workers=1"));
+	analysis = job(LOADER_INLINE, 0, 50);
+	analysis.waits_sampled = true;
+	assert_non_null(advise(&analysis, "background, by a DataLoader with num_workers=1"));
+	five_make(&five, no_predictions());
+	five.predictions.curves[WHAT_IF_WORKERS].here = 0;
+	analysis = job(LOADER_INLINE, 0, 50);
+	analysis.predictions = &five.predictions;
+	analysis.blind = true;
+	assert_non_null(advise(&analysis, "background, by a DataLoader with num_workers=2"));
+}
+
 /* Time that was not seen may be waiting: nothing says that there is nothing to gain, nor how much at most. */
 static void test_an_unclear_job_is_looked_at_first(void **state)
 {
@@ -585,6 +604,7 @@ int main(void)
 	    cmocka_unit_test(test_images_whose_transforms_stay_in_python),
 	    cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
 	    cmocka_unit_test(test_a_lock_that_binds_comes_first),
+	    cmocka_unit_test(test_a_loader_of_the_job_s_own),
 	    cmocka_unit_test(test_an_unclear_job_is_looked_at_first),
 	};
 

@@ -92,7 +92,7 @@ class CleanRoot(unittest.TestCase):
 
     def test_the_steps_of_the_container_image(self):
         """No builder of images is needed: its RUN installed this root, and its ENTRYPOINT and CMD ran in it."""
-        self.assertEqual(image("FROM"), f"debian:{clean_root.SUITE}-slim")
+        self.assertEqual((image("ARG"), image("FROM")), (f"BASE=debian:{clean_root.SUITE}-slim", "${BASE}"))
         self.assertEqual(image("COPY"), "diesel.deb /tmp/diesel.deb")
         said = self.section("container")
         self.assertIn("ready on /run/diesel/dieseld.sock", said)

@@ -11,10 +11,11 @@
 #include "lib/log.h"
 #include "options.h"
 
-/* The unit makes these two when it starts the service (RuntimeDirectory=, StateDirectory=). */
+/* The unit, its drop-in for the admin socket or the pod makes these when the service starts. */
 static bool is_units_own(const char *folder)
 {
-	return !strcmp(folder, "/run/diesel") || !strcmp(folder, "/var/lib/diesel");
+	return !strcmp(folder, "/run/diesel") || !strcmp(folder, "/run/diesel-admin") ||
+	       !strcmp(folder, "/var/lib/diesel");
 }
 
 /* The path can be made where it is to be, and is none of another kind there. kind: S_IFREG, S_IFSOCK or

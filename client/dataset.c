@@ -47,9 +47,8 @@ static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 	if (faccessat(d->shown.dir_fd, "chunks", F_OK, 0) == 0)
 		return error_set(err, -ENOENT,
 				 "%s has no " SNAPSHOT_FILE
-				 ": if it is a dataset, `dieselctl snapshot %s` makes "
-				 "it again",
-				 d->path, d->path);
+				 ": if it is a dataset, `dieselctl %s %s` makes it again",
+				 d->path, snapshot_verb_again(d->shown.dir_fd), d->path);
 	return error_set(err, -ENOENT,
 			 "%s is a folder of files, and no dataset: make one with `dieselctl pack %.*s "
 			 "%.*s.diesel`, and give %.*s.diesel",

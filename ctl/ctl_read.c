@@ -242,7 +242,7 @@ static int cat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, co
 
 	text_printable(text, sizeof(text), path, strlen(path));
 	if (r == -ENOENT && err.code == 0)
-		error_set(&err, r, "there is no sample '%s'; dieselctl ls lists them", text);
+		error_set(&err, r, "there is no sample '%s'; `dieselctl ls` lists them", text);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (!force && isatty(STDOUT_FILENO) && is_binary(data, bytes)) {

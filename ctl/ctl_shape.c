@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ctl.h"
 #include "lib/units.h"
 
 #define BAR_CELLS 30
@@ -121,8 +122,9 @@ static void print_sizes(const struct shape *shape)
 		print_size(i, shape, most, all);
 }
 
-void shape_print(const struct shape *shape, uint64_t version)
+void shape_print(const struct ctl_verb *verb, const struct shape *shape, uint64_t version)
 {
+	struct error text = ERROR_INIT;
 	char bytes[24];
 
 	if (shape->n_holes)
@@ -136,8 +138,9 @@ void shape_print(const struct shape *shape, uint64_t version)
 		       units_plural(shape->n_rest),
 		       units_format_bytes(bytes, sizeof(bytes), shape->rest_bytes));
 	if (shape->oldest && shape->oldest < version)
-		printf("versions  %llu to %llu can be read: `dieselctl log` lists them\n",
-		       (unsigned long long)shape->oldest, (unsigned long long)version);
+		error_set(&text, 0, "versions  %llu to %llu can be read: `dieselctl log` lists them\n",
+			  (unsigned long long)shape->oldest, (unsigned long long)version);
+	ctl_print_advice(stdout, verb, text.text);
 	print_sizes(shape);
 }
 

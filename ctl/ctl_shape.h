@@ -11,6 +11,8 @@
 #include "dataset/meta.h"
 #include "dataset/snapshot.h"
 
+struct ctl_verb;
+
 #define SHAPE_SIZES 32 /* a sample has at most 1 GiB */
 
 struct shape {
@@ -25,6 +27,6 @@ struct shape {
 /* meta may be NULL: then the fields that knows_rest is about, and `oldest`, are not known. */
 void shape_collect(const struct snapshot *s, struct meta *meta, struct shape *ret);
 
-void shape_print(const struct shape *shape, uint64_t version);
+void shape_print(const struct ctl_verb *verb, const struct shape *shape, uint64_t version);
 /* Members of a JSON object, with a comma behind them. */
 void shape_print_json(const struct shape *shape);

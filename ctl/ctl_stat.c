@@ -158,7 +158,32 @@ static void print_classes(const struct snapshot *s)
 	puts(n > 10 ? ", ..." : "");
 }
 
-static void print_dataset(const char *path, const struct snapshot *s, const struct facts *f)
+static void print_metadata(const struct ctl_verb *verb, const char *path, const struct snapshot_info *info,
+			   const struct facts *f)
+{
+	struct error text = ERROR_INIT;
+
+	if (f->is_frozen)
+		error_set(&text, 0, "none: it is frozen; `dieselctl rebuild %s` makes them again", path);
+	else if (!f->has_meta)
+		text = f->meta_error;
+	else if (f->meta.version < info->version)
+		error_set(&text, 0,
+			  "version %llu, older than the snapshot: `dieselctl rebuild %s` makes both again",
+			  (unsigned long long)f->meta.version, path);
+	else if (f->meta.version != info->version)
+		error_set(&text, 0,
+			  "version %llu: run `dieselctl snapshot %s` to bring the snapshot up to date",
+			  (unsigned long long)f->meta.version, path);
+	if (text.text[0] == '\0')
+		return;
+	fputs("metadata  ", stdout);
+	ctl_print_advice(stdout, verb, text.text);
+	putchar('\n');
+}
+
+static void print_dataset(const struct ctl_verb *verb, const char *path, const struct snapshot *s,
+			  const struct facts *f)
 {
 	const struct snapshot_info *info = snapshot_info(s);
 	char bytes[24], stored[24], longest[24];
@@ -183,18 +208,7 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	putchar('\n');
 	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
-	if (f->is_frozen)
-		printf("metadata  none: it is frozen; `dieselctl rebuild %s` makes them again\n", path);
-	else if (!f->has_meta)
-		printf("metadata  %s\n", f->meta_error.text);
-	else if (f->meta.version < info->version)
-		printf("metadata  version %llu, older than the snapshot: `dieselctl rebuild %s` makes both "
-		       "again\n",
-		       (unsigned long long)f->meta.version, path);
-	else if (f->meta.version != info->version)
-		printf(
-		    "metadata  version %llu: run `dieselctl snapshot %s` to bring the snapshot up to date\n",
-		    (unsigned long long)f->meta.version, path);
+	print_metadata(verb, path, info, f);
 	if (f->has_meta && f->meta.has_pending)
 		puts("pending   a pack is at work, or was interrupted: the same command goes on where it "
 		     "stopped");
@@ -203,7 +217,7 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 		print_kept(f);
 		puts(": jobs can read these versions");
 	}
-	shape_print(&f->shape, info->version);
+	shape_print(verb, &f->shape, info->version);
 }
 
 /* s NULL: it comes from the metadata, which knows no classes. */
@@ -264,7 +278,7 @@ static int stat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, c
 		return ctl_finish(verb);
 	}
 	if (err.code == 0)
-		error_set(&err, -ENOENT, "there is no sample '%s'; dieselctl ls lists them",
+		error_set(&err, -ENOENT, "there is no sample '%s'; `dieselctl ls` lists them",
 			  text_printable(text, sizeof(text), path, strlen(path)));
 	return ctl_failed(verb, &err);
 }
@@ -305,7 +319,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	if (json)
 		print_dataset_json(argv[optind], dataset_snapshot(d.dataset), &facts);
 	else
-		print_dataset(argv[optind], dataset_snapshot(d.dataset), &facts);
+		print_dataset(verb, argv[optind], dataset_snapshot(d.dataset), &facts);
 	return ctl_finish(verb);
 }
 

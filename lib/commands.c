@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/commands.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 static const char *const programs[] = {"dieselctl", "diesel-analyze", "dieseld", "diesel-top"};
 
+#define PLAIN       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%" /* to a shell */
 #define SUDO        "sudo "
 #define SECURE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" /* sudo's, mostly */
 
@@ -39,8 +41,7 @@ static bool find_beside(const char *name, char ret[PATH_MAX])
 	self[n] = '\0';
 	*strrchr(self, '/') = '\0';
 	return snprintf(ret, PATH_MAX, "%s/%s", self, name) < PATH_MAX && access(ret, X_OK) == 0 &&
-	       ret[strspn(ret, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%")] ==
-		   '\0';
+	       ret[strspn(ret, PLAIN)] == '\0';
 }
 
 /* The program whose command begins at `at`, behind a backquote, or NULL. */
@@ -59,37 +60,79 @@ static const char *program_at(const char *at)
  * that it is of. */
 static bool lacks_dataset(const char *words)
 {
-	static const char *const verbs[] = {" rebuild", " snapshot", " verify", " log", " purge"};
+	static const char *const verbs[] = {" rebuild", " snapshot", " verify", " log", " purge", " ls"};
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]) && n == 0; i++)
 		if (strncmp(words, verbs[i], strlen(verbs[i])) == 0)
 			n = strlen(verbs[i]);
-	while (n && strncmp(words + n, " --", 3) == 0 && strncmp(words + n, " --help", 7) != 0)
+	while (n && strncmp(words + n, " --", 3) == 0 && strncmp(words + n, " --help", 7) != 0) {
 		n += 1 + strcspn(words + n + 1, " `");
+		if (words[n] == ' ' && isdigit((unsigned char)words[n + 1]))
+			n += 1 + strcspn(words + n + 1, " `");
+	}
 	return n && words[n] == '`';
 }
 
-char *commands_runnable_new(const char *text, const char *dataset)
+static void put_word(FILE *out, const char *word, size_t n)
 {
-	const char *end = NULL; /* of a command that lacks it */
-	char *made = NULL, path[PATH_MAX];
+	bool is_plain = n && strspn(word, PLAIN) >= n;
+
+	fputs(is_plain ? "" : "'", out);
+	for (size_t i = 0; i < n; i++)
+		if (word[i] == '\'')
+			fputs("'\\''", out);
+		else
+			fputc(word[i], out);
+	fputs(is_plain ? "" : "'", out);
+}
+
+char *commands_word_new(const char *word)
+{
+	char *made = NULL;
 	size_t bytes;
 	FILE *out = open_memstream(&made, &bytes);
 
 	if (!out)
 		return NULL;
+	put_word(out, word, strlen(word));
+	if (fclose(out) == 0)
+		return made;
+	free(made);
+	return NULL;
+}
+
+char *commands_runnable_new(const char *text, const char *dataset)
+{
+	const char *end = NULL;  /* of a command that lacks it */
+	const char *stop = NULL; /* of a command */
+	size_t bytes, n = dataset ? strlen(dataset) : 0;
+	char *made = NULL, path[PATH_MAX];
+	FILE *out = open_memstream(&made, &bytes);
+
+	if (!out)
+		return NULL;
+	while (n > 1 && dataset[n - 1] == '/')
+		n--;
 	for (const char *at = text; *at; at++) {
 		bool sudo = *at == '`' && strncmp(at + 1, SUDO, strlen(SUDO)) == 0;
 		const char *name = *at == '`' ? program_at(at + 1 + (sudo ? strlen(SUDO) : 0)) : NULL;
 
-		if (at == end)
-			fprintf(out, " %s", dataset);
+		if (at == end) {
+			fputc(' ', out);
+			put_word(out, dataset, strlen(dataset));
+		}
 		fputc(*at, out);
+		if (n && stop && at < stop && *at == ' ' && strncmp(at + 1, dataset, n) == 0 &&
+		    strchr(" `./", at[1 + n])) {
+			put_word(out, dataset, n);
+			at += n;
+		}
 		if (!name)
 			continue;
+		stop = strchr(at + 1, '`');
 		if (dataset && name == programs[0] && !sudo && lacks_dataset(at + 1 + strlen(name)))
-			end = strchr(at + 1, '`');
+			end = stop;
 		if (!is_in_path(name, sudo ? SECURE_PATH : getenv("PATH")) && find_beside(name, path)) {
 			fprintf(out, "%s%s", sudo ? SUDO : "", path);
 			at += (sudo ? strlen(SUDO) : 0) + strlen(name);

@@ -39,6 +39,8 @@ int recording_file_make_room(int dir_fd, const char *path, struct error *err)
 		return 0;
 	r = recording_open_in(dir_fd, path, &old, &why);
 	recording_close(old);
+	if (r == -EACCES || r == -EPERM || r == -EIO || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
+		return error_set(err, r, "%s; choose another -o or remove it", why.text);
 	if (r < 0 && r != -EPROTONOSUPPORT)
 		return error_set(err, -EEXIST,
 				 "%s exists and is not a recording; choose another -o or remove it", path);

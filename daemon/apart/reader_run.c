@@ -404,7 +404,7 @@ static int head_use(struct chunk *c)
 
 	if (r < 0 || h->file_bytes != o->bytes)
 		return error_set(err, -EBADMSG,
-				 "%s: is not the chunk that the snapshot describes: run dieselctl verify",
+				 "%s: is not the chunk that the snapshot describes: run `dieselctl verify`",
 				 o->origin);
 	if (h->stored_bytes != c->file_bytes)
 		return error_set(err, -EBADMSG, "%s: has %llu bytes instead of %llu: truncated or replaced",

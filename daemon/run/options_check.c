@@ -8,6 +8,7 @@
 
 #include "client/diesel.h"
 #include "lib/cleanup.h"
+#include "lib/commands.h"
 #include "lib/log.h"
 #include "options.h"
 
@@ -41,8 +42,10 @@ static int check_path(const char *name, const char *path, mode_t kind, struct er
 		 slash ? path : ".");
 	if (stat(folder, &st) == 0 || is_units_own(folder))
 		return 0;
+	_cleanup_(freep) char *word = commands_word_new(folder);
+
 	return error_set(err, -ENOENT, "%s: there is no folder %s: mkdir -p %s, or write another path", name,
-			 folder, folder);
+			 folder, word ? word : folder);
 }
 
 /* A path that was given. The default one is the business of whoever installs dieseld. */

@@ -12,7 +12,7 @@
 /* Formats are little endian; a big-endian port has to swap in this file, chunk_builder.c and snapshot*.c. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored structs are used in place");
 
-#define DAMAGED "restore the file, or drop it with `dieselctl rebuild`"
+#define DAMAGED "restore the file, or remove it and run `dieselctl rebuild`"
 
 /* Checks what has to be right before the checksum can be computed: the length of the head. */
 static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,

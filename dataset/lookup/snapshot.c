@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "checksum.h"
+#include "dataset/meta.h"
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"
 #include "lib/file_open.h"
@@ -213,6 +214,14 @@ int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error 
 	return snapshot_open_at(dir_fd, dataset_path, ret, err);
 }
 
+const char *snapshot_verb_again(int dir_fd)
+{
+	return faccessat(dir_fd, META_SQLITE_FILE, F_OK, 0) == 0 ||
+		       faccessat(dir_fd, META_REDIS_FILE, F_OK, 0) == 0
+		   ? "snapshot"
+		   : "rebuild";
+}
+
 int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret, struct error *err)
 {
 	_cleanup_(freep) char *path = NULL;
@@ -234,8 +243,8 @@ int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret
 	return error_set(
 	    err, r,
 	    "%s is no dataset (it has no snapshot); make one with `dieselctl pack SOURCE DATASET`, or, if "
-	    "it has chunks, run `dieselctl snapshot %s`",
-	    dataset_path, dataset_path);
+	    "it has chunks, run `dieselctl %s %s`",
+	    dataset_path, snapshot_verb_again(dir_fd), dataset_path);
 }
 
 void snapshot_close(struct snapshot *s)

@@ -385,6 +385,8 @@ static void check_unknown(struct verify *v, const struct store_object *object)
 {
 	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 160];
 
+	uint64_t n_damages = v->result.n_damages;
+
 	check_chunk(v, object, NULL);
 	progress(v);
 	if (!v->meta)
@@ -394,11 +396,12 @@ static void check_unknown(struct verify *v, const struct store_object *object)
 			   ? chunk_id_compare(&object->id, &v->newest) > 0
 			   : v->info.has_pending && chunk_id_compare(&object->id, &v->info.pending) >= 0;
 
-	snprintf(text, sizeof(text), "%s is not in the metadata: %s",
-		 store_describe(v->store, &object->id, name),
-		 pending        ? "a pack is at work, or was interrupted and goes on with the same command"
-		 : v->in_bucket ? "it belongs to no version, and `dieselctl purge` removes it"
-				: "run `dieselctl rebuild` to take it in, or remove it");
+	snprintf(
+	    text, sizeof(text), "%s is not in the metadata: %s", store_describe(v->store, &object->id, name),
+	    pending        ? "a pack is at work, or was interrupted and goes on with the same command"
+	    : v->in_bucket ? "it belongs to no version, and `dieselctl purge` removes it"
+	    : v->result.n_damages > n_damages ? "no sample is in it, so remove it, unless you can restore it"
+					      : "run `dieselctl rebuild` to take it in, or remove it");
 	v->callbacks->note(text, v->callbacks->context);
 }
 

@@ -108,7 +108,7 @@ class _Connection:
         while result == -errno.EINTR:  # a signal, whose Python handler has run by then
             result = lib.diesel_dataset_open_version(os.fsencode(self.path), self.version or 0, place, byref(handle), text, len(text))
         if result < 0:
-            raise errors.from_result(result, os.fsdecode(text.value))
+            raise errors.from_result(result, os.fsdecode(text.value), self.path)
         self.version = info_of(handle).version
         return handle
 
@@ -365,7 +365,7 @@ class Dataset:
         address = (ctypes.c_char * size).from_buffer(data) if size else None
         result = lib.diesel_dataset_read(self._connection.reader, sample, address, size, text, len(text))
         if result < 0:
-            raise errors.from_result(result, os.fsdecode(text.value))
+            raise errors.from_result(result, os.fsdecode(text.value), self.path)
         return data
 
     def find(self, path: str) -> int:

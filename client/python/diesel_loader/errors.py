@@ -10,9 +10,10 @@ class DamagedData(OSError):
     """A chunk or snapshot does not match its checksums; the text names chunk and sample (EBADMSG)."""
 
 
-def runnable(text: str) -> str:
+def runnable(text: str, dataset: str | None = None) -> str:
     """A text with its commands, `dieselctl ...`, as they can be run: by path, where PATH does not have the program, as in a virtual
-    environment whose Python is called by path."""
+    environment whose Python is called by path; with the dataset, where that is all a command lacks; and with its path in quotes,
+    where a shell takes it for several words."""
     if "`diesel" not in text:
         return text
     import re
@@ -25,12 +26,21 @@ def runnable(text: str) -> str:
         told = [os.environ.get("DIESEL_DIESELCTL", "")] if name == "dieselctl" else []
         path = name if shutil.which(name) else next(filter(os.path.isfile, [*told, *on_demand.beside_python(name)]), name)
         return "`" + shlex.quote(path)
+
+    def with_dataset(match: re.Match[str]) -> str:
+        command, bare = match.group(), dataset.rstrip("/") or dataset
+        if re.fullmatch(r"`dieselctl (rebuild|snapshot|verify|log|purge|ls)( --\S+( \d+)?)*`", command):
+            return f"{command[:-1]} {shlex.quote(dataset)}`"
+        return re.sub(f" {re.escape(bare)}(?=[ `./])", lambda _: f" {shlex.quote(bare)}", command)
+    if dataset:
+        text = re.sub("`dieselctl [^`]*`", with_dataset, text)
     return re.sub(r"`(dieselctl|dieseld|diesel-analyze|diesel-top)(?=[ `])", with_path, text)
 
 
-def from_result(result: int, text: str) -> OSError | ValueError:
-    """The exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ..."""
-    text = runnable(text)
+def from_result(result: int, text: str, dataset: str | None = None) -> OSError | ValueError:
+    """The exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ... dataset: the path of the one that it
+    is about."""
+    text = runnable(text, dataset)
     if -result == errno.EBADMSG:
         return DamagedData(-result, text)
     if -result == errno.EINVAL:
@@ -41,8 +51,8 @@ def from_result(result: int, text: str) -> OSError | ValueError:
 def of_look_up(result: int, path: str, text: str) -> OSError | ValueError:
     """The same for what was looked up in a dataset's snapshot; text: where that is not damaged."""
     if -result == errno.EBADMSG:
-        text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it"
-    return from_result(result, text)
+        text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it, or, where it is frozen, `dieselctl rebuild {path}`"
+    return from_result(result, text, path)
 
 
 def name(error: BaseException, text: str) -> None:

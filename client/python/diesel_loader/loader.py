@@ -11,6 +11,7 @@ import functools
 import logging
 import operator
 import os
+import shlex
 import threading
 import warnings
 import weakref
@@ -712,4 +713,4 @@ def not_packed(dataset):
     root = os.path.normpath(os.fspath(root))
     line = f'DataLoader("{root}.diesel"' + (", transform=..." if getattr(dataset, "transform", None) else "") + ", ...)"
     return errors.runnable(f"dataset is a {type(dataset).__name__} of {root}, and dieseld serves packed folders: "
-                           f"`dieselctl pack {root} {root}.diesel`, then {line}")
+                           f"`dieselctl pack {shlex.quote(root)} {shlex.quote(root + '.diesel')}`, then {line}")

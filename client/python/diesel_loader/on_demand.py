@@ -148,7 +148,7 @@ def _check_private(folder: str) -> str:
     if status.st_uid != os.geteuid():
         raise _Unusable(f"{folder} belongs to another user (uid {status.st_uid})")
     if status.st_mode & 0o077:
-        raise _Unusable(f"{folder} is open to others: chmod 700 {folder}")
+        raise _Unusable(f"{folder} is open to others: chmod 700 {shlex.quote(folder)}")
     return folder
 
 

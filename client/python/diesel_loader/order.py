@@ -30,7 +30,7 @@ class Order:
         result = lib.diesel_order_new(dataset.handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
                                       len(text))
         if result < 0:
-            raise errors.from_result(result, os.fsdecode(text.value))
+            raise errors.from_result(result, os.fsdecode(text.value), dataset.path)
         self._numbers = (native.c_uint64 * lib.diesel_order_max_batch(self._handle))()
 
     def __len__(self):

@@ -77,7 +77,7 @@ class Session:
             dataset.reopen()
         if result < 0:
             self._pid = None
-            raise errors.from_result(result, os.fsdecode(text.value))
+            raise errors.from_result(result, os.fsdecode(text.value), dataset.path)
         self.window_chunks = lib.diesel_session_window_chunks(self._handle)
         self.max_held = lib.diesel_session_max_held(self._handle)
         _open.add(self)
@@ -86,7 +86,7 @@ class Session:
         result = lib.diesel_session_seek(self._handle, epoch, batch)
         self._heed_notice()
         if result < 0:
-            raise errors.from_result(result, self._error())
+            raise errors.from_result(result, self._error(), self.dataset.path)
 
     def next_batch(self):
         """The next batch as a Lease, or None at the end of the epoch."""
@@ -105,7 +105,7 @@ class Session:
                 break
         if result < 0:
             self._lost = True
-            raise errors.from_result(result, self._error())
+            raise errors.from_result(result, self._error(), self.dataset.path)
         self._n_revived = 0
         return Lease(batch) if result == 0 else None
 
@@ -175,7 +175,7 @@ class Session:
         fd, size = ctypes.c_int(), native.c_uint64()
         result = lib.diesel_session_segment(self._handle, segment, byref(fd), byref(size))
         if result < 0:
-            raise errors.from_result(result, self._error())
+            raise errors.from_result(result, self._error(), self.dataset.path)
         return fd.value, size.value
 
     def forget(self):

@@ -85,13 +85,13 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 		/* In the chunk's order, so that nothing is verified twice. */
 		if (r < 0 || s.record >= view->header->n_records || s.record <= last)
 			return error_set(&l->error, -EBADMSG,
-					 "%s: has no record for sample %llu: run dieselctl verify", l->origin,
-					 number);
+					 "%s: has no record for sample %llu: run `dieselctl verify`",
+					 l->origin, number);
 		last = s.record;
 		record = &view->records[s.record];
 		if (!agrees(l, record, view->names, &s))
 			return error_set(&l->error, -EBADMSG,
-					 "%s: sample %.*s differs from the snapshot: run dieselctl verify",
+					 "%s: sample %.*s differs from the snapshot: run `dieselctl verify`",
 					 l->origin, (int)record->name_length,
 					 view->names + record->name_offset);
 		r = chunk_verify_record(view, s.record, l->segment->memory.data + s.offset, l->origin,
@@ -150,7 +150,7 @@ void load_verify_work(struct pool_task *task)
 	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
 		       view.header->head_xxh3 != l->meta.head_xxh3))
 		r = error_set(&l->error, -EBADMSG,
-			      "%s: is not the chunk that the snapshot describes: run dieselctl verify",
+			      "%s: is not the chunk that the snapshot describes: run `dieselctl verify`",
 			      l->origin);
 	if (r == 0)
 		r = verify_digest(l);

@@ -94,6 +94,9 @@ int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct e
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret, struct error *err);
+/* The verb that makes a missing one again: snapshot, of the metadata that is there, or rebuild, of the
+ * chunks. */
+const char *snapshot_verb_again(int dir_fd);
 /* Checks the XXH3-64 of every section, and every cross-reference. -EBADMSG: err names what is wrong. */
 int snapshot_verify(const struct snapshot *s, struct error *err);
 /* Checks chunk table, class table and digests. -EBADMSG. */

@@ -6,5 +6,9 @@
 
 /* The text with such commands as they can be run: by the path of a program beside this one; behind sudo,
  * which has a PATH of its own, too; and with the dataset, if not NULL, where it is all that one of
- * dieselctl's lacks. NULL: no memory. */
+ * dieselctl's lacks, and in quotes, where a shell takes its name for several words. NULL: no memory. */
 char *commands_runnable_new(const char *text, const char *dataset);
+
+/* A word as it stands in a command: in quotes, where a shell would take it for something else. NULL: no
+ * memory. */
+char *commands_word_new(const char *word);

@@ -4,46 +4,18 @@
 import importlib.util
 import os
 import pathlib
-import re
 import shutil
 import subprocess
-import sys
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/integration/dieseld"))
-from dieseld_support import CTL  # noqa: E402
-from on_demand_support import OnDemand, daemons_in  # noqa: E402
+from first_support import BARE, CTL, Newcomer, commands
+from on_demand_support import daemons_in
 
-import diesel_loader  # noqa: E402
-from diesel_loader import on_demand  # noqa: E402
-
-CTL = os.path.abspath(CTL)
-BARE = "/usr/bin:/bin"  # without the programs
+import diesel_loader
 
 
-def commands(text):
-    return re.findall("`([^`]*)`", text)
-
-
-class FirstSteps(OnDemand):
-    def setUp(self):
-        super().setUp()
-        self.enterContext(mock.patch.dict(os.environ, PATH=BARE))
-        self.enterContext(mock.patch.object(on_demand, "beside_python", lambda name="dieseld": iter([os.path.join(os.path.dirname(CTL), name)])))
-        self.photos = pathlib.Path(self.top, "photos")
-        (self.photos / "cat").mkdir(parents=True)
-        (self.photos / "cat" / "1.txt").write_bytes(b"a picture")
-
-    def run_shell(self, command):
-        return subprocess.run(command, shell=True, check=True, capture_output=True, text=True, cwd=self.top)
-
-    def ctl(self, *words, check=0, **more):
-        done = subprocess.run([CTL, *map(str, words)], capture_output=True, text=True, check=False, timeout=120, **more)
-        self.assertEqual(done.returncode, check, done)
-        return done
-
+class FirstSteps(Newcomer):
     def test_a_folder_of_files(self):
         """It is not packed into itself."""
         for path in (self.photos, f"{self.photos}/"):

@@ -57,7 +57,7 @@ class Writer:
         while result == -errno.EINTR:  # a signal, whose Python handler has run by then
             result = function(*arguments, self._text, native.ERROR_BYTES)
         if result < 0:
-            raise errors.from_result(result, os.fsdecode(self._text.value))
+            raise errors.from_result(result, os.fsdecode(self._text.value), self.path)
 
     def _open_handle(self) -> Any:
         if self._handle is None:

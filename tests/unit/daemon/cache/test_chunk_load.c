@@ -349,7 +349,7 @@ static void test_wrong_record(void **state)
 		assert_int_equal(load(&f, 0), 0);
 		assert_int_equal(finish(&f, 0), CHUNK_BAD);
 		if (!strstr(f.d->chunks[0].error, wrong[i].says) ||
-		    !strstr(f.d->chunks[0].error, "run dieselctl verify"))
+		    !strstr(f.d->chunks[0].error, "run `dieselctl verify`"))
 			fail_msg("%zu: %s", i, f.d->chunks[0].error);
 		assert_int_equal(load(&f, 1), 0);
 		assert_int_equal(finish(&f, 1), CHUNK_READY);

@@ -110,7 +110,7 @@ class OfDatasets(Fixes):
         self.pack()
         sound, found = shutil.copytree(self.packed, self.top + "/sound"), set()
         for damage, do in damages.items():
-            for verb, more in {"verify": (), "stat": (), "ls": (), "rm": ("cat/1.txt",)}.items():
+            for verb, more in {"verify": (), "stat": (), "rm": ("cat/1.txt",)}.items():
                 (self.photos / "cat" / "2.txt").unlink(missing_ok=True)
                 shutil.rmtree(self.packed)
                 shutil.copytree(sound, self.packed)

@@ -26,14 +26,11 @@ def runnable(text: str, dataset: str | None = None) -> str:
         told = [os.environ.get("DIESEL_DIESELCTL", "")] if name == "dieselctl" else []
         path = name if shutil.which(name) else next(filter(os.path.isfile, [*told, *on_demand.beside_python(name)]), name)
         return "`" + shlex.quote(path)
-
-    def with_dataset(match: re.Match[str]) -> str:
-        command, bare = match.group(), dataset.rstrip("/") or dataset
-        if re.fullmatch(r"`dieselctl (rebuild|snapshot|verify|log|purge|ls)( --\S+( \d+)?)*`", command):
-            return f"{command[:-1]} {shlex.quote(dataset)}`"
-        return re.sub(f" {re.escape(bare)}(?=[ `./])", lambda _: f" {shlex.quote(bare)}", command)
     if dataset:
-        text = re.sub("`dieselctl [^`]*`", with_dataset, text)
+        place, bare = shlex.quote(dataset), dataset.rstrip("/") or dataset
+        text = re.sub(r"(`dieselctl (?:rebuild|snapshot|verify|log|purge|ls)(?: --\S+(?: \d+)?)*)`", lambda match: f"{match[1]} {place}`", text)
+        text = re.sub("`dieselctl [^`]*`",
+                      lambda match: re.sub(f" {re.escape(bare)}(?=[ `./])", lambda _: f" {shlex.quote(bare)}", match[0]), text)
     return re.sub(r"`(dieselctl|dieseld|diesel-analyze|diesel-top)(?=[ `])", with_path, text)
 
 

@@ -25,7 +25,7 @@ import sides  # noqa: E402
 import trained  # noqa: E402
 
 N_CLASSES, EQUAL = 4, 8
-FEW = 4  # so many samples in the same order are no chance
+FEW = 8  # samples: fewer are in one order twice by chance
 
 
 def make_parts(folder):

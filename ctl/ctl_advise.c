@@ -20,11 +20,6 @@ static int on_round(void *user, const struct history_round *round)
 	return capacity_add(user, round->node, round->samples, round->n_samples);
 }
 
-static json_t *known(double value)
-{
-	return isfinite(value) ? json_real(value) : json_null();
-}
-
 static const char *bytes_text(char text[16], double bytes)
 {
 	return isfinite(bytes) ? units_format_bytes(text, 16, (uint64_t)bytes) : "unknown";
@@ -32,16 +27,16 @@ static const char *bytes_text(char text[16], double bytes)
 
 static int print_json(const struct ctl_verb *verb, const struct capacity *c, const struct capacity_advice *a)
 {
-	json_t *root =
-	    json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-		      "schema", "diesel.advise/1", "seconds", (json_int_t)c->n_seconds, "jobs_at_once",
-		      (json_int_t)c->n_jobs_most, "datasets", (json_int_t)c->n_datasets, "memory_limit_bytes",
-		      known(c->limit_bytes), "memory_room_bytes", known(c->room_bytes), "needed_bytes",
-		      known(c->need_bytes), "datasets_at_once_bytes", known(c->dataset_bytes),
-		      "decoded_bytes", known(c->form_bytes), "cores", known(c->cores), "cores_busy_most",
-		      known(c->cores_busy), "cache_max_bytes", known(a->cache_bytes), "cache_missing_bytes",
-		      known(a->missing_bytes), "set_aside_bytes", known(a->set_aside_bytes), "stage_bytes",
-		      known(a->stage_bytes), "cores_without_waits", known(a->cores));
+	json_t *root = json_pack(
+	    "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+	    "diesel.advise/1", "seconds", (json_int_t)c->n_seconds, "jobs_at_once",
+	    (json_int_t)c->n_jobs_most, "datasets", (json_int_t)c->n_datasets, "memory_limit_bytes",
+	    ctl_known(c->limit_bytes), "memory_room_bytes", ctl_known(c->room_bytes), "needed_bytes",
+	    ctl_known(c->need_bytes), "datasets_at_once_bytes", ctl_known(c->dataset_bytes), "decoded_bytes",
+	    ctl_known(c->form_bytes), "cores", ctl_known(c->cores), "cores_busy_most",
+	    ctl_known(c->cores_busy), "cache_max_bytes", ctl_known(a->cache_bytes), "cache_missing_bytes",
+	    ctl_known(a->missing_bytes), "set_aside_bytes", ctl_known(a->set_aside_bytes), "stage_bytes",
+	    ctl_known(a->stage_bytes), "cores_without_waits", ctl_known(a->cores));
 	_cleanup_(freep) char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
 	json_decref(root);

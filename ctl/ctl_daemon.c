@@ -46,6 +46,11 @@ uint64_t ctl_number(const json_t *object, const char *key)
 	return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
+json_t *ctl_known(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
 double ctl_real(const json_t *object, const char *key)
 {
 	const json_t *value = json_object_get(object, key);

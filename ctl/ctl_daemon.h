@@ -40,6 +40,8 @@ json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *sch
 void ctl_print_where(const json_t *root);
 
 uint64_t ctl_number(const json_t *object, const char *key);
+/* A figure that may not be known: null then. */
+json_t *ctl_known(double value);
 /* NAN if it is null or missing. */
 double ctl_real(const json_t *object, const char *key);
 /* Names come from the daemon, and it had them from its clients. */

@@ -26,11 +26,6 @@ struct replay {
 	uint64_t last_ms;
 };
 
-static json_t *known(double value)
-{
-	return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* One object a line: a long recording need not fit in memory. */
 static void print_json(uint64_t at_ms, const struct tuner_decision *d)
 {
@@ -39,8 +34,8 @@ static void print_json(uint64_t at_ms, const struct tuner_decision *d)
 		      (double)at_ms / 1e3, "id", (json_int_t)d->id, "job", (json_int_t)d->job, "knob",
 		      tuner_knob_name(d->knob), "rule", tuner_rule_name(d->rule), "from",
 		      (json_int_t)d->old_value, "to", (json_int_t)d->new_value, "reason", d->reason,
-		      "rate_before", known(d->rate_before), "rate_expected", known(d->rate_expected),
-		      "wait_before", known(d->wait_before), "wait_expected", known(d->wait_expected));
+		      "rate_before", ctl_known(d->rate_before), "rate_expected", ctl_known(d->rate_expected),
+		      "wait_before", ctl_known(d->wait_before), "wait_expected", ctl_known(d->wait_expected));
 	_cleanup_(freep) char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
 
 	json_decref(line);

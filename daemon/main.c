@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/sandbox.h"
 #include "lib/units.h"
-#include "memory_limit.h"
 #include "options.h"
 #include "sensor.h"
 #include "server.h"
@@ -248,7 +248,7 @@ static int tune_and_serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
 	struct error err = ERROR_INIT;
-	uint64_t memory = memory_limit_bytes("");
+	struct limits limits;
 	struct options options;
 	int r;
 
@@ -259,9 +259,10 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGIO, SIG_IGN); /* of leases: shared_memory_copy_is_held() */
 	log_init("dieseld", LOG_LEVEL_INFO);
-	if (options_init(&options, memory, count_cpus()) < 0)
+	limits_read("", &limits);
+	if (options_init(&options, limits.memory_limit_bytes, count_cpus()) < 0)
 		return 1;
-	options.settings.room.machine_bytes = memory_machine_bytes("");
+	options.settings.room.machine_bytes = limits.machine_bytes;
 	r = options_parse(&options, argc, argv, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
@@ -279,12 +280,12 @@ int main(int argc, char **argv)
 		struct daemon daemon = {.options = &options,
 					.argc = argc,
 					.argv = argv,
-					.memory_bytes = memory,
+					.memory_bytes = limits.memory_limit_bytes,
 					.n_cpus = count_cpus()};
 
-		if (memory && options.serve.knobs.cache_bytes > memory)
+		if (limits.memory_limit_bytes && options.serve.knobs.cache_bytes > limits.memory_limit_bytes)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
-				    (unsigned long long)(memory >> 20));
+				    (unsigned long long)(limits.memory_limit_bytes >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
 		/* Before anything is forked: a child that had these descriptors would keep their memory. */
 		if (fd_store_take(&daemon.items) < 0)

@@ -245,7 +245,7 @@ void limits_read(const char *root, struct limits *ret_limits)
 
 	snprintf(path, sizeof(path), "%s/proc", root);
 	if (proc_meminfo_read(path, &memory) == 0) {
-		limits.memory_limit_bytes = memory.total_bytes;
+		limits.machine_bytes = limits.memory_limit_bytes = memory.total_bytes;
 		limits.memory_headroom_bytes = memory.available_bytes;
 		limits.memory_free_bytes = memory.free_bytes;
 	}

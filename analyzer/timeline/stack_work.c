@@ -15,7 +15,7 @@
  * belong to no function, which are not in the stack. */
 #define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
 
-/* What each frame works on, and which generators have the training loop in them. */
+/* The work of each frame, and the generators that have the training loop in them. */
 struct works {
 	const struct profile_notes *notes;
 	uint8_t *frames; /* of notes->frames: enum stack_work */

@@ -170,7 +170,7 @@ int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_M
 	char folder[PATH_MAX];
 
 	*socket = given;
-	/* What else is wrong with the one that was named is for who reads the dataset to find. */
+	/* Whoever reads the dataset finds anything else that is wrong with the one that was named. */
 	if (given || (told && *told))
 		return answers(given, timeout_s, err) == -ETIMEDOUT ? -ETIMEDOUT : 0;
 	if (answers(DIESEL_DEFAULT_SOCKET, timeout_s, NULL) == 0)

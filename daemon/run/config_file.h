@@ -7,7 +7,7 @@
 
 #include "lib/error.h"
 
-/* What is done with the lines. Both functions get `user`. */
+/* The receiver of the lines. Both functions get `user`. */
 struct config_reader {
 	const char *section; /* the one that is ours */
 	/* Sets one setting. -ENOENT: there is no such setting, and err has what may be meant, if anything;

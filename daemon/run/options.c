@@ -141,7 +141,7 @@ static const struct option_row table[] = {
 #define N_ROWS (sizeof(table) / sizeof(table[0]))
 _Static_assert(N_ROWS <= OPTIONS_MOST, "each has a source");
 
-/* What getopt_long() returns for the first row; the rest follow. */
+/* getopt_long() returns this for the first row; the rest follow. */
 #define FIRST_KEY 256
 
 static char *default_history(void)
@@ -344,7 +344,7 @@ static int parse_pass(struct options *o, int argc, char **argv, bool files, stru
 	return r;
 }
 
-/* What the settings are together. */
+/* Checks that take more than one setting. */
 static int check_all(struct options *o, struct error *err)
 {
 	int r = option_check_cache(o, err);

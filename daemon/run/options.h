@@ -59,8 +59,8 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err);
 int options_read_file(struct options *o, const char *path, struct error *err);
 /* Where the value of the option comes from, which must exist. */
 const struct settings_source *options_source(const struct options *o, const char *name);
-/* What dieseld would find only when it starts, or later: folders, files and addresses. At the first mistake,
- * err has one line. */
+/* Checks folders, files and addresses, which dieseld itself looks at when it starts, or later. At the first
+ * mistake, err has one line. */
 int options_check(const struct options *o, struct error *err);
 void options_free(struct options *o);
 extern const char options_help[];

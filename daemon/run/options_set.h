@@ -30,6 +30,6 @@ option_set option_number, option_size, option_flag, option_word, option_flag_of_
     option_path, option_cache, option_tuned, option_tune, option_admin, option_codec, option_metrics,
     option_stage, option_cluster, option_cluster_forms, option_cluster_limit, option_ready_fd;
 
-/* What takes more than one setting to tell. */
+/* Checks that take more than one setting. */
 int option_check_cache(const struct options *o, struct error *err);
 int option_check_cluster(struct options *o, struct error *err);

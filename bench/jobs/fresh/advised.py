@@ -5,7 +5,7 @@ second by the job's own clock, without the first steps.
 tokens      a tokenizer with threads of its own in collate_fn (workers=N)
 python      samples made by Python's own computing (workers=N)
 naps        samples that take time and no core, as slow storage does; a device that does so, too (workers=N)
-epochs      workers that are started anew for each epoch (workers=N, persistent=0 or 1)
+epochs      workers that are started again for each epoch (workers=N, persistent=0 or 1)
 threads     a tensor operation with PyTorch's threads in collate_fn (workers=N)
 clones      a background checkpoint by clone() every so many steps (every=N)
 """

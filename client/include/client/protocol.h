@@ -233,8 +233,8 @@ struct wire_segment { /* also the reply */
 };
 
 /*
- * What the client's environment says of who runs the job of the next session: for metrics and the log, and
- * for no decision. Terminated, and protocol_origin_ok(); "": not known.
+ * Who runs the job of the next session, by the client's environment: for metrics and the log, and for no
+ * decision. Terminated, and protocol_origin_ok(); "": not known.
  */
 #define WIRE_ORIGIN_BYTES 64
 #define WIRE_POD_BYTES    256

@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 struct limits {
-	uint64_t memory_limit_bytes; /* 0: nothing could be read */
+	uint64_t machine_bytes;      /* all memory of the machine; 0: nothing could be read */
+	uint64_t memory_limit_bytes; /* of that, what this process may use; 0: nothing could be read */
 	/* What can still be used before the limit is hit. Page cache that can be dropped counts as usable. */
 	uint64_t memory_headroom_bytes;
 	uint64_t memory_free_bytes; /* the part of the headroom that nothing uses, not even page cache */

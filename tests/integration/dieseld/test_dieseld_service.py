@@ -298,7 +298,7 @@ os.execv(sys.argv[2], sys.argv[2:])
             calls = set(re.findall(r"\bSYS_(\w+)", file.read()))
         with open(self.PROFILE) as file:
             names = {name for rule in json.load(file)["syscalls"] for name in rule["names"]}
-        # Of --assist, which no pod has; and what no process may call.
+        # The first two are for --assist, which no pod has; no process may call the third.
         self.assertEqual(calls - names, {"chroot", "setns", "ptrace"})
         self.assertFalse(names & {"mount", "umount2", "pivot_root", "unshare", "setns", "init_module", "kexec_load", "reboot", "keyctl", "userfaultfd"})
 

@@ -166,7 +166,7 @@ class Jobs(Case):
         self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{training_job="1",rank="0"\} 0$')  # it serves bytes as they are
         labels = set(re.findall(r'[{,](\w+)="', text))
         self.assertLessEqual(labels, LABELS_ALLOWED)
-        # Those are Prometheus's own, the last four by a PodMonitor: it would rename ours.
+        # Prometheus has these labels itself, the last four by a PodMonitor: it would rename ours.
         self.assertFalse(labels & {"job", "instance", "namespace", "pod", "container", "endpoint"})
         self.assertLessEqual(set(re.findall(r'stall="(\w+)"', text)),
                              {"fetch", "preprocess", "gpu_wait", "checkpoint", "cpu_queue", "other", "client"})

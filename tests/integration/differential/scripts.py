@@ -236,7 +236,7 @@ class Script:
     def what(self):
         return f", shuffled=True, tag={self.tag}" if self.shuffled else ""
 
-    # What is done with it
+    # Loops over a loader
 
     def loops(self):
         self.make_data()

@@ -17,7 +17,7 @@ from PIL import Image
 import diesel_loader.torch as diesel
 
 IMAGES = (".png",)
-# What a script may stop with on our side: all that a user is told on purpose.
+# A script may stop with these on our side: all that a user is told on purpose.
 REFUSALS = (ValueError, TypeError, RuntimeError, NotImplementedError)
 
 

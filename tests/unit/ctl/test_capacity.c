@@ -102,7 +102,7 @@ static void test_room(void **state)
 	add(&node, &s, 1);
 	assert_float_equal(capacity_advise(&c).cache_bytes, 0, 1e-9);
 	assert_float_equal(capacity_advise(&c).set_aside_bytes, 0, 1e-9);
-	/* What sessions need fits, and the memory that stays free does not. */
+	/* The need of the sessions fits, and the memory that stays free does not. */
 	assert_float_equal(capacity_advise(&c).lacking_bytes, CAPACITY_RESERVE, 1);
 	capacity_free(&c);
 }

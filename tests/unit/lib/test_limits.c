@@ -62,6 +62,7 @@ static void test_nested_v2(void **state)
 	put("sys/fs/cgroup/pod/box/memory.events", "low 0\noom 4\noom_kill 3\noom_group_kill 0\n");
 	put("sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
 	limits_read(base, &limits);
+	assert_int_equal(limits.machine_bytes, 8192 * MIB);
 	assert_int_equal(limits.memory_limit_bytes, 512 * MIB);
 	assert_int_equal(limits.memory_headroom_bytes, 1073741824 - 1048576000);
 	assert_float_equal(limits.cpu_quota_cores, 1.5, 1e-9);

@@ -417,7 +417,7 @@ static void test_missing_batches_leave_the_walk(void **state)
 	analysis_free(analysis);
 }
 
-/* What is said of a served job must not be to record it again, which would say the same. */
+/* A served job is not to be recorded again, which would say the same. */
 static void test_a_served_job_says_why_not(void **state)
 {
 	struct analysis *analysis;

@@ -293,7 +293,7 @@ static void test_each_action_has_its_own_prediction(void **state)
 	}
 }
 
-/* What may gain nothing comes last, and never alone. */
+/* An action that may gain nothing comes last, and never alone. */
 static void test_a_gain_that_may_be_none_comes_last(void **state)
 {
 	struct analysis analysis = job(LOADER_WORKERS, 60, 20);

@@ -253,7 +253,7 @@ static void test_numbers_in_control_groups(void **state)
 	}
 }
 
-/* What the kernel says of the trainer's process goes before what the client says. */
+/* The kernel's word on the trainer's process goes before the client's. */
 static void test_origin(void **state)
 {
 	const struct wire_origin said = {.slurm_job = "1", .account = "physics", .pod = "train-0"};

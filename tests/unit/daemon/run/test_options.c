@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memory_limit.h"
+#include "lib/limits.h"
 #include "options.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -174,16 +174,25 @@ static void test_cluster(void **state)
 	}
 }
 
+static uint64_t memory_limit_bytes(const char *root)
+{
+	struct limits limits;
+
+	limits_read(root, &limits);
+	return limits.memory_limit_bytes;
+}
+
 static void test_memory_limit(void **state)
 {
 	const char *root = *state;
 
 	assert_int_equal(memory_limit_bytes(root), 0);
 	make_folders(root, "proc/self");
-	write_text(root, "proc/meminfo", "MemTotal:       4194304 kB\nMemFree: 1 kB\n");
+	write_text(root, "proc/meminfo", "MemTotal:       4194304 kB\nMemFree: 1 kB\nMemAvailable: 1 kB\n");
 	assert_int_equal(memory_limit_bytes(root), 4 * GIB);
 	/* Version 2: the parent's limit counts too. */
 	make_folders(root, "sys/fs/cgroup/a/b");
+	write_text(root, "sys/fs/cgroup/cgroup.procs", "");
 	write_text(root, "proc/self/cgroup", "0::/a/b\n");
 	write_text(root, "sys/fs/cgroup/a/b/memory.max", "max\n");
 	write_text(root, "sys/fs/cgroup/a/memory.max", "1073741824\n");

@@ -277,7 +277,7 @@ static void test_the_version_before_is_served(void **state)
 	control = open_session(fd, &m);
 	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
 	close(control);
-	/* What that version does not have is not taken from it. */
+	/* A message that the version lacks is refused. */
 	protocol_init(&m, WIRE_ORIGIN);
 	assert_true(ask(fd, &m, NULL, 0, &fds) < 0);
 	close(fd);

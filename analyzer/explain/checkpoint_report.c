@@ -233,6 +233,8 @@ static void items_keep(struct finder *finder, const struct interval_list *ends)
 			item[1].begin_ns = item->begin_ns;
 	}
 	report->n_items = n;
+	for (size_t i = 0; i < n; i++)
+		report->n_background += report->items[i].background;
 }
 
 static int items_make(struct finder *finder, const struct interval_list *ends)
@@ -276,7 +278,7 @@ static void advise(struct finder *finder, uint64_t stall_ns)
 	struct checkpoint_report *report = finder->report;
 	const struct window *window = finder->study->window;
 	double n = (double)report->n_items, rest_ns = (double)(window->observed_ns - stall_ns);
-	double sum_ns = 0, full_ns = 0, step_ns;
+	double copies_ns = (double)report->n_background * report->copy_ns, sum_ns = 0, full_ns = 0, step_ns;
 
 	for (size_t i = 0; i < window->n_steps; i++)
 		rest_ns -= (double)window->steps[i].share_ns[SHARE_COMPILING];
@@ -285,9 +287,9 @@ static void advise(struct finder *finder, uint64_t stall_ns)
 		sum_ns += (double)report->items[i].stall_ns;
 		full_ns += (double)(report->items[i].end_ns - report->items[i].begin_ns);
 	}
-	sum_ns += n * report->copy_ns;
-	full_ns += n * report->copy_ns;
-	rest_ns -= n * report->copy_ns;
+	sum_ns += copies_ns;
+	full_ns += copies_ns;
+	rest_ns -= copies_ns;
 	step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
 	report->interval_steps = NAN;
 	if (report->n_items > 1)

@@ -25,6 +25,8 @@ struct sim {
 	size_t n_workers;
 	bool is_inline;
 	uint32_t prefetch;
+	double sharing_ratio;
+	struct model_loader loader;
 	double now_ns;
 	/* this epoch: steps [epoch_begin, epoch_end), of which n_sent are asked for */
 	size_t epoch, epoch_begin, epoch_end, n_sent;
@@ -43,6 +45,7 @@ struct model_scenario model_scenario_recorded(void)
 				       .device_speed = 1,
 				       .sample_size = 1,
 				       .prep_cost = 1,
+				       .sharing_ratio = MODEL_SHARING,
 				       .n_workers = UINT32_MAX,
 				       .n_nodes = 1,
 				       .link_bytes_per_s = MODEL_LINK_BYTES_PER_S,
@@ -97,10 +100,11 @@ static bool job_sane(const struct model_job *job)
 
 static bool scenario_sane(const struct model_scenario *scenario)
 {
-	return scenario->storage_speed > 1e-6 && scenario->storage_speed < 1e9 &&
-	       scenario->device_speed > 1e-6 && scenario->device_speed < 1e9 && scenario->sample_size >= 0 &&
-	       scenario->sample_size < 1e6 && scenario->prep_cost >= 0 && scenario->prep_cost < 1e6 &&
-	       scenario->n_nodes > 0 && scenario->link_bytes_per_s > 0 && scenario->link_latency_ns >= 0;
+	return sane(scenario->sharing_ratio) && scenario->storage_speed > 1e-6 &&
+	       scenario->storage_speed < 1e9 && scenario->device_speed > 1e-6 &&
+	       scenario->device_speed < 1e9 && scenario->sample_size >= 0 && scenario->sample_size < 1e6 &&
+	       scenario->prep_cost >= 0 && scenario->prep_cost < 1e6 && scenario->n_nodes > 0 &&
+	       scenario->link_bytes_per_s > 0 && scenario->link_latency_ns >= 0;
 }
 
 static void epoch_begin(struct sim *sim)
@@ -201,7 +205,7 @@ static void trainer_advance(struct sim *sim)
 			if (worker->n_published <= number)
 				return;
 			sim->phase = TRAINER_HANDOVER;
-			sim->handover_left = sim->job->loader.handover_busy_ns > 0 ? 1 : 0;
+			sim->handover_left = sim->loader.handover_busy_ns > 0 ? 1 : 0;
 			break;
 		case TRAINER_HANDOVER:
 			if (sim->handover_left > 0)
@@ -242,7 +246,7 @@ static double thread_speed(const struct sim *sim)
 	if (busy <= 1)
 		return 1;
 	if (cores > 1)
-		slow += sim->job->sharing_ratio * (fmin(busy, cores) - 1) / (cores - 1);
+		slow += sim->sharing_ratio * (fmin(busy, cores) - 1) / (cores - 1);
 	return fmin(1, cores / busy) / slow;
 }
 
@@ -257,15 +261,15 @@ static double handoff_speed(const struct sim_worker *worker, double idle_ns, dou
 
 static double publish_speed(const struct sim *sim, const struct sim_worker *worker)
 {
-	return handoff_speed(worker, sim->job->loader.publish_idle_ns, sim->job->loader.publish_busy_ns);
+	return handoff_speed(worker, sim->loader.publish_idle_ns, sim->loader.publish_busy_ns);
 }
 
 static double handover_speed(const struct sim *sim)
 {
 	size_t number;
 
-	return handoff_speed(turn_of(sim, &number), sim->job->loader.handover_idle_ns,
-			     sim->job->loader.handover_busy_ns);
+	return handoff_speed(turn_of(sim, &number), sim->loader.handover_idle_ns,
+			     sim->loader.handover_busy_ns);
 }
 
 /* How long until something changes. INFINITY: nothing ever will. */
@@ -356,6 +360,8 @@ int model_replay(const struct model_job *job, const struct model_scenario *scena
 	struct sim sim = {.job = job,
 			  .scenario = scenario,
 			  .prefetch = job->loader.prefetch ? job->loader.prefetch : 2,
+			  .sharing_ratio = job->sharing_ratio,
+			  .loader = job->loader,
 			  .step_out_ns = step_ns,
 			  .wait_out_ns = wait_ns};
 	uint32_t n = scenario->n_workers == UINT32_MAX ? job->loader.n_workers : scenario->n_workers;
@@ -367,6 +373,11 @@ int model_replay(const struct model_job *job, const struct model_scenario *scena
 	sim.n_workers = n ? n : 1;
 	sim.reads = sim_reads_init(job, scenario);
 	sim.reads.moved = n && !job->loader.n_workers;
+	if (sim.reads.moved) {
+		sim.sharing_ratio = fmax(job->sharing_ratio, scenario->sharing_ratio);
+		sim.loader.publish_idle_ns = sim.loader.publish_busy_ns = MODEL_PUBLISH_NS;
+		sim.loader.handover_idle_ns = sim.loader.handover_busy_ns = MODEL_HANDOVER_NS;
+	}
 	sim.workers = calloc(sim.n_workers, sizeof(*sim.workers));
 	if (!sim.workers)
 		return -ENOMEM;

@@ -213,9 +213,31 @@ static int split_point(struct forecast *forecast, const struct model_scenario *s
 	return 0;
 }
 
+/* How much cores slow each other down is not known of a job without workers. */
+static int widen_by_sharing(struct forecast *forecast, const struct model_scenario *scenario,
+			    struct estimate *speedup)
+{
+	struct model_scenario other = *scenario;
+	struct forecast_point slow, fast;
+	int r;
+
+	other.sharing_ratio = MODEL_SHARING_HIGH;
+	r = forecast_quick(forecast, &other, &slow);
+	other.sharing_ratio = 0;
+	if (r == 0)
+		r = forecast_quick(forecast, &other, &fast);
+	if (r < 0)
+		return r;
+	speedup->low *= slow.speedup.value / speedup->value;
+	speedup->high *= fast.speedup.value / speedup->value;
+	return 0;
+}
+
 int forecast_run(struct forecast *forecast, const struct model_scenario *scenario,
 		 struct forecast_point *ret_point)
 {
+	bool is_moved =
+	    !forecast->job.loader.n_workers && scenario->n_workers != UINT32_MAX && scenario->n_workers;
 	struct forecast_point point;
 	int r = forecast_quick(forecast, scenario, &point);
 
@@ -223,6 +245,8 @@ int forecast_run(struct forecast *forecast, const struct model_scenario *scenari
 		r = split_point(forecast, scenario, &point);
 	if (r == 0)
 		r = resample(forecast->n, draw_speedup, forecast, &point.speedup);
+	if (r == 0 && is_moved)
+		r = widen_by_sharing(forecast, scenario, &point.speedup);
 	if (r < 0)
 		return r;
 	/* Chance is one way to be off; the model is the other. */

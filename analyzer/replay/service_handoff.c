@@ -9,13 +9,15 @@
 /*
  * How long handing a batch over takes, with the worker's main thread computing (it has the interpreter's
  * lock, and gives it up for a moment every 5 ms) and without. Both are solved from sums over all hand-offs:
- * each is one unit of work, done at one of two speeds at any time.
+ * each is one unit of work, done at one of two speeds at any time. Where workers compute all the time, none
+ * shows what it takes without: then that is the CPU time of both its ends.
  */
 #define MOSTLY_IDLE 0.2
 #define IDLE_MIN    5 /* fewer hand-offs beside an idle worker are not enough to learn from */
 
 struct handoff {
 	double busy_ns, idle_ns; /* parts of its time */
+	double cpu_ns;           /* of its ends; 0: not known */
 };
 
 struct handoffs {
@@ -23,22 +25,36 @@ struct handoffs {
 	size_t n, n_allocated;
 };
 
-/* worker NULL: not known. */
-static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *worker, uint64_t begin_ns,
-		       uint64_t end_ns)
+/* Computing, or waiting for a core or a lock: the lock is the interpreter's, which the hand-off has then. */
+static double busy_between_ns(const struct timeline_thread *worker, uint64_t begin_ns, uint64_t end_ns)
 {
-	double busy_ns = 0;
+	struct timeline_account account = timeline_account(worker, begin_ns, end_ns);
+	const struct timeline_off *off = timeline_off_before(worker, end_ns);
+	uint64_t locked_ns = 0;
 
-	if (worker) {
-		struct timeline_account account = timeline_account(worker, begin_ns, end_ns);
+	for (; off && off >= worker->offs && off->waking_ns > begin_ns; off--) {
+		const struct timeline_call *call =
+		    off->state ? timeline_call_at(worker, off->begin_ns) : NULL;
+		uint64_t from_ns = off->begin_ns > begin_ns ? off->begin_ns : begin_ns,
+			 to_ns = off->waking_ns < end_ns ? off->waking_ns : end_ns;
 
-		busy_ns = (double)(account.cpu_ns + account.queue_ns);
+		if (call && call->kind == CALL_FUTEX && from_ns < to_ns)
+			locked_ns += to_ns - from_ns;
 	}
+	return (double)(account.cpu_ns + account.queue_ns + locked_ns);
+}
+
+/* worker NULL: not known. */
+static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *worker, double cpu_ns,
+		       uint64_t begin_ns, uint64_t end_ns)
+{
+	double busy_ns =
+	    worker ? fmin(busy_between_ns(worker, begin_ns, end_ns), (double)(end_ns - begin_ns)) : 0;
 
 	if (array_room(handoffs->items, handoffs->n, handoffs->n_allocated) < 0)
 		return -ENOMEM;
-	handoffs->items[handoffs->n++] =
-	    (struct handoff){.busy_ns = busy_ns, .idle_ns = (double)(end_ns - begin_ns) - busy_ns};
+	handoffs->items[handoffs->n++] = (struct handoff){
+	    .busy_ns = busy_ns, .idle_ns = (double)(end_ns - begin_ns) - busy_ns, .cpu_ns = cpu_ns};
 	return 0;
 }
 
@@ -52,7 +68,7 @@ static int whole_compare(const void *left, const void *right)
 
 static void handoffs_solve(struct handoffs *handoffs, double *ret_idle_ns, double *ret_busy_ns)
 {
-	double busy_ns = 0, idle_ns = 0, alone_ns, left;
+	double busy_ns = 0, idle_ns = 0, cpu_ns = 0, alone_ns, left;
 	size_t n = handoffs->n, n_idle = 0, k = 0;
 
 	*ret_idle_ns = *ret_busy_ns = 0;
@@ -64,10 +80,14 @@ static void handoffs_solve(struct handoffs *handoffs, double *ret_idle_ns, doubl
 
 		busy_ns += item->busy_ns;
 		idle_ns += item->idle_ns;
+		cpu_ns += item->cpu_ns;
 		n_idle += item->busy_ns <= MOSTLY_IDLE * (item->busy_ns + item->idle_ns);
 	}
-	/* The median of those beside an idle worker; if there are too few, what the quickest tenth takes. */
+	/* The median of those beside an idle worker; if there are too few, what the quickest tenth takes, or
+	 * the CPU time. */
 	alone_ns = handoffs->items[n / 10].busy_ns + handoffs->items[n / 10].idle_ns;
+	if (cpu_ns > 0)
+		alone_ns = fmin(alone_ns, cpu_ns / (double)n);
 	for (size_t i = 0; n_idle >= IDLE_MIN && i < n; i++) {
 		const struct handoff *item = &handoffs->items[i];
 
@@ -94,7 +114,7 @@ static int publications_measure(struct service *service)
 			const struct service_batch *batch = &worker->batches[i];
 
 			if (batch->published_ns)
-				r = handoff_add(&handoffs, worker->thread, batch->end_ns,
+				r = handoff_add(&handoffs, worker->thread, 0, batch->end_ns,
 						batch->published_ns > batch->end_ns ? batch->published_ns
 										    : batch->end_ns);
 		}
@@ -105,9 +125,10 @@ static int publications_measure(struct service *service)
 	return r;
 }
 
-/* The worker whose threads answered on a socket meanwhile; NULL: none was seen. */
+/* The worker whose thread, *ret_thread, answered on a socket meanwhile; NULL: none was seen. */
 static const struct timeline_thread *giver(const struct service_input *input, const struct service *service,
-					   uint64_t begin_ns, uint64_t end_ns)
+					   uint64_t begin_ns, uint64_t end_ns,
+					   const struct timeline_thread **ret_thread)
 {
 	for (size_t i = 0; i < input->timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &input->timeline->threads[i];
@@ -123,8 +144,10 @@ static const struct timeline_thread *giver(const struct service_input *input, co
 		if (k == thread->n_calls || thread->calls[k].end_ns > end_ns)
 			continue;
 		for (size_t w = 0; w < service->n_workers; w++)
-			if (service->workers[w].thread->tgid == thread->tgid)
+			if (service->workers[w].thread->tgid == thread->tgid) {
+				*ret_thread = thread;
 				return service->workers[w].thread;
+			}
 	}
 	return NULL;
 }
@@ -149,6 +172,8 @@ static int handovers_measure(const struct service_input *input, struct service *
 
 	for (size_t i = data_waits_from(waits, input->window->begin_ns); r == 0 && i < waits->n; i++) {
 		const struct data_wait *wait = &waits->items[i];
+		const struct timeline_thread *worker, *thread;
+		double cpu_ns = 0;
 		uint64_t from_ns;
 
 		if (wait->begin_ns >= input->window->end_ns)
@@ -156,8 +181,12 @@ static int handovers_measure(const struct service_input *input, struct service *
 		if (wait->ready_ns <= wait->begin_ns || wait->ready_ns >= wait->end_ns)
 			continue;
 		from_ns = known_ns(input->roles->trainer, wait);
-		r = handoff_add(&handoffs, giver(input, service, wait->ready_ns, wait->end_ns), from_ns,
-				wait->end_ns);
+		worker = giver(input, service, wait->ready_ns, wait->end_ns, &thread);
+		if (worker)
+			cpu_ns =
+			    (double)(timeline_account(input->roles->trainer, from_ns, wait->end_ns).cpu_ns +
+				     timeline_account(thread, from_ns, wait->end_ns).cpu_ns);
+		r = handoff_add(&handoffs, worker, cpu_ns, from_ns, wait->end_ns);
 	}
 	if (r == 0)
 		handoffs_solve(&handoffs, &loader->handover_idle_ns, &loader->handover_busy_ns);

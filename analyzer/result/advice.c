@@ -32,11 +32,7 @@ static bool on_interval(struct advice_plan *plan)
 /* Are most checkpoints written by a thread or process other than the trainer? */
 static bool in_background(const struct checkpoint_report *report)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; report && i < report->n_items; i++)
-		n += report->items[i].background;
-	return report && 2 * n > report->n_items;
+	return report && 2 * report->n_background > report->n_items;
 }
 
 /* Part of the time that went to copies of states for saves in the background, which counts as computing. */
@@ -45,7 +41,7 @@ static double copy_ratio(const struct analysis *analysis)
 	const struct checkpoint_report *report = analysis->checkpoints;
 
 	return report && analysis->observed_ns
-		   ? report->copy_ns * (double)report->n_items / (double)analysis->observed_ns
+		   ? report->copy_ns * (double)report->n_background / (double)analysis->observed_ns
 		   : 0;
 }
 

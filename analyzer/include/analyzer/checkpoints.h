@@ -44,7 +44,7 @@ struct checkpoint_tail {
 struct checkpoint_report {
 	struct checkpoint_tail *tail; /* NULL: none in the background, or too few steps of either kind */
 	struct checkpoint_item *items;
-	size_t n_items;
+	size_t n_items, n_background;
 	/* Mean cost of copying a state for a save in the background, beyond the stalls: what the steps in
 	 * which saves begin compute longer than others. 0: none is sure. */
 	double copy_ns;

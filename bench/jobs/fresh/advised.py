@@ -6,9 +6,14 @@ tokens      a tokenizer with threads of its own in collate_fn (workers=N)
 python      samples made by Python's own computing (workers=N)
 naps        samples that take time and no core, as slow storage does; a device that does so, too (workers=N)
 epochs      workers that are started again for each epoch (workers=N, persistent=0 or 1)
-threads     a tensor operation with PyTorch's threads in collate_fn (workers=N)
+threads     a large tensor operation in collate_fn (workers=N)
+images      JPEG photographs, decoded, cropped and resized by Pillow (workers=N)
 clones      a background checkpoint by clone() every so many steps (every=N)
+deepcopies  the same by deepcopy() of model and optimizer
+
+half=1: every second sample, or batch of a collate_fn, is there already: all of it takes half as long.
 """
+import copy
 import io
 import random
 import sys
@@ -52,16 +57,20 @@ def tokenizing():
     return (lambda i: texts[i % len(texts)]), collate
 
 
+def constant(i):
+    return torch.full((64,), float(i % 7))
+
+
 def computing(i):
     total = 0
     for k in range(30000):
         total += k * i
-    return torch.full((64,), float(total % 7))
+    return constant(total)
 
 
 def napping(i):
     time.sleep(0.002)
-    return torch.full((64,), float(i % 7))
+    return constant(i)
 
 
 def threaded(batch):
@@ -72,10 +81,43 @@ def threaded(batch):
     return torch.stack(batch) + square[0, 0]
 
 
+def photographing():
+    import numpy
+    from PIL import Image
+    draw, photographs = numpy.random.default_rng(1), []
+    for _ in range(32):
+        noise = Image.fromarray(draw.integers(0, 255, (30, 40, 3), dtype=numpy.uint8))
+        out = io.BytesIO()
+        noise.resize((480, 360), Image.BICUBIC).save(out, "JPEG", quality=90)
+        photographs.append(out.getvalue())
+
+    def make(i):
+        image = Image.open(io.BytesIO(photographs[i % len(photographs)])).convert("RGB").resize((64, 64))
+        return torch.from_numpy(numpy.asarray(image)[0, :, 0].copy()).float()
+    return make, None
+
+
+def half_of(make):
+    return lambda i: make(i) if i % 2 else constant(0)
+
+
+def half_of_batches(collate):
+    last = []
+
+    def collate_half(batch):
+        if last:
+            return last.pop()
+        last.append(collate(batch))
+        return last[0]
+    return collate_half
+
+
 def make_loader(kind, steps, options):
     make, collate = {"tokens": tokenizing, "python": lambda: (computing, None), "naps": lambda: (napping, None),
-                     "epochs": lambda: (napping, None), "threads": lambda: ((lambda i: torch.full((64,), float(i % 7))), threaded),
-                     "clones": lambda: ((lambda i: torch.full((64,), float(i % 7))), None)}[kind]()
+                     "epochs": lambda: (napping, None), "threads": lambda: (constant, threaded), "images": photographing,
+                     "clones": lambda: (constant, None), "deepcopies": lambda: (constant, None)}[kind]()
+    if options.get("half"):
+        make, collate = (make, half_of_batches(collate)) if collate else (half_of(make), None)
     workers = options.get("workers", 0)
     return DataLoader(Samples(steps * BATCH, make), batch_size=BATCH, num_workers=workers, collate_fn=collate,
                       persistent_workers=bool(options.get("persistent")) and workers > 0)
@@ -94,7 +136,8 @@ def main():
     options = {name: int(value) for name, _, value in (word.partition("=") for word in sys.argv[3:])}
     epochs = steps // 15 if kind == "epochs" else 1
     loader = make_loader(kind, steps // epochs, options)
-    width = 1024 if kind == "clones" else 256
+    saves = kind in ("clones", "deepcopies")
+    width = 1024 if saves else 256
     model = torch.nn.Sequential(torch.nn.Linear(64, width), torch.nn.ReLU(), *[torch.nn.Linear(width, width) for _ in range(6)],
                                 torch.nn.Linear(width, 1))
     optimizer, saver = torch.optim.SGD(model.parameters(), 1e-6), None
@@ -110,7 +153,8 @@ def main():
             if options.get("every") and n % options["every"] == 0:
                 if saver:
                     saver.join()
-                state = {name: value.clone() for name, value in model.state_dict().items() for _ in range(12)}
+                state = ([{name: value.clone() for name, value in model.state_dict().items()} for _ in range(12)] if kind == "clones"
+                         else [copy.deepcopy((model.state_dict(), optimizer.state_dict())) for _ in range(6)])
                 saver = threading.Thread(target=save, args=(state,))
                 saver.start()
             if n == FIRST:

@@ -223,6 +223,14 @@ struct model_job {
 	double cached_cpu_ns;          /* a group */
 };
 
+/* What a recording without workers does not show: how much longer a thread takes beside busy cores, and what
+ * handing a batch over takes. The ratios are those of PyTorch's jobs in Python and with Pillow, the times
+ * those of PyTorch 2 on a machine of 2.6 GHz (bench/jobs/fresh/bench_advised.py). */
+#define MODEL_SHARING      0.15
+#define MODEL_SHARING_HIGH 0.35
+#define MODEL_PUBLISH_NS   250e3
+#define MODEL_HANDOVER_NS  500e3
+
 /* What is different from the recording. In model_scenario_recorded() nothing is. */
 struct model_scenario {
 	double prep_cost;     /* factor on computing; 0: it takes nothing. Handing over stays */
@@ -233,6 +241,7 @@ struct model_scenario {
 	double device_speed;  /* factor */
 	double sample_size;   /* factor on bytes, and on computing as far as it is per byte: all of it */
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
+	double sharing_ratio; /* of a job that is given its first workers; for others as recorded */
 	bool persistent;      /* workers stay from epoch to epoch: only the first one waits for their start */
 	uint32_t n_nodes;     /* that share one copy of the dataset; 1: this one alone */
 	double link_bytes_per_s; /* from the others to this one */

@@ -93,6 +93,7 @@ static void test_batches_that_take_several_cores(void **state)
 	plant->job.cores = 16;
 	check_step(plant, &scenario, 2.5 * MS);
 	/* The trainer does it itself, with all cores. One worker does it with one thread. */
+	scenario.sharing_ratio = 0;
 	plant = plant_setup(0);
 	plant->job.cores = 2;
 	plant_batch(plant, 10 * MS, 0, 0);

@@ -120,6 +120,28 @@ static void test_compiling_is_left_out(void **state)
 }
 
 /* A server that explains the recording is kept, with what is saved up if need be; any other is none. */
+/* Without workers the recording does not show how cores slow each other down. */
+static void test_first_workers_may_slow_each_other_down(void **state)
+{
+	struct model_scenario scenario = model_scenario_recorded();
+	struct plant *plant = plant_new(STEPS);
+	struct forecast forecast;
+	struct forecast_point point;
+	double kept;
+
+	plant->service.job.cores = 2;
+	for (size_t k = 0; k < STEPS; k++)
+		plant->segments[k].latency_ns = 0;
+	assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, 1), 0);
+	scenario.n_workers = 2;
+	assert_int_equal(forecast_run(&forecast, &scenario, &point), 0);
+	kept = 1 - forecast.error_ratio;
+	assert_true(point.speedup.value > 1.4 && point.speedup.value < 1.7);
+	assert_true(point.speedup.low < 0.9 * kept * point.speedup.value);
+	assert_true(point.speedup.high > 1.1 * point.speedup.value);
+	forecast_free(&forecast);
+}
+
 static void test_server(void **state)
 {
 	struct plant *plant = plant_new(STEPS);
@@ -141,8 +163,11 @@ static void test_server(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_steady_steps), cmocka_unit_test(test_no_steady_step),
-	    cmocka_unit_test(test_few_steps),    cmocka_unit_test(test_compiling_is_left_out),
+	    cmocka_unit_test(test_steady_steps),
+	    cmocka_unit_test(test_no_steady_step),
+	    cmocka_unit_test(test_few_steps),
+	    cmocka_unit_test(test_compiling_is_left_out),
+	    cmocka_unit_test(test_first_workers_may_slow_each_other_down),
 	    cmocka_unit_test(test_server),
 	};
 

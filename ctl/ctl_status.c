@@ -37,6 +37,9 @@ static void print_daemon(const json_t *root)
 	       units_format_duration(up, sizeof(up),
 				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
 	       string(root, "socket", text));
+	if (json_is_true(json_object_get(root, "observes")))
+		puts("observes  serves nobody (observe = yes); dieselctl why says what jobs wait for, with "
+		     "--assist");
 	printf("cache     %s of %s: %s claimed, %s borrowed; %llu read%s, %s; %llu given up, %llu damaged\n",
 	       units_format_bytes(held, sizeof(held), claimed + borrowed),
 	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),

@@ -56,6 +56,9 @@ static void announce(const struct daemon *daemon)
 		 o->serve.knobs.prefetch_chunks, units_plural(o->serve.knobs.prefetch_chunks),
 		 o->serve.knobs.workers, units_plural(o->serve.knobs.workers),
 		 s->serving.cache.readers.use_uring ? "io_uring" : "threads");
+	if (o->serve.observe)
+		log_info(
+		    "only observes: nobody is served until observe = yes is taken away and dieseld reloaded");
 	log_info("ready on %s", s->socket_path);
 	if (o->ready_fd >= 0) {
 		n = write(o->ready_fd, "ready\n", 6);
@@ -157,7 +160,8 @@ static void fork_assisting(struct daemon *daemon)
 	struct error err = ERROR_INIT;
 
 	daemon->assist_child = ASSIST_CHILD_NONE;
-	if (daemon->options->assist && assist_fork(&daemon->assist_child, &err) < 0)
+	if (daemon->options->assist &&
+	    assist_fork(daemon->options->serve.observe, &daemon->assist_child, &err) < 0)
 		log_warning("%s", err.text);
 }
 

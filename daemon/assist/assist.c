@@ -34,6 +34,8 @@ static const uint64_t kept_capabilities =
     CAPABILITY(CAP_BPF) | CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) | CAPABILITY(CAP_SYS_ADMIN) |
     CAPABILITY(CAP_SYS_CHROOT) | CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID);
 
+static bool only_observes; /* set before the keeper is forked, and never after that */
+
 /* ---- the keeper ---------------------------------------------------------------------------------------- */
 
 _Noreturn static void reader_process(int fd, const struct assist_order *order)
@@ -42,7 +44,7 @@ _Noreturn static void reader_process(int fd, const struct assist_order *order)
 		_exit(1);
 	close(CHILD_FD);
 	(void)kernel_close_range(HELPER_FD + 1, UINT32_MAX);
-	_exit(assist_reader_run(HELPER_FD, order));
+	_exit(assist_reader_run(HELPER_FD, order, only_observes));
 }
 
 static int watcher_start(int daemon_fd)
@@ -116,7 +118,7 @@ static void keeper_run(int fd)
 	_exit(0);
 }
 
-int assist_fork(struct assist_child *ret, struct error *err)
+int assist_fork(bool observe, struct assist_child *ret, struct error *err)
 {
 	int fd;
 	pid_t pid;
@@ -125,6 +127,7 @@ int assist_fork(struct assist_child *ret, struct error *err)
 		return error_set(
 		    err, -EPERM,
 		    "--assist takes root: files are read ahead with the rights of each job's user");
+	only_observes = observe;
 	pid = child_fork("the process that reads ahead", keeper_run, &fd, err);
 	if (pid < 0)
 		return pid;

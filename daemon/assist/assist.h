@@ -49,7 +49,8 @@ struct assist_job {
 	char why[240];
 };
 
-int assist_fork(struct assist_child *ret, struct error *err);
+/* observe: nothing is read ahead; what workers wait for is looked at, and said. */
+int assist_fork(bool observe, struct assist_child *ret, struct error *err);
 /* Takes the child over. */
 int assist_start(uv_loop_t *loop, struct assist_child *child, struct assist **ret);
 void assist_stop(struct assist *a);

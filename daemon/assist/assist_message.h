@@ -33,7 +33,7 @@ struct assist_told {
 
 #define ASSIST_FEED_BYTES 65536 /* of records, in one datagram */
 
-/* The reader: returns its exit status. */
-int assist_reader_run(int fd, const struct assist_order *order);
+/* The reader: returns its exit status. observe: see assist_fork(). */
+int assist_reader_run(int fd, const struct assist_order *order, bool observe);
 /* The watcher: returns when the daemon is gone. */
 void assist_watch_run(int daemon_fd, int keeper_fd);

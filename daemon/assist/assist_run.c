@@ -129,7 +129,7 @@ static void serve(struct reader *r)
 	}
 }
 
-int assist_reader_run(int fd, const struct assist_order *order)
+int assist_reader_run(int fd, const struct assist_order *order, bool observe)
 {
 	static struct reader r;
 	struct error err = ERROR_INIT;
@@ -153,6 +153,7 @@ int assist_reader_run(int fd, const struct assist_order *order)
 		(void)send(fd, &told, sizeof(told), MSG_DONTWAIT | MSG_NOSIGNAL);
 		return 1;
 	}
+	r.log.judge.observe = observe;
 	r.log.handler = (struct batch_log_handler){.ahead = on_ahead, .done = on_done, .user = &r};
 	serve(&r);
 	return 0;

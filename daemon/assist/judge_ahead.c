@@ -225,6 +225,8 @@ bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b)
 
 void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t)
 {
+	bool gains;
+
 	if (j->state != ASSIST_LOOKS)
 		return;
 	j->n_looked++;
@@ -241,11 +243,14 @@ void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t)
 		return;
 	}
 	j->state = ASSIST_LEARNS;
-	if (j->blocked_s < WAITS_MIN * j->wall_s)
+	gains = j->blocked_s >= WAITS_MIN * j->wall_s;
+	if (!gains || j->observe)
 		rest(j);
 	snprintf(j->why, sizeof(j->why), "its workers wait for files %.0f %% of the time%s",
 		 100 * j->blocked_s / j->wall_s,
-		 j->state == ASSIST_RESTS ? ": there is nothing to gain" : "");
+		 !gains       ? ": there is nothing to gain"
+		 : j->observe ? ": reading ahead would be tried, but dieseld only observes"
+			      : "");
 }
 
 void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident)

@@ -61,6 +61,7 @@ struct judge_slot {
 
 struct judge_ahead {
 	enum assist_state state;
+	bool observe; /* nothing is tried: after a look it rests */
 	uint32_t n_looked;
 	double wall_s, blocked_s, idle_s; /* of those looked at */
 	struct judge_turn turn;

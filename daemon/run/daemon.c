@@ -126,6 +126,7 @@ static void apply(struct daemon *d, struct options *new)
 	d->server->serving.options.n_slots = new->serve.n_slots;
 	d->server->serving.options.user_share = new->serve.user_share;
 	d->server->serving.options.require_digest = new->serve.require_digest;
+	d->server->serving.options.observe = new->serve.observe;
 	d->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
 	control_reconfigure(d->control, &new->settings, &new->serve.knobs);
 	d->options->exit_when_idle_s = new->exit_when_idle_s;
@@ -136,6 +137,7 @@ static void apply(struct daemon *d, struct options *new)
 	d->options->serve.n_slots = new->serve.n_slots;
 	d->options->serve.user_share = new->serve.user_share;
 	d->options->serve.require_digest = new->serve.require_digest;
+	d->options->serve.observe = new->serve.observe;
 	log_info("configuration read again: cache %s, prefetch %u chunk%s, %u worker%s",
 		 units_format_bytes(cache, sizeof(cache), new->serve.knobs.cache_bytes),
 		 new->serve.knobs.prefetch_chunks, units_plural(new->serve.knobs.prefetch_chunks),

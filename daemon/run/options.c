@@ -67,6 +67,8 @@ const char options_help[] =
     "                   is cheaper than decoding them, or always\n"
     "  --cluster-limit BYTES  what is sent to each other node in a second, such as 100M (no limit)\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
+    "  --observe        serve nobody: measure what this daemon itself takes, and, with --assist, what the\n"
+    "                   machine's PyTorch jobs wait for, before it changes anything\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
     "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
@@ -117,6 +119,7 @@ static const struct option_row table[] = {
     {"history-max", option_size, "64M", AT(history_max_bytes), HISTORY_MIN_BYTES, UINT64_C(1) << 40,
      "is not a size from 1M to 1T"},
     {"assist", option_flag, "no", AT(assist), .flag = true},
+    {"observe", option_flag, "no", AT(serve.observe), .flag = true},
     {"stage", option_stage, "off", AT(stage)},
     {"stage-size", option_size, "100G", AT(serve.stage.bytes), MIN_STAGE_BYTES, MOST_BYTES,
      "is not a size from 16M up"},

@@ -37,6 +37,7 @@ struct serving_options {
 	bool use_io_uring;
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
 	enum serving_digest require_digest; /* applies to what is opened from now on */
+	bool observe;                       /* nothing is opened from now on */
 	struct stage_options stage;         /* its folder is borrowed */
 	enum form_travel form_travel; /* whether other nodes are asked for decoded forms, and given them */
 	struct plugins *plugins;      /* codecs of the operator's (plugin.h); borrowed; NULL: none */

@@ -277,6 +277,11 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_OPEN_DATASET:
 		if (c->dataset)
 			return -EPROTO;
+		if (c->server->serving.options.observe)
+			return refuse(
+			    c, -ECONNREFUSED,
+			    "dieseld only observes this node and serves nobody: ask its operator, or "
+			    "unset DIESEL_SOCKET for a dieseld of your own");
 		return connection_open_dataset(c, &m->open_dataset);
 	case WIRE_SUBSET:
 		if (c->session)

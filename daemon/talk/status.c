@@ -135,6 +135,7 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 		      control_tune_json(s->control), "jobs", control_jobs_json(s->control, viewer));
 	if (!root)
 		return NULL;
+	json_object_set_new(root, "observes", json_boolean(s->serving.options.observe));
 	json_object_set_new(root, "reads", control_reads_json(&s->serving.cache));
 	json_object_set_new(root, "cluster", status_cluster(&s->serving.cache, viewer));
 	text = json_dumps(root, JSON_INDENT(2));

@@ -753,6 +753,16 @@ class Cluster(unittest.TestCase):
     def test_unit(self):
         self.verify_unit()
 
+    def test_unit_that_only_observes(self):
+        self.verify_unit("systemd/observe.conf")
+        with open(os.path.join(ROOT, "packaging/systemd/observe.conf")) as file:
+            command, = re.findall(r"(?m)^ExecStart=/usr/bin/dieseld (.*)$", file.read())
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write("[dieseld]\n")
+            file.flush()
+            done = run(os.path.join(BIN, "dieseld"), "--check-config", *command.replace("/etc/diesel/dieseld.conf", file.name).split())
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_unit_of_a_node_that_shares(self):
         self.verify_unit("systemd/cluster.conf")
         with open(os.path.join(ROOT, "packaging/systemd/cluster.conf")) as file:

@@ -41,6 +41,13 @@ class Assist(assist_support.Case):
         wait_until("the end of its reader", lambda: not readers[0].exists(), daemon)
         self.assertIsNone(self.of(daemon, process))
 
+    def test_who_only_observes_says_what_is_waited_for_and_reads_nothing(self):
+        daemon = self.daemon("--assist", "--observe", "--history", "off")
+        process = self.job(self.mirror())
+        told = self.state(daemon, process, "helps", "rests", "tries", "stopped")
+        self.assertEqual((told["state"], told["bytes_read_ahead"]), ("rests", 0), told)
+        self.assertRegex(told["why"], r"wait for files \d+ % of the time: reading ahead would be tried")
+
     def test_a_job_that_computes_is_left_alone(self):
         daemon = self.daemon("--assist", "--history", "off")
         process = self.job(self.folder, work=2000, cache="warm")

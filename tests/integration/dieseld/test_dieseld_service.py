@@ -343,6 +343,20 @@ class Configuration(Case):
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for("life", lambda status: status["knobs"] == knobs)
 
+    def test_it_only_observes_until_it_is_told_to_serve(self):
+        path, source = dataset("packed")
+        self.path = config("[dieseld]\nobserve = yes\n")
+        daemon = self.daemon("--config", self.path)
+        refused = start_probe(daemon, path, "--source", source)
+        _, said = refused.communicate()
+        self.assertEqual((refused.returncode, said.count("\n")), (1, 1), said)
+        self.assertIn("only observes this node", said)
+        status = daemon.status()
+        self.assertEqual((status["observes"], status["datasets"], status["cache"]["read_bytes"]), (True, [], 0))
+        self.assertIn("read again", self.reload(daemon, "[dieseld]\n"))
+        self.assertEqual(probe(daemon, path, "--source", source, "--batch", 64)["samples"], 12288)
+        self.assertFalse(daemon.status()["observes"])
+
     def test_check_config(self):
         for text, status, word in (("[dieseld]\ncache = 2G\n", 0, "right"), ("[dieseld]\ncahe = 2G\n", 2, ":2:1:"),
                                    ("[dieseld]\nmetrics = here\n", 2, ":2:11:"), ("[dieseld]\nx\n", 2, ":2:1:")):

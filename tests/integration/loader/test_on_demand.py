@@ -111,7 +111,7 @@ class Starting(OnDemand):
 class Node(OnDemand):
     """A daemon of the node comes first. /run is another one for the processes of these tests."""
 
-    def with_node(self, function, closed=False):
+    def with_node(self, function, closed=False, options=()):
         def run():
             if ctypes.CDLL(None).unshare(CLONE_NEWNS):
                 raise OSError("no mounts of one's own")
@@ -119,7 +119,7 @@ class Node(OnDemand):
             subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
             os.mkdir("/run/diesel", 0o755)
             read, write = os.pipe()
-            with subprocess.Popen([DIESELD, "--metrics", "off", "--cache", "64M", "--ready-fd", str(write)], pass_fds=[write],
+            with subprocess.Popen([DIESELD, "--metrics", "off", "--cache", "64M", "--ready-fd", str(write), *options], pass_fds=[write],
                                   stderr=subprocess.DEVNULL) as node:
                 os.read(read, 6)
                 if closed:
@@ -139,6 +139,12 @@ class Node(OnDemand):
     def test_one_that_is_closed_to_the_user_is_not(self):
         os.environ["XDG_RUNTIME_DIR"] = private(os.path.join(self.top, "alice"), ALICE)
         node, (pid, path) = self.with_node(lambda: opened(self.dataset), closed=True)
+        self.assertNotEqual(pid, node)
+        self.assertTrue(path.startswith(os.environ["XDG_RUNTIME_DIR"]))
+
+    def test_one_that_only_observes_serves_nobody(self):
+        os.environ["XDG_RUNTIME_DIR"] = private(os.path.join(self.top, "alice"), ALICE)
+        node, (pid, path) = self.with_node(lambda: opened(self.dataset), options=["--observe"])
         self.assertNotEqual(pid, node)
         self.assertTrue(path.startswith(os.environ["XDG_RUNTIME_DIR"]))
 

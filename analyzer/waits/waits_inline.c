@@ -23,7 +23,8 @@ struct touch {
 	uint64_t gap_ns;  /* CPU time since the touch before it, if that was in the same step */
 	size_t step;      /* number of backward passes before it */
 	size_t n_opens;
-	bool first; /* of its step */
+	bool first;  /* of its step */
+	bool closes; /* only closes a file */
 };
 
 /* A CPU time between two samples, and how often it was seen. */
@@ -88,7 +89,8 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 			touches->items[touches->n++] = (struct touch){.begin_ns = call->begin_ns,
 								      .end_ns = call->end_ns,
 								      .busy_ns = call->busy_ns,
-								      .n_opens = call_opens(call)};
+								      .n_opens = call_opens(call),
+								      .closes = call_is_close(call)};
 	}
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
@@ -161,6 +163,15 @@ static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
 	return n;
 }
 
+/* The touch after which the last sample is decoded. A file may be closed when that is done, as one that is
+ * read and decoded in a `with` block. */
+static const struct touch *last_read(const struct touches *touches, size_t begin, size_t end)
+{
+	const struct touch *last = &touches->items[end - 1];
+
+	return end - 1 > begin && last->closes && last->gap_ns >= SAMPLE_GAP_NS ? last - 1 : last;
+}
+
 /* One batch: touches [begin, end). Its wait lasts until the last sample is decoded, but never into the step.
  */
 static int batch_add(const struct timeline_thread *trainer, const struct touches *touches, size_t begin,
@@ -173,7 +184,10 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 
 	/* With one sample per batch there is no gap that shows how long decoding takes. */
 	if (n_samples(touches, begin, end) > 1)
-		end_ns = timeline_after_cpu(trainer, end_ns, touches->gap_ns, limit_ns);
+		end_ns = timeline_after_cpu(trainer, last_read(touches, begin, end)->end_ns, touches->gap_ns,
+					    limit_ns);
+	if (end_ns < last->end_ns)
+		end_ns = last->end_ns;
 	if (end < touches->n && touches->items[end].begin_ns < limit_ns)
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;

@@ -144,6 +144,33 @@ static void test_groups_of_calls(void **state)
 	analysis_free(analysis);
 }
 
+/* Each file is closed when its sample is decoded: in one group with the next one's open, and the last by
+ * itself. */
+static void test_files_that_are_closed_after_decoding(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		for (unsigned int k = 0; k < 4; k++) {
+			struct event *event =
+			    script_add(&s, TRAINER, EVENT_CALLS, 1000 * i + 150 * k, 1000 * i + 150 * k + 10);
+
+			event->calls.n_calls = 4;
+			event->calls.n_reads = event->calls.n_opens = 1;
+			event->calls.busy_ns = 10 * TICK_NS;
+		}
+		close_file(1000 * i + 598);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 600 * STEPS);
+	analysis_free(analysis);
+}
+
 /* A group that says it was in calls for longer than it lasted. */
 static void test_group_that_contradicts_itself(void **state)
 {
@@ -346,6 +373,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_inline),
+	    cmocka_unit_test(test_files_that_are_closed_after_decoding),
 	    cmocka_unit_test(test_imports_are_no_data),
 	    cmocka_unit_test(test_other_files_are_no_data),
 	    cmocka_unit_test(test_groups_of_calls),

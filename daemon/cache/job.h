@@ -22,6 +22,7 @@
 #include <uv.h>
 
 #include "codec.h"
+#include "job_cores.h"
 #include "job_origin.h"
 #include "pool.h"
 #include "read_latency.h"
@@ -100,6 +101,7 @@ struct job {
 	struct tuner_knobs knobs;
 	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
 	struct job_taken taken;
+	struct job_cores cores; /* of its process */
 	struct pool_lane lane;
 	struct read_lanes read_lanes;
 	struct job_held held;

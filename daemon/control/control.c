@@ -48,6 +48,8 @@ static void on_begin(void *user, struct job *job)
 		known->next = c->jobs;
 		c->jobs = known;
 	}
+	job_cores_read("", (pid_t)job->pid, &job->cores);
+	control_leave_cores(c);
 	if (c->sensor)
 		sensor_wake(c->sensor);
 }
@@ -59,6 +61,7 @@ static void on_end(void *user, struct job *job)
 
 	if (c->serving->jobs.closing) /* the jobs go on, and come back when dieseld is started again */
 		return;
+	control_leave_cores(c);
 	control_forget(c, job->id);
 	settings_forget_job(&c->settings, job->id);
 	while (*link && (*link)->id != job->id)

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "control_private.h"
+#include "lib/cleanup.h"
 #include "lib/log.h"
 
 /* The sum of all other jobs' caches. */
@@ -44,6 +49,56 @@ uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob,
 	return knob == TUNER_CACHE_BYTES ? got.value[knob] : value;
 }
 
+static bool is_first_of_user(const struct control *c, const struct job *job)
+{
+	const struct job *j = c->serving->jobs.first;
+
+	while (j != job && j->uid != job->uid)
+		j = j->next;
+	return j == job;
+}
+
+static bool has_pinned_workers(const struct control *c, uint32_t uid)
+{
+	uint64_t value;
+
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next)
+		if (j->uid == uid && settings_find_pin(&c->settings, j->id, TUNER_DAEMON_WORKERS, &value))
+			return true;
+	return false;
+}
+
+void control_leave_cores(struct control *c)
+{
+	bool is_default = !c->settings.is_set[WIRE_SET_WORKERS_MAX] &&
+			  !c->settings.is_configured[WIRE_SET_WORKERS_MAX] &&
+			  !c->settings.is_configured[WIRE_SET_WORKERS];
+	_cleanup_(freep) struct user_cores *users = NULL;
+	cpu_set_t daemon;
+	size_t n = 0;
+
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next)
+		n++;
+	users = calloc(n + 1, sizeof(*users));
+	if (!users || sched_getaffinity(0, sizeof(daemon), &daemon) < 0)
+		return;
+	n = 0;
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next)
+		users[n++] = (struct user_cores){.uid = j->uid, .cores = &j->cores};
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next) {
+		uint32_t limit = UINT32_MAX;
+
+		if (!is_first_of_user(c, j))
+			continue;
+		if (is_default && !has_pinned_workers(c, j->uid))
+			limit = job_cores_left(users, n, j->uid, &daemon,
+					       (uint32_t)sysconf(_SC_NPROCESSORS_ONLN));
+		for (struct job *own = c->serving->jobs.first; own; own = own->next)
+			if (own->uid == j->uid)
+				pool_lane_limit_user(c->serving->cache.pool, &own->lane, limit);
+	}
+}
+
 void control_apply_limits(struct control *c)
 {
 	bool tuned = settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_ON;
@@ -57,6 +112,7 @@ void control_apply_limits(struct control *c)
 		knobs.workers = workers_max;
 	read_turns_limit(c->serving->cache.turns, settings_get(&c->settings, WIRE_SET_READ_LIMIT),
 			 settings_get(&c->settings, WIRE_SET_READ_OPS_LIMIT));
+	control_leave_cores(c);
 	serving_touch(c->serving);
 	if (serving_apply_knobs(c->serving, &knobs, &note) > 0)
 		log_warning("%s", note.text);

@@ -71,6 +71,8 @@ void control_forget(struct control *c, uint64_t id);
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
 /* Applies the limits and the mode of the whole daemon. */
 void control_apply_limits(struct control *c);
+/* While nobody has said how many workers there may be, none works for one user on cores of another's jobs. */
+void control_leave_cores(struct control *c);
 
 /* control_json.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);

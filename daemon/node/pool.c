@@ -514,9 +514,19 @@ void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
 	pthread_mutex_unlock(&p->lock);
 }
 
+void pool_lane_limit_user(struct pool *p, struct pool_lane *lane, uint32_t limit)
+{
+	pthread_mutex_lock(&p->lock);
+	work_limit_user(&lane->turns, limit);
+	give_places(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
 uint32_t pool_lane_workers(const struct pool *p, const struct pool_lane *lane)
 {
-	return lane->turns.limit < p->target ? lane->turns.limit : p->target;
+	uint32_t n = lane->turns.limit < lane->turns.user_limit ? lane->turns.limit : lane->turns.user_limit;
+
+	return n < p->target ? n : p->target;
 }
 
 void pool_lane_charge(struct pool *p, struct pool_lane *lane, uint64_t cpu_ns)

@@ -85,6 +85,8 @@ void pool_pause(struct pool *pool, struct pool_task *task);
 void pool_lane_init(struct pool_lane *lane, uint32_t uid);
 /* At least 1; takes effect with the next task. */
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
+/* The same for all lanes of the lane's user together, each of which has to be told. */
+void pool_lane_limit_user(struct pool *pool, struct pool_lane *lane, uint32_t limit);
 /* How many threads may work for the lane at one time. The thread that sets limits. */
 uint32_t pool_lane_workers(const struct pool *pool, const struct pool_lane *lane);
 /* CPU time that other processes took for the lane apart from any task: it counts like that of tasks. */

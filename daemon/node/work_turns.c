@@ -15,6 +15,7 @@ struct work_user {
 	uint32_t uid;
 	uint32_t n_lanes; /* with tasks that wait or run */
 	uint32_t n_running, n_paused;
+	uint32_t limit;   /* how many run at one time */
 	uint64_t mean_ns; /* of a task */
 	struct turn turn;
 	struct turns turns; /* of his lanes */
@@ -28,7 +29,7 @@ struct work_user {
 
 void work_lane_init(struct work_lane *lane, uint32_t uid)
 {
-	*lane = (struct work_lane){.uid = uid, .limit = UINT32_MAX};
+	*lane = (struct work_lane){.uid = uid, .limit = UINT32_MAX, .user_limit = UINT32_MAX};
 }
 
 static struct work_user **bucket_of(struct work_turns *t, uint32_t uid)
@@ -75,7 +76,7 @@ static struct work_user *user_of(struct work_turns *t, uint32_t uid)
 	u = calloc(1, sizeof(*u));
 	if (!u)
 		return NULL;
-	*u = (struct work_user){.next = *bucket, .uid = uid};
+	*u = (struct work_user){.next = *bucket, .uid = uid, .limit = UINT32_MAX};
 	*bucket = u;
 	return u;
 }
@@ -165,6 +166,7 @@ void work_add(struct work_turns *t, struct work_lane *lane, enum work_kind kind)
 			turn_enter(&t->turns, &u->turn, 0);
 		}
 		lane->user = u;
+		u->limit = lane->user_limit;
 		turn_enter(&u->turns, &lane->turn, 0);
 	}
 	lane->n[kind]++;
@@ -199,12 +201,14 @@ static bool goes_first(const struct work_turns *t, const struct work_user *u, ui
 	return u_has_less != v_has_less ? u_has_less : u->turn.used < v->turn.used;
 }
 
-bool work_choose(const struct work_turns *t, struct work_choice *ret)
+/* gives: whose place one of his tasks gives up for it; NULL: nobody does. */
+static bool choose(const struct work_turns *t, const struct work_user *gives, struct work_choice *ret)
 {
 	const struct work_user *best = t->idle.first ? USER_OF(t->idle.first) : NULL;
 
 	for (const struct work_user *u = t->busy; u; u = u->busy_next) {
-		if (first_lane(t, u) && (!best || goes_first(t, u, u->n_running, best, best->n_running)))
+		if (u->n_running - (u == gives) < u->limit && first_lane(t, u) &&
+		    (!best || goes_first(t, u, u->n_running, best, best->n_running)))
 			best = u;
 	}
 	if (!best)
@@ -212,6 +216,11 @@ bool work_choose(const struct work_turns *t, struct work_choice *ret)
 	ret->lane = first_lane(t, best);
 	ret->kind = kind_of(t, ret->lane);
 	return true;
+}
+
+bool work_choose(const struct work_turns *t, struct work_choice *ret)
+{
+	return choose(t, NULL, ret);
 }
 
 static void charge(struct work_lane *lane, uint64_t ns)
@@ -253,7 +262,7 @@ bool work_is_over(const struct work_turns *t, const struct work_lane *lane)
 	const struct work_user *u = lane->user;
 	struct work_choice other;
 
-	if (!work_choose(t, &other))
+	if (!choose(t, u, &other))
 		return false;
 	if (other.lane->user != u)
 		return goes_first(t, other.lane->user, other.lane->user->n_running, u, u->n_running - 1);
@@ -294,4 +303,11 @@ void work_limit(struct work_turns *t, struct work_lane *lane, uint32_t limit)
 	lane->limit = limit < 1 ? 1 : limit;
 	if (lane->user)
 		place(t, lane);
+}
+
+void work_limit_user(struct work_lane *lane, uint32_t limit)
+{
+	lane->user_limit = limit < 1 ? 1 : limit;
+	if (lane->user)
+		lane->user->limit = lane->user_limit;
 }

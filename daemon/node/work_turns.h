@@ -30,7 +30,8 @@ enum work_kind {
 /* The caller's memory, until nothing of it waits or runs. */
 struct work_lane {
 	uint32_t uid;
-	uint32_t limit; /* how many of its tasks run at one time */
+	uint32_t limit;      /* how many of its tasks run at one time */
+	uint32_t user_limit; /* how many of its user's do; the same for all lanes of one user */
 	uint32_t n[WORK_N_KINDS], n_running;
 	bool was_long; /* the last one: short and long ones alternate, so that neither waits for all of the
 			  others */
@@ -76,3 +77,4 @@ void work_pause(struct work_turns *t, struct work_lane *lane, uint64_t cost, uin
 /* It has ended, and has cost so much in all. */
 void work_end(struct work_turns *t, struct work_lane *lane, uint64_t cost, uint64_t charged);
 void work_limit(struct work_turns *t, struct work_lane *lane, uint32_t limit);
+void work_limit_user(struct work_lane *lane, uint32_t limit);

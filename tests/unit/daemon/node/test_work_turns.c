@@ -348,6 +348,50 @@ static void test_limits(void **state)
 
 #define ENTRIES 500
 
+static uint32_t running_of(const struct world *w, uint32_t uid)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->n_jobs; i++)
+		n += w->jobs[i].lane.uid == uid ? w->jobs[i].lane.n_running : 0;
+	return n;
+}
+
+/* However many jobs a user has, they have no more workers together than he may have, and share those. */
+static void test_limit_of_a_user(void **state)
+{
+	static struct job jobs[4];
+
+	for (int kind = WORK_SHORT; kind <= WORK_LONG; kind++) {
+		struct world w;
+		uint32_t most;
+
+		for (uint32_t i = 0; i < 4; i++) {
+			job_init(&jobs[i], i < 3 ? 1 : 2, (enum work_kind)kind, 8,
+				 i == 0 && kind == WORK_LONG ? UINT32_MAX : 10);
+			work_limit_user(&jobs[i].lane, i < 3 ? 1 : UINT32_MAX);
+		}
+		world_begin(&w, 4, jobs, 4);
+		for (uint32_t i = 0; i < 12000; i++) {
+			tick(&w);
+			assert_true(running_of(&w, 1) <= 1);
+		}
+		for (uint32_t i = 0; i < 3; i++)
+			assert_in_range(jobs[i].worked, 3000, 5000);
+		assert_in_range(worked_by(&w, 2), 35000, 37000);
+		/* It ends at once with the cores' being free. */
+		for (uint32_t i = 0; i < 3; i++)
+			work_limit_user(&jobs[i].lane, 2);
+		most = 0;
+		for (uint32_t i = 0; i < 1000; i++) {
+			tick(&w);
+			most = running_of(&w, 1) > most ? running_of(&w, 1) : most;
+		}
+		assert_int_equal(most, 2);
+		world_end(&w);
+	}
+}
+
 static void test_queue(void **state)
 {
 	static struct turn_entry entries[ENTRIES];
@@ -392,6 +436,7 @@ int main(void)
 	    cmocka_unit_test(test_no_credit),
 	    cmocka_unit_test(test_many_lanes),
 	    cmocka_unit_test(test_limits),
+	    cmocka_unit_test(test_limit_of_a_user),
 	    cmocka_unit_test(test_queue),
 	};
 

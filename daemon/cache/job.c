@@ -129,6 +129,7 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 			  .rank = m->rank,
 			  .world = m->world,
 			  .begin_ns = clock_monotonic_ns(),
+			  .cache_use = {.at_ns = clock_monotonic_ns()},
 			  .knobs = tuner_knobs_free(),
 			  .read_weight = TURN_WEIGHT,
 			  .refs = 2, /* the list, the timer */

@@ -75,6 +75,13 @@ struct job_taken {
 	uint64_t work_cpu_ns, work_busy_ns, n_worked;
 };
 
+/* Its part of the cache: of what several users have open each has an equal part, and so has each of a user's
+ * jobs. */
+struct job_cache_use {
+	uint64_t bytes, at_ns; /* as of then */
+	double byte_s;         /* summed up until then */
+};
+
 /* Reading ahead that gives way to checkpoints (read_holds.h). */
 struct job_held {
 	uint64_t n, ns;              /* how often and how long, apart from the latest time */
@@ -101,6 +108,7 @@ struct job {
 	struct tuner_knobs knobs;
 	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
 	struct job_taken taken;
+	struct job_cache_use cache_use;
 	struct job_cores cores; /* of its process */
 	struct pool_lane lane;
 	struct read_lanes read_lanes;

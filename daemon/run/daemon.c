@@ -28,6 +28,7 @@ static void stop(struct daemon *d)
 	uv_close((uv_handle_t *)&d->sighup, NULL);
 	uv_close((uv_handle_t *)&d->watchdog, NULL);
 	uv_close((uv_handle_t *)&d->idle, NULL);
+	job_events_stop(&d->events);
 	metrics_stop(d->metrics);
 	sensor_stop(d->sensor);
 	assist_stop(d->assist);

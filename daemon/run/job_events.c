@@ -49,6 +49,9 @@ static struct usage_amounts amounts_of(const struct job_events *events, const st
 	return (struct usage_amounts){.samples = n.samples,
 				      .bytes = n.bytes,
 				      .read_bytes = n.read_bytes,
+				      .node_bytes = n.peer_bytes + n.peer_form_bytes,
+				      .cache_kib_s =
+					  (uint64_t)(job_cache_byte_s(job, clock_monotonic_ns()) / 1024),
 				      .cpu_ns = n.cpu_ns,
 				      .wait_fetch_ns = n.wait_fetch_ns,
 				      .wait_prep_ns = n.wait_prep_ns};
@@ -60,11 +63,14 @@ void job_events_usage(const struct job_events *events, struct usage_totals *ret)
 	for (const struct job *j = events->server->serving.jobs.first; j; j = j->next) {
 		struct usage_amounts amounts = amounts_of(events, j);
 
+		amounts.cache_bytes = j->cache_use.bytes;
 		usage_add(ret, j->uid, j->origin.account, j->origin.pod_namespace, &amounts);
 	}
 }
 
 #define MAX_FIELDS 24
+/* How often it is looked who has how much of the cache, while there are jobs. */
+#define COUNT_MS 1000
 
 struct facts {
 	struct log_field fields[MAX_FIELDS];
@@ -111,6 +117,8 @@ static void tell_used(struct facts *facts, const struct job_events *events, cons
 	tell(facts, "bytes", "%" PRIu64, n.bytes);
 	tell(facts, "read_bytes", "%" PRIu64, n.read_bytes);
 	tell(facts, "cpu_seconds", "%.3f", (double)n.cpu_ns / 1e9);
+	tell(facts, "node_bytes", "%" PRIu64, n.node_bytes);
+	tell(facts, "cache_gib_seconds", "%.3f", (double)n.cache_kib_s / 0x1p20);
 	tell(facts, "wait_fetch_seconds", "%.3f", (double)n.wait_fetch_ns / 1e9);
 	tell(facts, "wait_preprocess_seconds", "%.3f", (double)n.wait_prep_ns / 1e9);
 }
@@ -132,9 +140,21 @@ static void write_event(const struct job_events *events, const struct job *job, 
 		  facts.n);
 }
 
+static void on_count(uv_timer_t *timer)
+{
+	struct job_events *events = timer->data;
+
+	serving_count_cache(&events->server->serving, clock_monotonic_ns());
+	if (!events->server->serving.jobs.first)
+		uv_timer_stop(timer);
+}
+
 static void on_begin(void *user, struct job *job)
 {
 	struct job_events *events = user;
+
+	if (!uv_is_active((uv_handle_t *)&events->count) && !uv_is_closing((uv_handle_t *)&events->count))
+		uv_timer_start(&events->count, on_count, COUNT_MS, COUNT_MS);
 
 	events->inner.begin(events->inner.user, job); /* gives it the number it had before a restart */
 	usage_begin(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace);
@@ -158,4 +178,12 @@ void job_events_start(struct job_events *events, struct server *server)
 {
 	*events = (struct job_events){.inner = server->serving.jobs.handler, .server = server};
 	server->serving.jobs.handler = (struct job_handler){.begin = on_begin, .end = on_end, .user = events};
+	uv_timer_init(server->loop, &events->count);
+	events->count.data = events;
+	uv_unref((uv_handle_t *)&events->count);
+}
+
+void job_events_stop(struct job_events *events)
+{
+	uv_close((uv_handle_t *)&events->count, NULL);
 }

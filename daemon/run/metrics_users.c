@@ -13,20 +13,29 @@
 #define AMOUNT(member) offsetof(struct usage_amounts, member)
 
 static const struct {
-	const char *name, *help, *label; /* name NULL: another label of the same */
+	const char *name, *type, *help, *label; /* name NULL: another label of the same */
 	size_t offset;
 	double scale;
-} counted[] = {
-    {"diesel_user_jobs_total", "Jobs of the user that began.", "", AMOUNT(jobs), 1},
-    {"diesel_user_samples_total", "Samples made ready for the user's jobs.", "", AMOUNT(samples), 1},
-    {"diesel_user_bytes_total", "Bytes made ready for the user's jobs.", "", AMOUNT(bytes), 1},
-    {"diesel_user_read_bytes_total", "Bytes read from storage for the user's jobs.", "", AMOUNT(read_bytes),
+} figures[] = {
+    {"diesel_user_jobs_total", "counter", "Jobs of the user that began.", "", AMOUNT(jobs), 1},
+    {"diesel_user_samples_total", "counter", "Samples made ready for the user's jobs.", "", AMOUNT(samples),
      1},
-    {"diesel_user_cpu_seconds_total", "CPU time of the daemon's workers and decoders for the user's jobs.",
-     "", AMOUNT(cpu_ns), 1e-9},
-    {"diesel_user_wait_seconds_total", "Time the user's loaders slept for a batch, as they report it.",
-     ",stall=\"fetch\"", AMOUNT(wait_fetch_ns), 1e-9},
-    {NULL, NULL, ",stall=\"preprocess\"", AMOUNT(wait_prep_ns), 1e-9},
+    {"diesel_user_bytes_total", "counter", "Bytes made ready for the user's jobs.", "", AMOUNT(bytes), 1},
+    {"diesel_user_read_bytes_total", "counter", "Bytes read from storage for the user's jobs.", "",
+     AMOUNT(read_bytes), 1},
+    {"diesel_user_node_bytes_total", "counter", "Bytes that came from other nodes for the user's jobs.", "",
+     AMOUNT(node_bytes), 1},
+    {"diesel_user_cache_bytes", "gauge",
+     "Memory that counts for the user's jobs: of what several users have open, an equal part.", "",
+     AMOUNT(cache_bytes), 1},
+    {"diesel_user_cache_byte_seconds_total", "counter", "That memory, times the time for which they had it.",
+     "", AMOUNT(cache_kib_s), 1024},
+    {"diesel_user_cpu_seconds_total", "counter",
+     "CPU time of the daemon's workers and decoders for the user's jobs.", "", AMOUNT(cpu_ns), 1e-9},
+    {"diesel_user_wait_seconds_total", "counter",
+     "Time the user's loaders slept for a batch, as they report it.", ",stall=\"fetch\"",
+     AMOUNT(wait_fetch_ns), 1e-9},
+    {NULL, NULL, NULL, ",stall=\"preprocess\"", AMOUNT(wait_prep_ns), 1e-9},
 };
 
 static void write_row(FILE *text, const char *name, size_t i, const struct usage_row *row)
@@ -39,9 +48,9 @@ static void write_row(FILE *text, const char *name, size_t i, const struct usage
 		account = pod_namespace = USAGE_OTHER;
 	else
 		snprintf(uid, sizeof(uid), "%" PRIu32, row->uid);
-	memcpy(&value, (const char *)&row->amounts + counted[i].offset, sizeof(value));
+	memcpy(&value, (const char *)&row->amounts + figures[i].offset, sizeof(value));
 	fprintf(text, "%s{uid=\"%s\",account=\"%s\",job_namespace=\"%s\"%s} %.15g\n", name, uid, account,
-		pod_namespace, counted[i].label, (double)value * counted[i].scale);
+		pod_namespace, figures[i].label, (double)value * figures[i].scale);
 }
 
 void metrics_users_text(FILE *text, const struct job_events *events)
@@ -53,10 +62,10 @@ void metrics_users_text(FILE *text, const struct job_events *events)
 	if (!usage)
 		return;
 	job_events_usage(events, usage);
-	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
-		if (counted[i].name) {
-			name = counted[i].name;
-			metrics_head(text, name, "counter", counted[i].help);
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+		if (figures[i].name) {
+			name = figures[i].name;
+			metrics_head(text, name, figures[i].type, figures[i].help);
 		}
 		for (uint32_t k = 0; (row = usage_row_at(usage, k)); k++)
 			write_row(text, name, i, row);

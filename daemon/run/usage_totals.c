@@ -60,6 +60,9 @@ void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const 
 	row->amounts.samples += amounts->samples;
 	row->amounts.bytes += amounts->bytes;
 	row->amounts.read_bytes += amounts->read_bytes;
+	row->amounts.node_bytes += amounts->node_bytes;
+	row->amounts.cache_bytes += amounts->cache_bytes;
+	row->amounts.cache_kib_s += amounts->cache_kib_s;
 	row->amounts.cpu_ns += amounts->cpu_ns;
 	row->amounts.wait_fetch_ns += amounts->wait_fetch_ns;
 	row->amounts.wait_prep_ns += amounts->wait_prep_ns;

@@ -20,6 +20,9 @@
 struct usage_amounts {
 	uint64_t jobs, samples, bytes;        /* begun; made ready for clients */
 	uint64_t read_bytes;                  /* from storage */
+	uint64_t node_bytes;                  /* from other nodes */
+	uint64_t cache_bytes;                 /* that those have which run now */
+	uint64_t cache_kib_s;                 /* that they had, in KiB times seconds */
 	uint64_t cpu_ns;                      /* of the daemon's workers and decoders */
 	uint64_t wait_fetch_ns, wait_prep_ns; /* that clients slept for a batch, as they report it */
 };

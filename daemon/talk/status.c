@@ -99,6 +99,46 @@ static json_t *codecs_status(const struct plugins *p)
 	return codecs;
 }
 
+/* What the user's jobs that run have used, up to a second ago. */
+static json_t *user_status(const struct server *s, uint32_t uid)
+{
+	uint64_t n = 0, cache = 0, read = 0, node = 0, cpu_ns = 0;
+	uint32_t workers = pool_workers(s->serving.cache.pool);
+
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		struct job_counters counters;
+
+		if (j->uid != uid)
+			continue;
+		serving_job_counters(&s->serving, j, &counters);
+		n++;
+		workers = j->lane.turns.user_limit < workers ? j->lane.turns.user_limit : workers;
+		cache += j->cache_use.bytes;
+		read += counters.read_bytes;
+		node += counters.peer_bytes + counters.peer_form_bytes;
+		cpu_ns += counters.cpu_ns;
+	}
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "uid", json_u64(uid), "jobs", json_u64(n),
+			 "workers", json_u64(workers), "cache_bytes", json_u64(cache), "read_bytes",
+			 json_u64(read), "node_bytes", json_u64(node), "cpu_s",
+			 json_real((double)cpu_ns / 1e9));
+}
+
+static json_t *users_status(const struct server *s, const struct control_viewer *viewer)
+{
+	json_t *users = json_array();
+
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		const struct job *before = s->serving.jobs.first;
+
+		while (before != j && before->uid != j->uid)
+			before = before->next;
+		if (before == j && (viewer->all || j->uid == viewer->uid))
+			json_array_append_new(users, user_status(s, j->uid));
+	}
+	return users;
+}
+
 /* Datasets of other users are hidden: their names would tell who trains on what. */
 static bool may_see(const struct server *s, const struct cached_dataset *d,
 		    const struct control_viewer *viewer)
@@ -137,6 +177,7 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 		return NULL;
 	json_object_set_new(root, "observes", json_boolean(s->serving.options.observe));
 	json_object_set_new(root, "reads", control_reads_json(&s->serving.cache));
+	json_object_set_new(root, "users", users_status(s, viewer));
 	json_object_set_new(root, "cluster", status_cluster(&s->serving.cache, viewer));
 	text = json_dumps(root, JSON_INDENT(2));
 	json_decref(root);

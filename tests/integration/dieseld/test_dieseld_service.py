@@ -209,6 +209,9 @@ class Accounting(Case):
         self.assertGreaterEqual(Metrics.value(text, f"diesel_user_samples_total{{{labels}}}"), 2 * n)
         self.assertGreater(Metrics.value(text, f"diesel_user_cpu_seconds_total{{{labels}}}"), 0)
         self.assertEqual(Metrics.value(text, f'diesel_user_jobs_total{{uid="{os.getuid()}",account="",job_namespace="team-a"}}'), 1)
+        self.assertEqual(Metrics.value(text, f"diesel_user_cache_bytes{{{labels}}}"), 0)
+        self.assertEqual(Metrics.value(text, f"diesel_user_node_bytes_total{{{labels}}}"), 0)
+        self.assertRegex(ends[1], r" node_bytes=0 cache_gib_seconds=[\d.]+ ")
 
     def test_while_it_runs(self):
         daemon = self.daemon("--metrics", self.address)
@@ -217,6 +220,12 @@ class Accounting(Case):
         self.addCleanup(job.communicate)
         self.addCleanup(job.kill)
         self.wait(daemon, "job begins:", 1)
+        labels = f'uid="{os.getuid()}",account="a___1_b",job_namespace=""'
+        deadline = time.monotonic() + 60
+        while Metrics.value(self.fetch(), f"diesel_user_cache_byte_seconds_total{{{labels}}}") < 40 * MIB:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        self.assertGreater(Metrics.value(self.fetch(), f"diesel_user_cache_bytes{{{labels}}}"), 40 * MIB)
         info = re.search(r"(?m)^diesel_job_origin_info\{(.*)\} 1$", self.fetch())
         self.assertEqual(dict(re.findall(r'(\w+)="([^"]*)"', info[1])),
                          {"training_job": "1", "rank": "0", "slurm_job": "12", "account": "a___1_b", "job_pod": "p" * 255, "pod_uid": "",

@@ -51,6 +51,12 @@ static void test_rows(void **state)
 	assert_int_equal(n, 3);
 	usage_begin(t, 1000, "physics", "team-a"); /* the same account, elsewhere */
 	assert_int_equal((all_jobs(t, &n), n), 4);
+	usage_add(t, 1001, "physics", "",
+		  &(struct usage_amounts){.node_bytes = 3, .cache_bytes = 4, .cache_kib_s = 5});
+	usage_add(t, 1001, "physics", "", &(struct usage_amounts){.node_bytes = 30, .cache_kib_s = 50});
+	assert_int_equal(usage_row_at(t, 2)->amounts.node_bytes, 33);
+	assert_int_equal(usage_row_at(t, 2)->amounts.cache_bytes, 4);
+	assert_int_equal(usage_row_at(t, 2)->amounts.cache_kib_s, 55);
 	free(t);
 }
 

@@ -51,6 +51,34 @@ static void print_daemon(const json_t *root)
 	       (unsigned long long)number(cache, "quarantined"));
 }
 
+static void print_quotas(const json_t *root)
+{
+	const json_t *quotas = json_object_get(root, "quotas"), *users = json_object_get(root, "users");
+	char name[200], bytes[24], used[24];
+
+	for (size_t i = 0; i < json_array_size(quotas); i++) {
+		const json_t *q = json_array_get(quotas, i);
+
+		printf("%-9s %s of the cache %llu %%, %s: %s used\n", i ? "" : "quotas",
+		       string(q, "name", name), (unsigned long long)number(q, "percent"),
+		       units_format_bytes(bytes, sizeof(bytes), number(q, "bytes")),
+		       units_format_bytes(used, sizeof(used), number(q, "used_bytes")));
+	}
+	for (size_t i = 0; i < json_array_size(users); i++) {
+		const json_t *u = json_array_get(users, i);
+
+		printf("%-9s uid %llu: %llu job%s with %s of the cache and up to %llu worker%s; %s read, "
+		       "%.1f s of "
+		       "CPU\n",
+		       i ? "" : "users", (unsigned long long)number(u, "uid"),
+		       (unsigned long long)number(u, "jobs"), units_plural(number(u, "jobs")),
+		       units_format_bytes(bytes, sizeof(bytes), number(u, "cache_bytes")),
+		       (unsigned long long)number(u, "workers"), units_plural(number(u, "workers")),
+		       units_format_bytes(used, sizeof(used), number(u, "read_bytes")),
+		       json_number_value(json_object_get(u, "cpu_s")));
+	}
+}
+
 static void print_tune(const json_t *root)
 {
 	const json_t *tune = json_object_get(root, "tune"), *history = json_object_get(tune, "history");
@@ -235,6 +263,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 	}
 	print_daemon(root);
 	print_cluster(json_object_get(root, "cluster"));
+	print_quotas(root);
 	print_tune(root);
 	ctl_print_settings(json_object_get(root, "tune"));
 	print_sensing(root);

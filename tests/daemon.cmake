@@ -5,7 +5,7 @@ endforeach()
 target_include_directories(test_client_share PRIVATE ${CMAKE_SOURCE_DIR}/client) # it makes a session without a daemon
 target_include_directories(test_client_cluster_name PRIVATE ${CMAKE_SOURCE_DIR}/client)
 target_include_directories(test_client_private_copies PRIVATE ${CMAKE_SOURCE_DIR}/client)
-foreach(module asked cache cache_fit cached_dataset chunk_load closer codec connection form_answer form_pace group forms frames hedge io job job_cores lend needs options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_talk serving_knobs session_far batch_wait batch_write session_need session_plan settings shared_memory small_cache stage_index stage_pace unpack usage_totals views whole_form work_turns)
+foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection form_answer form_pace group forms frames hedge io job job_cores lend needs options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_talk serving_knobs session_far batch_wait batch_write session_need session_plan settings shared_memory small_cache stage_index stage_pace unpack usage_totals views whole_form work_turns)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
 target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots

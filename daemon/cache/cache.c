@@ -313,7 +313,8 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 			    uint32_t distance, const struct job *warm, int *ret_error)
 {
 	uint64_t memory_bytes = d->chunks[chunk].bytes;
-	struct candidates which = {.wanting = d, .is_warm = warm, .uid = warm ? warm->uid : 0};
+	struct candidates which = {
+	    .wanting = d, .beyond_quotas = c->quotas.n > 0, .is_warm = warm, .uid = warm ? warm->uid : 0};
 	struct segment *s = NULL;
 
 	*ret_error = -ENOSPC;
@@ -334,8 +335,12 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 		which.own = !warm && d->held_bytes + bytes > d->room_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
-			if (warm || !drop_empty(c))
+			if (!warm && drop_empty(c))
+				continue;
+			/* By their sums quotas leave memory to who waits, but not descriptors. */
+			if (warm || distance > 0 || !which.beyond_quotas)
 				return NULL;
+			which.beyond_quotas = false;
 		} else if (bytes == memory_bytes && c->segment_bytes <= chunk_limit(c) &&
 			   is_reusable(victim, d, bytes)) {
 			c->counters.evictions++;
@@ -404,8 +409,8 @@ bool cache_make_form_room(struct cache *c, uint64_t bytes)
 	    c->max_segments - c->max_segments / 8)
 		return false;
 	while (cache_total_bytes(c) + bytes > c->budget_bytes) {
-		victim =
-		    cache_pick_victim(c, &(struct candidates){.wanting = NULL}, &c->victims, POLICY_NEVER);
+		victim = cache_pick_victim(c, &(struct candidates){.beyond_quotas = c->quotas.n > 0},
+					   &c->victims, POLICY_NEVER);
 		if (!victim)
 			return false;
 		evict(c, victim);
@@ -415,13 +420,20 @@ bool cache_make_form_room(struct cache *c, uint64_t bytes)
 
 bool cache_make_room(struct cache *c, uint64_t bytes)
 {
+	bool needs_changed = c->needs_changed;
+
+	/* Then what it counts for has less room already. */
+	if (c->quotas.n > 0)
+		cache_fit(c);
+	c->needs_changed |= needs_changed;
 	cache_find_holders(c);
 	while (cache_total_bytes(c) + bytes > c->limit_bytes) {
 		struct segment *victim;
 
 		if (forms_drop_any(c) || drop_empty(c))
 			continue;
-		victim = cache_pick_victim(c, &(struct candidates){.wanting = NULL}, &c->victims, 0);
+		victim = cache_pick_victim(c, &(struct candidates){.beyond_quotas = c->quotas.n > 0},
+					   &c->victims, 0);
 		if (!victim)
 			return false;
 		evict(c, victim);

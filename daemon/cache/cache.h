@@ -12,6 +12,7 @@
  * datasets that nobody uses, is *borrowed*: it stays as long as nobody wants the room, and goes first.
  */
 
+#include "cache_quota.h"
 #include "carry.h"
 #include "job.h"
 #include "policy.h"
@@ -65,7 +66,9 @@ struct cache {
 	struct stage *stage;     /* NULL: there is no staging */
 	struct cluster *cluster; /* NULL: there are no other nodes */
 	struct gives gives;      /* what those have asked for */
-	uint64_t limit_bytes;    /* the operator's: what sessions may need together */
+	struct cache_quotas quotas;
+	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* by each payer for batches of its sessions */
+	uint64_t limit_bytes;                          /* the operator's: what sessions may need together */
 	uint64_t budget_bytes; /* what the cache may take: limit_bytes, but never less than the open sessions
 				  need */
 	uint64_t unclaimed_bytes;
@@ -96,6 +99,11 @@ struct cache {
 	struct cache_counters counters;
 	/* A chunk became ready or bad, or memory came free. */
 	void (*on_change)(void *user);
+	/* Adds what each payer has of the cache beside sessions, and sets who has datasets open; or NULL. */
+	void (*count_paid)(void *user, uint64_t paid[CACHE_QUOTA_PAYERS]);
+	/* Returns 0 if the session that is being opened may have so many bytes of memory for batches, and
+	 * makes room for them; or NULL: it may. */
+	int (*may_take)(void *user, uint64_t bytes, struct error *err);
 	/* The limit on log lines that this user may cause. */
 	struct log_limit *(*lines_of)(void *user, uint32_t uid);
 	void *user;
@@ -122,6 +130,10 @@ void cache_free(struct cache *c);                 /* nothing may be pinned */
 /* Bytes that segments may take, of a budget. */
 uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes);
 
+/* Memory that counts for each payer now. What several have open counts for each in equal parts, and what
+ * nobody has open for none. */
+void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS]);
+
 /* The least that the open sessions can run with. */
 uint64_t cache_floor_bytes(const struct cache *c);
 
@@ -145,7 +157,8 @@ void cache_lend(struct cache *c, uint64_t bytes);
 bool cache_make_form_room(struct cache *c, uint64_t bytes);
 
 /* Gives up forms, idle datasets (and, over budget, whatever is not needed) until `bytes` more fit into the
- * operator's limit. Returns true if they do. */
+ * operator's limit. Returns true if they do. Who takes them is asked first whether he may, and they count for
+ * him already: what is refused must cost nobody anything. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
 /* Starts to fill a chunk, which is absent or lacks samples (cached_lacks()), on behalf of a job. -ENOSPC: no
@@ -269,6 +282,7 @@ struct candidates {
 	const struct cached_dataset *wanting; /* for a chunk of this dataset; NULL: for something else */
 	const struct segment *lent_like; /* of the same dataset and size as this one, and lent to clients */
 	bool own;                        /* only of that dataset */
+	bool beyond_quotas;              /* of others only what is beyond their quotas */
 	bool is_warm; /* only of datasets that nobody has open, and that this user had last */
 	uint32_t uid;
 };

@@ -2,7 +2,9 @@
 /* Fits the cache to changed sessions or limits: who may take how much, and what has to go for that. */
 #include "cache.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "forms.h"
 #include "lib/cleanup.h"
@@ -86,6 +88,149 @@ static void share_forms(struct cache *c, uint64_t limit)
 	}
 }
 
+static uint32_t payers_of(const struct cached_dataset *d)
+{
+	return d->payers ? d->payers : 1u << CACHE_QUOTA_REST;
+}
+
+/* The i-th of n equal parts, which are all of it together. */
+static uint64_t part_of(uint64_t bytes, uint32_t n, uint32_t i)
+{
+	return bytes / n + (i < bytes % n);
+}
+
+/* The payer's part of something that these have together. */
+static uint64_t paid_part(uint64_t bytes, uint32_t payers, uint32_t payer)
+{
+	uint32_t before = payers & ((1u << payer) - 1);
+
+	if (!(payers >> payer & 1))
+		return 0;
+	return part_of(bytes, (uint32_t)__builtin_popcount(payers), (uint32_t)__builtin_popcount(before));
+}
+
+/* For all but chunks and forms. */
+static void count_paid(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
+{
+	memcpy(paid, c->paid_other_bytes, sizeof(c->paid_other_bytes));
+	if (c->count_paid)
+		c->count_paid(c->user, paid);
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		uint32_t openers = d->openers ? d->openers : payers_of(d);
+
+		for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS && cached_is_used(d); i++)
+			paid[i] += paid_part(d->copy_bytes, openers, i);
+	}
+}
+
+void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
+{
+	count_paid(c, paid);
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS && d->n_sessions > 0; i++)
+			paid[i] += paid_part(d->held_bytes, payers_of(d), i);
+		for (const struct forms *f = d->forms; f; f = f->next)
+			paid[f->payer] += f->refs > 0 ? f->bytes : 0;
+	}
+}
+
+/* What payers want, and where to write what they get. */
+struct wants {
+	struct quota_want *all;
+	uint64_t **into;
+	size_t n;
+	uint64_t quotas[CACHE_QUOTA_PAYERS];
+};
+
+static void add_want(struct wants *w, const struct quota_want *want, uint64_t *into)
+{
+	*into = 0;
+	w->all[w->n] = *want;
+	w->into[w->n++] = into;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* A dataset counts for its payers in equal parts; but each pays for what its own sessions need, so that
+ * nobody's windows are at another one's expense. */
+static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahead, uint64_t most)
+{
+	uint32_t payers = payers_of(d), n = (uint32_t)__builtin_popcount(payers), k = 0;
+	uint64_t need = cached_need_bytes(d), paid = 0, needed = 0;
+
+	for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS; i++)
+		paid += payers >> i & 1 ? d->paid_need_bytes[i] : 0;
+	for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS; i++) {
+		uint64_t own = part_of(need, n, k);
+
+		if (!(payers >> i & 1))
+			continue;
+		if (paid > 0)
+			own = (uint64_t)((double)need * ((double)d->paid_need_bytes[i] / (double)paid));
+		if (needed + own > need || k + 1 == n)
+			own = need - needed;
+		needed += own;
+		add_want(w,
+			 &(struct quota_want){
+			     .payer = i, .need = own, .most = own + part_of(less(ahead, need), n, k)},
+			 &d->room_bytes);
+		add_want(w,
+			 &(struct quota_want){
+			     .payer = i, .stage = 2, .most = part_of(less(most, max_u64(ahead, need)), n, k)},
+			 &d->room_bytes);
+		k++;
+	}
+	for (struct forms *f = d->forms; f; f = f->next)
+		if (f->refs > 0)
+			add_want(w,
+				 &(struct quota_want){.payer = f->payer, .stage = 1, .most = f->asked_bytes},
+				 &f->limit_bytes);
+}
+
+/* Sets room and forms of each dataset as the quotas say. caps: what their jobs claim. -ENOMEM. */
+static int share_by_quotas(struct cache *c, const struct policy_share *caps, uint64_t limit)
+{
+	_cleanup_(freep) struct quota_want *all = NULL;
+	_cleanup_(freep) uint64_t **into = NULL;
+	uint64_t paid[CACHE_QUOTA_PAYERS];
+	struct wants w = {.n = 0};
+	size_t most = 0;
+
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		most += 2 * (size_t)__builtin_popcount(payers_of(d));
+		for (const struct forms *f = d->forms; f; f = f->next)
+			most++;
+	}
+	w.all = all = calloc(most + 1, sizeof(*all));
+	w.into = into = calloc(most + 1, sizeof(*into));
+	if (!all || !into)
+		return -ENOMEM;
+	count_paid(c, paid);
+	for (uint32_t i = 0; i <= c->quotas.n; i++)
+		w.quotas[i] = less(cache_quotas_bytes(&c->quotas, i, c->limit_bytes), paid[i]);
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (struct forms *f = d->forms; f; f = f->next)
+			f->limit_bytes = 0;
+		if (d->n_sessions > 0) {
+			const struct policy_share *s = caps++;
+			uint64_t lent =
+			    less(s->all, s->cap) < c->lend_bytes ? s->all : s->cap + c->lend_bytes;
+
+			add_dataset(&w, d, s->ahead < lent ? s->ahead : lent, lent);
+		}
+	}
+	cache_quotas_share(w.quotas, w.all, w.n, limit);
+	c->form_limit_bytes = 0;
+	for (size_t i = 0; i < w.n; i++) {
+		*w.into[i] += w.all[i].given;
+		c->form_limit_bytes += w.all[i].stage == 1 ? w.all[i].given : 0;
+	}
+	return 0;
+}
+
 /* Gives up forms beyond what there is left for them. Those that nobody uses stay while there is room. */
 static void fit_forms(struct cache *c)
 {
@@ -98,6 +243,14 @@ static void fit_forms(struct cache *c)
 	while ((cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > c->lend_bytes) &&
 	       forms_drop_any(c))
 		continue;
+}
+
+/* They borrow what the quotas have given them. */
+static void borrow_by_quotas(const struct cache *c, struct policy_share *shares)
+{
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
+		if (d->n_sessions > 0)
+			(shares++)->asked = d->room_bytes;
 }
 
 /* Sets each dataset's share. Without memory for that, the old shares stay. */
@@ -120,16 +273,29 @@ static void share_out(struct cache *c)
 							    .asked = d->asked_bytes};
 	}
 	limit = cache_segment_limit(c, c->budget_bytes);
-	share_forms(c, limit);
-	limit -= c->form_limit_bytes;
+	/* Snapshots that nobody uses go when somebody wants the room. */
+	for (const struct cached_dataset *d = c->datasets; d && c->quotas.n > 0; d = d->next)
+		limit += cached_is_used(d) ? 0 : d->copy_bytes;
 	(void)policy_share_out(shares, n, limit);
+	if (c->quotas.n == 0)
+		share_forms(c, limit);
+	else if (share_by_quotas(c, shares, limit) < 0)
+		return;
+	limit -= c->form_limit_bytes;
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
-		if (d->n_sessions > 0)
-			claimed += d->claim_bytes = shares[i++].cap;
+		if (d->n_sessions == 0)
+			continue;
+		if (c->quotas.n > 0 && d->room_bytes < shares[i].cap)
+			shares[i].cap = max_u64(d->room_bytes, shares[i].need);
+		claimed += d->claim_bytes = shares[i++].cap;
 	}
 	c->unclaimed_bytes = limit > claimed ? limit - claimed : 0;
-	policy_lend(shares, n, c->unclaimed_bytes < c->lend_bytes ? c->unclaimed_bytes : c->lend_bytes);
+	if (c->quotas.n > 0)
+		borrow_by_quotas(c, shares);
+	else
+		policy_lend(shares, n,
+			    c->unclaimed_bytes < c->lend_bytes ? c->unclaimed_bytes : c->lend_bytes);
 	c->keep_limit_bytes = policy_share_out(shares, n, limit);
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
@@ -191,10 +357,12 @@ static bool must_go(const struct cache *c, const struct cache_entry *e)
 	return (e->look.idle || d->held_bytes > d->claim_bytes) && cache_borrowed_bytes(c) > c->lend_bytes;
 }
 
-static void give_up(struct cache *c, struct cache_entry *entries, size_t n)
+/* paid: also what its payers have room for. */
+static void give_up(struct cache *c, struct cache_entry *entries, size_t n, bool paid)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (!must_go(c, &entries[i]))
+		if (!entries[i].segment || (!paid && cached_is_paid(entries[i].segment->dataset)) ||
+		    !must_go(c, &entries[i]))
 			continue;
 		cache_drop_segment(c, entries[i].segment);
 		entries[i].segment = NULL;
@@ -230,7 +398,9 @@ void cache_fit(struct cache *c)
 	keep_less(c, entries, n);
 	keep_more(c, entries, n);
 	cache_rank(c, NULL, entries, n);
-	give_up(c, entries, n);
+	if (c->quotas.n > 0)
+		give_up(c, entries, n, false);
+	give_up(c, entries, n, true);
 	cache_drop_empty(c);
 	cache_forget_victims(c);
 	c->unfit = !is_fit(c);

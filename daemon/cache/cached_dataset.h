@@ -11,6 +11,7 @@
  */
 
 #include "access.h"
+#include "cache_quota.h"
 #include "dataset/snapshot.h"
 #include "fetcher.h"
 #include "lib/error.h"
@@ -75,7 +76,8 @@ struct victim_list {
 		uint64_t chunk;
 	} * victims;
 	uint32_t n, size, next;
-	bool own;     /* of the dataset's own only */
+	bool own; /* of the dataset's own only */
+	bool beyond_quotas;
 	bool is_warm; /* see struct candidates */
 };
 
@@ -109,6 +111,9 @@ struct cached_dataset {
 	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */
 	uint64_t asked_bytes;     /* its jobs' cache knobs; UINT64_MAX: no limit */
+	uint32_t openers;         /* bit i: payer i (cache_quota.h) has it open, or had its copy last */
+	uint32_t payers;          /* bit i: it has a session; 0: not known yet */
+	uint64_t paid_need_bytes[CACHE_QUOTA_PAYERS]; /* the part of need_bytes by each payer's sessions */
 	/* The cache's: */
 	uint64_t held_bytes, kept_bytes; /* of its segments */
 	uint64_t claim_bytes;            /* what its jobs may insist on */
@@ -146,6 +151,12 @@ static inline uint64_t cached_storage(const struct cached_dataset *d)
 static inline bool cached_is_used(const struct cached_dataset *d)
 {
 	return d->refs > 0 || d->copy_held;
+}
+
+/* Returns true if somebody serves it, and no more of it is in memory than its payers have room for. */
+static inline bool cached_is_paid(const struct cached_dataset *d)
+{
+	return d->n_sessions > 0 && d->held_bytes <= d->room_bytes;
 }
 
 /* Returns true if this is the dataset that the proof, of the same identity, is about: while nothing keeps the

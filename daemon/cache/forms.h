@@ -59,6 +59,7 @@ struct forms {
 	struct recipe key;
 	struct checksum_128 sum; /* form_key() of it */
 	uint32_t refs;           /* sessions */
+	uint32_t payer;          /* of these */
 	uint64_t asked_bytes;    /* its jobs' knobs; stays as it was when the last session ends */
 	uint64_t limit_bytes;    /* what it may take of that: cache_fit() */
 	uint64_t bytes;          /* of its extents and its index */

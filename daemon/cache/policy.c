@@ -125,6 +125,8 @@ uint32_t policy_victim_rank(const struct policy_segment *s, uint32_t distance)
 	if (s->busy)
 		return 0;
 	if (s->idle)
+		return POLICY_RANK_UNWANTED + 4;
+	if (s->beyond_quota && s->distance > 0)
 		return POLICY_RANK_UNWANTED + 3;
 	if (s->distance == POLICY_NEVER && (!s->kept || (s->ordered && s->own))) {
 		bool early = distance > 0 && distance != POLICY_NEVER &&

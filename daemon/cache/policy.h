@@ -88,6 +88,8 @@ struct policy_segment {
 	bool own;          /* of the dataset that a segment is wanted for */
 	uint32_t reach;    /* how far ahead its chunks go for others: policy_far_reach() */
 	bool excess;       /* its dataset has more than its share */
+	bool beyond_quota; /* so has another one than that which a segment is wanted for, and shares are
+			      quotas */
 	bool busy;         /* being filled, or pinned: never a victim */
 	bool kept;
 	bool foreign; /* another node has it to keep */
@@ -100,7 +102,8 @@ struct policy_segment {
  * 0: it must stay. POLICY_RANK_UNWANTED and above: nobody waits for it. Order: idle datasets; what other
  * nodes have to keep; what others have beyond their share; what nobody reads ahead and is needed later than
  * that chunk, the last first: transient ones of anybody, kept ones of the dataset itself; and only for a
- * chunk that is waited for: kept ones of others, then read-ahead, farthest first.
+ * chunk that is waited for: kept ones of others, then read-ahead, farthest first. Where shares are quotas,
+ * all that is beyond another one's goes behind idle datasets, but for what is waited for.
  */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);

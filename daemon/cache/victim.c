@@ -45,6 +45,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 				      .busy = s->filling,
 				      .idle = d->n_sessions == 0};
 
+	look.beyond_quota = c->quotas.n > 0 && look.excess && !look.own && !look.idle;
 	if (!k)
 		return look;
 	if (k->round == c->round)
@@ -87,6 +88,8 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 
 	if (which->own && s->dataset != which->wanting)
 		return false;
+	if (which->beyond_quotas && s->dataset != which->wanting && cached_is_paid(s->dataset))
+		return false;
 	if (which->is_warm && (s->dataset->n_sessions > 0 || s->dataset->copy_uid != which->uid))
 		return false;
 	return !like || (s != like && s->lent && s->dataset == like->dataset &&
@@ -101,6 +104,7 @@ static void look_for_victims(const struct cache *c, const struct candidates *whi
 
 	list->n = list->next = 0;
 	list->own = which->own;
+	list->beyond_quotas = which->beyond_quotas;
 	list->is_warm = which->is_warm;
 	for (uint32_t i = 0; entries && i < c->size_segments; i++) {
 		if (c->segments[i] && is_candidate(which, c->segments[i]))
@@ -150,7 +154,8 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
 				  struct victim_list *list, uint32_t distance)
 {
-	bool is_such = list->own == which->own && list->is_warm == which->is_warm;
+	bool is_such = list->own == which->own && list->is_warm == which->is_warm &&
+		       list->beyond_quotas == which->beyond_quotas;
 	struct segment *s = is_such ? take_victim(c, which, list, distance) : NULL;
 
 	if (!s) {

@@ -9,25 +9,27 @@
 
 #include "lib/units.h"
 
-/* The number that the kernel gives for a user who has none in this user namespace. */
-#define DEFAULT_OVERFLOW_UID 65534
+#define DEFAULT_OVERFLOW_ID 65534
 
 static struct admin chosen = {.who = ADMIN_ROOT};
 
-static uint32_t overflow_uid(void)
+uint32_t admin_overflow_id(const char *kind)
 {
-	FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
-	unsigned uid = DEFAULT_OVERFLOW_UID;
+	unsigned id = DEFAULT_OVERFLOW_ID;
+	char path[64];
+	FILE *file;
 
+	snprintf(path, sizeof(path), "/proc/sys/kernel/overflow%s", kind);
+	file = fopen(path, "re");
 	if (!file)
-		return uid;
-	if (fscanf(file, "%u", &uid) != 1)
-		uid = DEFAULT_OVERFLOW_UID;
+		return id;
+	if (fscanf(file, "%u", &id) != 1)
+		id = DEFAULT_OVERFLOW_ID;
 	fclose(file);
-	return uid;
+	return id;
 }
 
-static int find_user(const char *value, uint32_t *ret)
+int admin_find_user(const char *value, uint32_t *ret)
 {
 	const struct passwd *user;
 	int64_t number;
@@ -51,11 +53,11 @@ int admin_parse(const char *name, const char *value, struct admin *ret, struct e
 		*ret = (struct admin){.who = ADMIN_NONE};
 		return 0;
 	}
-	if (find_user(value, &admin.uid) < 0)
+	if (admin_find_user(value, &admin.uid) < 0)
 		return error_set(err, -EINVAL,
 				 "%s: \"%s\" is neither root, none, nor a user of this machine or a number",
 				 name, value);
-	if (admin.uid == overflow_uid())
+	if (admin.uid == admin_overflow_id("uid"))
 		return error_set(err, -EINVAL,
 				 "%s: \"%s\" is uid %u, which stands for every user without a number here: "
 				 "name another one",

@@ -29,6 +29,11 @@ struct admin {
  * the number stands for users that are not known here. err begins with the setting's name. */
 int admin_parse(const char *name, const char *value, struct admin *ret, struct error *err);
 
+/* The number of a user of this machine, by name or number. -EINVAL: there is none of that name. */
+int admin_find_user(const char *value, uint32_t *ret);
+/* The number that the kernel gives for all that have none in this user namespace. kind: "uid", "gid". */
+uint32_t admin_overflow_id(const char *kind);
+
 /* Decides for this process and for those that it forks from now on. Until then it is ADMIN_ROOT. */
 void admin_choose(const struct admin *admin);
 

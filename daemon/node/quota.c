@@ -54,3 +54,26 @@ int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const
 				 admin ? "" : " for users who do not administer it");
 	return 0;
 }
+
+int quota_check_payer(const struct cache_quotas *q, uint32_t payer, uint32_t uid, uint64_t bytes,
+		      uint64_t limit, struct error *err)
+{
+	uint64_t share = cache_quotas_bytes(q, payer, limit - limit / QUOTA_RESERVE_PARTS);
+	char wanted[48], allowed[48];
+
+	if (q->n == 0 || admin_is(uid) || bytes <= share)
+		return 0;
+	format_amount(wanted, sizeof(wanted), QUOTA_BYTES, bytes);
+	format_amount(allowed, sizeof(allowed), QUOTA_BYTES, share);
+	if (payer == CACHE_QUOTA_REST)
+		return error_set(
+		    err, -EDQUOT,
+		    "all users without a quota, such as %u, would have %s of this dieseld, and "
+		    "cache-quota leaves them %s: end what is not needed, or lower the quotas of others",
+		    uid, wanted, allowed);
+	return error_set(
+	    err, -EDQUOT,
+	    "user %u would have %s of this dieseld with all that counts for %s, whose quota is %s: end "
+	    "what is not needed, or raise cache-quota",
+	    uid, wanted, cache_quotas_name(q, payer), allowed);
+}

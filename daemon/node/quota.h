@@ -10,6 +10,9 @@
  * Nothing is counted here: what a user has is added up, from all that there is, when more is asked for
  * (usage.c).
  *
+ * Where --cache-quota has rows, a row takes the place of the share of the cache, and who has none shares what
+ * the rows leave with all others that have none.
+ *
  * Users are uids. Somebody who may map subordinate ids (user_namespaces(7)) is several users, and can take
  * all that is not kept for administrators.
  */
@@ -17,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache_quota.h"
 #include "lib/error.h"
 
 #define QUOTA_DEFAULT_PERCENT 75
@@ -45,3 +49,7 @@ uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
  * do. */
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err);
+
+/* The same for the cache by --cache-quota: the bytes are those of all that this payer pays for. -EDQUOT. */
+int quota_check_payer(const struct cache_quotas *q, uint32_t payer, uint32_t uid, uint64_t bytes,
+		      uint64_t limit, struct error *err);

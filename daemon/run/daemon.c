@@ -126,6 +126,7 @@ static void apply(struct daemon *d, struct options *new)
 	d->server->serving.options.window_chunks = new->serve.window_chunks;
 	d->server->serving.options.n_slots = new->serve.n_slots;
 	d->server->serving.options.user_share = new->serve.user_share;
+	server_set_quotas(d->server, &new->serve.quotas);
 	d->server->serving.options.require_digest = new->serve.require_digest;
 	d->server->serving.options.observe = new->serve.observe;
 	d->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;

@@ -66,6 +66,22 @@ static void cache_figures(FILE *text, const struct cache *c)
 		       n->damaged);
 }
 
+static void quota_figures(FILE *text, const struct cache *c)
+{
+	uint64_t paid[CACHE_QUOTA_PAYERS];
+
+	cache_paid_bytes(c, paid);
+	metrics_head(text, "diesel_cache_quota_bytes", "gauge",
+		     "What cache-quota grants; absent: there are no quotas. others: all who have none.");
+	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
+		fprintf(text, "diesel_cache_quota_bytes{quota=\"%s\"} %" PRIu64 "\n",
+			cache_quotas_name(&c->quotas, i), cache_quotas_bytes(&c->quotas, i, c->limit_bytes));
+	metrics_head(text, "diesel_cache_quota_used_bytes", "gauge", "What counts for it now.");
+	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
+		fprintf(text, "diesel_cache_quota_used_bytes{quota=\"%s\"} %" PRIu64 "\n",
+			cache_quotas_name(&c->quotas, i), paid[i]);
+}
+
 static void read_figures(FILE *text, const struct read_turns *turns)
 {
 	uint64_t bytes_per_s, ops_per_s;
@@ -205,6 +221,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 		return NULL;
 	build_info(text);
 	cache_figures(text, &sources->server->serving.cache);
+	quota_figures(text, &sources->server->serving.cache);
 	read_figures(text, sources->server->serving.cache.turns);
 	stage_text(text, sources->server->serving.cache.stage);
 	cluster_text(text, &sources->server->serving.cache);

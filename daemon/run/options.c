@@ -45,6 +45,8 @@ const char options_help[] =
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
     "  --batches N      batches that are kept ready per session, 3 to 64 (8)\n"
     "  --user-share N   percent of connections, cache and chunks in memory that one user may take (75)\n"
+    "  --cache-quota LIST  parts of the cache for users and groups, such as alice=20%,@physics=40%, or off\n"
+    "                   (default); all others share the rest\n"
     "  --admin-user USER  who may set, sees all users' jobs and has no share: root (default; with dieseld's "
     "own\n"
     "                   user), a user's name or number, or none\n"
@@ -95,6 +97,7 @@ static const struct option_row table[] = {
     {"window", option_number, "8", AT(serve.window_chunks), 1, WIRE_WINDOW_MAX},
     {"batches", option_number, "8", AT(serve.n_slots), RING_MIN_SLOTS, RING_MAX_SLOTS},
     {"user-share", option_number, "75", AT(serve.user_share), 1, 100},
+    {"cache-quota", option_quotas, "alice=20%, @physics=40%", AT(serve.quotas)},
     {"admin-user", option_admin, "root", AT(admin)},
     {"admin-socket", option_path, "/run/diesel-admin/admin.sock", AT(admin_socket), .words = "off"},
     {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",

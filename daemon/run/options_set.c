@@ -196,6 +196,11 @@ int option_admin(struct options *o, const struct option_row *row, const char *va
 	return admin_parse(row->name, value, &o->admin, err);
 }
 
+int option_quotas(struct options *o, const struct option_row *row, const char *value, struct error *err)
+{
+	return cache_quotas_parse(row->name, value, &o->serve.quotas, err);
+}
+
 int option_metrics(struct options *o, const struct option_row *row, const char *value, struct error *err)
 {
 	int r = strcmp(value, "off") ? metrics_check_address(value, err) : 0;

@@ -3,6 +3,7 @@
 #include "serving_knobs.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "forms.h"
 #include "lib/units.h"
@@ -153,8 +154,26 @@ static void mark_all(struct serving *s)
 		(void)session_mark(q, &chunk, &distance);
 }
 
+/* Who pays for what. */
+static void find_payers(struct serving *s)
+{
+	memset(s->cache.paid_other_bytes, 0, sizeof(s->cache.paid_other_bytes));
+	for (struct cached_dataset *d = s->cache.datasets; d; d = d->next) {
+		d->payers = 0;
+		memset(d->paid_need_bytes, 0, sizeof(d->paid_need_bytes));
+	}
+	for (struct session *q = s->sessions; q; q = q->next) {
+		q->dataset->payers |= 1u << q->payer;
+		q->dataset->paid_need_bytes[q->payer] += q->need_bytes;
+		s->cache.paid_other_bytes[q->payer] += q->cost_bytes;
+		if (q->forms)
+			q->forms->payer = q->payer;
+	}
+}
+
 void serving_refresh(struct serving *s)
 {
+	find_payers(s);
 	for (struct cached_dataset *d = s->cache.datasets; d; d = d->next) {
 		if (d->n_sessions > 0)
 			d->asked_bytes = d->prefetch_chunks = 0;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache_quota.h"
 #include "lib/error.h"
 #include "peers/form_pace.h"
 #include "stage.h"
@@ -36,6 +37,7 @@ struct serving_options {
 	uint32_t n_slots; /* batches that are kept ready, per session */
 	bool use_io_uring;
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
+	struct cache_quotas quotas;         /* of the cache */
 	enum serving_digest require_digest; /* applies to what is opened from now on */
 	bool observe;                       /* nothing is opened from now on */
 	struct stage_options stage;         /* its folder is borrowed */

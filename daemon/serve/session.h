@@ -97,6 +97,7 @@ struct session {
 	struct needs *needs;   /* of its order, all ranks of this node together; NULL: it counts for itself */
 	int64_t pid;
 	uint32_t uid;
+	uint32_t payer;                   /* cache_quota.h; set as the place */
 	struct wire_open_session request; /* with the window in force */
 	bool is_warm;                     /* it only has its chunks brought into memory: session_warm.c */
 	uint64_t *elsewhere;              /* for that: a bit for each chunk that another node has... */

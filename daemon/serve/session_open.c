@@ -166,8 +166,10 @@ static int session_frames(struct session *s)
 
 static int session_memory(struct session *s, int plugin_fd, struct error *err)
 {
-	int r;
+	int r = s->cache->may_take ? s->cache->may_take(s->cache->user, s->cost_bytes, err) : 0;
 
+	if (r < 0)
+		return r;
 	if (!cache_make_room(s->cache, s->cost_bytes))
 		return error_set(err, -ENOSPC,
 				 "the cache has no room for the session's batches: all is in use");

@@ -151,12 +151,14 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	if (r < 0)
 		return r;
 	protocol_init(&answer, WIRE_SESSION_REPLY);
+	s->opens = c;
 	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, c->uid, &m->open_session, subset,
 			&q, &answer.session_reply, &err);
 	if (r < 0)
 		return refuse_session(c, &err, r);
 	q->place = place_ref(c->place);
 	q->pid = c->pid;
+	q->payer = c->payer;
 	session_find_forms(q);
 	/* Before the session is in the list: code that goes through sessions uses their jobs. */
 	q->job = jobs_join(&s->serving.jobs, &(struct job_member){.pid = c->pid,
@@ -188,7 +190,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 		return refuse(c, r,
 			      "dieseld cannot look at the client's process, or at memory: is /proc mounted?");
 	}
-	r = server_check_usage(s, c->uid, &err);
+	r = server_check_usage(s, c, &err);
 	if (r < 0) {
 		end_session(c);
 		return refuse_session(c, &err, r);
@@ -433,6 +435,7 @@ int connection_new(struct server *server, int fd, const struct ucred *peer)
 	c->n_handles = 1;
 	c->pid = peer->pid;
 	c->uid = peer->uid;
+	c->payer = cache_quotas_payer_of(&server->serving.cache.quotas, fd, peer->uid);
 	if (uv_poll_init(server->loop, &c->poll, fd) < 0) {
 		free(c);
 		return -ENOMEM;

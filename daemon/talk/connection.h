@@ -22,7 +22,8 @@ struct connection {
 	uint32_t n_handles;
 	int64_t pid;
 	uint32_t uid;
-	bool is_admin; /* by the socket it came on */
+	uint32_t payer; /* cache_quota.h */
+	bool is_admin;  /* by the socket it came on */
 	bool greeted;
 	uint32_t version;          /* of the protocol, from then on */
 	struct wire_origin origin; /* as the client says, of the session to come */
@@ -41,6 +42,7 @@ struct connection {
 	uint64_t subset_bytes;   /* of the cache that are reserved for it */
 	struct fetcher *fetcher; /* it reads the dataset's chunks for us */
 	uint64_t landing_bytes;  /* of the cache that are reserved for what it reads */
+	uint64_t batch_bytes;    /* for the batches of the session that is being opened */
 	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */
 };
 

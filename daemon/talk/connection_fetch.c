@@ -17,16 +17,17 @@ void connection_drop_fetcher(struct connection *c)
 static int reserve(struct connection *c, struct error *err)
 {
 	struct cache *cache = &c->server->serving.cache;
+	int r;
 
-	if (!cache_make_room(cache, FETCHER_BYTES))
-		return error_set(
-		    err, -ENOSPC,
-		    "the cache has no room to read %s into (%llu MiB): start dieseld with a larger "
-		    "--cache",
-		    c->dataset->path, (unsigned long long)(FETCHER_BYTES >> 20));
 	cache->slot_bytes += FETCHER_BYTES;
 	c->landing_bytes = FETCHER_BYTES;
-	return server_check_usage(c->server, c->uid, err);
+	r = server_check_usage(c->server, c, err);
+	if (r == 0 && !cache_make_room(cache, 0))
+		r = error_set(err, -ENOSPC,
+			      "the cache has no room to read %s into (%llu MiB): start dieseld with a larger "
+			      "--cache",
+			      c->dataset->path, (unsigned long long)(FETCHER_BYTES >> 20));
+	return r;
 }
 
 int connection_take_fetcher(struct connection *c)

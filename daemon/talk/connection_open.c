@@ -61,6 +61,7 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 	}
 	if (d->refs == 0)
 		cached_forget_errors(d);
+	d->openers = (d->refs > 0 ? d->openers : 0) | 1u << c->payer;
 	d->refs++;
 	c->dataset = d;
 	protocol_init(&m, WIRE_DATASET_REPLY);
@@ -74,7 +75,8 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 
 uint64_t connection_reserved_bytes(const struct connection *c)
 {
-	return c->subset_bytes + c->landing_bytes + (c->opening ? c->opening->reserved_bytes : 0);
+	return c->subset_bytes + c->landing_bytes + c->batch_bytes +
+	       (c->opening ? c->opening->reserved_bytes : 0);
 }
 
 static void unreserve(struct open_request *q)
@@ -159,6 +161,7 @@ static int reserve(struct open_request *q)
 {
 	struct cache *cache = &q->connection->server->serving.cache;
 	uint64_t bytes = q->proof.snapshot_bytes, most = cache->limit_bytes / 2;
+	int r;
 
 	if (bytes > most)
 		return error_set(
@@ -166,15 +169,16 @@ static int reserve(struct open_request *q)
 		    "%s/" SNAPSHOT_FILE " takes %llu MiB of memory and the cache has room for %llu "
 		    "MiB: start dieseld with a larger --cache",
 		    q->proof.path, (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
-	if (!cache_make_room(cache, bytes))
-		return error_set(&q->error, -ENOSPC,
-				 "%s: its snapshot does not fit in the cache beside what is in use: start "
-				 "dieseld with a larger --cache",
-				 q->proof.path);
+	/* If this fails, request_free() gives the bytes back. */
 	cache->snapshot_bytes += bytes;
 	q->reserved_bytes = bytes;
-	/* If this fails, request_free() gives the bytes back. */
-	return server_check_usage(q->connection->server, q->connection->uid, &q->error);
+	r = server_check_usage(q->connection->server, q->connection, &q->error);
+	if (r == 0 && !cache_make_room(cache, 0))
+		r = error_set(&q->error, -ENOSPC,
+			      "%s: its snapshot does not fit in the cache beside what is in use: start "
+			      "dieseld with a larger --cache",
+			      q->proof.path);
+	return r;
 }
 
 /* Answers with a dataset that is served, waits for one that is being loaded, and loads any other. */

@@ -17,6 +17,14 @@ void connection_drop_subset(struct connection *c)
 	connection_expect(c, 0);
 }
 
+static int refuse_room(const struct connection *c, uint64_t bytes, struct error *err)
+{
+	return error_set(err, -ENOSPC,
+			 "the cache has no room for a subset of %s (%llu KiB): start dieseld with a larger "
+			 "--cache",
+			 c->dataset->path, (unsigned long long)(bytes >> 10));
+}
+
 /* Reserves room for the whole of it, and for its index, at the first part. */
 static int reserve(struct connection *c, struct error *err)
 {
@@ -24,18 +32,16 @@ static int reserve(struct connection *c, struct error *err)
 	uint64_t n_samples = c->dataset->info.n_samples, bytes = subset_bytes(n_samples);
 	int r;
 
-	if (!cache_make_room(cache, bytes))
-		return error_set(
-		    err, -ENOSPC,
-		    "the cache has no room for a subset of %s (%llu KiB): start dieseld with a larger "
-		    "--cache",
-		    c->dataset->path, (unsigned long long)(bytes >> 10));
+	if (cache_floor_bytes(cache) + bytes > cache->limit_bytes)
+		return refuse_room(c, bytes, err);
 	c->subset_words = calloc(subset_words(n_samples), sizeof(*c->subset_words));
 	if (!c->subset_words)
 		return error_errno(err, -ENOMEM, "cannot take a subset of %s", c->dataset->path);
 	cache->slot_bytes += bytes;
 	c->subset_bytes = bytes;
-	r = server_check_usage(c->server, c->uid, err);
+	r = server_check_usage(c->server, c, err);
+	if (r == 0 && !cache_make_room(cache, 0))
+		r = refuse_room(c, bytes, err);
 	if (r < 0)
 		connection_drop_subset(c);
 	return r;

@@ -461,8 +461,11 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	closer_init(&s->closer, nursery);
 	s->serving.options.window_cache_bytes = options->knobs.cache_bytes;
 	cache_init(&s->serving.cache, options->knobs.cache_bytes);
+	s->serving.cache.quotas = options->quotas;
 	server_size_by_files(s);
 	s->serving.cache.on_change = on_cache_change;
+	s->serving.cache.count_paid = server_count_paid;
+	s->serving.cache.may_take = server_may_take;
 	s->serving.cache.lines_of = lines_of;
 	s->serving.cache.user = s;
 	/* Anybody may talk to us; what they can read decides what they get. */

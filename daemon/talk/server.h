@@ -45,7 +45,8 @@ struct server {
 	const char *socket_path;
 	struct serving serving;
 	struct connection *connections;
-	uint32_t n_connections; /* including those that are closing */
+	struct connection *opens; /* whose session is being opened */
+	uint32_t n_connections;   /* including those that are closing */
 	uint32_t max_connections;
 	bool failed; /* it had to stop */
 	uv_poll_t nursery_poll;
@@ -133,8 +134,14 @@ int server_may_warm(const struct server *s, const struct session *q, uint64_t ch
  */
 int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk);
 struct quota server_quota(const struct server *s);
-/* Checks that what the user has, and what all users have, is within the limits. Returns as quota_check(). */
-int server_check_usage(const struct server *s, uint32_t uid, struct error *err);
+/* Checks that what the client's user has, and what all users have, is within the limits. Returns as
+ * quota_check(). */
+int server_check_usage(struct server *s, const struct connection *c, struct error *err);
+/* For struct cache: user is the server. */
+int server_may_take(void *user, uint64_t bytes, struct error *err);
+void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS]);
+/* Other quotas of the cache: they hold for what is open, too, which nobody has to close for that. */
+void server_set_quotas(struct server *s, const struct cache_quotas *quotas);
 
 /* The limit on log lines that this user may cause. */
 struct log_limit *server_lines_of(struct server *s, uint32_t uid);

@@ -99,6 +99,30 @@ static json_t *codecs_status(const struct plugins *p)
 	return codecs;
 }
 
+/* Each row, or to who may not see all the one that pays for him. */
+static json_t *quotas_status(const struct server *s, const struct control_viewer *viewer)
+{
+	const struct cache *c = &s->serving.cache;
+	uint64_t paid[CACHE_QUOTA_PAYERS];
+	json_t *quotas = json_array();
+
+	cache_paid_bytes(c, paid);
+	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++) {
+		const struct connection *own = s->connections;
+
+		while (own && !(own->uid == viewer->uid && own->payer == i))
+			own = own->next;
+		if (own || viewer->all)
+			json_array_append_new(
+			    quotas, json_pack("{s:o, s:o, s:o, s:o}", "name",
+					      json_text(cache_quotas_name(&c->quotas, i)), "percent",
+					      json_u64(cache_quotas_bytes(&c->quotas, i, 100)), "bytes",
+					      json_u64(cache_quotas_bytes(&c->quotas, i, c->limit_bytes)),
+					      "used_bytes", json_u64(paid[i])));
+	}
+	return quotas;
+}
+
 /* What the user's jobs that run have used, up to a second ago. */
 static json_t *user_status(const struct server *s, uint32_t uid)
 {
@@ -177,6 +201,7 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 		return NULL;
 	json_object_set_new(root, "observes", json_boolean(s->serving.options.observe));
 	json_object_set_new(root, "reads", control_reads_json(&s->serving.cache));
+	json_object_set_new(root, "quotas", quotas_status(s, viewer));
 	json_object_set_new(root, "users", users_status(s, viewer));
 	json_object_set_new(root, "cluster", status_cluster(&s->serving.cache, viewer));
 	text = json_dumps(root, JSON_INDENT(2));

@@ -111,22 +111,34 @@ int server_may_give(const struct server *s, const struct sharer *m, uint64_t chu
 	return has_room(s, d, m->job->uid, chunk, cache_taken_bytes(&s->serving.cache)) ? 0 : -EBUSY;
 }
 
-/* Adds what the user has of a dataset. */
-static void add_dataset(const struct server *s, const struct cached_dataset *d, uint32_t uid, struct usage *u)
+/* A user, or all for whom one quota pays. */
+struct whose {
+	uint32_t uid, payer;
+	bool by_payer;
+};
+
+static bool is_of(const struct whose *whose, uint32_t uid, uint32_t payer)
+{
+	return whose->by_payer ? payer == whose->payer : uid == whose->uid;
+}
+
+/* Adds what they have of a dataset. */
+static void add_dataset(const struct server *s, const struct cached_dataset *d, const struct whose *whose,
+			struct usage *u)
 {
 	uint64_t chunks = 0, bytes = 0;
 	bool opened = false;
 
 	for (const struct connection *c = s->connections; c; c = c->next)
-		opened = opened || (c->uid == uid && c->dataset == d);
-	if (d->copy_held && d->copy_uid == uid) {
+		opened = opened || (c->dataset == d && is_of(whose, c->uid, c->payer));
+	if (d->copy_held && (whose->by_payer ? d->openers >> whose->payer & 1 : d->copy_uid == whose->uid)) {
 		u->of[QUOTA_BYTES] += d->copy_bytes;
 		u->of[QUOTA_CHUNKS] += CACHE_HELD_FILES;
 	}
 	if (!opened)
 		return;
 	for (const struct session *q = s->serving.sessions; q; q = q->next) {
-		if (q->uid != uid || q->dataset != d)
+		if (q->dataset != d || !is_of(whose, q->uid, q->payer))
 			continue;
 		chunks = policy_join_need(d->info.n_chunks, chunks, q->need_chunks);
 		bytes += q->need_bytes;
@@ -135,34 +147,92 @@ static void add_dataset(const struct server *s, const struct cached_dataset *d, 
 	u->of[QUOTA_CHUNKS] += chunks;
 }
 
-static void look(const struct server *s, uint32_t uid, struct usage *ret_mine, struct usage *ret_all)
+static void look(const struct server *s, const struct whose *whose, struct usage *ret)
 {
-	*ret_mine = *ret_all = (struct usage){0};
-	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next) {
-		add_dataset(s, d, uid, ret_mine);
-		ret_all->of[QUOTA_CHUNKS] += policy_join_need(d->info.n_chunks, d->need_chunks, 0) +
-					     (d->copy_held ? CACHE_HELD_FILES : 0);
-	}
+	*ret = (struct usage){0};
+	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		add_dataset(s, d, whose, ret);
 	for (const struct session *q = s->serving.sessions; q; q = q->next)
-		ret_mine->of[QUOTA_BYTES] += q->uid == uid ? q->cost_bytes : 0;
-	ret_all->of[QUOTA_BYTES] =
+		ret->of[QUOTA_BYTES] += is_of(whose, q->uid, q->payer) ? q->cost_bytes : 0;
+	ret->of[QUOTA_BYTES] += cache_stuck_bytes(&s->serving.cache, whose->uid);
+	for (const struct connection *c = s->connections; c; c = c->next)
+		ret->of[QUOTA_BYTES] += is_of(whose, c->uid, c->payer) ? connection_reserved_bytes(c) : 0;
+}
+
+static void look_at_all(const struct server *s, struct usage *ret)
+{
+	*ret = (struct usage){0};
+	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		ret->of[QUOTA_CHUNKS] += policy_join_need(d->info.n_chunks, d->need_chunks, 0) +
+					 (d->copy_held ? CACHE_HELD_FILES : 0);
+	ret->of[QUOTA_BYTES] =
 	    cache_floor_bytes(&s->serving.cache) + cache_stuck_bytes(&s->serving.cache, CACHE_ANYBODY);
-	ret_mine->of[QUOTA_BYTES] += cache_stuck_bytes(&s->serving.cache, uid);
+	for (const struct connection *c = s->connections; c; c = c->next)
+		ret->of[QUOTA_BYTES] += connection_reserved_bytes(c);
+}
+
+int server_check_usage(struct server *s, const struct connection *c, struct error *err)
+{
+	struct cache *cache = &s->serving.cache;
+	struct whose whose = {.uid = c->uid, .payer = c->payer};
+	const struct quota quota = server_quota(s);
+	/* A row takes the place of the share. */
+	const struct quota of_cache =
+	    c->payer == CACHE_QUOTA_REST ? quota : (struct quota){.share_percent = 100};
+	struct usage mine, all, paid;
+	int r;
+
+	cache_find_holders(cache);
+	look(s, &whose, &mine);
+	look_at_all(s, &all);
+	r = quota_check(&of_cache, c->uid, QUOTA_BYTES, &mine, &all, cache->limit_bytes, err);
+	if (r == 0)
+		r = quota_check(&quota, c->uid, QUOTA_CHUNKS, &mine, &all, cache->max_segments, err);
+	if (r < 0 || cache->quotas.n == 0)
+		return r;
+	whose.by_payer = true;
+	look(s, &whose, &paid);
+	return quota_check_payer(&cache->quotas, c->payer, c->uid, paid.of[QUOTA_BYTES], cache->limit_bytes,
+				 err);
+}
+
+int server_may_take(void *user, uint64_t bytes, struct error *err)
+{
+	struct server *s = user;
+	struct cache *cache = &s->serving.cache;
+	int r;
+
+	s->opens->batch_bytes = bytes;
+	r = server_check_usage(s, s->opens, err);
+	cache->slot_bytes += bytes;
+	if (r == 0)
+		(void)cache_make_room(cache, 0); /* who opens it looks again */
+	cache->slot_bytes -= bytes;
+	s->opens->batch_bytes = 0;
+	return r;
+}
+
+void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS])
+{
+	const struct server *s = user;
+
+	for (struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		d->openers = d->refs > 0 ? 0 : d->openers;
 	for (const struct connection *c = s->connections; c; c = c->next) {
-		ret_all->of[QUOTA_BYTES] += connection_reserved_bytes(c);
-		ret_mine->of[QUOTA_BYTES] += c->uid == uid ? connection_reserved_bytes(c) : 0;
+		paid[c->payer] += connection_reserved_bytes(c);
+		if (c->dataset)
+			c->dataset->openers |= 1u << c->payer;
 	}
 }
 
-int server_check_usage(const struct server *s, uint32_t uid, struct error *err)
+void server_set_quotas(struct server *s, const struct cache_quotas *quotas)
 {
-	const struct quota quota = server_quota(s);
-	struct usage mine, all;
-	int r;
-
-	look(s, uid, &mine, &all);
-	r = quota_check(&quota, uid, QUOTA_BYTES, &mine, &all, s->serving.cache.limit_bytes, err);
-	return r < 0
-		   ? r
-		   : quota_check(&quota, uid, QUOTA_CHUNKS, &mine, &all, s->serving.cache.max_segments, err);
+	s->serving.cache.quotas = *quotas;
+	for (struct connection *c = s->connections; c; c = c->next) {
+		c->payer = cache_quotas_payer_of(quotas, c->fd, c->uid);
+		if (c->session)
+			c->session->payer = c->payer;
+	}
+	s->serving.cache.needs_changed = true;
+	serving_touch(&s->serving);
 }

@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 
 from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, main, make_source, pack, probe_command
-from hostile import ALICE, MALLORY, become, wait_until
+from hostile import ALICE, MALLORY, Client, Other, Refused, become, run_as, wait_until
 
 MIRROR = os.path.join(BIN, "fuse_mirror")
 N_SESSIONS, N_DATASETS, N_SAMPLES, SAMPLE = 50, 3, 1024, 256 << 10
@@ -146,6 +147,245 @@ class Shares(Case):
         for job in self.jobs(daemon):
             if job["uid"] != os.geteuid():
                 self.assertIsNone(job["held"], "another user's")
+
+BOB, PHYSICS = 12346, 12350
+
+
+class Quotas(Case):
+    """--cache-quota: what two users hold, and what others can take of that."""
+    made = []
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+
+    def start(self, daemon, uid, path, *options):
+        process = subprocess.Popen(probe_command(daemon, path, "--batch", 16, "--window", 1, *options, program=user_probe()),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   preexec_fn=lambda: become(uid))
+
+        def end():
+            process.kill()
+            process.wait()
+        self.addCleanup(end)
+        return process
+
+    def datasets(self):
+        """48 MiB, and twice 64 MiB."""
+        if not self.made:
+            self.made.extend(pack(make_source(f"quota{i}", 1024 if i else 768, lambda rng: 65536, seed=2 + i), f"quota{i}")
+                             for i in range(3))
+        return self.made[0], self.made[1:]
+
+    @staticmethod
+    def used(status, name):
+        return next(q["used_bytes"] for q in status["quotas"] if q["name"] == name)
+
+    @staticmethod
+    def cache_bytes(status, uid):
+        return next((u["cache_bytes"] for u in status["users"] if u["uid"] == uid), 0)
+
+    @staticmethod
+    def cached(status, path):
+        return next(((d["cached_chunks"], d["chunks"]) for d in status["datasets"] if d["path"] == path), (0, 1))
+
+    def test_others_give_way_and_take_nothing(self):
+        own, many = self.datasets()
+        daemon = self.daemon("--tune", "off", "--batches", "3", "--cache-quota", f"{ALICE}=50%", cache="112M")
+        others = [self.start(daemon, uid, path, "--epochs", 100000) for uid in (MALLORY, BOB) for path in many]
+        daemon.wait_for("the cache is full", lambda s: self.used(s, "others") > 96 * MIB)
+        alice = self.start(daemon, ALICE, own, "--epochs", 100000, "--pause-us", 1000)
+        status = daemon.wait_for("all of hers is in memory", lambda s: len(set(self.cached(s, own))) == 1)
+        self.assertEqual([q["name"] for q in status["quotas"]], ["others", str(ALICE)])
+        self.assertEqual([q["bytes"] for q in status["quotas"]], [56 * MIB, 56 * MIB])
+        self.assertGreater(self.used(status, str(ALICE)), 48 * MIB)
+
+        def jobs(status, uid):
+            return [job for job in status["jobs"] if job["uid"] == uid]
+        read = sum(job["read_bytes"] for job in status["jobs"] if job["uid"] != ALICE)
+        before, batches = (jobs(status, ALICE)[0][name] for name in ("read_bytes", "batches"))
+        self.assertEqual(len(self.attack(daemon, many[0])), 10)
+        status = daemon.wait_for("the others read on, and she goes on", lambda s: (
+            sum(job["read_bytes"] for job in s["jobs"] if job["uid"] != ALICE) > read + 400 * MIB
+            and jobs(s, ALICE)[0]["batches"] > batches + 64 and self.cache_bytes(s, ALICE) > 48 * MIB))
+        self.assertEqual(jobs(status, ALICE)[0]["read_bytes"], before)
+        self.assertEqual(len(set(self.cached(status, own))), 1)
+        self.assertEqual({u["uid"] for u in status["users"]}, {ALICE, BOB, MALLORY})
+        self.assertTrue(all(process.poll() is None for process in (*others, alice)))
+        # She is told of her own alone.
+        told = json.loads(subprocess.run([CTL, "status", "--json", "--socket", daemon.socket], capture_output=True, text=True, timeout=60,
+                                         check=True, user=ALICE, group=ALICE, extra_groups=[]).stdout)
+        self.assertEqual([q["name"] for q in told["quotas"]], [str(ALICE)])
+        self.assertEqual([u["uid"] for u in told["users"]], [ALICE])
+        text = subprocess.run([CTL, "status", "--socket", daemon.socket], capture_output=True, text=True, timeout=60, check=True).stdout
+        self.assertRegex(text, rf"quotas +others of the cache 50 %, 56 MiB: .* used\n +{ALICE} of the cache 50 %, 56 MiB: .* used\n")
+        self.assertRegex(text, rf"uid {ALICE}: 1 job with .* of the cache and up to [0-9]+ workers?; ")
+
+    def attack(self, daemon, path):
+        """What Mallory asks for and does not get: room for a snapshot, and for batches."""
+        sparse = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "sparse")
+        os.makedirs(os.path.join(sparse, "chunks"))
+        with open(os.path.join(sparse, "snapshot"), "wb") as f:
+            f.truncate(50 << 20)
+        os.chmod(os.path.dirname(sparse), 0o755)
+
+        def ask():
+            told = []
+            for _ in range(5):
+                client = Client(daemon.socket)
+                try:
+                    client.open_dataset(sparse)
+                except Refused as error:
+                    told.append(error.text)
+                client.open_dataset(path)
+                try:
+                    client.open_session(batch=256, window=1)
+                except Refused as error:
+                    told.append(error.text)
+                client.close()
+            return told
+        return run_as(ask, MALLORY)
+
+    def test_what_is_refused_costs_nobody_anything(self):
+        own, many = self.datasets()
+        daemon = self.daemon("--tune", "off", "--batches", "3", "--user-share", "30", cache="128M")
+        for path in (own, many[0]):
+            self.start(daemon, ALICE, path, "--epochs", 100000, "--pause-us", 1000)
+        before = daemon.wait_for("all is in memory", lambda s: all(len(set(self.cached(s, path))) == 1 for path in (own, many[0])))
+        told = self.attack(daemon, own)
+        self.assertEqual(len(told), 10)
+        for text in told:
+            self.assertIn("--user-share", text)
+        after = daemon.status()
+        self.assertEqual(after["cache"]["evictions"], before["cache"]["evictions"])
+
+    def test_what_sessions_need(self):
+        """Users without a row have the rest together, however many they are; who has one may have all of it."""
+        path = self.datasets()[1][0]
+        daemon = self.daemon("--batches", "3", "--cache-quota", f"{ALICE}=80%", cache="160M")
+
+        def sessions(channel):
+            kept, told = [], ""
+            for opened in range(40):
+                client = Client(daemon.socket)
+                try:
+                    client.open_dataset(path)
+                    kept += [client, *client.open_session(batch=16, window=1)]
+                except Refused as error:
+                    told = error.text
+                    break
+            channel.send([opened, told])
+            channel.receive()
+        first = Other(sessions, MALLORY)
+        opened, told = first.receive()
+        self.assertGreater(opened, 0)
+        self.assertIn("cache-quota leaves them 31 MiB", told)
+        second = Other(sessions, BOB)
+        opened, told = second.receive()
+        self.assertEqual(opened, 0)
+        self.assertIn("cache-quota", told)
+        alice = Other(sessions, ALICE)
+        opened, told = alice.receive()
+        self.assertGreater(opened, 3)
+        self.assertIn(f"counts for {ALICE}, whose quota is 124 MiB", told)
+        for other in (first, second, alice):
+            other.send("close them")
+            other.finish()
+
+    def test_who_pays(self):
+        """A group is the kernel's word: neither an account that a client says nor a user namespace is one."""
+        config = os.path.join(SCRATCH, "quotas.conf")
+
+        def write(quotas):
+            with open(config, "w", encoding="ascii") as f:
+                f.write(f"[dieseld]\ncache-quota = {quotas}\n")
+        write(f"@{PHYSICS}=40%, {ALICE}=10%")
+        daemon = self.daemon("--config", config, "--tune", "off")
+
+        def names(client):
+            return [q["name"] for q in client.status()["quotas"]]
+
+        def connect(channel):
+            client = Client(daemon.socket)
+            channel.send(names(client))
+            channel.receive()
+            return names(client)
+
+        def as_bob(channel):
+            os.setgroups([PHYSICS])
+            os.setresgid(BOB, BOB, BOB)
+            os.setresuid(BOB, BOB, BOB)
+            os.environ["SLURM_JOB_ACCOUNT"] = "physics"
+            return connect(channel)
+        member, others = Other(as_bob, 0), [Other(connect, uid) for uid in (MALLORY, ALICE)]
+        self.assertEqual(member.receive(), [f"@{PHYSICS}"])
+        self.assertEqual([other.receive() for other in others], [["others"], [str(ALICE)]])
+        self.assertEqual(run_as(lambda: names(Client(daemon.socket)), BOB), ["others", f"@{PHYSICS}"])  # both are his connections'
+        self.assertEqual(run_as(lambda: names(Client(daemon.socket)), MALLORY, namespaces=True), ["others"])
+        # Another list holds for who is there; one with a mistake changes nothing.
+        write(f"{MALLORY - 1}=5%, {BOB}=30%")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("the reload", lambda s: [q["name"] for q in s["quotas"]] == ["others", str(MALLORY - 1), str(BOB)])
+        write(f"{BOB}=101%")
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until("the refusal", lambda: "101%" in daemon.output())
+        self.assertRegex(daemon.output(), rf"quotas.conf:2:\d+: cache-quota: .*101%.* is not from 1% to 100%")
+        member.send("ask again")
+        self.assertEqual(member.finish(), [str(BOB)])
+        for other in others:
+            other.send("ask again")
+            self.assertEqual(other.finish(), ["others"])
+    def group_of_one_core(self):
+        """A control group with one of the machine's cores, of the operator's."""
+        first, second = "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"
+        group = os.path.join(first if os.path.isdir(first) else second, f"diesel-test-{os.getpid()}")
+        try:
+            os.mkdir(group)
+            self.addCleanup(lambda: wait_until("the group is empty", lambda: remove_group(group)))
+            if os.path.isdir(first):
+                shutil.copyfile(f"{first}/cpuset.mems", f"{group}/cpuset.mems")
+            with open(f"{group}/cpuset.cpus", "w", encoding="ascii") as f:
+                f.write(str(min(os.sched_getaffinity(0))))
+        except OSError as error:
+            self.skipTest(f"no control group of CPUs can be made here: {error}")
+        return group
+
+    def test_cores_of_others(self):
+        """No worker works for one user on cores that another's job has, until somebody says how many work."""
+        n, path = len(os.sched_getaffinity(0)), self.datasets()[0]
+        if n < 2:
+            self.skipTest("needs two cores")
+        group, daemon = self.group_of_one_core(), self.daemon()
+
+        def workers(status):
+            return {user["uid"]: user["workers"] for user in status["users"]}
+        self.start(daemon, BOB, path, "--epochs", 100000, "--pause-us", 1000)
+        daemon.wait_for("a job", lambda s: workers(s) == {BOB: n})
+        with open(f"{group}/cgroup.procs", "w", encoding="ascii") as f:
+            f.write(str(os.getpid()))
+        try:
+            job = self.start(daemon, ALICE, path, "--epochs", 100000, "--pause-us", 1000)
+        finally:
+            with open(f"{os.path.dirname(group)}/cgroup.procs", "w", encoding="ascii") as f:
+                f.write(str(os.getpid()))
+        daemon.wait_for("her core is hers", lambda s: workers(s) == {BOB: n - 1, ALICE: n})
+        subprocess.run([CTL, "set", "--limit", f"workers-max={n}", "--socket", daemon.socket], stdout=subprocess.DEVNULL, check=True)
+        daemon.wait_for("a number counts as it is", lambda s: workers(s) == {BOB: n, ALICE: n})
+        subprocess.run([CTL, "set", "--unset", "workers-max", "--socket", daemon.socket], stdout=subprocess.DEVNULL, check=True)
+        daemon.wait_for("the default again", lambda s: workers(s) == {BOB: n - 1, ALICE: n})
+        job.kill()
+        job.wait()
+        daemon.wait_for("she ends", lambda s: workers(s) == {BOB: n})
+
+
+def remove_group(group):
+    try:
+        os.rmdir(group)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

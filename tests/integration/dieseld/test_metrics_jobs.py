@@ -21,7 +21,7 @@ DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
 # Names of measuring: never by step, process or path.
 LABELS_ALLOWED = {"training_job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
                   "kernel", "resource", "rule", "outcome", "mode", "ring", "le",
-                  "setting", "slurm_job", "account", "job_pod", "pod_uid", "job_namespace"}
+                  "setting", "quota", "slurm_job", "account", "job_pod", "pod_uid", "job_namespace"}
 
 
 def dashboard():

@@ -281,6 +281,107 @@ static void test_what_is_kept(void **state)
 	stop(&f);
 }
 
+/* Alice has half of the cache, and all others the rest; sizes are such that this is five chunks each. */
+static struct cached_dataset *start_quotas(struct fixture *f, const char *root)
+{
+	struct cached_dataset *own;
+
+	start(f, root, &even, 10);
+	own = open_dataset(&f->f, root, "own", &even);
+	own->refs = own->n_sessions = 1;
+	own->need_bytes = own->paid_need_bytes[1] = f->unit;
+	own->payers = 1u << 1;
+	f->d->payers = 1u << CACHE_QUOTA_REST;
+	f->d->paid_need_bytes[CACHE_QUOTA_REST] = f->unit;
+	f->d->asked_bytes = own->asked_bytes = UINT64_MAX;
+	f->cache->quotas = (struct cache_quotas){.rows = {{.name = "alice", .percent = 50}}, .n = 1};
+	f->cache->limit_bytes = 2 * own->copy_bytes + 10 * f->unit;
+	return own;
+}
+
+static void mark_all(struct fixture *f, struct cached_dataset *d)
+{
+	f->cache->round++;
+	for (uint32_t i = 0; i < N_CHUNKS; i++)
+		cache_mark(f->cache, d, i, i + 1);
+}
+
+static uint64_t paid_by(const struct cache *c, uint32_t payer)
+{
+	uint64_t paid[CACHE_QUOTA_PAYERS];
+
+	cache_paid_bytes(c, paid);
+	return paid[payer];
+}
+
+/* Who has a quota gets it, whatever others hold and want, and these get no more of it while it is used. */
+static void test_quotas_hold(void **state)
+{
+	struct fixture f;
+	struct cached_dataset *own = start_quotas(&f, *state);
+
+	own->n_sessions = 0;
+	fit(&f);
+	assert_int_equal(f.d->room_bytes, 10 * f.unit); /* nobody else wants it */
+	fill_all(&f, f.d, 10);
+	own->n_sessions = 1;
+	fit(&f);
+	assert_int_equal(f.d->room_bytes, 5 * f.unit);
+	assert_int_equal(own->room_bytes, 5 * f.unit);
+	mark_all(&f, f.d); /* all of the others' is wanted soon */
+	fill_all(&f, own, 5);
+	assert_int_equal(count(own), 5);
+	assert_int_equal(count(f.d), 5);
+	assert_int_equal(paid_by(f.cache, 1), own->copy_bytes + 5 * f.unit);
+	assert_int_equal(paid_by(f.cache, CACHE_QUOTA_REST), f.d->copy_bytes + 5 * f.unit);
+	/* Neither pushes the other out below its quota, also who waits. */
+	f.cache->round++;
+	for (uint32_t i = 10; i < 20; i++)
+		assert_int_equal(fill(&f, f.d, i, i % 2), 0);
+	assert_int_equal(in_memory(own), 0x1f);
+	mark_all(&f, f.d);
+	for (uint32_t i = 5; i < 20; i++)
+		assert_int_equal(fill(&f, own, i, 0), 0);
+	assert_int_equal(count(own), 5);
+	assert_int_equal(count(f.d), 5);
+	/* Nor do decoded forms. */
+	assert_false(cache_make_form_room(f.cache, f.unit));
+	assert_int_equal(count(own), 5);
+	stop(&f);
+}
+
+/* Another dataset, another session, another user without a row: all of them have the same rest. */
+static void test_quotas_of_many(void **state)
+{
+	struct fixture f;
+	struct cached_dataset *own = start_quotas(&f, *state), *more;
+
+	more = open_dataset(&f.f, *state, "more", &even);
+	more->refs = more->n_sessions = 1;
+	more->need_bytes = f.unit;
+	more->asked_bytes = UINT64_MAX;
+	f.cache->limit_bytes =
+	    4 * own->copy_bytes + 10 * f.unit; /* half of it, and room for five chunks in the other */
+	fit(&f);
+	assert_int_equal(own->room_bytes, own->copy_bytes + 5 * f.unit);
+	assert_true(f.d->room_bytes + more->room_bytes <= 5 * f.unit);
+	assert_true(f.d->room_bytes >= f.unit && more->room_bytes >= f.unit);
+	/* What both have open counts for each in equal parts; but a large window counts for who has it. */
+	more->n_sessions = more->refs = 0;
+	f.d->payers |= 1u << 1;
+	own->payers = 1u << 1;
+	f.d->need_bytes = 4 * f.unit;
+	f.d->paid_need_bytes[CACHE_QUOTA_REST] = 4 * f.unit;
+	f.cache->limit_bytes = 3 * own->copy_bytes + 10 * f.unit;
+	fit(&f);
+	assert_true(own->room_bytes + f.d->room_bytes <= 10 * f.unit + own->copy_bytes);
+	assert_true(own->room_bytes > 2 * f.unit);
+	assert_true(f.d->room_bytes > 5 * f.unit);
+	fill_all(&f, f.d, 4);
+	assert_int_equal(paid_by(f.cache, 1), own->copy_bytes + (f.d->copy_bytes + 4 * f.unit) / 2);
+	stop(&f);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
@@ -293,6 +394,8 @@ int main(void)
 	    CASE(test_two_datasets),
 	    CASE(test_who_goes_first),
 	    CASE(test_what_is_kept),
+	    CASE(test_quotas_hold),
+	    CASE(test_quotas_of_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

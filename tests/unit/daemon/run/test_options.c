@@ -73,6 +73,7 @@ static void test_mistakes_are_named(void **state)
 	    {"--workers", "0", "workers"},
 	    {"--user-share", "0", "user-share"},
 	    {"--user-share", "101", "user-share"},
+	    {"--cache-quota", "1000=60%,1001=41%", "cache-quota"},
 	    {"--require-digest", "yes", "require-digest"},
 	    {"--exit-when-idle", "5m", "exit-when-idle"},
 	    {"--batches", "2", "batches"},

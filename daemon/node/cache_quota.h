@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Whose part of the cache it is (--cache-quota): a row for a user or for a group, whose members share it.
+ * Each row is a payer, and everybody without one pays together, from what the rows leave. So there are no
+ * more payers than the operator wrote, whoever connects.
+ *
+ * Who pays is the kernel's word alone: the user of the peer (SO_PEERCRED) and its groups (SO_PEERGROUPS).
+ * What a client says of itself, such as an account of Slurm's, gives nobody a part.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/error.h"
+
+#define CACHE_QUOTA_ROWS   31
+#define CACHE_QUOTA_PAYERS (CACHE_QUOTA_ROWS + 1)
+#define CACHE_QUOTA_REST   0 /* the payer for all who have no row; row i is payer i + 1 */
+
+struct cache_quota {
+	char name[48]; /* as the operator wrote it, "@" in front of a group */
+	bool is_group;
+	uint32_t id; /* of the user or the group */
+	uint32_t percent;
+};
+
+struct cache_quotas {
+	struct cache_quota rows[CACHE_QUOTA_ROWS];
+	uint32_t n; /* 0: there are none, and all pay together */
+};
+
+/* Reads "alice=20%, @physics=40%", or "off". -EINVAL: err begins with the setting's name, and says what to
+ * write. */
+int cache_quotas_parse(const char *name, const char *value, struct cache_quotas *ret, struct error *err);
+
+/* Who pays for this user, who is in these groups: the user's row, else the first row of a group. */
+uint32_t cache_quotas_payer(const struct cache_quotas *q, uint32_t uid, const uint32_t *gids, size_t n_gids);
+/* The same for the other end of a Unix socket. */
+uint32_t cache_quotas_payer_of(const struct cache_quotas *q, int socket, uint32_t uid);
+const char *cache_quotas_name(const struct cache_quotas *q, uint32_t payer);
+/* What the payer may insist on of so many bytes. */
+uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64_t bytes);
+
+/* Something that a payer's jobs want memory for. */
+struct quota_want {
+	uint32_t payer;
+	uint32_t stage;      /* a payer's memory goes to the lower ones first */
+	uint64_t need, most; /* it has the one in any case, and no more than the other */
+	uint64_t given;
+};
+
+#define QUOTA_STAGES 3
+
+/*
+ * Gives out `limit` bytes, cache_share.c. Each payer has what it wants up to its quota, and what is left
+ * after that goes in equal parts to those that want more: it is lent, and comes back when its owner wants it.
+ * Where needs are more than a quota, they come out of what others would be lent, and then of their quotas.
+ */
+void cache_quotas_share(const uint64_t quotas[CACHE_QUOTA_PAYERS], struct quota_want *wants, size_t n,
+			uint64_t limit);

@@ -372,7 +372,8 @@ struct segment *cache_take_lent(struct cache *c, const struct segment *from, uin
 {
 	struct segment *victim;
 
-	if (from->lent || may_add(c, from->dataset, from->memory.bytes))
+	/* At the end of the daemon nothing is pinned any more, and clients go on reading what they have. */
+	if (c->closing || from->lent || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
 	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .lent_like = from},
 				   &from->dataset->lent_victims, distance);

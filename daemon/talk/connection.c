@@ -370,7 +370,7 @@ void connection_cut(struct connection *c, int r)
 			    : r == -ENOBUFS   ? "it does not read its replies"
 			    : r == -ETIMEDOUT ? "it does not say what it wants"
 					      : strerror(-r));
-	if (c->session && c->owner_fd >= 0 && !c->server->stopping && session_orphan(c->session) > 0)
+	if (c->session && c->owner_fd >= 0 && session_orphan(c->session) > 0)
 		orphan(c);
 	else
 		connection_close(c);

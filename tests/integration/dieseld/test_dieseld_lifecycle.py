@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that come, go and die."""
+import ctypes
 import os
 import signal
 import socket
@@ -101,6 +102,24 @@ class Restart(Case):
                 self.assertEqual(result["samples"], 2 * samples)
                 self.assertIn("went away", said)
                 self.assertIn("is back", said)
+
+    def test_batches_that_are_held_stay_as_they_are(self):
+        """While the daemon ends, with chunks on their way into a cache that is full."""
+        import diesel_loader.session as client
+        from diesel_loader import Dataset
+        from diesel_loader.native import SHUFFLE
+        daemon, (path, _) = self.daemon("--tune", "off", "--prefetch", "4", cache="24M"), dataset("views")
+        for i in range(30):
+            session = client.Session(Dataset(path, daemon.socket), world=1, batch=16, window_chunks=1, seed=i, flags=SHUFFLE)
+            for _ in range(20 + i):
+                lease = session.next_batch()
+            items = [lease.batch.items[k] for k in range(lease.batch.n_items)]
+            seen = [ctypes.string_at(item.data, item.bytes) for item in items]
+            self.assertEqual(daemon.stop(), 0)
+            self.assertTrue([ctypes.string_at(item.data, item.bytes) for item in items] == seen, i)
+            daemon.start()
+            del lease
+            session.close()
 
     def test_it_does_not_come_back(self):
         daemon = self.daemon()

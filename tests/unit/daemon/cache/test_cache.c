@@ -368,6 +368,9 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	f.d->chunks[2].state = CHUNK_VERIFYING;
 	cache_mark(f.cache, f.d, 0, 0); /* a batch waits for it */
 	assert_null(cache_take_lent(f.cache, from, 1));
+	f.cache->closing = true; /* the daemon ends, and clients do not */
+	assert_null(cache_take_lent(f.cache, from, 0));
+	f.cache->closing = false;
 	to = cache_take_lent(f.cache, from, 0);
 	assert_non_null(to);
 	assert_true(to->lent && to->filling);

@@ -291,6 +291,7 @@ int main(int argc, char **argv)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
 				    (unsigned long long)(limits.memory_limit_bytes >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
+		log_never_wait();
 		/* Before anything is forked: a child that had these descriptors would keep their memory. */
 		if (fd_store_take(&daemon.items) < 0)
 			log_warning("no memory: nothing is carried over the restart");

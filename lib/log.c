@@ -3,7 +3,9 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,8 @@
 static const char *log_program = "diesel";
 static enum log_level log_max_level = LOG_LEVEL_INFO;
 static int log_to_journal;
+static bool log_waits = true;
+static atomic_uint n_not_taken;
 
 void log_init(const char *program, enum log_level max_level)
 {
@@ -30,7 +34,20 @@ void log_init(const char *program, enum log_level max_level)
 	log_to_journal = getenv("JOURNAL_STREAM") != NULL && !isatty(STDERR_FILENO);
 }
 
-static void write_line(enum log_level level, const char *text)
+void log_never_wait(void)
+{
+	log_waits = false;
+}
+
+/* Pipes and sockets that can be written to have room for more than a line. */
+static bool is_taken_at_once(void)
+{
+	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&out, 1, 0) != 0; /* write() tells of errors */
+}
+
+static void put_line(enum log_level level, const char *text)
 {
 	static const char *const words[] = {"error: ", "warning: ", "", "debug: "};
 	static const int priorities[] = {3, 4, 6, 7};
@@ -47,6 +64,23 @@ static void write_line(enum log_level level, const char *text)
 	line[n] = '\n';
 	ignored = write(STDERR_FILENO, line, (size_t)n + 1);
 	(void)ignored; /* there is nowhere left to report to */
+}
+
+static void write_line(enum log_level level, const char *text)
+{
+	char said[80];
+	unsigned int n;
+
+	if (!log_waits && !is_taken_at_once()) {
+		atomic_fetch_add_explicit(&n_not_taken, 1, memory_order_relaxed);
+		return;
+	}
+	n = atomic_exchange_explicit(&n_not_taken, 0, memory_order_relaxed);
+	if (n > 0) {
+		snprintf(said, sizeof(said), "%u lines left out: nobody read the log", n);
+		put_line(LOG_LEVEL_WARNING, said);
+	}
+	put_line(level, text);
 }
 
 void log_write(enum log_level level, const char *format, ...)

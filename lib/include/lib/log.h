@@ -25,6 +25,11 @@ enum log_level {
 
 void log_init(const char *program, enum log_level max_level);
 
+/* For a program that must go on where nobody reads its log, such as a journal that hangs: from now on, a line
+ * that standard error does not take at once is left out, and the next one that it takes says how many were.
+ */
+void log_never_wait(void);
+
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...)   log_write(LOG_LEVEL_ERROR, __VA_ARGS__)

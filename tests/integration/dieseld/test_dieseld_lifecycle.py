@@ -2,6 +2,7 @@
 """Processes that come, go and die."""
 import ctypes
 import os
+import select
 import signal
 import socket
 import struct
@@ -171,6 +172,28 @@ class Starting(Case):
         self.assertFalse(os.path.exists(daemon.socket))
         p.communicate(timeout=60)
         self.assertEqual(p.returncode, 1)
+
+
+class Log(Case):
+    def test_nobody_reads_it(self):
+        """As where the journal hangs: lines are left out, and serving waits for nothing."""
+        path = os.path.join(SCRATCH, "log")
+        os.mkfifo(path)
+        end = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self.addCleanup(os.close, end)
+        try:
+            while True:
+                os.write(end, bytes(4096))
+        except BlockingIOError:
+            pass
+        daemon = self.daemon(prefix=lambda command: ["sh", "-c", 'exec "$@" 2>"$0"', path, *command])
+        data, source = dataset("views")
+        self.assertEqual(probe(daemon, data, "--source", source)["samples"], 2000)
+        while set(os.read(end, 1 << 20)) == {0} and select.select([end], [], [], 0)[0]:
+            pass
+        self.assertEqual(daemon.stop(), 0)
+        said = os.read(end, 1 << 20).decode()
+        self.assertRegex(said, r"dieseld: warning: \d+ lines left out: nobody read the log\n.*: stopping\n")
 
 
 if __name__ == "__main__":

@@ -86,12 +86,36 @@ static void test_an_event_is_one_line(void **state)
 	assert_string_equal(said, "test: job begins: job=3 program=a\\x0ab\n");
 }
 
+/* A pipe that nobody reads, which a daemon does not wait for. */
+static void test_nobody_reads(void **state)
+{
+	char text[65536 + 4096];
+	int old, fd = catch_errors(&old);
+
+	log_init("test", LOG_LEVEL_INFO);
+	log_never_wait();
+	for (int i = 0; i < 10000; i++)
+		log_info("a line of a daemon that goes on: %d", i);
+	written(fd, text, sizeof(text));
+	assert_null(strstr(text, ": 9999\n"));
+	assert_null(strstr(text, "left out"));
+	log_info("the next");
+	written(fd, text, sizeof(text));
+	log_info("and one more");
+	written(fd, text + strlen(text), sizeof(text) - strlen(text));
+	dup2(old, STDERR_FILENO);
+	close(old);
+	close(fd);
+	assert_non_null(
+	    strstr(text, " lines left out: nobody read the log\ntest: the next\ntest: and one more\n"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_line),
-	    cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_one_line), cmocka_unit_test(test_limit),
 	    cmocka_unit_test(test_an_event_is_one_line),
+	    cmocka_unit_test(test_nobody_reads), /* the last, since it is not taken back */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

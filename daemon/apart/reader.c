@@ -24,7 +24,9 @@ struct reader {
 	uint32_t uid;
 	int fd;
 	uv_poll_t poll;
-	uv_timer_t idle;
+	uv_timer_t timer;  /* with orders: until it is late; else until it is let go */
+	uint64_t since_ms; /* with orders: of the loop, when it reported last, or got the first of them */
+	bool is_late;
 	uint32_t n_handles;
 };
 
@@ -50,7 +52,7 @@ static void reader_remove(struct reader *r)
 	if (r->slot)
 		*r->slot = NULL;
 	uv_close((uv_handle_t *)&r->poll, on_closed);
-	uv_close((uv_handle_t *)&r->idle, on_closed);
+	uv_close((uv_handle_t *)&r->timer, on_closed);
 }
 
 /* The process sees the end of its socket and ends; we see that by the end of ours. */
@@ -67,6 +69,29 @@ static void on_idle(uv_timer_t *timer)
 	ask_to_end(timer->data);
 }
 
+static void on_late(uv_timer_t *timer)
+{
+	struct reader *r = timer->data;
+
+	r->is_late = true;
+	log_warning("%s: storage has not answered for %llu s: jobs that read there wait for it",
+		    r->jobs->order.origin,
+		    (unsigned long long)(uv_now(r->readers->loop) - r->since_ms) / 1000);
+}
+
+/* Something has come of the reader's orders, or the first one of them goes out. */
+static void note_life(struct reader *r, const struct reader_job *job)
+{
+	uint64_t now_ms = uv_now(r->readers->loop);
+
+	if (r->is_late)
+		log_info("%s: storage answers again, after %llu s", job->order.origin,
+			 (unsigned long long)(now_ms - r->since_ms) / 1000);
+	r->is_late = false;
+	r->since_ms = now_ms;
+	uv_timer_start(&r->timer, on_late, r->readers->late_ms ? r->readers->late_ms : READER_LATE_MS, 0);
+}
+
 static void job_done(struct reader *r, struct reader_job *job)
 {
 	struct reader_job **link = &r->jobs;
@@ -74,8 +99,10 @@ static void job_done(struct reader *r, struct reader_job *job)
 	while (*link != job)
 		link = &(*link)->next;
 	*link = job->next;
+	if (!r->jobs)
+		uv_timer_stop(&r->timer);
 	if (!r->jobs && r->slot)
-		uv_timer_start(&r->idle, on_idle, IDLE_MS, 0);
+		uv_timer_start(&r->timer, on_idle, IDLE_MS, 0);
 	job->done(job);
 }
 
@@ -142,6 +169,7 @@ static void on_report(uv_poll_t *poll, int status, int events)
 	job->cpu_ns = report.cpu_ns;
 	job->error = report.error;
 	job->error.text[sizeof(job->error.text) - 1] = '\0';
+	note_life(r, job);
 	job_done(r, job);
 }
 
@@ -171,9 +199,9 @@ static int reader_new(struct readers *rs, struct reader **slot, uint32_t uid)
 		free(r);
 		return result;
 	}
-	uv_timer_init(rs->loop, &r->idle);
-	uv_unref((uv_handle_t *)&r->idle);
-	r->poll.data = r->idle.data = r;
+	uv_timer_init(rs->loop, &r->timer);
+	uv_unref((uv_handle_t *)&r->timer);
+	r->poll.data = r->timer.data = r;
 	r->n_handles = 2;
 	r->readers = rs;
 	r->slot = slot;
@@ -191,7 +219,7 @@ void readers_prepare(struct readers *rs)
 {
 	if (rs->spare || reader_new(rs, &rs->spare, NOBODY) < 0)
 		return;
-	uv_timer_start(&rs->spare->idle, on_idle, IDLE_MS, 0);
+	uv_timer_start(&rs->spare->timer, on_idle, IDLE_MS, 0);
 }
 
 /* The spare one if there is one. */
@@ -223,7 +251,8 @@ int readers_submit(struct readers *rs, struct reader **slot, uint32_t uid, struc
 	if (result < 0)
 		return result == -EPIPE ? -EAGAIN
 					: result; /* on_report() is about to see that it has ended */
-	uv_timer_stop(&r->idle);
+	if (!r->jobs)
+		note_life(r, job);
 	job->next = r->jobs;
 	r->jobs = job;
 	return 0;

@@ -37,6 +37,7 @@
 #define READER_MAX_ORDERS   4    /* of a reader at one time: large chunks keep a disk busy */
 #define READER_OWN_BYTES    (24u << 20)
 #define READER_MAX_RANGES   64
+#define READER_LATE_MS      30000
 
 /* A part of a file, in whole pages. */
 struct reader_range {
@@ -98,6 +99,8 @@ struct readers {
 	uv_loop_t *loop;
 	const struct nursery *nursery; /* borrowed */
 	bool use_uring;
+	uint64_t
+	    late_ms; /* a line is logged of a reader that reports nothing for so long; 0: READER_LATE_MS */
 	uint32_t n, max; /* readers that live */
 	struct reader *first, *spare;
 	void (*on_end)(void *user); /* a reader has ended: there is room for another */

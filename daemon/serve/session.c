@@ -9,6 +9,7 @@
 #include "forms.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/units.h"
 #include "peers/sharers.h"
 
 static void slot_free(struct session *s, struct slot *slot)
@@ -190,6 +191,17 @@ static void note_damage(struct session *s, const struct batch *b)
 		    b->damage, b->n_damaged, (unsigned long long)b->index, (unsigned long long)b->epoch);
 }
 
+static void note_replaced(const struct session *s, uint64_t n)
+{
+	struct cache *c = s->cache;
+
+	log_limited(c->lines_of(c->user, s->uid), LOG_LEVEL_WARNING,
+		    "job %llu: %llu decoder%s replaced after ending, or taking too long for a sample: "
+		    "`journalctl -k -g "
+		    "dieseld` shows whether the kernel killed them",
+		    (unsigned long long)s->job->id, (unsigned long long)n, units_plural(n));
+}
+
 /* What a worker has decoded becomes its job's. */
 static void count_decoded(struct session *s, struct slot *slot)
 {
@@ -201,6 +213,8 @@ static void count_decoded(struct session *s, struct slot *slot)
 	sum->damaged += decoded->counted.damaged;
 	sum->cpu_ns += decoded->counted.cpu_ns;
 	sum->replaced += decoded->counted.replaced;
+	if (decoded->counted.replaced)
+		note_replaced(s, decoded->counted.replaced);
 	batch_forms_enter(&slot->batch, c);
 	for (int i = 0; i < CODEC_N_WAYS; i++) {
 		s->job->counters.ways[i].n += slot->batch.ways[i].n;

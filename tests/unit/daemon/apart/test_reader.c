@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -276,6 +277,58 @@ static void test_its_end_ends_what_it_had(void **state)
 	stop(&n);
 }
 
+struct said {
+	int fd;
+	const char *word;
+};
+
+static bool is_said(void *user)
+{
+	const struct said *s = user;
+	char text[4096];
+	ssize_t n = pread(s->fd, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return strstr(text, s->word);
+}
+
+static void test_storage_that_does_not_answer(void **state)
+{
+	struct said late = {.word = "here/a.chunk: storage has not answered for "},
+		    again = {.word = "here/a.chunk: storage answers again, after "};
+	struct reader_job jobs[2];
+	int old = dup(STDERR_FILENO);
+	struct node n;
+	pid_t pid;
+
+	late.fd = again.fd = memfd_create("said", MFD_CLOEXEC);
+	assert_true(late.fd >= 0);
+	start(&n, *state, false);
+	n.readers.late_ms = 20;
+	write_file(&n, FILE_BYTES);
+	prepare(&jobs[0], "a.chunk");
+	assert_int_equal(submit(&n, &jobs[0]), 0);
+	loop_until_count(&n.loop, &n.n_done, 1);
+	pid = find_reader(&n);
+	assert_true(pid > 0);
+	dup2(late.fd, STDERR_FILENO);
+	kill(pid, SIGSTOP);
+	for (int i = 0; i < 2; i++) {
+		prepare(&jobs[i], "a.chunk");
+		assert_int_equal(submit(&n, &jobs[i]), 0);
+	}
+	loop_until(&n.loop, is_said, &late);
+	assert_false(is_said(&again));
+	n.readers.late_ms = 0;
+	kill(pid, SIGCONT);
+	loop_until_count(&n.loop, &n.n_done, 3);
+	assert_true(is_said(&again));
+	dup2(old, STDERR_FILENO);
+	close(old);
+	close(late.fd);
+	stop(&n);
+}
+
 /* One that was started before it was known who reads. */
 static void test_a_spare_one(void **state)
 {
@@ -323,6 +376,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_ranges, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_storage_that_does_not_answer, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_a_spare_one, make_folder, remove_folder),
 	};
 

@@ -81,6 +81,17 @@ def complete(engine, verb, words, is_done):
         assert process.returncode == 0, text
 
 
+def check_sound(engine, where, is_first):
+    """The first pack may have been killed when all was committed and the snapshot was not written: verify says so, and complete()
+    makes it."""
+    process = engine.start("verify", engine.dataset)
+    said, text = process.communicate()
+    if is_first and process.returncode == 1:
+        assert text.count("\n") == 1 and "has no snapshot" in text, (where, text)
+    else:
+        assert process.returncode == 0 and said.startswith("sound:"), (where, said, text)
+
+
 def main():
     name, choose = sys.argv[1], random.Random(17)
     rounds, verbs, n_killed = int(os.environ.get("DIESEL_ROUNDS", "8")), VERBS[name], 0
@@ -101,7 +112,7 @@ def main():
             now = seen(engine)
             assert now in (before, after), f"{where}: half of it, {len(now)} samples"
             if now:
-                assert engine.ctl("verify", engine.dataset).startswith("sound:"), where
+                check_sound(engine, where, verb == "pack")
             complete(engine, verb, words, now == after)
             assert content(engine) == after, f"{where}: not completed"
             assert engine.ctl("verify", engine.dataset).startswith("sound:"), where

@@ -2,13 +2,15 @@
 """Who reads how much of a storage: users beside each other, by what they were given, and reading ahead beside checkpoints."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
-from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, main, make_source, pack, probe_command
+from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, free_port, main, make_source, pack, probe_command
 from hostile import ALICE, MALLORY, Client, Other, Refused, become, run_as, wait_until
 
 MIRROR = os.path.join(BIN, "fuse_mirror")
@@ -191,7 +193,8 @@ class Quotas(Case):
 
     def test_others_give_way_and_take_nothing(self):
         own, many = self.datasets()
-        daemon = self.daemon("--tune", "off", "--batches", "3", "--cache-quota", f"{ALICE}=50%", cache="112M")
+        metrics = f"127.0.0.1:{free_port()}"
+        daemon = self.daemon("--tune", "off", "--batches", "3", "--cache-quota", f"{ALICE}=50%", "--metrics", metrics, cache="112M")
         others = [self.start(daemon, uid, path, "--epochs", 100000) for uid in (MALLORY, BOB) for path in many]
         daemon.wait_for("the cache is full", lambda s: self.used(s, "others") > 96 * MIB)
         alice = self.start(daemon, ALICE, own, "--epochs", 100000, "--pause-us", 1000)
@@ -212,6 +215,11 @@ class Quotas(Case):
         self.assertEqual(len(set(self.cached(status, own))), 1)
         self.assertEqual({u["uid"] for u in status["users"]}, {ALICE, BOB, MALLORY})
         self.assertTrue(all(process.poll() is None for process in (*others, alice)))
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=60) as answer:
+            figures = dict(re.findall(r'(?m)^diesel_cache_quota_(\w+\{quota="\w+"\}) (\d+)$', answer.read().decode()))
+        self.assertEqual({name for name in figures if name.startswith("bytes")}, {f'bytes{{quota="{name}"}}' for name in ("others", ALICE)})
+        self.assertEqual(int(figures[f'bytes{{quota="{ALICE}"}}']), 56 * MIB)
+        self.assertGreater(int(figures[f'used_bytes{{quota="{ALICE}"}}']), 48 * MIB)
         # She is told of her own alone.
         told = json.loads(subprocess.run([CTL, "status", "--json", "--socket", daemon.socket], capture_output=True, text=True, timeout=60,
                                          check=True, user=ALICE, group=ALICE, extra_groups=[]).stdout)

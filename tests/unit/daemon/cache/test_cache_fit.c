@@ -2,6 +2,8 @@
 /* The cache after its sessions or limits changed: who may have how much, and what goes for that. */
 #include "filled_cache.h"
 
+#include "forms.h"
+
 static uint32_t count(const struct cached_dataset *d)
 {
 	return (uint32_t)__builtin_popcount(in_memory(d));
@@ -350,6 +352,31 @@ static void test_quotas_hold(void **state)
 	stop(&f);
 }
 
+/* What is decoded counts for who asks for it: it takes no room from others, and goes before his own chunks
+ * do. */
+static void test_quotas_of_forms(void **state)
+{
+	const struct recipe key = {.kind = RECIPE_IMAGE};
+	struct fixture f;
+	struct cached_dataset *own = start_quotas(&f, *state);
+	struct forms *forms = forms_open(f.d, 1, &key);
+
+	assert_non_null(forms);
+	assert_int_equal(forms->payer, CACHE_QUOTA_REST);
+	forms->asked_bytes = 100 * f.unit;
+	fit(&f);
+	assert_int_equal(own->room_bytes, 5 * f.unit);
+	assert_int_equal(f.cache->form_limit_bytes, forms->limit_bytes);
+	assert_true(forms->limit_bytes + f.d->room_bytes <= 5 * f.unit);
+	assert_true(forms->limit_bytes > 0 && f.d->room_bytes >= f.unit);
+	/* What she does not want is lent to them, too. */
+	own->n_sessions = 0;
+	fit(&f);
+	assert_true(forms->limit_bytes > 5 * f.unit);
+	forms_close(forms);
+	stop(&f);
+}
+
 /* Another dataset, another session, another user without a row: all of them have the same rest. */
 static void test_quotas_of_many(void **state)
 {
@@ -395,6 +422,7 @@ int main(void)
 	    CASE(test_who_goes_first),
 	    CASE(test_what_is_kept),
 	    CASE(test_quotas_hold),
+	    CASE(test_quotas_of_forms),
 	    CASE(test_quotas_of_many),
 	};
 

@@ -322,7 +322,16 @@ void carry_refuse(struct carry *c, uint32_t slot)
 static void remove_all(const struct fd_store_items *items)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
+	unsigned int n_chunks = 0;
 	int n_pauses = 0;
+
+	for (size_t i = 0; i < items->n; i++)
+		n_chunks += items->items[i].name[0] == 'c';
+	if (n_chunks)
+		log_warning(
+		    "%u chunk%s not carried over the restart: another version of dieseld stored them, or "
+		    "the store had another size",
+		    n_chunks, units_plural(n_chunks));
 
 	for (size_t i = 0; i < items->n; i++) {
 		const char *name = items->items[i].name;

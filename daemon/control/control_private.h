@@ -59,6 +59,7 @@ struct control {
 	uint64_t n_rounds, n_refused, saved_round;
 	uint64_t n_empty;   /* rounds without samples, since the last one with some */
 	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */
+	json_t *foreign;    /* what a newer dieseld set and this one does not know: kept for it, or NULL */
 };
 
 struct control_job *control_find_job(const struct control *c, uint64_t id);

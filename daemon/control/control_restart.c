@@ -4,8 +4,9 @@
  *   settings  JSON: what was set while running, and pins, each with who set it and when
  *   jobs      JSON: numbers of jobs by pid and start time of the trainer, and the knobs they had
  *   tuner     struct saved_tuner, and struct tuner_state as it lies in memory
- * Values in JSON are checked one by one, and left out if they are not valid. Of the tuner's state, only its
- * sizes and the boot that it is from are.
+ * Values in JSON are checked one by one, and left out if they are not valid. Names that a newer dieseld has
+ * written stay as they are, for when it is back. Of the tuner's state, only its sizes and the boot that it is
+ * from are checked.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -51,6 +52,21 @@ static struct settings_by saved_by(const json_t *by)
 	return (struct settings_by){.uid = (uint32_t)get_u64(by, "uid"), .at_s = get_u64(by, "at")};
 }
 
+static bool is_known(const char *name)
+{
+	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++)
+		if (!settings_is_knob(key) && strcmp(name, settings_name(key)) == 0)
+			return true;
+	return false;
+}
+
+static void put_foreign(const struct control *c, json_t *set, json_t *by, json_t *pins)
+{
+	json_object_update_missing(set, json_object_get(c->foreign, "set"));
+	json_object_update_missing(by, json_object_get(c->foreign, "by"));
+	json_array_extend(pins, json_object_get(c->foreign, "pins"));
+}
+
 void control_save_settings(struct control *c)
 {
 	const struct settings *s = &c->settings;
@@ -73,6 +89,7 @@ void control_save_settings(struct control *c)
 			    pins, json_pack("{s:o, s:s, s:o, s:o}", "job", json_u64(s->pins[i].job), "knob",
 					    tuner_knob_name(s->pins[i].knob), "value",
 					    json_u64(s->pins[i].value), "by", by_json(&s->pin_by[i])));
+	put_foreign(c, set, by, pins);
 	save_json(c, "settings", json_pack("{s:o, s:o, s:o}", "set", set, "by", by, "pins", pins));
 }
 
@@ -192,19 +209,65 @@ static void restore_limits(struct control *c, const json_t *set, const json_t *b
 		s->set_by[key] = saved_by(json_object_get(by, settings_name(key)));
 }
 
+static const char *knob_of(const json_t *pin)
+{
+	const char *name = json_string_value(json_object_get(pin, "knob"));
+
+	return name ? name : "";
+}
+
+/* Appends the name to a list that is shown. */
+static void list_name(char *list, size_t size, const char *name)
+{
+	size_t used = strlen(list);
+
+	snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
+}
+
+static void keep_foreign(struct control *c, const json_t *root)
+{
+	json_t *set = json_object(), *by = json_object(), *pins = json_array(), *value;
+	char names[256] = "";
+	enum tuner_knob knob;
+	const char *name;
+	size_t i;
+
+	json_object_foreach(json_object_get(root, "set"), name, value)
+	{
+		if (is_known(name))
+			continue;
+		json_object_set(set, name, value);
+		json_object_set(by, name, json_object_get(json_object_get(root, "by"), name));
+		list_name(names, sizeof(names), name);
+	}
+	json_array_foreach(json_object_get(root, "pins"), i, value)
+	{
+		if (tuner_knob_parse(knob_of(value), &knob) == 0)
+			continue;
+		json_array_append(pins, value);
+		list_name(names, sizeof(names), knob_of(value));
+	}
+	c->foreign = json_pack("{s:o, s:o, s:o}", "set", set, "by", by, "pins", pins);
+	if (names[0])
+		log_warning(
+		    "%s: set by another version of dieseld, and unknown to this one: kept for that one, and "
+		    "not in force",
+		    names);
+}
+
 static void restore_settings(struct control *c)
 {
 	json_t *root = load_json(c, "settings"), *pin;
 	size_t i;
 
+	keep_foreign(c, root);
 	restore_limits(c, json_object_get(root, "set"), json_object_get(root, "by"));
 	json_array_foreach(json_object_get(root, "pins"), i, pin)
 	{
-		const char *name_of_knob = json_string_value(json_object_get(pin, "knob"));
 		struct tuner_pin saved = {.job = get_u64(pin, "job"), .value = get_u64(pin, "value")};
 		struct error err = ERROR_INIT;
 
-		if (!name_of_knob || tuner_knob_parse(name_of_knob, &saved.knob) < 0)
+		if (tuner_knob_parse(knob_of(pin), &saved.knob) < 0)
 			continue;
 		c->settings.by = saved_by(json_object_get(pin, "by"));
 		if (settings_restore_pin(&c->settings, &saved, &err) < 0)
@@ -243,21 +306,35 @@ static void on_entry(void *user, struct history_entry *entry)
 	(void)control_log_add(&c->log, &restored);
 }
 
+/* Job 0 is every job. */
+static bool may_come_back(const struct control *c, uint64_t job)
+{
+	const json_t *jobs = json_object_get(c->remembered, "jobs");
+	bool found = job == 0;
+
+	for (size_t k = 0; k < json_array_size(jobs); k++)
+		found |= get_u64(json_array_get(jobs, k), "id") == job;
+	return found;
+}
+
 /* Drops the pins of jobs that cannot come back. */
 static void forget_strangers(struct control *c)
 {
-	const json_t *jobs = json_object_get(c->remembered, "jobs");
+	json_t *pins = json_object_get(c->foreign, "pins");
 
 	for (uint32_t i = 0; i < c->settings.n_pins;) {
 		uint64_t job = c->settings.pins[i].job;
-		bool found = job == 0;
 
-		for (size_t k = 0; k < json_array_size(jobs); k++)
-			found |= get_u64(json_array_get(jobs, k), "id") == job;
-		if (found)
+		if (may_come_back(c, job))
 			i++;
 		else
 			settings_forget_job(&c->settings, job);
+	}
+	for (size_t i = 0; i < json_array_size(pins);) {
+		if (may_come_back(c, get_u64(json_array_get(pins, i), "job")))
+			i++;
+		else
+			json_array_remove(pins, i);
 	}
 }
 

@@ -56,7 +56,7 @@ set(python_with_libdiesel
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk
-  integration.warm)
+  integration.upgrade integration.warm)
 
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   set(names libasan.so)

@@ -214,11 +214,50 @@ section security
 systemd-analyze security --no-pager "$unit"
 
 section upgrade
-pid=$(property MainPID)
+# A job that runs meanwhile, and says in the end whether each sample came once in each epoch.
+mkdir -p /srv/many/class
+for i in $(seq 500); do echo "$i" >"/srv/many/class/$i"; done
+runuser -u ada -- dieselctl pack /srv/many /srv/many.diesel >/dev/null 2>&1
+cat >/usr/local/bin/train <<'END'
+import ctypes, os, sys, time, diesel_loader, diesel_loader.session
+dataset, epochs = diesel_loader.Dataset(sys.argv[1]), 0
+while not os.path.exists("/run/enough"):
+    session, had = diesel_loader.session.Session(dataset, world=1, batch=10, reconnect_ms=60000), []
+    while lease := session.next_batch():
+        items = [lease.batch.items[i] for i in range(lease.batch.n_items)]
+        had += [int(ctypes.string_at(item.data, item.bytes)) for item in items]
+        time.sleep(0.02)
+    assert sorted(had) == list(range(1, 501)), epochs
+    epochs += 1
+print("each sample once in each epoch" if epochs else "no epoch")
+END
+cat >/usr/local/bin/had <<'END'
+import diesel_loader
+print(max((session["delivered"] for session in diesel_loader.status()["sessions"]), default=0))
+END
+goes_on() {
+	for _ in $(seq 600); do
+		[ "$(python3 /usr/local/bin/had)" -gt 5 ] && echo "$1: the job goes on" && return
+		sleep 0.1
+	done
+	echo "$1: the job does not go on"
+}
+runuser -u ada -- python3 /usr/local/bin/train /srv/many.diesel >/train.out 2>&1 &
+job=$!
+goes_on before
+dieselctl set --limit workers-max=1 >/dev/null
 touch /var/lib/diesel/kept.db
-dpkg -i --force-confold /next.deb
-another "$pid"
-dpkg-query -W -f='${Version}\n' diesel
+for package in /next.deb /first.deb; do
+	pid=$(property MainPID)
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --allow-downgrades -o Dpkg::Options::=--force-confold "$package"
+	another "$pid"
+	goes_on "$(dpkg-query -W -f='${Version}' diesel)"
+	dieselctl status | grep workers-max
+done
+journalctl -u dieseld -o cat --no-pager | grep 'carried over' | tail -1
+touch /run/enough
+wait $job
+cat /train.out
 cat /etc/diesel/dieseld.conf
 ls /var/lib/diesel
 

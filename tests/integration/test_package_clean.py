@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # In the root, before it boots: what an administrator does.
 INSTALL = r"""
 set -e
-cp "$1" tmp/diesel.deb; cp "$2" next.deb; cp "$3" check.sh
+cp "$1" tmp/diesel.deb; cp "$1" first.deb; cp "$2" next.deb; cp "$3" check.sh
 mount --rbind /proc proc
 chroot . /bin/sh -e -c '
     export DEBIAN_FRONTEND=noninteractive
@@ -161,12 +161,16 @@ class CleanRoot(unittest.TestCase):
                      "restarted: reads 0 carried 1", "stored when stopped: 0", "stopped: reads 1 carried 0"):
             self.assertIn(line + "\n", said)
 
-    def test_upgrade_keeps_configuration_and_history(self):
+    def test_upgrade_and_rollback_keep_the_job_the_configuration_and_the_history(self):
         said = self.section("upgrade")
-        self.assertIn("0.1.1", said)
+        self.assertEqual(said.count("another process, active\n"), 2, said)
+        for version in ("before", "0.1.1", "0.1.0"):
+            self.assertIn(f"{version}: the job goes on\n", said)
+        self.assertIn("\neach sample once in each epoch\n", said)
+        self.assertRegex(said, r"\d+ chunks?, .* carried over the restart")
+        self.assertEqual(said.count("setting   workers-max: 1, set by uid 0"), 2, said)
         self.assertIn("# mine", said)
         self.assertIn("kept.db", said)
-        self.assertIn("another process, active", said)
 
     def test_remove_and_purge(self):
         said = self.section("remove")

@@ -13,9 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "scontrol")
 # Those of Debian's packages that are no user's are in sbin.
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 for program in PROGRAMS:
@@ -61,7 +62,7 @@ PartitionName=all Nodes=node1,node2 Default=YES State=UP
 """
 # Of each rank: what it had goes to its own file. A step is as long as the slower rank's, as of ranks that train together.
 JOB = """
-import hashlib, json, os, pathlib, sys, time
+import hashlib, itertools, json, os, pathlib, sys, time
 import diesel_loader.numpy as diesel
 from diesel_loader import dataset as served
 
@@ -78,8 +79,19 @@ def meet(name):
 
 dataset = served.Dataset(path, socket=str(folder / (os.environ["SLURMD_NODENAME"] + ".sock")))
 loader = diesel.DataLoader(dataset, batch_size=16, shuffle=True, seed=5)
+
+def is_wanted(epoch):
+    # What rank 0 finds goes for both.
+    if not sys.argv[3:]:
+        return epoch < %d
+    plan = folder / f"plan-{epoch}"
+    if rank == "0":
+        plan.write_text("" if pathlib.Path(sys.argv[3]).exists() else "on")
+    meet(f"epoch-{epoch}")
+    return plan.read_text() == "on"
+
 had = []
-for epoch in range(%d):
+for epoch in itertools.takewhile(is_wanted, itertools.count()):
     loader.set_epoch(epoch)
     had.append([])
     for step, (data, _) in enumerate(loader):
@@ -156,15 +168,19 @@ class Srun(Case):
     n_samples = 640
 
     def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.slurm = Slurm(self.folder, shipped("prolog", self.folder), shipped("epilog", self.folder))
         self.addCleanup(self.slurm.stop)
         self.slurm.start()
         (self.folder / "train.py").write_text(JOB)
 
+    def srun_words(self, *more):
+        return ["srun", "--nodes", "2", "--ntasks", "2", "--kill-on-bad-exit", sys.executable, str(self.folder / "train.py"), str(self.folder),
+                str(self.path), *more]
+
     def srun(self, *settings):
         """A job of a rank on each node, as sbatch's script would have it."""
-        return self.slurm.command("env", *settings, "srun", "--nodes", "2", "--ntasks", "2", "--kill-on-bad-exit", sys.executable,
-                                  str(self.folder / "train.py"), str(self.folder), str(self.path))
+        return self.slurm.command("env", *settings, *self.srun_words())
 
     def had(self):
         return [json.loads((self.folder / f"had.{rank}").read_text()) for rank in range(2)]
@@ -191,6 +207,37 @@ class Srun(Case):
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("srun started 2 tasks", refused.stderr)
         self.daemons_that_are_stopped_drain_no_node(nodes)
+
+    def test_nodes_are_drained_and_upgraded(self):
+        """One after the other, with their job running: docs/operating.md, Upgrade."""
+        nodes = [Node(self.redis.url(""), name, socket=str(self.folder / f"{name}.sock")) for name in NODES]
+        for node in nodes:
+            self.addCleanup(node.daemon.stop)
+        enough = self.folder / "enough"
+        job = subprocess.Popen(self.srun_words(str(enough)), env={**self.slurm.env, "WORLD_SIZE": "2"}, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+
+        def goes_on(node):
+            self.assertIsNone(job.poll())
+            return any(session["delivered"] > 5 for session in node.status()["sessions"])
+
+        for name, node in zip(NODES, nodes):
+            wait_until("batches", lambda node=node: goes_on(node))
+            self.assertEqual(self.slurm.command("scontrol", "update", f"NodeName={name}", "State=DRAIN", "Reason=upgrade").returncode, 0)
+            self.assertIn("drain", self.slurm.command("sinfo", "-h", "-n", name, "-o", "%T").stdout)
+            node.daemon.stop()
+            node.daemon.start()
+            wait_until("batches of the new daemon", lambda node=node: goes_on(node))
+            self.assertEqual(self.slurm.command("scontrol", "update", f"NodeName={name}", "State=RESUME").returncode, 0)
+        enough.touch()
+        said = job.communicate(timeout=120)[1]
+        self.assertEqual(job.returncode, 0, said + self.slurm.said())
+        for epoch in zip(*self.had()):
+            got = collections.Counter(text for rank in epoch for text in rank)
+            self.assertEqual(got, collections.Counter({data.hex(): n for data, n in self.want.items()}))
+        wait_until("nodes that are idle", lambda: self.slurm.command("sinfo", "-h", "-N", "-o", "%T").stdout.split() == ["idle", "idle"])
 
     def daemons_that_are_stopped_drain_no_node(self, nodes):
         for node in nodes:

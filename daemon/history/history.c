@@ -95,8 +95,10 @@ static int set_aside(const char *path, char notice[256], struct error *err)
 		snprintf(name, sizeof(name), "%s%s", path, beside[i]);
 		(void)unlink(name);
 	}
-	snprintf(notice, 256, "the history %s is damaged: it is kept as %s.damaged, a new one begins", path,
-		 path);
+	snprintf(notice, 256,
+		 "the history %s is damaged: it is kept as %s.damaged, and a new one begins without earlier "
+		 "settings",
+		 path, path);
 	return 0;
 }
 

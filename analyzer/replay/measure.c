@@ -9,6 +9,7 @@
 #include "checkpoint.h"
 #include "collectives.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "page_cache_find.h"
 #include "roles_feeders.h"
 #include "waits_seen.h"
@@ -129,6 +130,54 @@ static uint64_t waits_from(const struct data_waits *waits, uint64_t begin_ns)
 	return sum_ns;
 }
 
+static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
+{
+	size_t i = data_waits_from(waits, at_ns);
+
+	return i < waits->n && waits->items[i].begin_ns <= at_ns;
+}
+
+/* Do most samples of the trainer's loading, from the first step on, lie in waits that calls show? They do not
+ * where it waits for threads that help it, and goes on preparing by itself. */
+static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
+{
+	size_t n = 0, n_inside = 0;
+
+	for (size_t i = 0; i < m->looks.n; i++) {
+		const struct stack_look *look = &m->looks.items[i];
+
+		if (look->thread != m->roles.trainer || look->work != STACK_NEXT || look->at_ns < first_ns)
+			continue;
+		n++;
+		n_inside += in_wait(&m->waits, look->at_ns);
+	}
+	return 2 * n_inside >= n;
+}
+
+/* A sample stands for half a period on either side. Where that is in a wait, the sample's time begins behind
+ * it. */
+static void spans_leave_waits(const struct measurement *m, struct interval_list *spans)
+{
+	const struct timeline_thread *trainer = m->roles.trainer;
+
+	for (size_t i = 0; i < spans->n; i++) {
+		struct interval *span = &spans->items[i];
+		size_t k = data_waits_from(&m->waits, span->begin_ns);
+		size_t step = sorted_count(trainer->n_steps, s, trainer->steps[s] <= span->end_ns);
+		uint64_t limit_ns = step < trainer->n_steps ? trainer->steps[step] : trainer->last_ns, by_ns;
+
+		if (k == m->waits.n || m->waits.items[k].begin_ns > span->begin_ns ||
+		    m->waits.items[k].end_ns >= span->end_ns)
+			continue;
+		by_ns = m->waits.items[k].end_ns - span->begin_ns;
+		if (by_ns > m->looks.period_ns / 2)
+			continue;
+		span->begin_ns += by_ns;
+		span->end_ns = span->end_ns + by_ns < limit_ns ? span->end_ns + by_ns : limit_ns;
+	}
+	interval_list_tidy(spans);
+}
+
 /* Where calls show as much already, from the first step on, they have better edges, and both together would
  * be too wide. */
 static int stacks_see(const struct measurement *m, struct interval_list *seen)
@@ -138,9 +187,11 @@ static int stacks_see(const struct measurement *m, struct interval_list *seen)
 	int r = waits_of_stacks(m->roles.trainer, &m->looks, &list);
 
 	interval_list_tidy(&list);
-	if (r < 0 || SEEN_BY_CALLS * (double)interval_list_cover(&list, first_ns, UINT64_MAX) <
-			 (double)waits_from(&m->waits, first_ns))
+	if (r < 0 || (SEEN_BY_CALLS * (double)interval_list_cover(&list, first_ns, UINT64_MAX) <
+			  (double)waits_from(&m->waits, first_ns) &&
+		      waits_have_samples(m, first_ns)))
 		return r;
+	spans_leave_waits(m, &list);
 	return interval_list_append(seen, &list);
 }
 
@@ -190,13 +241,6 @@ static int collectives_take(struct measurement *m)
 	int r = collectives_find(m->timeline, &m->roles, &collectives);
 
 	return r == 0 ? partition_collectives_take(&m->partition, &collectives) : r;
-}
-
-static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
-{
-	size_t i = data_waits_from(waits, at_ns);
-
-	return i < waits->n && waits->items[i].begin_ns <= at_ns;
 }
 
 /* The part of the trainer's samples on its CPU, outside of data waits, that show the model. */

@@ -45,6 +45,7 @@ static void on_begin(void *user, struct job *job)
 		known->rank = job->rank;
 		known->world = job->world;
 		known->knobs = job->knobs;
+		known->read_weight = job->read_weight;
 		known->next = c->jobs;
 		c->jobs = known;
 	}

@@ -29,6 +29,7 @@ struct control_job {
 	uint64_t start_ticks;
 	uint32_t rank, world;
 	struct tuner_knobs knobs; /* as last set */
+	uint32_t read_weight;     /* the same */
 	double stall_s,
 	    measured_s; /* waited for data since it began, in so much time of which that is known */
 	/* Over the seconds since the last point of the history. */
@@ -89,7 +90,8 @@ void control_log_overrides(const struct control *c);
 /* control_assist.c: null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
-/* control_restart.c: what is kept in the history for the next start. */
+/* control_restart.c: what is kept in the history for the next start. The last time is when nothing is served
+ * any more. */
 void control_save_settings(struct control *c);
 void control_save_state(struct control *c);
 void control_restore(struct control *c);

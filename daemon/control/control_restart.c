@@ -117,7 +117,6 @@ static void save_jobs(struct control *c)
 	size_t k;
 
 	for (const struct control_job *j = c->jobs; j; j = j->next) {
-		const struct job *known;
 		json_t *job;
 
 		if (!j->start_ticks)
@@ -125,9 +124,8 @@ static void save_jobs(struct control *c)
 		job = json_pack("{s:o, s:o, s:o, s:i, s:i}", "id", json_u64(j->id), "pid",
 				json_u64((uint64_t)j->pid), "start", json_u64(j->start_ticks), "rank",
 				(int)j->rank, "world", (int)j->world);
-		known = jobs_find(&c->serving->jobs, j->id);
-		if (known && known->read_weight != TURN_WEIGHT)
-			json_object_set_new(job, "read_weight", json_u64(known->read_weight));
+		if (j->read_weight != TURN_WEIGHT)
+			json_object_set_new(job, "read_weight", json_u64(j->read_weight));
 		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a free cache is saved as -1 */
 			json_object_set_new(job, tuner_knob_table[i].saved, json_u64(j->knobs.value[i]));
 		json_array_append_new(jobs, job);

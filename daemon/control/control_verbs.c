@@ -111,8 +111,10 @@ static void log_settings(const struct control_viewer *viewer, const struct wire_
 }
 
 /* Returns true if the message has any of the job's own settings. */
-static bool set_job(struct job *job, const struct wire_set *m)
+static bool set_job(struct control *c, const struct wire_set *m)
 {
+	struct job *job = jobs_find(&c->serving->jobs, m->job);
+	struct control_job *known = control_find_job(c, m->job);
 	bool any = false;
 
 	for (uint32_t i = 0; job && i < m->n_settings; i++) {
@@ -121,6 +123,8 @@ static bool set_job(struct job *job, const struct wire_set *m)
 		if (w->key != WIRE_SET_READ_WEIGHT)
 			continue;
 		job->read_weight = w->flags & WIRE_SETTING_AUTO ? TURN_WEIGHT : (uint32_t)w->value;
+		if (known)
+			known->read_weight = job->read_weight;
 		any = true;
 	}
 	return any;
@@ -148,7 +152,7 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	 * round. */
 	if (settings_get(&c->settings, WIRE_SET_TUNE) != mode)
 		forget_all(c);
-	if (set_job(jobs_find(&c->serving->jobs, m->job), m))
+	if (set_job(c, m))
 		control_save_state(c);
 	control_apply_limits(c);
 	control_save_settings(c);

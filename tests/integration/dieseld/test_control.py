@@ -275,6 +275,17 @@ class Control(Case):
         self.assertNotIn("prefetch", self.settings(daemon))
         self.assertEqual(self.one(daemon, job["id"])["read_weight"], 100)
 
+    def test_what_was_set_for_a_job_survives_a_stop(self):
+        daemon = self.tuned()
+        job = self.job(daemon)
+        ctl(daemon, "set", str(job["id"]), "prefetch=5", "read-weight=200")
+        for end in (daemon.stop, daemon.kill, daemon.stop):
+            end()
+            daemon.start()
+            again = self.until("it is back", lambda: next((j for j in ask(daemon, "jobs")["jobs"] if j["pid"] == job["pid"]), None))
+            self.assertEqual((again["id"], again["read_weight"]), (job["id"], 200))
+            self.assertEqual(self.settings(daemon)["prefetch"]["value"], 5)
+
     def test_a_limit_below_a_pin(self):
         daemon = self.tuned()
         ctl(daemon, "set", "cache=200M")

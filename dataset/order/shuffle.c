@@ -7,14 +7,24 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lanes.h"
+#include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "random.h"
 #include "shuffle_cut.h"
 
-/* Streams of randomness within one (seed, epoch): one for the chunks, one for each window. */
-#define STREAM_CHUNKS    0
-#define STREAM_WINDOW(w) (1 + (w))
-#define NO_WINDOW        UINT64_MAX
+/* Streams of randomness within one (seed, epoch): of each lane, one for its chunks, one for each window. */
+#define STREAM_CHUNKS(l)    ((l) << 40)
+#define STREAM_WINDOW(l, w) (STREAM_CHUNKS(l) + 1 + (w))
+#define MAX_LANES           (1u << 24)
+#define NO_WINDOW           UINT64_MAX
+
+/* The samples of one window of a lane in visiting order. */
+struct cursor {
+	uint64_t window;
+	uint64_t *samples;
+	uint64_t capacity;
+};
 
 struct shuffle_plan {
 	struct shuffle_cut cut;
@@ -22,15 +32,15 @@ struct shuffle_plan {
 	uint32_t window_chunks;
 	bool shuffle;
 	const struct subset *subset;
-	uint64_t n_chunks, n_visits, n_windows;
-	uint64_t *first_sample;   /* n_chunks + 1: number of each chunk's first sample */
-	uint64_t *visits;         /* n_visits: the chunk that is visited i-th */
-	uint64_t *first_position; /* n_windows + 1: global position of each window's first sample */
-
-	/* The cursor: the samples of one window in visiting order. */
-	uint64_t window;
-	uint64_t *window_samples;
-	uint64_t window_capacity;
+	uint64_t n_chunks, n_visits, n_windows, n_samples, n_lanes;
+	uint64_t *first_sample; /* n_chunks + 1: number of each chunk's first sample */
+	uint64_t
+	    *place; /* n_chunks: of its first sample in the list that lanes are cut out of; one lane: NULL */
+	uint64_t *lane_visit;   /* n_lanes + 1: each lane's first place in visits */
+	uint64_t *lane_window;  /* n_lanes + 1: and in windows */
+	uint64_t *visits;       /* n_visits: lane after lane, the chunk that is visited i-th */
+	uint64_t *first;        /* n_windows + 1: the place in its lane of each window's first sample */
+	struct cursor *cursors; /* n_lanes */
 };
 
 static uint64_t chunk_count(const struct shuffle_plan *p, uint64_t chunk)
@@ -40,51 +50,173 @@ static uint64_t chunk_count(const struct shuffle_plan *p, uint64_t chunk)
 	return p->subset ? subset_count_range(p->subset, first, end) : end - first;
 }
 
-/* Finds where chunks begin, and lists those to visit, in the order of storage. */
-static int plan_list_chunks(struct shuffle_plan *p, const uint32_t *chunk_samples)
+static uint64_t lane_samples(const struct shuffle_plan *p, uint64_t lane)
+{
+	return lanes_begin(p->n_samples, p->n_lanes, lane + 1) - lanes_begin(p->n_samples, p->n_lanes, lane);
+}
+
+static uint64_t lane_of_window(const struct shuffle_plan *p, uint64_t w)
+{
+	return sorted_count(p->n_lanes, l, p->lane_window[l] <= w) - 1;
+}
+
+/* The part of a chunk that is in a lane: leaves out *ret_skip of its samples, and takes so many. */
+static uint64_t lane_part(const struct shuffle_plan *p, uint64_t lane, uint64_t chunk, uint64_t *ret_skip)
+{
+	uint64_t n = chunk_count(p, chunk), place, begin, end;
+
+	*ret_skip = 0;
+	if (!p->place)
+		return n;
+	place = p->place[chunk];
+	begin = lanes_begin(p->n_samples, p->n_lanes, lane);
+	end = lanes_begin(p->n_samples, p->n_lanes, lane + 1);
+	*ret_skip = begin > place ? begin - place : 0;
+	return (end < place + n ? end - place : n) - *ret_skip;
+}
+
+/* Finds where chunks begin, and how many samples there are. */
+static int plan_count(struct shuffle_plan *p, const uint32_t *chunk_samples)
 {
 	p->first_sample = calloc(p->n_chunks + 1, sizeof(*p->first_sample));
-	p->visits = calloc(p->n_chunks + 1, sizeof(*p->visits));
-	if (!p->first_sample || !p->visits)
+	if (!p->first_sample)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < p->n_chunks; i++)
 		p->first_sample[i + 1] = p->first_sample[i] + chunk_samples[i];
-	if (p->subset && subset_n_samples(p->subset) != p->first_sample[p->n_chunks])
+	p->n_samples = p->first_sample[p->n_chunks];
+	if (p->subset && subset_n_samples(p->subset) != p->n_samples)
 		return -EINVAL;
-	for (uint64_t i = 0; i < p->n_chunks; i++) {
-		if (!p->subset || chunk_count(p, i) > 0)
-			p->visits[p->n_visits++] = i;
+	if (p->subset)
+		p->n_samples = subset_count(p->subset);
+	return p->n_lanes > 1 && p->n_lanes > p->n_samples ? -EINVAL : 0;
+}
+
+/* Lists the chunks, and where each of them begins. Without shuffle they stay as they are stored. */
+static int plan_place(struct shuffle_plan *p, const struct shuffle_spec *spec)
+{
+	_cleanup_(freep) uint64_t *list = calloc(p->n_chunks + 1, sizeof(*list));
+	uint64_t place = 0;
+	int r = 0;
+
+	p->place = calloc(p->n_chunks + 1, sizeof(*p->place));
+	if (!list || !p->place)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < p->n_chunks; i++)
+		list[i] = i;
+	if (p->shuffle)
+		r = lanes_deal(spec->base, spec->chunk_samples, p->n_chunks, p->epoch, spec->drift, list);
+	for (uint64_t i = 0; r == 0 && i < p->n_chunks; i++) {
+		p->place[list[i]] = place;
+		place += chunk_count(p, list[i]);
 	}
+	return r;
+}
+
+/* The lanes that a chunk of n samples is in. */
+static void lanes_of(const struct shuffle_plan *p, uint64_t chunk, uint64_t n, uint64_t *ret_first,
+		     uint64_t *ret_end)
+{
+	*ret_first = p->place ? lanes_at(p->n_samples, p->n_lanes, p->place[chunk]) : 0;
+	*ret_end = p->place ? lanes_at(p->n_samples, p->n_lanes, p->place[chunk] + n - 1) + 1 : 1;
+}
+
+/* Lists the visits of each lane, in the order of storage. One lane visits chunks without samples, too. */
+static int plan_list_visits(struct shuffle_plan *p)
+{
+	_cleanup_(freep) uint64_t *filled = calloc(p->n_lanes + 1, sizeof(*filled));
+	uint64_t first, end;
+
+	p->lane_visit = calloc(p->n_lanes + 1, sizeof(*p->lane_visit));
+	p->visits = calloc(p->n_chunks + p->n_lanes, sizeof(*p->visits));
+	if (!filled || !p->lane_visit || !p->visits)
+		return -ENOMEM;
+	for (int pass = 0; pass < 2; pass++) {
+		for (uint64_t i = 0; i < p->n_chunks; i++) {
+			uint64_t n = chunk_count(p, i);
+
+			if (n == 0 && (p->subset || p->place))
+				continue;
+			lanes_of(p, i, n, &first, &end);
+			for (uint64_t l = first; l < end; l++) {
+				if (pass == 0)
+					p->lane_visit[l + 1]++;
+				else
+					p->visits[p->lane_visit[l] + filled[l]++] = i;
+			}
+		}
+		for (uint64_t l = 0; pass == 0 && l < p->n_lanes; l++)
+			p->lane_visit[l + 1] += p->lane_visit[l];
+	}
+	p->n_visits = p->lane_visit[p->n_lanes];
 	return 0;
+}
+
+static void plan_order_lane(struct shuffle_plan *p, uint64_t lane)
+{
+	uint64_t begin = p->lane_visit[lane], n = p->lane_visit[lane + 1] - begin, place = 0, skip;
+	uint64_t *first = p->first + p->lane_window[lane];
+
+	if (p->shuffle) {
+		struct random_state random;
+
+		random_init(&random, p->seed, p->epoch, STREAM_CHUNKS(lane));
+		random_shuffle(&random, p->visits + begin, n);
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		if (i % p->window_chunks == 0)
+			first[i / p->window_chunks] = place;
+		place += lane_part(p, lane, p->visits[begin + i], &skip);
+	}
+	assert(place == lane_samples(p, lane));
 }
 
 static int plan_order(struct shuffle_plan *p)
 {
-	uint64_t position = 0;
-
-	p->n_windows = p->n_visits / p->window_chunks + (p->n_visits % p->window_chunks != 0);
-	p->first_position = calloc(p->n_windows + 1, sizeof(*p->first_position));
-	if (!p->first_position)
+	p->lane_window = calloc(p->n_lanes + 1, sizeof(*p->lane_window));
+	p->cursors = calloc(p->n_lanes, sizeof(*p->cursors));
+	if (!p->lane_window || !p->cursors)
 		return -ENOMEM;
-	if (p->shuffle) {
-		struct random_state random;
+	for (uint64_t l = 0; l < p->n_lanes; l++) {
+		uint64_t n = p->lane_visit[l + 1] - p->lane_visit[l];
 
-		random_init(&random, p->seed, p->epoch, STREAM_CHUNKS);
-		random_shuffle(&random, p->visits, p->n_visits);
+		p->lane_window[l + 1] =
+		    p->lane_window[l] + n / p->window_chunks + (n % p->window_chunks != 0);
+		p->cursors[l].window = NO_WINDOW;
 	}
-	for (uint64_t i = 0; i < p->n_visits; i++) {
-		if (i % p->window_chunks == 0)
-			p->first_position[i / p->window_chunks] = position;
-		position += chunk_count(p, p->visits[i]);
-	}
-	p->first_position[p->n_windows] = position;
+	p->n_windows = p->lane_window[p->n_lanes];
+	p->first = calloc(p->n_windows + 1, sizeof(*p->first));
+	if (!p->first)
+		return -ENOMEM;
+	for (uint64_t l = 0; l < p->n_lanes; l++)
+		plan_order_lane(p, l);
+	p->first[p->n_windows] = lane_samples(p, p->n_lanes - 1);
 	return 0;
+}
+
+static int plan_make(struct shuffle_plan *p, const struct shuffle_spec *spec)
+{
+	int r = plan_count(p, spec->chunk_samples);
+
+	if (r == 0 && p->n_lanes > 1)
+		r = plan_place(p, spec);
+	if (r == 0)
+		r = plan_list_visits(p);
+	if (r == 0)
+		r = plan_order(p);
+	if (r == 0 && spec->start > p->n_samples)
+		r = -EINVAL;
+	if (r == 0)
+		r = shuffle_cut_init(&p->cut, p->n_samples - spec->start, spec->rank, spec->world,
+				     spec->batch, spec->drop_last);
+	p->cut.start = spec->start;
+	return r;
 }
 
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
 {
 	if (spec->window_chunks == 0 || spec->world == 0 || spec->rank >= spec->world || spec->batch == 0 ||
-	    spec->n_chunks >= SIZE_MAX / sizeof(uint64_t) - 1)
+	    spec->lanes > MAX_LANES || spec->n_chunks >= SIZE_MAX / sizeof(struct cursor) - MAX_LANES ||
+	    (spec->lanes > 1 && spec->shuffle && !spec->base))
 		return -EINVAL;
 	struct shuffle_plan *p = calloc(1, sizeof(*p));
 
@@ -96,14 +228,9 @@ int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
 	p->shuffle = spec->shuffle;
 	p->subset = spec->subset;
 	p->n_chunks = spec->n_chunks;
-	p->window = NO_WINDOW;
-	int r = plan_list_chunks(p, spec->chunk_samples);
+	p->n_lanes = spec->lanes > 1 ? spec->lanes : 1;
+	int r = plan_make(p, spec);
 
-	if (r == 0)
-		r = plan_order(p);
-	if (r == 0)
-		r = shuffle_cut_init(&p->cut, p->first_position[p->n_windows], spec->rank, spec->world,
-				     spec->batch, spec->drop_last);
 	if (r < 0) {
 		shuffle_plan_free(p);
 		return r;
@@ -116,10 +243,15 @@ void shuffle_plan_free(struct shuffle_plan *plan)
 {
 	if (!plan)
 		return;
+	for (uint64_t l = 0; plan->cursors && l < plan->n_lanes; l++)
+		free(plan->cursors[l].samples);
 	free(plan->first_sample);
+	free(plan->place);
+	free(plan->lane_visit);
+	free(plan->lane_window);
 	free(plan->visits);
-	free(plan->first_position);
-	free(plan->window_samples);
+	free(plan->first);
+	free(plan->cursors);
 	free(plan);
 }
 
@@ -179,8 +311,8 @@ uint64_t shuffle_window_chunks(const struct shuffle_plan *plan)
 
 uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w)
 {
-	assert(w <= plan->n_windows);
-	return plan->first_position[w];
+	assert(plan->n_lanes == 1 && w <= plan->n_windows);
+	return plan->first[w];
 }
 
 uint64_t shuffle_n_visits(const struct shuffle_plan *plan)
@@ -194,75 +326,167 @@ uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
 	return plan->visits[i];
 }
 
-uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
+void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,
+			   uint64_t *ret_end)
 {
-	assert(position < plan->first_position[plan->n_windows]);
-	/* The last window that starts at or before the position: empty windows before it may start there too.
-	 * There always is one, since window 0 starts at 0. */
-	return sorted_count(plan->n_windows, i, plan->first_position[i] <= position) - 1;
+	uint64_t lane = lane_of_window(plan, w), end;
+
+	*ret_first = plan->lane_visit[lane] + (w - plan->lane_window[lane]) * plan->window_chunks;
+	end = *ret_first + plan->window_chunks;
+	*ret_end = end < plan->lane_visit[lane + 1] ? end : plan->lane_visit[lane + 1];
 }
 
-/* Lists the samples of a chunk from `filled` on; returns what is filled then. */
-static uint64_t plan_list_samples(struct shuffle_plan *p, uint64_t chunk, uint64_t filled)
+/* The window of a place in a lane. */
+static uint64_t window_at(const struct shuffle_plan *p, uint64_t lane, uint64_t place)
 {
-	uint64_t end = p->first_sample[chunk + 1];
+	uint64_t begin = p->lane_window[lane], n = p->lane_window[lane + 1] - begin;
 
-	for (uint64_t s = p->first_sample[chunk]; s < end; s++) {
-		if (p->subset && (s = subset_next(p->subset, s)) >= end)
-			break;
-		p->window_samples[filled++] = s;
+	/* The last window that starts at or before the place: empty windows before it may start there too.
+	 * There always is one, since the first one starts at 0. */
+	return begin + sorted_count(n, i, p->first[begin + i] <= place) - 1;
+}
+
+/* Where in its lane a window ends. */
+static uint64_t window_end(const struct shuffle_plan *p, uint64_t lane, uint64_t w)
+{
+	return w + 1 < p->lane_window[lane + 1] ? p->first[w + 1] : lane_samples(p, lane);
+}
+
+uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
+{
+	assert(position < plan->n_samples);
+	return window_at(plan, position % plan->n_lanes, position / plan->n_lanes);
+}
+
+/* Lists the samples of a chunk that are in the lane from `filled` on; returns what is filled then. */
+static uint64_t list_samples(const struct shuffle_plan *p, uint64_t lane, uint64_t chunk, uint64_t *samples,
+			     uint64_t filled)
+{
+	uint64_t s = p->first_sample[chunk], skip, n = lane_part(p, lane, chunk, &skip);
+
+	if (p->subset && n > 0) {
+		s = subset_sample(p->subset, subset_count_range(p->subset, 0, s) + skip);
+		skip = 0;
+	}
+	for (s += skip; n > 0; n--) {
+		samples[filled++] = s;
+		s = p->subset ? subset_next(p->subset, s + 1) : s + 1;
 	}
 	return filled;
 }
 
-/* Fills the cursor with window w. */
-static int plan_load_window(struct shuffle_plan *p, uint64_t w)
+/* Fills the lane's cursor with window w. */
+static int load_window(struct shuffle_plan *p, uint64_t lane, uint64_t w)
 {
-	uint64_t n = p->first_position[w + 1] - p->first_position[w], filled = 0;
+	struct cursor *c = &p->cursors[lane];
+	uint64_t n = window_end(p, lane, w) - p->first[w], filled = 0, visit, end;
 
-	if (p->window == w)
+	if (c->window == w)
 		return 0;
-	if (n > p->window_capacity) {
-		uint64_t *grown = reallocarray(p->window_samples, n, sizeof(*grown));
+	if (n > c->capacity) {
+		uint64_t *grown = reallocarray(c->samples, n, sizeof(*grown));
 
 		if (!grown)
 			return -ENOMEM;
-		p->window_samples = grown;
-		p->window_capacity = n;
+		c->samples = grown;
+		c->capacity = n;
 	}
-	uint64_t visit = w * p->window_chunks;
-
-	for (uint32_t i = 0; i < p->window_chunks && visit < p->n_visits; i++, visit++)
-		filled = plan_list_samples(p, p->visits[visit], filled);
+	shuffle_window_visits(p, w, &visit, &end);
+	for (; visit < end; visit++)
+		filled = list_samples(p, lane, p->visits[visit], c->samples, filled);
 	assert(filled == n);
 	if (p->shuffle) {
 		struct random_state random;
 
-		random_init(&random, p->seed, p->epoch, STREAM_WINDOW(w));
-		random_shuffle(&random, p->window_samples, n);
+		random_init(&random, p->seed, p->epoch, STREAM_WINDOW(lane, w - p->lane_window[lane]));
+		random_shuffle(&random, c->samples, n);
 	}
-	p->window = w;
+	c->window = w;
+	return 0;
+}
+
+/* ---- steps ---- */
+
+/* The positions of a step, sorted by lane: so many are of lanes below this one. */
+static uint64_t lower_lanes(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t lane)
+{
+	return lanes_lower_before(step + n, p->n_lanes, lane) - lanes_lower_before(step, p->n_lanes, lane);
+}
+
+/* A row of samples of one lane: places [first, first + n) of it. */
+struct run {
+	uint64_t lane, first, n;
+};
+
+/* The run of a lane that a batch has, or of the first lane that it has any of: of places [at, end) of the
+ * sorted step. */
+static struct run run_at(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t at, uint64_t end)
+{
+	struct run run = {.lane = sorted_count(p->n_lanes, l, lower_lanes(p, step, n, l) <= at) - 1};
+	uint64_t lower = lower_lanes(p, step, n, run.lane), above = lower_lanes(p, step, n, run.lane + 1);
+
+	run.first = lanes_own_before(step, p->n_lanes, run.lane) + at - lower;
+	run.n = (above < end ? above : end) - at;
+	return run;
+}
+
+static int copy_run(struct shuffle_plan *p, const struct run *run, uint64_t *samples)
+{
+	for (uint64_t place = run->first, end = run->first + run->n; place < end;) {
+		uint64_t w = window_at(p, run->lane, place), until = window_end(p, run->lane, w);
+		int r = load_window(p, run->lane, w);
+
+		if (r < 0)
+			return r;
+		for (; place < end && place < until; place++)
+			*samples++ = p->cursors[run->lane].samples[place - p->first[w]];
+	}
 	return 0;
 }
 
 int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count)
 {
-	uint64_t position;
-	uint32_t count, filled = 0;
-	int r = shuffle_batch_range(plan, batch, &position, &count);
+	uint64_t first, step, n;
+	uint32_t count;
+	int r = shuffle_batch_range(plan, batch, &first, &count);
 
 	if (r < 0)
 		return r;
-	while (filled < count) {
-		uint64_t w = shuffle_window_of(plan, position);
+	(void)shuffle_cut_step(&plan->cut, batch, &step, &n);
+	for (uint64_t at = first - step, end = at + count; at < end;) {
+		struct run run = run_at(plan, step, n, at, end);
 
-		r = plan_load_window(plan, w);
+		r = copy_run(plan, &run, samples);
 		if (r < 0)
 			return r;
-		for (; filled < count && position < plan->first_position[w + 1]; position++)
-			samples[filled++] = plan->window_samples[position - plan->first_position[w]];
+		at += run.n;
+		samples += run.n;
 	}
 	*ret_count = count;
+	return 0;
+}
+
+int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint64_t *windows, uint32_t *ret_n)
+{
+	uint64_t first, step, n;
+	uint32_t count, n_windows = 0;
+	int r = shuffle_batch_range(plan, batch, &first, &count);
+
+	if (r < 0)
+		return r;
+	(void)shuffle_cut_step(&plan->cut, batch, &step, &n);
+	for (uint64_t at = first - step, end = at + count; at < end;) {
+		struct run run = run_at(plan, step, n, at, end);
+		uint64_t last = window_at(plan, run.lane, run.first + run.n - 1);
+
+		/* No more than one for each sample: windows without any lie only between lanes' ends. */
+		for (uint64_t w = window_at(plan, run.lane, run.first); w <= last; w++) {
+			if (window_end(plan, run.lane, w) > plan->first[w])
+				windows[n_windows++] = w;
+		}
+		at += run.n;
+	}
+	*ret_n = n_windows;
 	return 0;
 }
 
@@ -273,18 +497,12 @@ struct place {
 	uint64_t first_sample, first_word;
 };
 
-static uint64_t window_end(const struct shuffle_plan *p, uint64_t w)
-{
-	uint64_t end = (w + 1) * p->window_chunks;
-
-	return end < p->n_visits ? end : p->n_visits;
-}
-
 uint64_t shuffle_window_words(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first)
 {
-	uint64_t begin = w * plan->window_chunks, n = 0;
+	uint64_t begin, end, n = 0;
 
-	for (uint64_t i = begin; i < window_end(plan, w); i++) {
+	shuffle_window_visits(plan, w, &begin, &end);
+	for (uint64_t i = begin; i < end; i++) {
 		uint64_t chunk = plan->visits[i];
 
 		if (ret_first)
@@ -298,17 +516,19 @@ static int by_sample(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
 
-	return x->first_sample < y->first_sample ? -1 : x->first_sample > y->first_sample;
+	return compare_numbers(x->first_sample, y->first_sample);
 }
 
 static int list_places(const struct shuffle_plan *p, uint64_t w, struct place **ret, uint64_t *ret_n)
 {
-	uint64_t begin = w * p->window_chunks, n = window_end(p, w) - begin, n_places = 0, word = 0;
-	struct place *places = calloc(n + 1, sizeof(*places));
+	uint64_t begin, visits_end, n_places = 0, word = 0;
+
+	shuffle_window_visits(p, w, &begin, &visits_end);
+	struct place *places = calloc(visits_end - begin + 1, sizeof(*places));
 
 	if (!places)
 		return -ENOMEM;
-	for (uint64_t i = begin; i < begin + n; i++) {
+	for (uint64_t i = begin; i < visits_end; i++) {
 		uint64_t first = p->first_sample[p->visits[i]], end = p->first_sample[p->visits[i] + 1];
 
 		if (end > first) /* a chunk without samples begins where another one does */
@@ -332,36 +552,63 @@ static void mark_sample(const struct place *places, uint64_t n, uint64_t sample,
 /* The step in which this position is, or the first one of the steps behind the full ones. */
 static uint64_t step_near(const struct shuffle_cut *cut, uint64_t position)
 {
-	uint64_t step = position / cut->step_samples;
+	uint64_t step = position < cut->start ? 0 : (position - cut->start) / cut->step_samples;
 
 	return step < cut->n_full ? step : cut->n_full;
 }
 
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Sets the bits of the samples that these ranks take of the window, in one step. */
+static void mark_step(const struct shuffle_plan *p, struct shuffle_cut *cut, uint64_t lane, uint64_t w,
+		      uint64_t step, const uint64_t *ranks, const struct place *places, uint64_t n_places,
+		      uint64_t *words)
+{
+	uint64_t begin, n, lower, own, before, first;
+	uint32_t count;
+
+	(void)shuffle_cut_step(cut, step, &begin, &n);
+	lower = begin + lower_lanes(p, begin, n, lane); /* the lane's samples are [lower, lower + own) */
+	own = begin + lower_lanes(p, begin, n, lane + 1) - lower;
+	before = lanes_own_before(begin, p->n_lanes, lane);
+	for (cut->rank = 0; cut->rank < cut->world; cut->rank++) {
+		if (!(ranks[cut->rank / 64] >> (cut->rank % 64) & 1))
+			continue;
+		(void)shuffle_cut_range(cut, step, &first, &count);
+		uint64_t from = max_u64(first, lower), end = min_u64(first + count, lower + own);
+
+		if (from >= end)
+			continue;
+		end = min_u64(before + end - lower, window_end(p, lane, w));
+		for (uint64_t i = max_u64(before + from - lower, p->first[w]); i < end; i++)
+			mark_sample(places, n_places, p->cursors[lane].samples[i - p->first[w]], words);
+	}
+}
+
 int shuffle_window_mark(struct shuffle_plan *plan, uint64_t w, const uint64_t *ranks, uint64_t *words)
 {
-	uint64_t begin = plan->first_position[w], end = plan->first_position[w + 1], n_places = 0, first;
+	uint64_t lane = lane_of_window(plan, w), end = window_end(plan, lane, w), n_places = 0, first, n;
+	_cleanup_(freep) struct place *places = NULL;
 	struct shuffle_cut cut = plan->cut;
-	struct place *places = NULL;
-	uint32_t n;
-	int r = plan_load_window(plan, w);
+	int r = load_window(plan, lane, w);
 
-	if (r == 0)
+	if (r == 0 && end > plan->first[w])
 		r = list_places(plan, w, &places, &n_places);
-	if (r < 0)
+	if (r < 0 || n_places == 0)
 		return r;
-	for (uint64_t step = step_near(&cut, begin); step < cut.n_steps; step++) {
-		for (cut.rank = 0; cut.rank < cut.world; cut.rank++) {
-			if (!(ranks[cut.rank / 64] >> (cut.rank % 64) & 1))
-				continue;
-			(void)shuffle_cut_range(&cut, step, &first, &n);
-			for (uint64_t p = first > begin ? first : begin; p < first + n && p < end; p++)
-				mark_sample(places, n_places, plan->window_samples[p - begin], words);
-		}
-		cut.rank = cut.world - 1;
-		(void)shuffle_cut_range(&cut, step, &first, &n);
-		if (first + n >= end)
+	for (uint64_t step = step_near(&cut, plan->first[w] * plan->n_lanes + lane);
+	     shuffle_cut_step(&cut, step, &first, &n) == 0; step++) {
+		mark_step(plan, &cut, lane, w, step, ranks, places, n_places, words);
+		if (first + n > (end - 1) * plan->n_lanes + lane)
 			break;
 	}
-	free(places);
 	return 0;
 }

@@ -40,22 +40,31 @@ int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint32_t rank,
 	return 0;
 }
 
-int shuffle_cut_range(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint32_t *ret_count)
+int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint64_t *ret_count)
 {
 	if (step >= cut->n_steps)
 		return -ERANGE;
-	uint64_t first, n;
-
 	if (step < cut->n_full) {
-		first = step * cut->step_samples;
-		n = cut->step_samples;
-	} else {
-		first = cut->n_full * cut->step_samples + (step > cut->n_full ? cut->tail_samples[0] : 0);
-		n = cut->tail_samples[step - cut->n_full];
+		*ret_first = cut->start + step * cut->step_samples;
+		*ret_count = cut->step_samples;
+		return 0;
 	}
-	/* The first `extra` ranks take one more. */
-	uint64_t each = n / cut->world, extra = n % cut->world;
+	*ret_first =
+	    cut->start + cut->n_full * cut->step_samples + (step > cut->n_full ? cut->tail_samples[0] : 0);
+	*ret_count = cut->tail_samples[step - cut->n_full];
+	return 0;
+}
 
+int shuffle_cut_range(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint32_t *ret_count)
+{
+	uint64_t first, n, each, extra;
+	int r = shuffle_cut_step(cut, step, &first, &n);
+
+	if (r < 0)
+		return r;
+	/* The first `extra` ranks take one more. */
+	each = n / cut->world;
+	extra = n % cut->world;
 	*ret_first = first + cut->rank * each + (cut->rank < extra ? cut->rank : extra);
 	*ret_count = (uint32_t)(each + (cut->rank < extra));
 	return 0;

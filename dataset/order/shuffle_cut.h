@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How an epoch of n samples is cut into steps and batches for (rank, world, batch): the rules are in
- * dataset/shuffle.h. Pure. */
+/* How an epoch of n samples, or what is left of it, is cut into steps and batches for (rank, world, batch):
+ * the rules are in dataset/shuffle.h. Pure. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct shuffle_cut {
-	uint64_t n_samples;
+	uint64_t start;        /* positions that are left out at the front */
+	uint64_t n_samples;    /* behind them */
 	uint64_t step_samples; /* world * batch: positions of a full step */
 	uint64_t n_full;       /* steps of that size, at the front */
 	uint64_t n_steps;
@@ -21,5 +22,8 @@ struct shuffle_cut {
 int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint32_t rank, uint32_t world,
 		     uint32_t batch, bool drop_last);
 
-/* -ERANGE: step >= n_steps. */
+/* The positions of all ranks' batches of a step. -ERANGE: step >= n_steps. */
+int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint64_t *ret_count);
+
+/* Of the rank's: counted in the order that the step has. */
 int shuffle_cut_range(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint32_t *ret_count);

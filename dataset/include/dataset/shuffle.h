@@ -3,8 +3,8 @@
 
 /*
  * The order in which one epoch visits the samples: a pure function of
- * (chunk sizes, seed, epoch, window, shuffle) -> a permutation of 0..n_samples-1, the same on any machine,
- * and how that permutation is cut into batches for (rank, world, batch).
+ * (chunk sizes, seed, epoch, window, shuffle, lanes, drift) -> a permutation of 0..n_samples-1, the same on
+ * any machine, and how that permutation is cut into batches for (rank, world, batch).
  *
  * Chunk-wise shuffle (DIESEL, ICPP 2020): chunks are shuffled, cut into windows of `window_chunks`, and the
  * samples of each window are shuffled. In an epoch every sample is visited once by one of the ranks. Memory
@@ -13,13 +13,19 @@
  * Of a subset, chunks without a sample of it are left out before that, and so are the other samples of a
  * window: the order is then that of a dataset which has only these samples, in the same chunks.
  *
+ * Lanes: the chunks are dealt to lanes that are the same in all epochs and for all seeds, and each lane is
+ * shuffled as above by itself. Position p of the epoch is sample p div L of lane p mod L, so every stretch of
+ * positions has as many samples of each lane. With drift 1/m, that share of the chunks is dealt again from
+ * epoch to epoch. One lane is the order without lanes.
+ *
  * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
- * rank r takes the r-th slice of B. So the global order does not depend on W as long as W*B is constant.
- * The last step is shared out evenly: slice lengths differ by at most one. When fewer than W samples are left
- * for it, the last two steps share theirs. So every rank has the same number of batches and none is empty, no
- * sample is dropped or doubled, and no rank waits for ever. With B = 1 two steps cannot share so few samples;
- * they become one step, and some ranks have 2 samples in their last batch (shuffle_max_batch()). With
- * drop_last, only full global batches are made.
+ * rank r takes the r-th slice of B, after the step is sorted by lane: so its slices touch few lanes. The
+ * global order depends on neither W nor B. With `start`, so many positions are behind, by any W and B, and
+ * the steps are those of the positions that are left. The last step is shared out evenly: slice lengths
+ * differ by at most one. When fewer than W samples are left for it, the last two steps share theirs. So every
+ * rank has the same number of batches and none is empty, no sample is dropped or doubled, and no rank waits
+ * for ever. With B = 1 two steps cannot share so few samples; they become one step, and some ranks have 2
+ * samples in their last batch (shuffle_max_batch()). With drop_last, only full global batches are made.
  *
  * docs/formats.md specifies the generator and every step, with golden values for other implementations.
  *
@@ -43,12 +49,21 @@ struct shuffle_spec {
 	uint32_t rank, world;   /* rank < world */
 	uint32_t batch;         /* samples per batch of a rank, >= 1 */
 	bool drop_last;
+	uint64_t start; /* positions of the epoch that are behind: batch 0 begins there */
+	uint32_t lanes; /* 0: as 1 */
+	uint32_t drift; /* m of 1/m; 0: none */
+	const uint64_t
+	    *base; /* borrowed while the plan is made: shuffle_base_list(); for lanes > 1 with shuffle */
 };
 
 struct shuffle_plan;
 
+/* Lists chunks ascending by (key, number): list[n]. The key is the XXH3 of a chunk's id, and the numbers are
+ * in the order of ids. -ENOMEM. */
+int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list);
+
 /* -EINVAL: a value is out of range, the subset is of another number of samples, or there are fewer samples
- * than ranks; -ENOMEM. */
+ * (or fewer left) than ranks, or than lanes; -ENOMEM. */
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
 void shuffle_plan_free(struct shuffle_plan *plan);
 
@@ -72,7 +87,8 @@ int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_
 uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk_samples, uint64_t n_chunks,
 			      uint32_t *ret_counts);
 
-/* The global positions [*ret_first, *ret_first + *ret_count) of this rank's batch. -ERANGE. */
+/* This rank's batch is samples [*ret_first, *ret_first + *ret_count) of the epoch as it is served, with each
+ * step sorted by lane. -ERANGE. */
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count);
 
@@ -80,18 +96,27 @@ int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_
  * shuffle_max_batch(). Cheap when batches are asked for in order. -ERANGE, -ENOMEM. */
 int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
-/* Windows are the unit of reading. How many there are. */
+/* The windows that this rank's batch has samples of: room for shuffle_max_batch(). -ERANGE. */
+int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint64_t *windows,
+			  uint32_t *ret_n);
+
+/* Windows are the unit of reading, lane after lane. How many there are. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
-/* How many chunks each window but the last one has. */
+/* How many chunks each window but a lane's last one has. */
 uint64_t shuffle_window_chunks(const struct shuffle_plan *plan);
-/* The global position of the first sample of window w; n_samples for w = shuffle_n_windows(). */
+/* The global position of the first sample of window w; n_samples for w = shuffle_n_windows(). Only of a plan
+ * with one lane. */
 uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w);
 /* The window of a position < n_samples. A window whose chunks are all empty has no position. */
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
-/* How many chunks are visited: all, or those with a sample of the subset. */
+/* How many visits there are: a chunk of more than one lane has one in each. One lane visits all chunks, or
+ * those with a sample of the subset; several visit none without a sample. */
 uint64_t shuffle_n_visits(const struct shuffle_plan *plan);
-/* The chunk that is visited i-th (0 <= i < shuffle_n_visits()); window w holds visits [w*g, (w+1)*g). */
+/* The chunk that is visited i-th (0 <= i < shuffle_n_visits()), lane after lane. */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
+/* Window w holds visits [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
+void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,
+			   uint64_t *ret_end);
 
 /*
  * Which samples of a window some ranks take together, whatever batch they are in. Bits, chunk after chunk in

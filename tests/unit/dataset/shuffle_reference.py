@@ -49,15 +49,65 @@ class Xoshiro256:
 
 
 def order(chunk_samples, seed, epoch, window_chunks):
+    parts = [(chunk, 0, n) for chunk, n in enumerate(chunk_samples)]
+    return lane_order(chunk_samples, parts, seed, epoch, window_chunks, 0)
+
+
+def deal(base, chunk_samples, epoch, drift):
+    """The list of an epoch: cohort j of the slots lies as it was dealt last."""
+    dealt = list(base)
+    for j in range(drift):
+        newest = epoch - (epoch - j) % drift
+        if newest <= 0:
+            continue
+        random = Xoshiro256(M - 1, newest, j)
+        slots = sorted(range(j, len(base), drift), key=lambda slot: (chunk_samples[base[slot]], slot))
+        for k in range(0, len(slots), 64):
+            block = sorted(slots[k:k + 64])
+            chunks = [base[slot] for slot in block]
+            random.shuffle(chunks)
+            for slot, chunk in zip(block, chunks):
+                dealt[slot] = chunk
+    return dealt
+
+
+def cut(chunk_samples, dealt, lanes):
+    """Of each lane (chunk, first, end), in the order of storage."""
+    listed = [(chunk, i) for chunk in dealt for i in range(chunk_samples[chunk])]
+    result, begin = [], 0
+    for lane in range(lanes):
+        end = begin + len(listed) // lanes + (lane < len(listed) % lanes)
+        parts = {}
+        for chunk, i in listed[begin:end]:
+            first, _ = parts.get(chunk, (i, i))
+            parts[chunk] = (first, i + 1)
+        result.append([(chunk, *parts[chunk]) for chunk in sorted(parts)])
+        begin = end
+    return result
+
+
+def lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane):
     starts = [sum(chunk_samples[:i]) for i in range(len(chunk_samples))]
-    visits = list(range(len(chunk_samples)))
-    Xoshiro256(seed, epoch, 0).shuffle(visits)
+    visits = list(parts)
+    Xoshiro256(seed, epoch, lane << 40).shuffle(visits)
     result = []
     for w in range(0, len(visits), window_chunks):
-        samples = [starts[c] + i for c in visits[w:w + window_chunks] for i in range(chunk_samples[c])]
-        Xoshiro256(seed, epoch, 1 + w // window_chunks).shuffle(samples)
+        samples = [starts[c] + i for c, first, end in visits[w:w + window_chunks] for i in range(first, end)]
+        Xoshiro256(seed, epoch, (lane << 40) + 1 + w // window_chunks).shuffle(samples)
         result += samples
     return result
+
+
+def lanes_order(chunk_samples, base, seed, epoch, window_chunks, lanes, drift):
+    """The epoch as lists of (lane, sample)."""
+    cuts = cut(chunk_samples, deal(base, chunk_samples, epoch, drift), lanes)
+    rows = [lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane) for lane, parts in enumerate(cuts)]
+    return [(p % lanes, rows[p % lanes][p // lanes]) for p in range(sum(chunk_samples))]
+
+
+def step(positions, first, n):
+    """A step's samples, of all ranks one after the other."""
+    return [sample for _, sample in sorted(positions[first:first + n], key=lambda place: place[0])]
 
 
 def split(groups, sizes, seed):
@@ -82,7 +132,41 @@ def split(groups, sizes, seed):
     return parts
 
 
+def digest(rounds):
+    """Of the orders of random cases: test_shuffle.c draws the same ones."""
+    state, result = 11, 0xCBF29CE484222325
+
+    def draw(low, high):
+        nonlocal state
+        state = (state * 6364136223846793005 + 1442695040888963407) & M
+        return low + (state >> 33) % (high - low + 1)
+
+    for _ in range(rounds):
+        chunk_samples = [draw(0, 12) for _ in range(draw(1, 200))]
+        keys = [draw(0, 99) for _ in chunk_samples]
+        n = sum(chunk_samples)
+        seed, epoch, window, drift = draw(0, 1000), draw(0, 9), draw(1, 9), draw(0, 5)
+        lanes, first, count = draw(1, 40), draw(0, n), draw(1, 100)
+        if n == 0 or first == n:
+            continue
+        lanes, base = min(lanes, n), sorted(range(len(keys)), key=lambda chunk: (keys[chunk], chunk))
+        if lanes == 1:
+            samples = order(chunk_samples, seed, epoch, window)
+            served = samples[first:first + count]
+        else:
+            positions = lanes_order(chunk_samples, base, seed, epoch, window, lanes, drift)
+            samples, served = [sample for _, sample in positions], step(positions, first, count)
+        assert sorted(samples) == list(range(n))
+        for sample in served:
+            result = (result ^ sample) * 0x100000001B3 & M
+    return result
+
+
 if __name__ == "__main__":
     print(order([3, 5, 2, 4], seed=42, epoch=1, window_chunks=2))
+    positions = lanes_order([3, 5, 2, 4], [2, 0, 3, 1], seed=42, epoch=3, window_chunks=1, lanes=3, drift=2)
+    print([sample for _, sample in positions], step(positions, 0, 6) + step(positions, 6, 6) + step(positions, 12, 2))
+    print(hex(digest(300)))
+    print(deal([2, 0, 3, 1], [3, 5, 2, 4], 3, 2))
     print([i for i, part in enumerate(split([0] * 14, [9, 5], seed=42)) if part == 1])
     print(split([0, 1, 1, 0, 2, 1, 1, 0, 0, 2, 1, 2, 1, 0], [7, 4, 3], seed=42))

@@ -437,26 +437,31 @@ static bool *take(struct shuffle_plan *const *plans, uint32_t world, const uint6
 }
 
 static void check_window(struct shuffle_plan *plan, uint64_t w, const struct shuffle_spec *spec,
-			 const uint64_t *ranks, const bool *taken)
+			 const uint64_t *ranks, const bool *taken, bool *found)
 {
 	uint64_t g = shuffle_window_chunks(plan), *first = calloc(g, sizeof(*first));
-	uint64_t n = shuffle_window_words(plan, w, first), n_bits = 0, n_found = 0;
+	uint64_t n = shuffle_window_words(plan, w, first), n_bits = 0, n_found = 0, begin, end;
 	uint64_t *words = calloc(n + 1, sizeof(*words));
 
 	assert_int_equal(shuffle_window_mark(plan, w, ranks, words), 0);
 	for (uint64_t i = 0; i < n; i++)
 		n_bits += (uint64_t)__builtin_popcountll(words[i]);
 	assert_int_equal(words[n], 0);
-	for (uint64_t v = w * g; v < (w + 1) * g && v < shuffle_n_visits(plan); v++) {
+	shuffle_window_visits(plan, w, &begin, &end);
+	assert_true(end - begin <= g);
+	for (uint64_t v = begin; v < end; v++) {
 		uint64_t chunk = shuffle_chunk_visit(plan, v), sample = 0;
-		const uint64_t *bits = words + first[v - w * g];
+		const uint64_t *bits = words + first[v - begin];
 
 		for (uint64_t c = 0; c < chunk; c++)
 			sample += spec->chunk_samples[c];
 		for (uint32_t k = 0; k < spec->chunk_samples[chunk]; k++, sample++) {
 			bool is_set = bits[k / 64] >> (k % 64) & 1;
 
-			assert_int_equal(is_set, taken[sample]);
+			/* A chunk that two lanes share is in a window of each. */
+			assert_true(is_set ? taken[sample] && !found[sample]
+					   : spec->lanes > 1 || !taken[sample]);
+			found[sample] |= is_set;
 			n_found += is_set;
 		}
 	}
@@ -480,7 +485,9 @@ static struct subset *draw_subset(uint64_t *state, uint64_t n)
 
 static void check_marks(uint64_t *state)
 {
+	static const uint64_t all_of[12] = {7, 3, 11, 0, 9, 5, 1, 10, 2, 8, 6, 4};
 	uint32_t sizes[12], world = (uint32_t)draw(state, 1, 70);
+	uint64_t base[12];
 	struct shuffle_spec spec = {.chunk_samples = sizes,
 				    .n_chunks = draw(state, 1, 12),
 				    .seed = draw(state, 0, 5),
@@ -489,25 +496,36 @@ static void check_marks(uint64_t *state)
 				    .shuffle = draw(state, 0, 4) > 0,
 				    .world = draw(state, 0, 2) ? (world - 1) % 9 + 1 : world,
 				    .batch = (uint32_t)draw(state, 1, 12),
-				    .drop_last = draw(state, 0, 1)};
+				    .drop_last = draw(state, 0, 1),
+				    .lanes = (uint32_t)draw(state, 0, 9),
+				    .drift = (uint32_t)draw(state, 0, 3),
+				    .base = base};
 	uint64_t ranks[2] = {draw(state, 0, UINT32_MAX / 2), draw(state, 0, 63)}, n = 0;
 	struct shuffle_plan *plan = NULL, *plans[70] = {NULL};
 	struct subset *subset;
-	bool *taken;
+	bool *taken, *found;
 
 	for (uint64_t c = 0; c < spec.n_chunks; c++) {
 		sizes[c] = (uint32_t)draw(state, 0, 3) ? (uint32_t)draw(state, 0, 20)
 						       : (uint32_t)draw(state, 60, 140);
 		n += sizes[c];
 	}
+	for (uint64_t c = 0, i = 0; i < 12; i++) {
+		if (all_of[i] < spec.n_chunks)
+			base[c++] = all_of[i];
+	}
 	subset = draw(state, 0, 1) ? draw_subset(state, n) : NULL;
 	spec.subset = subset;
+	spec.start = n ? draw(state, 0, n / 2) * draw(state, 0, 1) : 0;
 	if (shuffle_plan_new(&spec, &plan) == 0) {
 		for (spec.rank = 0; spec.rank < spec.world; spec.rank++)
 			assert_int_equal(shuffle_plan_new(&spec, &plans[spec.rank]), 0);
 		taken = take(plans, spec.world, ranks, n);
+		found = calloc(n + 1, sizeof(*found));
 		for (uint64_t w = shuffle_n_windows(plan); w-- > 0;)
-			check_window(plan, w, &spec, ranks, taken);
+			check_window(plan, w, &spec, ranks, taken, found);
+		assert_memory_equal(found, taken, n * sizeof(*found));
+		free(found);
 		free(taken);
 	}
 	for (uint32_t r = 0; r < 70; r++)
@@ -524,6 +542,288 @@ static void test_what_ranks_take_of_a_window(void **state)
 		check_marks(&random);
 }
 
+/* ---- lanes ---- */
+
+struct lanes_case {
+	uint32_t sizes[200];
+	uint64_t base[200], n_samples;
+	struct shuffle_spec spec;
+};
+
+static void draw_case(uint64_t *state, uint32_t max_size, struct lanes_case *c)
+{
+	uint64_t keys[200], n = 0;
+
+	*c = (struct lanes_case){.spec = {.chunk_samples = c->sizes,
+					  .base = c->base,
+					  .n_chunks = draw(state, 1, 200),
+					  .shuffle = true,
+					  .world = 1}};
+	for (uint64_t i = 0; i < c->spec.n_chunks; i++)
+		n += c->sizes[i] = (uint32_t)draw(state, 0, max_size);
+	for (uint64_t i = 0; i < c->spec.n_chunks; i++)
+		keys[i] = draw(state, 0, 99);
+	assert_int_equal(shuffle_base_list(keys, c->spec.n_chunks, c->base), 0);
+	c->n_samples = n;
+	c->spec.seed = draw(state, 0, 1000);
+	c->spec.epoch = draw(state, 0, 9);
+	c->spec.window_chunks = (uint32_t)draw(state, 1, 9);
+	c->spec.drift = (uint32_t)draw(state, 0, 5);
+	c->spec.lanes = (uint32_t)draw(state, 1, 40);
+}
+
+/* The digest that tests/unit/dataset/shuffle_reference.py makes of the same cases. */
+static void test_lanes_as_the_reference(void **state)
+{
+	uint64_t random = 11, result = UINT64_C(0xcbf29ce484222325);
+	uint64_t samples[100];
+
+	for (int round = 0; round < 300; round++) {
+		struct lanes_case c;
+		struct shuffle_plan *plan;
+		uint32_t n;
+
+		draw_case(&random, 12, &c);
+		c.spec.start = draw(&random, 0, c.n_samples);
+		c.spec.batch = (uint32_t)draw(&random, 1, 100);
+		if (c.spec.start == c.n_samples)
+			continue;
+		if (c.spec.lanes > c.n_samples)
+			c.spec.lanes = (uint32_t)c.n_samples;
+		assert_int_equal(shuffle_plan_new(&c.spec, &plan), 0);
+		assert_int_equal(shuffle_batch(plan, 0, samples, &n), 0);
+		for (uint32_t i = 0; i < n; i++)
+			result = (result ^ samples[i]) * UINT64_C(0x100000001b3);
+		shuffle_plan_free(plan);
+	}
+	assert_int_equal(result, UINT64_C(0x1a7cc2eedb4eb4dd));
+}
+
+/* All ranks take some steps; then the job goes on from there, with any other world and batch. */
+static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_steps, unsigned char *seen)
+{
+	uint64_t taken = 0;
+
+	for (spec.rank = 0; spec.rank < spec.world; spec.rank++) {
+		struct shuffle_plan *plan;
+		uint64_t *samples;
+		uint32_t n;
+
+		assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
+		samples = calloc(shuffle_max_batch(plan), sizeof(*samples));
+		for (uint64_t i = 0; i < n_steps && i < shuffle_n_batches(plan); i++) {
+			assert_int_equal(shuffle_batch(plan, i, samples, &n), 0);
+			assert_true(n > 0 && n <= shuffle_max_batch(plan));
+			for (uint32_t k = 0; k < n; k++)
+				assert_int_equal(seen[samples[k]]++, 0);
+			taken += n;
+		}
+		free(samples);
+		shuffle_plan_free(plan);
+	}
+	return taken;
+}
+
+/* Unequal and empty chunks, subsets, drift, up to as many lanes as samples, storage order. */
+static void test_every_sample_once_with_any_ranks(void **state)
+{
+	uint64_t random = 21;
+
+	for (int round = 0; round < 400; round++) {
+		struct lanes_case c;
+		struct subset *subset = NULL;
+		struct shuffle_plan *plan;
+		uint64_t n, left;
+		unsigned char *seen;
+
+		draw_case(&random, round % 2 ? 12 : 2, &c);
+		if (round % 3 == 0)
+			subset = draw_subset(&random, c.n_samples);
+		n = subset ? subset_count(subset) : c.n_samples;
+		c.spec.subset = subset;
+		c.spec.shuffle = round % 5 != 0;
+		if (round % 4 == 0 || c.spec.lanes > n)
+			c.spec.lanes = (uint32_t)n;
+		seen = calloc(c.n_samples + 1, 1);
+		while (c.spec.start < n) {
+			left = n - c.spec.start;
+			c.spec.world = (uint32_t)draw(&random, 1, 9);
+			c.spec.batch = (uint32_t)draw(&random, 1, 20);
+			if (left < c.spec.world) {
+				assert_int_equal(shuffle_plan_new(&c.spec, &plan), -EINVAL);
+				continue;
+			}
+			c.spec.start += take_steps(c.spec, draw(&random, 1, 6), seen);
+		}
+		for (uint64_t i = 0; i < c.n_samples; i++) {
+			uint64_t word = subset ? subset_data(subset)[i / 64] >> i % 64 & 1 : 1;
+
+			assert_int_equal(seen[i], word);
+		}
+		free(seen);
+		subset_free(subset);
+	}
+}
+
+/* A job that stops after any step and goes on as it was gets the same batches, and its windows are those that
+ * shuffle_batch_windows() names. */
+static void test_going_on_changes_nothing(void **state)
+{
+	uint64_t random = 31, samples[40], later[40];
+	uint64_t windows[40];
+
+	for (int round = 0; round < 200; round++) {
+		struct lanes_case c;
+		struct shuffle_plan *whole, *rest;
+		uint64_t n_batches, step;
+		uint32_t n, n_later, n_windows;
+
+		draw_case(&random, 9, &c);
+		c.spec.world = (uint32_t)draw(&random, 1, 9);
+		c.spec.rank = (uint32_t)draw(&random, 0, c.spec.world - 1);
+		c.spec.batch = (uint32_t)draw(&random, 1, 40);
+		c.spec.drop_last = draw(&random, 0, 1);
+		if (c.spec.lanes > c.n_samples || c.spec.world > c.n_samples)
+			continue;
+		assert_int_equal(shuffle_plan_new(&c.spec, &whole), 0);
+		n_batches = shuffle_n_batches(whole);
+		step = n_batches ? draw(&random, 0, n_batches - 1) : 0;
+		if (n_batches) {
+			struct shuffle_spec first = c.spec;
+			struct shuffle_plan *zero;
+
+			first.rank = 0;
+			assert_int_equal(shuffle_plan_new(&first, &zero), 0);
+			assert_int_equal(shuffle_batch_range(zero, step, &c.spec.start, &n), 0);
+			shuffle_plan_free(zero);
+		}
+		assert_int_equal(shuffle_plan_new(&c.spec, &rest), 0);
+		assert_int_equal(shuffle_n_batches(rest), n_batches - step);
+		for (uint64_t i = step; i < n_batches; i++) {
+			assert_int_equal(shuffle_batch(whole, i, samples, &n), 0);
+			assert_int_equal(shuffle_batch(rest, i - step, later, &n_later), 0);
+			assert_int_equal(n_later, n);
+			assert_memory_equal(later, samples, n * sizeof(*samples));
+			assert_int_equal(shuffle_batch_windows(whole, i, windows, &n_windows), 0);
+			assert_true(n_windows > 0 && n_windows <= n);
+			for (uint32_t k = 0; k < n; k++) {
+				bool is_there = false;
+
+				for (uint32_t w = 0; w < n_windows && !is_there; w++) {
+					uint64_t visit, end;
+
+					shuffle_window_visits(whole, windows[w], &visit, &end);
+					for (; visit < end; visit++) {
+						uint64_t chunk = shuffle_chunk_visit(whole, visit), at = 0;
+
+						for (uint64_t j = 0; j < chunk; j++)
+							at += c.sizes[j];
+						is_there |=
+						    samples[k] >= at && samples[k] < at + c.sizes[chunk];
+					}
+				}
+				assert_true(is_there);
+			}
+		}
+		shuffle_plan_free(whole);
+		shuffle_plan_free(rest);
+	}
+}
+
+/* The values of docs/formats.md. */
+static void test_golden_lanes(void **state)
+{
+	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
+	static const uint64_t base[] = {2, 0, 3, 1};
+	static const uint64_t golden[14] = {12, 13, 6, 5, 1, 0, 11, 10, 4, 7, 2, 9, 3, 8};
+	struct epoch e = run_epoch((struct shuffle_spec){
+	    .chunk_samples = chunk_samples,
+	    .n_chunks = 4,
+	    .seed = 42,
+	    .epoch = 3,
+	    .window_chunks = 1,
+	    .shuffle = true,
+	    .world = 2,
+	    .batch = 3,
+	    .lanes = 3,
+	    .drift = 2,
+	    .base = base,
+	});
+
+	assert_memory_equal(e.order, golden, sizeof(golden));
+	epoch_free(&e);
+}
+
+/* A rank of as many as there are lanes takes one lane, and the same samples of it in all epochs. */
+static void test_a_lane_stays(void **state)
+{
+	uint32_t sizes[64];
+	uint64_t base[64], samples[16], state_ = 41;
+	unsigned char lane_of[640] = {0};
+
+	for (int i = 0; i < 64; i++) {
+		sizes[i] = 10;
+		base[i] = (uint64_t)(i * 37 % 64);
+	}
+	for (uint64_t epoch = 0; epoch < 6; epoch++) {
+		for (uint32_t rank = 0; rank < 4; rank++) {
+			struct shuffle_spec spec = {.chunk_samples = sizes,
+						    .n_chunks = 64,
+						    .seed = draw(&state_, 0, 99),
+						    .epoch = epoch,
+						    .window_chunks = 3,
+						    .shuffle = true,
+						    .rank = rank,
+						    .world = 4,
+						    .batch = 16,
+						    .lanes = 4,
+						    .base = base};
+			struct shuffle_plan *plan;
+			uint32_t n;
+
+			assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
+			for (uint64_t i = 0; i < shuffle_n_batches(plan); i++) {
+				assert_int_equal(shuffle_batch(plan, i, samples, &n), 0);
+				for (uint32_t k = 0; k < n; k++) {
+					assert_true(epoch == 0 || lane_of[samples[k]] == rank);
+					lane_of[samples[k]] = (unsigned char)rank;
+				}
+			}
+			shuffle_plan_free(plan);
+		}
+	}
+}
+
+/* The drift of any epoch is found without those before it. */
+static void test_lanes_refused(void **state)
+{
+	static const uint32_t chunk_samples[] = {3, 4};
+	static const uint64_t base[] = {1, 0};
+	const struct shuffle_spec good = {.chunk_samples = chunk_samples,
+					  .n_chunks = 2,
+					  .epoch = UINT64_MAX,
+					  .window_chunks = 1,
+					  .shuffle = true,
+					  .world = 2,
+					  .batch = 2,
+					  .lanes = 7,
+					  .drift = UINT32_MAX,
+					  .base = base};
+	struct shuffle_spec specs[4] = {good, good, good, good};
+	struct shuffle_plan *plan = NULL;
+
+	assert_int_equal(shuffle_plan_new(&good, &plan), 0);
+	shuffle_plan_free(plan);
+	plan = NULL;
+	specs[0].lanes = 8;
+	specs[1].base = NULL;
+	specs[2].start = 6; /* 1 is left for 2 ranks */
+	specs[3].start = 8;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(shuffle_plan_new(&specs[i], &plan), -EINVAL);
+	assert_null(plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -538,6 +838,12 @@ int main(void)
 	    cmocka_unit_test(test_golden),
 	    cmocka_unit_test(test_bad_values),
 	    cmocka_unit_test(test_what_ranks_take_of_a_window),
+	    cmocka_unit_test(test_lanes_as_the_reference),
+	    cmocka_unit_test(test_every_sample_once_with_any_ranks),
+	    cmocka_unit_test(test_going_on_changes_nothing),
+	    cmocka_unit_test(test_golden_lanes),
+	    cmocka_unit_test(test_a_lane_stays),
+	    cmocka_unit_test(test_lanes_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

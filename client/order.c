@@ -46,7 +46,8 @@ static int make_plan(const struct diesel_dataset *dataset, const struct diesel_s
 				    .rank = o->rank,
 				    .world = o->world,
 				    .batch = o->batch,
-				    .drop_last = o->flags & DIESEL_DROP_LAST};
+				    .drop_last = o->flags & DIESEL_DROP_LAST,
+				    .start = o->start};
 	int r = count_samples(dataset->snapshot, &order->chunk_samples);
 
 	spec.chunk_samples = order->chunk_samples;

@@ -120,7 +120,7 @@ static bool asked_ok(const struct wire_open_session *m)
 {
 	return (m->flags & ~(uint32_t)DIESEL_WARM) == DIESEL_ASKED &&
 	       (m->world == 1 || m->flags & DIESEL_WARM) && m->rank == 0 && m->stride == 1 &&
-	       m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->subset_samples == 0 &&
+	       m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->start == 0 && m->subset_samples == 0 &&
 	       m->recipe.kind == RECIPE_NONE;
 }
 
@@ -142,8 +142,7 @@ static bool open_session_ok(const struct wire_open_session *m)
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
 	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
 	       text_ok(m->group, sizeof(m->group)) && protocol_cluster_ok(m->cluster) &&
-	       (!m->cluster[0] || m->world > 1) && m->nodes <= m->world && !m->reserved &&
-	       recipe_check(&m->recipe) == NULL &&
+	       (!m->cluster[0] || m->world > 1) && m->nodes <= m->world && recipe_check(&m->recipe) == NULL &&
 	       (!(m->flags & DIESEL_VIEWS) || m->recipe.kind == RECIPE_NONE) &&
 	       (!(m->flags & (DIESEL_ASKED | DIESEL_WARM)) || asked_ok(m));
 }

@@ -37,6 +37,8 @@ uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 {
 	uint64_t offset = s->request.offset, stride = s->request.stride;
 
+	if (s->epoch == s->start_epoch && batch < s->start_batch)
+		batch = s->start_batch;
 	if (batch <= offset)
 		return offset;
 	if (batch >= s->n_batches) /* beyond the end, where a sum could overflow */
@@ -62,6 +64,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 
 	s->request.epoch = s->epoch;
 	s->request.first_batch = s->index;
+	s->request.start = s->epoch == s->start_epoch ? s->start : 0;
 	r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
 	if (r == -ENOMEM && s->request.recipe.kind && !(s->request.flags & DIESEL_PINNABLE)) {
 		/* The address space may be limited: memory of its own is smaller than what others can join.
@@ -132,6 +135,14 @@ static int session_choose(struct diesel_session *s, const struct diesel_dataset 
 	s->n_batches = s->request.flags & DIESEL_ASKED ? UINT64_MAX
 						       : diesel_n_batches(n_samples, s->request.world,
 									  s->request.batch, s->request.flags);
+	if (s->start && diesel_first_batch(n_samples, s->start, s->request.world, s->request.batch,
+					   s->request.flags, &s->start_batch) < 0)
+		return error_set(
+		    err, -EINVAL,
+		    "%llu samples are left in epoch %llu of %s, too few for %u ranks: go on with fewer "
+		    "ranks, or with the next epoch",
+		    (unsigned long long)(s->start < n_samples ? n_samples - s->start : 0),
+		    (unsigned long long)s->start_epoch, dataset->path, s->request.world);
 	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
 }
 
@@ -152,6 +163,9 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.stride = o->stride ? o->stride : 1;
 	s->request.offset = o->offset;
 	s->request.window_chunks = o->window_chunks;
+	if (o->start > UINT32_MAX)
+		return error_set(err, -EINVAL, "no dataset has %llu samples", (unsigned long long)o->start);
+	s->request.start = (uint32_t)o->start;
 	s->request.slots = o->slots < WIRE_SLOTS_MAX ? o->slots : WIRE_SLOTS_MAX;
 	if (o->recipe)
 		s->request.recipe = *o->recipe;
@@ -180,7 +194,8 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 			  "offset < stride, window <= %u chunks, no unknown flags, no recipe with "
 			  "DIESEL_VIEWS",
 		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX);
-	s->epoch = o->epoch;
+	s->epoch = s->start_epoch = o->epoch;
+	s->start = s->request.start;
 	s->index = o->first_batch;
 	s->reconnect_ms = o->reconnect_ms;
 	s->version = snapshot_info(dataset->snapshot)->version;
@@ -472,7 +487,7 @@ int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
 		return 1;
 	if (s->index >= s->n_batches) {
 		s->epoch++;
-		s->index = s->request.offset;
+		s->index = session_align(s, 0);
 		return 1;
 	}
 	for (;;) {

@@ -16,7 +16,9 @@ struct diesel_session {
 	uint64_t version;   /* of the dataset: the order means something only for this one */
 	uint32_t reconnect_ms;
 	struct wire_open_session request; /* window_chunks is the window in force */
-	uint64_t n_batches;
+	uint64_t n_batches, start_batch;
+	uint64_t start_epoch; /* whose first `start` samples are behind, and first batch is start_batch */
+	uint32_t start;
 	uint64_t n_samples;        /* of the dataset */
 	struct asked_batch *asked; /* NULL: the session has an order. Batch i is at i % RING_MAX_SLOTS... */
 	uint64_t asked_end;        /* ... for index <= i < this */

@@ -11,12 +11,28 @@ uint64_t diesel_session_n_batches(const struct diesel_session *session)
 
 uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags)
 {
-	uint64_t n_batches;
-	uint32_t max_batch;
+	struct shuffle_counts counts;
 
-	if (shuffle_count(n_samples, world, batch, flags & DIESEL_DROP_LAST, &n_batches, &max_batch) < 0)
+	if (shuffle_count(n_samples, 0, world, batch, flags & DIESEL_DROP_LAST, &counts) < 0)
 		return 0;
-	return n_batches;
+	return counts.n_batches;
+}
+
+int diesel_first_batch(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
+		       uint64_t *ret_batch)
+{
+	struct shuffle_counts counts;
+	int r = shuffle_count(n_samples, start, world, batch, flags & DIESEL_DROP_LAST, &counts);
+
+	if (r == 0)
+		*ret_batch = counts.first_batch;
+	return r;
+}
+
+uint64_t diesel_position(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
+			 uint64_t index)
+{
+	return shuffle_position(n_samples, start, world, batch, flags & DIESEL_DROP_LAST, index);
 }
 
 uint32_t diesel_session_window_chunks(const struct diesel_session *session)

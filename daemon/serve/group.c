@@ -37,7 +37,9 @@ static struct wire_open_session key_of(const struct session *s)
 
 	memset(&key.header, 0, sizeof(key.header));
 	memset(key.group, 0, sizeof(key.group));
-	key.epoch = key.first_batch = 0;
+	key.first_batch = 0;
+	if (!key.start) /* else the epoch that it is of has other batches than any other */
+		key.epoch = 0;
 	key.stride = key.offset = key.slots = 0;
 	key.flags &= ~(uint32_t)DIESEL_PINNABLE;
 	return key;

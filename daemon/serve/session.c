@@ -426,7 +426,7 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
 {
 	s->generation++;
 	s->epoch = epoch;
-	s->index = session_first_index(s, batch);
+	s->index = session_first_index(s, epoch, batch);
 	s->has_head = false;
 	s->n_ahead = 0;
 	publish_filled(s);

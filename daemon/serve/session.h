@@ -106,7 +106,8 @@ struct session {
 	bool is_of_cluster;           /* other nodes of the job have the same order, whatever their caches */
 	struct subset *subset;        /* NULL: all samples */
 	uint64_t n_samples, n_chunks; /* that it serves, and that these are in */
-	uint64_t n_batches;
+	uint64_t n_batches,
+	    start_batch; /* start_batch: the first one of the request's epoch, where it has a start */
 	uint32_t item_bytes;
 	uint32_t batch; /* the most items in a batch: slots and all else are sized by this */
 	struct ring_layout layout;
@@ -247,7 +248,8 @@ void session_set_head(struct session *s, const uint64_t *samples, uint32_t n);
 bool session_ahead_push(struct session *s, uint64_t chunk);
 /* Its order in that epoch. */
 void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret);
-uint64_t session_first_index(const struct session *s, uint64_t batch);
+/* The first batch from this one on that is the session's. */
+uint64_t session_first_index(const struct session *s, uint64_t epoch, uint64_t batch);
 
 /* session_needs.c. After its sharer is set; and at its end. */
 void session_needs_join(struct session *s);

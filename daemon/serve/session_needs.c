@@ -20,7 +20,8 @@ void session_needs_join(struct session *s)
 {
 	struct shuffle_spec spec;
 
-	if (!s->sharer || (s->request.flags & DIESEL_ASKED))
+	/* What is needed of an epoch that has a start is another thing for each session. */
+	if (!s->sharer || (s->request.flags & DIESEL_ASKED) || s->request.start)
 		return;
 	session_spec(s, s->epoch, &spec);
 	s->needs = needs_join(&s->sharer->needs, &spec);

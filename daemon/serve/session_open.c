@@ -249,19 +249,29 @@ static int choose_batch(struct session *s, struct error *err)
 {
 	const struct wire_open_session *q = &s->request;
 	uint64_t n_samples = s->n_samples;
-	uint32_t max_batch;
+	struct shuffle_counts counts;
 
 	if (q->flags & DIESEL_ASKED) {
 		s->n_batches = UINT64_MAX;
 		s->batch = q->batch;
 		return 0;
 	}
-	if (shuffle_count(n_samples, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &s->n_batches,
-			  &max_batch) < 0)
+	if (shuffle_count(n_samples, q->start, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &counts) <
+	    0) {
+		if (q->start && n_samples >= q->world)
+			return error_set(
+			    err, -EINVAL,
+			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: go on with "
+			    "fewer ranks, or with the next epoch",
+			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
+			    (unsigned long long)q->epoch, s->dataset->path, q->world);
 		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
 				 s->subset ? "the subset of " : "", s->dataset->path,
 				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
-	s->batch = max_batch < n_samples ? max_batch : (uint32_t)n_samples;
+	}
+	s->n_batches = counts.n_batches;
+	s->start_batch = counts.first_batch;
+	s->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;
 	return 0;
 }
 
@@ -319,7 +329,7 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	dataset->need_chunks += s->need_chunks;
 	cache->needs_changed = true;
 	s->epoch = request->epoch;
-	s->index = session_first_index(s, request->first_batch);
+	s->index = session_first_index(s, s->epoch, request->first_batch);
 	ret_reply->n_batches = s->n_batches;
 	ret_reply->slot_bytes = s->layout.slot_bytes;
 	ret_reply->n_slots = s->n_slots;

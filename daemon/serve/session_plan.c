@@ -16,7 +16,8 @@ void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *
 {
 	const struct wire_open_session *q = &s->request;
 
-	*ret = (struct shuffle_spec){.chunk_samples = s->chunk_samples,
+	*ret = (struct shuffle_spec){.start = epoch == q->epoch ? q->start : 0,
+				     .chunk_samples = s->chunk_samples,
 				     .n_chunks = s->dataset->info.n_chunks,
 				     .subset = s->subset,
 				     .seed = q->seed,
@@ -119,10 +120,12 @@ void session_plan_free(struct session *s)
 	free(s->elsewhere);
 }
 
-uint64_t session_first_index(const struct session *s, uint64_t batch)
+uint64_t session_first_index(const struct session *s, uint64_t epoch, uint64_t batch)
 {
 	uint64_t offset = s->request.offset, stride = s->request.stride;
 
+	if (epoch == s->request.epoch && batch < s->start_batch)
+		batch = s->start_batch;
 	if (batch <= offset)
 		return offset;
 	if (batch >= s->n_batches)
@@ -153,7 +156,7 @@ bool session_prepare_head(struct session *s)
 		return false;
 	if (s->index >= s->n_batches) {
 		s->epoch++;
-		s->index = s->request.offset;
+		s->index = session_first_index(s, s->epoch, 0);
 	}
 	plan = plan_of(s, s->epoch);
 	if (!plan || shuffle_batch(plan, s->index, s->samples, &n) < 0)
@@ -303,7 +306,7 @@ void session_update_ahead(struct session *s)
 			if (epoch > s->head.epoch)
 				break;
 			epoch++;
-			index = s->request.offset;
+			index = session_first_index(s, epoch, 0);
 			any = false;
 			plan = plan_of(s, epoch);
 		}

@@ -203,12 +203,9 @@ static int plan_make(struct shuffle_plan *p, const struct shuffle_spec *spec)
 		r = plan_list_visits(p);
 	if (r == 0)
 		r = plan_order(p);
-	if (r == 0 && spec->start > p->n_samples)
-		r = -EINVAL;
 	if (r == 0)
-		r = shuffle_cut_init(&p->cut, p->n_samples - spec->start, spec->rank, spec->world,
-				     spec->batch, spec->drop_last);
-	p->cut.start = spec->start;
+		r = shuffle_cut_init(&p->cut, p->n_samples, spec->start, spec->rank, spec->world, spec->batch,
+				     spec->drop_last);
 	return r;
 }
 
@@ -265,17 +262,27 @@ uint32_t shuffle_max_batch(const struct shuffle_plan *plan)
 	return plan->cut.max_batch;
 }
 
-int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_last, uint64_t *ret_n_batches,
-		  uint32_t *ret_max_batch)
+int shuffle_count(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, bool drop_last,
+		  struct shuffle_counts *ret)
 {
 	struct shuffle_cut cut;
-	int r = shuffle_cut_init(&cut, n_samples, 0, world, batch, drop_last);
+	int r = shuffle_cut_init(&cut, n_samples, start, 0, world, batch, drop_last);
 
 	if (r < 0)
 		return r;
-	*ret_n_batches = cut.n_steps;
-	*ret_max_batch = cut.max_batch;
+	*ret = (struct shuffle_counts){cut.first_step, cut.n_steps, cut.max_batch};
 	return 0;
+}
+
+uint64_t shuffle_position(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, bool drop_last,
+			  uint64_t index)
+{
+	uint64_t first = n_samples, n;
+	struct shuffle_cut cut;
+
+	if (shuffle_cut_init(&cut, n_samples, start, 0, world, batch, drop_last) == 0)
+		(void)shuffle_cut_step(&cut, index < cut.first_step ? cut.first_step : index, &first, &n);
+	return first;
 }
 
 uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk_samples, uint64_t n_chunks,
@@ -554,7 +561,7 @@ static uint64_t step_near(const struct shuffle_cut *cut, uint64_t position)
 {
 	uint64_t step = position < cut->start ? 0 : (position - cut->start) / cut->step_samples;
 
-	return step < cut->n_full ? step : cut->n_full;
+	return cut->first_step + (step < cut->n_full ? step : cut->n_full);
 }
 
 static uint64_t max_u64(uint64_t a, uint64_t b)

@@ -283,10 +283,12 @@ struct diesel_session_options {
 	    group; /* what the daemon is to call the sessions that get the same batches as this one, at most
 		      31 bytes; used during the call only; NULL: nothing. It is a name, and changes nothing */
 	const char
-	    *cluster; /* what the job is called on all of its nodes, whose daemons then read each chunk once
-			 together (docs/cluster.md): UTF-8 of at most 63 bytes; used during the call only.
-			 NULL: $TORCHELASTIC_RUN_ID unless that is "none", else $SLURM_JOB_ID.$SLURM_STEP_ID;
-			 "": no other node. Means nothing where world is 1 */
+	    *cluster;   /* what the job is called on all of its nodes, whose daemons then read each chunk once
+			   together (docs/cluster.md): UTF-8 of at most 63 bytes; used during the call only.
+			   NULL: $TORCHELASTIC_RUN_ID unless that is "none", else $SLURM_JOB_ID.$SLURM_STEP_ID;
+			   "": no other node. Means nothing where world is 1 */
+	uint64_t start; /* samples of `epoch` that all ranks have had already, in steps of any length: 0, or
+			   first_batch is at least diesel_first_batch(). Other epochs are whole */
 };
 
 /* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon
@@ -301,6 +303,17 @@ uint64_t diesel_session_n_batches(const struct diesel_session *session);
 /* The same before there is a session: every rank's batches in an epoch of n_samples. 0 also if there are
  * fewer samples than ranks: no session can be opened then. Asks nobody. */
 uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags);
+
+/*
+ * A job may go on with other ranks and batches behind any number of samples that all of its ranks had. The
+ * rest of that epoch is cut into steps as if it were all, and its batches have the last numbers of the epoch.
+ */
+/* The number of the first of them. -EINVAL: fewer samples than ranks are left, or start > n_samples. */
+int diesel_first_batch(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
+		       uint64_t *ret_batch);
+/* How many samples all ranks have had before this batch; n_samples for the number of batches. */
+uint64_t diesel_position(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
+			 uint64_t index);
 
 /*
  * The order in which a session with these options delivers samples, without a session, for whoever reads them

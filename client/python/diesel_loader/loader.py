@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 log = logging.getLogger("diesel_loader")
-STATE_VERSION = 1
+STATE_VERSION = 2
 BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
@@ -110,7 +110,9 @@ class Loader:
         self._group = _group_name(group)
         self._cluster = _cluster_name(cluster)
         self._next_epoch = 0      # what the next iter() starts with
-        self._next_batch = 0
+        self._next_batch = self._next_samples = 0  # of all ranks
+        self._start: tuple[int, int] | None = None  # an epoch, and samples of it that were had before, in other steps
+        self._grid: Any = None    # what order.position() takes, for _position
         self._is_told = False     # since the last iteration began
         self._state: Any = None   # what the next iterator's generator is at; None: without a generator
         self._began_with: dict[Any, tuple[int, int]] = {}  # seed and epoch of each such state
@@ -298,43 +300,43 @@ class Loader:
     def _go_to(self, epoch):
         self._is_told = True
         if not (self._resumed and epoch == self._next_epoch):
-            self._next_epoch, self._next_batch = epoch, 0
+            self._begin_with(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
 
-        Valid for any number of ranks and batch size: where what was delivered is no whole number of the new steps (world size x
-        batch size), the rest of it comes again, and a warning says how many samples; with bucket_by_length=n for another number
-        only where n batches end, since each rank regroups its own."""
+        Valid for any number of ranks and any batch size: it counts the samples that all ranks had, and they go on with those that
+        nobody had. With bucket_by_length=n another number goes on only where n batches end, since each rank regroups its own."""
         self._needs_order("state_dict")
-        epoch, batch = self._position or self._next_place()
-        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, "batch_size": self.batch_size, **self._order()}
+        if self._position:
+            epoch, batch = self._position
+            samples, (_, _, world_size, batch_size, _) = order.position(*self._grid, batch), self._grid
+        else:
+            epoch, batch = self._next_place()
+            samples, world_size, batch_size = self._next_samples, self.world_size, self.batch_size
+        grouped = {"batch": batch, "batch_size": batch_size, "global_batch_size": batch_size * world_size} if self.bucket_by_length else {}
+        return {"version": STATE_VERSION, "epoch": epoch, "samples": samples, **grouped, **self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on behind the last batch that was delivered when `state` was taken, of the version of the
         dataset that was read then: a loader that was given no version opens it again.
 
-        Raises ValueError when the order would not be the same: another seed, world size x batch size, ...; FileNotFoundError
-        where the snapshot of that version is not kept any more."""
+        Raises ValueError when the order would not be the same: another seed, another subset, ...; or when fewer samples are left
+        than ranks; FileNotFoundError where the snapshot of that version is not kept any more."""
         self._needs_order("load_state_dict")
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
         self._go_to_version(state.get("dataset_version"))
         self._adopt(state)
-        batch = self._elsewhere(state)
         for name, value in self._order().items():
-            if name == "global_batch_size":
-                continue
             was = state.get(name, BEFORE_IT_WAS_KNOWN.get(name))
             if was != value:
                 raise ValueError(f"cannot resume: {name} was {was}, now it is {value}")
-        if self.bucket_by_length and state["batch"] % self.bucket_by_length and state["batch"] < len(self) \
-                and state["batch_size"] != self.batch_size:
-            raise ValueError(f"cannot resume: batch {state['batch']} is in the middle of {self.bucket_by_length} that each rank "
-                             "has regrouped (bucket_by_length), and now there are more or fewer ranks")
-        if not 0 <= batch <= len(self):
-            raise ValueError(f"cannot resume: batch {batch} of {len(self)}")
-        self._next_epoch, self._next_batch = state["epoch"], batch
+        if not 0 <= state["samples"] <= len(self.dataset):
+            raise ValueError(f"cannot resume: {state['samples']} samples of {len(self.dataset)}")
+        self._check_groups(state)
+        self._next_epoch, self._next_samples = state["epoch"], state["samples"]
+        self._settle(self.world_size)
         self._position = None
         self._resumed = self._is_told = True
 
@@ -354,22 +356,45 @@ class Loader:
         self.close()
         self._fit()
 
-    def _elsewhere(self, state):
-        """The batch to go on with, where each step has other samples than when the state was taken."""
-        batch, was, now = state["batch"], state["global_batch_size"], self.batch_size * self.world_size
-        if was == now:
-            return batch
-        n = len(self.dataset)
-        if batch == order.n_batches(n, max(was // state["batch_size"], 1), state["batch_size"], self.drop_last):
-            return len(self)
-        if self.bucket_by_length and batch:
+    def _check_groups(self, state):
+        """ValueError in the middle of batches that each rank has regrouped, where the ranks or batches are others now."""
+        if not self.bucket_by_length or not 0 < state["samples"] < len(self.dataset):
+            return
+        was, now = state["global_batch_size"], self.batch_size * self.world_size
+        if was != now:
             raise ValueError(f"cannot resume: global_batch_size was {was}, now it is {now}, and bucket_by_length regroups the batches")
-        done = min(batch, n // was) * was
-        at = min(done // now, max(n // now - (0 < n % now < self.world_size and not self.drop_last), 0))
-        if batch * was > at * now:
-            log.warning("%s: %d samples of epoch %s were delivered in steps of %d, which are not whole steps of %d: the last %d of them come again",
-                        self.dataset.path, batch * was, state["epoch"], was, now, batch * was - at * now)
-        return at
+        if state["batch"] % self.bucket_by_length and state["batch_size"] != self.batch_size:
+            raise ValueError(f"cannot resume: batch {state['batch']} is in the middle of {self.bucket_by_length} that each rank "
+                             "has regrouped (bucket_by_length), and now there are more or fewer ranks")
+
+    def _settle(self, world_size):
+        """Finds the batch that so many ranks go on with."""
+        n, done, cut = len(self.dataset), self._next_samples, (world_size, self.batch_size, self.drop_last)
+        batch = order.first_batch(n, done, *cut)
+        if batch is None:
+            raise ValueError(f"cannot resume: {n - done} samples are left in epoch {self._next_epoch} of {self.dataset.path}, too few for "
+                             f"{world_size} ranks: go on with fewer ranks, or with the next epoch, by set_epoch({self._next_epoch + 1})")
+        start = None if order.position(n, 0, *cut, batch) == done else (self._next_epoch, done)
+        if start and self.bucket_by_length:
+            raise ValueError(f"cannot resume: {done} samples are no whole number of steps of {world_size} ranks with batches of "
+                             f"{self.batch_size}, and bucket_by_length regroups the batches")
+        self._next_batch = batch
+        self._start_at(start)
+
+    def _start_at(self, start):
+        """What streams are opened with: one epoch's start, which no batch of whole epochs begins with."""
+        if start != self._start:
+            self._start = start
+            self._generation += 1
+
+    def _begin_with(self, epoch):
+        """The next iteration is all of this epoch."""
+        self._next_epoch, self._next_batch, self._next_samples = epoch, 0, 0
+        if self._start and self._start[0] == epoch:
+            self._start_at(None)
+
+    def _start_of(self, epoch):
+        return self._start[1] if self._start and self._start[0] == epoch else 0
 
     def _needs_order(self, call):
         if not self._served:
@@ -379,8 +404,7 @@ class Loader:
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
-                "shuffle": self.shuffle, "global_batch_size": self.batch_size * self.world_size,
-                "drop_last": self.drop_last, "window_chunks": self._window(),
+                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self._window(),
                 "bucket_by_length": self.bucket_by_length}
 
     def _window(self):
@@ -403,6 +427,8 @@ class Loader:
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
         self._heed()
+        if self._next_samples:  # which ranks there are may have come out after load_state_dict()
+            self._settle(ranks[1])
         iterator = _Iterator(self, ranks)
         iterator.begin()
         return iterator
@@ -419,9 +445,11 @@ class Loader:
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
         if ranks[1] == 1 or (place is None and (self._has_agreed or self._is_alone)) or (store := frameworks.store(ranks)) is None:
             return
+        agreed = {**self._order(), "global_batch_size": self.batch_size * ranks[1]}
         if place is None:
-            self._has_agreed = agreement.check(store, self._key(), ranks, self._order(), self.dataset.path, agreement.SOON_S)
-        elif agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks, {**self._order(), "epoch": place[0], "batch": place[1]},
+            self._has_agreed = agreement.check(store, self._key(), ranks, agreed, self.dataset.path, agreement.SOON_S)
+        elif agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks,
+                             {**agreed, "epoch": place[0], "batch": place[1], "start": self._start_of(place[0])},
                              self.dataset.path, agreement.SOON_S if self._is_alone else agreement.WAIT_S):
             self._n_agreed += 1
             self._is_alone = False
@@ -454,15 +482,15 @@ class Loader:
         """(epoch, batch) that the next iteration begins at."""
         told = self._told_epoch()
         if told is not None and not self._resumed:
-            self._next_epoch, self._next_batch = told, 0
+            self._begin_with(told)
         return self._next_epoch, self._next_batch
 
     def _place_of(self, state):
         """As _next_place(), of an iterator that was made with the generator at this state."""
         if state in self._began_with and not self._is_told:
-            self._next_epoch, self._next_batch = self._began_with[state][1], 0
+            self._begin_with(self._began_with[state][1])
         place = self._next_place()
-        if state is not None and not place[1]:
+        if state is not None and not self._next_samples:
             self._began_with[state] = self.seed, place[0]
         return place
 
@@ -505,7 +533,7 @@ class Loader:
     def _count(self, epoch, first):
         """This epoch has begun: the next iteration is the following one's, if nobody said otherwise."""
         if (self._next_epoch, self._next_batch) == (epoch, first):
-            self._next_epoch, self._next_batch = epoch + 1, 0
+            self._begin_with(epoch + 1)
 
     @property
     def workers(self) -> int:
@@ -523,7 +551,7 @@ class Loader:
 
     def _open_session(self, ranks, epoch, first, pinnable=False):
         flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0) | (native.VIEWS if self._views else 0)
-        return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
+        return Session(self.dataset, seed=self.seed, epoch=epoch, start=self._start_of(epoch), first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self._window(), slots=self._slots(),
                        recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
@@ -554,7 +582,9 @@ class _Iterator:
         """Gets a stream, and has the batches made that are probably asked for."""
         self._stream, self._place = self._loader._lend_stream(self, self._ranks)
         self._guard = self._stream.guard()
-        self._n_batches = self._loader._n_batches(self._ranks[1])
+        loader = self._loader
+        self._n_batches = loader._n_batches(self._ranks[1])
+        self._cut = self._ranks[1], loader.batch_size, loader.drop_last
         self._left = self._n_batches - self._place[1]
         guard, me = self._guard, object()
         try:
@@ -576,8 +606,10 @@ class _Iterator:
     def __next__(self):
         if self._ended:  # its stream may be another iterator's
             raise StopIteration
-        if not self._begun and self._is_stale():
-            self.begin()
+        if not self._begun:
+            self._loader._place_of(self._state)  # it may change what streams are opened with
+            if self._is_stale():
+                self.begin()
         stream, guard, me = self._stream, self._guard, object()
         try:
             guard.enter(me)
@@ -587,6 +619,7 @@ class _Iterator:
             finally:
                 lib.diesel_mark(native.MARK_NEXT_END, 0)
             # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
+            self._loader.__dict__["_grid"] = self._grid
             stream.position = self._loader.__dict__["_position"] = position
             stream.broken = False
             if stream.line is not None:
@@ -634,7 +667,8 @@ class _Iterator:
             self._loader._resumed = self._loader._is_told = False
             if self._ranks[1] == 1:  # one of several ranks may look at a batch alone
                 self._loader._count(*self._taken)
-        self._loader._position = self._taken
+        self._grid = len(self._loader.dataset), self._loader._start_of(self._taken[0]), *self._cut
+        self._loader._grid, self._loader._position = self._grid, self._taken
         if self._taken != self._place:
             self._stream.begin(*self._taken)
             self._left = self._n_batches - self._taken[1]

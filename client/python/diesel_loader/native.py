@@ -56,7 +56,7 @@ class SessionOptions(Structure):
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
                 ("slots", c_uint32), ("nodes", c_uint32), ("subset", c_void_p), ("recipe", c_void_p),
-                ("group", c_char_p), ("cluster", c_char_p)]
+                ("group", c_char_p), ("cluster", c_char_p), ("start", c_uint64)]
 
 
 class SampleInfo(Structure):
@@ -145,6 +145,8 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_session_close": (None, [c_void_p]),
         "diesel_session_n_batches": (c_uint64, [c_void_p]),
         "diesel_n_batches": (c_uint64, [c_uint64, c_uint32, c_uint32, c_uint32]),
+        "diesel_first_batch": (c_int, [c_uint64, c_uint64, c_uint32, c_uint32, c_uint32, POINTER(c_uint64)]),
+        "diesel_position": (c_uint64, [c_uint64, c_uint64, c_uint32, c_uint32, c_uint32, c_uint64]),
         "diesel_session_next": (c_int, [c_void_p, POINTER(Batch)]),
         "diesel_session_seek": (c_int, [c_void_p, c_uint64, c_uint64]),
         "diesel_session_window_chunks": (c_uint32, [c_void_p]),

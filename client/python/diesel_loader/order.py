@@ -19,6 +19,19 @@ def n_batches(n_samples, world_size, batch_size, drop_last):
     return lib.diesel_n_batches(n_samples, world_size, batch_size, flags(False, drop_last))
 
 
+def first_batch(n_samples, start, world_size, batch_size, drop_last):
+    """The number of the batch that each rank goes on with, behind `start` samples of an epoch; None: fewer are left than ranks."""
+    found = ctypes.c_uint64()
+    if lib.diesel_first_batch(n_samples, start, world_size, batch_size, flags(False, drop_last), byref(found)) < 0:
+        return None
+    return found.value
+
+
+def position(n_samples, start, world_size, batch_size, drop_last, batch):
+    """How many samples of the epoch all ranks had before that batch."""
+    return lib.diesel_position(n_samples, start, world_size, batch_size, flags(False, drop_last), batch)
+
+
 class Order:
     """Batches of one rank, as indices of the dataset. options: of native.SessionOptions, window_chunks at least 1."""
 

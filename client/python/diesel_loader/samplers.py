@@ -6,10 +6,10 @@ import torch.utils.data
 import torch.utils.data.distributed
 
 from .frameworks import group
-from .order import DEFAULT_WINDOW_CHUNKS, Order, flags, n_batches
+from .order import DEFAULT_WINDOW_CHUNKS, Order, first_batch, flags, n_batches, position
 from .ranks import membership
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
@@ -26,8 +26,8 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     drawing anew what was drawn.
     """
 
-    _start = (0, 0)  # batch, samples of it: where the next iteration begins
-    _place = (0, 0)  # where the newest one is
+    _start = (0, 0, 0)  # batch, samples of it, samples of the epoch before all of its batches: where the next iteration begins
+    _place = (0, 0, 0)  # where the newest one is
     _n_begun = 0
 
     def __init__(self, dataset, *, batch_size=1, seed=0, shuffle=True, rank=None, world_size=None, drop_last=False,
@@ -43,11 +43,11 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     def _ranks(self):
         return self._given or membership.find(os.environ, group())
 
-    def _order(self, batch_size=None, drop_last=None, seed=None):
+    def _order(self, batch_size=None, drop_last=None, seed=None, start=0):
         rank, world_size = self._ranks()
         drop_last = self.drop_last if drop_last is None else drop_last
         return Order(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
-                     world=world_size, batch=batch_size or self.batch_size, window_chunks=self.window_chunks)
+                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=self.window_chunks)
 
     @property
     def rank(self):
@@ -75,21 +75,21 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     def __iter__(self):
         """Of the epoch that it is when the first number is asked for."""
-        (batch, skipped), self._start = self._start, (0, 0)
-        self._stand_at((batch, skipped))
-        yield from self._numbers(self._order(), batch, skipped, self._n_begun)
+        place, self._start = self._start, (0, 0, 0)
+        self._stand_at(place)
+        yield from self._numbers(self._order(start=place[2]), *place, self._n_begun)
 
     def _stand_at(self, place):
         """What is under way counts no more."""
         self._place = place
         self._n_begun += 1
 
-    def _numbers(self, order, batch, skipped, iteration):
+    def _numbers(self, order, batch, skipped, start, iteration):
         for k in range(batch, len(order)):
             numbers = order.batch(k)
             for i in range(skipped, len(numbers)):
                 if iteration == self._n_begun:
-                    self._place = (k, i + 1) if i + 1 < len(numbers) else (k + 1, 0)
+                    self._place = (k, i + 1, start) if i + 1 < len(numbers) else (k + 1, 0, start)
                 yield numbers[i]
             skipped = 0
 
@@ -99,17 +99,18 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     def set_epoch(self, epoch):
         """The next iteration is this epoch's. Where load_state_dict() has gone to the middle of it, it goes on there."""
         if epoch != self.epoch:
-            self.epoch, self._start = epoch, (0, 0)
-            self._stand_at((0, 0))
+            self.epoch, self._start = epoch, (0, 0, 0)
+            self._stand_at(self._start)
 
     def state_dict(self):
         """Where the newest iteration is, for load_state_dict(): small, JSON-safe.
 
-        It counts samples over all ranks, and so is valid for another world size or batch size where what was delivered
-        is a whole number of its global batches (world size x batch size)."""
-        batch, of_batch = self._place
+        It counts samples over all ranks, and so is valid for any other world size and batch size: of several ranks between their
+        batches, of one anywhere."""
+        batch, of_batch, start = self._place
         world_size = self.num_replicas
-        return {"version": STATE_VERSION, "epoch": self.epoch, "samples": batch * world_size * self.batch_size,
+        samples = position(len(self.dataset), start, world_size, self.batch_size, self.drop_last, batch)
+        return {"version": STATE_VERSION, "epoch": self.epoch, "samples": samples,
                 "of_batch": of_batch, "world_size": world_size, "batch_size": self.batch_size, **self._what()}
 
     def _what(self):
@@ -129,32 +130,24 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
             if state.get(name) != value:
                 hint = f": open the dataset with version={state.get(name)}" if name == "dataset_version" else ""
                 raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}{hint}")
-        was, now = (state["world_size"], state["batch_size"]), (self.num_replicas, self.batch_size)
-        batch, of_batch = state["samples"] // (was[0] * was[1]), state["of_batch"]
-        self._start = (batch, of_batch) if was == now else self._elsewhere(batch, of_batch, was, now)
+        self._start = self._elsewhere(state["epoch"], state["samples"], state["of_batch"], (state["world_size"], state["batch_size"]))
         self.epoch = state["epoch"]
         self._stand_at(self._start)
 
-    def _elsewhere(self, batch, of_batch, was, now):
-        """The place in the batches of other ranks."""
-        if not of_batch and batch == self._n_batches(*was):
-            return self._n_batches(*now), 0
-        done, step = batch * was[0] * was[1], now[0] * now[1]
-        if was[0] == 1:
-            done, of_batch = done + of_batch, 0
-        at, rest = divmod(done, step)
-        if of_batch or batch > self._n_whole(*was) or (now[0] > 1 and (rest or at > self._n_whole(*now))):
-            raise ValueError(f"cannot resume: {done} samples were delivered by {was[0]} ranks with batches of {was[1]}, which is "
-                             f"no whole number of global batches of {now[0]} ranks with batches of {now[1]}")
-        return at, rest
-
-    def _n_batches(self, world_size, batch_size):
-        return n_batches(len(self.dataset), world_size, batch_size, self.drop_last)
-
-    def _n_whole(self, world_size, batch_size):
-        """How many global batches are full: the last ones may be shared out otherwise."""
-        whole, rest = divmod(len(self.dataset), world_size * batch_size)
-        return whole - (0 < rest < world_size and not self.drop_last)
+    def _elsewhere(self, epoch, samples, of_batch, was):
+        """The place in the batches of these ranks, which may be others than they were."""
+        n, now = len(self.dataset), (self.num_replicas, self.batch_size)
+        if was != now:
+            if was[0] == 1:
+                samples, of_batch = samples + of_batch, 0
+            if of_batch:
+                raise ValueError(f"cannot resume: {was[0]} ranks with batches of {was[1]} had {of_batch} samples each of their next batch, and "
+                                 f"{now[0]} ranks with batches of {now[1]} have others in theirs: take the state between batches")
+        batch = first_batch(n, samples, *now, self.drop_last)
+        if batch is None:
+            raise ValueError(f"cannot resume: {n - samples} samples are left in epoch {epoch}, too few for {now[0]} ranks: go on with fewer "
+                             "ranks, or with the next epoch")
+        return batch, of_batch, samples
 
 
 class ChunkBatchSampler(torch.utils.data.BatchSampler):

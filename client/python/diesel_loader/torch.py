@@ -333,7 +333,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if was not in (None, self._seed):
             self._generation += 1
             if not self._is_told:
-                self._next_epoch, self._next_batch = 0, 0
+                self._begin_with(0)
 
     def _told_ranks(self):
         return self._given or (self._theirs.ranks if self._theirs else None)

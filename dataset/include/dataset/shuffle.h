@@ -49,7 +49,8 @@ struct shuffle_spec {
 	uint32_t rank, world;   /* rank < world */
 	uint32_t batch;         /* samples per batch of a rank, >= 1 */
 	bool drop_last;
-	uint64_t start; /* positions of the epoch that are behind: batch 0 begins there */
+	uint64_t start; /* positions of the epoch that are behind. The batches of the rest have the epoch's
+			   last numbers; where one of the whole epoch begins there, they are those */
 	uint32_t lanes; /* 0: as 1 */
 	uint32_t drift; /* m of 1/m; 0: none */
 	const uint64_t
@@ -57,6 +58,12 @@ struct shuffle_spec {
 };
 
 struct shuffle_plan;
+
+struct shuffle_counts {
+	uint64_t first_batch; /* the first one that is left behind `start` */
+	uint64_t n_batches;
+	uint32_t max_batch;
+};
 
 /* Lists chunks ascending by (key, number): list[n]. The key is the XXH3 of a chunk's id, and the numbers are
  * in the order of ids. -ENOMEM. */
@@ -67,18 +74,23 @@ int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list);
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
 void shuffle_plan_free(struct shuffle_plan *plan);
 
-/* How many batches each rank has in an epoch. */
+/* How many batches each rank has in an epoch, with those that lie before `start`. */
 uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
 
 /* The length of the longest batch of any rank: spec->batch, or 2 in the one case above. */
 uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
 
 /*
- * The same two numbers from the number of samples alone, for whoever needs to know how much room a batch
+ * The same from the number of samples alone, for whoever needs to know how much room a batch
  * takes before there is a plan. -EINVAL: as shuffle_plan_new().
  */
-int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_last, uint64_t *ret_n_batches,
-		  uint32_t *ret_max_batch);
+int shuffle_count(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, bool drop_last,
+		  struct shuffle_counts *ret);
+
+/* How many samples of the epoch all ranks together have had before that batch: n_samples behind the last one.
+ */
+uint64_t shuffle_position(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, bool drop_last,
+			  uint64_t index);
 
 /*
  * Counts each chunk's samples of the subset (NULL: all): ret_counts[n_chunks], which may be chunk_samples

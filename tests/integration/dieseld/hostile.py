@@ -25,6 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _HEADER = pathlib.Path(__file__).resolve().parents[3] / "client/include/client/protocol.h"
 _TEXT = _HEADER.read_text()
 VERSION = int(re.search(r"#define WIRE_VERSION\s+(\d+)u", _TEXT).group(1))
+REVISION = int(re.search(r"#define WIRE_REVISION\s+(\d+)u", _TEXT).group(1))
 RECIPE_BYTES = int(re.search(r"struct wire_open_session\) == 72 \+ (\d+)", _TEXT).group(1))  # zeros: samples as they are stored
 MAGIC = int(re.search(r"#define WIRE_MAGIC\s+(0x[0-9a-f]+)u", _TEXT).group(1), 16)
 TYPES = {name: int(value) for name, value in re.findall(r"^\tWIRE_([A-Z_]+) = (\d+),", _TEXT, re.M)}
@@ -167,7 +168,7 @@ class Client:
         self.socket.settimeout(timeout)
         self.socket.connect(path)
         if hello:
-            self.call("HELLO", struct.pack("<IIII", MAGIC, VERSION, 0, 0))
+            self.call("HELLO", struct.pack("<IIII", MAGIC, VERSION, 0, REVISION))
 
     def send(self, kind, body=b"", fds=()):
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from dieseld_support import BIN, Case, Daemon, SCRATCH, dataset, finish_probe, main, probe, start_probe
-from hostile import MAGIC, VERSION
+from hostile import MAGIC, REVISION, VERSION
 
 
 class Clients(Case):
@@ -61,7 +61,7 @@ class Clients(Case):
                 s.send(message)
                 if message:
                     self.assertEqual(s.recv(1000), b"")
-        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, MAGIC, VERSION, 0, 0))
+        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, MAGIC, VERSION, 0, REVISION))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(hello)

@@ -269,7 +269,7 @@ class Position(Case):
                     for _, batch in zip(range(given), loader):
                         got.append(batch)
                     state = json.loads(json.dumps(loader.state_dict()))
-                    self.assertEqual(state["batch"], given)
+                    self.assertEqual(state["samples"], sum(len(labels) for _, labels in got))
                     loader.close()
                     loader = self.loader(device="cuda", **work)
                     loader.load_state_dict(state)
@@ -508,16 +508,16 @@ def fails_at(marked, data):
 
 
 def outcome_of(loader, standin):
-    """[(name of an error or "batch", batch number of the state then)], and the bytes of the batches at the end."""
+    """[(name of an error or "batch", samples in the state then)], and the bytes of the batches at the end."""
     outcome, got, batches = [], [], iter(loader)
     for _ in range(100):
         try:
             got.append(next(batches))
-            outcome.append(("batch", loader.state_dict()["batch"]))
+            outcome.append(("batch", loader.state_dict()["samples"]))
         except StopIteration:
             break
         except Exception as error:
-            outcome.append((type(error).__name__, loader.state_dict()["batch"]))
+            outcome.append((type(error).__name__, loader.state_dict()["samples"]))
     standin.synchronize()
     return outcome + [("bytes", data) for data, _ in flat(got)]
 

@@ -679,7 +679,7 @@ class SamplerState(DropInTest):
         want, _ = self.after(96, 0, 1, 1)
         for was, n in (((0, 1, 1), 96), ((0, 1, 40), 96), ((1, 2, 16), 48), ((0, 3, 8), 32)):
             _, state = self.after(n, *was)
-            for world_size, batch_size in ((1, 1), (1, 7), (2, 16), (4, 8), (3, 4), (2, 1)):
+            for world_size, batch_size in ((1, 1), (1, 7), (2, 16), (4, 8), (3, 4), (2, 1), (5, 11), (4, 9)):
                 got = []
                 for rank in range(world_size):
                     sampler = self.sampler(rank, world_size, batch_size)
@@ -688,10 +688,10 @@ class SamplerState(DropInTest):
                 self.assertEqual(sorted(got), sorted(want))
 
     def test_what_other_ranks_cannot_do_is_refused(self):
-        for was, n, now in (((0, 1, 1), 10, (0, 2, 16)), ((0, 2, 16), 5, (0, 1, 1)), ((0, 1, 1), 200, (0, 10, 5)),
-                            ((0, 5, 3), 40, (0, 1, 1))):
+        for was, n, now, says in (((0, 2, 16), 5, (0, 1, 1), "2 ranks with batches of 16 had 5 samples each"),
+                                  ((0, 1, 1), N - 2, (0, 3, 5), "2 samples are left in epoch 2, too few for 3 ranks")):
             _, state = self.after(n, *was)
-            with self.assertRaisesRegex(ValueError, f"by {was[1]} ranks with batches of {was[2]}, which is no whole number"):
+            with self.assertRaisesRegex(ValueError, says):
                 self.sampler(*now).load_state_dict(state)
         _, state = self.after(N, 0, 1, 1)
         sampler = self.sampler(0, 5, 10)

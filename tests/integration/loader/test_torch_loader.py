@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
 import contextlib
+import json
 import os
 import pathlib
 import pickle
@@ -222,6 +223,74 @@ class LoaderTest(unittest.TestCase):
                 second.set_epoch(1)  # as loops do that count epochs
                 self.assertTrue(flat(second) == want[1])
 
+    def take(self, state, world, batch, n=None, epochs=1, **options):
+        """(numbers that all ranks were given after this state, in their first n batches each, the state then)."""
+        seen, states = [], []
+        for rank in range(world):
+            loader = self.loader(rank=rank, world_size=world, batch_size=batch, return_ids=True, **options)
+            if state:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+            for _ in range(epochs):
+                for k, (*_, numbers) in enumerate(loader):
+                    seen += numbers.tolist()
+                    if k + 1 == n:
+                        break
+            states.append(loader.state_dict())
+            loader.close()
+        self.assertEqual([states[0]] * world, states)
+        return seen, states[0]
+
+    def test_other_ranks_go_on_with_the_samples_that_nobody_had(self):
+        """With the batch of a rank kept, with that of all ranks kept, and with neither; again and again in one epoch."""
+        every = list(range(N_CLASSES * PER_CLASS))
+        for jobs in (((4, 6), (3, 6)), ((4, 6), (3, 8)), ((8, 3), (12, 3)), ((8, 3), (12, 2)), ((3, 7), (2, 5), (5, 2), (1, 11))):
+            for workers in (0, 1) if len(jobs) > 2 else (0,):
+                with self.subTest(jobs=jobs, workers=workers):
+                    options = {"transform": same, "num_workers": workers}
+                    seen, state = [], None
+                    for job in jobs[:-1]:
+                        got, state = self.take(state, *job, 2, **options)
+                        seen += got
+                        self.assertEqual(state["samples"], len(seen))
+                    rest, _ = self.take(state, *jobs[-1], **options)
+                    self.assertEqual(sorted(seen + rest), every)
+                    both, _ = self.take(state, *jobs[-1], epochs=2, **options)
+                    self.assertEqual(sorted(seen + both), sorted(every + every))
+
+    def test_an_epoch_that_was_gone_on_with_is_whole_when_it_is_asked_for(self):
+        _, state = self.take(None, 2, 7, 2)
+        want = [numbers.tolist() for *_, numbers in self.loader(batch_size=5, return_ids=True)]
+        for way in ("before", "after", "at once"):
+            loader = self.loader(batch_size=5, return_ids=True)
+            loader.load_state_dict(state)
+            if way == "at once":
+                loader.set_epoch(1)
+            elif way == "after":
+                list(loader)
+            else:
+                next(iter(loader))
+            loader.set_epoch(0)
+            if way == "at once":
+                self.assertEqual(loader.state_dict()["samples"], 0)
+            self.assertEqual([numbers.tolist() for *_, numbers in loader], want)
+
+    def test_too_few_samples_left_for_the_ranks_are_refused(self):
+        _, state = self.take(None, 1, N_CLASSES * PER_CLASS - 2, 1)
+        with self.assertRaisesRegex(ValueError, r"2 samples are left in epoch 0 of .* 3 ranks: .* set_epoch\(1\)"):
+            self.loader(rank=0, world_size=3).load_state_dict(state)
+        rest, _ = self.take(state, 2, 5)
+        self.assertEqual(len(set(rest)), 2)
+        for samples in (-1, N_CLASSES * PER_CLASS + 1):
+            with self.assertRaisesRegex(ValueError, "cannot resume"):
+                self.loader().load_state_dict({**state, "samples": samples})
+
+    def test_full_batches_alone_after_others(self):
+        n = N_CLASSES * PER_CLASS
+        head, state = self.take(None, 2, 7, 2, drop_last=True)
+        rest, end = self.take(state, 3, 4, drop_last=True)
+        self.assertEqual(len(set(head + rest)), 28 + (n - 28) // 12 * 12)
+        self.assertEqual(end["samples"], 0)
+
     def test_the_order_is_the_same_whatever_the_daemon_has(self):
         """Ranks of one job whose daemons have other caches and options have parts of one order."""
         with tempfile.TemporaryDirectory() as folder, Daemon(folder, "--cache", "24M", "--window", "2") as other:
@@ -240,7 +309,7 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual(state["window_chunks"], 1)
             self.assertEqual(self.loader(**options).state_dict()["window_chunks"], 8)
             fresh = self.loader(**options)
-            fresh.load_state_dict({**state, "epoch": 0, "batch": 0})
+            fresh.load_state_dict({**state, "epoch": 0, "samples": 0})
             self.assertEqual(flat(fresh), want)
 
     def test_resume_into_another_order_is_refused(self):

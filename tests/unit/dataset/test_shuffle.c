@@ -428,7 +428,8 @@ static bool *take(struct shuffle_plan *const *plans, uint32_t world, const uint6
 	for (uint32_t r = 0; r < world; r++) {
 		assert_true(shuffle_max_batch(plans[r]) <= 256);
 		for (uint64_t b = 0; ranks[r / 64] >> (r % 64) & 1 && b < shuffle_n_batches(plans[r]); b++) {
-			assert_int_equal(shuffle_batch(plans[r], b, samples, &n), 0);
+			if (shuffle_batch(plans[r], b, samples, &n) < 0)
+				continue; /* before the start */
 			for (uint32_t i = 0; i < n; i++)
 				taken[samples[i]] = true;
 		}
@@ -576,6 +577,7 @@ static void draw_case(uint64_t *state, uint32_t max_size, struct lanes_case *c)
 static void test_lanes_as_the_reference(void **state)
 {
 	uint64_t random = 11, result = UINT64_C(0xcbf29ce484222325);
+	struct shuffle_counts counts;
 	uint64_t samples[100];
 
 	for (int round = 0; round < 300; round++) {
@@ -591,7 +593,9 @@ static void test_lanes_as_the_reference(void **state)
 		if (c.spec.lanes > c.n_samples)
 			c.spec.lanes = (uint32_t)c.n_samples;
 		assert_int_equal(shuffle_plan_new(&c.spec, &plan), 0);
-		assert_int_equal(shuffle_batch(plan, 0, samples, &n), 0);
+		assert_int_equal(shuffle_count(c.n_samples, c.spec.start, 1, c.spec.batch, false, &counts),
+				 0);
+		assert_int_equal(shuffle_batch(plan, counts.first_batch, samples, &n), 0);
 		for (uint32_t i = 0; i < n; i++)
 			result = (result ^ samples[i]) * UINT64_C(0x100000001b3);
 		shuffle_plan_free(plan);
@@ -600,8 +604,10 @@ static void test_lanes_as_the_reference(void **state)
 }
 
 /* All ranks take some steps; then the job goes on from there, with any other world and batch. */
-static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_steps, unsigned char *seen)
+static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_samples, uint64_t n_steps,
+			   unsigned char *seen)
 {
+	struct shuffle_counts counts;
 	uint64_t taken = 0;
 
 	for (spec.rank = 0; spec.rank < spec.world; spec.rank++) {
@@ -611,7 +617,11 @@ static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_steps, unsigned 
 
 		assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
 		samples = calloc(shuffle_max_batch(plan), sizeof(*samples));
-		for (uint64_t i = 0; i < n_steps && i < shuffle_n_batches(plan); i++) {
+		assert_int_equal(shuffle_count(n_samples, spec.start, spec.world, spec.batch, false, &counts),
+				 0);
+		assert_int_equal(counts.n_batches, shuffle_n_batches(plan));
+		for (uint64_t i = counts.first_batch;
+		     i < counts.first_batch + n_steps && i < counts.n_batches; i++) {
 			assert_int_equal(shuffle_batch(plan, i, samples, &n), 0);
 			assert_true(n > 0 && n <= shuffle_max_batch(plan));
 			for (uint32_t k = 0; k < n; k++)
@@ -653,7 +663,7 @@ static void test_every_sample_once_with_any_ranks(void **state)
 				assert_int_equal(shuffle_plan_new(&c.spec, &plan), -EINVAL);
 				continue;
 			}
-			c.spec.start += take_steps(c.spec, draw(&random, 1, 6), seen);
+			c.spec.start += take_steps(c.spec, n, draw(&random, 1, 6), seen);
 		}
 		for (uint64_t i = 0; i < c.n_samples; i++) {
 			uint64_t word = subset ? subset_data(subset)[i / 64] >> i % 64 & 1 : 1;
@@ -675,6 +685,7 @@ static void test_going_on_changes_nothing(void **state)
 	for (int round = 0; round < 200; round++) {
 		struct lanes_case c;
 		struct shuffle_plan *whole, *rest;
+		struct shuffle_counts counts;
 		uint64_t n_batches, step;
 		uint32_t n, n_later, n_windows;
 
@@ -688,20 +699,23 @@ static void test_going_on_changes_nothing(void **state)
 		assert_int_equal(shuffle_plan_new(&c.spec, &whole), 0);
 		n_batches = shuffle_n_batches(whole);
 		step = n_batches ? draw(&random, 0, n_batches - 1) : 0;
-		if (n_batches) {
-			struct shuffle_spec first = c.spec;
-			struct shuffle_plan *zero;
-
-			first.rank = 0;
-			assert_int_equal(shuffle_plan_new(&first, &zero), 0);
-			assert_int_equal(shuffle_batch_range(zero, step, &c.spec.start, &n), 0);
-			shuffle_plan_free(zero);
-		}
+		c.spec.start = n_batches ? shuffle_position(c.n_samples, 0, c.spec.world, c.spec.batch,
+							    c.spec.drop_last, step)
+					 : 0;
+		assert_int_equal(shuffle_count(c.n_samples, c.spec.start, c.spec.world, c.spec.batch,
+					       c.spec.drop_last, &counts),
+				 0);
+		assert_int_equal(counts.first_batch, step);
 		assert_int_equal(shuffle_plan_new(&c.spec, &rest), 0);
-		assert_int_equal(shuffle_n_batches(rest), n_batches - step);
+		assert_int_equal(shuffle_n_batches(rest), n_batches);
+		assert_int_equal(shuffle_position(c.n_samples, c.spec.start, c.spec.world, c.spec.batch,
+						  c.spec.drop_last, n_batches),
+				 c.n_samples);
+		if (step > 0)
+			assert_int_equal(shuffle_batch(rest, step - 1, later, &n_later), -ERANGE);
 		for (uint64_t i = step; i < n_batches; i++) {
 			assert_int_equal(shuffle_batch(whole, i, samples, &n), 0);
-			assert_int_equal(shuffle_batch(rest, i - step, later, &n_later), 0);
+			assert_int_equal(shuffle_batch(rest, i, later, &n_later), 0);
 			assert_int_equal(n_later, n);
 			assert_memory_equal(later, samples, n * sizeof(*samples));
 			assert_int_equal(shuffle_batch_windows(whole, i, windows, &n_windows), 0);

@@ -70,9 +70,14 @@ static void test_what_makes_batches_alike(void **state)
 	DIFFERS(b.request.world = 3);
 	DIFFERS(b.request.batch = 4);
 	DIFFERS(b.request.window_chunks = 3);
+	DIFFERS(b.request.start = 5);
 	DIFFERS(b.request.recipe.width = 9);
 	DIFFERS(b.request.recipe.damage = RECIPE_DAMAGE_SKIP);
 	DIFFERS(b.request.recipe.flip_sideways = 0.5);
+	/* One goes on in this epoch, the other in the next, of which the first one has all. */
+	a.request.start = 5;
+	DIFFERS(b.request.epoch = 1);
+	a.request.start = 0;
 	a.subset = make_subset(5);
 	DIFFERS(b.subset = NULL);
 	b.subset = make_subset(5);

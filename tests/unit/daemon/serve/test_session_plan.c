@@ -14,7 +14,7 @@
 
 struct share {
 	struct diesel_dataset *dataset;
-	uint32_t n, world, batch, flags;
+	uint32_t n, world, batch, flags, start;
 	uint32_t seen[EPOCHS][MAX_SAMPLES];
 };
 
@@ -51,18 +51,21 @@ static uint64_t run_epoch(struct share *j, struct diesel_session *s)
 static void run_rank(struct share *j, uint32_t rank)
 {
 	const struct diesel_session_options o = {.seed = 3,
+						 .start = j->start,
 						 .flags = DIESEL_SHUFFLE | j->flags,
 						 .rank = rank,
 						 .world = j->world,
 						 .batch = j->batch};
 	struct diesel_session *s;
 	char error[512];
+	uint64_t first;
 
 	if (diesel_session_open(j->dataset, &o, &s, error, sizeof(error)) < 0)
 		fail_msg("%s", error);
 	assert_int_equal(diesel_session_n_batches(s), diesel_n_batches(j->n, j->world, j->batch, j->flags));
+	assert_int_equal(diesel_first_batch(j->n, j->start, j->world, j->batch, j->flags, &first), 0);
 	for (int epoch = 0; epoch < EPOCHS; epoch++)
-		assert_int_equal(run_epoch(j, s), diesel_session_n_batches(s));
+		assert_int_equal(run_epoch(j, s), diesel_session_n_batches(s) - (epoch == 0 ? first : 0));
 	diesel_session_close(s);
 }
 
@@ -72,13 +75,13 @@ static void run_job(struct share *j)
 	for (uint32_t rank = 0; rank < j->world; rank++)
 		run_rank(j, rank);
 	for (int epoch = 0; epoch < EPOCHS; epoch++) {
-		uint32_t sum = 0;
+		uint32_t sum = 0, n = j->n - (epoch == 0 ? j->start : 0);
 
 		for (uint32_t i = 0; i < j->n; i++) {
 			assert_true(j->seen[epoch][i] <= 1);
 			sum += j->seen[epoch][i];
 		}
-		assert_int_equal(sum, j->flags ? j->n / (j->world * j->batch) * (j->world * j->batch) : j->n);
+		assert_int_equal(sum, j->flags ? n / (j->world * j->batch) * (j->world * j->batch) : n);
 	}
 }
 
@@ -118,6 +121,73 @@ static void test_every_rank_gets_its_share(void **state)
 	node_stop(&node);
 }
 
+/* Some ranks with some batches stop after any number of steps, and others go on: each sample once, and then
+ * an epoch that is whole. A session that goes back to the epoch that it began in has its rest again. */
+static void test_others_go_on_behind_any_sample(void **state)
+{
+	struct node node = {0};
+	char error[512], *path;
+	struct share j = {.n = MAX_SAMPLES};
+	uint32_t before[MAX_SAMPLES];
+	struct diesel_session *s;
+
+	node_start(&node, *state);
+	path = make_dataset(*state, "nine", &(struct dataset_plan){.n_samples = j.n, .bytes = 64});
+	if (diesel_dataset_open(path, node.socket, &j.dataset, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	for (uint32_t done = 1; done <= j.n; done++) {
+		struct diesel_session_options o = {
+		    .seed = 3, .flags = DIESEL_SHUFFLE, .world = 1, .batch = done};
+		struct diesel_batch b;
+
+		memset(j.seen, 0, sizeof(j.seen));
+		assert_int_equal(diesel_session_open(j.dataset, &o, &s, error, sizeof(error)), 0);
+		assert_int_equal(diesel_session_next(s, &b), 0);
+		assert_int_equal(b.n_items, done);
+		take(&j, &b);
+		diesel_batch_release(b.lease);
+		diesel_session_close(s);
+		memcpy(before, j.seen[0], sizeof(before));
+		j.start = done;
+		for (j.world = 1; j.world <= 4; j.world++) {
+			for (j.batch = 1; j.batch <= MAX_BATCH; j.batch++) {
+				if (done < j.n && j.n - done < j.world) {
+					o = (struct diesel_session_options){
+					    .world = j.world, .batch = j.batch, .start = done};
+					assert_int_equal(
+					    diesel_session_open(j.dataset, &o, &s, error, sizeof(error)),
+					    -EINVAL);
+					assert_non_null(strstr(error, "left in epoch 0"));
+					continue;
+				}
+				run_job(&j);
+				for (uint32_t i = 0; i < j.n; i++)
+					assert_int_equal(j.seen[0][i] + before[i], 1);
+			}
+		}
+	}
+	/* To the epoch before, where its first batch is 0, and on into the one that has a start. */
+	j = (struct share){.dataset = j.dataset, .n = j.n, .world = 1, .batch = 4};
+	assert_int_equal(
+	    diesel_session_open(
+		j.dataset,
+		&(struct diesel_session_options){
+		    .seed = 3, .epoch = 1, .flags = DIESEL_SHUFFLE, .world = 1, .batch = 4, .start = 6},
+		&s, error, sizeof(error)),
+	    0);
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(diesel_session_seek(s, 0, 0), 0);
+		assert_int_equal(run_epoch(&j, s), 3);
+		assert_int_equal(run_epoch(&j, s), 1);
+		assert_int_equal(diesel_session_seek(s, 1, 0), 0);
+		assert_int_equal(run_epoch(&j, s), 1);
+	}
+	diesel_session_close(s);
+	diesel_dataset_close(j.dataset);
+	free(path);
+	node_stop(&node);
+}
+
 static void test_more_ranks_than_samples_are_refused(void **state)
 {
 	const struct diesel_session_options o = {
@@ -143,6 +213,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_others_go_on_behind_any_sample, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, make_folder,
 					    remove_folder),
 	};

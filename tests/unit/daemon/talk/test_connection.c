@@ -21,6 +21,7 @@ static int greet_as(const struct node *node, uint32_t version)
 	protocol_init(&m, WIRE_HELLO);
 	m.hello.magic = WIRE_MAGIC;
 	m.hello.version = version;
+	m.hello.revision = version == WIRE_VERSION ? WIRE_REVISION : 0;
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
 	assert_int_equal(transport_receive(fd, &m, &fds), 0);
 	assert_int_equal(m.header.type, WIRE_HELLO_REPLY);

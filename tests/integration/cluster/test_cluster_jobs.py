@@ -59,6 +59,12 @@ class Changes(Case):
         for loader in loaders:
             loader.load_state_dict(state)
         self.check(had + read_all(loaders))
+        for loader in loaders:
+            loader.close()
+        loaders = self.loaders(nodes[:3], batch_size=7)  # which have no whole steps there
+        for loader in loaders:
+            loader.load_state_dict(state)
+        self.check(had + read_all(loaders))
 
     def test_a_node_that_is_killed(self):
         nodes = self.nodes(3)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -273,6 +274,25 @@ class LoaderTest(unittest.TestCase):
             if way == "at once":
                 self.assertEqual(loader.state_dict()["samples"], 0)
             self.assertEqual([numbers.tolist() for *_, numbers in loader], want)
+
+    def test_a_daemon_that_is_lost_after_others_went_on(self):
+        """In the epoch that is gone on with, and in the one after it, which is whole."""
+        head, state = self.take(None, 2, 7, 2)
+        want = sorted([*range(N_CLASSES * PER_CLASS)] * 2)
+        for lost_after in (3, 60):
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            with Daemon(folder) as first:
+                dataset = diesel.Dataset(self.sets["equal"], socket=str(first.socket))
+                loader = diesel.DataLoader(dataset, 5, True, seed=3, return_ids=True)
+                loader.load_state_dict(state)
+                batches = itertools.chain(loader, loader)
+                got = [i for *_, numbers in itertools.islice(batches, lost_after) for i in numbers.tolist()]
+                first.process.kill()
+                first.process.wait()
+                with self.assertLogs("diesel_loader", "WARNING"), Daemon(folder):
+                    got += [i for *_, numbers in batches for i in numbers.tolist()]
+                    loader.close()
+            self.assertEqual(sorted(head + got), want)
 
     def test_too_few_samples_left_for_the_ranks_are_refused(self):
         _, state = self.take(None, 1, N_CLASSES * PER_CLASS - 2, 1)

@@ -48,8 +48,11 @@ class Xoshiro256:
             values[i], values[j] = values[j], values[i]
 
 
-def order(chunk_samples, seed, epoch, window_chunks):
-    parts = [(chunk, 0, n) for chunk, n in enumerate(chunk_samples)]
+def order(chunk_samples, seed, epoch, window_chunks, chosen=None):
+    parts = [(chunk, list(range(n))) for chunk, n in enumerate(chunk_samples)]
+    if chosen is not None:
+        parts = [(chunk, [i for i in places if (chunk, i) in chosen]) for chunk, places in parts]
+        parts = [part for part in parts if part[1]]
     return lane_order(chunk_samples, parts, seed, epoch, window_chunks, 0)
 
 
@@ -71,17 +74,16 @@ def deal(base, chunk_samples, epoch, drift):
     return dealt
 
 
-def cut(chunk_samples, dealt, lanes):
-    """Of each lane (chunk, first, end), in the order of storage."""
-    listed = [(chunk, i) for chunk in dealt for i in range(chunk_samples[chunk])]
+def cut(chunk_samples, dealt, lanes, chosen=None):
+    """Of each lane (chunk, places in it), in the order of storage."""
+    listed = [(chunk, i) for chunk in dealt for i in range(chunk_samples[chunk]) if chosen is None or (chunk, i) in chosen]
     result, begin = [], 0
     for lane in range(lanes):
         end = begin + len(listed) // lanes + (lane < len(listed) % lanes)
         parts = {}
         for chunk, i in listed[begin:end]:
-            first, _ = parts.get(chunk, (i, i))
-            parts[chunk] = (first, i + 1)
-        result.append([(chunk, *parts[chunk]) for chunk in sorted(parts)])
+            parts.setdefault(chunk, []).append(i)
+        result.append(sorted(parts.items()))
         begin = end
     return result
 
@@ -92,17 +94,17 @@ def lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane):
     Xoshiro256(seed, epoch, lane << 40).shuffle(visits)
     result = []
     for w in range(0, len(visits), window_chunks):
-        samples = [starts[c] + i for c, first, end in visits[w:w + window_chunks] for i in range(first, end)]
+        samples = [starts[c] + i for c, places in visits[w:w + window_chunks] for i in places]
         Xoshiro256(seed, epoch, (lane << 40) + 1 + w // window_chunks).shuffle(samples)
         result += samples
     return result
 
 
-def lanes_order(chunk_samples, base, seed, epoch, window_chunks, lanes, drift):
+def lanes_order(chunk_samples, base, seed, epoch, window_chunks, lanes, drift, chosen=None):
     """The epoch as lists of (lane, sample)."""
-    cuts = cut(chunk_samples, deal(base, chunk_samples, epoch, drift), lanes)
+    cuts = cut(chunk_samples, deal(base, chunk_samples, epoch, drift), lanes, chosen)
     rows = [lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane) for lane, parts in enumerate(cuts)]
-    return [(p % lanes, rows[p % lanes][p // lanes]) for p in range(sum(chunk_samples))]
+    return [(p % lanes, rows[p % lanes][p // lanes]) for p in range(sum(map(len, rows)))]
 
 
 def step(positions, first, n):
@@ -146,17 +148,22 @@ def digest(rounds):
         keys = [draw(0, 99) for _ in chunk_samples]
         n = sum(chunk_samples)
         seed, epoch, window, drift = draw(0, 1000), draw(0, 9), draw(1, 9), draw(0, 5)
-        lanes, first, count = draw(1, 40), draw(0, n), draw(1, 100)
-        if n == 0 or first == n:
+        lanes, chosen = draw(1, 40), None
+        if draw(0, 1):
+            places = [(chunk, i) for chunk, m in enumerate(chunk_samples) for i in range(m)]
+            chosen = {place for place in places if draw(0, 2) > 0}
+            n = len(chosen)
+        first, count = draw(0, n), draw(1, 100)
+        if first == n:
             continue
         lanes, base = min(lanes, n), sorted(range(len(keys)), key=lambda chunk: (keys[chunk], chunk))
         if lanes == 1:
-            samples = order(chunk_samples, seed, epoch, window)
+            samples = order(chunk_samples, seed, epoch, window, chosen)
             served = samples[first:first + count]
         else:
-            positions = lanes_order(chunk_samples, base, seed, epoch, window, lanes, drift)
+            positions = lanes_order(chunk_samples, base, seed, epoch, window, lanes, drift, chosen)
             samples, served = [sample for _, sample in positions], step(positions, first, count)
-        assert sorted(samples) == list(range(n))
+        assert len(set(samples)) == n
         for sample in served:
             result = (result ^ sample) * 0x100000001B3 & M
     return result

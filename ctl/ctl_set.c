@@ -239,6 +239,8 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 	print_pins(tune);
 	print_weights(json_object_get(root, "jobs"));
 	ctl_print_settings(tune);
+	if (*ctl_string(json_object_get(tune, "history"), "problem", mode))
+		printf("not kept over a restart: %s\n", mode);
 	json_decref(root);
 	return ctl_finish(verb);
 }

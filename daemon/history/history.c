@@ -12,6 +12,7 @@
 
 #include "lib/clock.h"
 #include "lib/file_safety.h"
+#include "lib/log.h"
 
 /* Records are written in gulps, and at once when a decision is among them. */
 #define GULP_S 5
@@ -239,7 +240,10 @@ static int reopen(struct history *h, struct error *err)
 	if (r != -EBADMSG)
 		return r;
 	r = set_aside(h->path, notice, err);
-	return r < 0 ? r : history_file_open(h->path, h->options.max_bytes, &h->file, err);
+	if (r < 0)
+		return r;
+	log_warning("%s", notice);
+	return history_file_open(h->path, h->options.max_bytes, &h->file, err);
 }
 
 struct writer {

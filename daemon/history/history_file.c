@@ -83,6 +83,16 @@ static int check_identity(struct history_file *f, struct error *err)
 	return 0;
 }
 
+/* SQLite looks at its first page alone when it opens a file. -EBADMSG: another one is damaged. */
+static int check_pages(struct history_file *f, struct error *err)
+{
+	int64_t n_wrong = 0;
+	int r = sql_number(f->sql, "SELECT count(*) FROM pragma_quick_check(1) WHERE quick_check <> 'ok'",
+			   &n_wrong, err);
+
+	return r < 0 || !n_wrong ? r : error_set(err, -EBADMSG, "%s is damaged", f->path);
+}
+
 /* A file from before there were forms lacks their column. */
 static int add_column(struct history_file *f, struct error *err)
 {
@@ -140,6 +150,8 @@ int history_file_open(const char *path, uint64_t max_bytes, struct history_file 
 		     &f->sql, err);
 	if (r == 0)
 		r = check_identity(f, err);
+	if (r == 0 && max_bytes)
+		r = check_pages(f, err);
 	if (r == 0 && !max_bytes)
 		r = sql_check_tables(f->sql, scripts, err);
 	if (r == 0)

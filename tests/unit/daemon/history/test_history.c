@@ -231,6 +231,25 @@ static void test_damaged(void **state)
 	assert_non_null(strstr(err.text, "look into both"));
 }
 
+/* The first page is as it was. */
+static void test_damaged_within(void **state)
+{
+	char notice[256], garbage[4096];
+	struct stat st;
+	int fd;
+
+	history_close(open_history(notice));
+	memset(garbage, 0x55, sizeof(garbage));
+	assert_int_equal(stat(path, &st), 0);
+	fd = open(path, O_WRONLY);
+	for (off_t at = 4096; at < st.st_size; at += 4096)
+		assert_int_equal(pwrite(fd, garbage, sizeof(garbage), at), sizeof(garbage));
+	close(fd);
+	history_close(open_history(notice));
+	assert_non_null(strstr(notice, "is damaged"));
+	assert_int_equal(access(damaged, F_OK), 0);
+}
+
 static void test_refused(void **state)
 {
 	const struct history_options options = {.path = path, .max_bytes = HISTORY_MIN_BYTES};
@@ -270,6 +289,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_rounds, begin, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_bounded, begin, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_damaged, begin, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_damaged_within, begin, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_refused, begin, remove_folder),
 	};
 

@@ -57,8 +57,7 @@ static void announce(const struct daemon *daemon)
 		 o->serve.knobs.workers, units_plural(o->serve.knobs.workers),
 		 s->serving.cache.readers.use_uring ? "io_uring" : "threads");
 	if (o->serve.observe)
-		log_info(
-		    "only observes: nobody is served until observe = yes is taken away and dieseld reloaded");
+		log_info("only observes: nobody is served");
 	log_info("ready on %s", s->socket_path);
 	if (o->ready_fd >= 0) {
 		n = write(o->ready_fd, "ready\n", 6);

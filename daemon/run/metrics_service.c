@@ -96,7 +96,13 @@ static void history_figures(FILE *text, const struct control *control)
 
 void metrics_service_text(FILE *text, const struct metrics_sources *sources)
 {
+	struct error err = ERROR_INIT;
+
 	process_figures(text, sources->server);
+	metrics_number(text, "diesel_ready", "gauge", "1 while clients can connect; /readyz says why not.",
+		       server_check_ready(sources->server, &err) == 0);
+	metrics_number(text, "diesel_observes", "gauge", "1: it serves nobody (observe).",
+		       sources->server->serving.options.observe);
 	reload_figures(text, sources->reloads);
 	if (!sources->control)
 		return;

@@ -60,6 +60,36 @@ static int check_given(const struct options *o, const char *name, const char *pa
 	return r;
 }
 
+/* Other users of the folder could read what is staged, or put their own in its place. */
+static int check_stage(const struct options *o, struct error *err)
+{
+	_cleanup_(freep) char *word = NULL;
+	struct stat st;
+
+	if (!strcmp(o->stage, "off") || stat(o->stage, &st) < 0 || !(st.st_mode & 077))
+		return 0;
+	word = commands_word_new(o->stage);
+	error_set(err, -EPERM, "stage: others may use %s: chmod 700 %s", o->stage, word ? word : o->stage);
+	settings_place_error(options_source(o, "stage"), err);
+	return -EPERM;
+}
+
+/* What mounts the folder of the one has the other, too. */
+static int check_admin_socket(const struct options *o, struct error *err)
+{
+	const char *slash = strrchr(o->admin_socket, '/'), *other = strrchr(o->socket_path, '/');
+
+	if (!slash || !other || slash - o->admin_socket != other - o->socket_path ||
+	    strncmp(o->admin_socket, o->socket_path, (size_t)(slash - o->admin_socket)) != 0)
+		return 0;
+	error_set(err, -EINVAL,
+		  "admin-socket: %s is in the folder of the socket, which containers mount: write "
+		  "admin-socket = /run/diesel-admin/admin.sock",
+		  o->admin_socket);
+	settings_place_error(options_source(o, "admin-socket"), err);
+	return -EINVAL;
+}
+
 /* Serving does not depend on a codec: one of the command line that cannot be loaded is only named. */
 static int check_codecs(const struct options *o, struct error *err)
 {
@@ -128,9 +158,13 @@ int options_check(const struct options *o, struct error *err)
 	if (r == 0)
 		r = check_given(o, "admin-socket", o->admin_socket, S_IFSOCK, err);
 	if (r == 0)
+		r = check_admin_socket(o, err);
+	if (r == 0)
 		r = check_given(o, "history", o->history, S_IFREG, err);
 	if (r == 0)
 		r = check_given(o, "stage", o->stage, S_IFDIR, err);
+	if (r == 0)
+		r = check_stage(o, err);
 	if (r == 0)
 		r = check_codecs(o, err);
 	if (r < 0)

@@ -485,6 +485,7 @@ class Alerts(unittest.TestCase):
         self.assertFalse(self.fires("DieselRestarts", {start: "1000x70"}))
         self.assertTrue(self.fires("DieselRestarts", {start: "1000+1x70"}))
         self.assertTrue(self.fires("DieselDown", {'up{job="dieseld",instance="a"}': "1x30 0x40"}))
+        self.assertTrue(self.fires("DieselNotReady", {'diesel_ready{instance="a"}': "1x30 0x40"}))
         self.assertFalse(self.fires("DieselDown", {'up{job="dieseld",instance="a"}': "1x70"}))
         self.assertTrue(self.fires("DieselReloadRefused", {'diesel_config_last_reload_successful{instance="a"}': "0x70"}))
         self.assertTrue(self.fires("DieselNodesFail", {'diesel_cluster_failures_total{instance="a",kind="late"}': "0+10x70",
@@ -543,7 +544,9 @@ class Cluster(unittest.TestCase):
             self.skipTest("no python3-yaml")
         with open(os.path.join(ROOT, "packaging/kubernetes/dieseld.yaml")) as file:
             found = {document["kind"]: document for document in yaml.safe_load_all(file)}
-        self.assertEqual(set(found), {"Namespace", "ConfigMap", "DaemonSet", "NetworkPolicy"})
+        self.assertEqual(set(found), {"Namespace", "PriorityClass", "ConfigMap", "DaemonSet", "NetworkPolicy"})
+        self.assertEqual((found["PriorityClass"]["metadata"]["name"], found["PriorityClass"]["preemptionPolicy"]),
+                         (found["DaemonSet"]["spec"]["template"]["spec"]["priorityClassName"], "Never"))
         spec = found["DaemonSet"]["spec"]
         pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
         self.assertEqual(spec["selector"]["matchLabels"], labels)
@@ -691,7 +694,7 @@ class Cluster(unittest.TestCase):
             self.assertEqual(pod["spec"]["containers"][0]["securityContext"]["seccompProfile"],
                              {"type": "Localhost", "localhostProfile": "diesel/dieseld.json"})
             self.assertIn(monitor["spec"]["podMetricsEndpoints"][0]["port"], {port["name"] for port in pod["spec"]["containers"][0]["ports"]})
-            self.assertEqual({d["metadata"].get("namespace") for d in found if d["kind"] != "Namespace"}, {"diesel"})
+            self.assertEqual({d["metadata"].get("namespace") for d in found if d["kind"] not in ("Namespace", "PriorityClass")}, {"diesel"})
             self.assertEqual("Secret" in {d["kind"] for d in found}, base == "../diesel")
 
     def check_ports(self, args, container, redis):

@@ -462,6 +462,8 @@ class WrongConfigurations(unittest.TestCase):
         (SECTION + "tune = yes\n", 2, "none of on, off, dry-run", "write tune = on"),
         (SECTION + "require-digest = yes\n", 2, "none of never, shared, always", "write require-digest = never"),
         (SECTION + "admin-user = no-such-user\n", 2, "no-such-user", "write admin-user = root"),
+        (SECTION + "stage = {here}/folder\n", 2, "others may use {here}/folder", "chmod 700"),
+        (SECTION + "socket = {here}/s\nadmin-socket = {here}/a\n", 3, "in the folder of the socket", "write admin-socket = /run/diesel-admin"),
         (SECTION + "cluster = http://redis\n", 2, "neither off nor a URL", "write cluster = redis://HOST:6379"),
         (SECTION + "cluster = redis://127.0.0.1\n", 2, "it takes cluster-listen", "cluster-listen ADDRESS:PORT"),
         (SECTION + "cluster-listen = 127.0.0.1:1\n", 2, "no effect without cluster", "write cluster, too"),

@@ -50,8 +50,8 @@ struct control {
 	uint64_t last_job; /* the highest number so far: a number means one job throughout the history */
 	struct control_log log;
 	struct history *history;
-	char socket[112];                         /* where the daemon listens */
-	char *history_path, history_problem[256]; /* as last logged */
+	char socket[112];                                             /* where the daemon listens */
+	char *history_path, history_problem[256], history_aside[256]; /* as last logged */
 	struct tuner_config config;
 	struct tuner_state *state;   /* from the first job on */
 	struct tuner_result *result; /* scratch; 200 KiB */

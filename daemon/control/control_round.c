@@ -22,6 +22,10 @@ static void watch_history(struct control *c)
 	if (!c->history)
 		return;
 	history_status_get(c->history, &status);
+	if (strcmp(status.aside, c->history_aside) != 0) {
+		log_warning("%s", status.aside);
+		memcpy(c->history_aside, status.aside, sizeof(c->history_aside));
+	}
 	if (strcmp(status.error, c->history_problem) == 0)
 		return;
 	if (status.error[0])

@@ -12,7 +12,6 @@
 
 #include "lib/clock.h"
 #include "lib/file_safety.h"
-#include "lib/log.h"
 
 /* Records are written in gulps, and at once when a decision is among them. */
 #define GULP_S 5
@@ -242,7 +241,9 @@ static int reopen(struct history *h, struct error *err)
 	r = set_aside(h->path, notice, err);
 	if (r < 0)
 		return r;
-	log_warning("%s", notice);
+	pthread_mutex_lock(&h->mutex);
+	memcpy(h->status.aside, notice, sizeof(notice));
+	pthread_mutex_unlock(&h->mutex);
 	return history_file_open(h->path, h->options.max_bytes, &h->file, err);
 }
 

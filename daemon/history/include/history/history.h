@@ -126,6 +126,7 @@ struct history_status {
 	uint64_t n_written, n_dropped; /* records */
 	uint64_t bytes;                /* of the file */
 	char error[256];               /* why nothing can be written now; "" when it can */
+	char aside[256];               /* that a damaged file was set aside in the meantime; "": none was */
 };
 
 void history_status_get(struct history *h, struct history_status *ret);

@@ -63,13 +63,15 @@ static int on_hello(struct connection *c, const union wire_message *m)
 	if (!c->version) {
 		bool is_newer = m->hello.version > WIRE_VERSION;
 
-		error_set(&err, -EPROTO,
-			  "dieseld " DIESEL_VERSION
-			  " speaks protocols %u to %u and the client %u: upgrade %s, or install one version "
-			  "of both",
-			  WIRE_VERSION_LEAST, WIRE_VERSION, m->hello.version,
-			  is_newer ? "dieseld (apt install diesel)"
-				   : "the client (pip install --upgrade diesel-loader)");
+		error_set(
+		    &err, -EPROTO,
+		    "dieseld " DIESEL_VERSION
+		    " speaks protocols %u to %u and the client %u%s: upgrade %s, or install one version "
+		    "of both",
+		    WIRE_VERSION_LEAST, WIRE_VERSION, m->hello.version,
+		    m->hello.version == WIRE_VERSION ? " of another build" : "",
+		    is_newer ? "dieseld (apt install diesel)"
+			     : "the client (pip install --upgrade diesel-loader)");
 		return connection_reply_error(c, &err, -EPROTO);
 	}
 	c->greeted = true;

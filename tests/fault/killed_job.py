@@ -37,7 +37,7 @@ def main():
     if state:
         loader.load_state_dict(state)
     epoch = state["epoch"] if state else 0
-    if state and state["batch"] == len(loader):
+    if state and state["samples"] == len(dataset):
         epoch += 1
         loader.set_epoch(epoch)
     while True:

@@ -18,7 +18,7 @@ import urllib.request
 
 from dieseld_support import (BIN, CTL, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
                              probe_command, start_probe)
-from hostile import VERSION, Client, Other, Refused, run_as
+from hostile import REVISION, VERSION, Client, Other, Refused, run_as
 
 HOSTILE, OTHER = 12345, 23456
 
@@ -35,7 +35,7 @@ for i in range(n):
     s.settimeout(20)
     s.connect(path)
     try:
-        s.send(struct.pack("<IIIIII", 1, 24, 0x4c534944, int(sys.argv[4]), 0, 0))
+        s.send(struct.pack("<IIIIII", 1, 24, 0x4c534944, int(sys.argv[4]), 0, int(sys.argv[5])))
     except OSError:
         pass
     try:
@@ -55,7 +55,7 @@ sys.stdin.read()
 @contextlib.contextmanager
 def idle_connections(daemon, uid, n):
     """(how many were let in, what the last one was told that was not)."""
-    process = subprocess.Popen([sys.executable, "-c", IDLE, daemon.socket, str(uid), str(n), str(VERSION)],
+    process = subprocess.Popen([sys.executable, "-c", IDLE, daemon.socket, str(uid), str(n), str(VERSION), str(REVISION)],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         count, _, told = process.stdout.readline().strip().partition(" ")

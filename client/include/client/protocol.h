@@ -57,7 +57,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_VERSION_LEAST 7u
 /* How often WIRE_VERSION was changed since it was raised; 0 in a release. Builds between releases that differ
  * in it use the version before, which is released, and so do not take each other's messages for their own. */
-#define WIRE_REVISION 1u
+#define WIRE_REVISION 0u
 
 #define WIRE_MAX_FDS       2
 #define WIRE_TEXT_BYTES    448

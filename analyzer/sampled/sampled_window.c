@@ -46,6 +46,33 @@ static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 	return 0;
 }
 
+static enum sample_place place_at(const struct sampled_thread *thread, size_t i)
+{
+	return i < thread->n ? (enum sample_place)thread->looks[i]->sample.place : SAMPLE_PLACE_UNKNOWN;
+}
+
+/* Time before the first look in the model is start-up; without one, the imports are. A module that is
+ * imported may have the model's name. */
+static void begin_after_imports(const struct sampled_thread *thread, struct sampled_trainer *trainer)
+{
+	uint64_t imported_ns = 0;
+
+	for (size_t i = 0; i < thread->n; i++) {
+		const struct event *look = thread->looks[i];
+
+		if (place_at(thread, i) == SAMPLE_PLACE_COMPUTING &&
+		    place_at(thread, i + 1) != SAMPLE_PLACE_IMPORTING) {
+			if (look->start_ns > trainer->begin_ns)
+				trainer->begin_ns = look->start_ns;
+			return;
+		}
+		if (place_at(thread, i) == SAMPLE_PLACE_IMPORTING)
+			imported_ns = look->end_ns;
+	}
+	if (imported_ns > trainer->begin_ns)
+		trainer->begin_ns = imported_ns < trainer->end_ns ? imported_ns : trainer->end_ns;
+}
+
 /* From the first wait at the result pipe to the last batch; the computing after it is added when it is known.
  */
 static int window_of_workers(const struct sampled_job *job, struct sampled_trainer *trainer)
@@ -77,6 +104,10 @@ static int window_of_workers(const struct sampled_job *job, struct sampled_train
 	if (!trainer->begin_ns)
 		trainer->begin_ns = first_worker_ns;
 	trainer->end_ns = last_worker_ns < trainer->begin_ns ? trainer->begin_ns : last_worker_ns;
+	/* A thread that takes batches over waits for them from its birth on, as multiprocessing.Pool's does.
+	 */
+	if (job->reader)
+		begin_after_imports(job->trainer, trainer);
 	return bursts_find(reader, trainer->begin_ns, trainer, &trainer->end_ns);
 }
 
@@ -109,26 +140,6 @@ static bool waits_elsewhere(const struct sampled_thread *thread, enum sample_pla
 		n_locks += wait == PROC_WAIT_FUTEX || wait == PROC_WAIT_TIMED_LOCK || wait == PROC_WAIT_TIMER;
 	}
 	return place == SAMPLE_PLACE_ITERATOR ? 2 * n_pipes < n : 2 * n_locks > n;
-}
-
-/* Time before the first look in the model is start-up; without one, the imports are. */
-static void begin_after_imports(const struct sampled_thread *thread, struct sampled_trainer *trainer)
-{
-	uint64_t imported_ns = 0;
-
-	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
-
-		if (look->sample.place == SAMPLE_PLACE_COMPUTING) {
-			if (look->start_ns > trainer->begin_ns)
-				trainer->begin_ns = look->start_ns;
-			return;
-		}
-		if (look->sample.place == SAMPLE_PLACE_IMPORTING)
-			imported_ns = look->end_ns;
-	}
-	if (imported_ns > trainer->begin_ns)
-		trainer->begin_ns = imported_ns < trainer->end_ns ? imported_ns : trainer->end_ns;
 }
 
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer)

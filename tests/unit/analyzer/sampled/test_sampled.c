@@ -204,6 +204,38 @@ static void test_pin_memory_thread(void **state)
 	analysis_free(analysis);
 }
 
+/* A pool is made before all is imported, and one of its threads waits for batches from then on. An import has
+ * the model's name for a moment. */
+static void test_a_pool_that_is_older_than_the_training(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, TRAINER, 1, 0, 0);
+	process(&tape, WORKER, TRAINER, worker_flags, 500);
+	for (double at = 0; at < 4000; at += LOOK_MS)
+		stretch(&tape, TRAINER, TRAINER, at, at + LOOK_MS, 1, PROC_WAIT_NONE)->sample.place =
+		    at == 1000 ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_IMPORTING;
+	stretch(&tape, TRAINER, PIN_THREAD, 500, 4000, 0, PROC_WAIT_PIPE);
+	stretch(&tape, WORKER, WORKER, 500, 4000, 0, PROC_WAIT_PIPE);
+	for (int i = 0; i < 50; i++) {
+		double at = 4000 + 100 * i;
+
+		for (double part = 0; part < 100; part += LOOK_MS)
+			stretch(&tape, TRAINER, TRAINER, at + part, at + part + LOOK_MS, part < 40,
+				part < 40 ? PROC_WAIT_NONE : PROC_WAIT_FUTEX)
+			    ->sample.place = part < 40 ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_OUTSIDE;
+		stretch(&tape, TRAINER, PIN_THREAD, at, at + 95, 0, PROC_WAIT_PIPE);
+		stretch(&tape, TRAINER, PIN_THREAD, at + 95, at + 100, 0.5, PROC_WAIT_NONE)->sample.n_reads =
+		    6;
+		stretch(&tape, WORKER, WORKER, at, at + 100, 1, PROC_WAIT_NONE);
+	}
+	analysis = analyse(&tape);
+	assert_points(analysis, SHARE_PREP_STALL, 60, 3);
+	analysis_free(analysis);
+}
+
 /* In a futex while its own threads compute: that is the device. */
 static void test_helpers_are_the_device(void **state)
 {
@@ -673,6 +705,7 @@ int main(void)
 	    cmocka_unit_test(test_workers),
 	    cmocka_unit_test(test_workers_that_prepare_longer),
 	    cmocka_unit_test(test_pin_memory_thread),
+	    cmocka_unit_test(test_a_pool_that_is_older_than_the_training),
 	    cmocka_unit_test(test_helpers_are_the_device),
 	    cmocka_unit_test(test_inline),
 	    cmocka_unit_test(test_checkpoints),

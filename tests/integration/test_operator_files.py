@@ -484,9 +484,15 @@ class Alerts(unittest.TestCase):
         start = 'process_start_time_seconds{job="dieseld",instance="a"}'
         self.assertFalse(self.fires("DieselRestarts", {start: "1000x70"}))
         self.assertTrue(self.fires("DieselRestarts", {start: "1000+1x70"}))
-        self.assertTrue(self.fires("DieselDown", {'up{job="dieseld",instance="a"}': "1x30 0x40"}))
+        up, sessions = 'up{job="dieseld",instance="a"}', 'diesel_sessions{job="dieseld",instance="a"}'
+        self.assertTrue(self.fires("DieselDown", {up: "1x30 0x40", sessions: "2x30"}, minutes=35))
+        # A scrape that was lost, and a node that is started again without a job.
+        self.assertFalse(self.fires("DieselDown", {up: "1x30 0 1x40", sessions: "2x70"}, minutes=32))
+        self.assertFalse(self.fires("DieselDown", {up: "1x30 0x40", sessions: "0x30"}, minutes=35))
+        self.assertFalse(self.fires("DieselAway", {up: "1x30 0x3 1x40"}, minutes=35))
+        self.assertTrue(self.fires("DieselAway", {up: "1x30 0x40"}))
         self.assertTrue(self.fires("DieselNotReady", {'diesel_ready{instance="a"}': "1x30 0x40"}))
-        self.assertFalse(self.fires("DieselDown", {'up{job="dieseld",instance="a"}': "1x70"}))
+        self.assertFalse(self.fires("DieselDown", {up: "1x70", sessions: "2x70"}))
         self.assertTrue(self.fires("DieselReloadRefused", {'diesel_config_last_reload_successful{instance="a"}': "0x70"}))
         self.assertTrue(self.fires("DieselNodesFail", {'diesel_cluster_failures_total{instance="a",kind="late"}': "0+10x70",
                                                        'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70",

@@ -13,6 +13,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/minmax.h"
 #include "lib/proc.h"
 
 #define FILE_BYTES_MAX (64 << 10)
@@ -67,11 +68,6 @@ static uint64_t read_key(const char *folder, const char *name, const char *key)
 			return strtoull(line + length, NULL, 10);
 	}
 	return 0;
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 static void take_memory(const char *folder, const struct memory_names *names, struct limits *limits)

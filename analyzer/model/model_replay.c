@@ -107,6 +107,11 @@ static bool scenario_sane(const struct model_scenario *scenario)
 	       scenario->link_bytes_per_s > 0 && scenario->link_latency_ns >= 0;
 }
 
+bool model_gives_workers(const struct model_job *job, const struct model_scenario *scenario)
+{
+	return !job->loader.n_workers && scenario->n_workers && scenario->n_workers != UINT32_MAX;
+}
+
 static void epoch_begin(struct sim *sim)
 {
 	const struct model_job *job = sim->job;
@@ -372,7 +377,7 @@ int model_replay(const struct model_job *job, const struct model_scenario *scena
 	sim.is_inline = !n;
 	sim.n_workers = n ? n : 1;
 	sim.reads = sim_reads_init(job, scenario);
-	sim.reads.moved = n && !job->loader.n_workers;
+	sim.reads.moved = model_gives_workers(job, scenario);
 	if (sim.reads.moved) {
 		sim.sharing_ratio = fmax(job->sharing_ratio, scenario->sharing_ratio);
 		sim.loader.publish_idle_ns = sim.loader.publish_busy_ns = MODEL_PUBLISH_NS;

@@ -236,8 +236,6 @@ static int widen_by_sharing(struct forecast *forecast, const struct model_scenar
 int forecast_run(struct forecast *forecast, const struct model_scenario *scenario,
 		 struct forecast_point *ret_point)
 {
-	bool is_moved =
-	    !forecast->job.loader.n_workers && scenario->n_workers != UINT32_MAX && scenario->n_workers;
 	struct forecast_point point;
 	int r = forecast_quick(forecast, scenario, &point);
 
@@ -245,7 +243,7 @@ int forecast_run(struct forecast *forecast, const struct model_scenario *scenari
 		r = split_point(forecast, scenario, &point);
 	if (r == 0)
 		r = resample(forecast->n, draw_speedup, forecast, &point.speedup);
-	if (r == 0 && is_moved)
+	if (r == 0 && model_gives_workers(&forecast->job, scenario))
 		r = widen_by_sharing(forecast, scenario, &point.speedup);
 	if (r < 0)
 		return r;

@@ -8,6 +8,7 @@
 
 #include "forms.h"
 #include "lib/cleanup.h"
+#include "lib/minmax.h"
 #include "peers/sharers.h"
 
 /* What its sessions need, and what is read ahead for them. */
@@ -29,11 +30,6 @@ uint64_t cache_floor_bytes(const struct cache *c)
 			bytes += cached_need_bytes(d);
 	}
 	return bytes;
-}
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
 }
 
 static uint64_t taken_by(const struct cached_dataset *d, uint64_t more_bytes)
@@ -134,7 +130,7 @@ void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 	}
 }
 
-/* What payers want, and where to write what they get. */
+/* The wishes of all payers, and where to write what they get. */
 struct wants {
 	struct quota_want *all;
 	uint64_t **into;

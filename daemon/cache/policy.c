@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy.h"
 
+#include "lib/minmax.h"
+
 /* What was measured is not exact: rather too early than too late. */
 #define LATE 1.2
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
 			       uint32_t wanted)

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Whose part of the cache it is (--cache-quota): a row for a user or for a group, whose members share it.
- * Each row is a payer, and everybody without one pays together, from what the rows leave. So there are no
- * more payers than the operator wrote, whoever connects.
+ * Parts of the cache for users and groups (--cache-quota): a row for each, and a group's members share
+ * theirs. Each row is a payer, and everybody without one pays together, from what the rows leave. So there
+ * are no more payers than the operator wrote, whoever connects.
  *
  * Who pays is the kernel's word alone: the user of the peer (SO_PEERCRED) and its groups (SO_PEERGROUPS).
- * What a client says of itself, such as an account of Slurm's, gives nobody a part.
+ * A client's own word, such as an account of Slurm's, gives nobody a part.
  */
 
 #include <stdbool.h>
@@ -41,7 +41,7 @@ uint32_t cache_quotas_payer(const struct cache_quotas *q, uint32_t uid, const ui
 /* The same for the other end of a Unix socket. */
 uint32_t cache_quotas_payer_of(const struct cache_quotas *q, int socket, uint32_t uid);
 const char *cache_quotas_name(const struct cache_quotas *q, uint32_t payer);
-/* What the payer may insist on of so many bytes. */
+/* The part of so many bytes that the payer may insist on. */
 uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64_t bytes);
 
 /* Something that a payer's jobs want memory for. */

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cache_quota.h"
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
+#include "lib/minmax.h"
 
 static bool wants_more(const struct quota_want *w, uint32_t payer, uint32_t stage)
 {

@@ -6,8 +6,8 @@
  * daemon does for one user takes none of another's. It is a number of cores and not a place: the kernel
  * chooses those that idle.
  *
- * What a group's own user can write counts for nothing, or anybody could keep all others from the cores: a
- * file has to be root's, or the daemon's user's.
+ * A file has to be root's, or the daemon's user's. One that the group's own user can write counts for
+ * nothing: anybody could keep all others from the cores by it.
  */
 
 #include <sched.h>
@@ -23,7 +23,7 @@ struct job_cores {
 	uint64_t group; /* the one that says so: its jobs have them together */
 };
 
-/* Of a process; root is put in front of /proc and /sys. What is not known is no limit. */
+/* Reads them of a process; root is put in front of /proc and /sys. A limit that is not known is none. */
 void job_cores_read(const char *root, pid_t pid, struct job_cores *ret);
 
 struct user_cores {

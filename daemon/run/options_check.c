@@ -74,7 +74,7 @@ static int check_stage(const struct options *o, struct error *err)
 	return -EPERM;
 }
 
-/* What mounts the folder of the one has the other, too. */
+/* A container that mounts the folder of the one has the other, too. */
 static int check_admin_socket(const struct options *o, struct error *err)
 {
 	const char *slash = strrchr(o->admin_socket, '/'), *other = strrchr(o->socket_path, '/');

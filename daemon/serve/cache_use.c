@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which job has how much of the cache. */
+/* Shares of the cache by job. */
 #include <stdlib.h>
 
 #include "forms.h"

@@ -26,7 +26,7 @@ static inline void serving_touch(struct serving *s)
 
 /* cache_use.c: sets what each job has of the cache now, and adds up what it had since the last call. */
 void serving_count_cache(struct serving *s, uint64_t now_ns);
-/* What it has had so far, in bytes times seconds. */
+/* Its use of the cache so far, in bytes times seconds. */
 double job_cache_byte_s(const struct job *job, uint64_t now_ns);
 
 /* job_figures.c */

@@ -5,11 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/cleanup.h"
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
+#include "lib/minmax.h"
 
 /* [w]: bytes of the chunks of all windows before w. */
 static uint64_t *sum_windows(const struct cached_dataset *d, const struct shuffle_plan *plan)

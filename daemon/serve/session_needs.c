@@ -20,7 +20,7 @@ void session_needs_join(struct session *s)
 {
 	struct shuffle_spec spec;
 
-	/* What is needed of an epoch that has a start is another thing for each session. */
+	/* Sessions that begin inside an epoch need different parts of it. */
 	if (!s->sharer || (s->request.flags & DIESEL_ASKED) || s->request.start)
 		return;
 	session_spec(s, s->epoch, &spec);

@@ -9,6 +9,7 @@
 
 #include "lanes.h"
 #include "lib/cleanup.h"
+#include "lib/minmax.h"
 #include "lib/sorted.h"
 #include "random.h"
 #include "shuffle_cut.h"
@@ -562,16 +563,6 @@ static uint64_t step_near(const struct shuffle_cut *cut, uint64_t position)
 	uint64_t step = position < cut->start ? 0 : (position - cut->start) / cut->step_samples;
 
 	return cut->first_step + (step < cut->n_full ? step : cut->n_full);
-}
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* Sets the bits of the samples that these ranks take of the window, in one step. */

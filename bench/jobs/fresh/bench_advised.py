@@ -37,7 +37,7 @@ JOBS = {
     "clones": ("clones", 200, {"every": 4}),
     "deepcopies": ("deepcopies", 200, {"every": 4}),
 }
-# What an action's text has the job do.
+# The setting of the job that an action's text changes.
 DOES = [
     (r"num_workers=(\d+)", "workers"),
     (r"^Use (\d+) workers", "workers"),

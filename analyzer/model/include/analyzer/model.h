@@ -223,9 +223,9 @@ struct model_job {
 	double cached_cpu_ns;          /* a group */
 };
 
-/* What a recording without workers does not show: how much longer a thread takes beside busy cores, and what
- * handing a batch over takes. The ratios are those of PyTorch's jobs in Python and with Pillow, the times
- * those of PyTorch 2 on a machine of 2.6 GHz (bench/jobs/fresh/bench_advised.py). */
+/* A recording without workers does not show how much longer a thread takes beside busy cores, nor what
+ * handing a batch over takes: these stand for it. The ratios are those of PyTorch's jobs in Python and with
+ * Pillow, the times those of PyTorch 2 on a machine of 2.6 GHz (bench/jobs/fresh/bench_advised.py). */
 #define MODEL_SHARING      0.15
 #define MODEL_SHARING_HIGH 0.35
 #define MODEL_PUBLISH_NS   250e3
@@ -257,6 +257,9 @@ struct model_outcome {
 };
 
 struct model_scenario model_scenario_recorded(void);
+
+/* Does the scenario give the job its first workers? */
+bool model_gives_workers(const struct model_job *job, const struct model_scenario *scenario);
 
 /* Share of the groups read that did not have to wait for storage; 1 for a job that reads nothing. */
 double model_cached_ratio(const struct model_job *job);

@@ -47,10 +47,16 @@ static int make_plan(const struct diesel_dataset *dataset, const struct diesel_s
 				    .world = o->world,
 				    .batch = o->batch,
 				    .drop_last = o->flags & DIESEL_DROP_LAST,
-				    .start = o->start};
+				    .start = o->start,
+				    .lanes = o->lanes,
+				    .drift = o->drift};
+	_cleanup_(freep) uint64_t *base = NULL;
 	int r = count_samples(dataset->snapshot, &order->chunk_samples);
 
+	if (r == 0 && spec.lanes > 1 && spec.shuffle)
+		r = snapshot_base_list(dataset->snapshot, &base);
 	spec.chunk_samples = order->chunk_samples;
+	spec.base = base;
 	return r < 0 ? r : shuffle_plan_new(&spec, &order->plan);
 }
 
@@ -64,8 +70,8 @@ int diesel_order_new(const struct diesel_dataset *dataset, const struct diesel_s
 	if (r < 0) {
 		diesel_order_free(order);
 		error_errno(&err, r,
-			    "cannot plan the order of %s: world, batch or window out of range, fewer samples "
-			    "than ranks, or a subset of another dataset",
+			    "cannot plan the order of %s: world, batch, window or lanes out of range, fewer "
+			    "samples than ranks or lanes, or a subset of another dataset",
 			    dataset->path);
 		return report_error(&err, r, error, error_size);
 	}

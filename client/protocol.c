@@ -120,8 +120,8 @@ static bool asked_ok(const struct wire_open_session *m)
 {
 	return (m->flags & ~(uint32_t)DIESEL_WARM) == DIESEL_ASKED &&
 	       (m->world == 1 || m->flags & DIESEL_WARM) && m->rank == 0 && m->stride == 1 &&
-	       m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->start == 0 && m->subset_samples == 0 &&
-	       m->recipe.kind == RECIPE_NONE;
+	       m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->start == 0 && m->lanes <= 1 &&
+	       m->drift == 0 && m->subset_samples == 0 && m->recipe.kind == RECIPE_NONE;
 }
 
 static bool ask_ok(const struct wire_ask *m)
@@ -141,6 +141,7 @@ static bool open_session_ok(const struct wire_open_session *m)
 	return (m->flags & ~WIRE_KNOWN_FLAGS) == 0 && m->world >= 1 && m->rank < m->world && m->batch >= 1 &&
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
 	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
+	       m->lanes <= WIRE_LANES_MAX && m->drift <= WIRE_DRIFT_MAX &&
 	       text_ok(m->group, sizeof(m->group)) && protocol_cluster_ok(m->cluster) &&
 	       (!m->cluster[0] || m->world > 1) && m->nodes <= m->world && recipe_check(&m->recipe) == NULL &&
 	       (!(m->flags & DIESEL_VIEWS) || m->recipe.kind == RECIPE_NONE) &&

@@ -10,6 +10,7 @@
 
 #include "dataset.h"
 #include "lib/cleanup.h"
+#include "lib/units.h"
 #include "lib/clock.h"
 #include "patience.h"
 #include "subset.h"
@@ -131,6 +132,11 @@ static int session_choose(struct diesel_session *s, const struct diesel_dataset 
 		if (r == 0)
 			r = count_chunks(dataset->snapshot, s->subset, &s->n_chunks);
 	}
+	if (s->request.lanes > n_samples)
+		return error_set(err, -EINVAL,
+				 "%s%s has %llu sample%s, too few for %u lanes: give lanes=%llu or fewer",
+				 subset ? "the subset of " : "", dataset->path, (unsigned long long)n_samples,
+				 units_plural(n_samples), s->request.lanes, (unsigned long long)n_samples);
 	s->n_samples = info->n_samples;
 	s->n_batches = s->request.flags & DIESEL_ASKED ? UINT64_MAX
 						       : diesel_n_batches(n_samples, s->request.world,
@@ -163,6 +169,8 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.stride = o->stride ? o->stride : 1;
 	s->request.offset = o->offset;
 	s->request.window_chunks = o->window_chunks;
+	s->request.lanes = o->lanes;
+	s->request.drift = o->drift;
 	if (o->start > UINT32_MAX)
 		return error_set(err, -EINVAL, "no dataset has %llu samples", (unsigned long long)o->start);
 	s->request.start = (uint32_t)o->start;
@@ -191,9 +199,11 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 			? "options of a session with DIESEL_ASKED: world 1, 1 <= batch <= %u, slots "
 			  "and reconnect_ms, with DIESEL_WARM world and cluster; all else is 0"
 			: "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
-			  "offset < stride, window <= %u chunks, no unknown flags, no recipe with "
-			  "DIESEL_VIEWS",
-		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX);
+			  "offset < stride, window <= %u chunks, lanes and drift <= %u, no unknown flags, no "
+			  "recipe "
+			  "with DIESEL_VIEWS",
+		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX,
+		    WIRE_LANES_MAX);
 	s->epoch = s->start_epoch = o->epoch;
 	s->start = s->request.start;
 	s->index = o->first_batch;

@@ -289,6 +289,10 @@ struct diesel_session_options {
 			   "": no other node. Means nothing where world is 1 */
 	uint64_t start; /* samples of `epoch` that all ranks have had already, in steps of any length: 0, or
 			   first_batch is at least diesel_first_batch(). Other epochs are whole */
+	uint32_t lanes; /* that the dataset is cut into (dataset/shuffle.h), at most 65536, and no more than
+			   samples; 0: 1 */
+	uint32_t drift; /* m, at most 65536: 1/m of the chunks is dealt to lanes again in each
+			   epoch; 0: none */
 };
 
 /* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon
@@ -317,9 +321,9 @@ uint64_t diesel_position(uint64_t n_samples, uint64_t start, uint32_t world, uin
 
 /*
  * The order in which a session with these options delivers samples, without a session, for whoever reads them
- * by number. Asks nobody. Of the options, it uses seed, epoch, flags, rank, world, batch, subset and
- * window_chunks, which must be at least 1. One thread at a time; the dataset must stay open, and so must the
- * subset.
+ * by number. Asks nobody. Of the options, it uses seed, epoch, flags, rank, world, batch, subset, start,
+ * lanes, drift and window_chunks, which must be at least 1. One thread at a time; the dataset must stay open,
+ * and so must the subset.
  */
 struct diesel_order;
 

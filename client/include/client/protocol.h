@@ -63,6 +63,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_TEXT_BYTES    448
 #define WIRE_BATCH_MAX     (1u << 20) /* samples per batch */
 #define WIRE_WINDOW_MAX    (1u << 20) /* chunks per window */
+#define WIRE_LANES_MAX     (1u << 16)
+#define WIRE_DRIFT_MAX     (1u << 16)
 #define WIRE_SLOTS_MAX     64u
 #define WIRE_KNOWN_FLAGS   63u /* enum diesel_session_flag */
 #define WIRE_SUBSET_WORDS  512
@@ -178,6 +180,7 @@ struct wire_open_session {
 					     other node. protocol_cluster_ok() */
 	uint32_t nodes;                   /* that the job runs on; 0: not known */
 	uint32_t start;                   /* samples of `epoch` that all ranks have had (dataset/shuffle.h) */
+	uint32_t lanes, drift;            /* of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
 };
 
 struct wire_codec { /* also the reply */
@@ -361,7 +364,7 @@ _Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
 _Static_assert(sizeof(struct wire_origin) == 8 + 3 * WIRE_ORIGIN_BYTES + WIRE_POD_BYTES, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72 + 984, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 80 + 984, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 288, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");

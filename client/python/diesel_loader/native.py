@@ -56,7 +56,8 @@ class SessionOptions(Structure):
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
                 ("slots", c_uint32), ("nodes", c_uint32), ("subset", c_void_p), ("recipe", c_void_p),
-                ("group", c_char_p), ("cluster", c_char_p), ("start", c_uint64)]
+                ("group", c_char_p), ("cluster", c_char_p), ("start", c_uint64),
+                ("lanes", c_uint32), ("drift", c_uint32)]
 
 
 class SampleInfo(Structure):

@@ -116,6 +116,9 @@ void snapshot_digest(const struct snapshot *s, uint8_t ret[16]);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
+/* The list of chunks that lanes are cut out of (shuffle_base_list()), with as many numbers as there are
+ * chunks: the caller frees it. -ENOMEM, and as snapshot_chunk_get(). */
+int snapshot_base_list(const struct snapshot *s, uint64_t **ret);
 /* Begins to bring in what snapshot_sample_get() reads of a sample that is wanted soon. Any number. */
 void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample);
 /* When the file was modified, which is kept apart from all else. Errors as snapshot_sample_get(). */

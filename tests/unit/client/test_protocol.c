@@ -193,6 +193,8 @@ static void test_open_session_fields(void **state)
 	    {offsetof(struct wire_open_session, offset), 1},
 	    {offsetof(struct wire_open_session, window_chunks), WIRE_WINDOW_MAX + 1},
 	    {offsetof(struct wire_open_session, slots), WIRE_SLOTS_MAX + 1},
+	    {offsetof(struct wire_open_session, lanes), WIRE_LANES_MAX + 1},
+	    {offsetof(struct wire_open_session, drift), WIRE_DRIFT_MAX + 1},
 	    {offsetof(struct wire_open_session, recipe.kind), 77},
 	    {offsetof(struct wire_open_session, recipe.width), 1}, /* of no recipe */
 	};

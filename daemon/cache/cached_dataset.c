@@ -150,6 +150,11 @@ uint32_t cached_next_use(const struct cached_dataset *d, uint64_t chunk)
 	return nearest;
 }
 
+int cached_list_base(struct cached_dataset *d)
+{
+	return d->base ? 0 : snapshot_base_list(d->snapshot, &d->base);
+}
+
 static int load_chunk_table(struct cached_dataset *d, struct error *err)
 {
 	int r;
@@ -216,6 +221,7 @@ void cached_free(struct cached_dataset *d)
 		return;
 	for (uint64_t i = 0; d->chunks && i < d->info.n_chunks; i++)
 		free(d->chunks[i].error);
+	free(d->base);
 	free(d->chunks);
 	free(d->giant_bytes);
 	free(d->victims.victims);

@@ -65,7 +65,9 @@ struct cached_cursor {
 	struct policy_cursor place;
 	uint64_t seed, epoch; /* of the order, which is not a subset's if it is whole */
 	bool whole, shuffled;
-	bool double_of; /* another one's place is the same: of many ranks, one counts */
+	uint32_t lanes, drift;
+	uint64_t first_lane, end_lane; /* that it takes samples of */
+	bool double_of;                /* another one's place is the same: of many ranks, one counts */
 };
 
 /* Segments to give up, the first first: made for many at once, and looked at again when it is their turn. */
@@ -127,6 +129,7 @@ struct cached_dataset {
 	struct reader *reader;               /* NULL while there is none */
 	struct fetchers fetchers;            /* in its place, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
+	uint64_t *base; /* list of its chunks that lanes are cut out of; NULL: no session has needed it */
 	struct cached_cursor *cursors; /* of its sessions that have an order */
 	bool evicts;                   /* chunks go for others: it matters when they are needed */
 	struct victim_list victims, lent_victims;
@@ -162,6 +165,9 @@ static inline bool cached_is_paid(const struct cached_dataset *d)
 /* Returns true if this is the dataset that the proof, of the same identity, is about: while nothing keeps the
  * inode number, another file may have got it. If true, the dataset keeps the number from now on. */
 bool cached_is_still(struct cached_dataset *d, struct proof *proof);
+
+/* Makes `base`, unless it is there. -ENOMEM. */
+int cached_list_base(struct cached_dataset *d);
 
 /* Returns true if the chunk can be loaded: it is not in memory yet. */
 bool cached_is_missing(const struct cached_chunk *chunk);

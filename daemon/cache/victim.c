@@ -15,7 +15,8 @@
 static bool is_same_place(const struct cached_cursor *a, const struct cached_cursor *b)
 {
 	return a->whole && b->whole && a->seed == b->seed && a->epoch == b->epoch &&
-	       a->shuffled == b->shuffled && a->place.at == b->place.at &&
+	       a->shuffled == b->shuffled && a->lanes == b->lanes && a->drift == b->drift &&
+	       a->first_lane == b->first_lane && a->end_lane == b->end_lane && a->place.at == b->place.at &&
 	       (a->place.then == NULL) == (b->place.then == NULL);
 }
 

@@ -66,7 +66,11 @@ struct asked_batch {
 struct epoch_plan {
 	uint64_t epoch;
 	struct shuffle_plan *plan;
-	uint32_t *visits;    /* [chunk]: which visit it is; POLICY_NEVER: none. NULL: nobody has asked */
+	/* Of the lanes that the session takes samples of, the visits in the order of time; POLICY_NEVER: of
+	 * another one. NULL: nobody has asked. */
+	uint32_t *turns;     /* [window]: how many come before it */
+	uint32_t *visits;    /* [chunk]: which one it is */
+	uint32_t n_visits;   /* valid where there are turns */
 	uint64_t need_bytes; /* of that epoch, and of the edge between it and the other plan's */
 };
 
@@ -76,6 +80,12 @@ struct session_sensed {
 	uint32_t consumed;
 	uint64_t wait_ns, fetch_ns;
 	uint64_t n_samples, next_ns, handoff_ns, n_handoffs, cpu_ns, busy_ns, n_worked;
+};
+
+/* Windows of a lane, in the order of their numbers: the first one that `ahead` does not list, and that is not
+ * counted as visited. */
+struct session_lane {
+	uint64_t listed, visited;
 };
 
 /* How fast it uses its chunks: the last windows count most. */
@@ -145,13 +155,16 @@ struct session {
 
 	uint32_t *ahead; /* chunks in the order they are needed: those of head's windows, then read-ahead */
 	uint32_t n_ahead, size_ahead;
-	uint64_t ahead_epoch, ahead_window; /* what `ahead` was made for */
-	struct session_window *windows;     /* that `ahead` lists: session_needs.c */
+	uint64_t ahead_epoch;                        /* of the head that `ahead` was made for */
+	uint64_t *windows_of_head, *windows_of_next; /* room for one a sample of a batch */
+	uint32_t n_of_head;
+	struct session_lane *lanes;     /* of the order */
+	struct session_window *windows; /* that `ahead` lists: session_needs.c */
 	uint32_t n_windows, size_windows, n_old_windows;
 	struct cached_want marked; /* the samples that session_mark()'s chunk is to be loaded for */
 	uint32_t ahead_prefetch;
 	struct session_pace pace;
-	uint64_t visited_epoch, visited_windows; /* windows of this epoch that the job's counters include */
+	uint64_t visited_epoch, n_visited; /* n_visited: chunks, of all epochs */
 
 	uint64_t last_served;
 	int starved; /* the errno for which its chunk got no memory in this round of scheduling, or 0 */

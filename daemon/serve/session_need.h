@@ -14,6 +14,9 @@
 struct session_shape {
 	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
 	uint64_t n_chunks;   /* that it visits */
+	uint64_t step;       /* positions of a step: all ranks' batches */
+	uint64_t lanes;      /* of the order */
+	uint64_t n_lanes;    /* that the session's batches have samples of */
 	uint32_t batch;
 	uint32_t window_chunks;
 	uint32_t n_slots;

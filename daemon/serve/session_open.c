@@ -56,7 +56,7 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 	       max_codecs(s, n_slots) * codec_bytes +
 	       (s->request.flags & DIESEL_ASKED ? n_slots * sizeof(*s->asked) : 0) +
 	       (s->subset ? subset_bytes(s->dataset->info.n_samples) : 0) +
-	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
+	       (uint64_t)s->batch * 3 * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
 
 /* fits: a window for which there is room; 0: none. */
@@ -269,6 +269,10 @@ static int choose_batch(struct session *s, struct error *err)
 				 s->subset ? "the subset of " : "", s->dataset->path,
 				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
 	}
+	if (q->lanes > n_samples)
+		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u lanes",
+				 s->subset ? "the subset of " : "", s->dataset->path,
+				 (unsigned long long)n_samples, units_plural(n_samples), q->lanes);
 	s->n_batches = counts.n_batches;
 	s->start_batch = counts.first_batch;
 	s->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;

@@ -10,7 +10,10 @@
 #include "client/diesel.h"
 #include "dataset/subset.h"
 #include "lib/array.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/minmax.h"
+#include "lib/sorted.h"
 
 void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret)
 {
@@ -27,6 +30,9 @@ void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *
 				     .rank = q->rank,
 				     .world = q->world,
 				     .batch = q->batch,
+				     .lanes = q->lanes,
+				     .drift = q->drift,
+				     .base = s->dataset->base,
 				     .drop_last = q->flags & DIESEL_DROP_LAST};
 }
 
@@ -57,6 +63,7 @@ static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
 		return NULL;
 	session_drop_cursor(s); /* it may be in the order that goes */
 	shuffle_plan_free(p->plan);
+	free(p->turns);
 	free(p->visits);
 	*p = (struct epoch_plan){.epoch = epoch, .plan = plan};
 	return s->exact && session_note_plan(s, p) < 0 ? NULL : plan;
@@ -94,8 +101,14 @@ int session_plan_init(struct session *s, struct error *err)
 	if (s->request.flags & DIESEL_ASKED)
 		return s->stamps ? 0 : error_errno(err, -ENOMEM, "cannot open the session");
 	s->samples = calloc(s->batch, sizeof(*s->samples));
-	if (!s->stamps || !s->samples)
+	s->windows_of_head = calloc(s->batch, sizeof(*s->windows_of_head));
+	s->windows_of_next = calloc(s->batch, sizeof(*s->windows_of_next));
+	s->lanes = calloc(max_u64(s->request.lanes, 1), sizeof(*s->lanes));
+	if (!s->stamps || !s->samples || !s->windows_of_head || !s->windows_of_next || !s->lanes)
 		return error_errno(err, -ENOMEM, "cannot open the session");
+	r = s->request.lanes > 1 ? cached_list_base(s->dataset) : 0;
+	if (r < 0)
+		return error_errno(err, r, "cannot list the chunks of %s", s->dataset->path);
 	r = plan_new(s, s->request.epoch, &plan);
 	if (r < 0)
 		return error_errno(err, r, "cannot plan the order of %s", s->dataset->path);
@@ -109,12 +122,16 @@ void session_plan_free(struct session *s)
 	session_needs_leave(s);
 	for (int i = 0; i < 2; i++) {
 		shuffle_plan_free(s->plans[i].plan);
+		free(s->plans[i].turns);
 		free(s->plans[i].visits);
 	}
 	subset_free(s->subset);
 	free(s->chunk_samples);
 	free(s->stamps);
 	free(s->samples);
+	free(s->windows_of_head);
+	free(s->windows_of_next);
+	free(s->lanes);
 	free(s->ahead);
 	free(s->asked);
 	free(s->elsewhere);
@@ -178,87 +195,194 @@ bool session_ahead_push(struct session *s, uint64_t chunk)
 	return true;
 }
 
-/* The windows that a batch touches. */
-static bool batch_windows(struct shuffle_plan *plan, uint64_t index, uint64_t *ret_first, uint64_t *ret_last)
-{
-	uint64_t position;
-	uint32_t n;
-
-	if (shuffle_batch_range(plan, index, &position, &n) < 0 || n == 0)
-		return false;
-	*ret_first = shuffle_window_of(plan, position);
-	*ret_last = shuffle_window_of(plan, position + n - 1);
-	return true;
-}
-
 static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t epoch, uint64_t window)
 {
-	uint64_t g = s->request.window_chunks;
+	uint64_t visit, end;
 
 	session_needs_push(s, epoch, window);
-
-	for (uint64_t i = window * g; i < (window + 1) * g && i < s->n_chunks; i++) {
-		if (!session_ahead_push(s, shuffle_chunk_visit(plan, i)))
+	for (shuffle_window_visits(plan, window, &visit, &end); visit < end; visit++) {
+		if (!session_ahead_push(s, shuffle_chunk_visit(plan, visit)))
 			return;
 	}
 }
 
-/* Counts the windows of head's epoch up to this one, which are being read now, as visited. */
-static void count_visits(struct session *s, uint64_t last_window)
+/* Lists those of n windows that are not listed yet. */
+static void push_windows(struct session *s, const struct shuffle_plan *plan, uint64_t epoch,
+			 const uint64_t *windows, uint32_t n)
 {
-	uint64_t g = s->request.window_chunks, first, end;
+	for (uint32_t i = 0; i < n; i++) {
+		struct session_lane *lane = &s->lanes[shuffle_window_lane(plan, windows[i])];
 
-	if (s->visited_epoch != s->head.epoch || s->ahead_window >= s->visited_windows) {
-		s->visited_epoch = s->head.epoch;
-		s->visited_windows = s->ahead_window;
+		if (windows[i] < lane->listed)
+			continue;
+		push_window(s, plan, epoch, windows[i]);
+		lane->listed = windows[i] + 1;
 	}
-	first = s->visited_windows * g;
-	end = (last_window + 1) * g < s->n_chunks ? (last_window + 1) * g : s->n_chunks;
-	if (end > first)
-		s->job->counters.chunk_visits += end - first;
-	s->visited_windows = last_window + 1;
 }
 
-/* Which visit of the epoch each chunk is. NULL: without memory. */
-static const uint32_t *visits_of(struct session *s, uint64_t epoch)
+static void nothing_is_listed(struct session *s, const struct shuffle_plan *plan)
+{
+	for (uint64_t l = 0; l < shuffle_n_lanes(plan); l++)
+		s->lanes[l].listed = 0;
+}
+
+/* Counts head's windows, which are being read now, as visited. */
+static void count_visits(struct session *s, const struct shuffle_plan *plan)
+{
+	uint64_t visit, end;
+
+	for (uint64_t l = 0; s->visited_epoch != s->head.epoch && l < shuffle_n_lanes(plan); l++)
+		s->lanes[l].visited = 0;
+	s->visited_epoch = s->head.epoch;
+	for (uint32_t i = 0; i < s->n_of_head; i++) {
+		uint64_t w = s->windows_of_head[i];
+		struct session_lane *lane = &s->lanes[shuffle_window_lane(plan, w)];
+
+		if (w < lane->visited)
+			continue;
+		shuffle_window_visits(plan, w, &visit, &end);
+		s->n_visited += end - visit;
+		s->job->counters.chunk_visits += end - visit;
+		lane->visited = w + 1;
+	}
+}
+
+/* ---- its place among all visits, where chunks go for others ---- */
+
+struct window_place {
+	uint64_t place, window;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct window_place *x = a, *y = b;
+	int order = compare_numbers(x->place, y->place);
+
+	return order ? order : compare_numbers(x->window, y->window);
+}
+
+/* Counts the visits of the session's lanes that come before each of their windows. All lanes go on at one
+ * pace. -ENOMEM. */
+static int find_turns(struct epoch_plan *p)
+{
+	uint64_t n_windows = shuffle_n_windows(p->plan), n = 0, lane, end_lane, w, end, visit, end_visit;
+	_cleanup_(freep) struct window_place *order = reallocarray(NULL, n_windows + 1, sizeof(*order));
+	_cleanup_(freep) uint32_t *turns = reallocarray(NULL, n_windows + 1, sizeof(*turns));
+
+	if (!order || !turns)
+		return -ENOMEM;
+	for (w = 0; w < n_windows; w++)
+		turns[w] = POLICY_NEVER;
+	for (shuffle_rank_lanes(p->plan, &lane, &end_lane); lane < end_lane; lane++) {
+		for (shuffle_lane_windows(p->plan, lane, &w, &end); w < end; w++)
+			order[n++] = (struct window_place){shuffle_window_place(p->plan, w), w};
+	}
+	qsort(order, n, sizeof(*order), by_place);
+	p->n_visits = 0;
+	for (uint64_t i = 0; i < n; i++) {
+		turns[order[i].window] = p->n_visits;
+		shuffle_window_visits(p->plan, order[i].window, &visit, &end_visit);
+		p->n_visits += (uint32_t)(end_visit - visit);
+	}
+	p->turns = steal_pointer(turns);
+	return 0;
+}
+
+/* Which visit of the epoch each chunk is; of a chunk in two lanes the later one. NULL: without memory. */
+static const struct epoch_plan *visits_of(struct session *s, uint64_t epoch)
 {
 	const struct shuffle_plan *plan = plan_of(s, epoch);
 	struct epoch_plan *p = &s->plans[epoch & 1];
-	uint64_t n_chunks = s->dataset->info.n_chunks;
+	uint64_t n_chunks = s->dataset->info.n_chunks, visit, end;
 
 	if (!plan || p->visits)
-		return plan ? p->visits : NULL;
+		return plan ? p : NULL;
+	if (!p->turns && find_turns(p) < 0)
+		return NULL;
 	p->visits = reallocarray(NULL, n_chunks, sizeof(*p->visits));
-	for (uint64_t i = 0; p->visits && i < n_chunks; i++)
+	if (!p->visits)
+		return NULL;
+	for (uint64_t i = 0; i < n_chunks; i++)
 		p->visits[i] = POLICY_NEVER;
-	for (uint64_t i = 0; p->visits && i < shuffle_n_visits(plan); i++)
-		p->visits[shuffle_chunk_visit(plan, i)] = (uint32_t)i;
-	return p->visits;
+	for (uint64_t w = 0; w < shuffle_n_windows(plan); w++) {
+		uint32_t turn = p->turns[w];
+
+		if (turn == POLICY_NEVER)
+			continue;
+		for (shuffle_window_visits(plan, w, &visit, &end); visit < end; visit++, turn++) {
+			uint32_t *of = &p->visits[shuffle_chunk_visit(plan, visit)];
+
+			if (*of == POLICY_NEVER || turn > *of)
+				*of = turn;
+		}
+	}
+	return p;
+}
+
+/* The first visit of head's windows. */
+static uint32_t turn_of_head(const struct session *s, const struct epoch_plan *p)
+{
+	uint32_t at = POLICY_NEVER;
+
+	for (uint32_t i = 0; i < s->n_of_head; i++) {
+		uint32_t turn = p->turns[s->windows_of_head[i]];
+
+		if (turn < at)
+			at = turn;
+	}
+	return at < p->n_visits ? at : p->n_visits;
 }
 
 /* Says where head is in the order, if chunks go for others: a dataset that fits does without. */
-static void update_cursor(struct session *s, uint64_t window)
+static void update_cursor(struct session *s)
 {
 	uint64_t epoch = s->head.epoch;
 	struct cached_cursor *k = &s->cursor;
-	struct policy_cursor place = {.n_visits = (uint32_t)s->n_chunks,
-				      .at = (uint32_t)(window * s->request.window_chunks)};
+	const struct epoch_plan *now, *then;
+	struct policy_cursor place;
 
-	if (!s->dataset->evicts || (s->has_cursor && k->epoch == epoch && k->place.at == place.at))
+	if (!s->dataset->evicts)
 		return;
 	/* What the next epoch needs is reserved when its turn comes. */
-	place.then = s->exact ? NULL : visits_of(s, epoch + 1);
-	place.now = visits_of(s, epoch);
-	session_drop_cursor(s);
-	if (!place.now)
+	then = s->exact ? NULL : visits_of(s, epoch + 1);
+	now = visits_of(s, epoch);
+	if (!now) {
+		session_drop_cursor(s);
 		return;
+	}
+	place = (struct policy_cursor){.now = now->visits,
+				       .then = then ? then->visits : NULL,
+				       .n_visits = now->n_visits,
+				       .at = turn_of_head(s, now)};
+	if (s->has_cursor && k->epoch == epoch && k->place.at == place.at)
+		return;
+	session_drop_cursor(s);
 	*k = (struct cached_cursor){.place = place,
 				    .seed = s->request.seed,
 				    .epoch = epoch,
 				    .whole = !s->subset,
-				    .shuffled = s->request.flags & DIESEL_SHUFFLE};
+				    .shuffled = s->request.flags & DIESEL_SHUFFLE,
+				    .lanes = s->request.lanes,
+				    .drift = s->request.drift};
+	shuffle_rank_lanes(now->plan, &k->first_lane, &k->end_lane);
 	cached_add_cursor(s->dataset, k);
 	s->has_cursor = true;
+}
+
+/* Finds head's windows, and whether they are other ones than those that `ahead` was made for. */
+static bool find_windows(struct session *s, const struct shuffle_plan *plan, bool *ret_changed)
+{
+	uint64_t *windows = s->windows_of_next;
+	uint32_t n;
+
+	if (shuffle_batch_windows(plan, s->head.index, windows, &n) < 0)
+		return false;
+	*ret_changed = s->ahead_epoch != s->head.epoch || n != s->n_of_head ||
+		       memcmp(windows, s->windows_of_head, n * sizeof(*windows)) != 0;
+	s->windows_of_next = s->windows_of_head;
+	s->windows_of_head = windows;
+	s->n_of_head = n;
+	return true;
 }
 
 /*
@@ -268,50 +392,42 @@ static void update_cursor(struct session *s, uint64_t window)
  */
 void session_update_ahead(struct session *s)
 {
-	uint32_t prefetch = s->prefetch_chunks, most = prefetch, own = 0;
-	uint64_t epoch = s->head.epoch, index = s->head.index, first = 0, last = 0, done = 0;
+	uint32_t prefetch = s->prefetch_chunks, most = prefetch, own, n;
+	uint64_t epoch = s->head.epoch, index = s->head.index;
 	struct shuffle_plan *plan = plan_of(s, epoch);
-	bool any = false;
+	bool changed;
 
-	if (!plan || !batch_windows(plan, index, &first, &last))
+	if (!plan || !find_windows(s, plan, &changed))
 		return;
-	update_cursor(s, first);
-	if (s->n_ahead > 0 && s->ahead_epoch == epoch && s->ahead_window == first &&
-	    s->ahead_prefetch == prefetch)
+	update_cursor(s);
+	if (s->n_ahead > 0 && !changed && s->ahead_prefetch == prefetch)
 		return;
+	count_visits(s, plan);
 	if (s->dataset->evicts) {
-		session_note_pace(s, epoch * s->n_chunks + first * s->request.window_chunks,
-				  clock_monotonic_ns());
+		session_note_pace(s, s->n_visited, clock_monotonic_ns());
 		most = session_far_most(s);
 	}
 	session_needs_begin(s);
 	s->n_ahead = 0;
 	s->ahead_epoch = epoch;
-	s->ahead_window = first;
 	s->ahead_prefetch = prefetch;
-	for (;;) {
-		for (uint64_t w = any && first <= done ? done + 1 : first; w <= last; w++) {
-			push_window(s, plan, epoch, w);
-			done = w;
-			any = true;
-		}
-		if (own == 0) {
-			own = s->n_ahead;
-			count_visits(s, last);
-		}
-		if (s->n_ahead - own >= most)
-			break;
+	nothing_is_listed(s, plan);
+	push_windows(s, plan, epoch, s->windows_of_head, s->n_of_head);
+	own = s->n_ahead;
+	while (s->n_ahead - own < most) {
 		index += s->request.stride;
 		if (index >= s->n_batches) {
 			if (epoch > s->head.epoch)
 				break;
 			epoch++;
 			index = session_first_index(s, epoch, 0);
-			any = false;
 			plan = plan_of(s, epoch);
+			if (plan)
+				nothing_is_listed(s, plan);
 		}
-		if (!plan || !batch_windows(plan, index, &first, &last))
+		if (!plan || shuffle_batch_windows(plan, index, s->windows_of_next, &n) < 0)
 			break;
+		push_windows(s, plan, epoch, s->windows_of_next, n);
 	}
 	session_needs_end(s);
 	if (s->n_ahead > own + most)

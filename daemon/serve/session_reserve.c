@@ -11,16 +11,21 @@
 #include <string.h>
 
 #include "client/diesel.h"
+#include "lib/minmax.h"
 #include "lib/units.h"
 
 void session_shape(const struct session *s, struct session_shape *ret)
 {
 	const struct wire_open_session *q = &s->request;
-	uint64_t step;
+	const struct shuffle_plan *plan = s->plans[q->epoch & 1].plan;
+	uint64_t step = min_u64((uint64_t)q->world * s->batch, s->n_samples), first = 0, end = 1;
 
-	if (__builtin_mul_overflow((uint64_t)q->world * q->stride, s->batch, &step) || step > s->n_samples)
-		step = s->n_samples;
-	*ret = (struct session_shape){.batch_step = step,
+	if (plan) /* which lanes these are is the same in all epochs, but for one that has a start */
+		shuffle_rank_lanes(plan, &first, &end);
+	*ret = (struct session_shape){.batch_step = min_u64(step * q->stride, s->n_samples),
+				      .step = step,
+				      .lanes = q->lanes > 1 ? q->lanes : 1,
+				      .n_lanes = end - first,
 				      .n_chunks = s->n_chunks,
 				      .batch = s->batch,
 				      .window_chunks = q->window_chunks,

@@ -152,9 +152,17 @@ static int plan_list_visits(struct shuffle_plan *p)
 	return 0;
 }
 
+/* Lanes come to their windows at different steps, or all of them would read at once: by so many chunks is the
+ * first window shorter. */
+static uint64_t stagger(const struct shuffle_plan *p, uint64_t lane)
+{
+	return lane % p->window_chunks;
+}
+
 static void plan_order_lane(struct shuffle_plan *p, uint64_t lane)
 {
 	uint64_t begin = p->lane_visit[lane], n = p->lane_visit[lane + 1] - begin, place = 0, skip;
+	uint64_t before = stagger(p, lane);
 	uint64_t *first = p->first + p->lane_window[lane];
 
 	if (p->shuffle) {
@@ -164,8 +172,8 @@ static void plan_order_lane(struct shuffle_plan *p, uint64_t lane)
 		random_shuffle(&random, p->visits + begin, n);
 	}
 	for (uint64_t i = 0; i < n; i++) {
-		if (i % p->window_chunks == 0)
-			first[i / p->window_chunks] = place;
+		if (i == 0 || (before + i) % p->window_chunks == 0)
+			first[(before + i) / p->window_chunks] = place;
 		place += lane_part(p, lane, p->visits[begin + i], &skip);
 	}
 	assert(place == lane_samples(p, lane));
@@ -178,7 +186,7 @@ static int plan_order(struct shuffle_plan *p)
 	if (!p->lane_window || !p->cursors)
 		return -ENOMEM;
 	for (uint64_t l = 0; l < p->n_lanes; l++) {
-		uint64_t n = p->lane_visit[l + 1] - p->lane_visit[l];
+		uint64_t n = stagger(p, l) + p->lane_visit[l + 1] - p->lane_visit[l];
 
 		p->lane_window[l + 1] =
 		    p->lane_window[l] + n / p->window_chunks + (n % p->window_chunks != 0);
@@ -301,12 +309,6 @@ uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk
 	return n_visits;
 }
 
-int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
-			uint32_t *ret_count)
-{
-	return shuffle_cut_range(&plan->cut, batch, ret_first, ret_count);
-}
-
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan)
 {
 	return plan->n_windows;
@@ -317,10 +319,35 @@ uint64_t shuffle_window_chunks(const struct shuffle_plan *plan)
 	return plan->window_chunks;
 }
 
-uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w)
+uint64_t shuffle_window_place(const struct shuffle_plan *plan, uint64_t w)
 {
-	assert(plan->n_lanes == 1 && w <= plan->n_windows);
+	assert(w < plan->n_windows);
 	return plan->first[w];
+}
+
+uint64_t shuffle_n_lanes(const struct shuffle_plan *plan)
+{
+	return plan->n_lanes;
+}
+
+uint64_t shuffle_window_lane(const struct shuffle_plan *plan, uint64_t w)
+{
+	assert(w < plan->n_windows);
+	return lane_of_window(plan, w);
+}
+
+void shuffle_lane_windows(const struct shuffle_plan *plan, uint64_t lane, uint64_t *ret_first,
+			  uint64_t *ret_end)
+{
+	assert(lane < plan->n_lanes);
+	*ret_first = plan->lane_window[lane];
+	*ret_end = plan->lane_window[lane + 1];
+}
+
+uint64_t shuffle_lane_samples(const struct shuffle_plan *plan, uint64_t lane)
+{
+	assert(lane < plan->n_lanes);
+	return lane_samples(plan, lane);
 }
 
 uint64_t shuffle_n_visits(const struct shuffle_plan *plan)
@@ -337,11 +364,11 @@ uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
 void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,
 			   uint64_t *ret_end)
 {
-	uint64_t lane = lane_of_window(plan, w), end;
+	uint64_t lane = lane_of_window(plan, w), before = stagger(plan, lane), begin = plan->lane_visit[lane],
+		 first = (w - plan->lane_window[lane]) * plan->window_chunks;
 
-	*ret_first = plan->lane_visit[lane] + (w - plan->lane_window[lane]) * plan->window_chunks;
-	end = *ret_first + plan->window_chunks;
-	*ret_end = end < plan->lane_visit[lane + 1] ? end : plan->lane_visit[lane + 1];
+	*ret_first = begin + (first > before ? first - before : 0);
+	*ret_end = min_u64(begin + first + plan->window_chunks - before, plan->lane_visit[lane + 1]);
 }
 
 /* The window of a place in a lane. */
@@ -419,6 +446,77 @@ static int load_window(struct shuffle_plan *p, uint64_t lane, uint64_t w)
 static uint64_t lower_lanes(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t lane)
 {
 	return lanes_lower_before(step + n, p->n_lanes, lane) - lanes_lower_before(step, p->n_lanes, lane);
+}
+
+/* Whether each lane has ranks of its own, which share its samples of each step. */
+static bool lane_has_ranks(const struct shuffle_plan *p)
+{
+	return p->n_lanes > 1 && p->cut.world % p->n_lanes == 0;
+}
+
+/* The part of a step that is the rank's. */
+static int slice(const struct shuffle_plan *p, uint64_t step, uint32_t rank, uint64_t *ret_first,
+		 uint32_t *ret_count)
+{
+	uint64_t begin, n, each, extra, first = 0, ranks = p->cut.world, k = rank;
+	int r = shuffle_cut_step(&p->cut, step, &begin, &n);
+
+	if (r < 0)
+		return r;
+	if (lane_has_ranks(p)) {
+		uint64_t lane;
+
+		ranks /= p->n_lanes;
+		lane = rank / ranks;
+		k = rank % ranks;
+		first = lower_lanes(p, begin, n, lane);
+		n = lower_lanes(p, begin, n, lane + 1) - first;
+	}
+	/* The first `extra` ranks take one more. */
+	each = n / ranks;
+	extra = n % ranks;
+	*ret_first = begin + first + k * each + min_u64(k, extra);
+	*ret_count = (uint32_t)(each + (k < extra));
+	return 0;
+}
+
+int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
+			uint32_t *ret_count)
+{
+	return slice(plan, batch, plan->cut.rank, ret_first, ret_count);
+}
+
+/* Widens [*first, *end) by the lanes that the rank takes samples of in a step of n, wherever it begins. */
+static void add_lanes(const struct shuffle_plan *p, uint64_t n, uint64_t *first, uint64_t *end)
+{
+	uint64_t lanes = p->n_lanes, ranks = p->cut.world, rank = p->cut.rank, q = n / lanes,
+		 rest = n % lanes;
+	uint64_t from = rank * (n / ranks) + min_u64(rank, n % ranks),
+		 to = from + n / ranks + (rank < n % ranks);
+
+	if (n == 0)
+		return;
+	/* Lane l ends at (l + 1) q + min(l + 1, rest) or before, and begins at l q + max(0, l + rest - L) or
+	 * behind. */
+	*first = min_u64(*first, sorted_count(lanes, l, (l + 1) * q + min_u64(l + 1, rest) <= from));
+	*end = max_u64(*end, sorted_count(lanes, l, l * q + (l + rest > lanes ? l + rest - lanes : 0) < to));
+}
+
+void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, uint64_t *ret_end)
+{
+	const struct shuffle_cut *cut = &plan->cut;
+
+	if (lane_has_ranks(plan)) {
+		*ret_first = cut->rank / (cut->world / plan->n_lanes);
+		*ret_end = *ret_first + 1;
+		return;
+	}
+	*ret_first = plan->n_lanes;
+	*ret_end = 0;
+	add_lanes(plan, cut->n_full ? cut->step_samples : 0, ret_first, ret_end);
+	add_lanes(plan, cut->tail_samples[0], ret_first, ret_end);
+	add_lanes(plan, cut->tail_samples[1], ret_first, ret_end);
+	*ret_first = min_u64(*ret_first, *ret_end);
 }
 
 /* A row of samples of one lane: places [first, first + n) of it. */
@@ -566,21 +664,20 @@ static uint64_t step_near(const struct shuffle_cut *cut, uint64_t position)
 }
 
 /* Sets the bits of the samples that these ranks take of the window, in one step. */
-static void mark_step(const struct shuffle_plan *p, struct shuffle_cut *cut, uint64_t lane, uint64_t w,
-		      uint64_t step, const uint64_t *ranks, const struct place *places, uint64_t n_places,
-		      uint64_t *words)
+static void mark_step(const struct shuffle_plan *p, uint64_t lane, uint64_t w, uint64_t step,
+		      const uint64_t *ranks, const struct place *places, uint64_t n_places, uint64_t *words)
 {
 	uint64_t begin, n, lower, own, before, first;
 	uint32_t count;
 
-	(void)shuffle_cut_step(cut, step, &begin, &n);
+	(void)shuffle_cut_step(&p->cut, step, &begin, &n);
 	lower = begin + lower_lanes(p, begin, n, lane); /* the lane's samples are [lower, lower + own) */
 	own = begin + lower_lanes(p, begin, n, lane + 1) - lower;
 	before = lanes_own_before(begin, p->n_lanes, lane);
-	for (cut->rank = 0; cut->rank < cut->world; cut->rank++) {
-		if (!(ranks[cut->rank / 64] >> (cut->rank % 64) & 1))
+	for (uint32_t rank = 0; rank < p->cut.world; rank++) {
+		if (!(ranks[rank / 64] >> (rank % 64) & 1))
 			continue;
-		(void)shuffle_cut_range(cut, step, &first, &count);
+		(void)slice(p, step, rank, &first, &count);
 		uint64_t from = max_u64(first, lower), end = min_u64(first + count, lower + own);
 
 		if (from >= end)
@@ -595,16 +692,16 @@ int shuffle_window_mark(struct shuffle_plan *plan, uint64_t w, const uint64_t *r
 {
 	uint64_t lane = lane_of_window(plan, w), end = window_end(plan, lane, w), n_places = 0, first, n;
 	_cleanup_(freep) struct place *places = NULL;
-	struct shuffle_cut cut = plan->cut;
+	const struct shuffle_cut *cut = &plan->cut;
 	int r = load_window(plan, lane, w);
 
 	if (r == 0 && end > plan->first[w])
 		r = list_places(plan, w, &places, &n_places);
 	if (r < 0 || n_places == 0)
 		return r;
-	for (uint64_t step = step_near(&cut, plan->first[w] * plan->n_lanes + lane);
-	     shuffle_cut_step(&cut, step, &first, &n) == 0; step++) {
-		mark_step(plan, &cut, lane, w, step, ranks, places, n_places, words);
+	for (uint64_t step = step_near(cut, plan->first[w] * plan->n_lanes + lane);
+	     shuffle_cut_step(cut, step, &first, &n) == 0; step++) {
+		mark_step(plan, lane, w, step, ranks, places, n_places, words);
 		if (first + n > (end - 1) * plan->n_lanes + lane)
 			break;
 	}

@@ -77,18 +77,3 @@ int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret
 	*ret_count = cut->tail_samples[step - cut->n_full];
 	return 0;
 }
-
-int shuffle_cut_range(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint32_t *ret_count)
-{
-	uint64_t first, n, each, extra;
-	int r = shuffle_cut_step(cut, step, &first, &n);
-
-	if (r < 0)
-		return r;
-	/* The first `extra` ranks take one more. */
-	each = n / cut->world;
-	extra = n % cut->world;
-	*ret_first = first + cut->rank * each + (cut->rank < extra ? cut->rank : extra);
-	*ret_count = (uint32_t)(each + (cut->rank < extra));
-	return 0;
-}

@@ -27,6 +27,3 @@ int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint64_t start
 
 /* The positions of all ranks' batches of a step. -ERANGE: step < first_step or >= n_steps. */
 int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint64_t *ret_count);
-
-/* Of the rank's: counted in the order that the step has. */
-int shuffle_cut_range(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint32_t *ret_count);

@@ -16,6 +16,7 @@ struct needs {
 	uint32_t n_sessions;
 	struct shuffle_spec spec; /* what it borrows is ours */
 	uint32_t *chunk_samples;
+	uint64_t *base;
 	struct subset *subset;
 	uint64_t *ranks; /* a bit each */
 	struct shuffle_plan *plans[2];
@@ -31,6 +32,7 @@ static void needs_unref(struct needs *n)
 		shuffle_plan_free(n->plans[i]);
 	subset_free(n->subset);
 	free(n->chunk_samples);
+	free(n->base);
 	free(n->ranks);
 	free(n);
 }
@@ -48,7 +50,8 @@ static bool is_same_order(const struct shuffle_spec *a, const struct shuffle_spe
 {
 	return a->seed == b->seed && a->window_chunks == b->window_chunks && a->shuffle == b->shuffle &&
 	       a->world == b->world && a->batch == b->batch && a->drop_last == b->drop_last &&
-	       a->n_chunks == b->n_chunks && is_same_subset(a->subset, b->subset);
+	       a->lanes == b->lanes && a->drift == b->drift && a->n_chunks == b->n_chunks &&
+	       is_same_subset(a->subset, b->subset);
 }
 
 static int copy_spec(struct needs *n, const struct shuffle_spec *spec)
@@ -63,6 +66,13 @@ static int copy_spec(struct needs *n, const struct shuffle_spec *spec)
 	if (!n->chunk_samples || !n->ranks || (spec->subset && subset_copy(spec->subset, &n->subset) < 0))
 		return -1;
 	memcpy(n->chunk_samples, spec->chunk_samples, bytes);
+	if (spec->base) {
+		n->base = reallocarray(NULL, spec->n_chunks, sizeof(*n->base));
+		if (!n->base)
+			return -1;
+		memcpy(n->base, spec->base, spec->n_chunks * sizeof(*n->base));
+	}
+	n->spec.base = n->base;
 	n->spec.chunk_samples = n->chunk_samples;
 	n->spec.subset = n->subset;
 	return 0;
@@ -185,7 +195,7 @@ static struct needed_window *window_new(struct needs *n, uint64_t epoch, uint64_
 {
 	struct shuffle_plan *plan = plan_of(n, epoch);
 	struct needed_window *w;
-	uint64_t g, begin;
+	uint64_t g, visit, end;
 
 	if (!plan || window >= shuffle_n_windows(plan))
 		return NULL;
@@ -193,7 +203,6 @@ static struct needed_window *window_new(struct needs *n, uint64_t epoch, uint64_
 	if (!w)
 		return NULL;
 	g = shuffle_window_chunks(plan);
-	begin = window * g;
 	*w = (struct needed_window){
 	    .needs = n,
 	    .epoch = epoch,
@@ -206,8 +215,8 @@ static struct needed_window *window_new(struct needs *n, uint64_t epoch, uint64_
 		return NULL;
 	}
 	shuffle_window_words(plan, window, w->first);
-	for (uint64_t i = begin; i < begin + g && i < shuffle_n_visits(plan); i++)
-		w->chunks[w->n_chunks++] = shuffle_chunk_visit(plan, i);
+	for (shuffle_window_visits(plan, window, &visit, &end); visit < end; visit++)
+		w->chunks[w->n_chunks++] = shuffle_chunk_visit(plan, visit);
 	n->refs++;
 	w->next = n->windows;
 	n->windows = w;

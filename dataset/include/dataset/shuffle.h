@@ -19,9 +19,10 @@
  * epoch to epoch. One lane is the order without lanes.
  *
  * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
- * rank r takes the r-th slice of B, after the step is sorted by lane: so its slices touch few lanes. The
- * global order depends on neither W nor B. With `start`, so many positions are behind, by any W and B, and
- * the steps are those of the positions that are left. The last step is shared out evenly: slice lengths
+ * rank r takes the r-th slice of B, after the step is sorted by lane: so its slices touch few lanes. Where
+ * lanes divide W, each lane's samples of a step are shared out among W / lanes ranks, also of a shorter step.
+ * The global order depends on neither W nor B. With `start`, so many positions are behind, by any W and B,
+ * and the steps are those of the positions that are left. The last step is shared out evenly: slice lengths
  * differ by at most one. When fewer than W samples are left for it, the last two steps share theirs. So every
  * rank has the same number of batches and none is empty, no sample is dropped or doubled, and no rank waits
  * for ever. With B = 1 two steps cannot share so few samples; they become one step, and some ranks have 2
@@ -114,11 +115,18 @@ int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint6
 
 /* Windows are the unit of reading, lane after lane. How many there are. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
-/* How many chunks each window but a lane's last one has. */
+/* How many chunks each window has but a lane's first and last. */
 uint64_t shuffle_window_chunks(const struct shuffle_plan *plan);
-/* The global position of the first sample of window w; n_samples for w = shuffle_n_windows(). Only of a plan
- * with one lane. */
-uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w);
+/* The place in its lane of the first sample of window w. All lanes go on at one pace. */
+uint64_t shuffle_window_place(const struct shuffle_plan *plan, uint64_t w);
+uint64_t shuffle_window_lane(const struct shuffle_plan *plan, uint64_t w);
+uint64_t shuffle_n_lanes(const struct shuffle_plan *plan);
+/* The lane's windows [*ret_first, *ret_end), and how many samples they have. */
+void shuffle_lane_windows(const struct shuffle_plan *plan, uint64_t lane, uint64_t *ret_first,
+			  uint64_t *ret_end);
+uint64_t shuffle_lane_samples(const struct shuffle_plan *plan, uint64_t lane);
+/* The rank's batches have samples of no other lanes than [*ret_first, *ret_end); of these, mostly. */
+void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, uint64_t *ret_end);
 /* The window of a position < n_samples. A window whose chunks are all empty has no position. */
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
 /* How many visits there are: a chunk of more than one lane has one in each. One lane visits all chunks, or

@@ -24,7 +24,8 @@ static const char usage_text[] =
     "[--seed N] "
     "[--epoch N] "
     "[--first N]\n"
-    "  [--epochs N] [--rank N --world N] [--stride N --offset N] [--window N] [--no-shuffle] [--drop-last]\n"
+    "  [--epochs N] [--rank N --world N] [--stride N --offset N] [--window N] [--lanes N] [--drift N]\n"
+    "  [--no-shuffle] [--drop-last]\n"
     "  [--hold N] [--max-batches N] [--pause-us N] [--reconnect-ms N] [--touch] [--scribble] [--wait] "
     "[--seek E:B]\n"
     "--source: compare bytes with these files; --touch: read every byte; --scribble: write to every packed "
@@ -45,7 +46,7 @@ struct probe {
 	struct shuffle_plan *plan;
 	uint64_t plan_epoch;
 	uint32_t *chunk_samples;
-	uint64_t *expected;
+	uint64_t *base, *expected;
 	uint64_t epoch, index; /* expected next */
 	uint64_t n_batches, n_samples, n_bytes, n_bad;
 	uint64_t digest, sum;
@@ -79,6 +80,9 @@ static struct shuffle_plan *plan_for(struct probe *p, uint64_t epoch)
 				    .rank = p->o.rank,
 				    .world = p->o.world,
 				    .batch = p->o.batch,
+				    .lanes = p->o.lanes,
+				    .drift = p->o.drift,
+				    .base = p->base,
 				    .drop_last = p->o.flags & DIESEL_DROP_LAST};
 
 	if (p->plan && p->plan_epoch == epoch)
@@ -104,6 +108,8 @@ static void prepare_reference(struct probe *p)
 			die("no chunk");
 		p->chunk_samples[i] = chunk.n_samples;
 	}
+	if (p->o.lanes > 1 && snapshot_base_list(p->snapshot, &p->base) < 0)
+		die("no list of chunks");
 	p->expected = calloc(shuffle_max_batch(plan_for(p, p->o.epoch)), sizeof(uint64_t));
 }
 
@@ -247,7 +253,7 @@ static void run(struct probe *p)
 enum {
 	O_DATASET = 256, O_SOCKET, O_SOURCE, O_BATCH, O_SEED, O_EPOCH, O_FIRST, O_EPOCHS, O_RANK, O_WORLD, O_STRIDE,
 	O_OFFSET, O_WINDOW, O_NO_SHUFFLE, O_DROP_LAST, O_HOLD, O_MAX, O_PAUSE, O_RECONNECT, O_TOUCH, O_SCRIBBLE,
-	O_WAIT, O_SEEK, O_STATUS, O_VERSION,
+	O_WAIT, O_SEEK, O_STATUS, O_VERSION, O_LANES, O_DRIFT,
 };
 
 static const struct option options[] = {
@@ -258,7 +264,7 @@ static const struct option options[] = {
 	{"hold", 1, 0, O_HOLD}, {"max-batches", 1, 0, O_MAX}, {"pause-us", 1, 0, O_PAUSE},
 	{"reconnect-ms", 1, 0, O_RECONNECT}, {"touch", 0, 0, O_TOUCH}, {"scribble", 0, 0, O_SCRIBBLE},
 	{"wait", 0, 0, O_WAIT}, {"seek", 1, 0, O_SEEK}, {"status", 0, 0, O_STATUS},
-	{"version", 1, 0, O_VERSION}, {0},
+	{"version", 1, 0, O_VERSION}, {"lanes", 1, 0, O_LANES}, {"drift", 1, 0, O_DRIFT}, {0},
 };
 /* clang-format on */
 
@@ -273,6 +279,8 @@ static bool set_session_option(struct probe *p, int key, uint64_t v)
 	case O_WORLD: p->o.world = (uint32_t)v; return true;
 	case O_STRIDE: p->o.stride = (uint32_t)v; return true;
 	case O_OFFSET: p->o.offset = (uint32_t)v; return true;
+	case O_LANES: p->o.lanes = (uint32_t)v; return true;
+	case O_DRIFT: p->o.drift = (uint32_t)v; return true;
 	case O_WINDOW: p->o.window_chunks = (uint32_t)v; return true;
 	case O_RECONNECT: p->o.reconnect_ms = (uint32_t)v; return true;
 	case O_NO_SHUFFLE: p->o.flags &= ~(uint32_t)DIESEL_SHUFFLE; return true;
@@ -371,6 +379,7 @@ int main(int argc, char **argv)
 	shuffle_plan_free(p.plan);
 	snapshot_close(p.snapshot);
 	free(p.chunk_samples);
+	free(p.base);
 	free(p.expected);
 	return 0;
 }

@@ -43,6 +43,27 @@ class Order(Case):
         self.assertEqual(sum(r["samples"] for r in results), 2000)
         self.assertEqual(len({r["n_batches"] for r in results}), 1)
 
+    def test_lanes(self):
+        """In any number of lanes, beside other ranks and workers: the probe knows the order."""
+        daemon = self.daemon()
+        for kind, n in (("packed", 12288), ("views", 2000)):
+            for world, lanes, drift in ((1, 7, 0), (4, 4, 2), (3, 5, 1), (2, 1000, 3)):
+                with self.subTest(kind=kind, world=world, lanes=lanes, drift=drift):
+                    path, source = dataset(kind)
+                    probes = [start_probe(daemon, path, "--source", source, "--batch", 50, "--rank", r, "--world", world, "--lanes",
+                                          lanes, "--drift", drift, "--window", 2, "--epoch", 3, "--epochs", 2, "--stride", 2,
+                                          "--offset", o) for r in range(world) for o in range(2)]
+                    self.assertEqual(sum(finish_probe(p)[0]["samples"] for p in probes), 2 * n)
+
+    def test_a_rank_reads_its_own_lane(self):
+        path, source = dataset("packed")
+        daemon = self.daemon("--prefetch", "100")
+        probe(daemon, path, "--source", source, "--batch", 50, "--rank", 2, "--world", 4, "--lanes", 4, "--window", 1, "--epochs", 3)
+        self.assertLessEqual(daemon.status()["cache"]["reads"], len(chunk_files(path)) // 4 + 2)
+
+    def test_more_lanes_than_samples(self):
+        self.assertIn("2000 samples, too few for 2001 lanes", self.refused(self.daemon(), dataset("views")[0], "--lanes", 2001))
+
     def test_workers_share_a_rank(self):
         path, source = dataset("packed")
         daemon = self.daemon()
@@ -165,6 +186,20 @@ class SmallCache(Case):
                 # What is kept is read once; nothing is read twice in an epoch.
                 self.assertLess(cache["reads"], 3 * chunks)
                 self.assertGreater(cache["kept_bytes"], 0)
+
+    def test_lanes_larger_than_the_cache(self):
+        path, source = dataset("packed")
+        chunks = len(chunk_files(path))
+        for world, lanes, drift in ((1, 3, 0), (1, 3, 2), (3, 3, 1), (2, 2, 0)):
+            with self.subTest(world=world, lanes=lanes, drift=drift):
+                daemon = self.daemon("--batches", "3", "--prefetch", "1", cache="46M")
+                probes = [start_probe(daemon, path, "--source", source, "--epochs", 3, "--batch", 32, "--window", 1, "--rank", r,
+                                      "--world", world, "--lanes", lanes, "--drift", drift) for r in range(world)]
+                for p in probes:
+                    finish_probe(p)
+                cache = daemon.status()["cache"]
+                self.assertGreater(cache["evictions"], 0)
+                self.assertLess(cache["reads"], 3 * (chunks + lanes))
 
     def test_resident_memory_is_bounded(self):
         if any(name in os.environ.get("DIESEL_BIN", "") for name in ("asan", "tsan")):

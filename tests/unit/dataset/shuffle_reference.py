@@ -92,11 +92,13 @@ def lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane):
     starts = [sum(chunk_samples[:i]) for i in range(len(chunk_samples))]
     visits = list(parts)
     Xoshiro256(seed, epoch, lane << 40).shuffle(visits)
-    result = []
-    for w in range(0, len(visits), window_chunks):
-        samples = [starts[c] + i for c, places in visits[w:w + window_chunks] for i in places]
-        Xoshiro256(seed, epoch, (lane << 40) + 1 + w // window_chunks).shuffle(samples)
+    result, begin, window = [], 0, 0
+    while begin < len(visits):
+        end = (window + 1) * window_chunks - lane % window_chunks  # the first window is shorter
+        samples = [starts[c] + i for c, places in visits[begin:end] for i in places]
+        Xoshiro256(seed, epoch, (lane << 40) + 1 + window).shuffle(samples)
         result += samples
+        begin, window = end, window + 1
     return result
 
 
@@ -110,6 +112,22 @@ def lanes_order(chunk_samples, base, seed, epoch, window_chunks, lanes, drift, c
 def step(positions, first, n):
     """A step's samples, of all ranks one after the other."""
     return [sample for _, sample in sorted(positions[first:first + n], key=lambda place: place[0])]
+
+
+def share(n, rank, ranks):
+    """The places [begin, end) of n that the rank takes."""
+    begin = rank * (n // ranks) + min(rank, n % ranks)
+    return begin, begin + n // ranks + (rank < n % ranks)
+
+
+def batch(positions, lanes, first, n, rank, world):
+    """The rank's samples of the step."""
+    if lanes > 1 and world % lanes == 0:
+        own = [(lane, sample) for lane, sample in positions[first:first + n] if lane == rank // (world // lanes)]
+        begin, end = share(len(own), rank % (world // lanes), world // lanes)
+        return step(own, 0, len(own))[begin:end]
+    begin, end = share(n, rank, world)
+    return step(positions, first, n)[begin:end]
 
 
 def split(groups, sizes, seed):
@@ -153,18 +171,23 @@ def digest(rounds):
             places = [(chunk, i) for chunk, m in enumerate(chunk_samples) for i in range(m)]
             chosen = {place for place in places if draw(0, 2) > 0}
             n = len(chosen)
-        first, count = draw(0, n), draw(1, 100)
+        first, size, world = draw(0, n), draw(1, 100), draw(1, 12)
+        rank = draw(0, world - 1)
         if first == n:
             continue
-        lanes, base = min(lanes, n), sorted(range(len(keys)), key=lambda chunk: (keys[chunk], chunk))
+        if first + 2 * world * size > n:
+            world, rank = 1, 0
+        elif draw(0, 1):
+            lanes = (1, world, world // 2 or 1)[draw(0, 2)]
+        lanes, count, base = min(lanes, n), min(world * size, n - first), sorted(range(len(keys)), key=lambda chunk: (keys[chunk], chunk))
         if lanes == 1:
             samples = order(chunk_samples, seed, epoch, window, chosen)
-            served = samples[first:first + count]
+            positions = [(0, sample) for sample in samples]
         else:
             positions = lanes_order(chunk_samples, base, seed, epoch, window, lanes, drift, chosen)
-            samples, served = [sample for _, sample in positions], step(positions, first, count)
+            samples = [sample for _, sample in positions]
         assert len(set(samples)) == n
-        for sample in served:
+        for sample in batch(positions, lanes, first, count, rank, world):
             result = (result ^ sample) * 0x100000001B3 & M
     return result
 

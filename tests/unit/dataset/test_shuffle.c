@@ -287,7 +287,7 @@ static void test_subset(void **state)
 		}
 		assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
 		assert_int_equal(shuffle_n_visits(plan), n_visits);
-		assert_int_equal(shuffle_window_first(plan, shuffle_n_windows(plan)), subset_count(subset));
+		assert_int_equal(shuffle_lane_samples(plan, 0), subset_count(subset));
 		shuffle_plan_free(plan);
 		struct epoch e = run_epoch(spec);
 
@@ -594,21 +594,32 @@ static void test_lanes_as_the_reference(void **state)
 		c.spec.subset = subset;
 		c.spec.start = draw(&random, 0, n_samples);
 		c.spec.batch = (uint32_t)draw(&random, 1, 100);
+		c.spec.world = (uint32_t)draw(&random, 1, 12);
+		c.spec.rank = (uint32_t)draw(&random, 0, c.spec.world - 1);
 		if (c.spec.start == n_samples) {
 			subset_free(subset);
 			continue;
 		}
+		if (c.spec.start + 2ULL * c.spec.world * c.spec.batch > n_samples) {
+			c.spec.world = 1;
+			c.spec.rank = 0;
+		} else if (draw(&random, 0, 1)) {
+			uint32_t half = c.spec.world / 2, some[3] = {1, c.spec.world, half ? half : 1};
+
+			c.spec.lanes = some[draw(&random, 0, 2)];
+		}
 		if (c.spec.lanes > n_samples)
 			c.spec.lanes = (uint32_t)n_samples;
 		assert_int_equal(shuffle_plan_new(&c.spec, &plan), 0);
-		assert_int_equal(shuffle_count(n_samples, c.spec.start, 1, c.spec.batch, false, &counts), 0);
+		assert_int_equal(
+		    shuffle_count(n_samples, c.spec.start, c.spec.world, c.spec.batch, false, &counts), 0);
 		assert_int_equal(shuffle_batch(plan, counts.first_batch, samples, &n), 0);
 		for (uint32_t i = 0; i < n; i++)
 			result = (result ^ samples[i]) * UINT64_C(0x100000001b3);
 		shuffle_plan_free(plan);
 		subset_free(subset);
 	}
-	assert_int_equal(result, UINT64_C(0x55031e91d673b68));
+	assert_int_equal(result, UINT64_C(0xafb6f8c1d3e01784));
 }
 
 /* All ranks take some steps; then the job goes on from there, with any other world and batch. */
@@ -694,7 +705,7 @@ static void test_going_on_changes_nothing(void **state)
 		struct lanes_case c;
 		struct shuffle_plan *whole, *rest;
 		struct shuffle_counts counts;
-		uint64_t n_batches, step;
+		uint64_t n_batches, step, first_lane, end_lane;
 		uint32_t n, n_later, n_windows;
 
 		draw_case(&random, 9, &c);
@@ -721,6 +732,9 @@ static void test_going_on_changes_nothing(void **state)
 				 c.n_samples);
 		if (step > 0)
 			assert_int_equal(shuffle_batch(rest, step - 1, later, &n_later), -ERANGE);
+		shuffle_rank_lanes(whole, &first_lane, &end_lane);
+		if (c.spec.lanes > 1 && c.spec.world % c.spec.lanes == 0)
+			assert_int_equal(end_lane - first_lane, 1);
 		for (uint64_t i = step; i < n_batches; i++) {
 			assert_int_equal(shuffle_batch(whole, i, samples, &n), 0);
 			assert_int_equal(shuffle_batch(rest, i, later, &n_later), 0);
@@ -728,6 +742,9 @@ static void test_going_on_changes_nothing(void **state)
 			assert_memory_equal(later, samples, n * sizeof(*samples));
 			assert_int_equal(shuffle_batch_windows(whole, i, windows, &n_windows), 0);
 			assert_true(n_windows > 0 && n_windows <= n);
+			for (uint32_t w = 0; w < n_windows; w++)
+				assert_in_range(shuffle_window_lane(whole, windows[w]), first_lane,
+						end_lane - 1);
 			for (uint32_t k = 0; k < n; k++) {
 				bool is_there = false;
 

@@ -87,6 +87,7 @@ static void test_even_chunks(void **state)
 		world_init(&w, table[i].n_chunks);
 		shape = table[i].shape;
 		shape.n_chunks = table[i].n_chunks;
+		shape.lanes = shape.n_lanes = 1;
 		need = session_need_at_most(&shape, w.ascending);
 		if (need != table[i].need)
 			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
@@ -96,7 +97,8 @@ static void test_even_chunks(void **state)
 static void test_few_samples_may_be_most_bytes(void **state)
 {
 	static struct world w;
-	const struct session_shape shape = {.batch = 30, .window_chunks = 1, .n_chunks = 30};
+	const struct session_shape shape = {
+	    .batch = 30, .window_chunks = 1, .n_chunks = 30, .lanes = 1, .n_lanes = 1};
 
 	for (int i = 0; i < 30; i++) {
 		w.samples[i] = i < 20 ? 1 : 1000;
@@ -164,7 +166,8 @@ static void check_one(uint32_t seed)
 				      .window_chunks = 1 + next_random(&random, 6),
 				      .n_slots = 3 + next_random(&random, 4),
 				      .views = next_random(&random, 2)};
-	struct shuffle_spec spec = {.n_chunks = n, .seed = seed, .shuffle = true};
+	uint64_t base[N_MAX], first, end;
+	struct shuffle_spec spec = {.n_chunks = n, .seed = seed, .shuffle = true, .base = base};
 	struct run run = {.world = &w, .stride = 1 + next_random(&random, 3)};
 	uint64_t in_order, at_most, held = shape.views ? shape.n_slots + 1u : 1;
 
@@ -174,6 +177,10 @@ static void check_one(uint32_t seed)
 		w.chunks[i].bytes = next_random(&random, 4) ? 10 : 1000;
 	}
 	world_init(&w, n);
+	for (uint32_t i = 0; i < n; i++)
+		base[i] = n - 1 - i;
+	spec.lanes = next_random(&random, 3) ? 1 : 1 + next_random(&random, n);
+	spec.drift = next_random(&random, 3);
 	spec.chunk_samples = w.samples;
 	spec.window_chunks = shape.window_chunks;
 	spec.world = 1 + next_random(&random, 3);
@@ -184,7 +191,11 @@ static void check_one(uint32_t seed)
 	spec.epoch = 1;
 	assert_int_equal(shuffle_plan_new(&spec, &run.plans[1]), 0);
 	shape.batch = shuffle_max_batch(run.plans[0]);
-	shape.batch_step = (uint64_t)spec.world * run.stride * shape.batch;
+	shape.step = (uint64_t)spec.world * shape.batch;
+	shape.batch_step = shape.step * run.stride;
+	shape.lanes = spec.lanes;
+	shuffle_rank_lanes(run.plans[0], &first, &end);
+	shape.n_lanes = end - first;
 	at_most = cached_largest_bytes(&w.dataset, session_need_at_most(&shape, w.ascending));
 	assert_int_equal(session_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
 	assert_true(at_most <= w.dataset.all_bytes && in_order <= w.dataset.all_bytes);

@@ -116,7 +116,7 @@ void registry_stop(struct registry *r)
 }
 
 int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
-		  uint64_t weight_bytes)
+		  uint64_t weight_bytes, const struct owner_lanes *lanes)
 {
 	struct registry_group_id id;
 	size_t i = 0;

@@ -46,7 +46,7 @@ static int owner(size_t n)
 	begin = seconds(CLOCK_PROCESS_CPUTIME_ID);
 	for (uint32_t i = 0; i < N_CHUNKS; i++) {
 		memcpy(&chunk, &i, sizeof(i));
-		sum += owner_of(members, n, &chunk);
+		sum += owner_of(members, n, &chunk, NULL);
 	}
 	printf("{\"ns\": %.1f, \"sum\": %zu}\n", (seconds(CLOCK_PROCESS_CPUTIME_ID) - begin) / N_CHUNKS * 1e9,
 	       sum);
@@ -93,7 +93,8 @@ static int members(const char *url, size_t n, double hold_s)
 		snprintf(self.node, sizeof(self.node), "node%04zu", i);
 		snprintf(self.address, sizeof(self.address), "10.%zu.%zu.1:7077", i / 256, i % 256);
 		if (registry_start(url, &self, &handler, &nodes[i], &err) < 0 ||
-		    registry_join(nodes[i], &key, "/data/photos", 64ull << 30) < 0) {
+		    registry_join(nodes[i], &key, "/data/photos", 64ull << 30, &(struct owner_lanes){0}) <
+			0) {
 			fprintf(stderr, "costs: %s\n", err.text);
 			return 1;
 		}

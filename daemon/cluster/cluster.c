@@ -335,7 +335,8 @@ static void send_waiting(struct cluster *c)
 int cluster_fetch(struct cluster_read *read)
 {
 	struct cluster *c = read->group->cluster;
-	const struct cluster_member_at *owner = cluster_group_owner(read->group, &read->chunk);
+	const struct cluster_member_at *owner =
+	    cluster_group_owner(read->group, &read->chunk, read->place.lanes ? &read->place : NULL);
 
 	if (!owner || !c->link)
 		return -EAGAIN;

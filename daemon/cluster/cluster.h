@@ -92,16 +92,20 @@ int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct clust
 struct cluster *cluster_free(struct cluster *c);
 
 /* A job of this node takes part. Joined twice: the same group, left twice. path, ranks: for people, in the
- * cluster's status. weight_bytes: of memory that this node has for the dataset. */
+ * cluster's status. weight_bytes: of memory that this node has for the dataset. lanes: that it serves. */
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
-		 uint64_t weight_bytes, struct cluster_group **ret);
+		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret);
 void cluster_leave(struct cluster_group *group);
 /* Told anew to others if it differs by more than an eighth. */
 void cluster_set_weight(struct cluster_group *group, uint64_t weight_bytes);
+void cluster_set_lanes(struct cluster_group *group, const struct owner_lanes *lanes);
+const struct owner_lanes *cluster_lanes(const struct cluster_group *group);
 const struct registry_group_key *cluster_group_key(const struct cluster_group *group);
 
-/* Whether this node has the chunk to read: also where nobody else is there, or can be reached. */
-bool cluster_is_ours(const struct cluster_group *group, const struct chunk_id *chunk);
+/* Whether this node has the chunk to read: also where nobody else is there, or can be reached. place: NULL:
+ * all members serve it. */
+bool cluster_is_ours(const struct cluster_group *group, const struct chunk_id *chunk,
+		     const struct owner_place *place);
 /* Members that can be reached, with this node; 1: it is alone. */
 uint32_t cluster_n_members(const struct cluster_group *group);
 
@@ -109,7 +113,8 @@ uint32_t cluster_n_members(const struct cluster_group *group);
 struct cluster_read {
 	struct cluster_group *group;
 	struct chunk_id chunk;
-	uint64_t bytes; /* of the chunk */
+	struct owner_place place; /* whose owner is asked; lanes 0: wherever it lies */
+	uint64_t bytes;           /* of the chunk */
 	/* Which of them, to be put at the same offsets; NULL: all. Borrowed until done(); net_ranges_fit().
 	 */
 	const struct net_range *ranges;

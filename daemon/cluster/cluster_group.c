@@ -31,7 +31,8 @@ static void members_free(struct cluster_members *m)
 
 static void tell(struct cluster_group *g, enum cluster_verb verb)
 {
-	struct cluster_order order = {.verb = verb, .bytes = g->weight_bytes, .group = g->id, .key = g->key};
+	struct cluster_order order = {
+	    .verb = verb, .bytes = g->weight_bytes, .group = g->id, .key = g->key, .lanes = g->lanes};
 
 	memcpy(order.path, g->path, sizeof(order.path));
 	(void)cluster_order(g->cluster, &order, -EBADF);
@@ -44,7 +45,7 @@ void cluster_group_tell_all(struct cluster *c)
 }
 
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
-		 uint64_t weight_bytes, struct cluster_group **ret)
+		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret)
 {
 	struct registry_group_id text;
 	struct net_group_id id;
@@ -58,8 +59,12 @@ int cluster_join(struct cluster *c, const struct registry_group_key *key, const 
 		g = calloc(1, sizeof(*g));
 		if (!g)
 			return -ENOMEM;
-		*g = (struct cluster_group){
-		    .cluster = c, .key = *key, .id = id, .weight_bytes = weight_bytes, .next = c->groups};
+		*g = (struct cluster_group){.cluster = c,
+					    .key = *key,
+					    .id = id,
+					    .weight_bytes = weight_bytes,
+					    .lanes = *lanes,
+					    .next = c->groups};
 		strncpy(g->path, path, sizeof(g->path) - 1);
 		c->groups = g;
 		tell(g, CLUSTER_JOIN);
@@ -111,22 +116,41 @@ void cluster_set_weight(struct cluster_group *group, uint64_t weight_bytes)
 	tell(group, CLUSTER_JOIN);
 }
 
+void cluster_set_lanes(struct cluster_group *group, const struct owner_lanes *lanes)
+{
+	if (memcmp(&group->lanes, lanes, sizeof(*lanes)) == 0)
+		return;
+	group->lanes = *lanes;
+	for (size_t i = 0; i < group->members.n; i++) {
+		if (group->members.at[i].peer == CLUSTER_SELF)
+			group->members.owners[i].lanes = *lanes;
+	}
+	tell(group, CLUSTER_JOIN);
+}
+
+const struct owner_lanes *cluster_lanes(const struct cluster_group *group)
+{
+	return &group->lanes;
+}
+
 const struct registry_group_key *cluster_group_key(const struct cluster_group *group)
 {
 	return &group->key;
 }
 
 const struct cluster_member_at *cluster_group_owner(const struct cluster_group *g,
-						    const struct chunk_id *chunk)
+						    const struct chunk_id *chunk,
+						    const struct owner_place *place)
 {
-	size_t i = g->members.n > 1 ? owner_of(g->members.owners, g->members.n, chunk) : SIZE_MAX;
+	size_t i = g->members.n > 1 ? owner_of(g->members.owners, g->members.n, chunk, place) : SIZE_MAX;
 
 	return i < g->members.n && g->members.at[i].peer != CLUSTER_SELF ? &g->members.at[i] : NULL;
 }
 
-bool cluster_is_ours(const struct cluster_group *group, const struct chunk_id *chunk)
+bool cluster_is_ours(const struct cluster_group *group, const struct chunk_id *chunk,
+		     const struct owner_place *place)
 {
-	return !cluster_group_owner(group, chunk);
+	return !cluster_group_owner(group, chunk, place);
 }
 
 uint32_t cluster_n_members(const struct cluster_group *group)
@@ -185,12 +209,15 @@ void cluster_group_take_member(struct cluster *c, const struct cluster_report *r
 	struct cluster_members *m;
 	struct cluster_member_at *at;
 
-	if (!g || (report->peer != CLUSTER_SELF && (!p || !p->is_used)) || g->coming.n >= CLUSTER_MAX_MEMBERS)
+	if (!g || !owner_lanes_ok(&report->lanes) || (report->peer != CLUSTER_SELF && (!p || !p->is_used)) ||
+	    g->coming.n >= CLUSTER_MAX_MEMBERS)
 		return;
 	m = &g->coming;
 	if (m->n == m->room && members_grow(m) < 0)
 		return;
-	m->owners[m->n] = (struct owner_member){.name_hash = owner_hash(report->peer_is.node),
+	/* Others may not have heard yet which lanes are ours. */
+	m->owners[m->n] = (struct owner_member){.lanes = p ? report->lanes : g->lanes,
+						.name_hash = owner_hash(report->peer_is.node),
 						.weight = report->bytes,
 						.is_away = p && p->figures.is_away};
 	at = &m->at[m->n++];

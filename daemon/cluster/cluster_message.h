@@ -43,7 +43,7 @@ struct cluster_started {
 
 enum cluster_verb {
 	/* To the process. */
-	CLUSTER_JOIN,  /* key, path, bytes: the weight */
+	CLUSTER_JOIN,  /* key, path, bytes: the weight, lanes */
 	CLUSTER_LEAVE, /* key */
 	/* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory, and n_ranges after the
 	   order */
@@ -65,6 +65,7 @@ struct cluster_order {
 	struct net_group_id group;
 	struct chunk_id chunk;
 	struct registry_group_key key;
+	struct owner_lanes lanes;
 	char path[256];
 };
 
@@ -77,7 +78,7 @@ struct cluster_order_long {
 enum cluster_news {
 	/* From the process. */
 	CLUSTER_MEMBERS,     /* group; count 0: its members follow, one by one; 1: that was all */
-	CLUSTER_MEMBER,      /* group, peer, peer_is: node and address, bytes: the weight */
+	CLUSTER_MEMBER,      /* group, peer, peer_is: node and address, bytes: the weight, lanes */
 	CLUSTER_PEER,        /* peer, peer_is; without a node: there is no such peer any more */
 	CLUSTER_DONE,        /* id, code, error, bytes that came: a fetch is over, its memory let go of */
 	CLUSTER_ASKED,       /* id, group, chunk */
@@ -95,6 +96,7 @@ struct cluster_report {
 	struct net_group_id group;
 	struct chunk_id chunk;
 	struct cluster_peer_figures peer_is;
+	struct owner_lanes lanes;
 	char text[256];
 };
 

@@ -29,7 +29,8 @@ struct cluster_group {
 	struct registry_group_key key;
 	struct net_group_id id;
 	char path[256];
-	uint64_t weight_bytes; /* as told */
+	uint64_t weight_bytes; /* as told, and: */
+	struct owner_lanes lanes;
 	struct cluster_members members, coming;
 };
 
@@ -101,4 +102,5 @@ struct cluster_group *cluster_group_find(const struct cluster *c, const struct n
 void cluster_group_free_all(struct cluster *c);
 /* Who is asked for a chunk; NULL: it is ours. */
 const struct cluster_member_at *cluster_group_owner(const struct cluster_group *g,
-						    const struct chunk_id *chunk);
+						    const struct chunk_id *chunk,
+						    const struct owner_place *place);

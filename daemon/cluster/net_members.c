@@ -99,8 +99,11 @@ static void mark_members(struct net *n)
 
 static void report_member(struct net *n, const struct net_group *g, const struct registry_member *m)
 {
-	struct cluster_report report = {
-	    .news = CLUSTER_MEMBER, .group = g->id, .peer = CLUSTER_SELF, .bytes = m->weight_bytes};
+	struct cluster_report report = {.news = CLUSTER_MEMBER,
+					.group = g->id,
+					.peer = CLUSTER_SELF,
+					.bytes = m->weight_bytes,
+					.lanes = m->lanes};
 
 	if (strcmp(m->node, n->config->node) != 0) {
 		struct net_peer *p = net_peer_get(n, m->node);
@@ -220,7 +223,7 @@ void net_members_join(struct net *n, const struct cluster_order *o)
 		g->next = n->groups;
 		n->groups = g;
 	}
-	r = n->registry ? registry_join(n->registry, &o->key, o->path, o->bytes) : 0;
+	r = n->registry ? registry_join(n->registry, &o->key, o->path, o->bytes, &o->lanes) : 0;
 	if (r < 0)
 		log_limited(&n->said_problem, LOG_LEVEL_WARNING, "job %s is not shared with other nodes: %s",
 			    o->key.job, strerror(-r));

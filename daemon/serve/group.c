@@ -45,15 +45,6 @@ static struct wire_open_session key_of(const struct session *s)
 	return key;
 }
 
-static bool is_same_subset(const struct subset *a, const struct subset *b)
-{
-	if (!a || !b)
-		return a == b;
-	return subset_n_samples(a) == subset_n_samples(b) &&
-	       memcmp(subset_data(a), subset_data(b), subset_words(subset_n_samples(a)) * sizeof(uint64_t)) ==
-		   0;
-}
-
 bool group_is_same(const struct session *a, const struct session *b)
 {
 	const struct wire_open_session of_a = key_of(a), of_b = key_of(b);
@@ -62,7 +53,7 @@ bool group_is_same(const struct session *a, const struct session *b)
 	 * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
 	bool same = memcmp(&of_a, &of_b, sizeof(of_a)) == 0;
 
-	return same && a->dataset == b->dataset && a->uid == b->uid && is_same_subset(a->subset, b->subset);
+	return same && a->dataset == b->dataset && a->uid == b->uid && subset_is_same(a->subset, b->subset);
 }
 
 static void on_tick(uv_timer_t *timer)

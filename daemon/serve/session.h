@@ -248,6 +248,8 @@ void session_shape(const struct session *s, struct session_shape *ret);
 /* session_plan.c: the order. First, how many samples it has, and in how many chunks. */
 int session_count_samples(struct session *s, struct error *err);
 int session_plan_init(struct session *s, struct error *err);
+/* After its sharer is set: that is told of its order's lanes. */
+void session_join_lanes(struct session *s);
 void session_plan_free(struct session *s);
 /* Prepares head from (epoch, index). Returns false if the session has no batches at all, or without
  * memory. */

@@ -14,6 +14,7 @@
 #include "lib/clock.h"
 #include "lib/minmax.h"
 #include "lib/sorted.h"
+#include "peers/sharers.h"
 
 void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret)
 {
@@ -116,6 +117,19 @@ int session_plan_init(struct session *s, struct error *err)
 	return 0;
 }
 
+void session_join_lanes(struct session *s)
+{
+	const struct shuffle_plan *plan = s->plans[s->epoch & 1].plan;
+	struct shuffle_spec spec;
+	uint64_t first, end;
+
+	if (!s->sharer || !plan || s->request.lanes <= 1)
+		return;
+	session_spec(s, s->epoch, &spec);
+	shuffle_rank_lanes(plan, &first, &end);
+	sharer_join_lanes(s->sharer, &spec, first, end);
+}
+
 void session_plan_free(struct session *s)
 {
 	session_drop_cursor(s);
@@ -182,6 +196,7 @@ bool session_prepare_head(struct session *s)
 	session_set_head(s, s->samples, n);
 	if (s->exact)
 		session_check_head(s);
+	sharer_go_on(s->sharer, s->epoch);
 	s->index += s->request.stride;
 	session_update_ahead(s);
 	return true;

@@ -94,7 +94,7 @@ size_t member_format(const struct registry_entry *e, char text[MEMBER_TEXT])
 	struct writing w = {.text = text};
 
 	_Static_assert(3 * (sizeof(m->node) + sizeof(e->key.job) + sizeof(e->path)) + sizeof(m->address) +
-			       256 <
+			       512 <
 			   MEMBER_TEXT,
 		       "the longest member fits");
 	add(&w, FIRST_LINE);
@@ -103,7 +103,10 @@ size_t member_format(const struct registry_entry *e, char text[MEMBER_TEXT])
 	add(&w, "incarnation=%llu\n", (unsigned long long)m->incarnation);
 	add(&w, "weight=%llu\n",
 	    (unsigned long long)(m->weight_bytes < MEMBER_MAX_WEIGHT ? m->weight_bytes : MEMBER_MAX_WEIGHT));
-	add(&w, "uid=%u\n", e->key.uid);
+	add(&w, "lanes=%u\ndrift=%u\nserves=", m->lanes.lanes, m->lanes.drift);
+	for (uint32_t i = 0; i < m->lanes.n_runs; i++)
+		add(&w, "%s%u-%u", i ? " " : "", m->lanes.runs[i].first, m->lanes.runs[i].end - 1);
+	add(&w, "\nuid=%u\n", e->key.uid);
 	add_escaped(&w, "job", e->key.job, sizeof(e->key.job));
 	add(&w, "dataset=");
 	for (size_t i = 0; i < sizeof(e->key.dataset); i++)
@@ -188,6 +191,53 @@ static int take_number(struct parsing *p, const char *name, uint64_t max, uint64
 	return 0;
 }
 
+static int take_digit_run(const char **at, const char *end, uint32_t *ret)
+{
+	uint64_t value = 0;
+
+	if (*at == end)
+		return -EINVAL;
+	for (; *at < end && **at >= '0' && **at <= '9'; (*at)++) {
+		value = 10 * value + (uint64_t)(**at - '0');
+		if (value >= UINT32_MAX)
+			return -EINVAL;
+	}
+	*ret = (uint32_t)value;
+	return 0;
+}
+
+/* "0-3 8-8": lanes, the last one of each run included. */
+static int take_runs(struct parsing *p, const char *name, struct owner_lanes *lanes)
+{
+	const char *end = take_name(p, name);
+
+	if (!end)
+		return -EINVAL;
+	while (p->at < end) {
+		struct owner_run run;
+
+		if (lanes->n_runs == OWNER_RUNS_MAX || (lanes->n_runs > 0 && *p->at++ != ' ') ||
+		    take_digit_run(&p->at, end, &run.first) < 0 || p->at == end || *p->at++ != '-' ||
+		    take_digit_run(&p->at, end, &run.end) < 0)
+			return -EINVAL;
+		run.end++;
+		lanes->runs[lanes->n_runs++] = run;
+	}
+	p->at = end + 1;
+	return owner_lanes_ok(lanes) ? 0 : -EINVAL;
+}
+
+static int take_lanes(struct parsing *p, struct owner_lanes *lanes)
+{
+	uint64_t n = 0, drift = 0;
+
+	if (take_number(p, "lanes", UINT32_MAX, &n) < 0 || take_number(p, "drift", UINT32_MAX, &drift) < 0)
+		return -EINVAL;
+	lanes->lanes = (uint32_t)n;
+	lanes->drift = (uint32_t)drift;
+	return take_runs(p, "serves", lanes);
+}
+
 static int take_digest(struct parsing *p, const char *name, uint8_t digest[16])
 {
 	const char *end = take_name(p, name);
@@ -225,7 +275,7 @@ int member_parse(const char *text, size_t bytes, struct registry_entry *ret)
 	    take_text(&p, "address", m->address, sizeof(m->address)) < 0 ||
 	    take_number(&p, "incarnation", UINT64_MAX, &m->incarnation) < 0 ||
 	    take_number(&p, "weight", MEMBER_MAX_WEIGHT, &m->weight_bytes) < 0 ||
-	    take_number(&p, "uid", UINT32_MAX, &uid) < 0 ||
+	    take_lanes(&p, &m->lanes) < 0 || take_number(&p, "uid", UINT32_MAX, &uid) < 0 ||
 	    take_text(&p, "job", e.key.job, sizeof(e.key.job)) < 0 ||
 	    take_digest(&p, "dataset", e.key.dataset) < 0 ||
 	    take_text(&p, "path", e.path, sizeof(e.path)) < 0 || p.at != p.end)

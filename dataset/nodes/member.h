@@ -9,6 +9,9 @@
  *	address=ADDRESS:PORT or [ADDRESS]:PORT
  *	incarnation=N
  *	weight=BYTES
+ *	lanes=N
+ *	drift=N
+ *	serves=FIRST-LAST and more such runs of lanes, with a space between two
  *	uid=N
  *	job=NAME
  *	dataset=32 hexadecimal digits

@@ -45,18 +45,91 @@ uint64_t owner_hash(const char *node)
 	return checksum_xxh3(node, strlen(node));
 }
 
-size_t owner_of(const struct owner_member *members, size_t n, const struct chunk_id *chunk)
+bool owner_lanes_ok(const struct owner_lanes *lanes)
 {
-	bool is_weighted = false;
+	uint32_t end = 0;
+
+	if (lanes->n_runs > OWNER_RUNS_MAX)
+		return false;
+	for (uint32_t i = 0; i < lanes->n_runs; i++) {
+		const struct owner_run *run = &lanes->runs[i];
+
+		if (run->first >= run->end || run->end > lanes->lanes || (i > 0 && run->first <= end))
+			return false;
+		end = run->end;
+	}
+	return true;
+}
+
+bool owner_lanes_have(const struct owner_lanes *lanes, const struct owner_place *place)
+{
+	if (lanes->lanes != place->lanes || lanes->drift != place->drift)
+		return false;
+	for (uint32_t i = 0; i < lanes->n_runs; i++) {
+		if (lanes->runs[i].first < place->end && place->first < lanes->runs[i].end)
+			return true;
+	}
+	return false;
+}
+
+void owner_lanes_add(struct owner_lanes *lanes, uint32_t first, uint32_t end)
+{
+	struct owner_run runs[OWNER_RUNS_MAX + 1], new = {first, end};
+	uint32_t n = 0, nearest = 1;
+	bool is_in = false;
+
+	for (uint32_t i = 0; i < lanes->n_runs; i++) {
+		const struct owner_run run = lanes->runs[i];
+
+		if (run.end < new.first) {
+			runs[n++] = run;
+		} else if (run.first > new.end) {
+			if (!is_in)
+				runs[n++] = new;
+			is_in = true;
+			runs[n++] = run;
+		} else {
+			new.first = run.first < new.first ? run.first : new.first;
+			new.end = run.end > new.end ? run.end : new.end;
+		}
+	}
+	if (!is_in)
+		runs[n++] = new;
+	for (uint32_t i = 2; n > OWNER_RUNS_MAX && i < n; i++) {
+		if (runs[i].first - runs[i - 1].end < runs[nearest].first - runs[nearest - 1].end)
+			nearest = i;
+	}
+	if (n > OWNER_RUNS_MAX) {
+		runs[nearest - 1].end = runs[nearest].end;
+		memmove(&runs[nearest], &runs[nearest + 1], (--n - nearest) * sizeof(*runs));
+	}
+	memcpy(lanes->runs, runs, n * sizeof(*runs));
+	lanes->n_runs = n;
+}
+
+/* Whether the member can own the chunk; place: NULL: wherever it lies. */
+static bool serves(const struct owner_member *m, const struct owner_place *place)
+{
+	return !m->is_away && (!place || owner_lanes_have(&m->lanes, place));
+}
+
+size_t owner_of(const struct owner_member *members, size_t n, const struct chunk_id *chunk,
+		const struct owner_place *place)
+{
+	bool is_weighted = false, is_served = false;
 	size_t best = SIZE_MAX;
 	double best_score = 0;
 
+	for (size_t i = 0; i < n && !is_served; i++)
+		is_served = serves(&members[i], place);
+	if (!is_served)
+		place = NULL;
 	for (size_t i = 0; i < n; i++)
-		is_weighted |= !members[i].is_away && members[i].weight;
+		is_weighted |= serves(&members[i], place) && members[i].weight;
 	for (size_t i = 0; i < n; i++) {
 		const struct owner_member *m = &members[i];
 
-		if (m->is_away || (is_weighted && !m->weight))
+		if (!serves(m, place) || (is_weighted && !m->weight))
 			continue;
 		double s = score(m->name_hash, is_weighted ? (double)m->weight : 1, chunk);
 

@@ -221,7 +221,7 @@ static void copy_path(char ret[256], const char *path)
 }
 
 int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
-		  uint64_t weight_bytes)
+		  uint64_t weight_bytes, const struct owner_lanes *lanes)
 {
 	struct registry_entry wanted = {.key = {.uid = key->uid}, .member = r->self};
 	struct registry_group *g;
@@ -232,6 +232,7 @@ int registry_join(struct registry *r, const struct registry_group_key *key, cons
 	memcpy(wanted.key.dataset, key->dataset, sizeof(wanted.key.dataset));
 	registry_group_id(&wanted.key, &wanted.group);
 	copy_path(wanted.path, path);
+	wanted.member.lanes = *lanes;
 	wanted.member.weight_bytes = weight_bytes < MEMBER_MAX_WEIGHT ? weight_bytes : MEMBER_MAX_WEIGHT;
 	pthread_mutex_lock(&r->mutex);
 	g = find(r, &wanted.group);

@@ -245,6 +245,30 @@ int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
 	return 0;
 }
 
+int shuffle_chunk_lanes(const struct shuffle_spec *spec, uint32_t *first, uint32_t *end)
+{
+	struct shuffle_plan p = {.epoch = spec->epoch,
+				 .shuffle = spec->shuffle,
+				 .subset = spec->subset,
+				 .n_chunks = spec->n_chunks,
+				 .n_lanes = spec->lanes > 1 ? spec->lanes : 1};
+	int r = plan_count(&p, spec->chunk_samples);
+
+	if (r == 0 && p.n_lanes > 1)
+		r = plan_place(&p, spec);
+	for (uint64_t i = 0; r == 0 && i < p.n_chunks; i++) {
+		uint64_t n = chunk_count(&p, i), first_lane = 0, end_lane = 0;
+
+		if (n > 0)
+			lanes_of(&p, i, n, &first_lane, &end_lane);
+		first[i] = (uint32_t)first_lane;
+		end[i] = (uint32_t)end_lane;
+	}
+	free(p.first_sample);
+	free(p.place);
+	return r;
+}
+
 void shuffle_plan_free(struct shuffle_plan *plan)
 {
 	if (!plan)

@@ -22,6 +22,15 @@ static uint64_t n_blocks(uint64_t n_words)
 	return n_words / BLOCK_WORDS + (n_words % BLOCK_WORDS != 0);
 }
 
+bool subset_is_same(const struct subset *a, const struct subset *b)
+{
+	if (!a || !b)
+		return a == b;
+	return subset_n_samples(a) == subset_n_samples(b) &&
+	       memcmp(subset_data(a), subset_data(b), subset_words(subset_n_samples(a)) * sizeof(uint64_t)) ==
+		   0;
+}
+
 uint64_t subset_bytes(uint64_t n_samples)
 {
 	uint64_t n_words = subset_words(n_samples);

@@ -364,7 +364,7 @@ _Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
 _Static_assert(sizeof(struct wire_origin) == 8 + 3 * WIRE_ORIGIN_BYTES + WIRE_POD_BYTES, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 80 + 984, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 992, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 288, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");

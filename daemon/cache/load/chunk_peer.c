@@ -97,6 +97,7 @@ int load_ask(struct load *l, void (*done)(struct load *l, int result))
 	l->begin_ns = clock_monotonic_ns();
 	l->ask = (struct cluster_read){.group = l->sharer->group,
 				       .chunk = l->meta.id,
+				       .place = sharer_asks(l->sharer, l->chunk),
 				       .bytes = l->meta.file_bytes,
 				       .ranges = l->ranges,
 				       .n_ranges = l->n_ranges,

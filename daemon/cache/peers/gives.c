@@ -105,7 +105,8 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 		answer(c, g, m->dataset, chunk);
 	else if (cached_is_loading(k) && !k->is_asked)
 		return 0;
-	else if (m->n_sessions == 0)
+	/* Who asks because it was in this node's lanes until now reads it from storage, then. */
+	else if (m->n_sessions == 0 || !sharer_serves(m, chunk))
 		refuse(c, g, -ENOENT);
 	else if (k->state == CHUNK_BAD)
 		refuse(c, g, -EIO);

@@ -37,21 +37,12 @@ static void needs_unref(struct needs *n)
 	free(n);
 }
 
-static bool is_same_subset(const struct subset *a, const struct subset *b)
-{
-	if (!a || !b)
-		return a == b;
-	return subset_n_samples(a) == subset_n_samples(b) &&
-	       memcmp(subset_data(a), subset_data(b), subset_words(subset_n_samples(a)) * sizeof(uint64_t)) ==
-		   0;
-}
-
 static bool is_same_order(const struct shuffle_spec *a, const struct shuffle_spec *b)
 {
 	return a->seed == b->seed && a->window_chunks == b->window_chunks && a->shuffle == b->shuffle &&
 	       a->world == b->world && a->batch == b->batch && a->drop_last == b->drop_last &&
 	       a->lanes == b->lanes && a->drift == b->drift && a->n_chunks == b->n_chunks &&
-	       is_same_subset(a->subset, b->subset);
+	       subset_is_same(a->subset, b->subset);
 }
 
 static int copy_spec(struct needs *n, const struct shuffle_spec *spec)

@@ -48,6 +48,7 @@ void sharer_unref(struct sharer *m)
 	if (m->group && m->cache->cluster) /* it is gone before the last loads at the end */
 		cluster_leave(m->group);
 	needs_free_all(&m->needs);
+	lane_table_free(&m->lanes);
 	free(m);
 }
 
@@ -147,17 +148,103 @@ bool sharer_waits(struct sharer *m, uint64_t now_ns, uint64_t *again_ns)
 	return !m->is_complete;
 }
 
-static bool is_elsewhere(const struct sharer *m, uint64_t chunk)
-{
-	struct snapshot_chunk meta;
+/* ---- lanes ---- */
 
-	return m->group && snapshot_chunk_get(m->dataset->snapshot, chunk, &meta) == 0 &&
-	       !cluster_is_ours(m->group, &meta.id);
+/* All ranks of this node are one member, whichever job of the daemon's each is. */
+static struct owner_lanes served_with(const struct sharer *m)
+{
+	struct owner_lanes lanes = m->lanes.served;
+
+	for (const struct sharer *o = m->dataset->sharers; o; o = o->next) {
+		const struct owner_lanes *more = &o->lanes.served;
+
+		if (o->group != m->group || more->lanes != lanes.lanes || more->drift != lanes.drift)
+			continue;
+		for (uint32_t i = 0; i < more->n_runs; i++)
+			owner_lanes_add(&lanes, more->runs[i].first, more->runs[i].end);
+	}
+	return lanes;
+}
+
+static void tell_lanes(const struct sharer *m)
+{
+	struct owner_lanes lanes;
+
+	if (!m->group || m->lanes.lanes <= 1)
+		return;
+	lanes = served_with(m);
+	cluster_set_lanes(m->group, &lanes);
+}
+
+void sharer_join_lanes(struct sharer *m, const struct shuffle_spec *spec, uint64_t first, uint64_t end)
+{
+	if (!m || !lane_table_join(&m->lanes, spec, (uint32_t)first, (uint32_t)end))
+		return;
+	tell_lanes(m);
+	sharers_find_owners(m->cache, m->dataset);
+}
+
+void sharer_go_on(struct sharer *m, uint64_t epoch)
+{
+	if (m && lane_table_go_on(&m->lanes, epoch))
+		sharers_find_owners(m->cache, m->dataset);
+}
+
+static bool is_served_here(const struct sharer *m, enum lane_epoch when, uint64_t chunk)
+{
+	struct owner_place place;
+
+	return lane_table_place(&m->lanes, when, chunk, &place) &&
+	       owner_lanes_have(cluster_lanes(m->group), &place);
+}
+
+bool sharer_serves(const struct sharer *m, uint64_t chunk)
+{
+	return m->lanes.lanes <= 1 || !m->group || is_served_here(m, LANES_NOW, chunk);
+}
+
+/* ---- owners ---- */
+
+static bool is_elsewhere(const struct sharer *m, uint64_t chunk, struct owner_place *ret)
+{
+	struct owner_place place = {.lanes = 0};
+	struct snapshot_chunk meta;
+	bool is_known;
+
+	if (!m->group || snapshot_chunk_get(m->dataset->snapshot, chunk, &meta) < 0)
+		return false;
+	is_known = lane_table_place(&m->lanes, LANES_NOW, chunk, &place);
+	*ret = place;
+	if (!cluster_is_ours(m->group, &meta.id, is_known ? &place : NULL))
+		return true;
+	/* Dealt to a lane of this node's with this epoch: whoever served it until now has it in memory. */
+	return is_known && m->lanes.drift > 0 && lane_table_place(&m->lanes, LANES_BEFORE, chunk, ret) &&
+	       !cluster_is_ours(m->group, &meta.id, ret);
 }
 
 bool sharer_has_elsewhere(const struct sharer *m, uint64_t chunk)
 {
-	return m && !m->is_ended && is_elsewhere(m, chunk);
+	struct owner_place place;
+
+	return m && !m->is_ended && is_elsewhere(m, chunk, &place);
+}
+
+struct owner_place sharer_asks(const struct sharer *m, uint64_t chunk)
+{
+	struct owner_place place = {.lanes = 0};
+
+	(void)is_elsewhere(m, chunk, &place);
+	return place;
+}
+
+/* What this node's ranks take samples of stays here, in this epoch or the next one. */
+static bool is_foreign(const struct sharer *m, uint64_t chunk)
+{
+	struct owner_place place;
+
+	if (m->lanes.lanes <= 1 || !m->group || !lane_table_place(&m->lanes, LANES_NOW, chunk, &place))
+		return is_elsewhere(m, chunk, &place);
+	return !is_served_here(m, LANES_NOW, chunk) && !is_served_here(m, LANES_NEXT, chunk);
 }
 
 bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk)
@@ -165,7 +252,7 @@ bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk)
 	uint32_t n_sessions = 0;
 
 	for (const struct sharer *m = d->sharers; m; m = m->next) {
-		if (!is_elsewhere(m, chunk))
+		if (!is_foreign(m, chunk))
 			return false;
 		n_sessions += m->n_sessions;
 	}
@@ -210,8 +297,10 @@ static void tell_room(struct sharer *m)
 
 	if (!m->group) {
 		m->weight_bytes = weight;
-		if (cluster_join(m->cache->cluster, &m->key, m->dataset->path, weight, &m->group) < 0)
+		if (cluster_join(m->cache->cluster, &m->key, m->dataset->path, weight, &m->lanes.served,
+				 &m->group) < 0)
 			m->group = NULL;
+		tell_lanes(m);
 		return;
 	}
 	if (m->dataset->n_sessions == 0 ||

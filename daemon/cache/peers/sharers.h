@@ -3,9 +3,10 @@
 
 /*
  * A job of this node whose ranks run on other nodes too: for each of its datasets it is a member of a group
- * (cluster.h), in which each chunk has one owner. From its first session with a name until the job ends, or
- * the dataset goes: workers come and go with the epochs, and others would otherwise find new owners each
- * time.
+ * (cluster.h), in which each chunk has one owner. Where its order has lanes (lane_table.h), that is a node
+ * that serves the chunk's lane, and what was dealt to this node's lanes with an epoch is had from the node
+ * that served it before. From its first session with a name until the job ends, or the dataset goes: workers
+ * come and go with the epochs, and others would otherwise find new owners each time.
  *
  * While it has a session, chunks are read for other nodes as for itself. Afterwards what is in memory is
  * given, and nothing read.
@@ -19,6 +20,7 @@
 #include "cluster.h"
 #include "load/hedge.h"
 #include "form_pace.h"
+#include "lane_table.h"
 #include "needs.h"
 
 #include <stdbool.h>
@@ -39,9 +41,10 @@ struct sharer {
 	struct job *job;             /* not referred to: it ends the member */
 	struct cluster_group *group; /* NULL: the cache is about to be fitted, and joins then */
 	struct registry_group_key key;
-	struct place *place;    /* of its newest session; NULL: there is none */
-	struct needs *needs;    /* of its orders */
-	struct form_pace forms; /* of what is asked of other nodes */
+	struct place *place;     /* of its newest session; NULL: there is none */
+	struct lane_table lanes; /* of its order, where that has several */
+	struct needs *needs;     /* of its orders */
+	struct form_pace forms;  /* of what is asked of other nodes */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
 	bool is_ended; /* out of the lists */
@@ -71,8 +74,17 @@ struct sharer *sharers_find_group(const struct cache *c, const struct cluster_gr
 
 /* Whether it waits for other nodes still; then *again_ns is lowered to when it no longer does. */
 bool sharer_waits(struct sharer *m, uint64_t now_ns, uint64_t *again_ns);
-/* Whether its chunk is to be had from another node. */
+/* A session of this order begins, whose rank takes samples of lanes [first, end). Accepts NULL. */
+void sharer_join_lanes(struct sharer *m, const struct shuffle_spec *spec, uint64_t first, uint64_t end);
+/* A session has come to an epoch. Accepts NULL. */
+void sharer_go_on(struct sharer *m, uint64_t epoch);
+
+/* Whether its chunk is to be had from another node. Accepts NULL. */
 bool sharer_has_elsewhere(const struct sharer *m, uint64_t chunk);
+/* Where it lies for the node that it is to be had from. lanes 0: wherever that is. */
+struct owner_place sharer_asks(const struct sharer *m, uint64_t chunk);
+/* Whether it is to be read here for another node that asks for it. */
+bool sharer_serves(const struct sharer *m, uint64_t chunk);
 
 /* The cache was fitted: groups are joined, and told how much room there is. */
 void sharers_tell_room(struct cache *c);

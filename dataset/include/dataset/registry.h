@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dataset/owner.h"
 #include "lib/error.h"
 
 #define REGISTRY_NAME_BYTES  64 /* of a node, a job */
@@ -41,6 +42,7 @@ struct registry_member {
 	char node[REGISTRY_NAME_BYTES];
 	char address[64]; /* numeric, with port */
 	uint64_t incarnation, weight_bytes;
+	struct owner_lanes lanes;
 };
 
 struct registry_group_id {
@@ -74,9 +76,9 @@ int registry_check(const char *url, struct error *err);
  * is called afterwards. Accepts NULL. */
 void registry_stop(struct registry *r);
 /* From any thread; they return at once, and the server is told at once. A group that was joined already gets
- * another path and weight, and is left once. -ENOSPC: too many groups, of this user or in all. */
+ * another path, weight and lanes, and is left once. -ENOSPC: too many groups, of this user or in all. */
 int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
-		  uint64_t weight_bytes);
+		  uint64_t weight_bytes, const struct owner_lanes *lanes);
 void registry_leave(struct registry *r, const struct registry_group_key *key);
 
 /* Whether it is a URL of a server, with the user and password that the environment has. -EINVAL, ... */

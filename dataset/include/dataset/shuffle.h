@@ -113,6 +113,10 @@ int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, 
 int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint64_t *windows,
 			  uint32_t *ret_n);
 
+/* The lanes [first[i], end[i]) of the spec's epoch that chunk i is in: room for n_chunks each. None, where it
+ * has no sample. Uses neither ranks, batch nor window. -EINVAL, -ENOMEM. */
+int shuffle_chunk_lanes(const struct shuffle_spec *spec, uint32_t *first, uint32_t *end);
+
 /* Windows are the unit of reading, lane after lane. How many there are. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
 /* How many chunks each window has but a lane's first and last. */

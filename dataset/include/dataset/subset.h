@@ -7,6 +7,7 @@
  * alone, and not on which samples are chosen. Immutable: any number of threads may use one.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct subset;
@@ -23,6 +24,9 @@ int subset_new(uint64_t n_samples, uint64_t *words, struct subset **ret);
 void subset_free(struct subset *s);
 /* -ENOMEM. */
 int subset_copy(const struct subset *s, struct subset **ret);
+
+/* Whether both have the same samples; NULL is the same as NULL alone. */
+bool subset_is_same(const struct subset *a, const struct subset *b);
 
 /* What subset_new() allocates, the words included, in bytes. */
 uint64_t subset_bytes(uint64_t n_samples);

@@ -189,7 +189,7 @@ static void join(struct node *n, const char *job)
 	snprintf(key.job, sizeof(key.job), "%s", job);
 	registry_group_id(&key, &id);
 	printf("group %s\n", id.text);
-	if (cluster_join(n->cluster, &key, "/data", 1 << 30, &n->group) < 0)
+	if (cluster_join(n->cluster, &key, "/data", 1 << 30, &(struct owner_lanes){0}, &n->group) < 0)
 		exit(1);
 }
 
@@ -212,7 +212,7 @@ static void show_owner(const struct node *n, const char *rest)
 
 	sscanf(rest, "%llu %llu", &number, &bytes);
 	id = chunk_of(number, bytes);
-	printf("ours %llu %d\n", number, cluster_is_ours(n->group, &id));
+	printf("ours %llu %d\n", number, cluster_is_ours(n->group, &id, NULL));
 }
 
 static void set_answers(struct node *n, const char *how)

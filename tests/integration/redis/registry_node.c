@@ -60,7 +60,7 @@ static int join(struct registry *r, unsigned uid, const char *job, unsigned long
 		memcpy(jobs[n_jobs++].job, key.job, sizeof(key.job));
 	}
 	pthread_mutex_unlock(&mutex);
-	return registry_join(r, &key, "/data/set", weight);
+	return registry_join(r, &key, "/data/set", weight, &(struct owner_lanes){0});
 }
 
 static int fail(const struct error *err)

@@ -35,7 +35,7 @@ static bool is_ours, is_away;
 static double usual_s;
 
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
-		 uint64_t weight_bytes, struct cluster_group **ret)
+		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret)
 {
 	group =
 	    (struct cluster_group){.key = *key, .n_joined = group.n_joined + 1, .weight_bytes = weight_bytes};
@@ -53,7 +53,19 @@ void cluster_set_weight(struct cluster_group *g, uint64_t weight_bytes)
 	g->weight_bytes = weight_bytes;
 }
 
-bool cluster_is_ours(const struct cluster_group *g, const struct chunk_id *chunk)
+void cluster_set_lanes(struct cluster_group *g, const struct owner_lanes *lanes)
+{
+}
+
+const struct owner_lanes *cluster_lanes(const struct cluster_group *g)
+{
+	static const struct owner_lanes none;
+
+	return &none;
+}
+
+bool cluster_is_ours(const struct cluster_group *g, const struct chunk_id *chunk,
+		     const struct owner_place *place)
 {
 	return is_ours;
 }

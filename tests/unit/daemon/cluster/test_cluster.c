@@ -190,7 +190,8 @@ static int setup(void **state)
 	uv_timer_start(&t->alive, on_alive, 5, 5);
 	assert_int_equal(cluster_new(&t->loop, &child, &handler, &t->cluster), 0);
 	assert_int_equal(child.fd, -EBADF);
-	assert_int_equal(cluster_join(t->cluster, &key, "/data", 1000, &t->group), 0);
+	assert_int_equal(cluster_join(t->cluster, &key, "/data", 1000, &(struct owner_lanes){0}, &t->group),
+			 0);
 	assert_int_equal(cluster_n_members(t->group), 1);
 	start_process(t);
 	joined = take_order(t, CLUSTER_JOIN, NULL);
@@ -220,7 +221,7 @@ static struct chunk_id chunk_of(const struct test *t, bool is_ours)
 {
 	struct chunk_id id = {.bytes = {0}};
 
-	while (cluster_is_ours(t->group, &id) != is_ours)
+	while (cluster_is_ours(t->group, &id, NULL) != is_ours)
 		id.bytes[0]++;
 	return id;
 }
@@ -310,7 +311,7 @@ static void ours_is_not_asked_for(void **state)
 	assert_int_equal(cluster_n_members(t->group), 1);
 	r.read.chunk.bytes[1] = 9;
 	for (int i = 0; i < 50; i++, r.read.chunk.bytes[0]++)
-		assert_true(cluster_is_ours(t->group, &r.read.chunk));
+		assert_true(cluster_is_ours(t->group, &r.read.chunk, NULL));
 	report_peer(t, 3, "b", false);
 	loop_until_count(&t->loop, &t->n_changed, 3);
 	assert_int_equal(cluster_n_members(t->group), 2);
@@ -465,7 +466,9 @@ static void told_what_matters(void **state)
 	cluster_set_weight(t->group, 1100); /* less than an eighth more */
 	cluster_set_weight(t->group, 2000);
 	assert_int_equal(take_order(t, CLUSTER_JOIN, NULL).bytes, 2000);
-	assert_int_equal(cluster_join(t->cluster, cluster_group_key(t->group), "/data", 1, &again), 0);
+	assert_int_equal(cluster_join(t->cluster, cluster_group_key(t->group), "/data", 1,
+				      &(struct owner_lanes){0}, &again),
+			 0);
 	assert_ptr_equal(again, t->group);
 	cluster_leave(again);
 	always(&t->loop);

@@ -33,12 +33,19 @@ if [ -z "${DIESEL_PROLOG_BOUNDED:-}" ]; then
 fi
 set -u
 
-property() { timeout -k 1 1 systemctl show --value -p "$1" dieseld.service; }
+# The unit's state, a line each. Job= is there only where a start or a stop is under way, as when the node boots.
+look() { unit=$'\n'$(timeout -k 1 1 systemctl show -p ActiveState -p UnitFileState -p Job dieseld.service)$'\n'; }
+has() { [[ $unit = *$'\n'$1=$2* ]]; }
+
+# Nobody starts the service: it was stopped, disabled or masked, or is not there, and no daemon of another kind has the socket.
+is_off() {
+	[ ! -e "$DIESEL_SOCKET" ] && ! has Job "[1-9]" && { has ActiveState inactive || { has ActiveState failed && ! has UnitFileState enabled; }; }
+}
 
 # Starts the service again if it died more often than its unit allows. A service that somebody stopped is inactive, and
 # stays so; one that is disabled or masked is not started either.
 revive() {
-	[[ $(property ActiveState) = failed && $(property UnitFileState) = enabled* ]] || return
+	has ActiveState failed && has UnitFileState enabled || return
 	say "dieseld has failed: starting it"
 	timeout -k 1 1 systemctl reset-failed dieseld.service
 	timeout -k 1 1 systemctl start --no-block dieseld.service
@@ -49,9 +56,11 @@ ask() { { dieselctl status --timeout "$1" >/dev/null; } 2>&1; }
 
 command -v dieselctl >/dev/null || exit 0 # not installed on this node
 problem=$(ask 1) && exit 0
+look
 revive
-while left=$((wait_s - SECONDS)) && ((left > 0)); do
+while ! is_off && left=$((wait_s - SECONDS)) && ((left > 0)); do
 	problem=$(ask $left) && exit 0
 	sleep 0.2
+	look
 done
 say "without dieseld: $problem"

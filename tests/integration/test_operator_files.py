@@ -296,8 +296,7 @@ class Slurm(unittest.TestCase):
         for active, enabled, starts in (("failed", "enabled", True), ("failed", "enabled-runtime", True), ("inactive", "enabled", False),
                                         ("failed", "disabled", False), ("failed", "masked", False), ("inactive", "masked", False),
                                         ("activating", "enabled", False), ("deactivating", "enabled", False), ("", "", False)):
-            self.stub("systemctl", f'case "$*" in *ActiveState*) echo {active} ;; *UnitFileState*) echo {enabled} ;; '
-                      f'*) echo "$*" >>{self.folder}/asked ;; esac')
+            self.unit(active, enabled)
             said = self.script("prolog", DIESEL_PROLOG_WAIT_S="0")
             self.assertEqual("starting it" in said, starts, (active, enabled))
             self.assertEqual(os.path.exists(self.folder + "/asked"), starts, (active, enabled))
@@ -305,6 +304,31 @@ class Slurm(unittest.TestCase):
                 with open(self.folder + "/asked") as file:
                     self.assertEqual(file.read(), "reset-failed dieseld.service\nstart --no-block dieseld.service\n")
                 os.unlink(self.folder + "/asked")
+
+    def unit(self, active, enabled, job=""):
+        self.stub("systemctl", f'case "$*" in *ActiveState*) printf "ActiveState={active}\\nUnitFileState={enabled}\\n{job}" ;; '
+                  f'*) echo "$*" >>{self.folder}/asked ;; esac; echo >>{self.folder}/called')
+
+    def waited(self):
+        """Whether the prolog tried more than once: before each time it looks at the unit again."""
+        os.path.exists(self.folder + "/called") and os.unlink(self.folder + "/called")
+        self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="1"))
+        with open(self.folder + "/called") as file:
+            return len(file.readlines()) > 1
+
+    def test_nobody_waits_for_what_nobody_starts(self):
+        job = "Job=17\\n"  # systemd has it to start, as while the node boots
+        for active, enabled, job, waits in (("inactive", "enabled", "", False), ("inactive", "disabled", "", False),
+                                            ("inactive", "masked", "", False), ("inactive", "", "", False), ("failed", "disabled", "", False),
+                                            ("inactive", "enabled", job, True), ("activating", "enabled", "", True),
+                                            ("deactivating", "enabled", "", True), ("active", "enabled", "", True), ("", "", "", True)):
+            self.unit(active, enabled, job)
+            self.assertEqual(self.waited(), waits, (active, enabled, job))
+        # A daemon that is no service has left its socket: it may be on its way back.
+        self.unit("inactive", "")
+        self.daemon().kill()
+        self.assertTrue(os.path.exists(self.socket))
+        self.assertTrue(self.waited())
 
     def test_the_epilog_follows_no_link(self):
         self.daemon()

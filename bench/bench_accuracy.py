@@ -1,27 +1,152 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does chunk-wise shuffle learn as well as a full shuffle? A small CNN on scikit-learn's 1,797 digits.
+"""Does a network learn as well from lanes as from a full shuffle? Two tasks, small enough for a CPU (learning/learn.py):
 
-The digits are stored as 128 x 128 pixel images (each of the 8 x 8 pixels repeated 16 x 16 times, undone by
-the loader), so that the training set fills six chunks of 4 MiB; the window is one chunk, the hardest case.
-Full shuffle: PyTorch's RandomSampler over the same samples. Five seeds each, same network, same epochs.
+    digits       scikit-learn's 1,797 digits; 8 ranks on 2 nodes, 72 chunks of 20 samples
+    characters   51,200 characters of 102 classes, drawn in 33 faces of Debian's fonts; 16 ranks on 4 nodes, 674 chunks of 76 samples
+
+Ranks are simulated: slices of a global batch, each with batch normalisation of its own. The order of chunks and slices is the library's
+(dataset/order), by learning/order.c. A dataset is packed fairly, as `dieselctl pack` does it, or folder by folder, as with `--order source`;
+fair packing and the hashes of chunks are drawn again for each seed.
+
+A node's memory is the same in all: 8 chunks for its lanes' windows together, or one a lane where that is more. Drift 1/m: m = 0 is none.
+
+    served       that dieseld and the loader serve that very order, rank by rank, with the data that belongs to it
+
+    bench_accuracy.py [--seeds N] [--task NAME] [--runs FILE]     --runs: keep each run there, and leave out those that it has
 """
 import argparse
+import bisect
+import dataclasses
+import json
+import math
+import pathlib
+import statistics
+import subprocess
 
 import numpy
 import support
 import torch
+import xxhash
+from learning import learn
 from serving import Daemon, pack
-from sklearn.datasets import load_digits
-from torch import nn
 
 import diesel_loader.torch
 
-SEEDS = range(5)
-EPOCHS = 12
-BATCH = 32
-ZOOM = 16
-SIDE = 8
+WINDOW = 8  # chunks of a node
+ZOOM = 16   # of the digits as they are served, so that they fill several chunks
+SERVED = [(1, 0)]  # lanes and drift of the orders that are asked of dieseld
 
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    lanes: int  # 0: full shuffle
+    window: int = WINDOW
+    drift: int = 0
+    fair: bool = True
+    together: bool = False  # batch normalisation over all ranks
+
+    def __str__(self):
+        order = f"{self.lanes} lane{'s' * (self.lanes > 1)}, window {self.window}" if self.lanes else "full shuffle"
+        return (f"{order}{f', drift 1/{self.drift}' if self.drift else ''}{'' if self.fair else ', by class'}"
+                f"{', SyncBatchNorm' if self.together else ''}")
+
+
+FULL = Arm(0)
+
+
+def arms_of(task):
+    """In the order of the table."""
+    node, rank = task.nodes, task.ranks
+    narrow = WINDOW * node // rank  # chunks of a rank, with as much memory a node
+    arms = [FULL]
+    for fair in (True, False):
+        arms.append(Arm(1, fair=fair))
+        for lanes, window in ((node, WINDOW), (rank, narrow), (rank, 1)):
+            arms += [Arm(lanes, window, drift, fair) for drift in (0, 16, 4, 1)]
+        for lanes in (4, 16, 64):
+            arms += [Arm(lanes, max(1, WINDOW * node // lanes), drift, fair) for drift in (0, 1)]
+    arms += [Arm(lanes, 4 * window, drift, fair=False) for lanes, window in ((node, WINDOW), (rank, narrow)) for drift in (0, 1)]
+    arms += [Arm(0, together=True), *(Arm(*each, fair=False, together=True) for each in ((1,), (node,), (rank, narrow)))]
+    return list(dict.fromkeys(arms))
+
+
+class Orders:
+    """Of the library, by a program of its sources alone."""
+
+    def __init__(self, folder):
+        root = support.ROOT
+        self.folder = folder
+        self.program = support.build(folder, root / "bench/learning/order.c", "-D_GNU_SOURCE", f"-I{root}", f"-I{root / 'lib/include'}",
+                                     f"-I{root / 'dataset/include'}",
+                                     *(root / f"dataset/order/{name}.c" for name in ("lanes", "random", "shuffle", "shuffle_cut", "subset")))
+
+    def of(self, chunk_samples, keys, *, seed, epochs, window, lanes, drift, world, batch):
+        """[epochs, steps, world * batch] of sample numbers."""
+        chunks = self.folder / "chunks"
+        chunks.write_text("".join(f"{n} {key}\n" for n, key in zip(chunk_samples, keys)))
+        told = subprocess.run([self.program, chunks, *map(str, (seed, epochs, window, lanes, drift, world, batch))], stdout=subprocess.PIPE,
+                              check=True).stdout
+        return numpy.frombuffer(told, numpy.uint32).astype(numpy.int64).reshape(epochs, -1, world * batch)
+
+
+# ---- learning ----
+
+def numbers_of(orders, task, arm, seed):
+    """The samples of each step of a run."""
+    draw, labels = numpy.random.default_rng(seed), task.train[1].numpy()
+    n, step = len(labels), task.ranks * task.batch
+    if not arm.lanes:
+        return numpy.stack([draw.permutation(n)[:n // step * step].reshape(-1, step) for _ in range(task.epochs)])
+    sizes = [min(task.chunk_samples, n - first) for first in range(0, n, task.chunk_samples)]
+    keys = draw.integers(0, 1 << 63, len(sizes))
+    stored = draw.permutation(n) if arm.fair else numpy.argsort(labels, kind="stable")
+    return stored[orders.of(sizes, keys, seed=seed, epochs=task.epochs, window=arm.window, lanes=arm.lanes, drift=arm.drift,
+                            world=task.ranks, batch=task.batch)]
+
+
+def runs_read(path):
+    if not path or not path.exists():
+        return {}
+    return {(task, arm, seed): value for task, arm, seed, value in map(json.loads, path.read_text().splitlines())}
+
+
+def learn_all(orders, tasks, seeds, path):
+    """Accuracy by (task, arm, seed); each seed's arms come together."""
+    runs = runs_read(path)
+    for seed in range(seeds):
+        for task in tasks:
+            for arm in arms_of(task):
+                run = (task.name, str(arm), seed)
+                if run in runs:
+                    continue
+                runs[run] = learn.accuracy_after(task, seed, numbers_of(orders, task, arm, seed), 1 if arm.together else task.ranks)
+                if path:
+                    with open(path, "a", encoding="ascii") as file:
+                        file.write(json.dumps([*run, runs[run]]) + "\n")
+            print(f"  seed {seed}, {task.name}: " + ", ".join(f"{runs[task.name, str(arm), seed]:.4f}" for arm in arms_of(task)), flush=True)
+    return runs
+
+
+def summary(values, full):
+    """Of an arm's accuracies, and of a full shuffle's."""
+    mean, sd = statistics.mean(values), statistics.stdev(values)
+    error = math.sqrt((sd ** 2 + statistics.stdev(full) ** 2) / len(values))
+    return {"mean": mean, "sd": sd, "seeds": len(values), "errors": (mean - statistics.mean(full)) / error if error else 0.0}
+
+
+def rows_of(task, runs, seeds):
+    lists = {str(arm): [runs[task.name, str(arm), seed] for seed in range(seeds)] for arm in arms_of(task)}
+    return {name: summary(values, lists[str(FULL)]) for name, values in lists.items()}
+
+
+def table_print(task, rows):
+    print(f"\n| {task.name} | accuracy | sd | to full shuffle, in standard errors |\n|---|---|---|---|")
+    for name, row in rows.items():
+        print(f"| {name} | {row['mean']:.4f} | {row['sd']:.4f} | {row['errors']:+.1f} |")
+    print(flush=True)
+
+
+# ---- what is served ----
 
 def write_tree(folder, images, labels):
     for i, (image, label) in enumerate(zip(images, labels)):
@@ -30,64 +155,85 @@ def write_tree(folder, images, labels):
         (group / f"{i:04d}.bin").write_bytes(numpy.kron(image, numpy.ones((ZOOM, ZOOM), numpy.uint8)).tobytes())
 
 
-def pixels(data):
-    """[B, 16384] uint8 as stored -> [B, 1, 8, 8] float."""
-    side = SIDE * ZOOM
-    return data.view(-1, 1, side, side)[:, :, ::ZOOM, ::ZOOM].float() / 16
+def chunks_of(dataset):
+    """How many samples each chunk has, and the hash of its id."""
+    def chunk(number):
+        told = subprocess.run([support.program("dieselctl"), "stat", "--json", dataset.path, dataset.sample_path(number)],
+                              stdout=subprocess.PIPE, check=True).stdout
+        return json.loads(told)["chunk"]
+
+    sizes, keys, first = [], [], 0
+    while first < len(dataset):
+        found = chunk(first)
+        end = bisect.bisect_right(range(len(dataset)), found, lo=first, key=chunk)
+        sizes.append(end - first)
+        keys.append(xxhash.xxh3_64_intdigest(bytes.fromhex(found)))
+        first = end
+    return sizes, keys
 
 
-def train_and_test(seed, epochs_of_batches, test_images, test_labels):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-                          nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 16, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for batches in epochs_of_batches:
-        for images, labels in batches:
-            loss = nn.functional.cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    with torch.no_grad():
-        return (model(test_images).argmax(1) == test_labels).float().mean().item()
+def served(dataset, images, *, seed, epochs, window, lanes, drift, world, batch):
+    """What the ranks' loaders hand out, as Orders.of() has it; each sample's pixels are those of its file."""
+    options = {"lanes": lanes, "drift": drift} if lanes > 1 else {}
+    ranks = []
+    for rank in range(world):
+        loader = diesel_loader.torch.DataLoader(dataset, batch_size=batch, shuffle=True, seed=seed, window_chunks=window, rank=rank,
+                                                world_size=world, drop_last=True, return_ids=True, **options)
+        ranks.append([])
+        for _ in range(epochs):
+            steps = []
+            for data, _, numbers in loader:
+                names = [int(pathlib.Path(dataset.sample_path(number)).stem) for number in numbers.tolist()]
+                side = images.shape[1] * ZOOM
+                assert numpy.array_equal(data.numpy().reshape(-1, side, side)[:, ::ZOOM, ::ZOOM], images[names]), "other data"
+                steps.append(numbers.numpy().copy())
+            ranks[-1].append(steps)
+    return numpy.concatenate(ranks, axis=2)
 
 
-def diesel_epochs(dataset, seed):
-    loader = diesel_loader.torch.DataLoader(dataset, batch_size=BATCH, shuffle=True, seed=seed, window_chunks=1)
-    for _ in range(EPOCHS):
-        yield ((pixels(data), labels) for data, labels in loader)
-
-
-def full_epochs(images, labels, seed):
-    generator = torch.Generator().manual_seed(seed)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=BATCH,
-                                         shuffle=True, generator=generator)
-    for _ in range(EPOCHS):
-        yield loader
+def check_served(orders, folder):
+    """How many orders dieseld served, each the library's."""
+    images, labels = learn.digits_stored()
+    write_tree(folder / "raw", images, labels)
+    n = 0
+    packed = pack(folder / "raw", folder / "packed", "--chunk-size", "4M")
+    with Daemon(folder):
+        dataset = diesel_loader.torch.Dataset(packed)
+        chunks = chunks_of(dataset)
+        for lanes, drift in SERVED:
+            for world, batch in ((1, 32), (4, 8)):
+                how = {"seed": 3, "epochs": 3, "window": 2, "lanes": lanes, "drift": drift, "world": world, "batch": batch}
+                if not numpy.array_equal(served(dataset, images, **how), orders.of(*chunks, **how)):
+                    raise SystemExit(f"dieseld serves another order than dataset/order has: {how}")
+                n += 1
+    return n
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    digits = load_digits()
-    order = numpy.random.default_rng(0).permutation(len(digits.target))
-    images, labels = digits.images[order].astype(numpy.uint8), digits.target[order]
-    n_test = len(labels) // 5
-    tensors = torch.from_numpy(images)[:, None].float() / 16, torch.from_numpy(labels)
-    test = [t[:n_test] for t in tensors]
-    train = [t[n_test:] for t in tensors]
-    raw = {"full": [], "chunk": []}
-    with support.Scratch() as scratch:
-        write_tree(scratch / "raw", images[n_test:], labels[n_test:])
-        dataset = pack(scratch / "raw", scratch / "packed", "--chunk-size", "4M")
-        with Daemon(scratch):
-            for seed in SEEDS:
-                raw["full"].append(train_and_test(seed, full_epochs(*train, seed), *test))
-                raw["chunk"].append(train_and_test(seed, diesel_epochs(dataset, seed), *test))
-                print(f"  seed {seed}: full shuffle {raw['full'][-1]:.4f}, chunk-wise {raw['chunk'][-1]:.4f}",
-                      flush=True)
-    mean = {name: sum(values) / len(values) for name, values in raw.items()}
-    spread = max(max(values) - min(values) for values in raw.values())
-    support.result_write("accuracy", raw, full=mean["full"], chunk=mean["chunk"], spread=spread,
-                         same=int(abs(mean["full"] - mean["chunk"]) <= spread))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=10, help="at least 2")
+    parser.add_argument("--task", choices=["digits", "characters"], action="append")
+    parser.add_argument("--runs", type=pathlib.Path)
+    options = parser.parse_args()
+    names = options.task or ["digits", "characters"]
+    if "characters" in names and learn.missing_faces():
+        support.skip("fonts are missing; apt install fonts-dejavu-core fonts-dejavu-extra fonts-liberation")
+    torch.set_num_threads(1)  # small steps: a second thread would only wait
+    with support.Scratch() as folder:
+        orders = Orders(folder)
+        figures = {"served": check_served(orders, folder)}
+        tasks = [getattr(learn, name)() for name in names]
+        runs = learn_all(orders, tasks, max(2, options.seeds), options.runs)
+    raw = {}
+    for task in tasks:
+        raw[task.name] = rows = rows_of(task, runs, max(2, options.seeds))
+        table_print(task, rows)
+        for what, arm in (("full", FULL), ("one", Arm(1)), ("node", Arm(task.nodes)), ("rank", Arm(task.ranks, WINDOW * task.nodes // task.ranks))):
+            figures[f"{task.name}_{what}"] = rows[str(arm)]["mean"]
+    for task in tasks:
+        for name in raw[task.name]:
+            raw[task.name][name]["runs"] = [runs[task.name, name, seed] for seed in range(max(2, options.seeds))]
+    support.result_write("accuracy", raw, **figures)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module blocks chunk meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
+foreach(module blocks chunk fairness meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
 endforeach()
 target_sources(test_dataset_blocks PRIVATE ${CMAKE_SOURCE_DIR}/client/elsewhere/zstd_decode.c) # libdiesel's way to libzstd

@@ -23,6 +23,7 @@
 
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
+#include "dataset/fairness.h"
 #include "dataset/path_order.h"
 #include "lib/error.h"
 
@@ -119,6 +120,9 @@ int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapsh
 /* The list of chunks that lanes are cut out of (shuffle_base_list()), with as many numbers as there are
  * chunks: the caller frees it. -ENOMEM, and as snapshot_chunk_get(). */
 int snapshot_base_list(const struct snapshot *s, uint64_t **ret);
+/* How fairly the dataset is packed, by some thousand samples of at least 64 chunks. -ENOMEM, and as
+ * snapshot_sample_get(). */
+int snapshot_fairness(const struct snapshot *s, struct fairness *ret);
 /* Begins to bring in what snapshot_sample_get() reads of a sample that is wanted soon. Any number. */
 void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample);
 /* When the file was modified, which is kept apart from all else. Errors as snapshot_sample_get(). */

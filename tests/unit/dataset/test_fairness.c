@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include "dataset/fairness.h"
+#include "dataset/snapshot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define N       6400
+#define A_CHUNK 50
+#define CLASSES 100
+
+static uint64_t state_of_draws = 7;
+
+static uint64_t draw_below(uint64_t n)
+{
+	state_of_draws = state_of_draws * 6364136223846793005u + 1442695040888963407u;
+	return (state_of_draws >> 33) % n;
+}
+
+/* Places [first, end) in their order, or in one drawn at random. */
+static void list_places(uint64_t *places, uint64_t first, uint64_t end, bool random)
+{
+	for (uint64_t i = first; i < end; i++)
+		places[i] = i;
+	for (uint64_t i = end - 1; random && i > first; i--) {
+		uint64_t j = first + draw_below(i + 1 - first), place = places[i];
+
+		places[i] = places[j];
+		places[j] = place;
+	}
+}
+
+static struct fairness measure(const uint64_t *places, uint64_t n, uint64_t n_a_chunk, uint64_t n_classes)
+{
+	struct fairness_sample *samples = calloc(n, sizeof(*samples));
+	struct fairness f;
+
+	for (uint64_t i = 0; i < n; i++)
+		samples[i] =
+		    (struct fairness_sample){.place = places[i],
+					     .chunk = (uint32_t)(i / n_a_chunk),
+					     .class_index = (int32_t)(places[i] * n_classes / n) - 1};
+	assert_int_equal(fairness_measure(samples, n, &f), 0);
+	free(samples);
+	return f;
+}
+
+/* Counted by hand: neighbours are 3 and 1 apart, any two 10/6; a chunk has one class of 5/3 expected. */
+static void test_by_hand(void **state)
+{
+	struct fairness f = measure((const uint64_t[]){0, 3, 1, 2}, 4, 2, 1);
+
+	assert_int_equal(f.n_pairs, 2);
+	assert_float_equal(f.distance, 1.2, 1e-6);
+	assert_float_equal(f.classes, 1, 1e-6);
+	f = measure((const uint64_t[]){0, 1, 2, 3}, 4, 2, 2);
+	assert_float_equal(f.distance, 0.6, 1e-6);
+	assert_float_equal(f.classes, 0.6, 1e-6);
+}
+
+static void test_dealt_at_random(void **state)
+{
+	static uint64_t places[N];
+
+	for (int i = 0; i < 20; i++) {
+		list_places(places, 0, N, true);
+		struct fairness f = measure(places, N, A_CHUNK, i % 2 ? CLASSES : 1);
+
+		assert_float_equal(f.distance, 1, 0.05);
+		assert_float_equal(f.classes, 1, 0.02);
+		assert_true(fairness_is_fair(&f));
+	}
+}
+
+static void test_folder_by_folder(void **state)
+{
+	static uint64_t places[N];
+	struct fairness f;
+
+	list_places(places, 0, N, false);
+	f = measure(places, N, A_CHUNK, CLASSES);
+	assert_true(f.distance < 0.01 && f.classes < 0.1);
+	assert_false(fairness_is_fair(&f));
+	/* Without classes, the order alone says so. */
+	f = measure(places, N, A_CHUNK, 1);
+	assert_float_equal(f.classes, 1, 1e-6);
+	assert_false(fairness_is_fair(&f));
+	/* Each chunk is shuffled, but still of one class or two. */
+	for (uint64_t i = 0; i < N; i += A_CHUNK)
+		list_places(places, i, i + A_CHUNK, true);
+	f = measure(places, N, A_CHUNK, CLASSES);
+	assert_false(fairness_is_fair(&f));
+}
+
+/* Each chunk is of two classes that lie far apart, in turn: neighbours are not near, but classes are few. */
+static void test_two_folders_in_turn(void **state)
+{
+	static uint64_t places[N];
+	struct fairness f;
+
+	for (uint64_t i = 0; i < N; i++)
+		places[i] = i / 2 + i % 2 * N / 2;
+	f = measure(places, N, A_CHUNK, CLASSES);
+	assert_true(f.distance > 1 && f.classes < 0.1);
+	assert_false(fairness_is_fair(&f));
+}
+
+/* Each part is fair by itself: the second one was appended. */
+static void test_appended(void **state)
+{
+	static uint64_t places[N];
+	struct fairness f;
+
+	list_places(places, 0, N / 2, true);
+	list_places(places, N / 2, N, true);
+	f = measure(places, N, A_CHUNK, CLASSES);
+	assert_float_equal(f.distance, 0.5, 0.05);
+	assert_false(fairness_is_fair(&f));
+	/* A hundredth is too little to matter. */
+	list_places(places, 0, N - N / 100, true);
+	list_places(places, N - N / 100, N, true);
+	f = measure(places, N, A_CHUNK, CLASSES);
+	assert_true(fairness_is_fair(&f));
+}
+
+static void test_too_little_to_tell(void **state)
+{
+	static uint64_t places[N];
+	struct fairness f;
+
+	list_places(places, 0, N, false);
+	f = measure(places, 500, A_CHUNK, 10);
+	assert_true(f.distance < 0.9 && fairness_is_fair(&f));
+	/* Chunks of a sample each have no neighbours; they are fair, wherever they come from. */
+	f = measure(places, N, 1, CLASSES);
+	assert_true(f.n_pairs == 0 && f.distance == 1 && f.classes == 1 && fairness_is_fair(&f));
+	f = measure(places, 0, A_CHUNK, 1);
+	assert_true(f.n_pairs == 0 && fairness_is_fair(&f));
+}
+
+static struct fairness of_snapshot(const uint64_t *places, size_t n_a_chunk)
+{
+	static char names[N][32];
+	static const char *paths[N];
+	struct error err = ERROR_INIT;
+	struct snapshot *s;
+	struct fairness f;
+	struct image image;
+
+	for (uint64_t i = 0; i < N; i++) {
+		(void)snprintf(names[i], sizeof(names[i]), "c%03d/%06d", (int)(places[i] * CLASSES / N),
+			       (int)places[i]);
+		paths[i] = names[i];
+	}
+	image = make_snapshot(paths, N, n_a_chunk, true);
+	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), 0);
+	assert_int_equal(snapshot_fairness(s, &f), 0);
+	snapshot_close(s);
+	free(image.data);
+	return f;
+}
+
+/* 128 chunks: 81 are looked at; of 16, all are, and their first 256 samples. */
+static void test_of_a_snapshot(void **state)
+{
+	static uint64_t places[N];
+	struct fairness f;
+
+	list_places(places, 0, N, true);
+	f = of_snapshot(places, 50);
+	assert_true(fairness_is_fair(&f) && f.n_pairs == 81 * 49);
+	f = of_snapshot(places, 400);
+	assert_true(fairness_is_fair(&f) && f.n_pairs == 16 * 255);
+	list_places(places, 0, N / 4 * 3, true);
+	list_places(places, N / 4 * 3, N, false);
+	f = of_snapshot(places, 50);
+	assert_false(fairness_is_fair(&f)); /* the end is looked at, too */
+	list_places(places, 0, N, false);
+	f = of_snapshot(places, 50);
+	assert_false(fairness_is_fair(&f));
+	/* Of chunks of few samples, more are looked at. */
+	f = of_snapshot(places, 2);
+	assert_true(!fairness_is_fair(&f) && f.n_pairs >= 2000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_by_hand),          cmocka_unit_test(test_dealt_at_random),
+	    cmocka_unit_test(test_folder_by_folder), cmocka_unit_test(test_two_folders_in_turn),
+	    cmocka_unit_test(test_appended),         cmocka_unit_test(test_too_little_to_tell),
+	    cmocka_unit_test(test_of_a_snapshot),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -405,7 +405,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     @property
     def _is_accelerate_prepared(self):
         """Accelerate's prepare() asks, and makes no other loader out of this one: its batches are shared out by rank
-        already. Then it sets this for all that it was given."""
+        already. Then it sets this for all that it was given. ValueError where it would share them out a second time."""
+        for sampler in () if self._served else (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+            if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+                raise ValueError(f"this loader gives rank {sampler.rank} its share already, and of that Accelerate would give it a share: have one of "
+                                 "them do it, and leave out the sampler, or make it (or the loader that has none) one for rank 0 of 1")
         return self._served
 
     @_is_accelerate_prepared.setter

@@ -173,6 +173,18 @@ class FrameworkTest(unittest.TestCase):
         shares = self.ranks("accelerate")
         self.assertEqual(sorted(shares[0] + shares[1]), self.all)
 
+    def test_accelerate_does_not_share_out_a_share(self):
+        accelerate = framework("accelerate")
+        accelerator, dataset = accelerate.Accelerator(cpu=True), diesel.Dataset(self.path)
+        theirs = torch.utils.data.distributed.DistributedSampler
+        for loader in (self.loader(shuffle=False, sampler=theirs(dataset, 2, 1, shuffle=False)), self.loader(batch_size=None, rank=1, world_size=2),
+                       self.loader(shuffle=False, sampler=diesel.ChunkShuffleSampler(dataset, rank=1, world_size=2)),
+                       self.loader(batch_size=1, shuffle=False, batch_sampler=self.loader(rank=1, world_size=2).batch_sampler)):
+            with self.assertRaisesRegex(ValueError, "^this loader gives rank 1 its share already[^\n]*$"):
+                accelerator.prepare(loader)
+        for loader in (self.loader(rank=1, world_size=2), self.loader(shuffle=False, sampler=theirs(dataset, 1, 0, shuffle=False))):
+            self.assertGreater(len(list(accelerator.prepare(loader))), 1)
+
     # Lightning
 
     def test_lightning(self):

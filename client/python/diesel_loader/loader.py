@@ -20,7 +20,7 @@ from . import bucketing, errors, fingerprint, frameworks, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
-from .ranks import agreement, membership
+from .ranks import agreement, dealing, membership
 from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
 from .recipe.plan import Decoded, Plan, flatten, make_plan, whole_in_python
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diesel_loader")
 STATE_VERSION = 2
-BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
+BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None, **dealing.BEFORE_THEY_WERE}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 DEFAULT_DEPTH = 2     # prefetch_factor
@@ -71,8 +71,8 @@ class Loader:
     def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], *, batch_size: Any, shuffle: Any, seed: Any,
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
-                 random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, native_transform: Any = None,
-                 damaged: Any = "error", group: Any = None, cluster: Any = None, served: bool = True,
+                 random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, lanes: Any = None, drift: Any = None,
+                 native_transform: Any = None, damaged: Any = "error", group: Any = None, cluster: Any = None, served: bool = True,
                  version: Any = None) -> None:
         for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
             if value and not served:
@@ -88,6 +88,7 @@ class Loader:
         self._version = version
         self.shuffle = bool(shuffle)
         self.window_chunks = integer("window_chunks", window_chunks, 0)
+        self.lanes, self.drift = lanes, drift
         auto = num_workers is None or num_workers == AUTO
         workers = None if auto else integer("num_workers", num_workers, 0, f', or "{AUTO}"')
         if batch_size is not None:
@@ -112,7 +113,9 @@ class Loader:
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = self._next_samples = 0  # of all ranks
         self._start: tuple[int, int] | None = None  # an epoch, and samples of it that were had before, in other steps
+        self._kept: Any = None    # an epoch that is resumed, and the (lanes, drift) that it began with
         self._grid: Any = None    # what order.position() takes, for _position
+        self._dealt: Any = None   # (lanes, drift), likewise
         self._is_told = False     # since the last iteration began
         self._state: Any = None   # what the next iterator's generator is at; None: without a generator
         self._began_with: dict[Any, tuple[int, int]] = {}  # seed and epoch of each such state
@@ -121,7 +124,7 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
-        self._has_said = False
+        self._has_said = self._has_said_lane = False
         self._number: str | None = None
         self._has_agreed = False  # the ranks, on all but the place
         self._n_agreed = 0        # iterations that they have compared
@@ -150,6 +153,7 @@ class Loader:
         self.num_workers = usable_cores() if workers is None else workers
         self._functions, self._auto = functions, auto
         self.bucket_by_length = _bucket_batches(bucket_by_length) if not dataset.equal_bytes else 0
+        self.lanes, self.drift = dealing.check(self.lanes, self.drift, len(dataset), dataset.path)
         self._damage = Damage(dataset, damaged == "skip")
         if not target_transform and (outside := dataset.no_class()):
             warnings.warn(f"{dataset.path}: {outside} lies in no class folder, and has label -1, which losses refuse or take for the "
@@ -228,7 +232,7 @@ class Loader:
 
     def _values(self):
         return {name: getattr(self, name) for name in ("num_workers", "batch_size", "drop_last", "shuffle", "window_chunks",
-                                                       "bucket_by_length", "timeout")}
+                                                       "lanes", "drift", "bucket_by_length", "timeout")}
 
     def _heed(self):
         """Takes what was set or changed since the last iteration, as PyTorch does, whose workers are of one epoch."""
@@ -310,12 +314,13 @@ class Loader:
         self._needs_order("state_dict")
         if self._position:
             epoch, batch = self._position
-            samples, (_, _, world_size, batch_size, _) = order.position(*self._grid, batch), self._grid
+            samples, (_, _, world_size, batch_size, _), dealt = order.position(*self._grid, batch), self._grid, self._dealt
         else:
             epoch, batch = self._next_place()
             samples, world_size, batch_size = self._next_samples, self.world_size, self.batch_size
+            dealt = self._lanes_of(epoch, world_size)
         grouped = {"batch": batch, "batch_size": batch_size, "global_batch_size": batch_size * world_size} if self.bucket_by_length else {}
-        return {"version": STATE_VERSION, "epoch": epoch, "samples": samples, **grouped, **self._order()}
+        return {"version": STATE_VERSION, "epoch": epoch, "samples": samples, **grouped, **self._order(dealt)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on behind the last batch that was delivered when `state` was taken, of the version of the
@@ -328,7 +333,8 @@ class Loader:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
         self._go_to_version(state.get("dataset_version"))
         self._adopt(state)
-        for name, value in self._order().items():
+        dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
+        for name, value in self._order(dealt).items():
             was = state.get(name, BEFORE_IT_WAS_KNOWN.get(name))
             if was != value:
                 raise ValueError(f"cannot resume: {name} was {was}, now it is {value}")
@@ -336,6 +342,7 @@ class Loader:
             raise ValueError(f"cannot resume: {state['samples']} samples of {len(self.dataset)}")
         self._check_groups(state)
         self._next_epoch, self._next_samples = state["epoch"], state["samples"]
+        self._kept = (state["epoch"], dealt) if state["samples"] else None
         self._settle(self.world_size)
         self._position = None
         self._resumed = self._is_told = True
@@ -392,6 +399,8 @@ class Loader:
         self._next_epoch, self._next_batch, self._next_samples = epoch, 0, 0
         if self._start and self._start[0] == epoch:
             self._start_at(None)
+        if self._kept and self._kept[0] == epoch:
+            self._kept = None
 
     def _start_of(self, epoch):
         return self._start[1] if self._start and self._start[0] == epoch else 0
@@ -400,12 +409,21 @@ class Loader:
         if not self._served:
             raise TypeError(f"{call}() is of the order that dieseld serves: with a sampler of your own, keep its state")
 
-    def _order(self):
+    def _nodes(self):
+        return dealing.asked_nodes(self.lanes, self.shuffle, os.environ)
+
+    def _lanes_of(self, epoch, world_size):
+        """Returns (lanes, drift) of an epoch."""
+        if self._kept and self._kept[0] == epoch:
+            return self._kept[1]
+        return dealing.in_force(self.lanes, self.drift, world_size, self._nodes())
+
+    def _order(self, dealt):
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
                 "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self._window(),
-                "bucket_by_length": self.bucket_by_length}
+                "bucket_by_length": self.bucket_by_length, "lanes": dealt[0], "drift": dealt[1]}
 
     def _window(self):
         """The window in force. No daemon is asked: its default depends on its cache and options, our order must not."""
@@ -423,6 +441,7 @@ class Loader:
         ranks = self._find_ranks()
         self._check_ranks(ranks, len(self.dataset), self.dataset.path)
         self._say_whose_share(ranks)
+        self._say_one_lane(ranks)
         if any(stream.is_of_this_thread() for stream in self._streams):
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
@@ -441,11 +460,19 @@ class Loader:
         log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
                     "of them, as where one rank validates alone, give rank=0 and world_size=1", self.dataset.path, *ranks, len(self.dataset))
 
-    def _agree(self, ranks, place):
+    def _say_one_lane(self, ranks):
+        """Warns where a job on several nodes has one lane because their number is unknown."""
+        if dealing.BY_NODES and self._cluster and ranks[0] == 0 and ranks[1] > 1 and self.shuffle and self.lanes is None \
+                and self._nodes() is None and not self._has_said_lane:
+            self._has_said_lane = True
+            log.warning("%s: the number of nodes is unknown, so the order has one lane, and each node reads all of the dataset: give lanes=%d, or the "
+                        "number of nodes, on all ranks", self.dataset.path, ranks[1])
+
+    def _agree(self, ranks, dealt, place):
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
         if ranks[1] == 1 or (place is None and (self._has_agreed or self._is_alone)) or (store := frameworks.store(ranks)) is None:
             return
-        agreed = {**self._order(), "global_batch_size": self.batch_size * ranks[1]}
+        agreed = {**self._order(dealt), "global_batch_size": self.batch_size * ranks[1], "nodes": self._nodes()}
         if place is None:
             self._has_agreed = agreement.check(store, self._key(), ranks, agreed, self.dataset.path, agreement.SOON_S)
         elif agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks,
@@ -471,7 +498,7 @@ class Loader:
             if not any(stream.is_used() for stream in self._streams):
                 self._position = None
             place = self._next_place()
-            self._stream, idle = self._idle_stream(ranks)
+            self._stream, idle = self._idle_stream(ranks, self._lanes_of(place[0], ranks[1]))
             self._stream.user = weakref.ref(iterator)
             chosen = self._stream
         for stream in idle:
@@ -494,22 +521,22 @@ class Loader:
             self._began_with[state] = self.seed, place[0]
         return place
 
-    def _idle_stream(self, ranks):
+    def _idle_stream(self, ranks, dealt):
         """A stream that no iterator uses any more, or a new one; and others that are idle, which end."""
         if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
             self.close()
         idle = [stream for stream in self._streams if not stream.is_used()]
-        fresh = [stream for stream in idle if stream.generation == self._generation]
+        fresh = [stream for stream in idle if (stream.generation, stream.dealt) == (self._generation, dealt)]
         chosen = self._stream if self._stream in fresh else fresh[0] if fresh else None
         if chosen is None:
-            chosen, self._ranks = self._make_stream(ranks), ranks
-            chosen.generation = self._generation
+            chosen, self._ranks = self._make_stream(ranks, dealt), ranks
+            chosen.generation, chosen.dealt = self._generation, dealt
             self._streams.append(chosen)
         others = [stream for stream in idle if stream is not chosen]
         self._streams = [stream for stream in self._streams if stream not in others]
         return chosen, others
 
-    def _make_stream(self, ranks):
+    def _make_stream(self, ranks, dealt):
         how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
         assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None,
                             self._decoded)
@@ -518,7 +545,7 @@ class Loader:
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
-        open_session = functools.partial(copy.copy(self)._open_session, ranks)  # what is set later is of other streams
+        open_session = functools.partial(copy.copy(self)._open_session, ranks, dealt)  # what is set later is of other streams
         if self.bucket_by_length:
             open_session = functools.partial(bucketing.Bucketed, open_session, self.bucket_by_length, self.seed)
         return Stream(assembly, open_session, number, setup,
@@ -549,11 +576,11 @@ class Loader:
         if self._batch_log:
             self._batch_log.flush()
 
-    def _open_session(self, ranks, epoch, first, pinnable=False):
+    def _open_session(self, ranks, dealt, epoch, first, pinnable=False):
         flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0) | (native.VIEWS if self._views else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, start=self._start_of(epoch), first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
-                       window_chunks=self._window(), slots=self._slots(),
+                       window_chunks=self._window(), slots=self._slots(), lanes=dealt[0], drift=dealt[1],
                        recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
                        cluster=self._cluster, reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
@@ -607,8 +634,8 @@ class _Iterator:
         if self._ended:  # its stream may be another iterator's
             raise StopIteration
         if not self._begun:
-            self._loader._place_of(self._state)  # it may change what streams are opened with
-            if self._is_stale():
+            epoch, _ = self._loader._place_of(self._state)  # it may change what streams are opened with
+            if self._is_stale(epoch):
                 self.begin()
         stream, guard, me = self._stream, self._guard, object()
         try:
@@ -619,7 +646,7 @@ class _Iterator:
             finally:
                 lib.diesel_mark(native.MARK_NEXT_END, 0)
             # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
-            self._loader.__dict__["_grid"] = self._grid
+            self._loader.__dict__["_grid"], self._loader.__dict__["_dealt"] = self._grid, stream.dealt
             stream.position = self._loader.__dict__["_position"] = position
             stream.broken = False
             if stream.line is not None:
@@ -636,12 +663,12 @@ class _Iterator:
         loader = self._loader
         if not self._begun:
             self._take_place()
-            loader._agree(self._ranks, None)
+            loader._agree(self._ranks, self._stream.dealt, None)
             loader._begin_epoch()
             self._begun = True
         elif not self._goes_on:
             loader._count(*self._taken)
-            loader._agree(self._ranks, self._taken)
+            loader._agree(self._ranks, self._stream.dealt, self._taken)
             self._goes_on = True
         # Where Ctrl-C struck when it had just ended, the stream is at the next epoch, which is not this iterator's.
         delivered = self._stream.next() if self._stream.position[0] == self._place[0] else None
@@ -654,10 +681,11 @@ class _Iterator:
         batch, position = delivered
         return loader._hand_out(batch, position[1] == self._n_batches), position
 
-    def _is_stale(self):
-        """Whether load_state_dict(), or what was set, has changed what streams are made of."""
+    def _is_stale(self, epoch):
+        """Whether load_state_dict() or a setting has changed what streams are made of, or the epoch has other lanes."""
         loader, stream = self._loader, self._stream
-        return (stream not in loader._streams or stream.generation != loader._generation) and stream.pid == os.getpid()
+        return (stream not in loader._streams or stream.generation != loader._generation
+                or stream.dealt != loader._lanes_of(epoch, self._ranks[1])) and stream.pid == os.getpid()
 
     def _take_place(self):
         """Begins where the loader is now. May be called again, where Ctrl-C struck."""
@@ -668,7 +696,7 @@ class _Iterator:
             if self._ranks[1] == 1:  # one of several ranks may look at a batch alone
                 self._loader._count(*self._taken)
         self._grid = len(self._loader.dataset), self._loader._start_of(self._taken[0]), *self._cut
-        self._loader._grid, self._loader._position = self._grid, self._taken
+        self._loader._grid, self._loader._dealt, self._loader._position = self._grid, self._stream.dealt, self._taken
         if self._taken != self._place:
             self._stream.begin(*self._taken)
             self._left = self._n_batches - self._taken[1]

@@ -59,6 +59,11 @@ class DataLoader(Loader):
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
         delivered once an epoch.
     window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
+    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
+        each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/cluster.md).
+        Lanes stay the same over epochs and seeds. None: 1 without shuffle, on one node, or where the number of nodes is
+        unknown; else the number of nodes if it divides world_size, else world_size. A resumed epoch ends with its own lanes.
+    drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None, 0: no chunk.
     bucket_by_length: samples of similar length in bytes come in one batch: so many consecutive batches, at most 24, are
         sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still a function of the above;
         all ranks have their long batches at the same steps. pad_collate pads.
@@ -89,6 +94,7 @@ class DataLoader(Loader):
                  multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
                  prefetch_factor: int | None = None, persistent_workers: bool = True,
                  rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
+                 lanes: int | None = None, drift: int | None = None,
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
                  record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False,
                  daemon: str = served.AUTO, native: bool | str | None = None, damaged: str = "error",
@@ -108,6 +114,6 @@ class DataLoader(Loader):
             seed=seed, num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
+            lanes=lanes, drift=drift, random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
             native_transform=native, damaged=damaged, group=group, cluster=cluster, version=version)
         self._heeded = self._settings()

@@ -7,9 +7,10 @@ import torch.utils.data.distributed
 
 from .frameworks import group
 from .order import DEFAULT_WINDOW_CHUNKS, Order, first_batch, flags, n_batches, position
-from .ranks import membership
+from .ranks import dealing, membership
 
 STATE_VERSION = 2
+BEGIN = (0, 0, 0, None)
 
 
 class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
@@ -19,35 +20,44 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     chunks are shuffled, and so are the samples of each `window_chunks` of them. Every sample comes once an epoch,
     from one of the ranks: none twice, as torch's DistributedSampler pads with, and no rank goes without a batch.
 
-    dataset: a diesel_loader Dataset. batch_size: of the loader; only ranks depend on it. rank, world_size: as for
-    diesel_loader.torch.DataLoader. shuffle=False: the order of storage. set_epoch() before each epoch, as always.
+    dataset: a diesel_loader Dataset. batch_size: of the loader; only ranks and lanes depend on it. rank, world_size, lanes, drift: as
+    for diesel_loader.torch.DataLoader. shuffle=False: the order of storage. set_epoch() before each epoch, as always.
 
     state_dict() and load_state_dict() resume in the middle of an epoch, as torchdata's StatefulDataLoader does, without
     drawing anew what was drawn.
     """
 
-    _start = (0, 0, 0)  # batch, samples of it, samples of the epoch before all of its batches: where the next iteration begins
-    _place = (0, 0, 0)  # where the newest one is
+    # batch, samples of it, samples of the epoch before all of its batches, (lanes, drift): where the next iteration begins
+    _start = BEGIN
+    _place = BEGIN  # where the newest one is
     _n_begun = 0
 
     def __init__(self, dataset, *, batch_size=1, seed=0, shuffle=True, rank=None, world_size=None, drop_last=False,
-                 window_chunks=DEFAULT_WINDOW_CHUNKS):
+                 window_chunks=DEFAULT_WINDOW_CHUNKS, lanes=None, drift=None):
         # Not super().__init__(): it wants to know the ranks now, and they may not exist yet.
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.shuffle, self.drop_last, self.window_chunks = shuffle, drop_last, window_chunks
+        self.lanes, self.drift = dealing.check(lanes, drift, len(dataset), dataset.path)
         self.epoch = 0
         self._given = None if rank is None else (rank, world_size)
 
     def _ranks(self):
         return self._given or membership.find(os.environ, group())
 
-    def _order(self, batch_size=None, drop_last=None, seed=None, start=0):
+    def _dealt(self):
+        """Returns (lanes, drift) of an epoch that begins."""
+        n_nodes = dealing.asked_nodes(self.lanes, self.shuffle, os.environ)
+        return dealing.in_force(self.lanes, self.drift, self.num_replicas, n_nodes)
+
+    def _order(self, batch_size=None, drop_last=None, seed=None, start=0, dealt=None):
+        lanes, drift = dealt or self._dealt()
         rank, world_size = self._ranks()
         drop_last = self.drop_last if drop_last is None else drop_last
         return Order(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
-                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=self.window_chunks)
+                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=self.window_chunks,
+                     lanes=lanes, drift=drift)
 
     @property
     def rank(self):
@@ -60,7 +70,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     @property
     def num_samples(self):
         """How many samples this rank gets, with any seed: to ask for it draws none."""
-        order = self._order(seed=0)
+        order = self._order(seed=0, dealt=(1, 0))
         n = len(order)
         return max(n - 2, 0) * self.batch_size + sum(len(order.batch(k)) for k in range(max(n - 2, 0), n))
 
@@ -75,21 +85,22 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     def __iter__(self):
         """Of the epoch that it is when the first number is asked for."""
-        place, self._start = self._start, (0, 0, 0)
-        self._stand_at(place)
-        yield from self._numbers(self._order(start=place[2]), *place, self._n_begun)
+        (*place, dealt), self._start = self._start, BEGIN
+        dealt = dealt or self._dealt()
+        self._stand_at((*place, dealt))
+        yield from self._numbers(self._order(start=place[2], dealt=dealt), *place, dealt, self._n_begun)
 
     def _stand_at(self, place):
         """What is under way counts no more."""
         self._place = place
         self._n_begun += 1
 
-    def _numbers(self, order, batch, skipped, start, iteration):
+    def _numbers(self, order, batch, skipped, start, dealt, iteration):
         for k in range(batch, len(order)):
             numbers = order.batch(k)
             for i in range(skipped, len(numbers)):
                 if iteration == self._n_begun:
-                    self._place = (k, i + 1, start) if i + 1 < len(numbers) else (k + 1, 0, start)
+                    self._place = (k, i + 1, start, dealt) if i + 1 < len(numbers) else (k + 1, 0, start, dealt)
                 yield numbers[i]
             skipped = 0
 
@@ -99,26 +110,26 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     def set_epoch(self, epoch):
         """The next iteration is this epoch's. Where load_state_dict() has gone to the middle of it, it goes on there."""
         if epoch != self.epoch:
-            self.epoch, self._start = epoch, (0, 0, 0)
-            self._stand_at(self._start)
+            self.epoch, self._start = epoch, BEGIN
+            self._stand_at(BEGIN)
 
     def state_dict(self):
         """Where the newest iteration is, for load_state_dict(): small, JSON-safe.
 
         It counts samples over all ranks, and so is valid for any other world size and batch size: of several ranks between their
         batches, of one anywhere."""
-        batch, of_batch, start = self._place
+        batch, of_batch, start, dealt = self._place
         world_size = self.num_replicas
         samples = position(len(self.dataset), start, world_size, self.batch_size, self.drop_last, batch)
         return {"version": STATE_VERSION, "epoch": self.epoch, "samples": samples,
-                "of_batch": of_batch, "world_size": world_size, "batch_size": self.batch_size, **self._what()}
+                "of_batch": of_batch, "world_size": world_size, "batch_size": self.batch_size, **self._what(dealt or self._dealt())}
 
-    def _what(self):
+    def _what(self, dealt):
         """What must be as it was."""
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
-                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self.window_chunks}
+                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self.window_chunks, "lanes": dealt[0], "drift": dealt[1]}
 
     def load_state_dict(self, state):
         """The next iteration goes on where `state` was taken, and is of its epoch.
@@ -126,23 +137,26 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         Raises ValueError if the order would not be the same, or the ranks cannot go on there."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"state of version {state.get('version')}, this sampler knows {STATE_VERSION}")
-        for name, value in self._what().items():
-            if state.get(name) != value:
-                hint = f": open the dataset with version={state.get(name)}" if name == "dataset_version" else ""
-                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}{hint}")
-        self._start = self._elsewhere(state["epoch"], state["samples"], state["of_batch"], (state["world_size"], state["batch_size"]))
+        dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
+        for name, value in self._what(dealt).items():
+            was = state.get(name, dealing.BEFORE_THEY_WERE.get(name))
+            if was != value:
+                hint = f": open the dataset with version={was}" if name == "dataset_version" else ""
+                raise ValueError(f"cannot resume: {name} was {was}, now it is {value}{hint}")
+        place = self._elsewhere(state["epoch"], state["samples"], state["of_batch"], (state["world_size"], state["batch_size"]), dealt)
+        self._start = (*place, dealt if state["samples"] or state["of_batch"] else None)
         self.epoch = state["epoch"]
         self._stand_at(self._start)
 
-    def _elsewhere(self, epoch, samples, of_batch, was):
+    def _elsewhere(self, epoch, samples, of_batch, was, dealt):
         """The place in the batches of these ranks, which may be others than they were."""
         n, now = len(self.dataset), (self.num_replicas, self.batch_size)
         if was != now:
-            if was[0] == 1:
+            if was[0] == 1 and dealt[0] == 1:  # with several lanes a batch is sorted by lane, and its first samples are not the epoch's next
                 samples, of_batch = samples + of_batch, 0
             if of_batch:
-                raise ValueError(f"cannot resume: {was[0]} ranks with batches of {was[1]} had {of_batch} samples each of their next batch, and "
-                                 f"{now[0]} ranks with batches of {now[1]} have others in theirs: take the state between batches")
+                raise ValueError(f"cannot resume: {was[0]} rank{'s' * (was[0] > 1)} with batches of {was[1]} had {of_batch} samples each of the next "
+                                 f"batch, and {now[0]} with batches of {now[1]} have others in theirs: take the state between batches")
         batch = first_batch(n, samples, *now, self.drop_last)
         if batch is None:
             raise ValueError(f"cannot resume: {n - samples} samples are left in epoch {epoch}, too few for {now[0]} ranks: go on with fewer "

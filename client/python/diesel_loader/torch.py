@@ -121,7 +121,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     dataset: the path of one, or a Dataset. Any other dataset is TypeError, with the command that packs it.
     batch_size: samples per batch. None: single samples, which PyTorch reads one by one (below).
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
-    seed: of the shuffle. The order is a pure function of (dataset version, seed, epoch, world size x
+    seed: of the shuffle. The order is a pure function of (dataset version, seed, epoch, lanes, drift, world size x
         batch size): the same on any machine, whatever the daemon's settings. generator: a torch.Generator that the
         seed is drawn from instead. Without both it is drawn from torch's own, which torch.manual_seed() sets, by rank 0 of a
         process group for all; 0 where there are ranks without a group.
@@ -169,6 +169,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         handed out (docs/loader.md). None or "cpu": in host memory. ValueError for any other; RuntimeError where torch
         finds no GPU. Not with an order of one's own (below).
     window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
+    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
+        each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/cluster.md).
+        Lanes stay the same over epochs and seeds. None: 1 without shuffle, on one node, or where the number of nodes is
+        unknown; else the number of nodes if it divides world_size, else world_size. A resumed epoch ends with its own lanes.
+    drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None, 0: no chunk.
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
         batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
         a function of the above; all ranks have their long batches at the same steps. pad_collate pads.
@@ -183,7 +188,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         changed; the default is True, other than in PyTorch, where the daemon serves. in_order: batches always come in order.
 
     sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples
-    by number, past the daemon's cache. Ranks, `seed`, `random_state` and state_dict() are then the sampler's affair.
+    by number, past the daemon's cache. Ranks, `seed`, `lanes`, `random_state` and state_dict() are then the sampler's affair.
     torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles are understood where they are over the whole
     dataset, and served by the daemon as shuffle=True, False, and by rank (with no sample twice, where DistributedSampler pads).
 
@@ -207,7 +212,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=None,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
-                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
+                 rank=None, world_size=None, window_chunks=0, lanes=None, drift=None, random_state=seeding.BATCH, return_ids=False, record=None,
                  bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error",
                  memory_format=None, group=None, cluster=None, version=None):
         self.device = chosen(device)
@@ -254,7 +259,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
+            lanes=lanes, drift=drift, random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
             native_transform=native, damaged=damaged, group=group, cluster=cluster, served=is_served, version=version)
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
@@ -381,8 +386,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             self._generation += 1
         super()._adopt(state)
 
-    def _make_stream(self, ranks):
-        stream = super()._make_stream(ranks)
+    def _make_stream(self, ranks, dealt):
+        stream = super()._make_stream(ranks, dealt)
         return stream if self.device is None else DeviceStream(stream, self.device)
 
     def _slots(self):
@@ -449,6 +454,9 @@ class _OwnSampler(ChunkShuffleSampler):
     @property
     def window_chunks(self):
         return self._loader._window() or DEFAULT_WINDOW_CHUNKS
+
+    def _dealt(self):
+        return self._loader._lanes_of(self.epoch, self._loader.world_size)
 
     def _ranks(self):
         return self._loader._find_ranks()

@@ -204,7 +204,7 @@ class FrameworkTest(unittest.TestCase):
     def test_lightning_makes_the_loader_again(self):
         """For predict(), and for overfit_batches, with the class of its batch sampler."""
         framework("lightning")
-        for options in ({}, {"drop_last": True, "batch_size": 5}, {"return_ids": True}, {"bucket_by_length": True}):
+        for options in ({}, {"drop_last": True, "batch_size": 5}, {"return_ids": True}, {"bucket_by_length": True}, {"lanes": 3, "drift": 2}):
             model, trainer = lightning_trainer()
             trainer.predict(model, self.loader(**options))
             self.assertEqual(sorted(model.predicted), self.all, options)

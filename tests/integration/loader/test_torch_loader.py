@@ -19,6 +19,7 @@ import numpy
 import torch
 from PIL import Image
 
+import diesel_loader.numpy
 import diesel_loader.torch as diesel
 from diesel_loader import DamagedData, status
 
@@ -310,6 +311,150 @@ class LoaderTest(unittest.TestCase):
         rest, end = self.take(state, 3, 4, drop_last=True)
         self.assertEqual(len(set(head + rest)), 28 + (n - 28) // 12 * 12)
         self.assertEqual(end["samples"], 0)
+
+    # Lanes
+
+    def sampled(self, state, world, batch, n=None, epoch=2, **options):
+        """As take(), of "chunks", by the order alone: (numbers that all ranks were given after this state, the state then)."""
+        seen, states = [], []
+        for rank in range(world):
+            sampler = diesel.ChunkShuffleSampler(diesel.Dataset(self.sets["chunks"]), seed=3, rank=rank, world_size=world, batch_size=batch,
+                                                 window_chunks=1, **options)
+            if state:
+                sampler.load_state_dict(json.loads(json.dumps(state)))
+            sampler.set_epoch(epoch)
+            seen += itertools.islice(sampler, n and n * batch)
+            states.append(sampler.state_dict())
+        self.assertEqual([states[0]] * world, states)
+        return seen, states[0]
+
+    def test_lanes_are_the_same_in_all_epochs_unless_they_drift(self):
+        lanes = {drift: [[set(numbers[lane::4]) for lane in range(4)] for numbers, _ in
+                         (self.sampled(None, 1, 1, epoch=epoch, lanes=4, drift=drift) for epoch in range(1, 9))] for drift in (0, 1)}
+        self.assertEqual([lane for lane in lanes[0] if lane != lanes[0][0]], [])
+        self.assertEqual([len(lane) for lane in lanes[0][0]], [15] * 4)
+        self.assertTrue([lane for lane in lanes[1] if lane != lanes[1][0]])
+        self.assertNotEqual(self.sampled(None, 1, 1, lanes=4)[0], self.sampled(None, 1, 1, lanes=3)[0])
+
+    def test_other_ranks_go_on_in_the_lanes_of_the_epoch(self):
+        """With the batch of a rank kept, with that of all ranks kept, and with neither; whether the lanes are given again or not."""
+        for lanes, drift in itertools.product((1, 3, 4), (0, 2)):
+            given = {"lanes": lanes, "drift": drift}
+            for jobs in (((4, 3), (3, 3)), ((4, 3), (3, 4)), ((8, 2), (12, 2)), ((8, 3), (12, 2)), ((3, 5), (2, 4), (4, 2), (1, 7))):
+                for again in (given, {}):
+                    with self.subTest(jobs=jobs, **given, again=again):
+                        seen, state = self.sampled(None, *jobs[0], 2, **given)
+                        for job in jobs[1:-1]:
+                            got, state = self.sampled(state, *job, 2, **again)
+                            seen += got
+                        self.assertEqual((state["samples"], state["lanes"], state["drift"]), (len(seen), lanes, drift))
+                        rest, end = self.sampled(state, *jobs[-1], **again)
+                        self.assertEqual(sorted(seen + rest), list(range(60)))
+                        self.assertEqual((end["lanes"], end["drift"]), (lanes, drift))
+                        self.assertEqual(sorted(self.sampled(state, *jobs[-1], epoch=3, **again)[0]), list(range(60)))
+
+    def test_fewer_samples_may_be_left_than_lanes(self):
+        seen, state = self.sampled(None, 2, 9, 3, lanes=50)
+        rest, _ = self.sampled(state, 3, 4)
+        self.assertEqual(sorted(seen + rest), list(range(60)))
+        with self.assertRaisesRegex(ValueError, "6 samples are left in epoch 2, too few for 7 ranks"):
+            self.sampled(state, 7, 1)
+
+    def test_others_do_not_go_on_in_the_middle_of_a_batch_of_lanes(self):
+        """Its samples lie by lane: those that were given are not the first ones of the epoch."""
+        first, same = (diesel.ChunkShuffleSampler(diesel.Dataset(self.sets["chunks"]), batch_size=8, seed=3, window_chunks=1, lanes=lanes)
+                       for lanes in (4, None))
+        numbers = iter(first)
+        seen, state = [next(numbers) for _ in range(3)], first.state_dict()
+        same.load_state_dict(state)
+        rest = list(same)
+        self.assertEqual(rest, list(numbers))
+        self.assertEqual(sorted(seen + rest), list(range(60)))
+        with self.assertRaisesRegex(ValueError, "1 rank with batches of 8 had 3 samples each.*: take the state between batches"):
+            self.sampled(state, 1, 7)
+
+    def test_a_resumed_epoch_ends_with_its_lanes(self):
+        first = self.loader(lanes=4, drift=2)
+        next(iter(first))
+        state = first.state_dict()
+        self.assertEqual((state["lanes"], state["drift"]), (4, 2))
+        for options, after in (({}, (1, 0)), ({"drift": 2}, (1, 2)), ({"lanes": 4}, (4, 0)), ({"lanes": 4, "drift": 2}, (4, 2))):
+            loader = self.loader(**options)
+            loader.load_state_dict(state)
+            self.assertEqual(loader.state_dict(), state)
+            loader.set_epoch(0)
+            batches = iter(loader)
+            for _ in range(2):
+                next(batches)
+                self.assertEqual([loader.state_dict()[name] for name in ("lanes", "drift")], [4, 2])
+            self.assertEqual(loader._stream.dealt, (4, 2))
+            list(batches)
+            self.assertEqual([loader.state_dict()[name] for name in ("epoch", "lanes", "drift")], [1, *after])
+            next(iter(loader))
+            self.assertEqual((loader._stream.dealt, len(loader._streams)), (after, 1))
+            loader.load_state_dict(state)
+            loader.set_epoch(0)
+            list(loader)
+            loader.set_epoch(0)  # from its beginning
+            self.assertEqual([loader.state_dict()[name] for name in ("samples", "lanes", "drift")], [0, *after])
+
+    def test_an_iterator_has_the_lanes_of_what_is_told_before_its_first_batch(self):
+        first = self.loader(lanes=4)
+        next(iter(first))
+        loader = self.loader()
+        batches = iter(loader)
+        loader.load_state_dict(first.state_dict())
+        next(batches)
+        self.assertEqual((loader._stream.dealt, loader.state_dict()["lanes"]), ((4, 0), 4))
+        loader = self.loader()
+        loader.load_state_dict(first.state_dict())
+        batches = iter(loader)
+        loader.set_epoch(1)
+        next(batches)
+        self.assertEqual((loader._stream.dealt, loader.state_dict()["lanes"]), ((1, 0), 1))
+
+    def test_a_state_between_epochs_has_the_default_next(self):
+        state = self.loader(lanes=4).state_dict()
+        loader = self.loader()
+        loader.load_state_dict(state)
+        self.assertEqual((loader.state_dict()["lanes"], state["lanes"]), (1, 4))
+
+    def test_a_state_without_lanes_is_of_one(self):
+        loader = self.loader()
+        next(iter(loader))
+        state = {name: value for name, value in loader.state_dict().items() if name not in ("lanes", "drift")}
+        resumed = self.loader()
+        resumed.load_state_dict(state)
+        self.assertEqual(resumed.state_dict(), loader.state_dict())
+
+    def test_other_lanes_than_those_of_the_state_are_refused(self):
+        state = self.loader(lanes=4, drift=2).state_dict()
+        _, sampled = self.sampled(None, 1, 4, 2, lanes=4, drift=2)
+        for options, says in (({"lanes": 2}, "lanes was 4, now it is 2: give lanes=4, or leave lanes= out"),
+                              ({"drift": 3}, "drift was 2, now it is 3: give drift=2, or"), ({"lanes": 4, "drift": 0}, "drift was 2, now it is 0")):
+            with self.assertRaisesRegex(ValueError, f"^cannot resume: {says}[^\n]*$"):
+                self.loader(**options).load_state_dict(state)
+            with self.assertRaisesRegex(ValueError, f"^cannot resume: {says}[^\n]*$"):
+                self.sampled(sampled, 1, 4, **options)
+        for wrong in (0, "4", None, 400):
+            with self.assertRaisesRegex(ValueError, "lanes"):
+                self.loader().load_state_dict({**state, "lanes": wrong})
+
+    def test_lanes_that_there_cannot_be(self):
+        dataset = diesel.Dataset(self.sets["chunks"])
+        for options, says in (({"lanes": 0}, "lanes must be an integer of at least 1, not 0"), ({"lanes": 2.5}, "lanes must"), ({"lanes": True}, "lanes must"),
+                              ({"lanes": 61}, "60 samples, too few for 61 lanes: give lanes=60 or fewer"), ({"lanes": 1 << 17}, "at most 65536"),
+                              ({"drift": -1}, "drift must be an integer of at least 0, not -1"), ({"drift": 1 << 17}, "at most 65536")):
+            for make in (diesel.DataLoader, diesel_loader.numpy.DataLoader, diesel.ChunkShuffleSampler):
+                with self.assertRaisesRegex(ValueError, says) as caught:
+                    make(dataset, **options)
+                self.assertNotIn("\n", str(caught.exception))
+        with self.assertRaisesRegex(ValueError, "9 samples, too few for 10 lanes"):
+            diesel.DataLoader(dataset[:9], lanes=10)
+        loader = diesel.DataLoader(dataset)
+        loader.lanes = 61
+        with self.assertRaisesRegex(ValueError, "too few for 61 lanes"):
+            iter(loader)
 
     def test_the_order_is_the_same_whatever_the_daemon_has(self):
         """Ranks of one job whose daemons have other caches and options have parts of one order."""

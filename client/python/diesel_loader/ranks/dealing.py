@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The number of lanes that an epoch's order has, and its drift (docs/formats.md). All ranks need the same answer, so the default follows
+only from values that all nodes have alike. A user gives a number or None; the pair (lanes, drift) of an epoch has numbers."""
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+MOST = 1 << 16    # WIRE_LANES_MAX, WIRE_DRIFT_MAX
+BY_NODES = False  # whether a job of several nodes has more than one lane by default
+BEFORE_THEY_WERE = {"lanes": 1, "drift": 0}  # the meaning of a state without them
+
+
+def nodes(environment: Mapping[str, str]) -> int | None:
+    """The number of a job's nodes, by variables that torchrun or srun set alike on all of them; None: unknown. LOCAL_WORLD_SIZE is no
+    such variable: nodes with unequal ranks would compute unequal numbers."""
+    for name in ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES"):
+        text = environment.get(name, "")
+        if text.isascii() and text.isdigit() and int(text):
+            return int(text)
+    return None
+
+
+def asked_nodes(lanes: int | None, shuffle: bool, environment: Mapping[str, str]) -> int | None:
+    """The number of nodes that the default follows from; None: unknown, or the default is not used."""
+    return nodes(environment) if BY_NODES and lanes is None and shuffle else None
+
+
+def default(world_size: int, n_nodes: int | None) -> int:
+    """One lane for each node, if that divides the ranks, else one for each rank."""
+    if world_size == 1 or n_nodes in (None, 1):
+        return 1
+    return n_nodes if world_size % n_nodes == 0 else world_size
+
+
+def in_force(lanes: int | None, drift: int | None, world_size: int, n_nodes: int | None) -> tuple[int, int]:
+    """(lanes, drift) of an epoch that begins. n_nodes: of asked_nodes()."""
+    return lanes or default(world_size, n_nodes), drift or 0
+
+
+def check(lanes: Any, drift: Any, n_samples: int, path: str) -> tuple[int | None, int | None]:
+    """Returns the user's values as int or None. ValueError where no order can have them."""
+    from ..loader import integer
+    lanes = None if lanes is None else integer("lanes", lanes, 1)
+    drift = None if drift is None else integer("drift", drift, 0)
+    for name, value in (("lanes", lanes), ("drift", drift)):
+        if (value or 0) > MOST:
+            raise ValueError(f"{name} must be at most {MOST}, not {value}")
+    if (lanes or 0) > n_samples:
+        raise ValueError(f"{path} has {n_samples} samples, too few for {lanes} lanes: give lanes={n_samples} or fewer")
+    return lanes, drift
+
+
+def resumed(state: Mapping[str, Any], lanes: int | None, drift: int | None, n_samples: int, path: str) -> tuple[int, int]:
+    """Returns (lanes, drift) of a state's epoch. ValueError where the user gave others, or no order can have them."""
+    was = {name: state.get(name, value) for name, value in BEFORE_THEY_WERE.items()}
+    for name, told in (("lanes", lanes), ("drift", drift)):
+        if told not in (None, was[name]):
+            raise ValueError(f"cannot resume: {name} was {was[name]}, now it is {told}: give {name}={was[name]}, or leave {name}= out and the epoch "
+                             f"ends as it began; set_epoch() without this state begins one with {name}={told}")
+    found = check(was["lanes"], was["drift"], n_samples, path)
+    return found[0] or 1, found[1] or 0

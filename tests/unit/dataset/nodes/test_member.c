@@ -17,7 +17,8 @@ static struct registry_entry sample(void)
 	    .member = {.node = "gpu-07",
 		       .address = "10.1.2.3:7077",
 		       .incarnation = UINT64_MAX,
-		       .weight_bytes = UINT64_C(64) << 30},
+		       .weight_bytes = UINT64_C(64) << 30,
+		       .lanes = {.lanes = 16, .drift = 4, .n_runs = 2, .runs = {{0, 4}, {8, 9}}}},
 	};
 
 	for (int i = 0; i < 16; i++)
@@ -45,6 +46,10 @@ static void test_round_trip(void **state)
 	memset(e.path, '\xff', sizeof(e.path) - 1); /* the longest there is */
 	memset(e.key.job, '\x01', sizeof(e.key.job) - 1);
 	e.member.weight_bytes = UINT64_MAX;
+	e.member.lanes = (struct owner_lanes){.lanes = UINT32_MAX - 1, .drift = UINT32_MAX};
+	for (uint32_t i = 0; i < OWNER_RUNS_MAX; i++)
+		owner_lanes_add(&e.member.lanes, UINT32_MAX - 3 - 2 * i, UINT32_MAX - 2 - 2 * i);
+	assert_int_equal(e.member.lanes.n_runs, OWNER_RUNS_MAX);
 	registry_group_id(&e.key, &e.group);
 	assert_true(member_format(&e, text) < MEMBER_TEXT);
 	assert_int_equal(member_parse(text, strlen(text), &found), 0);
@@ -109,6 +114,18 @@ static void test_wrong(void **state)
 	    {"incarnation=18446744073709551615", "incarnation=99999999999999999999999999999999999999"},
 	    {"weight=68719476736", "weight=1125899906842625"}, /* more than 1 PiB */
 	    {"weight=68719476736", "weight=1e9"},
+	    {"lanes=16", "lanes=8"},
+	    {"lanes=16", "lanes=4294967296"},
+	    {"drift=4", "drift=-1"},
+	    {"serves=0-3 8-8", "serves=0-3  8-8"},
+	    {"serves=0-3 8-8", "serves=0-3 8-8 "},
+	    {"serves=0-3 8-8", "serves=0-3 8"},
+	    {"serves=0-3 8-8", "serves=0-3 8-16"},
+	    {"serves=0-3 8-8", "serves=0-3 4-8"}, /* one run */
+	    {"serves=0-3 8-8", "serves=8-8 0-3"},
+	    {"serves=0-3 8-8", "serves=3-0"},
+	    {"serves=0-3 8-8", "serves=0-99999999999999999999"},
+	    {"serves=0-3 8-8", "serves=-3"},
 	    {"uid=1000", "uid=4294967296"},
 	    {"uid=1000", "uid= 1000"},
 	    {"job=train", "job=1234567890123456789012345678901234567890123456789012345678901234"},

@@ -174,6 +174,83 @@ static void test_known_owners(void **state)
 	assert_string_equal(owners, "3442213311442420433243341111444443332122");
 }
 
+/* Whether a lane is served, by a search through all that was added. */
+static void test_lanes_are_added(void **state)
+{
+	srand(5);
+	for (int round = 0; round < 500; round++) {
+		struct owner_lanes lanes = {.lanes = 100, .drift = 2};
+		bool served[100] = {false};
+		int n = rand() % 12;
+
+		for (int i = 0; i < n; i++) {
+			uint32_t first = (uint32_t)rand() % 100,
+				 end = first + 1 + (uint32_t)rand() % (100 - first);
+
+			end = rand() % 2 ? first + 1 : end;
+			owner_lanes_add(&lanes, first, end);
+			assert_true(owner_lanes_ok(&lanes));
+			for (uint32_t l = first; l < end; l++)
+				served[l] = true;
+		}
+		for (uint32_t l = 0; l < 100; l++) {
+			struct owner_place place = {100, 2, l, l + 1};
+
+			assert_int_equal(owner_lanes_have(&lanes, &place), served[l]);
+			place.drift = 3;
+			assert_false(owner_lanes_have(&lanes, &place));
+		}
+	}
+}
+
+/* With more runs than there is room for, lanes that are between the nearest two count as served. */
+static void test_too_many_runs_of_lanes(void **state)
+{
+	struct owner_lanes lanes = {.lanes = 1000};
+
+	for (uint32_t i = 0; i < 100; i++) {
+		owner_lanes_add(&lanes, (37 * i) % 100 * 10, (37 * i) % 100 * 10 + 1);
+		assert_true(owner_lanes_ok(&lanes));
+	}
+	for (uint32_t l = 0; l < 1000; l += 10) {
+		struct owner_place place = {1000, 0, l, l + 1};
+
+		assert_true(owner_lanes_have(&lanes, &place));
+	}
+}
+
+/* A chunk is owned by whoever serves its lane; where nobody does, or all who do are away, as without lanes.
+ */
+static void test_a_lane_has_an_owner(void **state)
+{
+	struct owner_member members[4];
+
+	make_members(members, 4);
+	for (uint32_t i = 0; i < 4; i++) {
+		members[i].lanes = (struct owner_lanes){.lanes = 8};
+		owner_lanes_add(&members[i].lanes, i < 2 ? 2 * i : 4, i < 2 ? 2 * i + 2 : 7);
+	}
+	for (size_t i = 0; i < 200; i++) {
+		struct chunk_id id = {.bytes = {(uint8_t)i, 9}};
+		size_t any = owner_of(members, 4, &id, NULL);
+
+		for (uint32_t lane = 0; lane < 8; lane++) {
+			struct owner_place place = {8, 0, lane, lane + 1};
+			size_t owner = owner_of(members, 4, &id, &place);
+
+			assert_true(lane < 4 ? owner == lane / 2 : lane < 7 ? owner >= 2 : owner == any);
+			members[0].is_away = true;
+			assert_int_equal(owner_of(members, 4, &id, &(struct owner_place){8, 0, 0, 1}),
+					 owner_of(members, 4, &id, NULL));
+			members[0].is_away = false;
+			place.lanes = 9;
+			assert_int_equal(owner_of(members, 4, &id, &place), any);
+		}
+		/* Across a border either of both. */
+		assert_true(owner_of(members, 4, &id, &(struct owner_place){8, 0, 1, 3}) < 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +259,9 @@ int main(void)
 	    cmocka_unit_test(test_order_does_not_matter),
 	    cmocka_unit_test(test_edges),
 	    cmocka_unit_test(test_known_owners),
+	    cmocka_unit_test(test_lanes_are_added),
+	    cmocka_unit_test(test_too_many_runs_of_lanes),
+	    cmocka_unit_test(test_a_lane_has_an_owner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

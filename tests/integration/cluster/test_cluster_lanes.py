@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders of several lanes: each node reads and keeps the chunks of its own lanes, and nothing moves that need not."""
+import collections
+import itertools
+import unittest
+
+from nodes import Case, digest, read_all
+
+
+def moved(nodes):
+    """Bytes between nodes so far."""
+    return sum(node.status()["cluster"]["bytes_in"] for node in nodes)
+
+
+class Lanes(Case):
+    def check_still(self, nodes, loaders, n_epochs=2):
+        """After the first epoch no node reads or asks for anything."""
+        self.check(read_all(loaders))
+        self.check_reads(nodes, self.n_chunks)
+        before = moved(nodes)
+        self.check(sum((read_all(loaders) for _ in range(n_epochs)), []), n_epochs)
+        self.check_reads(nodes, self.n_chunks)
+        self.assertEqual(moved(nodes), before)
+
+    def test_a_lane_a_node(self):
+        nodes = self.nodes(2)
+        loaders = self.loaders(nodes, lanes=2)
+        self.check_still(nodes, loaders)
+        # Only a chunk across the border of the lanes has gone from one to the other.
+        self.assertLessEqual(moved(nodes), 5 << 20)
+
+    def test_four_nodes_hold_one_copy(self):
+        """With room for a third of the dataset each."""
+        nodes = self.nodes(4, cache="96M")
+        self.check_still(nodes, self.loaders(nodes, lanes=4))
+
+    def test_ranks_and_batches_that_lanes_do_not_fit(self):
+        """Two ranks on one node and one on the other, five lanes, batches of 7: nothing is refused, all samples come once."""
+        nodes = self.nodes(2)
+        loaders = [node.loader(self.path, rank, 3, lanes=5, batch_size=7) for rank, node in enumerate((nodes[0], nodes[0], nodes[1]))]
+        for loader in loaders:
+            self.addCleanup(loader.close)
+        for _ in range(2):
+            self.check(read_all(loaders))
+
+    def test_drift_moves_chunks_whole(self):
+        """Half of the chunks are dealt again in each epoch, and come from the node that had them."""
+        nodes = self.nodes(2)
+        loaders = self.loaders(nodes, lanes=2, drift=2)
+        self.check(read_all(loaders))
+        before = moved(nodes)
+        for _ in range(3):
+            self.check(read_all(loaders))
+        self.check_reads(nodes, self.n_chunks)
+        self.assertGreater(moved(nodes), before)
+        self.assertLessEqual(moved(nodes) - before, 3 * self.n_chunks * (5 << 20) // 2)
+
+
+class Resumed(Case):
+    n_samples = 320
+
+    def test_on_fewer_nodes_and_on_more(self):
+        """With lanes as they were: exactly what nobody had."""
+        nodes = self.nodes(4)
+        loaders = self.loaders(nodes, lanes=4, drift=2)
+        iterators = [iter(loader) for loader in loaders]
+        had = [collections.Counter(digest(item) for data, _ in itertools.islice(it, 2) for item in data) for it in iterators]
+        state = loaders[0].state_dict()
+        for loader in loaders:
+            loader.close()
+        for n, batch in ((3, 16), (3, 21), (2, 32)):
+            with self.subTest(nodes=n, batch=batch):
+                loaders = self.loaders(nodes[:n], batch_size=batch)
+                for loader in loaders:
+                    loader.load_state_dict(state)
+                self.check(had + read_all(loaders))
+                for loader in loaders:
+                    loader.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

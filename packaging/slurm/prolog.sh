@@ -59,7 +59,7 @@ problem=$(ask 1) && exit 0
 look
 revive
 while ! is_off && left=$((wait_s - SECONDS)) && ((left > 0)); do
-	problem=$(ask $left) && exit 0
+	problem=$(ask "$left") && exit 0
 	sleep 0.2
 	look
 done

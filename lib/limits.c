@@ -70,16 +70,24 @@ static uint64_t read_key(const char *folder, const char *name, const char *key)
 	return 0;
 }
 
-static void take_memory(const char *folder, const struct memory_names *names, struct limits *limits)
+/* Returns the group's limit; UINT64_MAX: it has none. */
+static uint64_t memory_limit(const char *folder, const struct memory_names *names)
 {
-	uint64_t limit = UINT64_MAX, used, value, cache;
+	uint64_t limit = UINT64_MAX, value;
 
 	for (size_t i = 0; i < 2; i++) {
 		if (read_number(folder, names->limits[i], &value))
 			limit = min_u64(limit, value);
 	}
 	/* Version 1 writes "no limit" as a number near 2^63. */
-	if (limit > UINT64_MAX / 4)
+	return limit > UINT64_MAX / 4 ? UINT64_MAX : limit;
+}
+
+static void take_memory(const char *folder, const struct memory_names *names, struct limits *limits)
+{
+	uint64_t limit = memory_limit(folder, names), used, cache;
+
+	if (limit == UINT64_MAX)
 		return;
 	if (!limits->memory_limit_bytes || limit < limits->memory_limit_bytes)
 		limits->memory_limit_bytes = limit;
@@ -249,6 +257,40 @@ void limits_read(const char *root, struct limits *ret_limits)
 	each_group(root, "memory", visit_memory_v1, &limits);
 	each_group(root, "cpu", visit_cpu_v1, &limits);
 	*ret_limits = limits;
+}
+
+static void take_unused(const char *folder, const struct memory_names *names, uint64_t *bytes)
+{
+	uint64_t limit = memory_limit(folder, names), used;
+
+	if (limit != UINT64_MAX && read_number(folder, names->usage, &used))
+		*bytes = min_u64(*bytes, limit - min_u64(limit, used));
+}
+
+static void visit_unused_v1(void *user, const char *folder, bool own)
+{
+	(void)own;
+	take_unused(folder, &memory_v1, user);
+}
+
+static void visit_unused_v2(void *user, const char *folder, bool own)
+{
+	(void)own;
+	take_unused(folder, &memory_v2, user);
+}
+
+uint64_t limits_unused_bytes(const char *root)
+{
+	struct proc_meminfo memory;
+	uint64_t bytes = UINT64_MAX;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/proc", root);
+	if (proc_meminfo_read(path, &memory) == 0)
+		bytes = memory.available_bytes;
+	each_group(root, "", visit_unused_v2, &bytes);
+	each_group(root, "memory", visit_unused_v1, &bytes);
+	return bytes;
 }
 
 struct pressure {

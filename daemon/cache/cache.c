@@ -64,7 +64,7 @@ void cache_find_holders(struct cache *c)
 void cache_init(struct cache *c, uint64_t bytes)
 {
 	c->limit_bytes = c->budget_bytes = bytes;
-	c->lend_bytes = UINT64_MAX;
+	c->lend_bytes = c->ceiling_bytes = UINT64_MAX;
 	c->max_segments = SEGMENT_MAX;
 	pool_lane_init(&c->release_lane, POOL_DAEMON);
 }
@@ -281,9 +281,24 @@ uint64_t cache_borrowed_bytes(const struct cache *c)
 	return borrowed_chunk_bytes(c) + c->form_bytes;
 }
 
+uint64_t cache_claimed_chunk_bytes(const struct cache *c)
+{
+	return c->segment_bytes - borrowed_chunk_bytes(c);
+}
+
+uint64_t cache_lendable_bytes(const struct cache *c)
+{
+	uint64_t claimed = cache_claimed_chunk_bytes(c);
+
+	/* What was claimed then is in memory as before: nobody else is short of it. */
+	if (c->lend_bytes == UINT64_MAX || claimed >= c->lend_claimed_bytes)
+		return c->lend_bytes;
+	return c->lend_bytes + (c->lend_claimed_bytes - claimed);
+}
+
 uint64_t cache_claimed_bytes(const struct cache *c)
 {
-	uint64_t bytes = c->slot_bytes + c->segment_bytes - borrowed_chunk_bytes(c);
+	uint64_t bytes = c->slot_bytes + cache_claimed_chunk_bytes(c);
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
 		bytes += cached_is_used(d) ? d->copy_bytes : 0;
@@ -306,7 +321,7 @@ static bool may_add(const struct cache *c, const struct cached_dataset *d, uint6
 	    c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES >= c->max_segments)
 		return false;
 	return d->held_bytes + bytes <= d->claim_bytes || c->lend_bytes == UINT64_MAX ||
-	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
+	       cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
 }
 
 static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
@@ -416,7 +431,7 @@ bool cache_make_form_room(struct cache *c, uint64_t bytes)
 			return false;
 		evict(c, victim);
 	}
-	return c->lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
+	return c->lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
 }
 
 bool cache_make_room(struct cache *c, uint64_t bytes)

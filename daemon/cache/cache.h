@@ -69,10 +69,14 @@ struct cache {
 	struct cache_quotas quotas;
 	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* by each payer for batches of its sessions */
 	uint64_t limit_bytes;                          /* the operator's: what sessions may need together */
-	uint64_t budget_bytes; /* what the cache may take: limit_bytes, but never less than the open sessions
-				  need */
+	uint64_t
+	    ceiling_bytes;     /* less than limit_bytes while the node is short of memory; UINT64_MAX: none */
+	uint64_t least_bytes;  /* that no ceiling takes away: the operator's */
+	uint64_t budget_bytes; /* what the cache may take: the smaller of limit and ceiling, but never less
+				  than the open sessions need */
 	uint64_t unclaimed_bytes;
 	uint64_t lend_bytes; /* what chunks may take now beyond what jobs claim: memory nobody else wants */
+	uint64_t lend_claimed_bytes; /* of chunks, when that was set */
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
 	uint64_t form_bytes;       /* of forms.h, all of it borrowed */
 	uint64_t form_limit_bytes; /* what is left to forms: chunks take no more than the rest */
@@ -147,10 +151,16 @@ void cache_fit(struct cache *c);
 
 /* Chunks in memory beyond what is claimed, and decoded forms. */
 uint64_t cache_borrowed_bytes(const struct cache *c);
+/* Bytes that may be borrowed: what cache_lend() set, and what was claimed then and is not any more. */
+uint64_t cache_lendable_bytes(const struct cache *c);
+uint64_t cache_claimed_chunk_bytes(const struct cache *c);
 /* All memory that is taken for somebody: batches, snapshots in use, chunks within the claims. */
 uint64_t cache_claimed_bytes(const struct cache *c);
 /* Sets how many bytes may be borrowed from now on; what is beyond is given up at once. */
 void cache_lend(struct cache *c, uint64_t bytes);
+/* Sets how many bytes all may take from now on, whatever is claimed; what is beyond is given up at once, but
+ * for what sessions need. UINT64_MAX: as many as the operator said. */
+void cache_hold_down(struct cache *c, uint64_t bytes);
 
 /* Returns true if there is room for so many more bytes of decoded forms; chunks that nobody misses go for
  * them. */

@@ -56,7 +56,7 @@ static void set_budget(struct cache *c)
 {
 	uint64_t floor = cache_floor_bytes(c);
 
-	c->budget_bytes = c->limit_bytes;
+	c->budget_bytes = min_u64(c->limit_bytes, max_u64(c->ceiling_bytes, c->least_bytes));
 	if (c->budget_bytes < floor)
 		c->budget_bytes = floor;
 }
@@ -191,7 +191,7 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 {
 	_cleanup_(freep) struct quota_want *all = NULL;
 	_cleanup_(freep) uint64_t **into = NULL;
-	uint64_t paid[CACHE_QUOTA_PAYERS];
+	uint64_t paid[CACHE_QUOTA_PAYERS], lend = cache_lendable_bytes(c);
 	struct wants w = {.n = 0};
 	size_t most = 0;
 
@@ -212,8 +212,7 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 			f->limit_bytes = 0;
 		if (d->n_sessions > 0) {
 			const struct policy_share *s = caps++;
-			uint64_t lent =
-			    less(s->all, s->cap) < c->lend_bytes ? s->all : s->cap + c->lend_bytes;
+			uint64_t lent = less(s->all, s->cap) < lend ? s->all : s->cap + lend;
 
 			add_dataset(&w, d, s->ahead < lent ? s->ahead : lent, lent);
 		}
@@ -236,8 +235,9 @@ static void fit_forms(struct cache *c)
 				continue;
 		}
 	}
-	while ((cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > c->lend_bytes) &&
-	       forms_drop_any(c))
+	while (
+	    (cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > cache_lendable_bytes(c)) &&
+	    forms_drop_any(c))
 		continue;
 }
 
@@ -290,8 +290,7 @@ static void share_out(struct cache *c)
 	if (c->quotas.n > 0)
 		borrow_by_quotas(c, shares);
 	else
-		policy_lend(shares, n,
-			    c->unclaimed_bytes < c->lend_bytes ? c->unclaimed_bytes : c->lend_bytes);
+		policy_lend(shares, n, min_u64(c->unclaimed_bytes, cache_lendable_bytes(c)));
 	c->keep_limit_bytes = policy_share_out(shares, n, limit);
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
@@ -350,7 +349,8 @@ static bool must_go(const struct cache *c, const struct cache_entry *e)
 		return false;
 	if (cache_total_bytes(c) > c->budget_bytes)
 		return true;
-	return (e->look.idle || d->held_bytes > d->claim_bytes) && cache_borrowed_bytes(c) > c->lend_bytes;
+	return (e->look.idle || d->held_bytes > d->claim_bytes) &&
+	       cache_borrowed_bytes(c) > cache_lendable_bytes(c);
 }
 
 /* paid: also what its payers have room for. */
@@ -368,7 +368,7 @@ static void give_up(struct cache *c, struct cache_entry *entries, size_t n, bool
 
 static bool is_fit(const struct cache *c)
 {
-	return cache_total_bytes(c) <= c->budget_bytes && cache_borrowed_bytes(c) <= c->lend_bytes;
+	return cache_total_bytes(c) <= c->budget_bytes && cache_borrowed_bytes(c) <= cache_lendable_bytes(c);
 }
 
 void cache_fit(struct cache *c)
@@ -409,7 +409,17 @@ void cache_lend(struct cache *c, uint64_t bytes)
 	uint64_t before = c->lend_bytes;
 
 	c->lend_bytes = bytes;
+	c->lend_claimed_bytes = cache_claimed_chunk_bytes(c);
 	/* More room that nobody can use is not worth a pass through all segments. */
 	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
+		cache_fit(c);
+}
+
+void cache_hold_down(struct cache *c, uint64_t bytes)
+{
+	uint64_t before = c->ceiling_bytes;
+
+	c->ceiling_bytes = bytes;
+	if (bytes != before && (cache_total_bytes(c) > bytes || before < c->limit_bytes))
 		cache_fit(c);
 }

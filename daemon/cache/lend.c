@@ -7,9 +7,9 @@
 #define WAIT_SOME 5.0
 /* With this part of the memory free and unused, tasks that wait do so at a limit of their own. */
 #define FREE_SHARE 8.0
-/* The same as the tuner's reserve (docs/tuning.md). */
-#define RESERVE_SHARE 16.0
-#define RESERVE_MAX   (256.0 * 1024 * 1024)
+/* The whole memory of a machine cannot be taken any quicker: 4 KiB pages are handed out at some 3 GiB/s by a
+ * core, and by all cores of a large machine at some part of their memory's speed. */
+#define TAKE_ALL_S 4.0
 /* In one second: less than this is not a sign of anything. */
 #define REFAULT_BYTES (8.0 * 1024 * 1024)
 #define HOLD_NS       UINT64_C(10000000000)
@@ -40,7 +40,7 @@ static bool is_waited_for(const struct stall_node *node)
 uint64_t lend_limit(struct lend *l, const struct stall_node *node, double refaulted, uint64_t borrowed,
 		    uint64_t now_ns)
 {
-	double reserve = 2 * fmin(node->memory_limit_bytes / RESERVE_SHARE, RESERVE_MAX);
+	double reserve = 2 * stall_reserve_bytes(node->memory_limit_bytes);
 	double more = node->memory_headroom_bytes - reserve;
 
 	if (is_waited_for(node)) {
@@ -58,4 +58,30 @@ uint64_t lend_limit(struct lend *l, const struct stall_node *node, double refaul
 		return borrowed / 2;
 	}
 	return now_ns < l->until_ns ? borrowed : borrowed + (uint64_t)more;
+}
+
+uint64_t lend_ceiling(struct lend *l, const struct stall_node *node, uint64_t total, uint64_t borrowed,
+		      uint64_t limit, uint64_t now_ns)
+{
+	double more = node->memory_headroom_bytes - stall_reserve_bytes(node->memory_limit_bytes);
+	double raised;
+
+	if (isnan(more))
+		return LEND_ALL;
+	if (-more > (double)borrowed) {
+		hold(l, now_ns);
+		l->ceiling_bytes = -more < (double)total ? total - (uint64_t)-more : 1;
+	} else if (l->ceiling_bytes > 0 && more > 0 && now_ns >= l->until_ns) {
+		/* What may be borrowed grows at the same time. */
+		raised = (double)l->ceiling_bytes + more / 2;
+		l->ceiling_bytes = raised < (double)limit ? (uint64_t)raised : 0;
+	}
+	return l->ceiling_bytes > 0 ? l->ceiling_bytes : LEND_ALL;
+}
+
+uint32_t lend_pause_ms(double headroom, double machine_bytes)
+{
+	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of it is taken */
+
+	return ms < LEND_PAUSE_MOST_MS ? (uint32_t)fmax(ms, LEND_PAUSE_LEAST_MS) : LEND_PAUSE_MOST_MS;
 }

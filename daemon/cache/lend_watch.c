@@ -10,8 +10,11 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/units.h"
 
-#define LOOK_MS 1000
+/* Less than this part of the reserve is the usual to and fro. */
+#define FALL_PART 16
 /* Tasks waited for 50 ms within a second. Without privilege, windows must be of two seconds. */
 #define TRIGGER       "some 50000 1000000"
 #define TRIGGER_PLAIN "some 100000 2000000"
@@ -52,23 +55,61 @@ static double refaulted(struct lend_watch *w)
 	return since;
 }
 
+static void say_short(struct lend_watch *w, uint64_t ceiling)
+{
+	char text[16];
+
+	if ((ceiling < w->cache->limit_bytes) == w->is_said)
+		return;
+	w->is_said = !w->is_said;
+	if (w->is_said)
+		log_warning("memory is short, and nothing is borrowed any more: the cache is held down to %s "
+			    "for now, "
+			    "though jobs claim more; what goes is read again",
+			    units_format_bytes(text, sizeof(text), ceiling));
+	else
+		log_info("the cache may take what cache-max says again");
+}
+
 void lend_watch_look(struct lend_watch *w)
 {
-	uint64_t now_ns = clock_monotonic_ns();
+	uint64_t now_ns = clock_monotonic_ns(), borrowed = cache_borrowed_bytes(w->cache), limit, ceiling;
 	struct stall_node node = node_watch_look(&w->node, now_ns);
 
 	leave_active_files(w->root, &node);
+	w->reserve_bytes = stall_reserve_bytes(node.memory_limit_bytes);
+	w->looked_ns = now_ns;
+	w->unused_bytes = (double)limits_unused_bytes(w->root);
+	w->left_bytes = node.memory_headroom_bytes;
 	/* Memory on its way back to the system is not missing. */
 	node.memory_headroom_bytes += (double)w->cache->releasing_bytes;
-	cache_lend(w->cache,
-		   lend_limit(&w->lend, &node, refaulted(w), cache_borrowed_bytes(w->cache), now_ns));
+	limit = lend_limit(&w->lend, &node, refaulted(w), borrowed, now_ns);
+	ceiling = lend_ceiling(&w->lend, &node, cache_total_bytes(w->cache), borrowed, w->cache->limit_bytes,
+			       now_ns);
+	cache_lend(w->cache, limit);
+	cache_hold_down(w->cache, ceiling);
+	say_short(w, ceiling);
+	w->unused_bytes += (double)w->cache->releasing_bytes;
+	w->promised_bytes = w->left_bytes + (double)w->cache->releasing_bytes;
+}
+
+/* Returns true if others have taken so much since the last look that there may be something to give back. A
+ * whole look costs more, and on large machines much more. */
+static bool has_fallen(struct lend_watch *w)
+{
+	double releasing = (double)w->cache->releasing_bytes;
+	double fell = w->unused_bytes - (double)limits_unused_bytes(w->root) - releasing;
+
+	w->left_bytes = w->promised_bytes - releasing - fell;
+	return fell > w->reserve_bytes / FALL_PART && w->promised_bytes - fell < 2 * w->reserve_bytes;
 }
 
 static void on_timer(uv_timer_t *timer)
 {
 	struct lend_watch *w = timer->data;
 
-	lend_watch_look(w);
+	if (clock_monotonic_ns() >= w->looked_ns + LEND_PAUSE_MOST_MS * NS_PER_MS || has_fallen(w))
+		lend_watch_look(w);
 	lend_watch_update(w);
 }
 
@@ -125,9 +166,12 @@ void lend_watch_update(struct lend_watch *w)
 {
 	if (w->cache->n_segments == 0 && w->cache->form_bytes == 0) {
 		uv_timer_stop(&w->timer);
+		w->looked_ns = 0;
 	} else if (!uv_is_active((uv_handle_t *)&w->timer)) {
-		lend_watch_look(w);
-		uv_timer_start(&w->timer, on_timer, LOOK_MS, LOOK_MS);
+		if (!w->looked_ns)
+			lend_watch_look(w);
+		uv_timer_start(&w->timer, on_timer,
+			       lend_pause_ms(w->left_bytes, (double)w->node.limits.machine_bytes), 0);
 	}
 }
 

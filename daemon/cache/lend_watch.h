@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * Looks at the node's memory to say how much the cache may borrow: once a second while anything is in memory,
- * and at once when the kernel says that tasks wait for memory (a PSI trigger, where it may be set). Without
- * segments it sleeps. Loop thread only.
+ * Looks at the node's memory to say how much the cache may borrow, and how much it may take at all: once a
+ * second while anything is in memory, sooner where little is left (lend_pause_ms()), and at once when the
+ * kernel says that tasks wait for memory (a PSI trigger, where it may be set). Without segments it sleeps.
+ * Loop thread only.
  */
 
 #include <uv.h>
@@ -18,6 +19,11 @@ struct lend_watch {
 	const char *root; /* in front of /proc and /sys: "" on a real machine */
 	struct lend lend;
 	struct node_watch node;
+	uint64_t looked_ns; /* the last look; 0: none yet */
+	/* As of then: limits_unused_bytes() with what was on its way back, and the headroom with that. */
+	double unused_bytes, promised_bytes, reserve_bytes;
+	double left_bytes;  /* the headroom, as it is guessed since */
+	bool is_said;       /* that claims give way is in the log */
 	uint64_t refaulted; /* the kernel's counter, bytes; 0: never seen */
 	int trigger_fd;     /* -EBADF: none */
 	uv_poll_t trigger;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "forms.h"
+#include "lib/minmax.h"
 #include "lib/units.h"
 #include "serving.h"
 
@@ -83,7 +84,7 @@ uint64_t serving_form_room(const struct serving *s)
 			claimed += asked > need ? asked : need;
 	}
 	room = room > claimed ? room - claimed : 0;
-	return room < c->lend_bytes ? room : c->lend_bytes;
+	return min_u64(room, cache_lendable_bytes(c));
 }
 
 void serving_job_knobs(const struct serving *s, const struct job *job, struct tuner_knobs *ret)

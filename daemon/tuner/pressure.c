@@ -34,10 +34,6 @@
 #define BACK_STEPS 6    /* at most, until caches have what they had */
 #define RAISE      1.25 /* a step up: small enough to see its effect before the next one */
 
-/* Headroom that is left free: this part of the limit, but no more than RESERVE_MAX bytes. */
-#define RESERVE_SHARE 16.0
-#define RESERVE_MAX   (256.0 * 1024 * 1024)
-
 static double figure(double x)
 {
 	return x >= 0 && x < INFINITY ? x : NAN;
@@ -49,7 +45,7 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 
 	if (config->reserve_bytes)
 		return (double)config->reserve_bytes;
-	return isnan(limit) ? 0 : fmin(limit / RESERVE_SHARE, RESERVE_MAX);
+	return isnan(limit) ? 0 : stall_reserve_bytes(limit);
 }
 
 /* Finds how much of the headroom others took, per second. */

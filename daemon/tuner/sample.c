@@ -81,3 +81,8 @@ struct stall_node stall_node_unknown(void)
 	    .memory_some_now = NAN,
 	};
 }
+
+double stall_reserve_bytes(double limit)
+{
+	return fmax(fmin(limit / 16, 256.0 * 1024 * 1024), limit / 64);
+}

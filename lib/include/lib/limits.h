@@ -26,6 +26,10 @@ struct limits {
 
 void limits_read(const char *root, struct limits *ret_limits);
 
+/* The headroom as far as it can be seen for some microseconds: page cache of control groups counts as used.
+ * So one such figure says little, and the fall between two much. UINT64_MAX: nothing could be read. */
+uint64_t limits_unused_bytes(const char *root);
+
 /* The file with the pressure on a resource ("memory", "cpu", "io") in this process's own group, or else on
  * the machine. -ENOENT: there is neither. */
 int limits_pressure_path(const char *root, const char *resource, char *buffer, size_t size);

@@ -68,9 +68,11 @@ static void test_nested_v2(void **state)
 	assert_float_equal(limits.cpu_quota_cores, 1.5, 1e-9);
 	assert_int_equal(limits.cpu_used_ns, UINT64_C(7000000000));
 	assert_int_equal(limits.oom_kills, 3);
+	assert_int_equal(limits_unused_bytes(base), 1073741824 - 1048576000);
 	/* Page cache of the group is not in the way: 212 MiB and the machine's 4 GiB are left above. */
 	put("sys/fs/cgroup/pod/memory.max", "max\n");
 	limits_read(base, &limits);
+	assert_int_equal(limits_unused_bytes(base), 536870912 - 500000000);
 	assert_int_equal(limits.memory_headroom_bytes, 536870912 - 200000000);
 	assert_int_equal(limits.memory_free_bytes, 1 * MIB);
 	put("proc/meminfo", "MemTotal: 8388608 kB\nMemFree: 4194304 kB\nMemAvailable: 4194304 kB\n");

@@ -136,3 +136,8 @@ struct stall_node {
 /* Everything is unknown; job, at_ns and covered_s are 0. Start from it, and fill in what is seen. */
 struct stall_sample stall_sample_unknown(void);
 struct stall_node stall_node_unknown(void);
+
+/* Headroom that caches leave to others, of a node with so much memory: what a fast allocation takes before
+ * they have given way. A sixteenth up to 256 MiB, and no less than a 64th: larger nodes have more cores and
+ * faster memory. */
+double stall_reserve_bytes(double memory_limit_bytes);

@@ -48,7 +48,7 @@ struct tuner_config {
 	 * its memory limit; twice its cores, because half of the workers wait at any time). */
 	uint64_t cache_bytes_max;
 	uint32_t workers_max;   /* daemon workers and client workers together */
-	uint64_t reserve_bytes; /* headroom to leave free; 0: 1/16 of the limit, 256 MiB at most */
+	uint64_t reserve_bytes; /* headroom to leave free; 0: stall_reserve_bytes() */
 	/* Limits of each job. */
 	uint32_t prefetch_chunks_max;
 	uint32_t daemon_workers_max;

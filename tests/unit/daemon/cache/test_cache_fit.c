@@ -65,6 +65,55 @@ static void test_claimed_and_borrowed(void **state)
 	stop(&f);
 }
 
+/* Nobody is short of memory because a job has ended, or claims less. */
+static void test_what_was_claimed_stays(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &even, 10);
+	fit(&f);
+	fill_all(&f, f.d, 10);
+	cache_lend(f.cache, f.unit);
+	f.d->asked_bytes = 4 * f.unit;
+	fit(&f);
+	assert_int_equal(count(f.d), 10);
+	f.d->refs = f.d->n_sessions = 0;
+	fit(&f);
+	assert_int_equal(count(f.d), 10);
+	assert_int_equal(cache_borrowed_bytes(f.cache), 10 * f.unit);
+	/* The next look knows better. */
+	cache_lend(f.cache, 2 * f.unit);
+	assert_int_equal(count(f.d), 2);
+	stop(&f);
+}
+
+static void test_claims_give_way(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &even, 10);
+	fit(&f);
+	fill_all(&f, f.d, 10);
+	cache_hold_down(f.cache, f.d->copy_bytes + 4 * f.unit);
+	assert_int_equal(count(f.d), 4);
+	real_cache_check(f.cache);
+	/* What is read takes the place of other chunks. */
+	f.cache->round++;
+	assert_int_equal(fill(&f, f.d, 11, 0), 0);
+	assert_int_equal(count(f.d), 4);
+	/* Not below what the operator set, nor what its sessions need. */
+	f.cache->least_bytes = f.d->copy_bytes + 3 * f.unit;
+	cache_hold_down(f.cache, 1);
+	assert_int_equal(count(f.d), 3);
+	f.cache->least_bytes = 0;
+	cache_hold_down(f.cache, 2);
+	assert_int_equal(count(f.d), 1);
+	cache_hold_down(f.cache, UINT64_MAX);
+	fill_all(&f, f.d, 9);
+	assert_true(count(f.d) >= 9);
+	stop(&f);
+}
+
 static void test_what_is_in_use_goes_later(void **state)
 {
 	struct fixture f;
@@ -415,6 +464,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    CASE(test_claimed_and_borrowed),
+	    CASE(test_what_was_claimed_stays),
+	    CASE(test_claims_give_way),
 	    CASE(test_what_is_in_use_goes_later),
 	    CASE(test_the_least_that_sessions_need),
 	    CASE(test_what_is_taken),

@@ -60,6 +60,56 @@ static void test_what_is_missing_is_given_back(void **state)
 	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)(100 * MIB), 101 * S), 0);
 }
 
+static void test_larger_nodes_keep_more_free(void **state)
+{
+	struct stall_node node = calm();
+	struct lend l = {0};
+
+	node.memory_limit_bytes = 1024 * GIB;
+	node.memory_headroom_bytes = 40 * GIB;
+	node.memory_free_bytes = 40 * GIB;
+	assert_int_equal(lend_limit(&l, &node, 0, 0, 100 * S), (uint64_t)(8 * GIB));
+	node.memory_headroom_bytes = 30 * GIB;
+	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)(5 * GIB), 200 * S), (uint64_t)(3 * GIB));
+}
+
+static void test_claims_give_way_behind_what_is_borrowed(void **state)
+{
+	struct stall_node node = calm();
+	struct lend l = {0};
+	uint64_t total = (uint64_t)(6 * GIB), limit = (uint64_t)(8 * GIB);
+
+	/* 156 MiB are missing, of 256 */
+	node.memory_headroom_bytes = 100 * MIB;
+	assert_true(lend_ceiling(&l, &node, total, (uint64_t)(156 * MIB), limit, 100 * S) == LEND_ALL);
+	assert_int_equal(lend_ceiling(&l, &node, total, (uint64_t)(155 * MIB), limit, 100 * S),
+			 total - (uint64_t)(156 * MIB));
+	node.memory_headroom_bytes = 0;
+	assert_int_equal(lend_ceiling(&l, &node, (uint64_t)MIB, 0, limit, 101 * S), 1);
+	/* not up again within the hold, nor while less is left; then by half of what is */
+	assert_int_equal(lend_ceiling(&l, &node, total, 0, limit, 102 * S), total - (uint64_t)(256 * MIB));
+	node.memory_headroom_bytes = 1256 * MIB;
+	assert_int_equal(lend_ceiling(&l, &node, total, 0, limit, 111 * S), total - (uint64_t)(256 * MIB));
+	node.memory_headroom_bytes = 256 * MIB;
+	assert_int_equal(lend_ceiling(&l, &node, total, 0, limit, 900 * S), total - (uint64_t)(256 * MIB));
+	node.memory_headroom_bytes = 1256 * MIB;
+	assert_int_equal(lend_ceiling(&l, &node, total, 0, limit, 901 * S), total + (uint64_t)(244 * MIB));
+	node.memory_headroom_bytes = 8 * GIB;
+	assert_true(lend_ceiling(&l, &node, total, 0, limit, 902 * S) == LEND_ALL);
+	node = stall_node_unknown();
+	assert_true(lend_ceiling(&l, &node, total, 0, limit, 903 * S) == LEND_ALL);
+}
+
+static void test_the_less_is_left_the_sooner_it_looks(void **state)
+{
+	assert_int_equal(lend_pause_ms(24 * GIB, 24 * GIB), LEND_PAUSE_MOST_MS);
+	assert_int_equal(lend_pause_ms(6 * GIB, 24 * GIB), 500);
+	assert_int_equal(lend_pause_ms(0.75 * GIB, 24 * GIB), 62);
+	assert_int_equal(lend_pause_ms(-1, 24 * GIB), LEND_PAUSE_LEAST_MS);
+	assert_int_equal(lend_pause_ms(NAN, 24 * GIB), LEND_PAUSE_MOST_MS);
+	assert_int_equal(lend_pause_ms(GIB, 0), LEND_PAUSE_MOST_MS);
+}
+
 static void test_page_cache_in_use_comes_first(void **state)
 {
 	struct stall_node node = calm();
@@ -119,14 +169,58 @@ static void test_the_watch_sees_the_machine(void **state)
 	cache_free(&m.cache);
 }
 
+static void on_time(struct machine *m)
+{
+	uv_timer_stop(&m->watch.timer);
+	m->watch.timer.timer_cb(&m->watch.timer);
+}
+
+/* A newcomer takes nearly everything between two looks of a second. */
+static void test_a_fall_is_seen_at_once(void **state)
+{
+	struct machine m = {.root = *state};
+
+	memory(&m, 8192, 0);
+	assert_int_equal(uv_loop_init(&m.loop), 0);
+	cache_init(&m.cache, (uint64_t)(4 * GIB));
+	m.cache.form_bytes = (uint64_t)GIB; /* so that the watch does not sleep */
+	lend_watch_start(&m.watch, &m.loop, m.root, &m.cache);
+	lend_watch_update(&m.watch);
+	assert_int_equal(m.cache.lend_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
+	assert_int_equal(uv_timer_get_due_in(&m.watch.timer), 1000);
+	/* Enough is left, so the next look is only sooner. */
+	memory(&m, 600, 0);
+	on_time(&m);
+	assert_int_equal(m.cache.lend_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
+	assert_in_range(uv_timer_get_due_in(&m.watch.timer), 1, 100);
+	memory(&m, 424, 0);
+	on_time(&m);
+	assert_int_equal(m.cache.lend_bytes, (uint64_t)(GIB - 88 * MIB));
+	/* Nothing is borrowed any more. */
+	m.cache.form_bytes = 0;
+	m.cache.slot_bytes = (uint64_t)GIB;
+	memory(&m, 100, 0);
+	on_time(&m);
+	assert_int_equal(m.cache.lend_bytes, 0);
+	assert_int_equal(m.cache.ceiling_bytes, (uint64_t)(GIB - 156 * MIB));
+	m.cache.slot_bytes = 0;
+	lend_watch_stop(&m.watch);
+	loop_end(&m.loop);
+	cache_free(&m.cache);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_what_nobody_wants_may_be_borrowed),
 	    cmocka_unit_test(test_who_waits_gets_all_at_once),
 	    cmocka_unit_test(test_what_is_missing_is_given_back),
+	    cmocka_unit_test(test_larger_nodes_keep_more_free),
+	    cmocka_unit_test(test_claims_give_way_behind_what_is_borrowed),
+	    cmocka_unit_test(test_the_less_is_left_the_sooner_it_looks),
 	    cmocka_unit_test(test_page_cache_in_use_comes_first),
 	    cmocka_unit_test_setup_teardown(test_the_watch_sees_the_machine, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_a_fall_is_seen_at_once, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

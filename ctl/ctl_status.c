@@ -105,13 +105,12 @@ static void print_cluster(const json_t *cluster)
 		return;
 	printf("nodes     %s came from others in %llu chunk%s, %s given to them; %llu not in time, %llu "
 	       "failed, %llu spoilt, "
-	       "%llu refused, %llu hedged%s\n",
+	       "%llu refused%s\n",
 	       units_format_bytes(in, sizeof(in), number(cluster, "bytes_in")),
 	       (unsigned long long)number(cluster, "chunks_in"), units_plural(number(cluster, "chunks_in")),
 	       units_format_bytes(out, sizeof(out), number(cluster, "bytes_out")),
 	       (unsigned long long)number(cluster, "late"), (unsigned long long)number(cluster, "failed"),
 	       (unsigned long long)number(cluster, "spoilt"), (unsigned long long)number(cluster, "refused"),
-	       (unsigned long long)number(cluster, "hedged"),
 	       json_is_true(json_object_get(cluster, "redis")) ? "" : "; Redis does not answer");
 	if (json_is_object(forms))
 		printf("  decoded samples: %llu (%s) came, %llu (%s) were given; %llu answer%s not in time, "

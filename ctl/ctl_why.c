@@ -172,9 +172,6 @@ static void print_nodes(const json_t *nodes, uint64_t read_bytes)
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
 	if (ctl_number(nodes, "failed"))
 		printf("; %llu in vain", (unsigned long long)ctl_number(nodes, "failed"));
-	if (ctl_number(nodes, "hedged"))
-		printf("; %llu read from storage because a node was slow",
-		       (unsigned long long)ctl_number(nodes, "hedged"));
 	print_decoded(json_object_get(nodes, "decoded"));
 }
 

@@ -34,7 +34,7 @@ PORT, A_REQUEST = 11299, 100
 N_MOUNTED = 4000  # files of JuiceFS: it takes some 2 ms to write one
 
 
-WHY_NOT = "late", "failed", "refused", "hedged"
+WHY_NOT = "late", "failed", "refused"
 
 
 def unanswered(nodes):

@@ -177,13 +177,6 @@ bool cache_make_room(struct cache *c, uint64_t bytes);
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
 	       struct place *place, const struct cached_want *want);
 
-/* A batch of the job's waits for a chunk that another node was asked for by it. When that node has taken too
- * long for it (hedge.h), on the monotonic clock; UINT64_MAX: its own patience is all there is, or it was not
- * asked. Then it is given up: the chunk is read from storage. */
-uint64_t cache_hedge_ns(const struct cache *c, const struct cached_dataset *d, uint64_t chunk,
-			const struct job *job);
-void cache_hedge(struct cache *c, const struct cached_dataset *d, uint64_t chunk, const struct job *job);
-
 void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_unpin(struct cached_dataset *d, uint64_t chunk);
 

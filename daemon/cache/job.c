@@ -262,8 +262,6 @@ void job_ask_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, int result, 
 		j->counters.peer_bytes += bytes;
 		j->counters.peer_ns += now_ns - begin_ns;
 		read_latency_add(&j->counters.peer_latency, now_ns - begin_ns);
-	} else if (result == -ECANCELED) {
-		j->counters.peer_hedged++;
 	} else {
 		j->counters.peer_failed++;
 	}

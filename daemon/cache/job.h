@@ -49,17 +49,16 @@ struct job_counters {
 	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
 	uint64_t peer_failed;                      /* that were to, and were read from storage */
-	uint64_t peer_hedged; /* the same, because a batch waited and that node was slow (hedge.h) */
-	uint64_t peer_forms, peer_form_bytes; /* decoded forms that came from other nodes */
-	struct read_latency peer_latency;     /* of each that came from there */
-	uint64_t asking_ns;                   /* time in which at least one was asked for */
-	uint64_t n_read;                      /* reads that have ended */
-	uint64_t read_ns;                     /* sum of the times these took */
-	struct read_latency latency;          /* of each of these reads */
-	uint64_t reading_ns;                  /* time in which at least one was under way */
-	uint64_t cpu_ns;                      /* of CPU workers, for this job; decoders included */
-	struct decode_counters decoded;       /* by recipes */
-	struct codec_cost ways[CODEC_N_WAYS]; /* the same, by how */
+	uint64_t peer_forms, peer_form_bytes;      /* decoded forms that came from other nodes */
+	struct read_latency peer_latency;          /* of each that came from there */
+	uint64_t asking_ns;                        /* time in which at least one was asked for */
+	uint64_t n_read;                           /* reads that have ended */
+	uint64_t read_ns;                          /* sum of the times these took */
+	struct read_latency latency;               /* of each of these reads */
+	uint64_t reading_ns;                       /* time in which at least one was under way */
+	uint64_t cpu_ns;                           /* of CPU workers, for this job; decoders included */
+	struct decode_counters decoded;            /* by recipes */
+	struct codec_cost ways[CODEC_N_WAYS];      /* the same, by how */
 	struct codec_prospect prospect;
 	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;

@@ -249,8 +249,6 @@ static void count(struct cluster *c, const struct cluster_read *read, int result
 		f->bytes_in += read->answer_bytes;
 	} else if (result == -ETIMEDOUT) {
 		f->late++;
-	} else if (result == -ECANCELED) {
-		f->hedged++;
 	} else if (result == -ENOENT || result == -EBUSY) {
 		f->refused++;
 	} else {
@@ -264,8 +262,6 @@ static void read_end(struct cluster *c, struct cluster_read *read, int result, c
 
 	read_remove(c, read);
 	count(c, read, result);
-	if (result == 0)
-		cluster_group_note_answer(c, read);
 	if (result < 0)
 		error_set(&err, result, "node %s: %s", read->node, text);
 	read->done(read, result, &err);
@@ -277,7 +273,7 @@ static struct cluster_read *oldest_waiting(const struct cluster *c)
 	struct cluster_read *found = NULL;
 
 	for (struct cluster_read *r = c->reads; r; r = r->next)
-		if (!r->is_sent && !r->is_cancelled)
+		if (!r->is_sent)
 			found = r;
 	return found;
 }
@@ -355,28 +351,12 @@ int cluster_fetch(struct cluster_read *read)
 	read->answer_bytes = read->n_ranges > 0 && !read->is_forms
 				 ? net_ranges_bytes(read->ranges, read->n_ranges)
 				 : read->bytes;
-	read->is_sent = read->is_cancelled = false;
+	read->is_sent = false;
 	read->next = c->reads;
 	c->reads = read;
 	send_waiting(c);
 	watch(c, TICK_MS);
 	return 0;
-}
-
-void cluster_cancel(struct cluster_read *read)
-{
-	struct cluster *c = read->cluster;
-	const struct cluster_order order = {
-	    .verb = CLUSTER_CANCEL, .id = read->id, .peer = read->peer, .name_hash = read->name_hash};
-
-	if (read->is_cancelled)
-		return;
-	read->is_cancelled = true;
-	/* Where it cannot be told, the end of its socket comes, too. */
-	if (read->is_sent)
-		(void)cluster_order(c, &order, -EBADF);
-	else
-		watch(c, 0);
 }
 
 void cluster_spoilt(struct cluster_read *read)
@@ -437,12 +417,9 @@ static void look_at_reads(struct cluster *c)
 		next = r->next;
 		if (r->is_sent && c->link && now_ns > r->begin_ns + r->patience_ns + HANG_NS)
 			kill_process(c);
-		if (r->is_sent || (!r->is_cancelled && now_ns <= r->begin_ns + r->patience_ns))
+		if (r->is_sent || now_ns <= r->begin_ns + r->patience_ns)
 			continue;
-		if (r->is_cancelled)
-			read_end(c, r, -ECANCELED, "it was given up");
-		else
-			read_end(c, r, -ETIMEDOUT, "there was too much to ask for before it");
+		read_end(c, r, -ETIMEDOUT, "there was too much to ask for before it");
 		return; /* the list may be another one now; the next tick is soon */
 	}
 }

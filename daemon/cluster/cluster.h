@@ -132,14 +132,12 @@ struct cluster_read {
 	uint32_t peer;
 	char node[REGISTRY_NAME_BYTES];
 	struct net_group_id group_id;
-	bool is_sent, is_cancelled;
+	bool is_sent;
 	struct cluster_read *next;
 	/* 0: all bytes are in memory, not verified; or a negative errno with *err filled: -ENOENT: the peer
-	 * has no session that may read it, -EBUSY: it has too much to do, -ECANCELED, -ETIMEDOUT,
-	 * -ECONNRESET,
-	 * ... Never
-	 * from within cluster_fetch(). Memory is the caller's again only then: a read that is late is over
-	 * when the process has let go of it. */
+	 * has no session that may read it, -EBUSY: it has too much to do, -ETIMEDOUT, -ECONNRESET, ...
+	 * Never from within cluster_fetch(). Memory is the caller's again only then: a read that is late is
+	 * over when the process has let go of it. */
 	void (*done)(struct cluster_read *read, int result, const struct error *err);
 };
 
@@ -147,13 +145,6 @@ struct cluster_read {
  * called later; -EAGAIN: it is ours, or the process is gone; -EINVAL: ranges
  * that do not fit. */
 int cluster_fetch(struct cluster_read *read);
-/* It is no longer wanted from there: done() comes soon, with -ECANCELED, or with what came meanwhile. No
- * blame on the peer. */
-void cluster_cancel(struct cluster_read *read);
-/* Of a read under way: the time that this share of the latest answers of its peer stayed below; NAN: there
- * were fewer than n_min. Whether the peer was lost since it was asked. */
-double cluster_answer_s(const struct cluster_read *read, double quantile, uint64_t n_min);
-bool cluster_is_away(const struct cluster_read *read);
 /* What came from there was not the chunk: that peer is asked no more for a while, and that is said once. */
 void cluster_spoilt(struct cluster_read *read);
 
@@ -173,7 +164,6 @@ struct cluster_figures {
 	bool redis_is_up;
 	uint64_t chunks_in, bytes_in, chunks_out, bytes_out; /* ever */
 	uint64_t late, failed, spoilt, refused;              /* reads that storage had to serve */
-	uint64_t hedged;                                     /* and those that were given up for it */
 };
 
 /* What people are told of this node, at other places (registry_publish(); "": nothing any more). -E2BIG, ...;

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: who is in them, and who owns a chunk. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cluster_state.h"
-#include "lib/clock.h"
 
 /* A weight is told anew when it differs by more than this part of what was told. */
 #define WEIGHT_PART 8
-/* Of so many and the weight of older ones, the times of a peer's answers are known. */
-#define LATEST_ANSWERS 256
 
 struct cluster_group *cluster_group_find(const struct cluster *c, const struct net_group_id *id)
 {
@@ -279,37 +275,6 @@ void cluster_group_forget_all(struct cluster *c)
 		if (had)
 			changed(g);
 	}
-}
-
-/* ---- how long their answers take ----------------------------------------------------------------------- */
-
-void cluster_group_note_answer(struct cluster *c, const struct cluster_read *read)
-{
-	struct cluster_peer *p = &c->peers[read->peer];
-
-	if (!p->is_used || p->name_hash != read->name_hash)
-		return;
-	read_latency_add(&p->answers, clock_monotonic_ns() - read->begin_ns);
-	if (++p->n_answers < LATEST_ANSWERS)
-		return;
-	p->n_answers = 0;
-	for (size_t i = 0; i < READ_LATENCY_BUCKETS; i++)
-		p->n_answers += p->answers.n[i] /= 2;
-}
-
-double cluster_answer_s(const struct cluster_read *read, double quantile, uint64_t n_min)
-{
-	const struct cluster_peer *p = &read->cluster->peers[read->peer];
-
-	return p->name_hash == read->name_hash ? read_latency_quantile_s(&p->answers, NULL, quantile, n_min)
-					       : (double)NAN;
-}
-
-bool cluster_is_away(const struct cluster_read *read)
-{
-	const struct cluster_peer *p = &read->cluster->peers[read->peer];
-
-	return p->name_hash != read->name_hash || p->figures.is_away;
 }
 
 /* ---- for people ---------------------------------------------------------------------------------------- */

@@ -53,7 +53,6 @@ enum cluster_verb {
 	CLUSTER_ANSWER,      /* id, bytes; with the memory */
 	CLUSTER_REFUSE,      /* id, code */
 	CLUSTER_SPOILT,      /* peer, name_hash */
-	CLUSTER_CANCEL,      /* id, peer, name_hash: of a fetch that is no longer wanted */
 	CLUSTER_PUBLISH,     /* bytes, with memory that holds the text and its NUL */
 };
 

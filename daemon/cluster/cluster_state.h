@@ -8,7 +8,6 @@
 #include "cluster_message.h"
 #include "dataset/owner.h"
 #include "outbox.h"
-#include "read_latency.h"
 
 struct cluster_member_at {
 	uint32_t peer; /* CLUSTER_SELF, or in cluster.peers */
@@ -53,8 +52,6 @@ struct cluster_peer {
 	bool is_used;
 	uint64_t name_hash;
 	struct cluster_peer_figures figures;
-	struct read_latency answers; /* the latest ones: how long they took */
-	uint32_t n_answers;
 };
 
 /* A process that there is, or was: it is freed when its handle is closed. */
@@ -92,8 +89,6 @@ int cluster_order(struct cluster *c, const struct cluster_order *order, int memo
 void cluster_group_take_members(struct cluster *c, const struct cluster_report *report);
 void cluster_group_take_member(struct cluster *c, const struct cluster_report *report);
 void cluster_group_take_peer(struct cluster *c, const struct cluster_report *report);
-/* What was asked of a peer has come. Older answers count half as much each time that there are many. */
-void cluster_group_note_answer(struct cluster *c, const struct cluster_read *read);
 /* All join a process that has just begun. */
 void cluster_group_tell_all(struct cluster *c);
 /* The process has ended: nobody is known any more. */

@@ -76,7 +76,6 @@ static void take_order(struct net *n, const struct cluster_order *o, const struc
 	case CLUSTER_ANSWER: net_give_answer(n, o, memory_fd); return;
 	case CLUSTER_REFUSE: net_give_refuse(n, o); return;
 	case CLUSTER_SPOILT: spoilt(n, o); return;
-	case CLUSTER_CANCEL: net_ask_cancel(n, o); return;
 	case CLUSTER_PUBLISH: net_members_publish(n, o, memory_fd); return;
 	}
 }

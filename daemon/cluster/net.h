@@ -261,8 +261,6 @@ void net_conn_on_again(uv_idle_t *idle);
 /* net_ask.c */
 void net_ask_begin(struct net *n, const struct cluster_order *o, const struct net_range *ranges,
 		   int memory_fd);
-/* It is no longer wanted: the daemon is told at once that it is over. */
-void net_ask_cancel(struct net *n, const struct cluster_order *o);
 /* The bytes that follow a question of this id. */
 size_t net_ask_ranges(const struct net_conn *c, uint64_t id, const void **ret);
 /* Frames that answer. Negative: the peer does not keep to the protocol. */

@@ -131,17 +131,6 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 	net_conn_send_frame(c, &f);
 }
 
-void net_ask_cancel(struct net *n, const struct cluster_order *o)
-{
-	const struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
-	struct net_ask *a = p && p->conn ? find(p->conn, o->id) : NULL;
-
-	if (!a || a->memory_fd < 0) /* it is over */
-		return;
-	tell(n, a, -ECANCELED, "it was given up");
-	net_conn_send(p->conn, NET_CANCEL, a->id, 0, 0);
-}
-
 size_t net_ask_ranges(const struct net_conn *c, uint64_t id, const void **ret)
 {
 	const struct net_ask *a = find(c, id);

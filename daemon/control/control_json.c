@@ -256,12 +256,12 @@ static json_t *nodes_json(const struct control *c, const struct job *job, const 
 
 		most = n_members > most ? n_members : most;
 	}
-	return json_pack(
-	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job), "reachable",
-	    json_u64(most), "chunks", json_u64(n->peer_chunks), "bytes", json_u64(n->peer_bytes), "failed",
-	    json_u64(n->peer_failed), "hedged", json_u64(n->peer_hedged), "mean_s",
-	    n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks) : json_null(),
-	    "decoded", node_forms_json(c, job, n));
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
+			 "reachable", json_u64(most), "chunks", json_u64(n->peer_chunks), "bytes",
+			 json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",
+			 n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks)
+					: json_null(),
+			 "decoded", node_forms_json(c, job, n));
 }
 
 /* By which of storage and other nodes a knob is decided; null: by neither. */

@@ -172,11 +172,6 @@ static void cluster_text(FILE *text, const struct cache *cache)
 	fprintf(text, "diesel_cluster_failures_total{kind=\"failed\"} %" PRIu64 "\n", f.failed);
 	fprintf(text, "diesel_cluster_failures_total{kind=\"spoilt\"} %" PRIu64 "\n", f.spoilt);
 	fprintf(text, "diesel_cluster_failures_total{kind=\"refused\"} %" PRIu64 "\n", f.refused);
-	metrics_number(
-	    text, "diesel_cluster_hedged_total", "counter",
-	    "Chunks that were read from storage because a batch waited for them and the node that was "
-	    "asked was slow.",
-	    f.hedged);
 	cluster_forms_text(text, cache);
 }
 

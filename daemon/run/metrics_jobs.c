@@ -77,10 +77,6 @@ static const struct family counted[] = {
     {"diesel_job_node_failures_total", "counter",
      "Chunks that another node of the job was asked for in vain, and that were read from storage.", "",
      COUNTER(peer_failed), 1},
-    {"diesel_job_node_hedged_total", "counter",
-     "Chunks that were read from storage because a batch waited for them and the node that was asked was "
-     "slow.",
-     "", COUNTER(peer_hedged), 1},
     {"diesel_job_node_forms_total", "counter", "Decoded samples that came from other nodes of the job.", "",
      COUNTER(peer_forms), 1},
     {"diesel_job_node_form_bytes_total", "counter", "Bytes of these.", "", COUNTER(peer_form_bytes), 1},

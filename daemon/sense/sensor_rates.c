@@ -142,8 +142,7 @@ void sensed_peers(const struct sensed_job *sensed, struct stall_sample *sample)
 	if (!(sample->job_nodes > 0) || !first || !before)
 		return;
 	n = now->counters.peer_chunks - first->counters.peer_chunks;
-	failed = now->counters.peer_failed - first->counters.peer_failed + now->counters.peer_hedged -
-		 first->counters.peer_hedged;
+	failed = now->counters.peer_failed - first->counters.peer_failed;
 	sample->peer_served_ratio = ratio(n, n + failed);
 	sample->asking_ratio =
 	    clamp01(ratio(now->counters.asking_ns - before->counters.asking_ns, now->at_ns - before->at_ns));

@@ -482,6 +482,11 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 	return missing;
 }
 
+bool session_is_drained(const struct session *s)
+{
+	return s->order_first == s->order_last && atomic_load(&s->control->consumed) == s->published;
+}
+
 uint32_t session_orphan(struct session *s)
 {
 	uint32_t n_held = 0;

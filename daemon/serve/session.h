@@ -193,9 +193,6 @@ void session_find_forms(struct session *s);
 uint32_t session_orphan(struct session *s);
 /* Returns true if the client has no batch left, nor one that workers are at. It can spoil what tells. */
 bool session_is_drained(const struct session *s);
-/* Gives up what other nodes were asked for, where a batch waits for it and they take too long
- * (cache_hedge()). Returns when to look again; UINT64_MAX: when something has changed. */
-uint64_t session_hedge(struct session *s, uint64_t now_ns);
 /* Ends the session. Its pins are dropped at once; its memory goes when the last worker is done with it. */
 void session_end(struct session *s);
 

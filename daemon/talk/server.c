@@ -179,25 +179,12 @@ static struct cached_want want_for(const struct server *s, const struct session 
 	return q->marked;
 }
 
-/* Returns when to look at what batches wait for again. */
-static uint64_t hedge(struct server *s)
-{
-	uint64_t now_ns = clock_monotonic_ns(), again_ns = UINT64_MAX;
-
-	for (struct session *q = s->serving.sessions; q; q = q->next) {
-		uint64_t ns = session_hedge(q, now_ns);
-
-		again_ns = ns < again_ns ? ns : again_ns;
-	}
-	return again_ns;
-}
-
 /* Starts reads until enough are under way, or no session can use another one. */
 static void server_schedule(struct server *s)
 {
 	struct candidate candidates[SERVER_MAX_CANDIDATES];
 	struct read_want wants[SERVER_MAX_CANDIDATES];
-	uint64_t again_ns, held_ns, hedge_ns = hedge(s);
+	uint64_t again_ns, held_ns;
 
 	for (struct session *q = s->serving.sessions; q; q = q->next)
 		q->starved = 0;
@@ -212,8 +199,7 @@ static void server_schedule(struct server *s)
 		pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
 
 		if (pick < 0) {
-			again_ns = held_ns < again_ns ? held_ns : again_ns;
-			look_again(s, now_ns, hedge_ns < again_ns ? hedge_ns : again_ns);
+			look_again(s, now_ns, held_ns < again_ns ? held_ns : again_ns);
 			return;
 		}
 		q = candidates[pick].session;

@@ -95,11 +95,10 @@ json_t *status_cluster(const struct cache *c, const struct control_viewer *viewe
 	if (!c->cluster)
 		return json_null();
 	cluster_figures_get(c->cluster, &f);
-	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "redis",
+	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "redis",
 			 f.redis_is_up, "chunks_in", json_u64(f.chunks_in), "bytes_in", json_u64(f.bytes_in),
 			 "chunks_out", json_u64(f.chunks_out), "bytes_out", json_u64(f.bytes_out), "late",
 			 json_u64(f.late), "failed", json_u64(f.failed), "spoilt", json_u64(f.spoilt),
-			 "refused", json_u64(f.refused), "hedged", json_u64(f.hedged), "waiting",
-			 (int)c->gives.n, "nodes", peers_json(c->cluster), "groups", groups_json(c, viewer),
-			 "forms", forms_json(c));
+			 "refused", json_u64(f.refused), "waiting", (int)c->gives.n, "nodes",
+			 peers_json(c->cluster), "groups", groups_json(c, viewer), "forms", forms_json(c));
 }

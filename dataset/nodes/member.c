@@ -195,7 +195,7 @@ static int take_digit_run(const char **at, const char *end, uint32_t *ret)
 {
 	uint64_t value = 0;
 
-	if (*at == end)
+	if (*at == end || **at < '0' || **at > '9')
 		return -EINVAL;
 	for (; *at < end && **at >= '0' && **at <= '9'; (*at)++) {
 		value = 10 * value + (uint64_t)(**at - '0');

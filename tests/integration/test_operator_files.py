@@ -519,11 +519,9 @@ class Alerts(unittest.TestCase):
         self.assertFalse(self.fires("DieselDown", {up: "1x70", sessions: "2x70"}))
         self.assertTrue(self.fires("DieselReloadRefused", {'diesel_config_last_reload_successful{instance="a"}': "0x70"}))
         self.assertTrue(self.fires("DieselNodesFail", {'diesel_cluster_failures_total{instance="a",kind="late"}': "0+10x70",
-                                                       'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70",
-                                                       'diesel_cluster_hedged_total{instance="a"}': "0x70"}))
+                                                       'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70"}))
         self.assertFalse(self.fires("DieselNodesFail", {'diesel_cluster_failures_total{instance="a",kind="late"}': "0+1x70",
-                                                        'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70",
-                                                        'diesel_cluster_hedged_total{instance="a"}': "0x70"}))
+                                                        'diesel_cluster_chunks_in_total{instance="a"}': "0+50x70"}))
 
 
 class Cluster(unittest.TestCase):

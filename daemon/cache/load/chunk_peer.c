@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "hedge.h"
 #include "lib/clock.h"
 #include "peers/sharers.h"
 
@@ -20,9 +19,6 @@
 #define ASK_MAX_NS     (30 * NS_PER_S)
 #define ASK_UNKNOWN_NS (10 * NS_PER_S)
 #define ASK_TIMES      8
-/* What is usual of that node's answers, and of reads from storage (hedge.h). */
-#define ANSWER_QUANTILE  0.95
-#define STORAGE_QUANTILE 0.75
 
 bool load_is_elsewhere(const struct load *l, const struct cached_want *want)
 {
@@ -82,10 +78,8 @@ static void on_done(struct cluster_read *read, int result, const struct error *e
 	l->asked = NULL;
 	(void)err; /* it is counted, and said by the module */
 	job_ask_end(l->job, l->begin_ns, clock_monotonic_ns(), result, read->answer_bytes);
-	if (result == 0) {
-		hedge_answered(&l->sharer->hedges);
+	if (result == 0)
 		load_end_waiting(l);
-	}
 	done(l, result);
 }
 
@@ -110,48 +104,6 @@ int load_ask(struct load *l, void (*done)(struct load *l, int result))
 	else
 		l->asked = NULL;
 	return r;
-}
-
-/* The job's question that is under way, and not given up yet; NULL: there is none. */
-static struct load *find_asking(const struct cache *c, const struct cached_dataset *d, uint64_t chunk,
-				const struct job *job)
-{
-	struct load *l = c->loads;
-
-	while (l && (l->dataset != d || l->chunk != chunk || l->job != job || !l->asked || l->is_hedged))
-		l = l->next;
-	return l;
-}
-
-uint64_t cache_hedge_ns(const struct cache *c, const struct cached_dataset *d, uint64_t chunk,
-			const struct job *job)
-{
-	const struct load *l = find_asking(c, d, chunk, job);
-	uint64_t after_ns;
-
-	if (!l)
-		return UINT64_MAX;
-	/* Nothing comes any more. */
-	if (cluster_is_away(&l->ask))
-		return 0;
-	if (!hedge_may(&l->sharer->hedges))
-		return UINT64_MAX;
-	after_ns =
-	    hedge_after_ns(cluster_answer_s(&l->ask, ANSWER_QUANTILE, HEDGE_ANSWERS),
-			   read_latency_quantile_s(&l->job->counters.latency, NULL, STORAGE_QUANTILE, 1));
-	return after_ns == UINT64_MAX ? UINT64_MAX : l->begin_ns + after_ns;
-}
-
-void cache_hedge(struct cache *c, const struct cached_dataset *d, uint64_t chunk, const struct job *job)
-{
-	struct load *l = find_asking(c, d, chunk, job);
-
-	if (!l)
-		return;
-	l->is_hedged = true;
-	if (!cluster_is_away(&l->ask))
-		hedge_spend(&l->sharer->hedges);
-	cluster_cancel(&l->ask);
 }
 
 void load_end_waiting(struct load *l)

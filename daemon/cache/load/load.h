@@ -28,7 +28,6 @@ struct load {
 	struct net_range *ranges; /* of the chunk, that hold l->part; NULL: all of it */
 	uint32_t n_ranges;
 	bool is_asking;   /* counted: it is, or is about to be */
-	bool is_hedged;   /* it was asked, and is given up */
 	bool is_for_peer; /* another node asked for it */
 	bool is_warm;     /* nobody wants it yet */
 	void (*asked)(struct load *l, int result);

@@ -18,7 +18,6 @@
  */
 
 #include "cluster.h"
-#include "load/hedge.h"
 #include "form_pace.h"
 #include "lane_table.h"
 #include "needs.h"
@@ -50,7 +49,6 @@ struct sharer {
 	bool is_ended; /* out of the lists */
 	bool is_complete;
 	uint64_t since_ns, weight_bytes;
-	struct hedge_account hedges;
 };
 
 /* A session of the job begins. NULL: there is no cluster, no name, or no memory: it reads for itself.

@@ -47,7 +47,7 @@ def wait_until(what, condition):
     return result
 
 
-WHY_NOT = "late", "failed", "refused", "hedged"
+WHY_NOT = "late", "failed", "refused"
 
 
 def had_no_answer(status):

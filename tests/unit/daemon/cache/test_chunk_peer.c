@@ -30,9 +30,8 @@ struct cluster_question {
 
 static struct cluster_group group;
 static struct cluster_read *asked; /* under way */
-static uint32_t n_fetches, n_spoilt, n_members, n_cancelled;
-static bool is_ours, is_away;
-static double usual_s;
+static uint32_t n_fetches, n_spoilt, n_members;
+static bool is_ours;
 
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
 		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret)
@@ -83,22 +82,6 @@ int cluster_fetch(struct cluster_read *read)
 	return 0;
 }
 
-void cluster_cancel(struct cluster_read *read)
-{
-	assert_ptr_equal(read, asked);
-	n_cancelled++;
-}
-
-double cluster_answer_s(const struct cluster_read *read, double quantile, uint64_t n_min)
-{
-	return usual_s;
-}
-
-bool cluster_is_away(const struct cluster_read *read)
-{
-	return is_away;
-}
-
 void cluster_spoilt(struct cluster_read *read)
 {
 	n_spoilt++;
@@ -137,9 +120,7 @@ static void start(struct fixture *f, const char *root)
 
 	group = (struct cluster_group){.n_joined = 0};
 	asked = NULL;
-	n_fetches = n_spoilt = n_cancelled = 0;
-	is_away = false;
-	usual_s = NAN;
+	n_fetches = n_spoilt = 0;
 	n_members = 2;
 	is_ours = false;
 	real_cache_start(&f->f);
@@ -282,62 +263,6 @@ static void test_what_does_not_come_is_read(void **state)
 	stop(&f);
 }
 
-static void test_what_is_late_is_given_up(void **state)
-{
-	struct fixture f;
-	struct job *job;
-
-	start(&f, *state);
-	job = f.f.job;
-	assert_true(cache_hedge_ns(f.cache, f.d, 0, job) == UINT64_MAX);
-	load(&f, 0, false);
-	loop_until(&f.f.loop, is_asked, NULL);
-	/* Neither that node nor storage is known. */
-	assert_true(cache_hedge_ns(f.cache, f.d, 0, job) == UINT64_MAX);
-	usual_s = 1;
-	assert_true(cache_hedge_ns(f.cache, f.d, 0, job) == UINT64_MAX);
-	read_latency_add(&job->counters.latency, NS_PER_MS);
-	assert_true(cache_hedge_ns(f.cache, f.d, 0, job) > clock_monotonic_ns() + NS_PER_S);
-	/* It is another job's question, and about another chunk. */
-	assert_true(cache_hedge_ns(f.cache, f.d, 0, NULL) == UINT64_MAX);
-	assert_true(cache_hedge_ns(f.cache, f.d, 1, job) == UINT64_MAX);
-	cache_hedge(f.cache, f.d, 0, NULL);
-	assert_int_equal(n_cancelled, 0);
-	cache_hedge(f.cache, f.d, 0, job);
-	assert_int_equal(n_cancelled, 1);
-	/* Once. */
-	assert_true(cache_hedge_ns(f.cache, f.d, 0, job) == UINT64_MAX);
-	cache_hedge(f.cache, f.d, 0, job);
-	assert_int_equal(n_cancelled, 1);
-	give(&f, 0, -ECANCELED, false);
-	finish(&f);
-	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
-	assert_int_equal(f.cache->counters.reads, 1);
-	assert_int_equal(job->counters.peer_hedged, 1);
-	assert_int_equal(job->counters.peer_failed, 0);
-	/* The answer was on its way. */
-	load(&f, 1, false);
-	loop_until(&f.f.loop, is_asked, NULL);
-	cache_hedge(f.cache, f.d, 1, job);
-	give(&f, 1, 0, false);
-	finish(&f);
-	assert_int_equal(f.cache->counters.reads, 1);
-	assert_int_equal(job->counters.peer_chunks, 1);
-	assert_int_equal(f.sharer->hedges.spent, 2);
-	/* Who is lost is waited for no longer, and that costs nothing. */
-	f.sharer->hedges.spent = 100;
-	load(&f, 2, false);
-	loop_until(&f.f.loop, is_asked, NULL);
-	assert_true(cache_hedge_ns(f.cache, f.d, 2, job) == UINT64_MAX);
-	is_away = true;
-	assert_int_equal(cache_hedge_ns(f.cache, f.d, 2, job), 0);
-	cache_hedge(f.cache, f.d, 2, job);
-	assert_int_equal(f.sharer->hedges.spent, 100);
-	give(&f, 2, -ECANCELED, false);
-	finish(&f);
-	stop(&f);
-}
-
 static void test_who_may_not_read_it_asks_nobody(void **state)
 {
 	struct fixture f;
@@ -463,9 +388,11 @@ int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(test_it_comes_from_there),        IN_FOLDER(test_what_does_not_come_is_read),
-	    IN_FOLDER(test_what_is_late_is_given_up),   IN_FOLDER(test_who_may_not_read_it_asks_nobody),
-	    IN_FOLDER(test_nodes_are_waited_for),       IN_FOLDER(test_it_is_read_once_and_given),
+	    IN_FOLDER(test_it_comes_from_there),
+	    IN_FOLDER(test_what_does_not_come_is_read),
+	    IN_FOLDER(test_who_may_not_read_it_asks_nobody),
+	    IN_FOLDER(test_nodes_are_waited_for),
+	    IN_FOLDER(test_it_is_read_once_and_given),
 	    IN_FOLDER(test_questions_that_are_refused),
 	};
 

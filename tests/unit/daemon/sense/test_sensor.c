@@ -358,8 +358,7 @@ static void test_peers(void **state)
 									  .reading_ns = S / 2 * i,
 									  .peer_chunks = 6 * i,
 									  .peer_bytes = 1500000 * i,
-									  .peer_failed = i,
-									  .peer_hedged = i,
+									  .peer_failed = 2 * i,
 									  .peer_ns = S * 6 / 10 * i,
 									  .asking_ns = S * 3 / 10 * i}};
 	sample = sample_of(&sensed); /* of a job without nodes nothing is said of others */

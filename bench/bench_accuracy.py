@@ -8,7 +8,7 @@ Ranks are simulated: slices of a global batch, each with batch normalisation of 
 (dataset/order), by learning/order.c. A dataset is packed fairly, as `dieselctl pack` does it, or folder by folder, as with `--order source`;
 fair packing and the hashes of chunks are drawn again for each seed.
 
-A node's memory is the same in all: 8 chunks for its lanes' windows together, or one a lane where that is more. Drift 1/m: m = 0 is none.
+A node's memory is 8 chunks for its lanes' windows together in most, or one a lane where that is more; four times that in some.
 
     served       that dieseld and the loader serve that very order, rank by rank, with the data that belongs to it
 
@@ -65,6 +65,7 @@ def arms_of(task):
             arms += [Arm(lanes, window, drift, fair) for drift in (0, 16, 4, 1)]
         for lanes in (4, 16, 64):
             arms += [Arm(lanes, max(1, WINDOW * node // lanes), drift, fair) for drift in (0, 1)]
+    arms.append(Arm(1, 4 * WINDOW, fair=False))
     arms += [Arm(lanes, 4 * window, drift, fair=False) for lanes, window in ((node, WINDOW), (rank, narrow)) for drift in (0, 1)]
     arms += [Arm(0, together=True), *(Arm(*each, fair=False, together=True) for each in ((1,), (node,), (rank, narrow)))]
     return list(dict.fromkeys(arms))
@@ -128,10 +129,11 @@ def learn_all(orders, tasks, seeds, path):
 
 
 def summary(values, full):
-    """Of an arm's accuracies, and of a full shuffle's."""
-    mean, sd = statistics.mean(values), statistics.stdev(values)
-    error = math.sqrt((sd ** 2 + statistics.stdev(full) ** 2) / len(values))
-    return {"mean": mean, "sd": sd, "seeds": len(values), "errors": (mean - statistics.mean(full)) / error if error else 0.0}
+    """Of an arm's accuracies. Each is compared with the full shuffle of its seed, which began with the same weights."""
+    apart = [a - b for a, b in zip(values, full)]
+    error = statistics.stdev(apart) / math.sqrt(len(apart))
+    return {"mean": statistics.mean(values), "sd": statistics.stdev(values), "seeds": len(values), "apart": statistics.mean(apart), "error": error,
+            "errors": statistics.mean(apart) / error if error else 0.0, "runs": values}
 
 
 def rows_of(task, runs, seeds):
@@ -140,9 +142,9 @@ def rows_of(task, runs, seeds):
 
 
 def table_print(task, rows):
-    print(f"\n| {task.name} | accuracy | sd | to full shuffle, in standard errors |\n|---|---|---|---|")
+    print(f"\n| {task.name} | accuracy | sd | against full shuffle | in standard errors |\n|---|---|---|---|---|")
     for name, row in rows.items():
-        print(f"| {name} | {row['mean']:.4f} | {row['sd']:.4f} | {row['errors']:+.1f} |")
+        print(f"| {name} | {row['mean']:.4f} | {row['sd']:.4f} | {row['apart']:+.4f} | {row['errors']:+.1f} |")
     print(flush=True)
 
 
@@ -211,10 +213,12 @@ def check_served(orders, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10, help="at least 2")
+    parser.add_argument("--seeds", type=int, default=10, help="10; at least 2")
     parser.add_argument("--task", choices=["digits", "characters"], action="append")
     parser.add_argument("--runs", type=pathlib.Path)
     options = parser.parse_args()
+    if options.seeds < 2:
+        parser.error("--seeds: at least 2")
     names = options.task or ["digits", "characters"]
     if "characters" in names and learn.missing_faces():
         support.skip("fonts are missing; apt install fonts-dejavu-core fonts-dejavu-extra fonts-liberation")
@@ -223,16 +227,13 @@ def main():
         orders = Orders(folder)
         figures = {"served": check_served(orders, folder)}
         tasks = [getattr(learn, name)() for name in names]
-        runs = learn_all(orders, tasks, max(2, options.seeds), options.runs)
+        runs = learn_all(orders, tasks, options.seeds, options.runs)
     raw = {}
     for task in tasks:
-        raw[task.name] = rows = rows_of(task, runs, max(2, options.seeds))
+        raw[task.name] = rows = rows_of(task, runs, options.seeds)
         table_print(task, rows)
         for what, arm in (("full", FULL), ("one", Arm(1)), ("node", Arm(task.nodes)), ("rank", Arm(task.ranks, WINDOW * task.nodes // task.ranks))):
             figures[f"{task.name}_{what}"] = rows[str(arm)]["mean"]
-    for task in tasks:
-        for name in raw[task.name]:
-            raw[task.name][name]["runs"] = [runs[task.name, name, seed] for seed in range(max(2, options.seeds))]
     support.result_write("accuracy", raw, **figures)
 
 

@@ -26,7 +26,7 @@ _HEADER = pathlib.Path(__file__).resolve().parents[3] / "client/include/client/p
 _TEXT = _HEADER.read_text()
 VERSION = int(re.search(r"#define WIRE_VERSION\s+(\d+)u", _TEXT).group(1))
 REVISION = int(re.search(r"#define WIRE_REVISION\s+(\d+)u", _TEXT).group(1))
-RECIPE_BYTES = int(re.search(r"struct wire_open_session\) == 72 \+ (\d+)", _TEXT).group(1))  # zeros: samples as they are stored
+REST_BYTES = sum(map(int, re.search(r"struct wire_open_session\) == (\d+) \+ (\d+)", _TEXT).groups())) - 72  # zeros: from the recipe on
 MAGIC = int(re.search(r"#define WIRE_MAGIC\s+(0x[0-9a-f]+)u", _TEXT).group(1), 16)
 TYPES = {name: int(value) for name, value in re.findall(r"^\tWIRE_([A-Z_]+) = (\d+),", _TEXT, re.M)}
 
@@ -209,7 +209,7 @@ class Client:
     def open_session(self, batch=1, window=1, slots=0, epoch=0, seed=1, world=1, rank=0, subset=0):
         """Its descriptors: control and slots."""
         return self.call("OPEN_SESSION", struct.pack("<QQQQIIIIIIII", seed, epoch, 0, subset, 1, rank, world, batch, 1, 0,
-                                                     window, slots) + bytes(RECIPE_BYTES))[2]
+                                                     window, slots) + bytes(REST_BYTES))[2]
 
     def segment(self, number):
         """A descriptor of the segment; Refused."""

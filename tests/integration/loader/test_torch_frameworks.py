@@ -154,15 +154,15 @@ class FrameworkTest(unittest.TestCase):
     def test_accelerate_keeps_the_state(self):
         """save_state() asks a loader whether it has one. One that is resumed may be skipped through by number all the same."""
         accelerate = framework("accelerate")
-        whole = self.epochs(3)
+        whole = self.epochs(3, lanes=4)
         first = accelerate.Accelerator(cpu=True)
-        batches = iter(first.prepare(self.loader(num_workers=0)))
+        batches = iter(first.prepare(self.loader(num_workers=0, lanes=4)))
         for _ in range(5):
             next(batches)
         first.save_state(str(self.folder / "accelerate"))
         for skips in (False, True):
             second = accelerate.Accelerator(cpu=True)
-            loader = second.prepare(self.loader(num_workers=0))
+            loader = second.prepare(self.loader(num_workers=0, lanes=4))
             second.load_state(str(self.folder / "accelerate"))
             rest = second.skip_first_batches(loader, 5) if skips else loader
             self.assertEqual([keys(data) for data, _ in rest], whole[0][5:])

@@ -278,7 +278,7 @@ class LoaderTest(unittest.TestCase):
 
     def test_a_daemon_that_is_lost_after_others_went_on(self):
         """In the epoch that is gone on with, and in the one after it, which is whole."""
-        head, state = self.take(None, 2, 7, 2)
+        head, state = self.take(None, 2, 7, 2, lanes=4)
         want = sorted([*range(N_CLASSES * PER_CLASS)] * 2)
         for lost_after in (3, 60):
             folder = self.enterContext(tempfile.TemporaryDirectory())
@@ -352,6 +352,36 @@ class LoaderTest(unittest.TestCase):
                         self.assertEqual(sorted(seen + rest), list(range(60)))
                         self.assertEqual((end["lanes"], end["drift"]), (lanes, drift))
                         self.assertEqual(sorted(self.sampled(state, *jobs[-1], epoch=3, **again)[0]), list(range(60)))
+
+    def test_the_daemon_serves_the_order_of_lanes(self):
+        for lanes, drift, world, batch in ((1, 2, 2, 4), (3, 0, 1, 7), (3, 2, 2, 4), (4, 0, 3, 5), (4, 2, 4, 4), (60, 1, 2, 8)):
+            for name, dataset in (("all", diesel.Dataset(self.sets["chunks"])), ("few", diesel.Dataset(self.sets["chunks"])[::1 if lanes == 60 else 3])):
+                options = {"batch_size": batch, "seed": 3, "world_size": world, "window_chunks": 1, "lanes": lanes, "drift": drift}
+                got = []
+                for rank in range(world):
+                    sampler = diesel.ChunkShuffleSampler(dataset, rank=rank, **options)
+                    with contextlib.closing(diesel.DataLoader(dataset, shuffle=True, rank=rank, return_ids=True, **options)) as loader:
+                        for epoch in range(3):
+                            sampler.set_epoch(epoch)
+                            want = [[dataset.number(i) for i in numbers] for numbers in sampler.batches()]
+                            got.append([numbers.tolist() for *_, numbers in loader])
+                            self.assertEqual(got[-1], want, (name, rank, epoch, options))
+                every = sorted(i for batches in got for numbers in batches for i in numbers)
+                self.assertEqual(every, sorted([dataset.number(i) for i in range(len(dataset))] * 3))
+
+    def test_the_daemon_goes_on_in_the_lanes_of_the_epoch(self):
+        every = list(range(60))
+        for jobs in (((4, 3), (3, 3)), ((4, 3), (3, 4)), ((8, 3), (12, 2)), ((3, 5), (2, 4), (4, 2), (1, 7))):
+            options = {"name": "chunks", "window_chunks": 1}
+            seen, state = self.take(None, *jobs[0], 2, lanes=4, drift=2, **options)
+            for job in jobs[1:-1]:
+                got, state = self.take(state, *job, 2, **options)
+                seen += got
+            want, _ = self.sampled({**state, "of_batch": 0, "world_size": 1, "batch_size": 1}, *jobs[-1], epoch=0)
+            rest, _ = self.take(state, *jobs[-1], **options)
+            self.assertEqual((rest, sorted(seen + rest)), (want, every))
+            both, _ = self.take(state, *jobs[-1], epochs=2, **options)
+            self.assertEqual(sorted(seen + both), sorted(every + every))
 
     def test_fewer_samples_may_be_left_than_lanes(self):
         seen, state = self.sampled(None, 2, 9, 3, lanes=50)

@@ -68,7 +68,7 @@ def train(path: pathlib.Path) -> None:
     augmented = transforms.Compose([transforms.RandomResizedCrop((224, 160), ratio=[0.5, 2]), transforms.RandomHorizontalFlip(),
                                     transforms.ToTensor("float32", layout="HWC"), transforms.Normalize([0, 0, 0], (1, 1, 1)),
                                     transforms.ToDtype(torch.float16), lambda array: array[::2]])
-    decoded = diesel_loader.numpy.DataLoader(path, transform=augmented, native=None, damaged="skip", group="search")
+    decoded = diesel_loader.numpy.DataLoader(path, transform=augmented, native=None, damaged="skip", group="search", lanes=4, drift=16)
     assert_type(decoded.n_damaged, int)
     transforms.Compose([transforms.FromNumpy(layout="HWC"), transforms.RandomCrop(32), transforms.ToTensor()])
     transforms.FromBytes("int16", (16000,))

@@ -462,7 +462,7 @@ class Loader:
 
     def _say_one_lane(self, ranks):
         """Warns where a job on several nodes has one lane because their number is unknown."""
-        if dealing.BY_NODES and self._cluster and ranks[0] == 0 and ranks[1] > 1 and self.shuffle and self.lanes is None \
+        if self._cluster and ranks[0] == 0 and ranks[1] > 1 and self.shuffle and self.lanes is None \
                 and self._nodes() is None and not self._has_said_lane:
             self._has_said_lane = True
             log.warning("%s: the number of nodes is unknown, so the order has one lane, and each node reads all of the dataset: give lanes=%d, or the "

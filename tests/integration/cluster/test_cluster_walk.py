@@ -98,7 +98,8 @@ class Walk(unittest.TestCase):
         statuses = [self.status(node) for node in (1, 2)]
         if not any(had_no_answer(s) for s in statuses):
             self.assertEqual(sum(s["cache"]["reads"] for s in statuses), len(support.chunk_files(self.folder / "photos.diesel")), statuses)
-        self.assertGreater(sum(s["cluster"]["chunks_in"] for s in statuses), 0)
+        # The chunk that lies in both lanes comes from the other node in the first epoch; nothing does in the others.
+        self.assertLessEqual(sum(s["cluster"]["chunks_in"] for s in statuses), 1, statuses)
         self.run_block("dieselctl cluster status")
 
 

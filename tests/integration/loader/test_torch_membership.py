@@ -45,7 +45,7 @@ state, said, log = json.loads(state), [], logging.Handler()
 log.emit = lambda record: said.append(record.getMessage())
 logging.getLogger("diesel_loader").addHandler(log)
 if "nodes" in state:
-    dealing.BY_NODES, os.environ["GROUP_WORLD_SIZE"] = True, state.pop("nodes")
+    os.environ["GROUP_WORLD_SIZE"] = state.pop("nodes")
 if state.pop("looks", False):
     next(iter(loader))
 if "told" in state:
@@ -139,9 +139,8 @@ class DealingTest(unittest.TestCase):
             self.assertEqual(dealing.default(world_size, n_nodes), lanes, (world_size, n_nodes))
 
     def test_it_is_asked_for_shuffled_orders_without_lanes(self):
-        with mock.patch.object(dealing, "BY_NODES", True, create=True):
-            for lanes, shuffle, n in ((None, True, 2), (4, True, None), (None, False, None), (4, False, None)):
-                self.assertEqual(dealing.asked_nodes(lanes, shuffle, {"GROUP_WORLD_SIZE": "2"}), n)
+        for lanes, shuffle, n in ((None, True, 2), (4, True, None), (None, False, None), (4, False, None)):
+            self.assertEqual(dealing.asked_nodes(lanes, shuffle, {"GROUP_WORLD_SIZE": "2"}), n)
 
 
 class LoaderTest(unittest.TestCase):
@@ -288,25 +287,24 @@ class LoaderTest(unittest.TestCase):
 
     def test_lanes_follow_the_nodes_that_there_are_when_it_is_iterated(self):
         dataset = diesel.Dataset(self.dataset)
-        with mock.patch.object(dealing, "BY_NODES", True, create=True):
-            for n_nodes, by_default in ((None, 1), (2, 2), (3, 4), (1, 1)):
-                lanes = {"shuffled": diesel.DataLoader(dataset, shuffle=True), "stored": diesel.DataLoader(dataset),
-                         "given": diesel.DataLoader(dataset, lanes=3)}
-                sampler = diesel.ChunkShuffleSampler(dataset)
-                if n_nodes:
-                    self.set(RANK=1, WORLD_SIZE=4, GROUP_WORLD_SIZE=n_nodes)
-                self.assertEqual({name: loader.state_dict()["lanes"] for name, loader in lanes.items()},
-                                 {"shuffled": by_default, "stored": 1, "given": 3})
-                self.assertEqual(sampler.state_dict()["lanes"], by_default)
-                self.assertEqual(lanes["shuffled"].sampler.state_dict()["lanes"], by_default)
-                next(iter(lanes["shuffled"]))
-                self.assertEqual(lanes["shuffled"]._stream.dealt, (by_default, 0))
+        for n_nodes, by_default in ((None, 1), (2, 2), (3, 4), (1, 1)):
+            lanes = {"shuffled": diesel.DataLoader(dataset, shuffle=True), "stored": diesel.DataLoader(dataset),
+                     "given": diesel.DataLoader(dataset, lanes=3)}
+            sampler = diesel.ChunkShuffleSampler(dataset)
+            if n_nodes:
+                self.set(RANK=1, WORLD_SIZE=4, GROUP_WORLD_SIZE=n_nodes)
+            self.assertEqual({name: loader.state_dict()["lanes"] for name, loader in lanes.items()},
+                             {"shuffled": by_default, "stored": 1, "given": 3})
+            self.assertEqual(sampler.state_dict()["lanes"], by_default)
+            self.assertEqual(lanes["shuffled"].sampler.state_dict()["lanes"], by_default)
+            next(iter(lanes["shuffled"]))
+            self.assertEqual(lanes["shuffled"]._stream.dealt, (by_default, 0))
 
     def test_one_lane_because_nobody_knows_the_nodes_is_told(self):
         self.set(RANK=0, WORLD_SIZE=2)
         for options, says in (({"cluster": "job"}, True), ({}, False), ({"cluster": "job", "lanes": 2}, False), ({"cluster": "job", "shuffle": False}, False)):
             loader = diesel.DataLoader(self.dataset, **{"shuffle": True, **options})
-            with mock.patch.object(dealing, "BY_NODES", True, create=True), self.assertLogs("diesel_loader", "WARNING") as log:
+            with self.assertLogs("diesel_loader", "WARNING") as log:
                 for _ in range(2):
                     next(iter(loader))
             self.assertEqual(sum("give lanes=" in line for line in log.output), says, log.output)

@@ -213,7 +213,7 @@ class RegistryTest(unittest.TestCase):
         self.assertIn("name", done.stderr)
 
     def value(self, **other):
-        fields = {"node": "x", "address": "10.0.0.9:1", "incarnation": "1", "weight": "1", "uid": "1000", "job": "job",
+        fields = {"node": "x", "address": "10.0.0.9:1", "incarnation": "1", "weight": "1", "lanes": "4", "drift": "0", "serves": "0-1 3-3", "uid": "1000", "job": "job",
                   "dataset": "01020300000000000000000000000000", "path": "/data/set"} | other
         return "diesel-node 1\n" + "".join(f"{k}={v}\n" for k, v in fields.items())
 
@@ -226,7 +226,7 @@ class RegistryTest(unittest.TestCase):
         now = str(int(time.time() * 1000))
         forged = {"long": self.value(node="long", path="p" * 5000), "huge": "x" * 1000000, "mail": self.value(node="mail", address="mail.example.com:25"),
                   "weight": self.value(node="weight", weight="9" * 30), "nul": self.value(node="nul", job="job%00"), "other": self.value(node="name"),
-                  "user": self.value(node="user", uid="1001"), "utf": self.value(node="utf%ff"), "empty": "", "line": self.value(node="line") + "more=1\n"}
+                  "user": self.value(node="user", uid="1001"), "utf": self.value(node="utf%ff"), "lanes": self.value(node="lanes", serves="0-9"), "empty": "", "line": self.value(node="line") + "more=1\n"}
         self.server.ask(*(("set", node + name, text) for name, text in forged.items()), *(("zadd", names, now, name) for name in forged),
                         ("lpush", node + "list", "x"), ("zadd", names, now, "list"), ("set", node + "good", self.value(node="good")),
                         ("zadd", names, now, "good"))

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-MOST = 1 << 16    # WIRE_LANES_MAX, WIRE_DRIFT_MAX
-BY_NODES = False  # whether a job of several nodes has more than one lane by default
+MOST = 1 << 16  # WIRE_LANES_MAX, WIRE_DRIFT_MAX
 BEFORE_THEY_WERE = {"lanes": 1, "drift": 0}  # the meaning of a state without them
 
 
@@ -25,7 +24,7 @@ def nodes(environment: Mapping[str, str]) -> int | None:
 
 def asked_nodes(lanes: int | None, shuffle: bool, environment: Mapping[str, str]) -> int | None:
     """The number of nodes that the default follows from; None: unknown, or the default is not used."""
-    return nodes(environment) if BY_NODES and lanes is None and shuffle else None
+    return nodes(environment) if lanes is None and shuffle else None
 
 
 def default(world_size: int, n_nodes: int | None) -> int:

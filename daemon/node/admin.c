@@ -2,14 +2,19 @@
 #include "admin.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/units.h"
 
 #define DEFAULT_OVERFLOW_ID 65534
+/* Of one entry: a group's has the names of its members. */
+#define ENTRY_BYTES_MAX (16u << 20)
 
 static struct admin chosen = {.who = ADMIN_ROOT};
 
@@ -29,20 +34,56 @@ uint32_t admin_overflow_id(const char *kind)
 	return id;
 }
 
-int admin_find_user(const char *value, uint32_t *ret)
+static int look_up(const char *name, bool is_group, char *buffer, size_t size, uint32_t *ret)
 {
-	const struct passwd *user;
+	struct passwd user, *found_user = NULL;
+	struct group group, *found_group = NULL;
+	int r = is_group ? getgrnam_r(name, &group, buffer, size, &found_group)
+			 : getpwnam_r(name, &user, buffer, size, &found_user);
+
+	if (r == ERANGE)
+		return -ERANGE;
+	if (!found_user && !found_group)
+		return -EINVAL;
+	*ret = is_group ? group.gr_gid : user.pw_uid;
+	return 0;
+}
+
+static int find(const char *value, bool is_group, uint32_t *ret)
+{
 	int64_t number;
+	int r = -ERANGE;
 
 	if (units_parse_integer(value, 0, UINT32_MAX - 1, &number) == 0) {
 		*ret = (uint32_t)number;
 		return 0;
 	}
-	user = getpwnam(value);
-	if (!user)
-		return -EINVAL;
-	*ret = user->pw_uid;
-	return 0;
+	for (size_t size = 16384; r == -ERANGE && size <= ENTRY_BYTES_MAX; size *= 4) {
+		_cleanup_(freep) char *buffer = malloc(size);
+
+		r = buffer ? look_up(value, is_group, buffer, size, ret) : -EINVAL;
+	}
+	return r < 0 ? -EINVAL : 0;
+}
+
+bool admin_may_be_name(const char *value)
+{
+	size_t n = strlen(value);
+	int64_t number;
+
+	return n > 0 && n < ADMIN_NAME_BYTES &&
+	       (strspn(value, "+-0123456789") < n ||
+		units_parse_integer(value, 0, UINT32_MAX - 1, &number) == 0);
+}
+
+int admin_find_user(const char *value, uint32_t *ret)
+{
+	return find(value, false, ret);
+}
+
+int admin_find_group(const char *value, uint32_t *ret)
+{
+	return find(value, true, ret);
 }
 
 int admin_parse(const char *name, const char *value, struct admin *ret, struct error *err)
@@ -53,10 +94,16 @@ int admin_parse(const char *name, const char *value, struct admin *ret, struct e
 		*ret = (struct admin){.who = ADMIN_NONE};
 		return 0;
 	}
-	if (admin_find_user(value, &admin.uid) < 0)
+	if (!admin_may_be_name(value))
 		return error_set(err, -EINVAL,
 				 "%s: \"%s\" is neither root, none, nor a user of this machine or a number",
 				 name, value);
+	snprintf(admin.name, sizeof(admin.name), "%s", value);
+	admin.is_unknown = admin_find_user(value, &admin.uid) < 0;
+	if (admin.is_unknown) {
+		*ret = admin;
+		return 0;
+	}
 	if (admin.uid == admin_overflow_id("uid"))
 		return error_set(err, -EINVAL,
 				 "%s: \"%s\" is uid %u, which stands for every user without a number here: "
@@ -75,7 +122,7 @@ bool admin_is(uint32_t uid)
 {
 	switch (chosen.who) {
 	case ADMIN_ROOT: return uid == 0 || uid == geteuid();
-	case ADMIN_USER: return uid == chosen.uid;
+	case ADMIN_USER: return !chosen.is_unknown && uid == chosen.uid;
 	case ADMIN_NONE: return false;
 	}
 	return false;
@@ -85,6 +132,11 @@ int admin_refuse(struct error *err)
 {
 	switch (chosen.who) {
 	case ADMIN_USER:
+		if (chosen.is_unknown)
+			return error_set(err, -EPERM,
+					 "nobody may set anything yet: dieseld has --admin-user %s, and this "
+					 "machine does not know that name: start what knows it",
+					 chosen.name);
 		return error_set(err, -EPERM, "only user %u may set anything: dieseld has --admin-user %u",
 				 chosen.uid, chosen.uid);
 	case ADMIN_NONE:

@@ -20,17 +20,26 @@ enum admin_who {
 	ADMIN_NONE,
 };
 
+#define ADMIN_NAME_BYTES 48
+
 struct admin {
 	enum admin_who who;
-	uint32_t uid; /* of ADMIN_USER */
+	uint32_t uid;                /* of ADMIN_USER */
+	char name[ADMIN_NAME_BYTES]; /* of ADMIN_USER, as the operator wrote it */
+	bool is_unknown;             /* the machine does not know that name yet: nobody administers */
 };
 
-/* Reads "root", "none", a user's name or number. Returns 0, or -EINVAL where there is no such user, or where
- * the number stands for users that are not known here. err begins with the setting's name. */
+/* Reads "root", "none", a user's name or number. Returns 0, also for a name that is not known: what knows it
+ * may start after dieseld. -EINVAL: it cannot be a name, or the number stands for users that are not known
+ * here. err begins with the setting's name. */
 int admin_parse(const char *name, const char *value, struct admin *ret, struct error *err);
 
-/* The number of a user of this machine, by name or number. -EINVAL: there is none of that name. */
+/* Returns true for numbers that can be a user's, and for whatever is no number at all. */
+bool admin_may_be_name(const char *value);
+/* The number of a user or a group of this machine, by name or number. -EINVAL: there is none of that name.
+ * May wait for a server of names. */
 int admin_find_user(const char *value, uint32_t *ret);
+int admin_find_group(const char *value, uint32_t *ret);
 /* The number that the kernel gives for all that have none in this user namespace. kind: "uid", "gid". */
 uint32_t admin_overflow_id(const char *kind);
 

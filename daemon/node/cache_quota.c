@@ -2,7 +2,6 @@
 #include "cache_quota.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,31 +22,16 @@ static char *strip(char *text)
 	return text;
 }
 
-static int find_group(const char *value, uint32_t *ret)
-{
-	const struct group *group;
-	int64_t number;
-
-	if (units_parse_integer(value, 0, UINT32_MAX - 1, &number) == 0) {
-		*ret = (uint32_t)number;
-		return 0;
-	}
-	group = getgrnam(value);
-	if (!group)
-		return -EINVAL;
-	*ret = group->gr_gid;
-	return 0;
-}
-
 static int find_id(const char *setting, struct cache_quota *q, struct error *err)
 {
 	const char *name = q->name + q->is_group, *kind = q->is_group ? "group" : "user";
 
-	if ((q->is_group ? find_group(name, &q->id) : admin_find_user(name, &q->id)) < 0)
-		return error_set(
-		    err, -EINVAL,
-		    "%s: \"%s\" is no %s of this machine: write a name that it knows, or a number", setting,
-		    name, kind);
+	if (!admin_may_be_name(name))
+		return error_set(err, -EINVAL, "%s: \"%s\" is no number of a %s: write a name, or a number",
+				 setting, name, kind);
+	q->is_unknown = (q->is_group ? admin_find_group : admin_find_user)(name, &q->id) < 0;
+	if (q->is_unknown)
+		return 0;
 	if (q->id == (q->is_group ? admin_overflow_id("gid") : admin_overflow_id("uid")))
 		return error_set(err, -EINVAL,
 				 "%s: \"%s\" is number %u, which stands for every %s without a number here: "
@@ -95,6 +79,11 @@ static int parse_row(const char *setting, char *text, struct cache_quota *ret, s
 	return r;
 }
 
+static bool is_known_pair(const struct cache_quota *a, const struct cache_quota *b)
+{
+	return !a->is_unknown && !b->is_unknown;
+}
+
 static int add_row(const char *setting, struct cache_quotas *q, const struct cache_quota *row,
 		   struct error *err)
 {
@@ -104,7 +93,8 @@ static int add_row(const char *setting, struct cache_quotas *q, const struct cac
 		const struct cache_quota *o = &q->rows[i];
 
 		sum += o->percent;
-		if (o->is_group == row->is_group && o->id == row->id)
+		if (o->is_group == row->is_group &&
+		    (is_known_pair(o, row) ? o->id == row->id : strcmp(o->name, row->name) == 0))
 			return error_set(err, -EINVAL, "%s: %s and %s are one %s: write only one of the two",
 					 setting, o->name, row->name, row->is_group ? "group" : "user");
 	}
@@ -142,6 +132,45 @@ int cache_quotas_parse(const char *name, const char *value, struct cache_quotas 
 	return 0;
 }
 
+uint32_t cache_quotas_find(struct cache_quotas *q)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < q->n; i++) {
+		struct error why = ERROR_INIT;
+
+		if (q->rows[i].is_unknown && find_id("cache-quota", &q->rows[i], &why) < 0)
+			q->rows[i].is_unknown = true;
+		n += q->rows[i].is_unknown;
+	}
+	return n;
+}
+
+void cache_quotas_remember(struct cache_quotas *q, const struct cache_quotas *old)
+{
+	for (uint32_t i = 0; i < q->n; i++)
+		for (uint32_t k = 0; k < old->n && q->rows[i].is_unknown; k++) {
+			if (old->rows[k].is_unknown || strcmp(old->rows[k].name, q->rows[i].name) != 0)
+				continue;
+			q->rows[i].id = old->rows[k].id;
+			q->rows[i].is_unknown = false;
+		}
+}
+
+int cache_quotas_check(const char *name, const struct cache_quotas *q, struct error *err)
+{
+	for (uint32_t i = 0; i < q->n; i++) {
+		const struct cache_quota *row = &q->rows[i];
+
+		if (row->is_unknown)
+			return error_set(
+			    err, -EINVAL,
+			    "%s: \"%s\" is no %s of this machine: write a name that it knows, or a number",
+			    name, row->name + row->is_group, row->is_group ? "group" : "user");
+	}
+	return 0;
+}
+
 static bool is_in(uint32_t gid, const uint32_t *gids, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -153,10 +182,10 @@ static bool is_in(uint32_t gid, const uint32_t *gids, size_t n)
 uint32_t cache_quotas_payer(const struct cache_quotas *q, uint32_t uid, const uint32_t *gids, size_t n_gids)
 {
 	for (uint32_t i = 0; i < q->n; i++)
-		if (!q->rows[i].is_group && q->rows[i].id == uid)
+		if (!q->rows[i].is_group && !q->rows[i].is_unknown && q->rows[i].id == uid)
 			return i + 1;
 	for (uint32_t i = 0; i < q->n; i++)
-		if (q->rows[i].is_group && is_in(q->rows[i].id, gids, n_gids))
+		if (q->rows[i].is_group && !q->rows[i].is_unknown && is_in(q->rows[i].id, gids, n_gids))
 			return i + 1;
 	return CACHE_QUOTA_REST;
 }
@@ -184,13 +213,18 @@ const char *cache_quotas_name(const struct cache_quotas *q, uint32_t payer)
 	return payer == CACHE_QUOTA_REST ? "others" : q->rows[payer - 1].name;
 }
 
+static uint32_t percent_of(const struct cache_quota *row)
+{
+	return row->is_unknown ? 0 : row->percent;
+}
+
 uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64_t bytes)
 {
 	uint32_t percent = 100;
 
 	if (payer != CACHE_QUOTA_REST)
-		percent = q->rows[payer - 1].percent;
+		percent = percent_of(&q->rows[payer - 1]);
 	for (uint32_t i = 0; payer == CACHE_QUOTA_REST && i < q->n; i++)
-		percent -= q->rows[i].percent;
+		percent -= percent_of(&q->rows[i]);
 	return bytes / 100 * percent + bytes % 100 * percent / 100;
 }

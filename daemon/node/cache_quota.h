@@ -23,7 +23,9 @@
 struct cache_quota {
 	char name[48]; /* as the operator wrote it, "@" in front of a group */
 	bool is_group;
-	uint32_t id; /* of the user or the group */
+	bool is_unknown; /* the machine does not know the name yet: nobody has the row, and others have its
+			    part */
+	uint32_t id;     /* of the user or the group */
 	uint32_t percent;
 };
 
@@ -32,9 +34,16 @@ struct cache_quotas {
 	uint32_t n; /* 0: there are none, and all pay together */
 };
 
-/* Reads "alice=20%, @physics=40%", or "off". -EINVAL: err begins with the setting's name, and says what to
- * write. */
+/* Reads "alice=20%, @physics=40%", or "off". A name that is not known is none of its business: what knows it
+ * may start after dieseld. -EINVAL: err begins with the setting's name, and says what to write. */
 int cache_quotas_parse(const char *name, const char *value, struct cache_quotas *ret, struct error *err);
+
+/* Looks the names up that are not known. Returns how many still are not. May wait for a server of names. */
+uint32_t cache_quotas_find(struct cache_quotas *q);
+/* Takes the numbers of names that are not known from rows of before. */
+void cache_quotas_remember(struct cache_quotas *q, const struct cache_quotas *old);
+/* 0, or -EINVAL with a line for a name that is not known. */
+int cache_quotas_check(const char *name, const struct cache_quotas *q, struct error *err);
 
 /* Who pays for this user, who is in these groups: the user's row, else the first row of a group. */
 uint32_t cache_quotas_payer(const struct cache_quotas *q, uint32_t uid, const uint32_t *gids, size_t n_gids);

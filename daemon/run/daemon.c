@@ -29,6 +29,7 @@ static void stop(struct daemon *d)
 	uv_close((uv_handle_t *)&d->watchdog, NULL);
 	uv_close((uv_handle_t *)&d->idle, NULL);
 	job_events_stop(&d->events);
+	names_stop(&d->names);
 	metrics_stop(d->metrics);
 	sensor_stop(d->sensor);
 	assist_stop(d->assist);
@@ -106,7 +107,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"stage-size", old->serve.stage.bytes != new->serve.stage.bytes},
 	    {"cluster", !same_cluster(old, new)},
 	    {"codec", !same_codecs(old, new)},
-	    {"admin-user", old->admin.who != new->admin.who || old->admin.uid != new->admin.uid},
+	    {"admin-user", old->admin.who != new->admin.who || strcmp(old->admin.name, new->admin.name) != 0},
 	    {"admin-socket", strcmp(old->admin_socket, new->admin_socket) != 0},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};
@@ -126,7 +127,9 @@ static void apply(struct daemon *d, struct options *new)
 	d->server->serving.options.window_chunks = new->serve.window_chunks;
 	d->server->serving.options.n_slots = new->serve.n_slots;
 	d->server->serving.options.user_share = new->serve.user_share;
+	cache_quotas_remember(&new->serve.quotas, &d->server->serving.cache.quotas);
 	server_set_quotas(d->server, &new->serve.quotas);
+	names_changed(&d->names);
 	d->server->serving.options.require_digest = new->serve.require_digest;
 	d->server->serving.options.observe = new->serve.observe;
 	d->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
@@ -239,6 +242,7 @@ void daemon_start(struct daemon *d, uv_loop_t *loop)
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
 	job_events_start(&d->events, d->server);
+	names_start(&d->names, loop, d->server, &d->options->admin);
 	note_taken(&d->reloads);
 	start_signal(loop, &d->sigterm, SIGTERM, on_stop, d);
 	start_signal(loop, &d->sigint, SIGINT, on_stop, d);

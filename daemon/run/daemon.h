@@ -11,6 +11,7 @@
 #include "control.h"
 #include "job_events.h"
 #include "metrics.h"
+#include "names.h"
 #include "options.h"
 #include "plugin.h"
 #include "sensor.h"
@@ -39,6 +40,7 @@ struct daemon {
 	struct metrics_totals totals; /* of the sensor's samples */
 	struct metrics_reloads reloads;
 	struct job_events events;
+	struct names names;
 	uv_signal_t sigterm, sigint, sighup;
 	uv_timer_t watchdog, idle;
 };

@@ -144,6 +144,24 @@ static int check_needed(const struct options *o, const char *name, const char *n
 	return -EINVAL;
 }
 
+/* dieseld starts all the same (names.h). */
+static int check_names(const struct options *o, struct error *err)
+{
+	const char *setting = "cache-quota";
+	int r = cache_quotas_check(setting, &o->serve.quotas, err);
+
+	if (r == 0 && o->admin.is_unknown) {
+		setting = "admin-user";
+		r = error_set(err, -EINVAL,
+			      "admin-user: \"%s\" is neither root, none, nor a user of this machine or a "
+			      "number: write admin-user = root",
+			      o->admin.name);
+	}
+	if (r < 0)
+		settings_place_error(options_source(o, setting), err);
+	return r;
+}
+
 int options_check(const struct options *o, struct error *err)
 {
 	static const char *const needs[][2] = {
@@ -155,6 +173,8 @@ int options_check(const struct options *o, struct error *err)
 
 	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]) && r == 0; i++)
 		r = check_needed(o, needs[i][0], needs[i][1], err);
+	if (r == 0)
+		r = check_names(o, err);
 	if (r == 0)
 		r = check_given(o, "admin-socket", o->admin_socket, S_IFSOCK, err);
 	if (r == 0)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who reads how much of a storage: users beside each other, by what they were given, and reading ahead beside checkpoints."""
+import contextlib
 import json
 import os
 import re
@@ -299,6 +300,34 @@ class Quotas(Case):
         for other in (first, second, alice):
             other.send("close them")
             other.finish()
+
+    def test_names_that_are_known_later(self):
+        """As where a directory service starts after dieseld: it serves, and takes the row when the name is known."""
+        users = os.path.join(SCRATCH, "passwd")
+        shutil.copy("/etc/passwd", users)
+        options = ["--tune", "off", "--cache-quota", f"late-user=40%, {BOB}=10%", "--admin-user", "late-admin"]
+        prefix = ["unshare", "-m", "sh", "-c", f'mount --bind {users} /etc/passwd && exec "$@"', "sh"]
+        daemon = self.daemon(*options, prefix=lambda command: prefix + command)
+        self.assertIn("does not know late-user (cache-quota), late-admin (admin-user), but may yet", daemon.output())
+
+        def names(uid):
+            def ask():
+                with contextlib.closing(Client(daemon.socket)) as client:
+                    return [q["name"] for q in client.status()["quotas"]]
+            return run_as(ask, uid) if uid else ask()
+        self.assertEqual(names(ALICE), ["others"])
+        self.assertEqual(names(BOB), [str(BOB)])
+        self.assertEqual(names(0), ["others"])  # nobody administers meanwhile
+        check = subprocess.run(prefix + [os.path.join(BIN, "dieseld"), "--check-config", *options], capture_output=True, text=True)
+        self.assertEqual(check.returncode, 2)
+        self.assertIn('cache-quota: "late-user" is no user of this machine', check.stderr)
+        with open(users, "a", encoding="ascii") as f:
+            f.write(f"late-user:x:{ALICE}:{ALICE}::/:/bin/false\nlate-admin:x:{BOB + 1}:{BOB + 1}::/:/bin/false\n")
+        wait_until("the names", lambda: "all names of cache-quota and admin-user are known now" in daemon.output())
+        self.assertEqual(names(ALICE), ["late-user"])
+        self.assertEqual(names(BOB + 1), ["others", "late-user", str(BOB)])
+        check = subprocess.run(prefix + [os.path.join(BIN, "dieseld"), "--check-config", *options], capture_output=True, text=True)
+        self.assertEqual(check.returncode, 0, check.stderr)
 
     def test_who_pays(self):
         """A group is the kernel's word: neither an account that a client says nor a user namespace is one."""

@@ -57,8 +57,9 @@ static void test_mistakes(void **state)
 	    {"1000=101%", "is not from 1% to 100%"},
 	    {"1000=-5%", "is not from 1% to 100%"},
 	    {"1000=2.5%", "is not from 1% to 100%"},
-	    {"no-such-user=5%", "\"no-such-user\" is no user of this machine: write"},
-	    {"@no-such-group=5%", "\"no-such-group\" is no group of this machine: write"},
+	    {"no-such-user=5%,no-such-user=6%", "no-such-user and no-such-user are one user: write only one"},
+	    {"-1=5%", "\"-1\" is no number of a user"},
+	    {"@4294967295=5%", "\"4294967295\" is no number of a group"},
 	    {"65534=5%", "stands for every user without a number"},
 	    {"@65534=5%", "stands for every group without a number"},
 	    {"root=5%,1000=6%,0=7%", "root and 0 are one user: write only one"},
@@ -78,6 +79,37 @@ static void test_mistakes(void **state)
 		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s%d=1%%", i ? "," : "", 100 + i);
 	assert_int_equal(parse(many, &q, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "there can be 31"));
+}
+
+/* What knows them may start after dieseld: nobody has such a row until then, and others have its part. */
+static void test_names_that_are_not_known(void **state)
+{
+	struct cache_quotas q, again;
+	struct error err;
+
+	assert_int_equal(parse("no-such-user=50%,@no-such-group=30%,1000=20%", &q, &err), 0);
+	assert_int_equal(cache_quotas_check("cache-quota", &q, &err), -EINVAL);
+	assert_string_equal(err.text,
+			    "cache-quota: \"no-such-user\" is no user of this machine: write a name "
+			    "that it knows, or a number");
+	assert_int_equal(cache_quotas_find(&q), 2);
+	assert_int_equal(cache_quotas_payer(&q, 0, (uint32_t[]){0, UINT32_MAX}, 2), CACHE_QUOTA_REST);
+	assert_int_equal(cache_quotas_payer(&q, UINT32_MAX, NULL, 0), CACHE_QUOTA_REST);
+	assert_int_equal(cache_quotas_payer(&q, 1000, NULL, 0), 3);
+	assert_int_equal(cache_quotas_bytes(&q, 1, 1000), 0);
+	assert_int_equal(cache_quotas_bytes(&q, CACHE_QUOTA_REST, 1000), 800);
+	/* Here one of them comes to be known, */
+	snprintf(q.rows[0].name, sizeof(q.rows[0].name), "daemon");
+	assert_int_equal(cache_quotas_find(&q), 1);
+	assert_int_equal(cache_quotas_payer(&q, 1, NULL, 0), 1);
+	assert_int_equal(cache_quotas_bytes(&q, 1, 1000), 500);
+	/* and stays known where the next file is read while nobody knows it. */
+	again = q;
+	again.rows[0].is_unknown = true;
+	cache_quotas_remember(&again, &q);
+	assert_int_equal(cache_quotas_payer(&again, 1, NULL, 0), 1);
+	again.rows[1].is_unknown = false;
+	assert_int_equal(cache_quotas_check("cache-quota", &again, &err), 0);
 }
 
 static void test_who_pays(void **state)
@@ -189,8 +221,12 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_rows),    cmocka_unit_test(test_mistakes), cmocka_unit_test(test_who_pays),
-	    cmocka_unit_test(test_sharing), cmocka_unit_test(test_refusals),
+	    cmocka_unit_test(test_rows),
+	    cmocka_unit_test(test_mistakes),
+	    cmocka_unit_test(test_names_that_are_not_known),
+	    cmocka_unit_test(test_who_pays),
+	    cmocka_unit_test(test_sharing),
+	    cmocka_unit_test(test_refusals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

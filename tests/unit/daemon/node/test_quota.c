@@ -43,20 +43,27 @@ static struct admin parsed(const char *value)
 
 static void test_admins(void **state)
 {
-	static const char *const wrong[] = {"",           "no-such-user", "-1", "4294967295",
-					    "4294967296", "65534",        "1x"};
+	static const char *const wrong[] = {"", "-1", "4294967295", "4294967296", "65534"};
 	const struct admin root = parsed("root"), none = parsed("none"), user = parsed("900");
+	struct admin unknown;
+	struct error err = ERROR_INIT;
 
 	assert_int_equal(root.who, ADMIN_ROOT);
 	assert_int_equal(parsed("0").who, ADMIN_ROOT);
 	assert_int_equal(parsed("daemon").uid, 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		struct error err = ERROR_INIT;
 		struct admin admin;
 
 		assert_int_equal(admin_parse("admin-user", wrong[i], &admin, &err), -EINVAL);
 		assert_ptr_equal(strstr(err.text, "admin-user: "), err.text);
 	}
+	/* A name that nobody knows yet is nobody, and not user 0. */
+	unknown = parsed("no-such-user");
+	assert_true(unknown.is_unknown);
+	admin_choose(&unknown);
+	assert_false(admin_is(0) || admin_is(geteuid()) || admin_is(unknown.uid) || admin_is(UINT32_MAX));
+	assert_int_equal(admin_refuse(&err), -EPERM);
+	assert_non_null(strstr(err.text, "does not know that name"));
 	/* uid 0, and the daemon's own, are users like others. */
 	admin_choose(&user);
 	assert_true(admin_is(900));

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Names of users and groups in the configuration that the machine does not know yet, because what knows them
+ * (SSSD, LDAP) starts after dieseld: serving does not wait for that. A thread of its own looks them up, since
+ * the answer may take long: after 5 s, then after twice as long each time, up to five minutes. Loop thread
+ * only.
+ */
+
+#include <uv.h>
+
+#include "options.h"
+#include "server.h"
+
+struct names {
+	struct server *server;
+	struct admin *admin;
+	uv_timer_t timer;
+	struct name_search *search; /* under way; NULL: none */
+	uint32_t pause_s, left_s;
+};
+
+/* Borrows both. Logs one line with the names that are not known. */
+void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin *admin);
+/* The quotas were set to others. Logs as names_start(). */
+void names_changed(struct names *n);
+/* The loop must run once more. What is under way stays, for the process to end with. */
+void names_stop(struct names *n);

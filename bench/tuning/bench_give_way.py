@@ -18,8 +18,10 @@ import subprocess
 import sys
 import time
 
-import support
-from serving import Daemon, pack
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import support  # noqa: E402: it lies above
+from serving import Daemon, pack  # noqa: E402
 
 MIB = 1 << 20
 V1, V2 = pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup")

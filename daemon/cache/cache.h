@@ -51,6 +51,7 @@ struct cache_counters {
 	uint64_t shared;  /* chunks in memory of another version of the dataset that saved a read */
 	uint64_t evictions;
 	uint64_t damaged;            /* chunks quarantined */
+	uint64_t retries;            /* reads that storage failed, and that were repeated later */
 	uint64_t buffered;           /* files opened without O_DIRECT */
 	uint64_t batches;            /* made ready for clients, of all sessions */
 	uint64_t given, given_bytes; /* to other nodes of a job */

@@ -62,6 +62,8 @@ static void cache_figures(FILE *text, const struct cache *c)
 		       c->n_loading);
 	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks given up to make room.",
 		       n->evictions);
+	metrics_number(text, "diesel_chunk_read_retries_total", "counter",
+		       "Reads of chunks that storage failed twice, repeated seconds later.", n->retries);
 	metrics_number(text, "diesel_chunks_quarantined_total", "counter", "Chunks found damaged.",
 		       n->damaged);
 }

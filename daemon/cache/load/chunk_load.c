@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One chunk's way into memory: read by the dataset's reader, verified by a worker; one more try if anything
- * was wrong, then quarantine.
+ * was wrong, several within half a minute if storage gave an error, then quarantine.
  */
 #include "load.h"
 
@@ -21,7 +21,28 @@
 #define MAX_PATIENCE_NS (30 * NS_PER_S)
 #define RETRY_NS        (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
 
+/* Storage that is away for a moment gives errors where it is mounted so (NFS with soft, a FUSE that is
+ * started again), and lets readers wait where it is not. Reads are repeated after 1, 2, 4, 8 and 16 s. */
+#define N_WAITS 5
+
+struct load_wait {
+	uv_timer_t timer;
+	struct load *load;
+};
+
 static int load_read(struct load *l);
+
+static void free_wait(uv_handle_t *timer)
+{
+	free(timer->data);
+}
+
+static void end_wait(struct load *l)
+{
+	if (l->wait)
+		uv_close((uv_handle_t *)&l->wait->timer, free_wait);
+	l->wait = NULL;
+}
 
 static void load_free(struct load *l)
 {
@@ -35,6 +56,7 @@ static void load_free(struct load *l)
 	l->dataset->loading_bytes -= l->dataset->chunks[l->chunk].bytes;
 	l->dataset->n_for_peers -= l->is_for_peer;
 	c->n_loading--;
+	end_wait(l);
 	load_drop_known(l);
 	read_turns_end(&l->ticket);
 	job_unref(l->job);
@@ -103,6 +125,54 @@ static void load_again(struct load *l)
 	load_finish(l);
 }
 
+static bool is_storage_error(int result)
+{
+	switch (-result) {
+	case EIO:
+	case EREMOTEIO:
+	case ESTALE:
+	case ETIMEDOUT:
+	case EHOSTDOWN:
+	case EHOSTUNREACH:
+	case ENETDOWN:
+	case ENETUNREACH:
+	case ENOTCONN:
+	case ECONNREFUSED:
+	case ECONNRESET:
+	case ECONNABORTED: return true;
+	default: return false;
+	}
+}
+
+static void on_waited(uv_timer_t *timer)
+{
+	struct load *l = ((struct load_wait *)timer->data)->load;
+
+	end_wait(l);
+	load_again(l);
+}
+
+/* Returns true if it is read again later. */
+static bool wait_for_storage(struct load *l)
+{
+	uint32_t seconds = 1u << l->n_waits;
+
+	if (!is_storage_error(l->result) || l->n_waits == N_WAITS)
+		return false;
+	l->wait = calloc(1, sizeof(*l->wait));
+	if (!l->wait)
+		return false;
+	l->n_waits++;
+	l->wait->load = l;
+	uv_timer_init(l->cache->readers.loop, &l->wait->timer);
+	l->wait->timer.data = l->wait;
+	uv_timer_start(&l->wait->timer, on_waited, seconds * 1000, 0);
+	l->cache->counters.retries++;
+	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING,
+		    "%s; reading it again in %u s", l->error.text, seconds);
+	return true;
+}
+
 /* Reads once more, which cures a bit that flipped on the way, but not damage. A failure of what was known
  * says nothing about storage, and does not count. */
 static void load_fail(struct load *l)
@@ -110,7 +180,8 @@ static void load_fail(struct load *l)
 	const char *format = load_known_format(l);
 
 	if (l->repeated && !load_is_known(l)) {
-		load_finish(l);
+		if (!wait_for_storage(l))
+			load_finish(l);
 		return;
 	}
 	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING, format,

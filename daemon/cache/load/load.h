@@ -43,6 +43,8 @@ struct load {
 	uint64_t n_places;         /* when the search through them began */
 	uint64_t begin_ns;
 	bool repeated;
+	struct load_wait *wait; /* until it is read again; NULL: it does not wait */
+	uint32_t n_waits;
 	int result;
 	struct error error;
 	struct pool_task verify;

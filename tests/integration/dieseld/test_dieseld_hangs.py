@@ -106,6 +106,29 @@ class Hangs(Case):
         os.unlink(os.path.join(mount.control, "read"))
         self.assertIn('"samples": 300', process.communicate(timeout=60)[0])
 
+    def test_it_goes_on_when_storage_fails_for_seconds(self):
+        """As NFS that is mounted soft, while its server starts again."""
+        mount = Mount(self.slow)
+        self.addCleanup(mount.close)
+        if not os.path.ismount(mount.path):
+            self.skipTest("FUSE cannot be mounted here")
+        daemon = self.daemon()
+        mount.hang("fail")
+        process = subprocess.Popen(probe_command(daemon, mount.path), stdout=subprocess.PIPE, text=True)
+        wait_until("a read that is repeated", lambda: "Input/output error; reading it again in 2 s" in daemon.output())
+        os.unlink(os.path.join(mount.control, "fail"))
+        self.assertIn('"samples": 300', process.communicate(timeout=60)[0])
+        self.assertEqual(daemon.status()["cache"]["quarantined"], 0)
+        # A daemon that is stopped meanwhile does not wait for it.
+        again = self.daemon()
+        mount.hang("fail")
+        process = subprocess.Popen(probe_command(again, mount.path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_until("a read that is repeated", lambda: "reading it again in 1 s" in again.output())
+        self.assertEqual(again.stop(), 0)
+        self.assertNotIn("not served", again.output())
+
 
 if __name__ == "__main__":
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.access(MIRROR, os.X_OK):

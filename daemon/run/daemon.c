@@ -138,6 +138,7 @@ static void apply(struct daemon *d, struct options *new)
 	watch_idle(d);
 	d->options->settings = new->settings;
 	d->options->serve.knobs = new->serve.knobs;
+	d->options->hide_names = new->hide_names;
 	d->options->serve.window_chunks = new->serve.window_chunks;
 	d->options->serve.n_slots = new->serve.n_slots;
 	d->options->serve.user_share = new->serve.user_share;
@@ -238,7 +239,8 @@ void daemon_start(struct daemon *d, uv_loop_t *loop)
 						.sensor = d->sensor,
 						.assist = d->assist,
 						.reloads = &d->reloads,
-						.events = &d->events};
+						.events = &d->events,
+						.hide_names = &d->options->hide_names};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
 	job_events_start(&d->events, d->server);

@@ -218,13 +218,15 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 		return NULL;
 	build_info(text);
 	cache_figures(text, &sources->server->serving.cache);
-	quota_figures(text, &sources->server->serving.cache);
+	if (!*sources->hide_names)
+		quota_figures(text, &sources->server->serving.cache);
 	read_figures(text, sources->server->serving.cache.turns);
 	stage_text(text, sources->server->serving.cache.stage);
 	cluster_text(text, &sources->server->serving.cache);
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
-	metrics_users_text(text, sources->events);
+	if (!*sources->hide_names)
+		metrics_users_text(text, sources->events);
 	metrics_node_text(text, sources);
 	metrics_service_text(text, sources);
 	if (fclose(text)) {

@@ -38,6 +38,7 @@ struct metrics_sources {
 	const struct assist *assist;         /* NULL: nobody asked for it */
 	const struct metrics_reloads *reloads;
 	const struct job_events *events;
+	const bool *hide_names; /* of users, programs, accounts, pods: anybody who reaches the port reads */
 };
 
 /* The text of all figures, for the caller to free; NULL: no memory. */

@@ -15,17 +15,18 @@
 
 #define LABELS "training_job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
 
-static void infos(FILE *text, const struct server *s)
+/* Hidden names are empty, which is to Prometheus as if the label were not there. */
+static void infos(FILE *text, const struct server *s, bool hide_names)
 {
-	char program[64];
+	char program[64], uid[16];
 
 	metrics_head(text, "diesel_job_info", "gauge", "Whose job it is, and which program; always 1.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 		job_events_program(j, program, sizeof(program));
+		snprintf(uid, sizeof(uid), "%" PRIu32, j->uid);
 		fprintf(text,
-			"diesel_job_info{" LABELS ",world=\"%" PRIu32 "\",uid=\"%" PRIu32
-			"\",program=\"%s\"} 1\n",
-			j->id, j->rank, j->world, j->uid, program);
+			"diesel_job_info{" LABELS ",world=\"%" PRIu32 "\",uid=\"%s\",program=\"%s\"} 1\n",
+			j->id, j->rank, j->world, hide_names ? "" : uid, hide_names ? "" : program);
 	}
 }
 
@@ -271,8 +272,9 @@ static void knobs(FILE *text, const struct server *s)
 
 void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 {
-	infos(text, sources->server);
-	origins(text, sources->server);
+	infos(text, sources->server, *sources->hide_names);
+	if (!*sources->hide_names)
+		origins(text, sources->server);
 	write_counted(text, sources->server);
 	read_latency(text, sources->server);
 	steps(text, sources);

@@ -74,6 +74,7 @@ const char options_help[] =
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
     "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
+    "  --metrics-names WHEN  shown (default), or hidden: without users, programs, accounts and pods\n"
     "  --config FILE    INI file with a section [dieseld] and the names above without dashes\n"
     "  --check-config   say whether options and file are right, and end\n"
     "  --ready-fd N     write \"ready\\n\" to this descriptor when listening\n"
@@ -106,6 +107,8 @@ static const struct option_row table[] = {
     {"exit-when-idle", option_number, "0", AT(exit_when_idle_s), 0, MAX_IDLE_S},
     {"no-io-uring", option_flag, "no", AT(serve.use_io_uring), .least = 1, .flag = true},
     {"metrics", option_metrics, OPTIONS_METRICS, AT(metrics)},
+    {"metrics-names", option_flag_of_words, "hidden", AT(hide_names), .words = "shown|hidden",
+     .says = "is neither shown nor hidden"},
     TUNED("client-workers", WIRE_SET_CLIENT_WORKERS, "2"),
     {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is none of on, off, dry-run",
      .key = WIRE_SET_TUNE},

@@ -231,6 +231,29 @@ class Accounting(Case):
                          {"training_job": "1", "rank": "0", "slurm_job": "12", "account": "a___1_b", "job_pod": "p" * 255, "pod_uid": "",
                           "job_namespace": ""})
 
+    def test_hidden_names(self):
+        """Nobody on the node learns from the port who runs what; figures of jobs stay. A reload changes it."""
+        config = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "names.conf")
+        with open(config, "w") as file:
+            file.write("[dieseld]\nmetrics-names = hidden\ncache-quota = 4242=5%\n")
+        daemon = self.daemon("--metrics", self.address, "--config", config)
+        job = start_probe(daemon, self.path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000,
+                          env={**os.environ, "SLURM_JOB_ID": "4711", "SLURM_JOB_ACCOUNT": "physics", "POD_NAME": "train-0"})
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        self.wait(daemon, "job begins:", 1)
+        text = self.fetch()
+        self.assertIn('diesel_job_info{training_job="1",rank="0",world="1",uid="",program=""} 1', text)
+        self.assertIn('diesel_job_samples_total{training_job="1",rank="0"}', text)
+        for name in ("physics", "train-0", "4711", "4242", "daemon_probe", "diesel_user_", "diesel_job_origin_info", f'uid="{os.getuid()}"'):
+            self.assertNotIn(name, text)
+        with open(config, "w") as file:
+            file.write("[dieseld]\nmetrics-names = shown\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        self.wait(daemon, "configuration read again", 1)
+        self.assertIn('program="daemon_probe"', self.fetch())
+        self.assertIn('account="physics"', self.fetch())
+
     @unittest.skipUnless(os.geteuid() == 0, "takes root, for a journal of its own")
     def test_fields_of_the_journal(self):
         folder = tempfile.mkdtemp(dir=SCRATCH)
@@ -424,6 +447,7 @@ class WrongConfigurations(unittest.TestCase):
         (SECTION + "cache = lots\n", 2, "not an amount of memory", "write cache = 8G"),
         (SECTION + "cache = 900T\n", 2, "more than this machine's memory", "write cache = "),
         (SECTION + "cache-max = 900T\n", 2, "dieseld may use no more than", "of memory here"),
+        (SECTION + "metrics-names = off\n", 2, "neither shown nor hidden", "write metrics-names = hidden"),
         (SECTION + "metrics = 127.0.0.1:99999\n", 2, '"99999" is not a port from 0 to 65535', "write metrics = 127.0.0.1:9467"),
         (SECTION + "metrics = 127.0.0.1\n", 2, "not ADDRESS:PORT", "such as 127.0.0.1:9467"),
         (SECTION + "metrics = localhost:9467\n", 2, "not an address", "such as 127.0.0.1:9467"),

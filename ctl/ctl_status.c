@@ -98,7 +98,6 @@ static void print_tune(const json_t *root)
 static void print_cluster(const json_t *cluster)
 {
 	const json_t *nodes = json_object_get(cluster, "nodes"), *groups = json_object_get(cluster, "groups");
-	const json_t *forms = json_object_get(cluster, "forms");
 	char in[24], out[24], name[200], path[200];
 
 	if (!json_is_object(cluster))
@@ -112,15 +111,6 @@ static void print_cluster(const json_t *cluster)
 	       (unsigned long long)number(cluster, "late"), (unsigned long long)number(cluster, "failed"),
 	       (unsigned long long)number(cluster, "spoilt"), (unsigned long long)number(cluster, "refused"),
 	       json_is_true(json_object_get(cluster, "redis")) ? "" : "; Redis does not answer");
-	if (json_is_object(forms))
-		printf("  decoded samples: %llu (%s) came, %llu (%s) were given; %llu answer%s not in time, "
-		       "%llu spoilt\n",
-		       (unsigned long long)number(forms, "in"),
-		       units_format_bytes(in, sizeof(in), number(forms, "in_bytes")),
-		       (unsigned long long)number(forms, "out"),
-		       units_format_bytes(out, sizeof(out), number(forms, "out_bytes")),
-		       (unsigned long long)number(forms, "late"), units_plural(number(forms, "late")),
-		       (unsigned long long)number(forms, "spoilt"));
 	for (size_t i = 0; i < json_array_size(nodes); i++) {
 		const json_t *n = json_array_get(nodes, i);
 

@@ -126,33 +126,6 @@ static void print_held(const json_t *held)
 	       (unsigned long long)ctl_number(held, "writer"));
 }
 
-/* Samples that came decoded from other nodes, and why they did or did not. */
-static void print_decoded(const json_t *decoded)
-{
-	double link_s = ctl_real(decoded, "link_s"), decode_s = ctl_real(decoded, "decode_s");
-	char bytes[24], link[24], decode[24], reason[200];
-
-	if (!json_is_object(decoded))
-		return;
-	printf("\n          decoded samples: %llu (%s) came from other nodes",
-	       (unsigned long long)ctl_number(decoded, "forms"),
-	       units_format_bytes(bytes, sizeof(bytes), ctl_number(decoded, "bytes")));
-	ctl_string(decoded, "reason", reason);
-	if (strcmp(reason, "unknown") == 0)
-		printf("; what they take is not measured yet: a few are asked for");
-	if (strcmp(reason, "not-there") == 0)
-		printf("; others have next to none: few are asked for");
-	if (strcmp(reason, "pause") == 0)
-		printf("; none is asked for at present, since the last ones came late or were spoilt");
-	if (isfinite(link_s) && isfinite(decode_s) && link_s >= 0 && decode_s >= 0)
-		printf("; one takes the link %s, and the workers %s to decode%s",
-		       units_format_duration(link, sizeof(link), (uint64_t)(link_s * 1e9)),
-		       units_format_duration(decode, sizeof(decode), (uint64_t)(decode_s * 1e9)),
-		       strcmp(reason, "cpu") == 0    ? ": few are asked for"
-		       : strcmp(reason, "link") == 0 ? ": they are asked for"
-						     : "");
-}
-
 /* Chunks that other nodes of the job gave, so that storage was not asked. */
 static void print_nodes(const json_t *nodes, uint64_t read_bytes)
 {
@@ -172,7 +145,6 @@ static void print_nodes(const json_t *nodes, uint64_t read_bytes)
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
 	if (ctl_number(nodes, "failed"))
 		printf("; %llu in vain", (unsigned long long)ctl_number(nodes, "failed"));
-	print_decoded(json_object_get(nodes, "decoded"));
 }
 
 /* ", other nodes 45% (4.1 ms a chunk, 95 %: 9 ms; 310 MiB/s)", as far as that is known. */

@@ -50,8 +50,6 @@ struct codec_work {
 };
 
 #define CODEC_FORM_ALIGN 64u /* bytes: where forms begin */
-/* In the place of where a form lies: the sample has none, and none is to be made. */
-#define CODEC_NO_FORM UINT64_MAX
 
 /* How a sample came to be, for what that costs. */
 enum codec_way {
@@ -96,7 +94,7 @@ int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int p
 /*
  * Decodes samples of a batch for some 50 ms. Of each item in the slot, `location` is the number of its
  * segment, from 1, << 32 | offset, `bytes` its length, `sample` its number; and its label is where its form
- * lies, in the same way, 0, or CODEC_NO_FORM. When it is done, `location` is 0, and so is `bytes` if it is
+ * lies, in the same way, or 0. When it is done, `location` is 0, and so is `bytes` if it is
  * damaged. Any thread; waits. -EBADMSG: a sample is damaged, or ends the process that is to decode it, and
  * the recipe does not go on without it; -ETIMEDOUT: it takes too long; or no process can be had.
  * result->error says why, without the sample's name.

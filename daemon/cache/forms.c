@@ -13,7 +13,6 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"
-#include "peers/form_answer.h"
 
 #define FIRST_SLOTS  256u
 #define EXTENT_PARTS 32 /* of what may be taken: the last extent is rarely filled, and goes as a whole */
@@ -84,7 +83,7 @@ static void empty_slot(struct forms *f, struct form_slot *slot)
 	f->n_entries--;
 }
 
-const struct form_entry *forms_look(const struct forms *f, uint64_t sample, struct form_extent **ret)
+struct form_extent *forms_find(const struct forms *f, uint64_t sample, uint32_t *ret_offset)
 {
 	const struct form_slot *slot;
 
@@ -93,32 +92,15 @@ const struct form_entry *forms_look(const struct forms *f, uint64_t sample, stru
 	slot = slot_of(f, sample);
 	if (!slot->extent)
 		return NULL;
-	*ret = slot->extent;
-	return &slot->extent->entries[slot->entry];
-}
-
-struct form_extent *forms_find(const struct forms *f, uint64_t sample, uint32_t *ret_offset)
-{
-	struct form_extent *e;
-	const struct form_entry *entry = forms_look(f, sample, &e);
-
-	if (!entry)
-		return NULL;
-	*ret_offset = entry->offset;
-	return e;
+	*ret_offset = slot->extent->entries[slot->entry].offset;
+	return slot->extent;
 }
 
 /* ---- extents ---- */
 
 static void extent_free(struct cache *c, struct form_extent *e)
 {
-	if (e->is_visitor) {
-		c->form_bytes -= e->memory.bytes;
-		c->gives.forms.visit_bytes -= e->memory.bytes;
-		c->n_form_extents--;
-	} else {
-		c->releasing_bytes -= e->memory.bytes;
-	}
+	c->releasing_bytes -= e->memory.bytes;
 	cache_release(c, &e->memory, e->memory.bytes);
 	free(e->entries);
 	free(e);
@@ -205,7 +187,7 @@ struct form_extent *forms_grant(struct cache *c, struct forms *f)
 	return e;
 }
 
-struct form_entry *forms_add(struct cache *c, struct form_extent *e, uint64_t sample, uint32_t bytes)
+void forms_add(struct cache *c, struct form_extent *e, uint64_t sample, uint32_t bytes)
 {
 	struct forms *f = e->forms;
 	uint32_t offset = e->used_bytes;
@@ -213,15 +195,14 @@ struct form_entry *forms_add(struct cache *c, struct form_extent *e, uint64_t sa
 
 	e->used_bytes = (uint32_t)form_after(offset, bytes);
 	if (!f || grow_index(c, f) < 0 || array_room(e->entries, e->n_entries, e->size_entries) < 0)
-		return NULL;
+		return;
 	slot = slot_of(f, sample);
 	if (slot->extent) /* another session was faster */
-		return NULL;
+		return;
 	e->entries[e->n_entries] = (struct form_entry){.sample = sample, .offset = offset, .bytes = bytes};
 	*slot = (struct form_slot){.extent = e, .entry = e->n_entries++};
 	f->n_entries++;
 	f->used_bytes += bytes;
-	return &e->entries[slot->entry];
 }
 
 void forms_take_back(struct cache *c, struct form_extent *e, bool full)
@@ -234,57 +215,6 @@ void forms_take_back(struct cache *c, struct form_extent *e, bool full)
 	e->full = e->full || (full && e->used_bytes > 0) || !left ||
 		  (f && f->n_entries > 0 && left < f->used_bytes / f->n_entries);
 	forms_unpin(c, e);
-}
-
-/* ---- visitors ---- */
-
-struct form_extent *forms_visit(struct cache *c, uint64_t bytes)
-{
-	_cleanup_(closep) int fd = -EBADF;
-	struct form_extent *e;
-
-	if (c->gives.forms.visit_bytes + bytes > FORM_VISIT_MAX || !cache_make_form_room(c, bytes))
-		return NULL;
-	fd = memfd_create("diesel-forms", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 || fchmod(fd, 0400) < 0)
-		return NULL;
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return NULL;
-	e->memory = (struct shared_memory){.fd = steal_fd(&fd), .bytes = bytes};
-	e->is_visitor = true;
-	e->pins = 1;
-	c->form_bytes += bytes;
-	c->gives.forms.visit_bytes += bytes;
-	c->n_form_extents++;
-	return e;
-}
-
-int forms_visit_cut(struct cache *c, struct form_extent *e, uint64_t bytes)
-{
-	uint64_t less = e->memory.bytes - bytes;
-
-	if (ftruncate(e->memory.fd, (off_t)bytes) < 0)
-		return -errno;
-	e->memory.bytes = bytes;
-	c->form_bytes -= less;
-	c->gives.forms.visit_bytes -= less;
-	return 0;
-}
-
-int forms_visit_seal(struct form_extent *e)
-{
-	void *data;
-
-	/* As no one has it mapped for writing, no one will write it. */
-	if (fcntl(e->memory.fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return -errno;
-	data = mmap(NULL, e->memory.bytes, PROT_READ, MAP_SHARED, e->memory.fd, 0);
-	if (data == MAP_FAILED)
-		return -errno;
-	huge_leave_out_of_core(data, e->memory.bytes);
-	e->memory.data = data;
-	return 0;
 }
 
 /* ---- all forms of a user and key ---- */
@@ -302,7 +232,6 @@ struct forms *forms_open(struct cached_dataset *d, uint32_t uid, const struct re
 		f->dataset = d;
 		f->uid = uid;
 		f->key = *key;
-		f->sum = form_key(key);
 		f->next = d->forms;
 		d->forms = f;
 	}
@@ -337,30 +266,13 @@ static void drop_index(struct cache *c, struct forms *f)
 		forms_free(f);
 }
 
-static void drop_at(struct cache *c, struct forms *f, struct form_extent **link)
-{
-	extent_drop(c, link);
-	if (!f->extents)
-		drop_index(c, f);
-}
-
 bool forms_drop_one(struct cache *c, struct forms *f)
 {
 	if (!f->extents)
 		return false;
-	drop_at(c, f, &f->extents);
-	return true;
-}
-
-bool forms_drop_mixed(struct cache *c, struct forms *f)
-{
-	struct form_extent **link = &f->extents;
-
-	while (*link && (!(*link)->is_mixed || (*link)->granted))
-		link = &(*link)->next;
-	if (!*link)
-		return false;
-	drop_at(c, f, link);
+	extent_drop(c, &f->extents);
+	if (!f->extents)
+		drop_index(c, f);
 	return true;
 }
 

@@ -18,7 +18,6 @@
 
 #include "cached_dataset.h"
 #include "codec.h"
-#include "dataset/checksum.h"
 #include "image/recipe.h"
 #include "shared_memory.h"
 
@@ -28,8 +27,6 @@ struct forms;
 struct form_entry {
 	uint64_t sample;
 	uint32_t offset, bytes;
-	bool is_summed; /* where forms go to other nodes: */
-	uint64_t xxh3;  /* of the form, when it was made */
 };
 
 struct form_extent {
@@ -40,8 +37,6 @@ struct form_extent {
 	uint32_t pins;
 	bool granted; /* a decoder fills it */
 	bool full;
-	bool is_visitor; /* forms of another node, which are kept there; it belongs to no forms */
-	bool is_mixed;   /* has forms of samples that another node keeps */
 	struct form_entry *entries;
 	uint32_t n_entries, size_entries;
 };
@@ -57,12 +52,11 @@ struct forms {
 	struct cached_dataset *dataset;
 	uint32_t uid;
 	struct recipe key;
-	struct checksum_128 sum; /* form_key() of it */
-	uint32_t refs;           /* sessions */
-	uint32_t payer;          /* of these */
-	uint64_t asked_bytes;    /* its jobs' knobs; stays as it was when the last session ends */
-	uint64_t limit_bytes;    /* what it may take of that: cache_fit() */
-	uint64_t bytes;          /* of its extents and its index */
+	uint32_t refs;        /* sessions */
+	uint32_t payer;       /* of these */
+	uint64_t asked_bytes; /* its jobs' knobs; stays as it was when the last session ends */
+	uint64_t limit_bytes; /* what it may take of that: cache_fit() */
+	uint64_t bytes;       /* of its extents and its index */
 	struct form_extent *extents;
 	uint32_t n_extents;
 	struct form_slot *slots;
@@ -73,7 +67,6 @@ struct forms {
 
 #define FORM_EXTENT     (UINT64_C(32) << 20)
 #define FORM_EXTENT_MIN (UINT64_C(1) << 20)
-#define FORM_VISIT_MAX  (UINT64_C(256) << 20) /* of all visitors together */
 
 /* Where a form begins behind one of so many bytes at this offset. */
 static inline uint64_t form_after(uint64_t offset, uint64_t bytes)
@@ -88,8 +81,6 @@ void forms_close(struct forms *f);
 
 /* Where the sample's form lies; NULL: there is none. */
 struct form_extent *forms_find(const struct forms *f, uint64_t sample, uint32_t *ret_offset);
-/* The same with all that is known of it; valid until something is added. */
-const struct form_entry *forms_look(const struct forms *f, uint64_t sample, struct form_extent **ret);
 void forms_pin(struct form_extent *e);
 void forms_unpin(struct cache *c, struct form_extent *e);
 
@@ -97,21 +88,11 @@ void forms_unpin(struct cache *c, struct form_extent *e);
  * NULL: no more memory may be taken. */
 struct form_extent *forms_grant(struct cache *c, struct forms *f);
 /* A form of so many bytes was written behind the extent's used ones. If the extent was given up meanwhile,
- * it is forgotten, as it is if there is another one of the sample; then NULL. */
-struct form_entry *forms_add(struct cache *c, struct form_extent *e, uint64_t sample, uint32_t bytes);
+ * it is forgotten, as it is if there is another one of the sample. */
+void forms_add(struct cache *c, struct form_extent *e, uint64_t sample, uint32_t bytes);
 /* full: what came next did not fit. */
 void forms_take_back(struct cache *c, struct form_extent *e, bool full);
 
-/* Memory for forms of another node, of so many bytes at most, which is pinned once and goes with its last
- * pin. It is not mapped, and not sealed: forms_visit_seal(). NULL: no more memory may be taken. */
-struct form_extent *forms_visit(struct cache *c, uint64_t bytes);
-/* So many bytes came: it takes no more any longer. -errno. */
-int forms_visit_cut(struct cache *c, struct form_extent *e, uint64_t bytes);
-/* Nobody can write it any more, and it is mapped; -EBUSY: somebody still could. Any thread. */
-int forms_visit_seal(struct form_extent *e);
-
-/* Gives up an extent that has forms which another node keeps, too; false: there is none. */
-bool forms_drop_mixed(struct cache *c, struct forms *f);
 /* Gives up an extent; what is pinned goes when it is not. Returns false if there is none. With the last
  * one, forms that no session uses go too. */
 bool forms_drop_one(struct cache *c, struct forms *f);

@@ -49,7 +49,6 @@ struct job_counters {
 	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
 	uint64_t peer_failed;                      /* that were to, and were read from storage */
-	uint64_t peer_forms, peer_form_bytes;      /* decoded forms that came from other nodes */
 	struct read_latency peer_latency;          /* of each that came from there */
 	uint64_t asking_ns;                        /* time in which at least one was asked for */
 	uint64_t n_read;                           /* reads that have ended */

@@ -124,42 +124,25 @@ static void question_free(struct cluster_question *q)
 static void give_back(struct cluster_question *q)
 {
 	const struct cluster_handler handler = q->cluster->handler;
-	void (*given)(void *user, void *answer) = q->is_forms ? handler.given_forms : handler.given;
 	void *answer = q->answer;
 
 	question_free(q);
-	given(handler.user, answer);
+	handler.given(handler.user, answer);
 }
 
-static void tell_handler(struct cluster *c, struct cluster_group *g, const struct cluster_report *report,
-			 const struct net_range *runs, struct cluster_question *q)
+static void take_question(struct cluster *c, const struct cluster_report *report)
 {
-	const struct cluster_forms_wanted wanted = {
-	    .key = (uint32_t)report->code, .bytes = report->bytes, .runs = runs, .n_runs = report->count};
-
-	if (q->is_forms)
-		c->handler.asked_forms(c->handler.user, g, &report->chunk, &wanted, q);
-	else
-		c->handler.asked(c->handler.user, g, &report->chunk, q);
-}
-
-static void take_question(struct cluster *c, const struct cluster_report *report,
-			  const struct net_range *runs)
-{
-	bool is_forms = report->news == CLUSTER_ASKED_FORMS;
 	const struct cluster_order refusal = {.verb = CLUSTER_REFUSE, .id = report->id, .code = -ENOENT};
 	struct cluster_group *g = cluster_group_find(c, &report->group);
-	struct cluster_question *q =
-	    g && (!is_forms || c->handler.asked_forms) ? calloc(1, sizeof(*q)) : NULL;
+	struct cluster_question *q = g ? calloc(1, sizeof(*q)) : NULL;
 
 	if (!q) {
 		(void)cluster_order(c, &refusal, -EBADF);
 		return;
 	}
-	*q = (struct cluster_question){
-	    .cluster = c, .id = report->id, .is_forms = is_forms, .next = c->questions};
+	*q = (struct cluster_question){.cluster = c, .id = report->id, .next = c->questions};
 	c->questions = q;
-	tell_handler(c, g, report, runs, q);
+	c->handler.asked(c->handler.user, g, &report->chunk, q);
 }
 
 static void take_given(struct cluster *c, uint64_t id)
@@ -242,8 +225,6 @@ static void count(struct cluster *c, const struct cluster_read *read, int result
 {
 	struct cluster_figures *f = &c->figures;
 
-	if (read->is_forms) /* whoever asks counts them */
-		return;
 	if (result == 0) {
 		f->chunks_in++;
 		f->bytes_in += read->answer_bytes;
@@ -309,9 +290,7 @@ static void send_waiting(struct cluster *c)
 	struct cluster_read *read;
 
 	while (c->link && c->n_sent < CLUSTER_MAX_READS && (read = oldest_waiting(c))) {
-		const struct cluster_order order = {.verb =
-							read->is_forms ? CLUSTER_FETCH_FORMS : CLUSTER_FETCH,
-						    .code = (int32_t)read->forms_key,
+		const struct cluster_order order = {.verb = CLUSTER_FETCH,
 						    .id = read->id,
 						    .bytes = read->bytes,
 						    .ns = patience_left(c, read),
@@ -336,10 +315,7 @@ int cluster_fetch(struct cluster_read *read)
 
 	if (!owner || !c->link)
 		return -EAGAIN;
-	if (!net_ranges_fit(read->ranges, read->n_ranges, read->is_forms ? NET_SAMPLE_END : read->bytes))
-		return -EINVAL;
-	if (read->is_forms &&
-	    (read->n_ranges == 0 || read->n_ranges > NET_MAX_RUNS || read->bytes > NET_FORMS_MAX))
+	if (!net_ranges_fit(read->ranges, read->n_ranges, read->bytes))
 		return -EINVAL;
 	read->cluster = c;
 	read->id = c->next_id++;
@@ -348,9 +324,8 @@ int cluster_fetch(struct cluster_read *read)
 	read->name_hash = c->peers[owner->peer].name_hash;
 	read->group_id = read->group->id;
 	memcpy(read->node, owner->node, sizeof(read->node));
-	read->answer_bytes = read->n_ranges > 0 && !read->is_forms
-				 ? net_ranges_bytes(read->ranges, read->n_ranges)
-				 : read->bytes;
+	read->answer_bytes =
+	    read->n_ranges > 0 ? net_ranges_bytes(read->ranges, read->n_ranges) : read->bytes;
 	read->is_sent = false;
 	read->next = c->reads;
 	c->reads = read;
@@ -378,8 +353,6 @@ static void take_done(struct cluster *c, const struct cluster_report *report)
 		read = read->next;
 	if (!read)
 		return;
-	if (read->is_forms)
-		read->answer_bytes = report->bytes;
 	read_end(c, read, report->code < 0 ? report->code : 0, report->text);
 	if (!c->closed)
 		send_waiting(c);
@@ -449,7 +422,7 @@ static void ended(struct cluster *c)
 		cluster_group_forget_all(c);
 }
 
-static void take_report(struct cluster *c, struct cluster_report *report, const struct net_range *runs)
+static void take_report(struct cluster *c, struct cluster_report *report)
 {
 	report->text[sizeof(report->text) - 1] = '\0';
 	report->peer_is.node[sizeof(report->peer_is.node) - 1] = '\0';
@@ -459,43 +432,30 @@ static void take_report(struct cluster *c, struct cluster_report *report, const 
 	case CLUSTER_MEMBER: cluster_group_take_member(c, report); return;
 	case CLUSTER_PEER: cluster_group_take_peer(c, report); return;
 	case CLUSTER_DONE: take_done(c, report); return;
-	case CLUSTER_ASKED:
-	case CLUSTER_ASKED_FORMS: take_question(c, report, runs); return;
+	case CLUSTER_ASKED: take_question(c, report); return;
 	case CLUSTER_GIVEN: take_given(c, report->id); return;
 	case CLUSTER_SERVER: c->figures.redis_is_up = report->code == 0; return;
 	}
-}
-
-/* The process is not believed in what it says of its own message. */
-static bool is_whole(const struct cluster_report_long *m, ssize_t bytes)
-{
-	size_t n_runs;
-
-	if (bytes < (ssize_t)sizeof(m->report))
-		return false;
-	n_runs = m->report.news == CLUSTER_ASKED_FORMS ? m->report.count : 0;
-	return n_runs <= NET_MAX_RUNS &&
-	       (size_t)bytes == sizeof(m->report) + n_runs * sizeof(struct net_range);
 }
 
 static void on_link(uv_poll_t *poll, int status, int events)
 {
 	struct cluster_link *l = poll->data;
 	struct cluster *c = l->cluster;
-	struct cluster_report_long all;
+	struct cluster_report report;
 
 	(void)outbox_flush(&l->outbox);
 	link_poll(l);
 	for (int i = 0; i < REPORTS_AT_ONCE && c->link == l; i++) {
-		ssize_t n = recv(l->outbox.fd, &all, sizeof(all), MSG_DONTWAIT);
+		ssize_t n = recv(l->outbox.fd, &report, sizeof(report), MSG_DONTWAIT | MSG_TRUNC);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (!is_whole(&all, n)) {
+		if (n != (ssize_t)sizeof(report)) {
 			ended(c);
 			return;
 		}
-		take_report(c, &all.report, all.runs);
+		take_report(c, &report);
 	}
 }
 

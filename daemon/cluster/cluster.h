@@ -59,14 +59,6 @@ struct cluster;
 struct cluster_group;
 struct cluster_question;
 
-/* Forms that a member asks for, of samples of one chunk. */
-struct cluster_forms_wanted {
-	uint32_t key;                 /* of the 128 bits of theirs, these */
-	uint64_t bytes;               /* the most that an answer may have */
-	const struct net_range *runs; /* of the chunk's samples; valid during the call alone */
-	uint32_t n_runs;
-};
-
 struct cluster_handler {
 	/* A member asks for a chunk of the group. Answer now or later: cluster_answer() or cluster_refuse(),
 	 * exactly once, also after the group was left. */
@@ -74,10 +66,6 @@ struct cluster_handler {
 		      struct cluster_question *question);
 	/* The memory of this answer is no longer used: it was sent, or the asker has gone. */
 	void (*given)(void *user, void *answer);
-	/* The same of decoded forms of a chunk's samples; NULL: this node gives none. */
-	void (*asked_forms)(void *user, struct cluster_group *group, const struct chunk_id *chunk,
-			    const struct cluster_forms_wanted *wanted, struct cluster_question *question);
-	void (*given_forms)(void *user, void *answer);
 	/* Members of the group came or went: owners are others now. */
 	void (*changed)(void *user, struct cluster_group *group);
 	void *user;
@@ -119,16 +107,12 @@ struct cluster_read {
 	 */
 	const struct net_range *ranges;
 	uint32_t n_ranges;
-	/* Decoded forms instead: `bytes` are the most that may come, ranges are runs of the chunk's samples,
-	 * and there are some. */
-	bool is_forms;
-	uint32_t forms_key; /* cluster_forms_wanted.key */
-	int memory_fd;      /* borrowed until done() */
+	int memory_fd; /* borrowed until done() */
 	uint64_t patience_ns;
 	/* The module's. */
 	struct cluster *cluster;
 	uint64_t id, begin_ns, name_hash;
-	uint64_t answer_bytes; /* of forms: that came */
+	uint64_t answer_bytes;
 	uint32_t peer;
 	char node[REGISTRY_NAME_BYTES];
 	struct net_group_id group_id;
@@ -142,8 +126,7 @@ struct cluster_read {
 };
 
 /* Asks the owner. group, chunk, bytes, memory_fd, patience_ns, done: the caller's. Returns 0, and done() is
- * called later; -EAGAIN: it is ours, or the process is gone; -EINVAL: ranges
- * that do not fit. */
+ * called later; -EAGAIN: it is ours, or the process is gone; -EINVAL: ranges that do not fit. */
 int cluster_fetch(struct cluster_read *read);
 /* What came from there was not the chunk: that peer is asked no more for a while, and that is said once. */
 void cluster_spoilt(struct cluster_read *read);

@@ -48,12 +48,10 @@ enum cluster_verb {
 	/* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory, and n_ranges after the
 	   order */
 	CLUSTER_FETCH,
-	CLUSTER_FETCH_FORMS, /* as CLUSTER_FETCH; bytes: the most that may come, code: of the key, ranges:
-			   runs of samples */
-	CLUSTER_ANSWER,      /* id, bytes; with the memory */
-	CLUSTER_REFUSE,      /* id, code */
-	CLUSTER_SPOILT,      /* peer, name_hash */
-	CLUSTER_PUBLISH,     /* bytes, with memory that holds the text and its NUL */
+	CLUSTER_ANSWER,  /* id, bytes; with the memory */
+	CLUSTER_REFUSE,  /* id, code */
+	CLUSTER_SPOILT,  /* peer, name_hash */
+	CLUSTER_PUBLISH, /* bytes, with memory that holds the text and its NUL */
 };
 
 struct cluster_order {
@@ -76,15 +74,13 @@ struct cluster_order_long {
 
 enum cluster_news {
 	/* From the process. */
-	CLUSTER_MEMBERS,     /* group; count 0: its members follow, one by one; 1: that was all */
-	CLUSTER_MEMBER,      /* group, peer, peer_is: node and address, bytes: the weight, lanes */
-	CLUSTER_PEER,        /* peer, peer_is; without a node: there is no such peer any more */
-	CLUSTER_DONE,        /* id, code, error, bytes that came: a fetch is over, its memory let go of */
-	CLUSTER_ASKED,       /* id, group, chunk */
-	CLUSTER_ASKED_FORMS, /* id, group, chunk, bytes: the most that the answer may have, code: of the key;
-				with count runs of samples after the report */
-	CLUSTER_GIVEN,       /* id: the answer's memory is let go of */
-	CLUSTER_SERVER,      /* code: 0, or Redis is not to be had */
+	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: that was all */
+	CLUSTER_MEMBER,  /* group, peer, peer_is: node and address, bytes: the weight, lanes */
+	CLUSTER_PEER,    /* peer, peer_is; without a node: there is no such peer any more */
+	CLUSTER_DONE,    /* id, code, error, bytes that came: a fetch is over, its memory let go of */
+	CLUSTER_ASKED,   /* id, group, chunk */
+	CLUSTER_GIVEN,   /* id: the answer's memory is let go of */
+	CLUSTER_SERVER,  /* code: 0, or Redis is not to be had */
 };
 
 struct cluster_report {
@@ -97,10 +93,4 @@ struct cluster_report {
 	struct cluster_peer_figures peer_is;
 	struct owner_lanes lanes;
 	char text[256];
-};
-
-/* As long as one can be. */
-struct cluster_report_long {
-	struct cluster_report report;
-	struct net_range runs[NET_MAX_RUNS];
 };

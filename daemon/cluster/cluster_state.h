@@ -44,7 +44,6 @@ struct cluster_question {
 	struct cluster *cluster;
 	uint64_t id; /* 0: of a process that has ended */
 	enum cluster_question_state state;
-	bool is_forms;
 	void *answer;
 };
 

@@ -32,16 +32,6 @@ void net_report(struct net *n, const struct cluster_report *report)
 	send_report(n, report, sizeof(*report));
 }
 
-void net_report_runs(struct net *n, const struct cluster_report *report, const struct net_range *runs)
-{
-	struct cluster_report_long all = {.report = *report};
-	size_t bytes = report->count * sizeof(*runs);
-
-	if (bytes > 0)
-		memcpy(all.runs, runs, bytes);
-	send_report(n, &all, sizeof(all.report) + bytes);
-}
-
 uint8_t *net_buffer_take(struct net *n)
 {
 	return n->n_buffers > 0 ? n->buffers[--n->n_buffers] : malloc(NET_BUFFER_BYTES);
@@ -71,8 +61,7 @@ static void take_order(struct net *n, const struct cluster_order *o, const struc
 	switch ((enum cluster_verb)o->verb) {
 	case CLUSTER_JOIN: net_members_join(n, o); return;
 	case CLUSTER_LEAVE: net_members_leave(n, o); return;
-	case CLUSTER_FETCH:
-	case CLUSTER_FETCH_FORMS: net_ask_begin(n, o, ranges, memory_fd); return;
+	case CLUSTER_FETCH: net_ask_begin(n, o, ranges, memory_fd); return;
 	case CLUSTER_ANSWER: net_give_answer(n, o, memory_fd); return;
 	case CLUSTER_REFUSE: net_give_refuse(n, o); return;
 	case CLUSTER_SPOILT: spoilt(n, o); return;

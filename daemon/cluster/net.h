@@ -56,7 +56,6 @@ struct net_ask {
 	uint64_t id, bytes, begin_ns, end_ns;
 	int memory_fd; /* negative: the daemon was told how it ended, and what still comes is thrown away */
 	uint64_t written;
-	bool is_forms;            /* of the chunk's samples: `bytes` are the most that may come */
 	struct net_range *ranges; /* NULL: all of the chunk, else `bytes` are these, one after the other */
 	struct net_walk walk;     /* where what comes after `written` lies; of forms: how many runs */
 	uint8_t *buffer;          /* what was received after `written` */
@@ -77,9 +76,7 @@ struct net_question {
 	enum net_question_state state;
 	uint64_t id;      /* the peer's */
 	uint64_t here_id; /* the daemon's */
-	bool is_forms;
-	int32_t forms_key;
-	uint64_t chunk_bytes;     /* of forms: the most that the answer may have */
+	uint64_t chunk_bytes;
 	uint64_t bytes, sent;     /* of the answer */
 	struct net_range *ranges; /* NULL: all of the chunk */
 	uint32_t n_ranges, n_came, n_room;
@@ -215,8 +212,6 @@ struct net {
 
 /* net.c */
 void net_report(struct net *n, const struct cluster_report *report);
-/* With report->count runs behind it. */
-void net_report_runs(struct net *n, const struct cluster_report *report, const struct net_range *runs);
 /* Of NET_BUFFER_BYTES; NULL: no memory. */
 uint8_t *net_buffer_take(struct net *n);
 void net_buffer_give(struct net *n, uint8_t *buffer);

@@ -81,8 +81,7 @@ static int take_ranges(struct net_ask *a, const struct net_range *ranges, uint32
 		return -ENOMEM;
 	memcpy(a->ranges, ranges, n * sizeof(*ranges));
 	a->walk = (struct net_walk){.ranges = a->ranges, .n_ranges = n};
-	if (!a->is_forms)
-		a->bytes = net_ranges_bytes(ranges, n);
+	a->bytes = net_ranges_bytes(ranges, n);
 	return 0;
 }
 
@@ -90,8 +89,7 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 		   int memory_fd)
 {
 	struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
-	struct net_frame f = {.kind = o->verb == CLUSTER_FETCH_FORMS ? NET_FORMS : NET_QUESTION,
-			      .code = o->verb == CLUSTER_FETCH_FORMS ? o->code : 0,
+	struct net_frame f = {.kind = NET_QUESTION,
 			      .id = o->id,
 			      .bytes = o->bytes,
 			      .value = o->n_ranges,
@@ -109,8 +107,6 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 		return;
 	}
 	a = calloc(1, sizeof(*a));
-	if (a)
-		a->is_forms = o->verb == CLUSTER_FETCH_FORMS;
 	if (!a || take_ranges(a, ranges, o->n_ranges) < 0 || checksum_stream_new(&a->sum) < 0) {
 		if (a)
 			free(a->ranges);
@@ -120,7 +116,7 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 	}
 	a->conn = c;
 	a->id = o->id;
-	if (!a->ranges || a->is_forms)
+	if (!a->ranges)
 		a->bytes = o->bytes;
 	a->begin_ns = n->now_ns;
 	a->end_ns = n->now_ns + o->ns;
@@ -161,7 +157,7 @@ static int scatter(struct net_ask *a)
 {
 	int r = 0;
 
-	if (!a->ranges || a->is_forms)
+	if (!a->ranges)
 		return huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
 	for (size_t at = 0; at < a->filled && r == 0;) {
 		uint64_t offset;
@@ -245,8 +241,6 @@ static void measure(struct net *n, struct net_peer *p, const struct net_ask *a)
 
 	p->n_late = 0;
 	p->done_ns = n->now_ns;
-	if (a->is_forms) /* the figures are those of chunks */
-		return;
 	p->latency_s = p->latency_s > 0 ? 0.8 * p->latency_s + 0.2 * s : s;
 	p->bytes_per_s = p->bytes_per_s > 0 ? 0.8 * p->bytes_per_s + 0.2 * rate : rate;
 	p->figures.chunks_in++;
@@ -268,7 +262,7 @@ static void lied(struct net_conn *c, struct net_ask *a)
 
 static void refused(struct net_conn *c, struct net_ask *a, int32_t code)
 {
-	if (a->memory_fd >= 0 && code != -ENOENT && code != -EBUSY && !a->is_forms)
+	if (a->memory_fd >= 0 && code != -ENOENT && code != -EBUSY)
 		c->peer->figures.failed++;
 	tell(c->net, a, code,
 	     code == -ENOENT  ? "it has no session that may read the chunk"
@@ -280,8 +274,7 @@ int net_ask_end(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_ask *a = find(c, f->id);
 
-	if (!a || (f->kind == NET_END && f->code == 0 && a->memory_fd >= 0 &&
-		   (a->is_forms ? f->bytes > a->bytes : f->bytes != a->bytes)))
+	if (!a || (f->kind == NET_END && f->code == 0 && a->memory_fd >= 0 && f->bytes != a->bytes))
 		return -EPROTO;
 	(void)write_out(c, a);
 	if (a->memory_fd < 0) {
@@ -309,8 +302,6 @@ static void late(struct net_conn *c, struct net_ask *a)
 		 (double)(c->net->now_ns - a->begin_ns) / 1e9);
 	tell(c->net, a, -ETIMEDOUT, text);
 	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
-	if (a->is_forms) /* they are given when there is time for it */
-		return;
 	p->figures.failed++;
 	/* One failure, of several reads; or more was asked for than goes through, and what came first came;
 	 * or it was hardly given time. */

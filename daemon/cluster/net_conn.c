@@ -152,9 +152,7 @@ static const struct net_frame *ring_at(const struct net_conn *c, uint32_t i)
 /* What follows the frame. */
 static size_t tail_of(const struct net_conn *c, const struct net_frame *f, const void **ret)
 {
-	return (f->kind == NET_QUESTION || f->kind == NET_FORMS) && f->value > 0
-		   ? net_ask_ranges(c, f->id, ret)
-		   : 0;
+	return f->kind == NET_QUESTION && f->value > 0 ? net_ask_ranges(c, f->id, ret) : 0;
 }
 
 /* How many frames go at one time, and the bytes of them and of what follows them. */
@@ -308,8 +306,7 @@ static int greeted(struct net_conn *c, const struct net_hello *hello, char *why,
 static int take_frame(struct net_conn *c, const struct net_frame *f)
 {
 	switch ((enum net_kind)f->kind) {
-	case NET_QUESTION:
-	case NET_FORMS: net_give_question(c, f); return 0;
+	case NET_QUESTION: net_give_question(c, f); return 0;
 	case NET_CANCEL: net_give_cancel(c, f); return 0;
 	case NET_PIECE: return net_ask_piece(c, f);
 	case NET_REFUSAL:

@@ -57,8 +57,6 @@ static bool numbers_fit(const struct net_frame *f)
 	case NET_QUESTION:
 		return f->code == 0 && f->bytes > 0 && f->bytes <= NET_CHUNK_MAX &&
 		       f->value <= NET_MAX_RANGES;
-	case NET_FORMS:
-		return f->bytes > 0 && f->bytes <= NET_FORMS_MAX && f->value > 0 && f->value <= NET_MAX_RUNS;
 	case NET_REFUSAL: return is_refusal(f->code) && f->bytes == 0 && f->value == 0;
 	case NET_PIECE: return f->code == 0 && f->bytes > 0 && f->bytes <= NET_PIECE_BYTES && f->value == 0;
 	case NET_END: return (f->code == 0 || is_refusal(f->code)) && f->bytes <= NET_CHUNK_MAX;
@@ -71,7 +69,7 @@ static bool numbers_fit(const struct net_frame *f)
 
 static int frame_check(const struct net_frame *f, struct error *err)
 {
-	bool names = f->kind == NET_QUESTION || f->kind == NET_FORMS;
+	bool names = f->kind == NET_QUESTION;
 
 	if (!numbers_fit(f) || f->reserved != 0 ||
 	    (!names && (!is_zero(&f->group, sizeof(f->group)) || !is_zero(&f->chunk, sizeof(f->chunk)))))
@@ -156,10 +154,10 @@ int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct 
 	r = frame_check(&ret->frame, err);
 	if (r == 0 && ret->frame.kind == NET_PIECE)
 		p->piece_left = ret->frame.bytes;
-	if (r == 0 && (ret->frame.kind == NET_QUESTION || ret->frame.kind == NET_FORMS)) {
+	if (r == 0 && ret->frame.kind == NET_QUESTION) {
 		p->n_ranges_left = (uint32_t)ret->frame.value;
 		p->range_from = 0;
-		p->range_end = ret->frame.kind == NET_FORMS ? NET_SAMPLE_END : ret->frame.bytes;
+		p->range_end = ret->frame.bytes;
 	}
 	return r < 0 ? r : 1;
 }

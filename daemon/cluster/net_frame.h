@@ -27,10 +27,6 @@
 /* Of one connection that are not ended yet, in each direction. */
 #define NET_MAX_QUESTIONS 64u
 #define NET_MAX_RANGES    16384u /* of one question */
-/* The same of decoded forms: runs of samples, and bytes of an answer. */
-#define NET_MAX_RUNS   1024u
-#define NET_FORMS_MAX  ((uint64_t)256 << 20)
-#define NET_SAMPLE_END ((uint64_t)UINT32_MAX)
 
 struct net_group_id {
 	uint8_t bytes[16]; /* as the 32 digits of struct registry_group_id say */
@@ -57,10 +53,6 @@ enum net_kind {
 	NET_CANCEL, /* no longer wanted; ended by NET_END or NET_REFUSAL as ever */
 	NET_PING,
 	NET_PONG, /* the same id */
-	/* group, chunk, bytes: give me decoded forms of the chunk's samples, in an answer of so many bytes at
-	 * most (cache/peers/form_answer.h); code: 32 bits of the key that they are to have; value: so many
-	 * runs of samples, by their numbers in the chunk, which follow (struct net_range) */
-	NET_FORMS,
 };
 
 struct net_frame {
@@ -74,8 +66,7 @@ struct net_frame {
 	struct chunk_id chunk;
 };
 
-/* A part of a chunk, not empty: bytes, or, where forms are asked for, samples. They come in the chunk's
- * order, and do not overlap. */
+/* A part of a chunk, not empty. They come in the chunk's order, and do not overlap. */
 struct net_range {
 	uint32_t offset, bytes;
 };

@@ -63,19 +63,14 @@ static void question_remove(struct net_conn *c, struct net_question *q)
 static void ask_daemon(struct net_conn *c, struct net_question *q)
 {
 	struct net *n = c->net;
-	const struct cluster_report report = {.news = q->is_forms ? CLUSTER_ASKED_FORMS : CLUSTER_ASKED,
-					      .code = q->forms_key,
-					      .count = q->is_forms ? q->n_ranges : 0,
-					      .id = n->next_id,
-					      .bytes = q->chunk_bytes,
-					      .group = q->group,
-					      .chunk = q->chunk};
+	const struct cluster_report report = {
+	    .news = CLUSTER_ASKED, .id = n->next_id, .group = q->group, .chunk = q->chunk};
 
 	q->here_id = n->next_id++;
 	q->state = NET_QUESTION_ASKED;
 	c->n_asked++;
 	n->n_asked++;
-	net_report_runs(n, &report, q->ranges);
+	net_report(n, &report);
 }
 
 /* The oldest questions first. */
@@ -124,8 +119,6 @@ void net_give_question(struct net_conn *c, const struct net_frame *f)
 	}
 	q->id = f->id;
 	q->bytes = q->chunk_bytes = f->bytes;
-	q->is_forms = f->kind == NET_FORMS;
-	q->forms_key = f->code;
 	q->n_ranges = (uint32_t)f->value;
 	q->state = q->n_ranges > 0 ? NET_QUESTION_COMES : NET_QUESTION_WAITS;
 	q->group = f->group;
@@ -172,10 +165,8 @@ void net_give_range(struct net_conn *c, const struct net_range *range)
 	q->ranges[q->n_came++] = *range;
 	if (q->n_came < q->n_ranges)
 		return;
-	if (!q->is_forms) {
-		q->walk = (struct net_walk){.ranges = q->ranges, .n_ranges = q->n_ranges};
-		q->bytes = net_ranges_bytes(q->ranges, q->n_ranges);
-	}
+	q->walk = (struct net_walk){.ranges = q->ranges, .n_ranges = q->n_ranges};
+	q->bytes = net_ranges_bytes(q->ranges, q->n_ranges);
 	q->state = NET_QUESTION_WAITS;
 	c->comes = NULL;
 	ask_on(c);
@@ -213,18 +204,12 @@ static void all_ask_on(struct net *n)
 			ask_on(c);
 }
 
-/* Of forms there is as much as there is. */
-static bool fits(const struct net_question *q, uint64_t bytes)
-{
-	return q->is_forms ? bytes > 0 && bytes <= q->chunk_bytes : bytes == q->chunk_bytes;
-}
-
 void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd)
 {
 	struct net_conn *c;
 	struct net_question *q = take_asked(n, o->id, &c);
 
-	if (!q || q->stop < 0 || !fits(q, o->bytes)) {
+	if (!q || q->stop < 0 || o->bytes != q->chunk_bytes) {
 		close(memory_fd);
 		given(n, o->id);
 		if (q)
@@ -233,8 +218,6 @@ void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd
 		return;
 	}
 	q->state = NET_QUESTION_GIVES;
-	if (q->is_forms)
-		q->bytes = o->bytes;
 	q->memory_fd = memory_fd;
 	net_conn_poll(c);
 	all_ask_on(n);
@@ -265,7 +248,7 @@ static size_t put_end(struct net_conn *c, uint8_t *data, int32_t code)
 				    .bytes = q->sent,
 				    .value = code < 0 ? 0 : checksum_stream_xxh3(q->sum)};
 
-	if (code == 0 && !q->is_forms) {
+	if (code == 0) {
 		c->peer->figures.chunks_out++;
 		c->peer->figures.bytes_out += q->sent;
 		c->peer->is_changed = true;

@@ -222,28 +222,6 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
-/* Decoded samples that came from them, and why they are asked for or not; null: they are not, ever. */
-static json_t *node_forms_json(const struct control *c, const struct job *job, const struct job_counters *n)
-{
-	static const char *const reasons[] = {
-	    [FORM_REASON_ALWAYS] = "always", [FORM_REASON_UNKNOWN] = "unknown",
-	    [FORM_REASON_LINK] = "link",     [FORM_REASON_CPU] = "cpu",
-	    [FORM_REASON_PAUSE] = "pause",   [FORM_REASON_NOT_THERE] = "not-there"};
-	const struct cache *cache = &c->serving->cache;
-	const struct form_pace *pace = &job->sharers->forms;
-	struct form_costs costs;
-
-	if (cache->gives.forms.travel == FORM_TRAVEL_OFF)
-		return json_null();
-	costs = session_form_costs(cache, job);
-	return json_pack(
-	    "{s:o, s:o, s:s, s:o, s:o}", "forms", json_u64(n->peer_forms), "bytes",
-	    json_u64(n->peer_form_bytes), "reason",
-	    reasons[form_pace_reason(pace, cache->gives.forms.travel, &costs, clock_monotonic_ns())],
-	    "link_s", json_known(form_pace_link_s(pace, &costs)), "decode_s",
-	    json_known(form_costs_saved_s(&costs)));
-}
-
 /* What other nodes of the job gave in place of storage; null: it has none. */
 static json_t *nodes_json(const struct control *c, const struct job *job, const struct job_counters *n)
 {
@@ -256,12 +234,11 @@ static json_t *nodes_json(const struct control *c, const struct job *job, const 
 
 		most = n_members > most ? n_members : most;
 	}
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
 			 "reachable", json_u64(most), "chunks", json_u64(n->peer_chunks), "bytes",
 			 json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",
 			 n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks)
-					: json_null(),
-			 "decoded", node_forms_json(c, job, n));
+					: json_null());
 }
 
 /* By which of storage and other nodes a knob is decided; null: by neither. */

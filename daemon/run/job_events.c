@@ -49,7 +49,7 @@ static struct usage_amounts amounts_of(const struct job_events *events, const st
 	return (struct usage_amounts){.samples = n.samples,
 				      .bytes = n.bytes,
 				      .read_bytes = n.read_bytes,
-				      .node_bytes = n.peer_bytes + n.peer_form_bytes,
+				      .node_bytes = n.peer_bytes,
 				      .cache_kib_s =
 					  (uint64_t)(job_cache_byte_s(job, clock_monotonic_ns()) / 1024),
 				      .cpu_ns = n.cpu_ns,

@@ -134,25 +134,6 @@ static void stage_text(FILE *text, const struct stage *stage)
 	fprintf(text, "diesel_stage_failures_total{kind=\"write\"} %" PRIu64 "\n", f.write_failures);
 }
 
-static void cluster_forms_text(FILE *text, const struct cache *cache)
-{
-	const struct form_sharing *n = &cache->gives.forms;
-
-	if (cache->gives.forms.travel == FORM_TRAVEL_OFF)
-		return;
-	metrics_number(text, "diesel_cluster_forms_in_total", "counter",
-		       "Decoded samples that came from other nodes.", n->in);
-	metrics_number(text, "diesel_cluster_form_bytes_in_total", "counter", "Bytes of these.", n->in_bytes);
-	metrics_number(text, "diesel_cluster_forms_out_total", "counter",
-		       "Decoded samples given to other nodes.", n->out);
-	metrics_number(text, "diesel_cluster_form_bytes_out_total", "counter", "Bytes of these.",
-		       n->out_bytes);
-	metrics_head(text, "diesel_cluster_form_failures_total", "counter",
-		     "Answers with decoded samples that did not come in time, or were not what was decoded.");
-	fprintf(text, "diesel_cluster_form_failures_total{kind=\"late\"} %" PRIu64 "\n", n->late);
-	fprintf(text, "diesel_cluster_form_failures_total{kind=\"spoilt\"} %" PRIu64 "\n", n->spoilt);
-}
-
 static void cluster_text(FILE *text, const struct cache *cache)
 {
 	struct cluster_figures f;
@@ -174,7 +155,6 @@ static void cluster_text(FILE *text, const struct cache *cache)
 	fprintf(text, "diesel_cluster_failures_total{kind=\"failed\"} %" PRIu64 "\n", f.failed);
 	fprintf(text, "diesel_cluster_failures_total{kind=\"spoilt\"} %" PRIu64 "\n", f.spoilt);
 	fprintf(text, "diesel_cluster_failures_total{kind=\"refused\"} %" PRIu64 "\n", f.refused);
-	cluster_forms_text(text, cache);
 }
 
 static void session_figures(FILE *text, const struct server *s)

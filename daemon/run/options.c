@@ -65,8 +65,6 @@ const char options_help[] =
     "  --cluster-advertise ADDRESS:PORT  that address as others see it (as --cluster-listen)\n"
     "  --cluster-name NAME  what this node is called there (the host's name)\n"
     "  --cluster-key FILE  a key that all nodes have; without it, loopback addresses alone\n"
-    "  --cluster-forms WHEN  whether nodes give each other decoded samples: off (default), auto: where that\n"
-    "                   is cheaper than decoding them, or always\n"
     "  --cluster-limit BYTES  what is sent to each other node in a second, such as 100M (no limit)\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --observe        serve nobody: measure what this daemon itself takes, and, with --assist, what the\n"
@@ -136,8 +134,6 @@ static const struct option_row table[] = {
     {"cluster-advertise", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_ADVERTISE)},
     {"cluster-name", option_text, "node-1", CLUSTER(OPTIONS_CLUSTER_NAME)},
     {"cluster-key", option_path, "/etc/diesel/cluster.key", CLUSTER(OPTIONS_CLUSTER_KEY)},
-    {"cluster-forms", option_cluster_forms, "auto", CLUSTER(OPTIONS_CLUSTER_FORMS),
-     .words = "off|auto|always", .says = "is neither off nor auto nor always"},
     {"cluster-limit", option_cluster_limit, "100M", CLUSTER(OPTIONS_CLUSTER_LIMIT), CLUSTER_LIMIT_MIN,
      CLUSTER_LIMIT_MAX, "is neither 0 nor a size from 1M to 1T, such as 100M"},
     {"config", .command = true},

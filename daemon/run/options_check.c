@@ -166,8 +166,8 @@ int options_check(const struct options *o, struct error *err)
 {
 	static const char *const needs[][2] = {
 	    {"cluster-listen", "cluster"}, {"cluster-advertise", "cluster"}, {"cluster-name", "cluster"},
-	    {"cluster-key", "cluster"},    {"cluster-forms", "cluster"},     {"cluster-limit", "cluster"},
-	    {"stage-size", "stage"},       {"stage-when", "stage"},
+	    {"cluster-key", "cluster"},    {"cluster-limit", "cluster"},     {"stage-size", "stage"},
+	    {"stage-when", "stage"},
 	};
 	int r = check_given(o, "socket", o->socket_path, S_IFSOCK, err);
 

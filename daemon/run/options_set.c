@@ -245,20 +245,6 @@ int option_cluster(struct options *o, const struct option_row *row, const char *
 	return option_text(o, row, value, err);
 }
 
-int option_cluster_forms(struct options *o, const struct option_row *row, const char *value,
-			 struct error *err)
-{
-	uint32_t place;
-	int r = find_word(row, value, &place, err);
-
-	_Static_assert(FORM_TRAVEL_OFF == 0 && FORM_TRAVEL_AUTO == 1 && FORM_TRAVEL_ALWAYS == 2,
-		       "in the order of the words");
-	if (r < 0)
-		return r;
-	o->serve.form_travel = (enum form_travel)place;
-	return option_text(o, row, value, err);
-}
-
 int option_cluster_limit(struct options *o, const struct option_row *row, const char *value,
 			 struct error *err)
 {

@@ -28,7 +28,7 @@ struct option_row {
 
 option_set option_number, option_size, option_flag, option_word, option_flag_of_words, option_text,
     option_path, option_cache, option_tuned, option_tune, option_admin, option_codec, option_metrics,
-    option_stage, option_quotas, option_cluster, option_cluster_forms, option_cluster_limit, option_ready_fd;
+    option_stage, option_quotas, option_cluster, option_cluster_limit, option_ready_fd;
 
 /* Checks that take more than one setting. */
 int option_check_cache(const struct options *o, struct error *err);

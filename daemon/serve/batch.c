@@ -95,7 +95,6 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 	b->status = 0;
 	b->n_decoded = b->n_damaged = 0;
 	b->damage[0] = '\0';
-	b->sums = b->forms_tight = false;
 	for (uint32_t i = 0; i < n; i++) {
 		struct snapshot_sample s;
 

@@ -31,9 +31,6 @@ struct batch_item {
 	struct form_extent *form; /* where its decoded form lies, pinned; NULL: it has none */
 	uint32_t form_offset;
 	uint32_t made_bytes; /* of the form that was made of it in this slice, and is not entered yet */
-	uint64_t made_xxh3;  /* and its checksum, where batch.sums */
-	bool is_foreign;     /* another node keeps its form... */
-	bool no_form;        /* ... and here is no room for it */
 };
 
 struct batch {
@@ -57,8 +54,6 @@ struct batch {
 	uint32_t *made_bytes;      /* of its items */
 	uint32_t n_all;            /* items, those included that are left out as damaged */
 	bool grant_full;
-	bool sums;                            /* forms may go to other nodes */
-	bool forms_tight;                     /* there is not room for all */
 	struct codec_cost ways[CODEC_N_WAYS]; /* what the slice took */
 	struct codec_prospect prospect;
 };

@@ -46,9 +46,7 @@ static uint32_t lay_out(const struct batch *b, const struct cached_dataset *d, s
 					      .sample = item->sample,
 					      .bytes = item->bytes,
 					      .label = item->label};
-		labels[i] = item->form      ? (int64_t)((uint64_t)form << 32 | item->form_offset)
-			    : item->no_form ? (int64_t)CODEC_NO_FORM
-					    : 0;
+		labels[i] = item->form ? (int64_t)((uint64_t)form << 32 | item->form_offset) : 0;
 	}
 	return b->n_items;
 }
@@ -155,18 +153,8 @@ void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *f
 /* What the decoder says of forms. */
 static void take_forms(struct batch *b, const struct codec_work *work, const struct codec_result *result)
 {
-	uint64_t at = work->grant_offset;
-
-	for (uint32_t i = work->first; i < result->next && i < work->end; i++) {
-		struct batch_item *item = &b->items[i];
-
-		item->made_bytes = b->made_bytes[i - work->first];
-		if (item->made_bytes == 0)
-			continue;
-		if (b->sums)
-			item->made_xxh3 = checksum_xxh3(b->grant->memory.data + at, item->made_bytes);
-		at = form_after(at, item->made_bytes);
-	}
+	for (uint32_t i = work->first; i < result->next && i < work->end; i++)
+		b->items[i].made_bytes = b->made_bytes[i - work->first];
 	b->grant_full = result->full;
 	memcpy(b->ways, result->ways, sizeof(b->ways));
 	b->prospect = result->prospect;

@@ -19,22 +19,8 @@ void batch_forms_grant(struct batch *b, struct cache *c, struct forms *forms)
 	bool any = false;
 
 	for (uint32_t i = b->n_decoded; forms && b->status == 0 && i < b->n_items; i++)
-		any = any || (!b->items[i].form && !b->items[i].no_form);
+		any = any || !b->items[i].form;
 	b->grant = any ? forms_grant(c, forms) : NULL;
-	/* Forms that another node keeps, too, were kept before there was too little room. */
-	if (any && !b->grant && b->forms_tight && forms_drop_mixed(c, forms))
-		b->grant = forms_grant(c, forms);
-}
-
-static void enter(struct batch *b, struct cache *c, const struct batch_item *item)
-{
-	struct form_entry *entry = forms_add(c, b->grant, item->sample, item->made_bytes);
-
-	if (!entry)
-		return;
-	entry->is_summed = b->sums;
-	entry->xxh3 = item->made_xxh3;
-	b->grant->is_mixed = b->grant->is_mixed || item->is_foreign;
 }
 
 void batch_forms_enter(struct batch *b, struct cache *c)
@@ -44,7 +30,7 @@ void batch_forms_enter(struct batch *b, struct cache *c)
 		struct batch_item *item = &b->items[i];
 
 		if (item->made_bytes > 0)
-			enter(b, c, item);
+			forms_add(c, b->grant, item->sample, item->made_bytes);
 		item->made_bytes = 0;
 	}
 	if (b->grant)

@@ -11,7 +11,6 @@
 
 #include "cache_quota.h"
 #include "lib/error.h"
-#include "peers/form_pace.h"
 #include "stage.h"
 
 struct serving_knobs {
@@ -41,8 +40,7 @@ struct serving_options {
 	enum serving_digest require_digest; /* applies to what is opened from now on */
 	bool observe;                       /* nothing is opened from now on */
 	struct stage_options stage;         /* its folder is borrowed */
-	enum form_travel form_travel; /* whether other nodes are asked for decoded forms, and given them */
-	struct plugins *plugins;      /* codecs of the operator's (plugin.h); borrowed; NULL: none */
+	struct plugins *plugins;            /* codecs of the operator's (plugin.h); borrowed; NULL: none */
 };
 
 struct serving;

@@ -297,7 +297,7 @@ static void begin_fill(struct slot *slot)
 	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
 }
 
-void session_decode(struct slot *slot)
+static void decode(struct slot *slot)
 {
 	batch_forms_grant(&slot->batch, slot->session->cache, slot->session->forms);
 	begin_fill(slot);
@@ -314,8 +314,7 @@ void session_fill(struct slot *slot)
 	if (s->codecs && !slot->from) {
 		group_decode_begins(slot);
 		batch_forms_find(&slot->batch, s->forms);
-		if (!session_ask_forms(slot))
-			session_decode(slot);
+		decode(slot);
 		return;
 	}
 	begin_fill(slot);

@@ -54,7 +54,6 @@ struct slot {
 	bool shared;         /* another session decoded its batch... */
 	uint64_t shared_job; /* ... which was of the job with this number */
 	uint64_t decode_ns;  /* CPU time of decoders so far */
-	uint32_t n_asks;     /* of other nodes for forms, that it waits for (session_forms.c) */
 };
 
 /* A batch that the client asked for. */
@@ -213,13 +212,6 @@ void session_usage(const struct session *s, struct session_usage *ret);
 void session_fill(struct slot *slot);
 /* Gives the slot the batch that a frame holds: where it lies, or, where that cannot be, as a copy. */
 void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame);
-/* The slot's forms are there, as far as there are any: decoders fill it. */
-void session_decode(struct slot *slot);
-/* session_forms.c: asks other nodes for forms. Returns true if the slot waits for these; session_decode()
- * comes later then. */
-bool session_ask_forms(struct slot *slot);
-/* What is known of the job's decoders. */
-struct form_costs session_form_costs(const struct cache *c, const struct job *job);
 /* The slot is filled, or what it is filled with is to be dropped. */
 void session_filled(struct slot *slot);
 /* Frees the session if it has ended and no worker needs its memory any more. */

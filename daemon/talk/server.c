@@ -15,7 +15,6 @@
 #include "lib/log.h"
 #include "opener.h"
 #include "plugin.h"
-#include "peers/form_gives.h"
 #include "peers/sharers.h"
 #include "policy.h"
 
@@ -411,17 +410,11 @@ static void on_owners_changed(void *user, struct cluster_group *group)
 int server_start_sharing(struct server *s, struct cluster_child *child)
 {
 	struct cache *c = &s->serving.cache;
-	struct cluster_handler handler = {
+	const struct cluster_handler handler = {
 	    .asked = gives_asked, .given = gives_given, .changed = on_owners_changed, .user = c};
 	int r;
 
-	c->gives.forms.travel = s->serving.options.form_travel;
-	if (c->gives.forms.travel != FORM_TRAVEL_OFF) {
-		handler.asked_forms = form_gives_asked;
-		handler.given_forms = form_gives_given;
-	}
 	r = cluster_new(s->loop, child, &handler, &c->cluster);
-
 	if (r == 0)
 		publish_start(s);
 	return r;

@@ -139,7 +139,7 @@ static json_t *user_status(const struct server *s, uint32_t uid)
 		workers = j->lane.turns.user_limit < workers ? j->lane.turns.user_limit : workers;
 		cache += j->cache_use.bytes;
 		read += counters.read_bytes;
-		node += counters.peer_bytes + counters.peer_form_bytes;
+		node += counters.peer_bytes;
 		cpu_ns += counters.cpu_ns;
 	}
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "uid", json_u64(uid), "jobs", json_u64(n),

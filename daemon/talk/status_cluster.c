@@ -75,19 +75,6 @@ static json_t *groups_json(const struct cache *c, const struct control_viewer *v
 	return list;
 }
 
-/* Decoded forms, from and to other nodes; null: they are neither asked for nor given. */
-static json_t *forms_json(const struct cache *c)
-{
-	const struct form_sharing *n = &c->gives.forms;
-
-	if (c->gives.forms.travel == FORM_TRAVEL_OFF)
-		return json_null();
-	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "when",
-			 c->gives.forms.travel == FORM_TRAVEL_AUTO ? "auto" : "always", "in", json_u64(n->in),
-			 "in_bytes", json_u64(n->in_bytes), "out", json_u64(n->out), "out_bytes",
-			 json_u64(n->out_bytes), "late", json_u64(n->late), "spoilt", json_u64(n->spoilt));
-}
-
 json_t *status_cluster(const struct cache *c, const struct control_viewer *viewer)
 {
 	struct cluster_figures f;
@@ -95,10 +82,10 @@ json_t *status_cluster(const struct cache *c, const struct control_viewer *viewe
 	if (!c->cluster)
 		return json_null();
 	cluster_figures_get(c->cluster, &f);
-	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "redis",
+	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "redis",
 			 f.redis_is_up, "chunks_in", json_u64(f.chunks_in), "bytes_in", json_u64(f.bytes_in),
 			 "chunks_out", json_u64(f.chunks_out), "bytes_out", json_u64(f.bytes_out), "late",
 			 json_u64(f.late), "failed", json_u64(f.failed), "spoilt", json_u64(f.spoilt),
 			 "refused", json_u64(f.refused), "waiting", (int)c->gives.n, "nodes",
-			 peers_json(c->cluster), "groups", groups_json(c, viewer), "forms", forms_json(c));
+			 peers_json(c->cluster), "groups", groups_json(c, viewer));
 }

@@ -18,7 +18,7 @@ _dieseld()
 	esac
 	COMPREPLY=($(compgen -W '--socket --cache --prefetch --workers --client-workers --tune --cache-max
 		--cache-min --workers-max --client-workers-max --prefetch-max --forms --forms-max --read-limit --read-ops-limit --history --history-max --window --batches
-		--user-share --cache-quota --admin-user --admin-socket --require-digest --codec --exit-when-idle --no-io-uring --assist --observe --stage --stage-size --stage-when --cluster --cluster-listen --cluster-advertise --cluster-name --cluster-key --cluster-forms --cluster-limit --metrics --metrics-names
+		--user-share --cache-quota --admin-user --admin-socket --require-digest --codec --exit-when-idle --no-io-uring --assist --observe --stage --stage-size --stage-when --cluster --cluster-listen --cluster-advertise --cluster-name --cluster-key  --cluster-limit --metrics --metrics-names
 		--config --check-config --ready-fd --verbose --help --version' -- "$current"))
 }
 complete -o filenames -F _dieseld dieseld

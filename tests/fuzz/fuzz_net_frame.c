@@ -26,16 +26,9 @@ static size_t see_range(const struct net_range *range)
 
 static size_t see_frame(const struct net_frame *f)
 {
-	if (n_ranges > 0 || f->kind < NET_QUESTION || f->kind > NET_FORMS || f->bytes > NET_CHUNK_MAX ||
-	    (f->code > 0 && f->kind != NET_FORMS) || (f->kind == NET_REFUSAL && f->code == 0))
+	if (n_ranges > 0 || f->kind < NET_QUESTION || f->kind > NET_PONG || f->bytes > NET_CHUNK_MAX ||
+	    f->code > 0 || (f->kind == NET_REFUSAL && f->code == 0))
 		abort();
-	if (f->kind == NET_FORMS) {
-		n_ranges = f->value;
-		from = 0;
-		end = NET_SAMPLE_END;
-		if (n_ranges == 0 || n_ranges > NET_MAX_RUNS || f->bytes == 0 || f->bytes > NET_FORMS_MAX)
-			abort();
-	}
 	if (f->kind == NET_QUESTION) {
 		n_ranges = f->value;
 		from = 0;

@@ -11,7 +11,6 @@
  */
 
 #include "cluster.h"
-#include "form_pace.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,21 +26,10 @@ struct give_want {
 	uint64_t chunk;
 };
 
-/* Decoded forms, from and to other nodes (form_asks.h, form_gives.h). */
-struct form_sharing {
-	enum form_travel travel;
-	uint32_t n_gives, n_asks; /* under way */
-	uint64_t visit_bytes;     /* forms of other nodes, while they are used, and answers */
-	uint64_t in, in_bytes, out, out_bytes;
-	uint64_t late,
-	    spoilt; /* answers that did not come in time; with forms that were not what was decoded */
-};
-
 struct give;
 struct gives {
 	struct give *first; /* the oldest first */
 	uint32_t n;
-	struct form_sharing forms;
 };
 
 /* For struct cluster_handler; user: the cache. */

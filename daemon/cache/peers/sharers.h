@@ -18,7 +18,6 @@
  */
 
 #include "cluster.h"
-#include "form_pace.h"
 #include "lane_table.h"
 #include "needs.h"
 
@@ -43,7 +42,6 @@ struct sharer {
 	struct place *place;     /* of its newest session; NULL: there is none */
 	struct lane_table lanes; /* of its order, where that has several */
 	struct needs *needs;     /* of its orders */
-	struct form_pace forms;  /* of what is asked of other nodes */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
 	bool is_ended; /* out of the lists */

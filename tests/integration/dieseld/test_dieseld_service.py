@@ -498,7 +498,6 @@ class WrongConfigurations(unittest.TestCase):
         (CLUSTER + "127.0.0.1:1\n\ncluster-name = a b\n", 5, "--cluster-name cannot be the name", "printable ASCII without blanks"),
         (SECTION + "codec = {here}/none.so\ncodec = off\n", 2, "codec: {here}/none.so is not loaded", "write another path"),
         (CLUSTER + "127.0.0.1:1\ncluster-limit = fast\n", 4, "neither 0 nor a size", "such as 100M"),
-        (CLUSTER + "127.0.0.1:1\ncluster-forms = yes\n", 4, "neither off nor auto nor always", "write cluster-forms = auto"),
         (CLUSTER + "127.0.0.1:1\ncluster-advertise = here:1\n", 4, "--cluster-advertise here:1", "as 10.0.0.1:7700"),
     )
 

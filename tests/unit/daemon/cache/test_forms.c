@@ -198,69 +198,6 @@ static void test_an_extent_in_use_is_given_up(void **state)
 	teardown(&f);
 }
 
-/* Those that another node keeps, too, go first where there is too little room, and never under a decoder. */
-static void test_mixed_extents_go_first(void **state)
-{
-	struct form_extent *mixed, *own;
-	struct forms *forms;
-	struct fixture f;
-	uint32_t offset;
-
-	(void)state;
-	setup(&f, 64 * MIB);
-	forms = open_forms(&f, 1, 16 * MIB);
-	mixed = forms_grant(&f.cache, forms);
-	own = forms_grant(&f.cache, forms);
-	forms_add(&f.cache, mixed, 1, 100)->xxh3 = 17;
-	mixed->is_mixed = true;
-	forms_add(&f.cache, own, 2, 100);
-	assert_int_equal(forms_look(forms, 1, &mixed)->xxh3, 17);
-	forms_take_back(&f.cache, own, false);
-	assert_false(forms_drop_mixed(&f.cache, forms)); /* a decoder has it */
-	forms_take_back(&f.cache, mixed, false);
-	assert_true(forms_drop_mixed(&f.cache, forms));
-	assert_null(forms_find(forms, 1, &offset));
-	assert_ptr_equal(forms_find(forms, 2, &offset), own);
-	assert_false(forms_drop_mixed(&f.cache, forms));
-	forms_close(forms);
-	teardown(&f);
-}
-
-/* Forms of another node: counted while they are used, and unchangeable from when they are looked at. */
-static void test_visitors(void **state)
-{
-	struct form_extent *e, *all;
-	struct fixture f;
-	uint8_t byte = 7;
-	void *writer;
-
-	(void)state;
-	setup(&f, 512 * MIB);
-	e = forms_visit(&f.cache, 4 * MIB);
-	assert_non_null(e);
-	assert_int_equal(f.cache.form_bytes, 4 * MIB);
-	assert_int_equal(pwrite(e->memory.fd, &byte, 1, 5), 1);
-	assert_int_equal(forms_visit_cut(&f.cache, e, MIB), 0);
-	assert_int_equal(f.cache.form_bytes, MIB);
-	writer = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, e->memory.fd, 0);
-	assert_true(writer != MAP_FAILED);
-	assert_int_equal(forms_visit_seal(e), -EBUSY); /* somebody could still change it */
-	munmap(writer, MIB);
-	assert_int_equal(forms_visit_seal(e), 0);
-	assert_int_equal(e->memory.data[5], 7);
-	assert_int_equal(pwrite(e->memory.fd, &byte, 1, 5), -1);
-	assert_null(forms_visit(&f.cache, FORM_VISIT_MAX)); /* with this one it would be too much */
-	forms_pin(e);
-	forms_unpin(&f.cache, e);
-	assert_int_equal(f.cache.form_bytes, MIB);
-	forms_unpin(&f.cache, e);
-	assert_int_equal(f.cache.form_bytes, 0);
-	all = forms_visit(&f.cache, FORM_VISIT_MAX);
-	assert_non_null(all);
-	forms_unpin(&f.cache, all);
-	teardown(&f);
-}
-
 static void test_users_and_recipes_have_their_own(void **state)
 {
 	const struct recipe other = {.kind = RECIPE_IMAGE, .width = 5};
@@ -324,8 +261,6 @@ int main(void)
 	    cmocka_unit_test(test_a_sample_has_one_form),
 	    cmocka_unit_test(test_two_decoders_do_not_share_an_extent),
 	    cmocka_unit_test(test_an_extent_in_use_is_given_up),
-	    cmocka_unit_test(test_mixed_extents_go_first),
-	    cmocka_unit_test(test_visitors),
 	    cmocka_unit_test(test_users_and_recipes_have_their_own),
 	    cmocka_unit_test(test_what_is_left_to_them),
 	};

@@ -132,7 +132,6 @@ static void test_cluster(void **state)
 	} wrong[] = {
 	    {{"--cluster", "http://user:secret@host", NULL}, "redis://HOST"},
 	    {{"--cluster", "redis://host", NULL}, "cluster-listen"},
-	    {{"--cluster-forms", "sometimes", NULL}, "neither off nor auto nor always"},
 	    {{"--cluster-limit", "1023K", NULL}, "cluster-limit: \"1023K\" is neither 0 nor a size"},
 	    {{"--cluster-limit", "fast", NULL}, "cluster-limit: \"fast\" is neither 0 nor a size"},
 	};
@@ -141,10 +140,6 @@ static void test_cluster(void **state)
 
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-name", "a", NULL}), 0);
 	assert_null(o.share.redis);
-	assert_int_equal(o.serve.form_travel, FORM_TRAVEL_OFF);
-	options_free(&o);
-	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-forms", "auto", NULL}), 0);
-	assert_int_equal(o.serve.form_travel, FORM_TRAVEL_AUTO);
 	options_free(&o);
 	assert_int_equal(parse(&o, &err,
 			       (const char *const[]){"--cluster", "redis://a", "--cluster-listen",

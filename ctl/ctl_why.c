@@ -126,8 +126,29 @@ static void print_held(const json_t *held)
 	       (unsigned long long)ctl_number(held, "writer"));
 }
 
+/* Nodes whose ranks take samples of the same lanes need the same chunks. */
+static void print_lanes(const json_t *nodes, uint64_t world)
+{
+	uint64_t lanes = ctl_number(nodes, "lanes"), here = ctl_number(nodes, "lanes_here"),
+		 shared = ctl_number(nodes, "lanes_shared"), n = ctl_number(nodes, "reachable");
+
+	if (lanes <= 1 && n > 1)
+		printf(
+		    "\n          lanes: the order has one, so each node needs all chunks: lanes=%llu on all "
+		    "ranks (one a node) leaves each its own",
+		    (unsigned long long)n);
+	if (lanes <= 1)
+		return;
+	printf("\n          lanes: ranks here take samples of %llu of %llu", (unsigned long long)here,
+	       (unsigned long long)lanes);
+	if (shared)
+		printf(", of which %llu on other nodes, too", (unsigned long long)shared);
+	if (shared && lanes != world)
+		printf(": lanes=%llu on all ranks (one a rank) keeps them apart", (unsigned long long)world);
+}
+
 /* Chunks that other nodes of the job gave, so that storage was not asked. */
-static void print_nodes(const json_t *nodes, uint64_t read_bytes)
+static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes)
 {
 	char bytes[24], read[24], mean[24], name[200];
 	double mean_s = ctl_real(nodes, "mean_s");
@@ -145,6 +166,7 @@ static void print_nodes(const json_t *nodes, uint64_t read_bytes)
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
 	if (ctl_number(nodes, "failed"))
 		printf("; %llu in vain", (unsigned long long)ctl_number(nodes, "failed"));
+	print_lanes(nodes, world);
 }
 
 /* ", other nodes 45% (4.1 ms a chunk, 95 %: 9 ms; 310 MiB/s)", as far as that is known. */
@@ -201,7 +223,7 @@ static void print_job(const json_t *job)
 		       units_format_bytes(borrowed, sizeof(borrowed), ctl_number(memory, "borrowed_bytes")));
 	print_shared(job);
 	print_held(json_object_get(job, "held"));
-	print_nodes(json_object_get(job, "nodes"), ctl_number(job, "read_bytes"));
+	print_nodes(json_object_get(job, "nodes"), ctl_number(job, "world"), ctl_number(job, "read_bytes"));
 	print_tiers(json_object_get(job, "now"), tuner);
 	putchar('\n');
 }

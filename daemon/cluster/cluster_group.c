@@ -129,6 +129,33 @@ const struct owner_lanes *cluster_lanes(const struct cluster_group *group)
 	return &group->lanes;
 }
 
+struct owner_lanes cluster_shared_lanes(const struct cluster_group *group)
+{
+	const struct owner_lanes *own = &group->lanes;
+	struct owner_lanes shared = {.lanes = own->lanes, .drift = own->drift};
+
+	for (size_t i = 0; i < group->members.n; i++) {
+		const struct owner_lanes *other = &group->members.owners[i].lanes;
+
+		if (group->members.at[i].peer == CLUSTER_SELF || group->members.owners[i].is_away ||
+		    other->lanes != own->lanes || other->drift != own->drift)
+			continue;
+		for (uint32_t a = 0; a < own->n_runs; a++) {
+			for (uint32_t b = 0; b < other->n_runs; b++) {
+				uint32_t first = own->runs[a].first > other->runs[b].first
+						     ? own->runs[a].first
+						     : other->runs[b].first;
+				uint32_t end = own->runs[a].end < other->runs[b].end ? own->runs[a].end
+										     : other->runs[b].end;
+
+				if (first < end)
+					owner_lanes_add(&shared, first, end);
+			}
+		}
+	}
+	return shared;
+}
+
 const struct registry_group_key *cluster_group_key(const struct cluster_group *group)
 {
 	return &group->key;

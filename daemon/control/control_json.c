@@ -222,9 +222,40 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
+static uint64_t n_lanes(const struct owner_lanes *lanes)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < lanes->n_runs; i++)
+		n += lanes->runs[i].end - lanes->runs[i].first;
+	return n;
+}
+
+/* How many lanes its order has, of how many of them ranks of this node take samples, and of how many of these
+ * ranks of other nodes do, too. */
+static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *ret_here, uint64_t *ret_shared)
+{
+	*ret_lanes = *ret_here = *ret_shared = 1;
+	for (const struct sharer *m = job->sharers; m; m = m->next_of_job) {
+		const struct owner_lanes *here = m->group ? cluster_lanes(m->group) : &m->lanes.served;
+
+		if (m->lanes.lanes <= *ret_lanes)
+			continue;
+		*ret_lanes = m->lanes.lanes;
+		*ret_here = n_lanes(here);
+		*ret_shared = 0;
+		if (m->group) {
+			const struct owner_lanes shared = cluster_shared_lanes(m->group);
+
+			*ret_shared = n_lanes(&shared);
+		}
+	}
+}
+
 /* What other nodes of the job gave in place of storage; null: it has none. */
 static json_t *nodes_json(const struct control *c, const struct job *job, const struct job_counters *n)
 {
+	uint64_t lanes, here, shared;
 	uint32_t most = 0;
 
 	if (!job->sharers)
@@ -234,11 +265,13 @@ static json_t *nodes_json(const struct control *c, const struct job *job, const 
 
 		most = n_members > most ? n_members : most;
 	}
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
-			 "reachable", json_u64(most), "chunks", json_u64(n->peer_chunks), "bytes",
-			 json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",
-			 n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks)
-					: json_null());
+	count_lanes(job, &lanes, &here, &shared);
+	return json_pack(
+	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
+	    "reachable", json_u64(most), "lanes", json_u64(lanes), "lanes_here", json_u64(here),
+	    "lanes_shared", json_u64(shared), "chunks", json_u64(n->peer_chunks), "bytes",
+	    json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",
+	    n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks) : json_null());
 }
 
 /* By which of storage and other nodes a knob is decided; null: by neither. */

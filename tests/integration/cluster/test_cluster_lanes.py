@@ -2,9 +2,10 @@
 """Orders of several lanes: each node reads and keeps the chunks of its own lanes, and nothing moves that need not."""
 import collections
 import itertools
+import subprocess
 import unittest
 
-from nodes import Case, digest, read_all
+from nodes import Case, digest, read_all, support, wait_until
 
 
 def moved(nodes):
@@ -28,6 +29,24 @@ class Lanes(Case):
         self.check_still(nodes, loaders)
         # Only a chunk across the border of the lanes has gone from one to the other.
         self.assertLessEqual(moved(nodes), 5 << 20)
+
+    def test_why_says_what_lanes_would_help(self):
+        nodes = self.nodes(2)
+        for lanes, says in ((1, "lanes: the order has one, so each node needs all chunks: lanes=2 on all ranks"),
+                            (2, "lanes: ranks here take samples of 1 of 2\n"),
+                            (3, "take samples of 2 of 3, of which 1 on other nodes, too: lanes=2 on all ranks")):
+            with self.subTest(lanes=lanes):
+                loaders = self.loaders(nodes, lanes=lanes)
+                iterators = [iter(loader) for loader in loaders]
+                for iterator in iterators:
+                    next(iterator)
+                why = [support.CTL, "why", "--socket", nodes[0].socket]
+                wait_until(says, lambda: says in subprocess.run(why, capture_output=True, text=True, check=True).stdout)  # it hears of the other
+                session, = nodes[0].status()["sessions"]
+                self.assertEqual((session["lanes"], session["drift"]), (lanes, 0))
+                del iterators
+                for loader in loaders:
+                    loader.close()
 
     def test_four_nodes_hold_one_copy(self):
         """With room for a third of the dataset each."""

@@ -34,7 +34,7 @@ import diesel_loader.torch
 
 WINDOW = 8  # chunks of a node
 ZOOM = 16   # of the digits as they are served, so that they fill several chunks
-SERVED = [(1, 0)]  # lanes and drift of the orders that are asked of dieseld
+SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that are asked of dieseld
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,8 +232,11 @@ def main():
     for task in tasks:
         raw[task.name] = rows = rows_of(task, runs, options.seeds)
         table_print(task, rows)
-        for what, arm in (("full", FULL), ("one", Arm(1)), ("node", Arm(task.nodes)), ("rank", Arm(task.ranks, WINDOW * task.nodes // task.ranks))):
-            figures[f"{task.name}_{what}"] = rows[str(arm)]["mean"]
+        for what, fair in (("", True), ("_by_class", False)):
+            for lanes, window in ((1, WINDOW), (task.nodes, WINDOW), (task.ranks, WINDOW * task.nodes // task.ranks)):
+                figures[f"{task.name}{what}_{lanes}"] = rows[str(Arm(lanes, window, fair=fair))]["mean"]
+        figures[f"{task.name}_full"] = rows[str(FULL)]["mean"]
+        figures[f"{task.name}_worst_errors"] = min(rows[str(arm)]["errors"] for arm in arms_of(task) if arm.fair and not arm.together)
     support.result_write("accuracy", raw, **figures)
 
 

@@ -23,6 +23,8 @@
 
 /* The window of a job with several ranks that asks for none: the same for all of them. */
 #define SESSION_RANKS_WINDOW 8
+/* The same where it has lanes, each with a window of its own. */
+#define SESSION_LANES_WINDOW 2
 
 enum slot_state {
 	SLOT_FREE,

@@ -226,7 +226,7 @@ static void choose_window(struct session *s, char *notice, size_t size)
 	}
 	if (asked || s->is_of_cluster || s->request.world > 1) {
 		/* The others' daemons may have other caches and options, and all ranks need one order. */
-		asked = asked ? asked : SESSION_RANKS_WINDOW;
+		asked = asked ? asked : s->request.lanes > 1 ? SESSION_LANES_WINDOW : SESSION_RANKS_WINDOW;
 		s->request.window_chunks = asked < s->n_chunks ? asked : (uint32_t)s->n_chunks;
 		return;
 	}

@@ -269,7 +269,8 @@ struct diesel_session_options {
 	uint32_t stride; /* this session delivers batches first, first+stride, ...; 1 unless several sessions
 			    share a rank */
 	uint32_t offset; /* worker processes share the work of one rank: batch % stride == offset */
-	uint32_t window_chunks; /* 0: 8, or, where this is the only rank, the daemon's default */
+	uint32_t
+	    window_chunks;     /* 0: 8, with lanes 2, or, where this is the only rank, the daemon's default */
 	uint32_t reconnect_ms; /* how long to wait for a daemon that is lost, also while it opens the session;
 				  0: fail at once */
 	uint32_t slots; /* batches that the caller means to hold at a time, if there is room; 0: the daemon's

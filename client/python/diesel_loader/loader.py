@@ -124,7 +124,6 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
-        self._has_said = self._has_said_lane = False
         self._number: str | None = None
         self._has_agreed = False  # the ranks, on all but the place
         self._n_agreed = 0        # iterations that they have compared
@@ -409,25 +408,22 @@ class Loader:
         if not self._served:
             raise TypeError(f"{call}() is of the order that dieseld serves: with a sampler of your own, keep its state")
 
-    def _nodes(self):
-        return dealing.asked_nodes(self.lanes, self.shuffle, os.environ)
-
     def _lanes_of(self, epoch, world_size):
         """Returns (lanes, drift) of an epoch."""
         if self._kept and self._kept[0] == epoch:
             return self._kept[1]
-        return dealing.in_force(self.lanes, self.drift, world_size, self._nodes())
+        return dealing.in_force(self.lanes, self.drift, world_size, self.shuffle)
 
     def _order(self, dealt):
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
-                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self._window(),
+                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self._window(dealt),
                 "bucket_by_length": self.bucket_by_length, "lanes": dealt[0], "drift": dealt[1]}
 
-    def _window(self):
+    def _window(self, dealt):
         """The window in force. No daemon is asked: its default depends on its cache and options, our order must not."""
-        return self.window_chunks or (order.DEFAULT_WINDOW_CHUNKS if self.shuffle else 0)
+        return dealing.window(self.window_chunks, dealt[0]) if self.shuffle or self.window_chunks else 0
 
     def _adopt(self, state):
         """Resuming, a loader that was given no window takes the one of the order it resumes."""
@@ -441,7 +437,6 @@ class Loader:
         ranks = self._find_ranks()
         self._check_ranks(ranks, len(self.dataset), self.dataset.path)
         self._say_whose_share(ranks)
-        self._say_one_lane(ranks)
         if any(stream.is_of_this_thread() for stream in self._streams):
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
@@ -460,19 +455,11 @@ class Loader:
         log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
                     "of them, as where one rank validates alone, give rank=0 and world_size=1", self.dataset.path, *ranks, len(self.dataset))
 
-    def _say_one_lane(self, ranks):
-        """Warns where a job on several nodes has one lane because their number is unknown."""
-        if self._cluster and ranks[0] == 0 and ranks[1] > 1 and self.shuffle and self.lanes is None \
-                and self._nodes() is None and not self._has_said_lane:
-            self._has_said_lane = True
-            log.warning("%s: the number of nodes is unknown, so the order has one lane, and each node reads all of the dataset: give lanes=%d, or the "
-                        "number of nodes, on all ranks", self.dataset.path, ranks[1])
-
     def _agree(self, ranks, dealt, place):
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
         if ranks[1] == 1 or (place is None and (self._has_agreed or self._is_alone)) or (store := frameworks.store(ranks)) is None:
             return
-        agreed = {**self._order(dealt), "global_batch_size": self.batch_size * ranks[1], "nodes": self._nodes()}
+        agreed = {**self._order(dealt), "global_batch_size": self.batch_size * ranks[1]}
         if place is None:
             self._has_agreed = agreement.check(store, self._key(), ranks, agreed, self.dataset.path, agreement.SOON_S)
         elif agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks,
@@ -580,7 +567,7 @@ class Loader:
         flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0) | (native.VIEWS if self._views else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, start=self._start_of(epoch), first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
-                       window_chunks=self._window(), slots=self._slots(), lanes=dealt[0], drift=dealt[1],
+                       window_chunks=self._window(dealt), slots=self._slots(), lanes=dealt[0], drift=dealt[1],
                        recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
                        cluster=self._cluster, reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 

@@ -58,11 +58,11 @@ class DataLoader(Loader):
         the launcher's variables ($RANK and $WORLD_SIZE, ...; see ranks/membership.py), else the whole; found again at every
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
         delivered once an epoch.
-    window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
+    window_chunks: chunks whose samples are shuffled together; 0: 2 for each lane, and 8 where there is one, whatever the
+        daemon's settings.
     lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
         each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/cluster.md).
-        Lanes stay the same over epochs and seeds. None: 1 without shuffle, on one node, or where the number of nodes is
-        unknown; else the number of nodes if it divides world_size, else world_size. A resumed epoch ends with its own lanes.
+        None: world_size, and 1 without shuffle. A resumed epoch ends with its own lanes.
     drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None, 0: no chunk.
     bucket_by_length: samples of similar length in bytes come in one batch: so many consecutive batches, at most 24, are
         sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still a function of the above;

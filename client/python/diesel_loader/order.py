@@ -6,8 +6,6 @@ import os
 from . import errors, native
 from .native import byref, lib
 
-DEFAULT_WINDOW_CHUNKS = 8
-
 
 def flags(shuffle, drop_last):
     """Of native.SessionOptions."""

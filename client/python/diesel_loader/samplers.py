@@ -6,7 +6,7 @@ import torch.utils.data
 import torch.utils.data.distributed
 
 from .frameworks import group
-from .order import DEFAULT_WINDOW_CHUNKS, Order, first_batch, flags, n_batches, position
+from .order import Order, first_batch, flags, n_batches, position
 from .ranks import dealing, membership
 
 STATE_VERSION = 2
@@ -33,7 +33,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     _n_begun = 0
 
     def __init__(self, dataset, *, batch_size=1, seed=0, shuffle=True, rank=None, world_size=None, drop_last=False,
-                 window_chunks=DEFAULT_WINDOW_CHUNKS, lanes=None, drift=None):
+                 window_chunks=0, lanes=None, drift=None):
         # Not super().__init__(): it wants to know the ranks now, and they may not exist yet.
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
@@ -48,15 +48,14 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     def _dealt(self):
         """Returns (lanes, drift) of an epoch that begins."""
-        n_nodes = dealing.asked_nodes(self.lanes, self.shuffle, os.environ)
-        return dealing.in_force(self.lanes, self.drift, self.num_replicas, n_nodes)
+        return dealing.in_force(self.lanes, self.drift, self.num_replicas, self.shuffle)
 
     def _order(self, batch_size=None, drop_last=None, seed=None, start=0, dealt=None):
         lanes, drift = dealt or self._dealt()
         rank, world_size = self._ranks()
         drop_last = self.drop_last if drop_last is None else drop_last
         return Order(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
-                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=self.window_chunks,
+                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=dealing.window(self.window_chunks, lanes),
                      lanes=lanes, drift=drift)
 
     @property
@@ -129,7 +128,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
-                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self.window_chunks, "lanes": dealt[0], "drift": dealt[1]}
+                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": dealing.window(self.window_chunks, dealt[0]), "lanes": dealt[0], "drift": dealt[1]}
 
     def load_state_dict(self, state):
         """The next iteration goes on where `state` was taken, and is of its epoch.

@@ -19,7 +19,6 @@ from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, check_methods, check_version, not_packed
 from .mixture import Mixture
-from .order import DEFAULT_WINDOW_CHUNKS
 from .ranks import agreement
 from .samplers import ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
@@ -168,11 +167,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         stream of their own, out of memory that is page-locked once, and the next batch's copy begins before this one is
         handed out (docs/loader.md). None or "cpu": in host memory. ValueError for any other; RuntimeError where torch
         finds no GPU. Not with an order of one's own (below).
-    window_chunks: chunks whose samples are shuffled together; 0: 8, whatever the daemon's settings.
+    window_chunks: chunks whose samples are shuffled together; 0: 2 for each lane, and 8 where there is one, whatever the
+        daemon's settings.
     lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
         each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/cluster.md).
-        Lanes stay the same over epochs and seeds. None: 1 without shuffle, on one node, or where the number of nodes is
-        unknown; else the number of nodes if it divides world_size, else world_size. A resumed epoch ends with its own lanes.
+        None: world_size, and 1 without shuffle. A resumed epoch ends with its own lanes.
     drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None, 0: no chunk.
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
         batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
@@ -451,9 +450,7 @@ class _OwnSampler(ChunkShuffleSampler):
     drop_last = False  # batches do, and not who gives the numbers
     epoch = property(lambda self: self._loader._next_epoch)
 
-    @property
-    def window_chunks(self):
-        return self._loader._window() or DEFAULT_WINDOW_CHUNKS
+    window_chunks = property(lambda self: self._loader.window_chunks)
 
     def _dealt(self):
         return self._loader._lanes_of(self.epoch, self._loader.world_size)

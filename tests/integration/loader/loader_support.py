@@ -55,8 +55,10 @@ class LoaderCase(unittest.TestCase):
     def numbers(self, loader, epoch=0):
         """The numbers of the samples, batch by batch, in the order that the daemon's session has."""
         flags = (native.SHUFFLE if loader.shuffle else 0) | (native.DROP_LAST if loader.drop_last else 0)
+        dealt = loader._lanes_of(epoch, loader.world_size)
         order = Order(loader.dataset, seed=loader.seed, epoch=epoch, flags=flags, rank=loader.rank,
-                      world=loader.world_size, batch=loader.batch_size, window_chunks=loader._window() or 1)
+                      world=loader.world_size, batch=loader.batch_size, window_chunks=loader._window(dealt) or 1, lanes=dealt[0],
+                      drift=dealt[1])
         return [list(order.batch(k)) for k in range(len(order))]
 
     def contents(self, loader, numbers):

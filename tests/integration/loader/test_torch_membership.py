@@ -18,7 +18,7 @@ from diesel_loader.ranks import dealing, membership
 
 N_SAMPLES, BATCH = 61, 4
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID",
-             "SLURM_STEP_NUM_TASKS", "GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES")
+             "SLURM_STEP_NUM_TASKS")
 
 # Argument: dataset, file of the rendezvous (or none). Prints len() before and after, and every sample it gets.
 JOB = f"""
@@ -33,7 +33,7 @@ print(json.dumps([before, len(loader), len(batches), [bytes(item.tolist()).hex()
 
 
 # Arguments: dataset, file of the rendezvous, rank, keyword arguments and state of this rank, seed of torch. In the state is also whether the
-# rank looks at a batch first, the epoch that is told then, and the number of nodes. Prints the numbers of two epochs, or what was said.
+# rank looks at a batch first, and the epoch that is told then. Prints the numbers of two epochs, or what was said.
 RANK = """
 import json, logging, os, sys, torch, torch.distributed as dist, diesel_loader.torch as diesel
 from diesel_loader.ranks import dealing
@@ -44,8 +44,6 @@ loader = diesel.DataLoader(path, **{"batch_size": 4, "shuffle": True, "return_id
 state, said, log = json.loads(state), [], logging.Handler()
 log.emit = lambda record: said.append(record.getMessage())
 logging.getLogger("diesel_loader").addHandler(log)
-if "nodes" in state:
-    os.environ["GROUP_WORLD_SIZE"] = state.pop("nodes")
 if state.pop("looks", False):
     next(iter(loader))
 if "told" in state:
@@ -126,21 +124,14 @@ class FindTest(unittest.TestCase):
 class DealingTest(unittest.TestCase):
     """The default of lanes: pure."""
 
-    def test_nodes_are_known_by_what_all_of_them_have_alike(self):
-        for environment, n in (({}, None), ({"LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}, None), ({"GROUP_WORLD_SIZE": "2"}, 2),
-                               ({"SLURM_STEP_NUM_NODES": "3"}, 3), ({"GROUP_WORLD_SIZE": "2", "SLURM_STEP_NUM_NODES": "3"}, 2),
-                               ({"SLURM_JOB_NUM_NODES": "3"}, None), ({"GROUP_WORLD_SIZE": ""}, None), ({"GROUP_WORLD_SIZE": "0"}, None),
-                               ({"GROUP_WORLD_SIZE": "2.0"}, None), ({"GROUP_WORLD_SIZE": "-2", "SLURM_STEP_NUM_NODES": "3"}, 3)):
-            self.assertEqual(dealing.nodes(environment), n, environment)
+    def test_a_lane_for_each_rank(self):
+        for lanes, drift, world_size, shuffle, found in ((None, None, 1, True, (1, 0)), (None, None, 8, True, (8, 0)), (None, 4, 12, True, (12, 4)),
+                                                         (None, None, 8, False, (1, 0)), (3, None, 8, True, (3, 0)), (3, 1, 8, False, (3, 1))):
+            self.assertEqual(dealing.in_force(lanes, drift, world_size, shuffle), found)
 
-    def test_a_lane_for_each_node_or_for_each_rank(self):
-        for world_size, n_nodes, lanes in ((1, None, 1), (1, 4, 1), (8, None, 1), (8, 1, 1), (8, 2, 2), (8, 8, 8), (12, 2, 2),
-                                           (12, 3, 3), (12, 5, 12), (10, 4, 10), (4, 8, 4)):
-            self.assertEqual(dealing.default(world_size, n_nodes), lanes, (world_size, n_nodes))
-
-    def test_it_is_asked_for_shuffled_orders_without_lanes(self):
-        for lanes, shuffle, n in ((None, True, 2), (4, True, None), (None, False, None), (4, False, None)):
-            self.assertEqual(dealing.asked_nodes(lanes, shuffle, {"GROUP_WORLD_SIZE": "2"}), n)
+    def test_a_window_for_each_lane(self):
+        for window, lanes, found in ((0, 1, 8), (0, 2, 2), (0, 64, 2), (5, 1, 5), (1, 8, 1)):
+            self.assertEqual(dealing.window(window, lanes), found)
 
 
 class LoaderTest(unittest.TestCase):
@@ -211,16 +202,11 @@ class LoaderTest(unittest.TestCase):
         for said in self.ranks((one, {"samples": 24}, 0), (one, {"samples": 16}, 0)):
             self.assertRegex(said, "samples twice, and others never: batch is")
 
-    def test_ranks_that_count_other_nodes_say_so(self):
-        """Also where they come to as many lanes; unless lanes are given."""
+    def test_ranks_with_other_lanes_say_so(self):
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
-        for said in self.ranks(({"seed": 1}, {"nodes": "2"}, 0), ({"seed": 1}, {"nodes": "3"}, 0)):
-            self.assertRegex(said, "ranks do not agree on the order.* nodes is 2 on rank 0 and 3 on rank 1|nodes is 3 on rank 1 and 2 on rank 0")
-            self.assertIn("lanes=", said)
-            self.assertNotIn("lanes is", said)
-        shares = self.ranks(({"seed": 1, "lanes": 2}, {"nodes": "2"}, 0), ({"seed": 1, "lanes": 2}, {"nodes": "3"}, 0))
-        self.assertEqual(sorted(shares[0][0] + shares[1][0]), list(range(N_SAMPLES)))
+        for said in self.ranks(({"seed": 1, "lanes": 2}, {}, 0), ({"seed": 1, "lanes": 3}, {}, 0)):
+            self.assertRegex(said, "ranks do not agree on the order.* lanes is 2 on rank 0 and 3 on rank 1|lanes is 3 on rank 1 and 2 on rank 0")
 
     def test_a_rank_may_look_at_a_batch_alone(self):
         """Also of an epoch that nobody told, and of another one than is told then; nobody waits to be told so."""
@@ -285,29 +271,20 @@ class LoaderTest(unittest.TestCase):
             seen += [i for *_, numbers in loader for i in numbers.tolist()]
         self.assertEqual(sorted(seen), list(range(N_SAMPLES)))
 
-    def test_lanes_follow_the_nodes_that_there_are_when_it_is_iterated(self):
+    def test_lanes_follow_the_ranks_that_there_are_when_it_is_iterated(self):
         dataset = diesel.Dataset(self.dataset)
-        for n_nodes, by_default in ((None, 1), (2, 2), (3, 4), (1, 1)):
+        for world_size in (1, 4):
             lanes = {"shuffled": diesel.DataLoader(dataset, shuffle=True), "stored": diesel.DataLoader(dataset),
                      "given": diesel.DataLoader(dataset, lanes=3)}
             sampler = diesel.ChunkShuffleSampler(dataset)
-            if n_nodes:
-                self.set(RANK=1, WORLD_SIZE=4, GROUP_WORLD_SIZE=n_nodes)
+            self.set(RANK=world_size - 1, WORLD_SIZE=world_size)
             self.assertEqual({name: loader.state_dict()["lanes"] for name, loader in lanes.items()},
-                             {"shuffled": by_default, "stored": 1, "given": 3})
-            self.assertEqual(sampler.state_dict()["lanes"], by_default)
-            self.assertEqual(lanes["shuffled"].sampler.state_dict()["lanes"], by_default)
+                             {"shuffled": world_size, "stored": 1, "given": 3})
+            self.assertEqual(lanes["shuffled"].state_dict()["window_chunks"], 2 if world_size > 1 else 8)
+            self.assertEqual(sampler.state_dict()["lanes"], world_size)
+            self.assertEqual(lanes["shuffled"].sampler.state_dict()["lanes"], world_size)
             next(iter(lanes["shuffled"]))
-            self.assertEqual(lanes["shuffled"]._stream.dealt, (by_default, 0))
-
-    def test_one_lane_because_nobody_knows_the_nodes_is_told(self):
-        self.set(RANK=0, WORLD_SIZE=2)
-        for options, says in (({"cluster": "job"}, True), ({}, False), ({"cluster": "job", "lanes": 2}, False), ({"cluster": "job", "shuffle": False}, False)):
-            loader = diesel.DataLoader(self.dataset, **{"shuffle": True, **options})
-            with self.assertLogs("diesel_loader", "WARNING") as log:
-                for _ in range(2):
-                    next(iter(loader))
-            self.assertEqual(sum("give lanes=" in line for line in log.output), says, log.output)
+            self.assertEqual(lanes["shuffled"]._stream.dealt, (world_size, 0))
 
     def test_decided_when_iterated(self):
         loader = diesel.DataLoader(self.dataset, batch_size=BATCH)

@@ -36,7 +36,7 @@ def check(store, key, ranks, facts, path, patience_s):
         if store.add(f"{key}/n_differ", 0):  # older ones cannot tell whether there is a key
             said = store.get(f"{key}/differ").decode()
             raise ValueError(f"{path}: ranks do not agree on the order, and would have samples twice, and others never: {said}: give all ranks "
-                             "the same dataset and arguments, lanes= where nodes differ, and resume all of them from one state")
+                             "the same dataset and arguments, and resume all of them from one state")
         if n >= world_size:
             return True
         if time.monotonic() > end:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of lanes that an epoch's order has, and its drift (docs/formats.md). All ranks need the same answer, so the default follows
-only from values that all nodes have alike. A user gives a number or None; the pair (lanes, drift) of an epoch has numbers."""
+"""The number of lanes that an epoch's order has, its drift and its window (docs/formats.md). All ranks need the same answer, so the default
+follows from the number of ranks alone. A user gives a number or None; the pair (lanes, drift) of an epoch has numbers."""
 from __future__ import annotations
 
 TYPE_CHECKING = False
@@ -12,31 +12,15 @@ MOST = 1 << 16  # WIRE_LANES_MAX, WIRE_DRIFT_MAX
 BEFORE_THEY_WERE = {"lanes": 1, "drift": 0}  # the meaning of a state without them
 
 
-def nodes(environment: Mapping[str, str]) -> int | None:
-    """The number of a job's nodes, by variables that torchrun or srun set alike on all of them; None: unknown. LOCAL_WORLD_SIZE is no
-    such variable: nodes with unequal ranks would compute unequal numbers."""
-    for name in ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES"):
-        text = environment.get(name, "")
-        if text.isascii() and text.isdigit() and int(text):
-            return int(text)
-    return None
+def in_force(lanes: int | None, drift: int | None, world_size: int, shuffle: bool) -> tuple[int, int]:
+    """(lanes, drift) of an epoch that begins. By default each rank has a lane of its own; the order of storage is one lane, since what is
+    written in that order is read in it."""
+    return lanes or (world_size if shuffle else 1), drift or 0
 
 
-def asked_nodes(lanes: int | None, shuffle: bool, environment: Mapping[str, str]) -> int | None:
-    """The number of nodes that the default follows from; None: unknown, or the default is not used."""
-    return nodes(environment) if lanes is None and shuffle else None
-
-
-def default(world_size: int, n_nodes: int | None) -> int:
-    """One lane for each node, if that divides the ranks, else one for each rank."""
-    if world_size == 1 or n_nodes in (None, 1):
-        return 1
-    return n_nodes if world_size % n_nodes == 0 else world_size
-
-
-def in_force(lanes: int | None, drift: int | None, world_size: int, n_nodes: int | None) -> tuple[int, int]:
-    """(lanes, drift) of an epoch that begins. n_nodes: of asked_nodes()."""
-    return lanes or default(world_size, n_nodes), drift or 0
+def window(window_chunks: int, lanes: int) -> int:
+    """Chunks in a window. With lanes, two: all ranks together mix more of them than one lane of eight."""
+    return window_chunks or (8 if lanes == 1 else 2)
 
 
 def check(lanes: Any, drift: Any, n_samples: int, path: str) -> tuple[int | None, int | None]:

@@ -18,7 +18,7 @@ import time
 import types
 import warnings
 
-from . import messages, session, worker
+from . import messages, native, session, worker
 from .messages import Kind
 
 GRACE_S = 2.0  # for workers to finish what they do when the trainer is done with them
@@ -185,8 +185,11 @@ def check(context, setup):
                                f"it was defined in a notebook, or on the command line: put it in a module, or {remedy}")
 
 
-def main(end, trainer, setup):
-    """The target of the process."""
+def main(end, trainer, setup, version=None):
+    """The target of the process. version: of the trainer's diesel_loader, which an upgrade may have replaced since it was
+    imported; a process that is not forked imports the new one."""
+    if version != native.VERSION:
+        sys.exit(f"diesel_loader {native.VERSION} was installed while this job runs with {version}: start the job again")
     session.forget_inherited()
     with end:
         Nursery(end, trainer, setup).run()

@@ -12,7 +12,7 @@ import signal
 import time
 import weakref
 
-from . import messages, nursery, results
+from . import messages, native, nursery, results
 from .messages import Flag, Kind
 
 log = logging.getLogger("diesel_loader")
@@ -90,7 +90,7 @@ class Pool:
         nursery.check(context, setup)
         self._control, theirs = messages.pair()
         with theirs:
-            self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup), daemon=True,
+            self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup, native.VERSION), daemon=True,
                                             name="diesel-nursery")
             self._process.start()
         # It is ours to end. A child that the user forks would send it SIGTERM at its own exit, for multiprocessing.

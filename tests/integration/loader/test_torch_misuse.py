@@ -93,6 +93,23 @@ class Threads(Case):
             thread.join()
             self.assertEqual(len(got), len(loader), context)
 
+    def test_another_version_was_installed_meanwhile(self):
+        """Workers that are not forked would be of that one, and the trainer of the one before."""
+        script = ("import diesel_loader.torch, diesel_loader.native as native\n"
+                  "if __name__ == '__main__':\n"
+                  "    native.VERSION = '0.0.9'\n"
+                  "    loader = diesel_loader.torch.DataLoader({path!r}, 16, transform=len, num_workers=1, collate_fn=list,\n"
+                  "                                            multiprocessing_context={context!r})\n"
+                  "    print(sum(len(batch) for batch in loader))\n")
+        for context in ("fork", "spawn", "forkserver"):
+            status, out, err = self.python("-c", script.format(path=str(self.sets["equal"]), context=context))
+            if context == "fork":
+                self.assertEqual((status, err), (0, ""))
+                continue
+            self.assertEqual((status, out), (1, ""), err)
+            self.assertRegex(err, r"(?m)^diesel_loader [\d.]+ was installed while this job runs with 0\.0\.9: start the job again$")
+            self.assertIn("its own message is on the standard error above", err)
+
 
 class Notebook(Case):
     """A __main__ that is no file, and cells that run in some thread."""

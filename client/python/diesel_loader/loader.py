@@ -124,6 +124,7 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
+        self._has_said = False
         self._number: str | None = None
         self._has_agreed = False  # the ranks, on all but the place
         self._n_agreed = 0        # iterations that they have compared

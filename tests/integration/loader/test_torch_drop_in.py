@@ -654,9 +654,9 @@ class SamplerState(DropInTest):
         return diesel.ChunkShuffleSampler(self.dataset, rank=rank, world_size=world_size, batch_size=batch_size,
                                           **{"seed": 3, **options})
 
-    def after(self, n, *ranks):
+    def after(self, n, *ranks, **options):
         """(the numbers that are left in the epoch after n of them, the state there)."""
-        sampler = self.sampler(*ranks)
+        sampler = self.sampler(*ranks, **options)
         sampler.set_epoch(2)
         numbers = iter(sampler)
         for _ in range(n):
@@ -676,8 +676,8 @@ class SamplerState(DropInTest):
                 self.assertEqual(len(list(sampler)), len(sampler))  # and then whole again
 
     def test_other_ranks_go_on_together(self):
-        want, _ = self.after(96, 0, 1, 1)
         for was, n in (((0, 1, 1), 96), ((0, 1, 40), 96), ((1, 2, 16), 48), ((0, 3, 8), 32)):
+            want, _ = self.after(96, 0, 1, 96, lanes=was[1], window_chunks=8 if was[1] == 1 else 2)
             _, state = self.after(n, *was)
             for world_size, batch_size in ((1, 1), (1, 7), (2, 16), (4, 8), (3, 4), (2, 1), (5, 11), (4, 9)):
                 got = []

@@ -195,7 +195,7 @@ class LoaderTest(unittest.TestCase):
         """Each of them, before the first batch, and of the place that is told, before the second."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
-        one, other = {"seed": 1, "window_chunks": 2, "lanes": 2}, {"seed": 2, "batch_size": 5, "drop_last": True, "drift": 3}
+        one, other = {"seed": 1, "window_chunks": 3, "lanes": 3}, {"seed": 2, "batch_size": 5, "drop_last": True, "drift": 3}
         for said in self.ranks((one, {}, 0), (other, {}, 0)):
             for name in ("seed", "window_chunks", "global_batch_size", "drop_last", "lanes", "drift"):
                 self.assertRegex(said, f"ranks do not agree on the order.* {name} is")

@@ -5,7 +5,7 @@ endforeach()
 target_include_directories(test_client_share PRIVATE ${CMAKE_SOURCE_DIR}/client) # it makes a session without a daemon
 target_include_directories(test_client_cluster_name PRIVATE ${CMAKE_SOURCE_DIR}/client)
 target_include_directories(test_client_private_copies PRIVATE ${CMAKE_SOURCE_DIR}/client)
-foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection  group forms frames io job job_cores lane_table lend needs options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_talk serving_knobs session_far batch_wait batch_write session_need session_plan settings shared_memory small_cache stage_index stage_pace unpack usage_totals views whole_form work_turns)
+foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection group forms frames io job job_cores lane_table lend options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_talk serving_knobs session_far batch_wait batch_write session_need session_plan settings shared_memory small_cache stage_index stage_pace unpack usage_totals views whole_form work_turns)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
 target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
@@ -50,7 +50,7 @@ endforeach()
 diesel_script_test(integration own_daemon /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_own_daemon.py)
 diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py)
 diesel_script_test(integration stage /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/stage/test_stage.py)
-foreach(subject faults fleet jobs lanes parts rights slurm stage views walk)
+foreach(subject faults fleet jobs lanes rights slurm stage walk whole)
   diesel_script_test(integration cluster_${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_cluster_${subject}.py)
 endforeach()
 diesel_script_test(integration warm /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_warm.py)
@@ -61,7 +61,7 @@ diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/te
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
 diesel_waiting_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage
-  integration.assist integration.assist_changes integration.processes integration.cluster_faults integration.cluster_fleet  integration.cluster_jobs integration.cluster_lanes integration.cluster_parts integration.cluster_rights integration.cluster_slurm integration.cluster_stage integration.cluster_views integration.cluster_walk integration.warm)
+  integration.assist integration.assist_changes integration.processes integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_slurm integration.cluster_stage integration.cluster_walk integration.cluster_whole integration.warm)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
 set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile integration.processes PROPERTIES RESOURCE_LOCK assist)
 # Nodes of a cluster, for the scripts below: what they know of each other is in a file.

@@ -94,8 +94,8 @@ void cache_keep(struct cache *c, struct segment *s, bool kept)
 	if (k->kept == kept)
 		return;
 	k->kept = kept;
-	c->kept_bytes += kept ? s->bytes : -s->bytes;
-	s->dataset->kept_bytes += kept ? s->bytes : -s->bytes;
+	c->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
+	s->dataset->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
 }
 
 void cache_forget_chunk(struct cache *c, struct segment *s)
@@ -118,7 +118,7 @@ void cache_forget_chunk(struct cache *c, struct segment *s)
 /* Returns true if the segment can be used again for a chunk of the dataset that takes so many bytes. */
 static bool is_reusable(const struct segment *s, const struct cached_dataset *d, uint64_t bytes)
 {
-	return s->dataset == d && s->memory.bytes == bytes && s->bytes == bytes && !s->lent && !s->carried;
+	return s->dataset == d && s->memory.bytes == bytes && !s->lent && !s->carried;
 }
 
 static void evict(struct cache *c, struct segment *victim)
@@ -157,7 +157,6 @@ int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct sh
 	if (!s)
 		return -ENOMEM;
 	s->memory = *memory;
-	s->bytes = memory->bytes;
 	s->dataset = d;
 	s->id = index | (uint32_t)c->generations[index] << SEGMENT_INDEX_BITS;
 	c->generations[index] = (c->generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
@@ -229,27 +228,15 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	cache_forget_chunk(c, s);
 	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
 	c->n_segments--;
-	c->segment_bytes -= s->bytes;
-	s->dataset->held_bytes -= s->bytes;
+	c->segment_bytes -= s->memory.bytes;
+	s->dataset->held_bytes -= s->memory.bytes;
 	carry_drop(c->carry, s);
 	/* Clients of the previous daemon may map a carried chunk: its pages are not discarded. */
 	if (s->carried)
 		shared_memory_free(&s->memory);
 	else
-		cache_release(c, &s->memory, s->bytes);
+		cache_release(c, &s->memory, s->memory.bytes);
 	free(s);
-}
-
-void cache_charge(struct cache *c, struct segment *s, uint64_t bytes)
-{
-	const struct cached_chunk *k = cache_chunk_of(s);
-
-	if (k && k->kept)
-		cache_keep(c, s, false);
-	c->segment_bytes += bytes - s->bytes;
-	s->dataset->held_bytes += bytes - s->bytes;
-	s->bytes = bytes;
-	c->unfit = c->unfit || cache_total_bytes(c) > c->budget_bytes;
 }
 
 /* Gives up a dataset that nobody uses and of which nothing is in memory. */
@@ -324,10 +311,10 @@ static bool may_add(const struct cache *c, const struct cached_dataset *d, uint6
 	       cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
 }
 
-static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
-			    uint32_t distance, const struct job *warm, int *ret_error)
+static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
+			    const struct job *warm, int *ret_error)
 {
-	uint64_t memory_bytes = d->chunks[chunk].bytes;
+	uint64_t bytes = d->chunks[chunk].bytes;
 	struct candidates which = {
 	    .wanting = d, .beyond_quotas = c->quotas.n > 0, .is_warm = warm, .uid = warm ? warm->uid : 0};
 	struct segment *s = NULL;
@@ -337,7 +324,7 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 		struct segment *victim;
 
 		if (may_add(c, d, bytes)) {
-			int r = add_new_segment(c, d, memory_bytes, &s);
+			int r = add_new_segment(c, d, bytes, &s);
 
 			if (r == 0)
 				break;
@@ -356,8 +343,7 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 			if (warm || distance > 0 || !which.beyond_quotas)
 				return NULL;
 			which.beyond_quotas = false;
-		} else if (bytes == memory_bytes && c->segment_bytes <= chunk_limit(c) &&
-			   is_reusable(victim, d, bytes)) {
+		} else if (c->segment_bytes <= chunk_limit(c) && is_reusable(victim, d, bytes)) {
 			c->counters.evictions++;
 			cache_forget_chunk(c, victim);
 			s = victim;
@@ -366,21 +352,19 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 		}
 	}
 	s->chunk = chunk;
-	if (bytes != memory_bytes)
-		cache_charge(c, s, bytes);
 	return s;
 }
 
-struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
-				uint32_t distance, int *ret_error)
+struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
+				   uint32_t distance, int *ret_error)
 {
-	return take(c, d, chunk, bytes, distance, NULL, ret_error);
+	return take(c, d, chunk, distance, NULL, ret_error);
 }
 
 struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
 				 const struct job *job, int *ret_error)
 {
-	return take(c, d, chunk, d->chunks[chunk].bytes, distance, job, ret_error);
+	return take(c, d, chunk, distance, job, ret_error);
 }
 
 struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)
@@ -492,8 +476,8 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	/* Some descriptors are left for transient chunks too. */
 	k->is_foreign = sharers_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
-		   !k->is_foreign && c->kept_bytes + k->segment->bytes <= c->keep_limit_bytes &&
-		       d->kept_bytes + k->segment->bytes <= d->keep_bytes &&
+		   !k->is_foreign && c->kept_bytes + k->segment->memory.bytes <= c->keep_limit_bytes &&
+		       d->kept_bytes + k->segment->memory.bytes <= d->keep_bytes &&
 		       c->n_segments <= c->max_segments - c->max_segments / 8);
 }
 

@@ -27,8 +27,6 @@
 /* A segment belongs to one dataset for life: a client that still maps it must never see another's data. */
 struct segment {
 	struct shared_memory memory;
-	uint64_t
-	    bytes;   /* that it counts for: its memory's; of a part from another node, what that has of it */
 	uint32_t id; /* index in cache.segments | generation << 20 */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
@@ -240,17 +238,14 @@ static inline uint64_t cache_total_bytes(const struct cache *c)
 }
 
 /* Used by load/ and cache_fit.c. */
-/* Memory for the chunk, of which so many bytes will be in use. NULL: there is no room, or none that may be
- * had for a chunk at this distance. */
-struct segment *cache_take_part(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint64_t bytes,
-				uint32_t distance, int *ret_error);
+/* Memory for the chunk. NULL: there is no room, or none that may be had for a chunk at this distance. */
+struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
+				   uint32_t distance, int *ret_error);
 /* For a chunk that nobody wants yet: only memory that nobody uses, and nobody but this job's user had last.
  */
 struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
 				 const struct job *job, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
-/* So many bytes of its memory are in use, and the rest is with the system. */
-void cache_charge(struct cache *c, struct segment *segment, uint64_t bytes);
 /* Takes the chunk out of the segment, which is then free for another one. */
 void cache_forget_chunk(struct cache *c, struct segment *segment);
 /*

@@ -334,8 +334,8 @@ static void keep_more(struct cache *c, const struct cache_entry *entries, size_t
 		if (entries[i].look.idle || entries[i].look.foreign || !(cache_is_ready(s) || s->carried))
 			continue;
 		d = s->dataset;
-		if (c->kept_bytes + s->bytes <= c->keep_limit_bytes &&
-		    d->kept_bytes + s->bytes <= d->keep_bytes)
+		if (c->kept_bytes + s->memory.bytes <= c->keep_limit_bytes &&
+		    d->kept_bytes + s->memory.bytes <= d->keep_bytes)
 			cache_keep(c, s, true);
 	}
 }

@@ -188,13 +188,11 @@ static inline bool cached_is_loading(const struct cached_chunk *chunk)
 	return chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING;
 }
 
-/* Which samples somebody needs: of the dataset a subset's, or these few in any order; or of the chunk in
- * question those whose bits are set; none of these: all. */
+/* Which samples somebody needs: of the dataset a subset's, or these few in any order; none of these: all. */
 struct cached_want {
 	const struct subset *subset;
 	const uint64_t *samples;
 	uint32_t n;
-	const uint64_t *bits;
 	bool for_peer; /* another node wants it, and counts on it not being asked of others */
 	bool is_warm;  /* nobody wants it yet: it takes what nobody uses */
 };
@@ -217,17 +215,6 @@ static inline bool cached_lacks(const struct cached_dataset *d, uint64_t chunk,
 struct reader_order;
 uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot_chunk *meta,
 			   const struct cached_want *want, struct reader_order *order, uint64_t *ret_bytes);
-/* The same where the chunk comes from another node, sample by sample, with its head. `part`, if not NULL: has
- * these already. NULL: all of it. */
-struct net_range;
-uint64_t *cached_plan_ranges(const struct cached_dataset *d, const struct snapshot_chunk *meta,
-			     const struct cached_want *want, const uint64_t *part,
-			     struct net_range **ret_ranges, uint32_t *ret_n);
-/* Bytes of memory, in whole pages, that the head and these samples are in. */
-uint64_t cached_part_bytes(const struct cached_dataset *d, const struct snapshot_chunk *meta,
-			   const uint64_t *part);
-/* Adds the samples of `more` to the part of a chunk of so many. */
-void cached_part_add(uint64_t *part, const uint64_t *more, uint64_t n_samples);
 static inline bool cached_part_has(const uint64_t *part, uint64_t i)
 {
 	return !part || (part[i / 64] >> (i % 64) & 1);

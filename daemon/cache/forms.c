@@ -187,6 +187,12 @@ struct form_extent *forms_grant(struct cache *c, struct forms *f)
 	return e;
 }
 
+/* Where a form begins behind one of so many bytes at this offset. */
+static uint64_t form_after(uint64_t offset, uint64_t bytes)
+{
+	return (offset + bytes + CODEC_FORM_ALIGN - 1) / CODEC_FORM_ALIGN * CODEC_FORM_ALIGN;
+}
+
 void forms_add(struct cache *c, struct form_extent *e, uint64_t sample, uint32_t bytes)
 {
 	struct forms *f = e->forms;

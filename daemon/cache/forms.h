@@ -68,12 +68,6 @@ struct forms {
 #define FORM_EXTENT     (UINT64_C(32) << 20)
 #define FORM_EXTENT_MIN (UINT64_C(1) << 20)
 
-/* Where a form begins behind one of so many bytes at this offset. */
-static inline uint64_t form_after(uint64_t offset, uint64_t bytes)
-{
-	return (offset + bytes + CODEC_FORM_ALIGN - 1) / CODEC_FORM_ALIGN * CODEC_FORM_ALIGN;
-}
-
 /* The forms for this user and key, with one more reference; NULL: no memory. */
 struct forms *forms_open(struct cached_dataset *d, uint32_t uid, const struct recipe *key);
 /* They stay, as long as there is room. Accepts NULL. */

@@ -93,8 +93,8 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 		return false;
 	if (which->is_warm && (s->dataset->n_sessions > 0 || s->dataset->copy_uid != which->uid))
 		return false;
-	return !like || (s != like && s->lent && s->dataset == like->dataset &&
-			 s->memory.bytes == like->memory.bytes && s->bytes == s->memory.bytes);
+	return !like ||
+	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
 }
 
 /* Fills the list anew. Without memory it is empty. */

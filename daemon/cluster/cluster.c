@@ -68,37 +68,14 @@ static void link_close(struct cluster *c)
 
 static void link_poll(struct cluster_link *l);
 
-static int send_order(struct cluster *c, const void *order, size_t bytes, int memory_fd)
+int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd)
 {
 	int r;
 
 	if (!c->link)
 		return -EPIPE;
-	r = outbox_send(&c->link->outbox, order, bytes, memory_fd);
+	r = outbox_send(&c->link->outbox, order, sizeof(*order), memory_fd);
 	link_poll(c->link);
-	return r;
-}
-
-int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd)
-{
-	return send_order(c, order, sizeof(*order), memory_fd);
-}
-
-/* In one message, so that none can come between. */
-static int order_ranges(struct cluster *c, const struct cluster_order *order, const struct net_range *ranges,
-			int memory_fd)
-{
-	size_t bytes = order->n_ranges * sizeof(*ranges);
-	uint8_t *message = malloc(sizeof(*order) + bytes);
-	int r;
-
-	if (!message)
-		return -ENOMEM;
-	memcpy(message, order, sizeof(*order));
-	if (bytes > 0)
-		memcpy(message + sizeof(*order), ranges, bytes);
-	r = send_order(c, message, sizeof(*order) + bytes, memory_fd);
-	free(message);
 	return r;
 }
 
@@ -227,7 +204,7 @@ static void count(struct cluster *c, const struct cluster_read *read, int result
 
 	if (result == 0) {
 		f->chunks_in++;
-		f->bytes_in += read->answer_bytes;
+		f->bytes_in += read->bytes;
 	} else if (result == -ETIMEDOUT) {
 		f->late++;
 	} else if (result == -ENOENT || result == -EBUSY) {
@@ -264,7 +241,7 @@ static uint64_t bytes_from(const struct cluster *c, uint32_t peer)
 	uint64_t bytes = 0;
 
 	for (const struct cluster_read *r = c->reads; r; r = r->next)
-		bytes += r->is_sent && r->peer == peer ? r->answer_bytes : 0;
+		bytes += r->is_sent && r->peer == peer ? r->bytes : 0;
 	return bytes;
 }
 
@@ -277,9 +254,9 @@ static uint64_t patience_left(const struct cluster *c, const struct cluster_read
 	left_ns = read->patience_ns > waited_ns ? read->patience_ns - waited_ns : 0;
 	if (!(f->latency_s > 0 && f->bytes_per_s > 0))
 		return left_ns;
-	known_ns = (uint64_t)(PATIENCE_TIMES * 1e9 *
-			      (f->latency_s +
-			       (double)(bytes_from(c, read->peer) + read->answer_bytes) / f->bytes_per_s));
+	known_ns =
+	    (uint64_t)(PATIENCE_TIMES * 1e9 *
+		       (f->latency_s + (double)(bytes_from(c, read->peer) + read->bytes) / f->bytes_per_s));
 	if (known_ns < PATIENCE_MIN_NS)
 		known_ns = PATIENCE_MIN_NS;
 	return left_ns < known_ns ? left_ns : known_ns;
@@ -296,14 +273,13 @@ static void send_waiting(struct cluster *c)
 						    .ns = patience_left(c, read),
 						    .name_hash = read->name_hash,
 						    .peer = read->peer,
-						    .n_ranges = read->n_ranges,
 						    .group = read->group_id,
 						    .chunk = read->chunk};
 
 		read->is_sent = true;
 		c->n_sent++;
 		/* Where it cannot be told, the end of its socket comes, too. */
-		(void)order_ranges(c, &order, read->ranges, read->memory_fd);
+		(void)cluster_order(c, &order, read->memory_fd);
 	}
 }
 
@@ -315,8 +291,6 @@ int cluster_fetch(struct cluster_read *read)
 
 	if (!owner || !c->link)
 		return -EAGAIN;
-	if (!net_ranges_fit(read->ranges, read->n_ranges, read->bytes))
-		return -EINVAL;
 	read->cluster = c;
 	read->id = c->next_id++;
 	read->begin_ns = clock_monotonic_ns();
@@ -324,8 +298,6 @@ int cluster_fetch(struct cluster_read *read)
 	read->name_hash = c->peers[owner->peer].name_hash;
 	read->group_id = read->group->id;
 	memcpy(read->node, owner->node, sizeof(read->node));
-	read->answer_bytes =
-	    read->n_ranges > 0 ? net_ranges_bytes(read->ranges, read->n_ranges) : read->bytes;
 	read->is_sent = false;
 	read->next = c->reads;
 	c->reads = read;

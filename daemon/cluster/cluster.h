@@ -105,16 +105,11 @@ struct cluster_read {
 	struct chunk_id chunk;
 	struct owner_place place; /* whose owner is asked; lanes 0: wherever it lies */
 	uint64_t bytes;           /* of the chunk */
-	/* Which of them, to be put at the same offsets; NULL: all. Borrowed until done(); net_ranges_fit().
-	 */
-	const struct net_range *ranges;
-	uint32_t n_ranges;
-	int memory_fd; /* borrowed until done() */
+	int memory_fd;            /* borrowed until done() */
 	uint64_t patience_ns;
 	/* The module's. */
 	struct cluster *cluster;
 	uint64_t id, begin_ns, name_hash;
-	uint64_t answer_bytes;
 	uint32_t peer;
 	char node[REGISTRY_NAME_BYTES];
 	struct net_group_id group_id;
@@ -128,7 +123,7 @@ struct cluster_read {
 };
 
 /* Asks the owner. group, chunk, bytes, memory_fd, patience_ns, done: the caller's. Returns 0, and done() is
- * called later; -EAGAIN: it is ours, or the process is gone; -EINVAL: ranges that do not fit. */
+ * called later; -EAGAIN: it is ours, or the process is gone. */
 int cluster_fetch(struct cluster_read *read);
 /* What came from there was not the chunk: that peer is asked no more for a while, and that is said once. */
 void cluster_spoilt(struct cluster_read *read);

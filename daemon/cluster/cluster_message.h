@@ -43,11 +43,9 @@ struct cluster_started {
 
 enum cluster_verb {
 	/* To the process. */
-	CLUSTER_JOIN,  /* key, path, bytes: the weight, lanes */
-	CLUSTER_LEAVE, /* key */
-	/* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory, and n_ranges after the
-	   order */
-	CLUSTER_FETCH,
+	CLUSTER_JOIN,    /* key, path, bytes: the weight, lanes */
+	CLUSTER_LEAVE,   /* key */
+	CLUSTER_FETCH,   /* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory */
 	CLUSTER_ANSWER,  /* id, bytes; with the memory */
 	CLUSTER_REFUSE,  /* id, code */
 	CLUSTER_SPOILT,  /* peer, name_hash */
@@ -58,7 +56,7 @@ struct cluster_order {
 	uint32_t verb;
 	int32_t code;
 	uint64_t id, bytes, ns, name_hash;
-	uint32_t peer, n_ranges;
+	uint32_t peer;
 	struct net_group_id group;
 	struct chunk_id chunk;
 	struct registry_group_key key;
@@ -66,18 +64,12 @@ struct cluster_order {
 	char path[256];
 };
 
-/* As long as one can be. */
-struct cluster_order_long {
-	struct cluster_order order;
-	struct net_range ranges[NET_MAX_RANGES];
-};
-
 enum cluster_news {
 	/* From the process. */
 	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: that was all */
 	CLUSTER_MEMBER,  /* group, peer, peer_is: node and address, bytes: the weight, lanes */
 	CLUSTER_PEER,    /* peer, peer_is; without a node: there is no such peer any more */
-	CLUSTER_DONE,    /* id, code, error, bytes that came: a fetch is over, its memory let go of */
+	CLUSTER_DONE,    /* id, code, error: a fetch is over, its memory let go of */
 	CLUSTER_ASKED,   /* id, group, chunk */
 	CLUSTER_GIVEN,   /* id: the answer's memory is let go of */
 	CLUSTER_SERVER,  /* code: 0, or Redis is not to be had */

@@ -17,19 +17,14 @@
 
 static void poll_daemon(struct net *n);
 
-static void send_report(struct net *n, const void *report, size_t bytes)
+void net_report(struct net *n, const struct cluster_report *report)
 {
-	int r = outbox_send(&n->outbox, report, bytes, -EBADF);
+	int r = outbox_send(&n->outbox, report, sizeof(*report), -EBADF);
 
 	/* A report that is lost would be waited for for ever: whoever has ended has reported, too. */
 	if (r == -ENOMEM)
 		_exit(1);
 	poll_daemon(n);
-}
-
-void net_report(struct net *n, const struct cluster_report *report)
-{
-	send_report(n, report, sizeof(*report));
 }
 
 uint8_t *net_buffer_take(struct net *n)
@@ -55,13 +50,12 @@ static void spoilt(struct net *n, const struct cluster_order *o)
 		net_peer_set_away(n, p, 30 * NS_PER_S, NULL);
 }
 
-static void take_order(struct net *n, const struct cluster_order *o, const struct net_range *ranges,
-		       int memory_fd)
+static void take_order(struct net *n, const struct cluster_order *o, int memory_fd)
 {
 	switch ((enum cluster_verb)o->verb) {
 	case CLUSTER_JOIN: net_members_join(n, o); return;
 	case CLUSTER_LEAVE: net_members_leave(n, o); return;
-	case CLUSTER_FETCH: net_ask_begin(n, o, ranges, memory_fd); return;
+	case CLUSTER_FETCH: net_ask_begin(n, o, memory_fd); return;
 	case CLUSTER_ANSWER: net_give_answer(n, o, memory_fd); return;
 	case CLUSTER_REFUSE: net_give_refuse(n, o); return;
 	case CLUSTER_SPOILT: spoilt(n, o); return;
@@ -73,7 +67,7 @@ static void on_daemon(uv_poll_t *poll, int status, int events)
 {
 	struct net *n = poll->data;
 	int fds[FD_MESSAGE_MAX_FDS], r = 0;
-	const struct cluster_order *o = &n->order->order;
+	struct cluster_order o;
 	size_t n_fds;
 
 	n->now_ns = clock_monotonic_ns();
@@ -81,16 +75,14 @@ static void on_daemon(uv_poll_t *poll, int status, int events)
 		_exit(1);
 	poll_daemon(n);
 	for (int i = 0; i < ORDERS_AT_ONCE && r >= 0; i++) {
-		r = fd_message_receive(n->outbox.fd, n->order, sizeof(*n->order), MSG_DONTWAIT, fds, &n_fds);
+		r = fd_message_receive(n->outbox.fd, &o, sizeof(o), MSG_DONTWAIT, fds, &n_fds);
 		if (r == -EAGAIN)
 			return;
-		if (r < (int)sizeof(*o) ||
-		    (size_t)r !=
-			sizeof(*o) + o->n_ranges * sizeof(struct net_range)) { /* the daemon is gone */
+		if (r != sizeof(o)) { /* the daemon is gone */
 			uv_stop(&n->loop);
 			return;
 		}
-		take_order(n, o, n->order->ranges, n_fds > 0 ? fds[0] : -EBADF);
+		take_order(n, &o, n_fds > 0 ? fds[0] : -EBADF);
 	}
 }
 
@@ -141,8 +133,7 @@ static int start(struct net *n, int daemon_fd)
 	if (r == 0)
 		r = uv_async_init(&n->loop, &n->wake, net_members_on_wake);
 	n->shared = malloc(NET_BUFFER_BYTES);
-	n->order = malloc(sizeof(*n->order));
-	if (r == 0 && (!n->shared || !n->order || getrandom(&n->incarnation, sizeof(n->incarnation), 0) < 0))
+	if (r == 0 && (!n->shared || getrandom(&n->incarnation, sizeof(n->incarnation), 0) < 0))
 		r = -ENOMEM;
 	if (r < 0) {
 		log_error("cannot talk to other nodes: %s", strerror(-r));

@@ -56,15 +56,12 @@ struct net_ask {
 	uint64_t id, bytes, begin_ns, end_ns;
 	int memory_fd; /* negative: the daemon was told how it ended, and what still comes is thrown away */
 	uint64_t written;
-	struct net_range *ranges; /* NULL: all of the chunk, else `bytes` are these, one after the other */
-	struct net_walk walk;     /* where what comes after `written` lies; of forms: how many runs */
-	uint8_t *buffer;          /* what was received after `written` */
+	uint8_t *buffer; /* what was received after `written` */
 	size_t filled;
 	struct checksum_stream *sum;
 };
 
 enum net_question_state {
-	NET_QUESTION_COMES, /* its ranges do */
 	NET_QUESTION_WAITS,
 	NET_QUESTION_ASKED, /* the daemon is */
 	NET_QUESTION_GIVES,
@@ -76,11 +73,7 @@ struct net_question {
 	enum net_question_state state;
 	uint64_t id;      /* the peer's */
 	uint64_t here_id; /* the daemon's */
-	uint64_t chunk_bytes;
-	uint64_t bytes, sent;     /* of the answer */
-	struct net_range *ranges; /* NULL: all of the chunk */
-	uint32_t n_ranges, n_came, n_room;
-	struct net_walk walk;
+	uint64_t bytes, sent;
 	uint64_t end_ns; /* while it gives: when all has to be sent */
 	struct net_group_id group;
 	struct chunk_id chunk;
@@ -129,8 +122,7 @@ struct net_conn {
 	struct net_question *questions,
 	    *gives; /* gives: the one whose pieces go now; it is among the questions */
 	uint32_t n_questions, n_asked;
-	struct net_question *comes; /* among the questions, too: whose ranges come now */
-	double tokens;              /* questions that may come now */
+	double tokens; /* questions that may come now */
 	uint64_t tokens_ns;
 	uint64_t ping_id, ping_ns; /* the last one, and when; ping_id 0: none yet */
 	bool ping_waits;
@@ -207,7 +199,6 @@ struct net {
 	uint8_t *buffers[8]; /* of NET_BUFFER_BYTES, not in use */
 	uint32_t n_buffers;
 	uint8_t *shared; /* where bytes are received */
-	struct cluster_order_long *order;
 };
 
 /* net.c */
@@ -254,10 +245,7 @@ void net_conn_poll(struct net_conn *c);
 void net_conn_on_again(uv_idle_t *idle);
 
 /* net_ask.c */
-void net_ask_begin(struct net *n, const struct cluster_order *o, const struct net_range *ranges,
-		   int memory_fd);
-/* The bytes that follow a question of this id. */
-size_t net_ask_ranges(const struct net_conn *c, uint64_t id, const void **ret);
+void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd);
 /* Frames that answer. Negative: the peer does not keep to the protocol. */
 int net_ask_piece(struct net_conn *c, const struct net_frame *f);
 int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes);
@@ -270,7 +258,6 @@ void net_ask_lost(struct net_conn *c, const char *why);
 
 /* net_give.c */
 void net_give_question(struct net_conn *c, const struct net_frame *f);
-void net_give_range(struct net_conn *c, const struct net_range *range);
 void net_give_cancel(struct net_conn *c, const struct net_frame *f);
 void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd);
 void net_give_refuse(struct net *n, const struct cluster_order *o);

@@ -29,7 +29,7 @@ static struct net_ask *find(const struct net_conn *c, uint64_t id)
 /* The daemon is told, and has its memory back. */
 static void tell(struct net *n, struct net_ask *a, int32_t code, const char *text)
 {
-	struct cluster_report report = {.news = CLUSTER_DONE, .code = code, .id = a->id, .bytes = a->written};
+	struct cluster_report report = {.news = CLUSTER_DONE, .code = code, .id = a->id};
 
 	if (a->memory_fd < 0)
 		return;
@@ -46,7 +46,6 @@ static void ask_free(struct net *n, struct net_ask *a)
 	checksum_stream_free(a->sum);
 	if (a->memory_fd >= 0)
 		close(a->memory_fd);
-	free(a->ranges);
 	free(a);
 }
 
@@ -71,30 +70,11 @@ static void cannot(struct net *n, const struct cluster_order *o, int memory_fd, 
 	tell(n, &none, code, text);
 }
 
-/* A copy of the ranges: NULL where there are none. */
-static int take_ranges(struct net_ask *a, const struct net_range *ranges, uint32_t n)
-{
-	if (n == 0)
-		return 0;
-	a->ranges = reallocarray(NULL, n, sizeof(*ranges));
-	if (!a->ranges)
-		return -ENOMEM;
-	memcpy(a->ranges, ranges, n * sizeof(*ranges));
-	a->walk = (struct net_walk){.ranges = a->ranges, .n_ranges = n};
-	a->bytes = net_ranges_bytes(ranges, n);
-	return 0;
-}
-
-void net_ask_begin(struct net *n, const struct cluster_order *o, const struct net_range *ranges,
-		   int memory_fd)
+void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
 {
 	struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
-	struct net_frame f = {.kind = NET_QUESTION,
-			      .id = o->id,
-			      .bytes = o->bytes,
-			      .value = o->n_ranges,
-			      .group = o->group,
-			      .chunk = o->chunk};
+	struct net_frame f = {
+	    .kind = NET_QUESTION, .id = o->id, .bytes = o->bytes, .group = o->group, .chunk = o->chunk};
 	struct net_conn *c = p ? p->conn : NULL;
 	struct net_ask *a;
 
@@ -107,17 +87,14 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 		return;
 	}
 	a = calloc(1, sizeof(*a));
-	if (!a || take_ranges(a, ranges, o->n_ranges) < 0 || checksum_stream_new(&a->sum) < 0) {
-		if (a)
-			free(a->ranges);
+	if (!a || checksum_stream_new(&a->sum) < 0) {
 		free(a);
 		cannot(n, o, memory_fd, -ENOMEM, "no memory");
 		return;
 	}
 	a->conn = c;
 	a->id = o->id;
-	if (!a->ranges)
-		a->bytes = o->bytes;
+	a->bytes = o->bytes;
 	a->begin_ns = n->now_ns;
 	a->end_ns = n->now_ns + o->ns;
 	a->memory_fd = memory_fd;
@@ -125,14 +102,6 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, const struct ne
 	c->asks = a;
 	c->n_asks++;
 	net_conn_send_frame(c, &f);
-}
-
-size_t net_ask_ranges(const struct net_conn *c, uint64_t id, const void **ret)
-{
-	const struct net_ask *a = find(c, id);
-
-	*ret = a ? a->ranges : NULL;
-	return *ret ? a->walk.n_ranges * sizeof(*a->ranges) : 0;
 }
 
 int net_ask_piece(struct net_conn *c, const struct net_frame *f)
@@ -152,23 +121,6 @@ int net_ask_piece(struct net_conn *c, const struct net_frame *f)
 	return 0;
 }
 
-/* Writes what has come to where it lies in the chunk. */
-static int scatter(struct net_ask *a)
-{
-	int r = 0;
-
-	if (!a->ranges)
-		return huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
-	for (size_t at = 0; at < a->filled && r == 0;) {
-		uint64_t offset;
-		size_t n = net_walk_next(&a->walk, a->filled - at, &offset);
-
-		r = fd_write_at(a->memory_fd, a->buffer + at, n, offset);
-		at += n;
-	}
-	return r;
-}
-
 static int write_out(struct net_conn *c, struct net_ask *a)
 {
 	int r = 0;
@@ -177,7 +129,7 @@ static int write_out(struct net_conn *c, struct net_ask *a)
 		return 0;
 	checksum_stream_add(a->sum, a->buffer, a->filled);
 	if (a->memory_fd >= 0)
-		r = scatter(a);
+		r = huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
 	a->written += a->filled;
 	a->filled = 0;
 	if (r < 0) {

@@ -144,49 +144,20 @@ static int send_hello(struct net_conn *c, const char *to)
 	return 0;
 }
 
-static const struct net_frame *ring_at(const struct net_conn *c, uint32_t i)
-{
-	return &c->ring[(c->ring_first + i) % NET_RING];
-}
-
-/* What follows the frame. */
-static size_t tail_of(const struct net_conn *c, const struct net_frame *f, const void **ret)
-{
-	return f->kind == NET_QUESTION && f->value > 0 ? net_ask_ranges(c, f->id, ret) : 0;
-}
-
-/* How many frames go at one time, and the bytes of them and of what follows them. */
-static uint32_t measure(const struct net_conn *c, size_t *ret_bytes)
-{
-	const void *tail;
-	uint32_t n = 0;
-
-	for (*ret_bytes = 0; n < c->ring_n && *ret_bytes < TURN_BYTES; n++)
-		*ret_bytes += sizeof(struct net_frame) + tail_of(c, ring_at(c, n), &tail);
-	return n;
-}
-
 /* Lays out what goes next. Returns false if there is nothing. */
 static bool fill(struct net_conn *c)
 {
-	size_t frames, n = 0, room;
-	uint32_t n_frames = measure(c, &frames);
+	size_t n = 0, room;
 
 	if (!has_output(c))
 		return false;
-	room = frames + sizeof(struct net_frame) + NET_PIECE_BYTES;
+	room = (c->ring_n + 1) * sizeof(struct net_frame) + NET_PIECE_BYTES;
 	c->out = malloc(room);
 	if (!c->out)
 		return false; /* later */
-	for (; n_frames > 0; n_frames--, c->ring_n--) {
-		const void *tail = NULL;
-		size_t tail_bytes = tail_of(c, ring_at(c, 0), &tail);
-
-		memcpy(c->out + n, ring_at(c, 0), sizeof(struct net_frame));
+	for (; c->ring_n > 0; c->ring_n--) {
+		memcpy(c->out + n, &c->ring[c->ring_first], sizeof(struct net_frame));
 		n += sizeof(struct net_frame);
-		if (tail_bytes > 0)
-			memcpy(c->out + n, tail, tail_bytes);
-		n += tail_bytes;
 		c->ring_first = (c->ring_first + 1) % NET_RING;
 	}
 	n += net_give_next(c, c->out + n, room - n);
@@ -332,7 +303,6 @@ static int take_event(struct net_conn *c, const struct net_event *event, char *w
 	switch (event->kind) {
 	case NET_EVENT_HELLO: return greeted(c, &event->hello, why, size);
 	case NET_EVENT_FRAME: r = take_frame(c, &event->frame); break;
-	case NET_EVENT_RANGE: net_give_range(c, &event->range); break;
 	case NET_EVENT_BYTES: r = net_ask_bytes(c, event->data, event->bytes); break;
 	}
 	if (r < 0)

@@ -54,9 +54,7 @@ static bool is_refusal(int32_t code)
 static bool numbers_fit(const struct net_frame *f)
 {
 	switch ((enum net_kind)f->kind) {
-	case NET_QUESTION:
-		return f->code == 0 && f->bytes > 0 && f->bytes <= NET_CHUNK_MAX &&
-		       f->value <= NET_MAX_RANGES;
+	case NET_QUESTION: return f->code == 0 && f->bytes > 0 && f->bytes <= NET_CHUNK_MAX && f->value == 0;
 	case NET_REFUSAL: return is_refusal(f->code) && f->bytes == 0 && f->value == 0;
 	case NET_PIECE: return f->code == 0 && f->bytes > 0 && f->bytes <= NET_PIECE_BYTES && f->value == 0;
 	case NET_END: return (f->code == 0 || is_refusal(f->code)) && f->bytes <= NET_CHUNK_MAX;
@@ -106,29 +104,6 @@ static int take_bytes(struct net_parser *p, const uint8_t **data, size_t *bytes,
 	return 1;
 }
 
-/* Whether it begins no sooner than the last one ended, and all of it is in the chunk. */
-static bool range_fits(const struct net_range *range, uint64_t from, uint64_t bytes)
-{
-	return range->bytes > 0 && range->offset >= from && range->offset < bytes &&
-	       range->bytes <= bytes - range->offset;
-}
-
-static int take_range(struct net_parser *p, const uint8_t **data, size_t *bytes, struct net_event *ret,
-		      struct error *err)
-{
-	struct net_range range;
-
-	if (!collect(p, data, bytes, sizeof(range)))
-		return 0;
-	memcpy(&range, p->part, sizeof(range));
-	if (!range_fits(&range, p->range_from, p->range_end))
-		return error_set(err, -EPROTO, "it asked for what is not in the chunk, or not in its order");
-	*ret = (struct net_event){.kind = NET_EVENT_RANGE, .range = range};
-	p->range_from = (uint64_t)range.offset + range.bytes;
-	p->n_ranges_left--;
-	return 1;
-}
-
 int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct net_event *ret,
 	      struct error *err)
 {
@@ -138,8 +113,6 @@ int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct 
 		return 0;
 	if (p->piece_left > 0)
 		return take_bytes(p, data, bytes, ret);
-	if (p->n_ranges_left > 0)
-		return take_range(p, data, bytes, ret, err);
 	if (!collect(p, data, bytes, p->is_greeted ? sizeof(struct net_frame) : sizeof(struct net_hello)))
 		return 0;
 	if (!p->is_greeted) {
@@ -154,48 +127,7 @@ int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct 
 	r = frame_check(&ret->frame, err);
 	if (r == 0 && ret->frame.kind == NET_PIECE)
 		p->piece_left = ret->frame.bytes;
-	if (r == 0 && ret->frame.kind == NET_QUESTION) {
-		p->n_ranges_left = (uint32_t)ret->frame.value;
-		p->range_from = 0;
-		p->range_end = ret->frame.bytes;
-	}
 	return r < 0 ? r : 1;
-}
-
-size_t net_walk_next(struct net_walk *walk, size_t n, uint64_t *ret_offset)
-{
-	const struct net_range *range = walk->n_ranges ? &walk->ranges[walk->at] : NULL;
-
-	*ret_offset = (range ? range->offset : 0) + walk->done;
-	if (range && n > range->bytes - walk->done)
-		n = range->bytes - walk->done;
-	walk->done += n;
-	if (range && walk->done == range->bytes) {
-		walk->at++;
-		walk->done = 0;
-	}
-	return n;
-}
-
-uint64_t net_ranges_bytes(const struct net_range *ranges, uint32_t n_ranges)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < n_ranges; i++)
-		bytes += ranges[i].bytes;
-	return bytes;
-}
-
-bool net_ranges_fit(const struct net_range *ranges, uint32_t n_ranges, uint64_t bytes)
-{
-	uint64_t from = 0;
-
-	for (uint32_t i = 0; i < n_ranges; i++) {
-		if (!range_fits(&ranges[i], from, bytes))
-			return false;
-		from = (uint64_t)ranges[i].offset + ranges[i].bytes;
-	}
-	return n_ranges <= NET_MAX_RANGES;
 }
 
 static int digit(char c)

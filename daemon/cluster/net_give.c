@@ -47,8 +47,6 @@ static void question_remove(struct net_conn *c, struct net_question *q)
 	c->n_questions--;
 	if (c->gives == q)
 		c->gives = NULL;
-	if (c->comes == q)
-		c->comes = NULL;
 	if (q->state == NET_QUESTION_ASKED || q->state == NET_QUESTION_GIVES)
 		c->n_asked--;
 	if (q->state == NET_QUESTION_GIVES) {
@@ -56,7 +54,6 @@ static void question_remove(struct net_conn *c, struct net_question *q)
 		given(c->net, q->here_id);
 	}
 	checksum_stream_free(q->sum);
-	free(q->ranges);
 	free(q);
 }
 
@@ -118,9 +115,8 @@ void net_give_question(struct net_conn *c, const struct net_frame *f)
 		return;
 	}
 	q->id = f->id;
-	q->bytes = q->chunk_bytes = f->bytes;
-	q->n_ranges = (uint32_t)f->value;
-	q->state = q->n_ranges > 0 ? NET_QUESTION_COMES : NET_QUESTION_WAITS;
+	q->bytes = f->bytes;
+	q->state = NET_QUESTION_WAITS;
 	q->group = f->group;
 	q->chunk = f->chunk;
 	q->memory_fd = -EBADF;
@@ -128,47 +124,6 @@ void net_give_question(struct net_conn *c, const struct net_frame *f)
 		at = &(*at)->next;
 	*at = q;
 	c->n_questions++;
-	if (q->n_ranges > 0)
-		c->comes = q;
-	else
-		ask_on(c);
-}
-
-/* Memory is taken for what has come, not for what is said to come. */
-static bool make_room(struct net_question *q)
-{
-	uint32_t room = q->n_room ? 2 * q->n_room : 64;
-	struct net_range *grown;
-
-	if (q->n_came < q->n_room)
-		return true;
-	if (room > q->n_ranges)
-		room = q->n_ranges;
-	grown = reallocarray(q->ranges, room, sizeof(*grown));
-	if (!grown)
-		return false;
-	q->ranges = grown;
-	q->n_room = room;
-	return true;
-}
-
-void net_give_range(struct net_conn *c, const struct net_range *range)
-{
-	struct net_question *q = c->comes;
-
-	if (!q)
-		return; /* the question was refused, and its ranges come still */
-	if (!make_room(q)) {
-		refuse(c, q, -ENOMEM);
-		return;
-	}
-	q->ranges[q->n_came++] = *range;
-	if (q->n_came < q->n_ranges)
-		return;
-	q->walk = (struct net_walk){.ranges = q->ranges, .n_ranges = q->n_ranges};
-	q->bytes = net_ranges_bytes(q->ranges, q->n_ranges);
-	q->state = NET_QUESTION_WAITS;
-	c->comes = NULL;
 	ask_on(c);
 }
 
@@ -209,7 +164,7 @@ void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd
 	struct net_conn *c;
 	struct net_question *q = take_asked(n, o->id, &c);
 
-	if (!q || q->stop < 0 || o->bytes != q->chunk_bytes) {
+	if (!q || q->stop < 0 || o->bytes != q->bytes) {
 		close(memory_fd);
 		given(n, o->id);
 		if (q)
@@ -267,27 +222,11 @@ static struct net_question *next_to_give(const struct net_conn *c)
 	return q;
 }
 
-/* Copies the next n bytes of the answer. */
-static int gather(struct net_question *q, uint8_t *data, size_t n)
-{
-	while (n > 0) {
-		uint64_t offset;
-		size_t k = net_walk_next(&q->walk, n, &offset), done = 0;
-		int r = fd_read_at(q->memory_fd, data, k, offset, &done);
-
-		if (r < 0 || done != k)
-			return r < 0 ? r : -EBADMSG;
-		data += k;
-		n -= k;
-	}
-	return 0;
-}
-
 size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room)
 {
 	struct net_frame f = {.kind = NET_PIECE};
 	struct net_question *q;
-	size_t n;
+	size_t n, done = 0;
 	int r;
 
 	if (!c->gives && (c->gives = next_to_give(c)))
@@ -300,9 +239,9 @@ size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room)
 	if (q->sent == q->bytes)
 		return put_end(c, data, 0);
 	n = q->bytes - q->sent < NET_PIECE_BYTES ? (size_t)(q->bytes - q->sent) : NET_PIECE_BYTES;
-	r = gather(q, data + sizeof(f), n);
-	if (r < 0)
-		return put_end(c, data, r);
+	r = fd_read_at(q->memory_fd, data + sizeof(f), n, q->sent, &done);
+	if (r < 0 || done != n)
+		return put_end(c, data, r < 0 ? r : -EBADMSG);
 	checksum_stream_add(q->sum, data + sizeof(f), n);
 	q->sent += n;
 	f.id = q->id;

@@ -432,21 +432,12 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
 	return s->generation;
 }
 
-/* Whether the chunk has to be loaded, and then for which samples. */
-static bool lacks(struct session *s, uint32_t chunk, uint32_t ahead)
+/* Whether the chunk has to be loaded. */
+static bool lacks(struct session *s, uint32_t chunk)
 {
-	const struct cached_chunk *k = &s->dataset->chunks[chunk];
-	struct cached_want want;
-
 	if (s->is_warm && session_warm_is_elsewhere(s, chunk))
 		return false;
-	if (!cached_is_missing(k) && !(k->state == CHUNK_READY && k->part))
-		return false;
-	want = session_want(s, chunk, ahead);
-	if (!cached_lacks(s->dataset, chunk, &want))
-		return false;
-	s->marked = want;
-	return true;
+	return cached_lacks(s->dataset, chunk, &s->want);
 }
 
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance)
@@ -462,7 +453,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, from);
-		if (!missing && lacks(s, chunk, SESSION_HEAD)) {
+		if (!missing && lacks(s, chunk)) {
 			*ret_chunk = chunk;
 			*ret_distance = from;
 			missing = true;
@@ -472,7 +463,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->ahead[i];
 
 		cache_mark(s->cache, d, chunk, from + i + 1);
-		if (!missing && lacks(s, chunk, i)) {
+		if (!missing && lacks(s, chunk)) {
 			*ret_chunk = chunk;
 			*ret_distance = from + i + 1;
 			missing = true;

@@ -35,8 +35,6 @@ enum slot_state {
 
 struct codecs;
 struct forms;
-struct needs;
-struct session_window;
 struct sharer;
 struct subset;
 struct session;
@@ -105,7 +103,6 @@ struct session {
 				  session_pump() */
 	struct job *job;       /* set by whoever opens the session, before the first session_pump() */
 	struct sharer *sharer; /* of the job's nodes, set as these; NULL: it reads for itself */
-	struct needs *needs;   /* of its order, all ranks of this node together; NULL: it counts for itself */
 	int64_t pid;
 	uint32_t uid;
 	uint32_t payer;                   /* cache_quota.h; set as the place */
@@ -159,10 +156,7 @@ struct session {
 	uint64_t ahead_epoch;                        /* of the head that `ahead` was made for */
 	uint64_t *windows_of_head, *windows_of_next; /* room for one a sample of a batch */
 	uint32_t n_of_head;
-	struct session_lane *lanes;     /* of the order */
-	struct session_window *windows; /* that `ahead` lists: session_needs.c */
-	uint32_t n_windows, size_windows, n_old_windows;
-	struct cached_want marked; /* the samples that session_mark()'s chunk is to be loaded for */
+	struct session_lane *lanes; /* of the order */
 	uint32_t ahead_prefetch;
 	struct session_pace pace;
 	uint64_t visited_epoch, n_visited; /* n_visited: chunks, of all epochs */
@@ -256,17 +250,6 @@ bool session_ahead_push(struct session *s, uint64_t chunk);
 void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret);
 /* The first batch from this one on that is the session's. */
 uint64_t session_first_index(const struct session *s, uint64_t epoch, uint64_t batch);
-
-/* session_needs.c. After its sharer is set; and at its end. */
-void session_needs_join(struct session *s);
-void session_needs_leave(struct session *s);
-/* Lists the windows of `ahead` anew, each before its chunks. */
-void session_needs_begin(struct session *s);
-void session_needs_push(struct session *s, uint64_t epoch, uint64_t window);
-void session_needs_end(struct session *s);
-/* Which samples of the chunk this node needs, of head or at that place of `ahead`. */
-#define SESSION_HEAD UINT32_MAX
-struct cached_want session_want(const struct session *s, uint64_t chunk, uint32_t ahead);
 
 /* session_far.c. Head has come to the window of this visit, counted over all epochs. */
 void session_note_pace(struct session *s, uint64_t visit, uint64_t now_ns);

@@ -133,7 +133,6 @@ void session_join_lanes(struct session *s)
 void session_plan_free(struct session *s)
 {
 	session_drop_cursor(s);
-	session_needs_leave(s);
 	for (int i = 0; i < 2; i++) {
 		shuffle_plan_free(s->plans[i].plan);
 		free(s->plans[i].turns);
@@ -214,7 +213,6 @@ static void push_window(struct session *s, const struct shuffle_plan *plan, uint
 {
 	uint64_t visit, end;
 
-	session_needs_push(s, epoch, window);
 	for (shuffle_window_visits(plan, window, &visit, &end); visit < end; visit++) {
 		if (!session_ahead_push(s, shuffle_chunk_visit(plan, visit)))
 			return;
@@ -422,7 +420,6 @@ void session_update_ahead(struct session *s)
 		session_note_pace(s, s->n_visited, clock_monotonic_ns());
 		most = session_far_most(s);
 	}
-	session_needs_begin(s);
 	s->n_ahead = 0;
 	s->ahead_epoch = epoch;
 	s->ahead_prefetch = prefetch;
@@ -444,7 +441,6 @@ void session_update_ahead(struct session *s)
 			break;
 		push_windows(s, plan, epoch, s->windows_of_next, n);
 	}
-	session_needs_end(s);
 	if (s->n_ahead > own + most)
 		s->n_ahead = own + most;
 	if (s->dataset->evicts)

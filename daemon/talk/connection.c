@@ -174,7 +174,6 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 					 q->request.nodes, q->place);
 	if (q->job)
 		session_warm_weigh(q);
-	session_needs_join(q);
 	session_join_lanes(q);
 	if (q->job && q->request.group[0])
 		snprintf(q->job->group, sizeof(q->job->group), "%s", q->request.group);

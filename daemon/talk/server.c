@@ -164,18 +164,16 @@ static struct cached_want want_for(const struct server *s, const struct session 
 {
 	const struct cached_want all = {.is_warm = q->is_warm};
 
-	/* Others ask for the chunks that this node owns, and are given all of them. */
-	if (q->needs && !sharer_has_elsewhere(q->sharer, chunk))
+	/* Other nodes ask for whole chunks, and give whole ones. */
+	if (q->sharer && !q->asked)
 		return all;
 	if (q->asked && (distance > 0 || q->dataset->chunks[chunk].part))
 		return all;
 	for (const struct session *o = s->serving.sessions; o; o = o->next) {
-		bool is_one = o == q || (q->needs && o->needs == q->needs);
-
-		if (o->dataset == q->dataset && !o->asked && !o->subset && !(is_one && q->needs))
+		if (o->dataset == q->dataset && !o->asked && !o->subset)
 			return all;
 	}
-	return q->marked;
+	return q->want;
 }
 
 /* Starts reads until enough are under way, or no session can use another one. */

@@ -338,11 +338,6 @@ uint64_t shuffle_n_windows(const struct shuffle_plan *plan)
 	return plan->n_windows;
 }
 
-uint64_t shuffle_window_chunks(const struct shuffle_plan *plan)
-{
-	return plan->window_chunks;
-}
-
 uint64_t shuffle_window_place(const struct shuffle_plan *plan, uint64_t w)
 {
 	assert(w < plan->n_windows);
@@ -617,117 +612,5 @@ int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint6
 		at += run.n;
 	}
 	*ret_n = n_windows;
-	return 0;
-}
-
-/* ---- what some ranks take of a window ---- */
-
-/* Of a chunk of the window. */
-struct place {
-	uint64_t first_sample, first_word;
-};
-
-uint64_t shuffle_window_words(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first)
-{
-	uint64_t begin, end, n = 0;
-
-	shuffle_window_visits(plan, w, &begin, &end);
-	for (uint64_t i = begin; i < end; i++) {
-		uint64_t chunk = plan->visits[i];
-
-		if (ret_first)
-			ret_first[i - begin] = n;
-		n += subset_words(plan->first_sample[chunk + 1] - plan->first_sample[chunk]);
-	}
-	return n;
-}
-
-static int by_sample(const void *a, const void *b)
-{
-	const struct place *x = a, *y = b;
-
-	return compare_numbers(x->first_sample, y->first_sample);
-}
-
-static int list_places(const struct shuffle_plan *p, uint64_t w, struct place **ret, uint64_t *ret_n)
-{
-	uint64_t begin, visits_end, n_places = 0, word = 0;
-
-	shuffle_window_visits(p, w, &begin, &visits_end);
-	struct place *places = calloc(visits_end - begin + 1, sizeof(*places));
-
-	if (!places)
-		return -ENOMEM;
-	for (uint64_t i = begin; i < visits_end; i++) {
-		uint64_t first = p->first_sample[p->visits[i]], end = p->first_sample[p->visits[i] + 1];
-
-		if (end > first) /* a chunk without samples begins where another one does */
-			places[n_places++] = (struct place){first, word};
-		word += subset_words(end - first);
-	}
-	qsort(places, n_places, sizeof(*places), by_sample);
-	*ret = places;
-	*ret_n = n_places;
-	return 0;
-}
-
-static void mark_sample(const struct place *places, uint64_t n, uint64_t sample, uint64_t *words)
-{
-	const struct place *at = &places[sorted_count(n, i, places[i].first_sample <= sample) - 1];
-	uint64_t k = sample - at->first_sample;
-
-	words[at->first_word + k / 64] |= UINT64_C(1) << (k % 64);
-}
-
-/* The step in which this position is, or the first one of the steps behind the full ones. */
-static uint64_t step_near(const struct shuffle_cut *cut, uint64_t position)
-{
-	uint64_t step = position < cut->start ? 0 : (position - cut->start) / cut->step_samples;
-
-	return cut->first_step + (step < cut->n_full ? step : cut->n_full);
-}
-
-/* Sets the bits of the samples that these ranks take of the window, in one step. */
-static void mark_step(const struct shuffle_plan *p, uint64_t lane, uint64_t w, uint64_t step,
-		      const uint64_t *ranks, const struct place *places, uint64_t n_places, uint64_t *words)
-{
-	uint64_t begin, n, lower, own, before, first;
-	uint32_t count;
-
-	(void)shuffle_cut_step(&p->cut, step, &begin, &n);
-	lower = begin + lower_lanes(p, begin, n, lane); /* the lane's samples are [lower, lower + own) */
-	own = begin + lower_lanes(p, begin, n, lane + 1) - lower;
-	before = lanes_own_before(begin, p->n_lanes, lane);
-	for (uint32_t rank = 0; rank < p->cut.world; rank++) {
-		if (!(ranks[rank / 64] >> (rank % 64) & 1))
-			continue;
-		(void)slice(p, step, rank, &first, &count);
-		uint64_t from = max_u64(first, lower), end = min_u64(first + count, lower + own);
-
-		if (from >= end)
-			continue;
-		end = min_u64(before + end - lower, window_end(p, lane, w));
-		for (uint64_t i = max_u64(before + from - lower, p->first[w]); i < end; i++)
-			mark_sample(places, n_places, p->cursors[lane].samples[i - p->first[w]], words);
-	}
-}
-
-int shuffle_window_mark(struct shuffle_plan *plan, uint64_t w, const uint64_t *ranks, uint64_t *words)
-{
-	uint64_t lane = lane_of_window(plan, w), end = window_end(plan, lane, w), n_places = 0, first, n;
-	_cleanup_(freep) struct place *places = NULL;
-	const struct shuffle_cut *cut = &plan->cut;
-	int r = load_window(plan, lane, w);
-
-	if (r == 0 && end > plan->first[w])
-		r = list_places(plan, w, &places, &n_places);
-	if (r < 0 || n_places == 0)
-		return r;
-	for (uint64_t step = step_near(cut, plan->first[w] * plan->n_lanes + lane);
-	     shuffle_cut_step(cut, step, &first, &n) == 0; step++) {
-		mark_step(plan, lane, w, step, ranks, places, n_places, words);
-		if (first + n > (end - 1) * plan->n_lanes + lane)
-			break;
-	}
 	return 0;
 }

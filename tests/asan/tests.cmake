@@ -48,7 +48,7 @@ set(not_with_asan
 set(python_with_libdiesel
   fault.opening
   integration.arrays integration.first.fixes integration.first.steps
-  integration.bucketing integration.cluster_faults integration.cluster_fleet  integration.cluster_jobs integration.cluster_lanes integration.cluster_parts integration.cluster_rights integration.cluster_stage integration.cluster_views integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared
+  integration.bucketing integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.processes integration.paths

@@ -10,39 +10,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Of the question that came last. */
-static uint64_t n_ranges, from, end;
-
-/* Ranges come in order, and within the chunk. */
-static size_t see_range(const struct net_range *range)
-{
-	if (n_ranges == 0 || range->bytes == 0 || range->offset < from ||
-	    range->offset + (uint64_t)range->bytes > end)
-		abort();
-	from = range->offset + (uint64_t)range->bytes;
-	n_ranges--;
-	return sizeof(*range);
-}
-
 static size_t see_frame(const struct net_frame *f)
 {
-	if (n_ranges > 0 || f->kind < NET_QUESTION || f->kind > NET_PONG || f->bytes > NET_CHUNK_MAX ||
-	    f->code > 0 || (f->kind == NET_REFUSAL && f->code == 0))
+	if (f->kind < NET_QUESTION || f->kind > NET_PONG || f->bytes > NET_CHUNK_MAX || f->code > 0 ||
+	    (f->kind == NET_REFUSAL && f->code == 0))
 		abort();
-	if (f->kind == NET_QUESTION) {
-		n_ranges = f->value;
-		from = 0;
-		end = f->bytes;
-		if (n_ranges > NET_MAX_RANGES)
-			abort();
-	}
 	return sizeof(*f);
 }
 
 static size_t see(const struct net_event *e)
 {
 	switch (e->kind) {
-	case NET_EVENT_RANGE: return see_range(&e->range);
 	case NET_EVENT_HELLO:
 		if (!net_is_name(e->hello.from) || !net_is_name(e->hello.to))
 			abort();
@@ -64,7 +42,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct net_event event;
 	int r = 0;
 
-	n_ranges = 0;
 	for (int part = 0; part < 2 && r >= 0; part++) {
 		const uint8_t *at = data + (part ? half : 0);
 		size_t bytes = part ? size - half : half;

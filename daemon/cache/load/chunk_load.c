@@ -63,7 +63,6 @@ static void load_free(struct load *l)
 	place_unref(l->own);
 	place_unref(l->place);
 	free(l->part);
-	free(l->ranges);
 	free(l);
 }
 
@@ -80,16 +79,9 @@ static void load_finish(struct load *l)
 		c->counters.shared += l->copies && l->sibling;
 		load_drop_known(l);
 		k->segment->stamp = l->read.stamp;
-		/* What was added to a part that is in use, or kept. */
-		if (l->into && l->part)
-			cached_part_add(l->part, k->part, l->meta.n_samples);
 		free(k->part);
 		k->part = l->part;
 		l->part = NULL;
-		if (l->ranges)
-			cache_charge(c, k->segment, cached_part_bytes(d, &l->meta, k->part));
-		else if (l->into)
-			cache_charge(c, k->segment, k->segment->memory.bytes);
 		cache_note_ready(c, d, l->chunk);
 		if (is_read && !k->part)
 			stage_put(c->stage, k->segment);
@@ -113,11 +105,7 @@ static void load_finish(struct load *l)
 /* Reads again. If the reader cannot be asked, the load fails. */
 static void load_again(struct load *l)
 {
-	int r;
-
-	if (!l->sharer)
-		load_plan_storage(l);
-	r = load_read(l);
+	int r = load_read(l);
 
 	if (r == 0)
 		return;
@@ -214,11 +202,8 @@ static void load_verify(struct load *l)
 {
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
 	l->dataset->n_verifying++;
-	/* A part has memory of its own, so that it takes no more than it has. For what nobody wants yet,
-	 * nothing goes. */
-	l->lent = l->into                   ? l->into
-		  : l->ranges || l->is_warm ? NULL
-					    : cache_take_lent(l->cache, l->segment, l->distance);
+	/* For what nobody wants yet, nothing goes. */
+	l->lent = l->into ? l->into : l->is_warm ? NULL : cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
@@ -469,21 +454,14 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 	return bytes;
 }
 
-/* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. From
- * another node only what is missing comes. For what nobody wants yet nothing goes. */
-static struct segment *take_part(struct cache *c, const struct cached_chunk *k, bool is_elsewhere)
+/* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. For
+ * what nobody wants yet nothing goes. */
+static struct segment *take_part(struct cache *c, const struct cached_chunk *k, bool is_warm)
 {
-	if (k->pins > 0 || is_elsewhere)
+	if (k->pins > 0 || is_warm)
 		return k->segment;
 	cache_forget_chunk(c, k->segment);
 	return NULL;
-}
-
-/* Of memory that is the chunk's in length. What comes from another node takes no more than it is. */
-static uint64_t bytes_to_take(const struct load *l)
-{
-	return l->ranges ? cached_part_bytes(l->dataset, &l->meta, l->part)
-			 : l->dataset->chunks[l->chunk].bytes;
 }
 
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
@@ -505,18 +483,22 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		free(l);
 		return r < 0 ? r : -EBADMSG;
 	}
-	l->into = k->part ? take_part(c, k, want->is_warm || load_is_elsewhere(l, want)) : NULL;
+	l->into = k->part ? take_part(c, k, want->is_warm) : NULL;
 	if (k->state == CHUNK_CARRIED)
 		l->carried = cache_detach_carried(c, d, chunk);
 	else if (!load_note_shared(c, l, d))
 		l->staged = stage_find(c->stage, d, &l->meta);
-	load_note_peer(l, want);
-	if (l->sharer)
-		load_plan_peer(l, want);
+	order_fill(l);
+	l->read_bytes = l->meta.file_bytes;
+	if (!l->into && !load_is_known(l))
+		l->part = cached_plan_part(d, &l->meta, want, &l->read.order, &l->read_bytes);
+	/* A few samples take less from storage than the chunk takes from another node. */
+	if (!l->part)
+		load_note_peer(l, want);
 	if (l->into) /* it is none of those that may go */
 		cache_pin(c, d, chunk);
 	l->segment = want->is_warm ? cache_take_spare(c, d, chunk, distance, job, &r)
-				   : cache_take_part(c, d, chunk, bytes_to_take(l), distance, &r);
+				   : cache_take_segment(c, d, chunk, distance, &r);
 	if (l->into)
 		cache_unpin(d, chunk);
 	if (!l->segment) {
@@ -525,7 +507,6 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 		l->carried = NULL;
 		load_drop_known(l);
 		free(l->part);
-		free(l->ranges);
 		free(l);
 		return r;
 	}
@@ -542,10 +523,6 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	c->n_loading++;
 	d->n_loading++;
 	d->loading_bytes += k->bytes;
-	order_fill(l);
-	l->read_bytes = l->meta.file_bytes;
-	if (!l->into && !load_is_known(l))
-		l->part = cached_plan_part(d, &l->meta, want, &l->read.order, &l->read_bytes);
 	r = load_read(l);
 	if (r < 0) {
 		cache_drop_segment(c, l->segment);

@@ -20,12 +20,6 @@
 #define ASK_UNKNOWN_NS (10 * NS_PER_S)
 #define ASK_TIMES      8
 
-bool load_is_elsewhere(const struct load *l, const struct cached_want *want)
-{
-	return !want->for_peer && !l->meta.has_sha256 &&
-	       sharer_has_elsewhere(sharers_find(l->dataset, l->job), l->chunk);
-}
-
 void load_note_peer(struct load *l, const struct cached_want *want)
 {
 	struct cached_dataset *d = l->dataset;
@@ -36,30 +30,6 @@ void load_note_peer(struct load *l, const struct cached_want *want)
 	l->sharer = sharer_ref(m);
 	l->is_asking = true;
 	d->n_asking++;
-}
-
-void load_plan_peer(struct load *l, const struct cached_want *want)
-{
-	const struct cached_dataset *d = l->dataset;
-	const uint64_t *part = l->into ? d->chunks[l->chunk].part : NULL;
-
-	l->part = cached_plan_ranges(d, &l->meta, want, part, &l->ranges, &l->n_ranges);
-}
-
-void load_plan_storage(struct load *l)
-{
-	uint64_t *wanted = l->part;
-
-	if (!l->ranges)
-		return;
-	free(l->ranges);
-	l->ranges = NULL;
-	l->part = NULL;
-	cache_charge(l->cache, l->segment, l->segment->memory.bytes);
-	if (!l->into)
-		l->part = cached_plan_part(l->dataset, &l->meta, &(struct cached_want){.bits = wanted},
-					   &l->read.order, &l->read_bytes);
-	free(wanted);
 }
 
 static uint64_t patience_ns(const struct load *l)
@@ -77,7 +47,7 @@ static void on_done(struct cluster_read *read, int result, const struct error *e
 
 	l->asked = NULL;
 	(void)err; /* it is counted, and said by the module */
-	job_ask_end(l->job, l->begin_ns, clock_monotonic_ns(), result, read->answer_bytes);
+	job_ask_end(l->job, l->begin_ns, clock_monotonic_ns(), result, read->bytes);
 	if (result == 0)
 		load_end_waiting(l);
 	done(l, result);
@@ -93,8 +63,6 @@ int load_ask(struct load *l, void (*done)(struct load *l, int result))
 				       .chunk = l->meta.id,
 				       .place = sharer_asks(l->sharer, l->chunk),
 				       .bytes = l->meta.file_bytes,
-				       .ranges = l->ranges,
-				       .n_ranges = l->n_ranges,
 				       .memory_fd = l->segment->memory.fd,
 				       .patience_ns = patience_ns(l),
 				       .done = on_done};

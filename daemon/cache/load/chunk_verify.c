@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "dataset/chunk.h"
 #include "lib/fd_io.h"
@@ -36,18 +35,8 @@ static bool agrees(const struct load *l, const struct chunk_record *record, cons
 				   record->name_length);
 }
 
-/* Whether there are pages between those of the part. What comes from another node comes sample by sample,
- * into memory that was empty. */
-static bool has_pages_between(const struct load *l)
-{
-	struct stat st;
-
-	return fstat(l->segment->memory.fd, &st) < 0 ||
-	       (uint64_t)st.st_blocks * 512 != cached_part_bytes(l->dataset, &l->meta, l->part);
-}
-
 /* Of a part, nothing stays that was read but not verified. */
-static void wipe(const struct load *l, uint64_t from, uint64_t to, bool punches)
+static void wipe(const struct load *l, uint64_t from, uint64_t to)
 {
 	uint8_t *data = l->segment->memory.data;
 	uint64_t first = (from + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN, last = to - to % CHUNK_ALIGN;
@@ -59,8 +48,7 @@ static void wipe(const struct load *l, uint64_t from, uint64_t to, bool punches)
 		return;
 	}
 	memset(data + from, 0, first - from);
-	if (punches)
-		shared_memory_punch(&l->segment->memory, first, last - first);
+	shared_memory_punch(&l->segment->memory, first, last - first);
 	memset(data + last, 0, to - last);
 }
 
@@ -69,7 +57,6 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 	const uint64_t *part =
 	    l->dataset->chunks[l->chunk].part; /* that `into` has: it stays as long as we read */
 	uint64_t end = view->header->payload_offset;
-	bool punches = l->part && has_pages_between(l);
 	int64_t last = -1;
 
 	for (uint64_t i = 0; i < l->meta.n_samples; i++) {
@@ -98,12 +85,12 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 					&l->error);
 		if (r < 0)
 			return r;
-		wipe(l, end, s.offset, punches);
+		wipe(l, end, s.offset);
 		end = s.offset + s.stored_bytes > end ? s.offset + s.stored_bytes : end;
 		hand_over(l, s.offset, s.stored_bytes,
 			  is_handed_over_whole(l) || (l->into && cached_part_has(part, i)));
 	}
-	wipe(l, end, l->segment->memory.bytes, punches);
+	wipe(l, end, l->segment->memory.bytes);
 	return 0;
 }
 

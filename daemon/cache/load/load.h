@@ -15,21 +15,19 @@ struct load {
 	struct cached_dataset *dataset;
 	uint64_t chunk;
 	struct snapshot_chunk meta;
-	struct segment *segment;  /* read into, and verified there */
-	struct segment *lent;     /* where it is copied then; NULL: it stays */
-	struct segment *into;     /* has a part of the chunk, which is in use: the rest is added there */
-	uint64_t *part;           /* the samples to be read; NULL: all */
-	uint64_t read_bytes;      /* what that takes */
-	struct segment *carried;  /* from before a restart: copied from there if the file is still the same */
-	struct staged *staged;    /* on the staging disk: read from there if the file is still the same */
-	struct stage_read fetch;  /* from there */
-	struct sharer *sharer;    /* another node has it: asked of it when the file may be read; NULL: none */
-	struct cluster_read ask;  /* of that node */
-	struct net_range *ranges; /* of the chunk, that hold l->part; NULL: all of it */
-	uint32_t n_ranges;
-	bool is_asking;   /* counted: it is, or is about to be */
-	bool is_for_peer; /* another node asked for it */
-	bool is_warm;     /* nobody wants it yet */
+	struct segment *segment; /* read into, and verified there */
+	struct segment *lent;    /* where it is copied then; NULL: it stays */
+	struct segment *into;    /* has a part of the chunk, which is in use: the rest is added there */
+	uint64_t *part;          /* the samples to be read; NULL: all */
+	uint64_t read_bytes;     /* what that takes */
+	struct segment *carried; /* from before a restart: copied from there if the file is still the same */
+	struct staged *staged;   /* on the staging disk: read from there if the file is still the same */
+	struct stage_read fetch; /* from there */
+	struct sharer *sharer;   /* another node has it: asked of it when the file may be read; NULL: none */
+	struct cluster_read ask; /* of that node */
+	bool is_asking;          /* counted: it is, or is about to be */
+	bool is_for_peer;        /* another node asked for it */
+	bool is_warm;            /* nobody wants it yet */
 	void (*asked)(struct load *l, int result);
 	bool shares; /* another version has it: copied from there if the file is still the same */
 	struct access_stamp shared_stamp; /* which it had then */
@@ -71,14 +69,8 @@ const char *load_known_format(const struct load *l);
  * is l->result. */
 void load_verify_work(struct pool_task *task);
 
-/* chunk_peer.c: the chunk's owner is another node of the job's. */
-bool load_is_elsewhere(const struct load *l, const struct cached_want *want);
+/* chunk_peer.c: it is asked of another node of the job's, if that is its owner. */
 void load_note_peer(struct load *l, const struct cached_want *want);
-/* Which samples it is asked for: none that are there, and all if that saves little, or if a digest is of all.
- */
-void load_plan_peer(struct load *l, const struct cached_want *want);
-/* It did not give them: storage is read for the same. */
-void load_plan_storage(struct load *l);
 /* Asks it; done() goes on. Negative: it cannot be asked. */
 int load_ask(struct load *l, void (*done)(struct load *l, int result));
 /* The node is waited for no longer; nothing more is asked of it. */

@@ -47,7 +47,6 @@ void sharer_unref(struct sharer *m)
 		return;
 	if (m->group && m->cache->cluster) /* it is gone before the last loads at the end */
 		cluster_leave(m->group);
-	needs_free_all(&m->needs);
 	lane_table_free(&m->lanes);
 	free(m);
 }

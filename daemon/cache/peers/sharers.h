@@ -19,7 +19,6 @@
 
 #include "cluster.h"
 #include "lane_table.h"
-#include "needs.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,7 +40,6 @@ struct sharer {
 	struct registry_group_key key;
 	struct place *place;     /* of its newest session; NULL: there is none */
 	struct lane_table lanes; /* of its order, where that has several */
-	struct needs *needs;     /* of its orders */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
 	bool is_ended; /* out of the lists */

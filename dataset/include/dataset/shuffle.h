@@ -119,8 +119,6 @@ int shuffle_chunk_lanes(const struct shuffle_spec *spec, uint32_t *first, uint32
 
 /* Windows are the unit of reading, lane after lane. How many there are. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
-/* How many chunks each window has but a lane's first and last. */
-uint64_t shuffle_window_chunks(const struct shuffle_plan *plan);
 /* The place in its lane of the first sample of window w. All lanes go on at one pace. */
 uint64_t shuffle_window_place(const struct shuffle_plan *plan, uint64_t w);
 uint64_t shuffle_window_lane(const struct shuffle_plan *plan, uint64_t w);
@@ -141,15 +139,3 @@ uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
 /* Window w holds visits [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
 void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,
 			   uint64_t *ret_end);
-
-/*
- * Which samples of a window some ranks take together, whatever batch they are in. Bits, chunk after chunk in
- * the order of visits, each from a word of its own: sample k of a chunk in bit k % 64 of word k / 64 of its
- * words. Those that drop_last leaves out, or the subset, are nobody's.
- */
-/* How many words that is. ret_first[i]: where those of the window's i-th visit begin; NULL, or
- * shuffle_window_chunks() of them. */
-uint64_t shuffle_window_words(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first);
-/* Sets the bits, and clears none. ranks: a bit for each rank of spec->world; which one the plan is of does
- * not matter. The window becomes the one that shuffle_batch() is cheap in. -ENOMEM. */
-int shuffle_window_mark(struct shuffle_plan *plan, uint64_t w, const uint64_t *ranks, uint64_t *words);

@@ -6,7 +6,6 @@
  *
  *   join JOB               group ID, and from then on members N: how many can be reached, when that changes
  *   fetch NUMBER BYTES [MS]  done NUMBER CODE TEXT; the bytes are compared, 1: they were wrong
- *   part NUMBER BYTES STEP LENGTH  the same of the first LENGTH bytes of each STEP
  *   ours NUMBER BYTES      ours NUMBER 0 or 1
  *   answers HOW            ok; "right", "wrong" bytes, "late": never, "no", "kept": right, without making or
  * comparing them peers                  a line a peer: peer NAME is_connected is_away chunks_in chunks_out
@@ -40,8 +39,6 @@ struct fetch {
 	struct cluster_read read;
 	struct node *node;
 	uint64_t number;
-	unsigned long long step, length; /* 0: all of it */
-	struct net_range *ranges;
 };
 
 #define KEPT 128
@@ -117,67 +114,41 @@ static void on_changed(void *user, struct cluster_group *group)
 	n->n_members = now;
 }
 
-static bool is_right(const struct fetch *f)
-{
-	const struct cluster_read *r = &f->read;
-
-	return f->step ? chunk_part_is(r->memory_fd, f->number, r->bytes, f->step, f->length)
-		       : chunk_is(r->memory_fd, f->number, r->bytes);
-}
-
 static void on_done(struct cluster_read *read, int result, const struct error *err)
 {
 	struct fetch *f = (struct fetch *)read;
 
-	if (result == 0 && strcmp(f->node->answers, "kept") != 0 && !is_right(f)) {
+	if (result == 0 && strcmp(f->node->answers, "kept") != 0 &&
+	    !chunk_is(read->memory_fd, f->number, read->bytes)) {
 		cluster_spoilt(read);
 		printf("done %llu 1 the bytes are wrong\n", (unsigned long long)f->number);
 	} else {
 		printf("done %llu %d %s\n", (unsigned long long)f->number, result, err->text);
 	}
 	close(read->memory_fd);
-	free(f->ranges);
 	free(f);
 }
 
-static void make_ranges(struct fetch *f, uint64_t bytes)
-{
-	uint32_t n = 0;
-
-	f->ranges = calloc(bytes / f->step + 1, sizeof(*f->ranges));
-	for (uint64_t at = 0; at < bytes; at += f->step)
-		f->ranges[n++] = (struct net_range){
-		    (uint32_t)at, (uint32_t)(f->length < bytes - at ? f->length : bytes - at)};
-	f->read.ranges = f->ranges;
-	f->read.n_ranges = n;
-}
-
-static void fetch(struct node *n, const char *rest, bool is_part)
+static void fetch(struct node *n, const char *rest)
 {
 	unsigned long long number = 0, bytes = 0, ms = 1500;
 	struct fetch *f = calloc(1, sizeof(*f));
 	int r;
 
-	if (is_part)
-		sscanf(rest, "%llu %llu %llu %llu", &number, &bytes, &f->step, &f->length);
-	else
-		sscanf(rest, "%llu %llu %llu", &number, &bytes, &ms);
+	sscanf(rest, "%llu %llu %llu", &number, &bytes, &ms);
 	f->node = n;
 	f->number = number;
 	f->read = (struct cluster_read){.group = n->group,
 					.chunk = chunk_of(number, bytes),
 					.bytes = bytes,
 					.memory_fd = chunk_memory(bytes),
-					.patience_ns = (is_part ? 20000 : ms) * 1000000,
+					.patience_ns = ms * 1000000,
 					.done = on_done};
-	if (is_part)
-		make_ranges(f, bytes);
 	r = cluster_fetch(&f->read);
 	if (r == 0)
 		return;
 	printf("done %llu %d not asked\n", number, r);
 	close(f->read.memory_fd);
-	free(f->ranges);
 	free(f);
 }
 
@@ -226,9 +197,7 @@ static void obey(struct node *n, const char *line)
 	if (strncmp(line, "join ", 5) == 0)
 		join(n, line + 5);
 	else if (strncmp(line, "fetch ", 6) == 0)
-		fetch(n, line + 6, false);
-	else if (strncmp(line, "part ", 5) == 0)
-		fetch(n, line + 5, true);
+		fetch(n, line + 6);
 	else if (strncmp(line, "ours ", 5) == 0)
 		show_owner(n, line + 5);
 	else if (strncmp(line, "answers ", 8) == 0)

@@ -57,20 +57,6 @@ static inline void chunk_fill(int fd, uint64_t number, uint64_t bytes)
 	free(data);
 }
 
-/* Nothing but the first `length` bytes of each `step` is there, and these are right. */
-static inline bool chunk_part_is(int fd, uint64_t number, uint64_t bytes, uint64_t step, uint64_t length)
-{
-	uint8_t *data = chunk_bytes(number, bytes), *is = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-	bool equal = is != MAP_FAILED;
-
-	for (uint64_t i = 0; equal && i < bytes; i++)
-		equal = is[i] == (i % step < length ? data[i] : 0);
-	if (is != MAP_FAILED)
-		munmap(is, bytes);
-	free(data);
-	return equal;
-}
-
 static inline bool chunk_is(int fd, uint64_t number, uint64_t bytes)
 {
 	uint8_t *data = chunk_bytes(number, bytes), *is = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);

@@ -144,10 +144,6 @@ class Node:
         """0, or what went wrong."""
         return self.result(f"fetch {number} {size} {ms or 20000}", number, ms is None)
 
-    def part(self, number, size, step, length):
-        """The same of the first bytes of each step."""
-        return self.result(f"part {number} {size} {step} {length}", number, True)
-
     def result(self, order, number, may_be_late):
         """A peer that has been quick is waited for some 250 ms: on a machine that is busy it may be late, and away for a second. Where
         that is not what is tested, it is asked again."""
@@ -257,9 +253,6 @@ class Peer:
                 self.frame(PONG, id)
             if kind in kinds:
                 return kind, id, code, size, value, chunk, data
-
-    def ranges(self, ranges):
-        self.send(b"".join(struct.pack("<II", *r) for r in ranges))
 
     def pong(self):
         """Shows that it is there: what a node needs to ask it."""

@@ -175,53 +175,13 @@ class Asker(unittest.TestCase):
         _, id, code, size, _, _, _ = peer.next(END)
         self.assertEqual((id, code, size), (9, 0, SIZE))
 
-    def test_part_of_a_chunk(self):
-        peer = self.connect()
-        peer.hello()
-        ranges, data = [(0, 10), (10, 1), (77777, 500000), (SIZE - 1, 1)], b""
-        peer.frame(QUESTION, 9, size=SIZE, value=len(ranges), group=self.a.group, chunk=chunk_id(5, SIZE))
-        peer.ranges(ranges)
-        whole = chunk_bytes(5, SIZE)
-        wanted = b"".join(whole[at:at + n] for at, n in ranges)
-        while len(data) < len(wanted):
-            data += peer.next(PIECE)[6]
-        self.assertEqual(data, wanted)
-        _, id, code, size, _, _, _ = peer.next(END)
-        self.assertEqual((id, code, size), (9, 0, len(wanted)))
-
-    def test_ranges_that_are_none(self):
-        for ranges in ([(0, 0)], [(5, 5), (9, 5)], [(5, 5), (0, 5)], [(SIZE, 1)], [(SIZE - 1, 2)], [((1 << 32) - 1, (1 << 32) - 1)]):
+    def test_questions_for_parts_of_chunks(self):
+        """There are none: a question has nothing behind it."""
+        for value in (1, 16384, 1 << 40):
             peer = self.connect()
             peer.hello()
-            peer.frame(QUESTION, 9, size=SIZE, value=len(ranges), group=self.a.group, chunk=chunk_id(5, SIZE))
-            peer.ranges(ranges)
+            peer.frame(QUESTION, 9, size=SIZE, value=value, group=self.a.group, chunk=chunk_id(5, SIZE))
             self.assertTrue(peer.is_closed())
-        peer = self.connect()
-        peer.hello()
-        peer.frame(QUESTION, 9, size=SIZE, value=1 << 40, group=self.a.group, chunk=chunk_id(5, SIZE))
-        self.assertTrue(peer.is_closed())
-        self.goes_on()
-
-    def test_ranges_that_do_not_come(self):
-        peer = self.connect()
-        peer.hello()
-        peer.frame(QUESTION, 9, size=SIZE, value=16384, group=self.a.group, chunk=chunk_id(5, SIZE))
-        peer.ranges([(0, 1)])
-        self.assertTrue(peer.is_closed())  # it has stopped in the middle
-        self.goes_on()
-
-    def test_refused_questions_with_ranges(self):
-        """What follows a question that is refused at once is no frame."""
-        self.a.answers("late")
-        peer = self.connect()
-        peer.hello()
-        many = [(4 * i, 2) for i in range(3000)]
-        for id in range(1, 100):
-            peer.frame(QUESTION, id, size=SIZE, value=len(many), group=self.a.group, chunk=chunk_id(5, SIZE))
-            peer.ranges(many)
-        self.assertEqual({peer.next(REFUSAL)[2] for _ in range(99 - 64)}, {-errno.EBUSY})
-        peer.pong()
-        self.a.answers("right")
         self.goes_on()
 
     def test_refused(self):

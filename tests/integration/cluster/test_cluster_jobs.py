@@ -21,7 +21,7 @@ class Epochs(Case):
             self.check_reads(nodes, self.n_chunks, epoch)
 
     def test_four_nodes(self):
-        nodes = self.nodes(4, cache="128M")
+        nodes = self.nodes(4)
         loaders = self.loaders(nodes)
         for epoch in range(2):
             self.check(read_all(loaders))

@@ -28,33 +28,6 @@ class Talk(unittest.TestCase):
                 self.assertEqual([a.held(), b.held()], [0, 0])
                 self.assertEqual([a.end(), b.end()], [0, 0])
 
-    def test_parts(self):
-        for key in (False, True):
-            with self.subTest(key=key), Cluster() as cluster:
-                a, b = self.two(cluster, key=cluster.key() if key else None)
-                for size, step, length in ((1, 1, 1), (1000, 10, 1), (1000, 10, 10), (MIB, 4096, 100), (MIB + 77, 1 << 19, 300000),
-                                           (3 * MIB, MIB, MIB - 1), (4 * MIB, 256, 255), (8 * MIB, 8 * MIB, 5)):
-                    for node in (a, b):
-                        number, = node.not_ours(size)
-                        self.assertEqual(node.part(number, size, step, length), 0, (size, step, length))
-                        self.assertEqual(node.fetch(number, size), 0)
-                for n in (16384, 16385):
-                    number, = a.not_ours(n * 8)
-                    self.assertEqual(a.part(number, n * 8, 8, 4), 0 if n == 16384 else -22)
-                self.assertEqual([a.held(), b.held()], [0, 0])
-                self.assertEqual([a.end(), b.end()], [0, 0])
-
-    def test_many_parts_at_once(self):
-        with Cluster() as cluster:
-            a, b = self.two(cluster, key=cluster.key())
-            wanted = [(node, number) for node in (a, b) for number in node.not_ours(131072, 60)]
-            for node, number in wanted:
-                node.say(f"part {number} 131072 128 50")
-            codes = {node.wait("done", number)[2] for node, number in wanted}
-            # On a machine that is busy some may be late, and then others are not asked for. None is wrong.
-            self.assertLessEqual(codes, {"0", "-110", "-104", "-11"})
-            self.assertIn("0", codes)
-
     def test_many_at_once_both_ways(self):
         with Cluster() as cluster:
             a, b = self.two(cluster, key=cluster.key())

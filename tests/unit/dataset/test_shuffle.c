@@ -415,61 +415,7 @@ static void test_bad_values(void **state)
 	shuffle_plan_free(NULL);
 }
 
-/* ---- what some ranks take of a window ---- */
-
-/* By its definition: each batch of each of these ranks, sample by sample. */
-static bool *take(struct shuffle_plan *const *plans, uint32_t world, const uint64_t *ranks,
-		  uint64_t n_samples)
-{
-	bool *taken = calloc(n_samples + 1, sizeof(*taken));
-	uint64_t samples[256];
-	uint32_t n;
-
-	for (uint32_t r = 0; r < world; r++) {
-		assert_true(shuffle_max_batch(plans[r]) <= 256);
-		for (uint64_t b = 0; ranks[r / 64] >> (r % 64) & 1 && b < shuffle_n_batches(plans[r]); b++) {
-			if (shuffle_batch(plans[r], b, samples, &n) < 0)
-				continue; /* before the start */
-			for (uint32_t i = 0; i < n; i++)
-				taken[samples[i]] = true;
-		}
-	}
-	return taken;
-}
-
-static void check_window(struct shuffle_plan *plan, uint64_t w, const struct shuffle_spec *spec,
-			 const uint64_t *ranks, const bool *taken, bool *found)
-{
-	uint64_t g = shuffle_window_chunks(plan), *first = calloc(g, sizeof(*first));
-	uint64_t n = shuffle_window_words(plan, w, first), n_bits = 0, n_found = 0, begin, end;
-	uint64_t *words = calloc(n + 1, sizeof(*words));
-
-	assert_int_equal(shuffle_window_mark(plan, w, ranks, words), 0);
-	for (uint64_t i = 0; i < n; i++)
-		n_bits += (uint64_t)__builtin_popcountll(words[i]);
-	assert_int_equal(words[n], 0);
-	shuffle_window_visits(plan, w, &begin, &end);
-	assert_true(end - begin <= g);
-	for (uint64_t v = begin; v < end; v++) {
-		uint64_t chunk = shuffle_chunk_visit(plan, v), sample = 0;
-		const uint64_t *bits = words + first[v - begin];
-
-		for (uint64_t c = 0; c < chunk; c++)
-			sample += spec->chunk_samples[c];
-		for (uint32_t k = 0; k < spec->chunk_samples[chunk]; k++, sample++) {
-			bool is_set = bits[k / 64] >> (k % 64) & 1;
-
-			/* A chunk that two lanes share is in a window of each. */
-			assert_true(is_set ? taken[sample] && !found[sample]
-					   : spec->lanes > 1 || !taken[sample]);
-			found[sample] |= is_set;
-			n_found += is_set;
-		}
-	}
-	assert_int_equal(n_found, n_bits);
-	free(first);
-	free(words);
-}
+/* ---- lanes ---- */
 
 static struct subset *draw_subset(uint64_t *state, uint64_t n)
 {
@@ -483,67 +429,6 @@ static struct subset *draw_subset(uint64_t *state, uint64_t n)
 	assert_int_equal(subset_new(n, words, &s), 0);
 	return s;
 }
-
-static void check_marks(uint64_t *state)
-{
-	static const uint64_t all_of[12] = {7, 3, 11, 0, 9, 5, 1, 10, 2, 8, 6, 4};
-	uint32_t sizes[12], world = (uint32_t)draw(state, 1, 70);
-	uint64_t base[12];
-	struct shuffle_spec spec = {.chunk_samples = sizes,
-				    .n_chunks = draw(state, 1, 12),
-				    .seed = draw(state, 0, 5),
-				    .epoch = draw(state, 0, 5),
-				    .window_chunks = (uint32_t)draw(state, 1, 14),
-				    .shuffle = draw(state, 0, 4) > 0,
-				    .world = draw(state, 0, 2) ? (world - 1) % 9 + 1 : world,
-				    .batch = (uint32_t)draw(state, 1, 12),
-				    .drop_last = draw(state, 0, 1),
-				    .lanes = (uint32_t)draw(state, 0, 9),
-				    .drift = (uint32_t)draw(state, 0, 3),
-				    .base = base};
-	uint64_t ranks[2] = {draw(state, 0, UINT32_MAX / 2), draw(state, 0, 63)}, n = 0;
-	struct shuffle_plan *plan = NULL, *plans[70] = {NULL};
-	struct subset *subset;
-	bool *taken, *found;
-
-	for (uint64_t c = 0; c < spec.n_chunks; c++) {
-		sizes[c] = (uint32_t)draw(state, 0, 3) ? (uint32_t)draw(state, 0, 20)
-						       : (uint32_t)draw(state, 60, 140);
-		n += sizes[c];
-	}
-	for (uint64_t c = 0, i = 0; i < 12; i++) {
-		if (all_of[i] < spec.n_chunks)
-			base[c++] = all_of[i];
-	}
-	subset = draw(state, 0, 1) ? draw_subset(state, n) : NULL;
-	spec.subset = subset;
-	spec.start = n ? draw(state, 0, n / 2) * draw(state, 0, 1) : 0;
-	if (shuffle_plan_new(&spec, &plan) == 0) {
-		for (spec.rank = 0; spec.rank < spec.world; spec.rank++)
-			assert_int_equal(shuffle_plan_new(&spec, &plans[spec.rank]), 0);
-		taken = take(plans, spec.world, ranks, n);
-		found = calloc(n + 1, sizeof(*found));
-		for (uint64_t w = shuffle_n_windows(plan); w-- > 0;)
-			check_window(plan, w, &spec, ranks, taken, found);
-		assert_memory_equal(found, taken, n * sizeof(*found));
-		free(found);
-		free(taken);
-	}
-	for (uint32_t r = 0; r < 70; r++)
-		shuffle_plan_free(plans[r]);
-	shuffle_plan_free(plan);
-	subset_free(subset);
-}
-
-static void test_what_ranks_take_of_a_window(void **state)
-{
-	uint64_t random = 7;
-
-	for (int i = 0; i < 150; i++)
-		check_marks(&random);
-}
-
-/* ---- lanes ---- */
 
 struct lanes_case {
 	uint32_t sizes[200];
@@ -876,7 +761,6 @@ int main(void)
 	    cmocka_unit_test(test_uniform),
 	    cmocka_unit_test(test_golden),
 	    cmocka_unit_test(test_bad_values),
-	    cmocka_unit_test(test_what_ranks_take_of_a_window),
 	    cmocka_unit_test(test_lanes_as_the_reference),
 	    cmocka_unit_test(test_every_sample_once_with_any_ranks),
 	    cmocka_unit_test(test_going_on_changes_nothing),

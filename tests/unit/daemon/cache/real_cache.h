@@ -121,9 +121,9 @@ static inline void real_cache_check(const struct cache *c)
 			if (!s || s->dataset != d)
 				continue;
 			n_segments++;
-			held += s->bytes;
+			held += s->memory.bytes;
 			n_cached += cache_is_ready(s);
-			kept += cache_chunk_of(s) && cache_chunk_of(s)->kept ? s->bytes : 0;
+			kept += cache_chunk_of(s) && cache_chunk_of(s)->kept ? s->memory.bytes : 0;
 			assert_ptr_equal(cache_find_segment(c, s->id), s);
 		}
 		assert_int_equal(d->held_bytes, held);

@@ -205,35 +205,6 @@ static void test_what_is_under_way_stays(void **state)
 	stop(&f);
 }
 
-/* Parts of chunks take what they are, in memory that is as long as the chunk and nobody else's. */
-static void test_parts_take_no_more_than_they_are(void **state)
-{
-	struct fixture f;
-	int r;
-
-	start(&f, *state, &even, 3);
-	for (uint64_t i = 0; i < 2; i++)
-		assert_int_equal(fill(&f, f.d, i, 1), 0);
-	for (uint64_t i = 2; i < 6; i++) {
-		struct segment *s = cache_take_part(f.cache, f.d, i, f.unit / 4, 0, &r);
-
-		assert_non_null(s);
-		assert_int_equal(s->memory.bytes, f.unit);
-		assert_int_equal(s->bytes, f.unit / 4);
-		f.d->chunks[i].segment = s;
-		f.d->chunks[i].state = CHUNK_READING;
-	}
-	assert_true(f.d->chunks[0].state == CHUNK_READY && f.d->chunks[1].state == CHUNK_READY);
-	assert_int_equal(f.cache->counters.evictions, 0);
-	/* All is needed of one of them after all, and both chunks are in the way. */
-	cache_charge(f.cache, f.d->chunks[2].segment, f.unit);
-	assert_true(f.cache->unfit);
-	cache_fit(f.cache);
-	assert_false(f.cache->unfit);
-	assert_int_equal(f.cache->counters.evictions, 1);
-	stop(&f);
-}
-
 /* Of two that nobody wants the one that was used longest ago. */
 static void test_the_oldest_goes_first(void **state)
 {
@@ -583,7 +554,6 @@ int main(void)
 	    CASE(test_what_is_kept_and_what_passes_through),
 	    CASE(test_who_goes_first),
 	    CASE(test_what_is_under_way_stays),
-	    CASE(test_parts_take_no_more_than_they_are),
 	    CASE(test_the_oldest_goes_first),
 	    CASE(test_uneven_chunks),
 	    CASE(test_numbers_of_segments),

@@ -136,42 +136,6 @@ static void check_only(const struct fixture *f, uint64_t chunk, const struct sub
 	}
 }
 
-/* The ranges of a part from another node are its head and its samples, to the byte. */
-static void check_ranges(struct fixture *f, uint64_t chunk, uint64_t wanted, uint64_t has)
-{
-	const struct cached_want want = {.bits = &wanted};
-	struct snapshot_chunk meta;
-	struct net_range *ranges = NULL;
-	uint8_t *in;
-	uint64_t *bits;
-	uint32_t n = 0;
-
-	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
-	bits = cached_plan_ranges(f->d, &meta, &want, has ? &has : NULL, &ranges, &n);
-	assert_non_null(bits);
-	assert_int_equal(*bits, wanted & ~has);
-	assert_true(net_ranges_fit(ranges, n, meta.file_bytes));
-	in = calloc(1, meta.file_bytes);
-	for (uint32_t i = 0; i < n; i++) {
-		assert_true(i == 0 || ranges[i].offset > ranges[i - 1].offset + ranges[i - 1].bytes);
-		memset(in + ranges[i].offset, 1, ranges[i].bytes);
-	}
-	for (uint64_t at = 0; at < meta.payload_offset; at++)
-		assert_int_equal(in[at]--, 1);
-	for (uint64_t i = 0; i < meta.n_samples; i++) {
-		struct snapshot_sample s;
-
-		assert_int_equal(snapshot_sample_get(f->d->snapshot, meta.first_sample + i, &s), 0);
-		for (uint64_t at = s.offset; (*bits >> i & 1) && at < s.offset + s.stored_bytes; at++)
-			assert_int_equal(in[at]--, 1);
-	}
-	for (uint64_t at = 0; at < meta.file_bytes; at++)
-		assert_int_equal(in[at], 0);
-	free(in);
-	free(bits);
-	free(ranges);
-}
-
 static int load_part(struct fixture *f, uint64_t chunk, const struct subset *of)
 {
 	const struct cached_want want = {.subset = of};
@@ -701,77 +665,6 @@ static void test_abandoned(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-static void test_ranges_of_a_part(void **state)
-{
-	const uint64_t every = UINT32_MAX;
-	struct net_range *ranges;
-	struct snapshot_chunk meta;
-	struct fixture f;
-	uint32_t n;
-
-	start(&f, *state, &many);
-	check_ranges(&f, 0, 1, 0);
-	check_ranges(&f, 1, 0x80000000, 0);
-	check_ranges(&f, 1, 0x00f0f00f, 0);
-	check_ranges(&f, 0, 0x00f0f00f, 0x0000f0f0);
-	check_ranges(&f, 0, every, 0xfffffff0);
-	/* All of it is hardly more. */
-	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
-	assert_null(cached_plan_ranges(f.d, &meta, &(struct cached_want){.bits = &every}, NULL, &ranges, &n));
-	assert_null(cached_plan_ranges(f.d, &meta, &(struct cached_want){.bits = NULL}, NULL, &ranges, &n));
-	stop(&f);
-}
-
-/* A part is charged for the pages that it has, and these are all that its memory takes. */
-static void test_a_part_counts_with_its_pages(void **state)
-{
-	struct subset *of;
-	struct snapshot_chunk meta;
-	struct segment *s;
-	struct fixture f;
-	struct stat st;
-	uint64_t bytes;
-
-	start(&f, *state, &many);
-	of = subset_of(0x8100);
-	assert_int_equal(load_part(&f, 0, of), 0);
-	assert_int_equal(finish(&f, 0), CHUNK_READY);
-	s = f.d->chunks[0].segment;
-	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
-	bytes = cached_part_bytes(f.d, &meta, f.d->chunks[0].part);
-	assert_int_equal(fstat(s->memory.fd, &st), 0);
-	assert_int_equal((uint64_t)st.st_blocks * 512, bytes);
-	assert_true(bytes < s->memory.bytes / 4);
-	cache_keep(f.cache, s, true);
-	cache_charge(f.cache, s, bytes);
-	real_cache_check(f.cache);
-	assert_int_equal(f.d->held_bytes, bytes);
-	assert_false(f.d->chunks[0].kept);
-	cache_charge(f.cache, s, s->memory.bytes);
-	real_cache_check(f.cache);
-	assert_int_equal(f.d->held_bytes, f.d->segment_bytes);
-	cache_charge(f.cache, s, bytes);
-	cache_drop_segment(f.cache, s);
-	real_cache_check(f.cache);
-	assert_int_equal(f.d->held_bytes, 0);
-	subset_free(of);
-	stop(&f);
-}
-
-static void test_no_ranges_where_a_digest_is_of_all(void **state)
-{
-	struct net_range *ranges;
-	struct snapshot_chunk meta;
-	struct fixture f;
-	uint32_t n;
-
-	start(&f, *state, &many_digested);
-	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
-	assert_null(
-	    cached_plan_ranges(f.d, &meta, &(struct cached_want){.bits = &(uint64_t){1}}, NULL, &ranges, &n));
-	stop(&f);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -783,9 +676,6 @@ int main(void)
 	    CASE(test_another_file_with_right_checksums),
 	    CASE(test_the_same_without_digests),
 	    CASE(test_a_read_that_fails),
-	    CASE(test_a_part_counts_with_its_pages),
-	    CASE(test_ranges_of_a_part),
-	    CASE(test_no_ranges_where_a_digest_is_of_all),
 	    CASE(test_not_now),
 	    CASE(test_verified_before_it_is_lent),
 	    CASE(test_lent_with_its_gaps),

@@ -113,11 +113,14 @@ struct fixture {
 	char *path;
 };
 
-static void start(struct fixture *f, const char *root)
-{
-	static const struct dataset_plan plan = {
-	    .n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3};
+static const struct dataset_plan small = {
+    .n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3};
+/* Of its chunks, a sample is a small part. */
+static const struct dataset_plan large = {
+    .n_samples = N_CHUNKS * 32, .bytes = 40000, .spread = 4000, .n_a_chunk = 32};
 
+static void start_plan(struct fixture *f, const char *root, const struct dataset_plan *plan)
+{
 	group = (struct cluster_group){.n_joined = 0};
 	asked = NULL;
 	n_fetches = n_spoilt = 0;
@@ -126,7 +129,7 @@ static void start(struct fixture *f, const char *root)
 	real_cache_start(&f->f);
 	f->cache = &f->f.cache;
 	f->cache->cluster = (struct cluster *)f; /* there is one */
-	f->path = make_dataset(root, "data", &plan);
+	f->path = make_dataset(root, "data", plan);
 	f->d = real_cache_open(&f->f, f->path, &f->place);
 	f->d->refs = f->d->n_sessions = 1;
 	f->d->need_bytes = f->d->segment_bytes;
@@ -137,6 +140,11 @@ static void start(struct fixture *f, const char *root)
 	assert_int_equal(group.n_joined, 1);
 	assert_string_equal(group.key.job, "job");
 	assert_true(group.weight_bytes >= f->d->segment_bytes);
+}
+
+static void start(struct fixture *f, const char *root)
+{
+	start_plan(f, root, &small);
 }
 
 static void stop(struct fixture *f)
@@ -260,6 +268,37 @@ static void test_what_does_not_come_is_read(void **state)
 		assert_int_equal(f.f.job->n_asking, 0);
 	}
 	assert_int_equal(n_fetches, 2);
+	stop(&f);
+}
+
+/* Of a chunk that nobody keeps here, few samples are wanted: they are read. It comes once all are wanted, and
+ * what has a part of it in use stays where it is. */
+static void test_a_few_samples_are_read(void **state)
+{
+	const uint64_t sample = 1;
+	const struct cached_want few = {.samples = &sample, .n = 1};
+	struct fixture f;
+	struct segment *part;
+
+	start_plan(&f, *state, &large);
+	assert_int_equal(cache_load(f.cache, f.d, 0, 0, f.f.job, f.place, &few), 0);
+	assert_int_equal(f.d->n_asking, 0);
+	finish(&f);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
+	part = f.d->chunks[0].segment;
+	assert_non_null(f.d->chunks[0].part);
+	assert_int_equal(n_fetches, 0);
+	cache_pin(f.cache, f.d, 0);
+	load(&f, 0, false);
+	loop_until(&f.f.loop, is_asked, NULL);
+	give(&f, 0, 0, false);
+	finish(&f);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
+	assert_ptr_equal(f.d->chunks[0].segment, part);
+	assert_null(f.d->chunks[0].part);
+	assert_int_equal(n_fetches, 1);
+	assert_int_equal(f.cache->counters.reads, 1);
+	cache_unpin(f.d, 0);
 	stop(&f);
 }
 
@@ -391,6 +430,7 @@ int main(void)
 	    IN_FOLDER(test_it_comes_from_there),
 	    IN_FOLDER(test_what_does_not_come_is_read),
 	    IN_FOLDER(test_who_may_not_read_it_asks_nobody),
+	    IN_FOLDER(test_a_few_samples_are_read),
 	    IN_FOLDER(test_nodes_are_waited_for),
 	    IN_FOLDER(test_it_is_read_once_and_given),
 	    IN_FOLDER(test_questions_that_are_refused),

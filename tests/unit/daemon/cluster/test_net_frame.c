@@ -55,9 +55,7 @@ static int parse(const struct stream *s, size_t piece, char *text, struct error 
 			if (event.kind == NET_EVENT_BYTES)
 				memcpy(text + n, event.data, event.bytes);
 			else
-				text[n] = event.kind == NET_EVENT_HELLO   ? 'h'
-					  : event.kind == NET_EVENT_RANGE ? 'r'
-									  : 'f';
+				text[n] = event.kind == NET_EVENT_HELLO ? 'h' : 'f';
 			n += event.kind == NET_EVENT_BYTES ? event.bytes : 1;
 		}
 	}
@@ -94,86 +92,6 @@ static void refused(const struct stream *s, int code, const char *says)
 	assert_non_null(strstr(err.text, says));
 }
 
-static void put_question(struct stream *s, uint64_t bytes, const struct net_range *ranges, uint64_t n)
-{
-	put_hello(s, "a", NET_VERSION);
-	put_frame(s, NET_QUESTION, 0, bytes, n);
-	put(s, ranges, (size_t)n * sizeof(*ranges));
-}
-
-static void ranges_in_any_pieces(void **state)
-{
-	static const struct net_range ranges[] = {{0, 1}, {1, 9}, {20, 5}, {90, 10}};
-	struct stream s = {.bytes = 0};
-	struct error err = ERROR_INIT;
-	char text[4096];
-
-	put_question(&s, 100, ranges, 4);
-	put_frame(&s, NET_QUESTION, 0, 100, 0);
-	put_frame(&s, NET_PING, 0, 0, 0);
-	for (size_t piece = 1; piece <= s.bytes; piece++) {
-		assert_int_equal(parse(&s, piece, text, &err), 0);
-		assert_string_equal(text, "hfrrrrff");
-	}
-	s.bytes -= 2 * sizeof(struct net_frame);
-	assert_int_equal(parse(&s, 100, text, &err), 0);
-	s.bytes -= sizeof(struct net_range); /* between two */
-	assert_int_equal(parse(&s, 100, text, &err), 1);
-	s.bytes -= 3; /* within one */
-	assert_int_equal(parse(&s, 100, text, &err), 1);
-	assert_true(net_ranges_fit(ranges, 4, 100));
-	assert_int_equal(net_ranges_bytes(ranges, 4), 25);
-}
-
-static void ranges_that_are_none(void **state)
-{
-	static const struct net_range wrong[][3] = {
-	    {{0, 10}, {10, 0}, {50, 1}},          /* empty */
-	    {{0, 10}, {9, 10}, {50, 1}},          /* overlaps */
-	    {{0, 10}, {50, 1}, {49, 1}},          /* goes back */
-	    {{0, 10}, {20, 1}, {20, 1}},          /* twice */
-	    {{0, 10}, {20, 81}, {200, 1}},        /* ends behind the chunk */
-	    {{0, 10}, {20, 1}, {100, 1}},         /* begins there */
-	    {{0, 10}, {20, UINT32_MAX}, {21, 1}}, /* wraps around */
-	    {{UINT32_MAX, UINT32_MAX}, {0, 1}, {1, 1}},
-	};
-	static const struct net_range last = {UINT32_MAX - 1, 1};
-
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		struct stream s = {.bytes = 0};
-
-		put_question(&s, 100, wrong[i], 3);
-		refused(&s, -EPROTO, "not in the chunk");
-		assert_false(net_ranges_fit(wrong[i], 3, 100));
-	}
-	assert_true(net_ranges_fit(&last, 1, UINT32_MAX));
-	assert_false(net_ranges_fit(&last, 1, UINT32_MAX - 1));
-}
-
-/* The bytes of the ranges, one after the other, in steps of any length. */
-static void walk_over_ranges(void **state)
-{
-	static const struct net_range ranges[] = {{3, 5}, {8, 1}, {40, 20}};
-	static const uint64_t places[] = {3,  4,  5,  6,  7,  8,  40, 41, 42, 43, 44, 45, 46,
-					  47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59};
-
-	for (size_t step = 1; step <= 30; step++) {
-		struct net_walk walk = {.ranges = ranges, .n_ranges = 3};
-		size_t done = 0;
-
-		while (done < 26) {
-			size_t n = step < 26 - done ? step : 26 - done;
-			uint64_t offset;
-
-			n = net_walk_next(&walk, n, &offset);
-			assert_true(n > 0);
-			for (size_t i = 0; i < n; i++)
-				assert_int_equal(places[done + i], offset + i);
-			done += n;
-		}
-	}
-}
-
 static void hellos_that_are_none(void **state)
 {
 	static const char http[sizeof(struct net_hello)] = "GET / HTTP/1.1\r\n";
@@ -202,7 +120,7 @@ static void frames_that_are_none(void **state)
 	    {NET_PONG + 1, 0, 0, 0},
 	    {NET_QUESTION, 0, 0, 0},
 	    {NET_QUESTION, 0, NET_CHUNK_MAX + 1, 0},
-	    {NET_QUESTION, 0, 10, NET_MAX_RANGES + 1},
+	    {NET_QUESTION, 0, 10, 1},
 	    {NET_QUESTION, -1, 10, 0},
 	    {NET_REFUSAL, 0, 0, 0},
 	    {NET_REFUSAL, 5, 0, 0},
@@ -275,15 +193,9 @@ static void addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(ranges_in_any_pieces),
-	    cmocka_unit_test(ranges_that_are_none),
-	    cmocka_unit_test(walk_over_ranges),
-	    cmocka_unit_test(in_any_pieces),
-	    cmocka_unit_test(hellos_that_are_none),
-	    cmocka_unit_test(frames_that_are_none),
-	    cmocka_unit_test(fields_without_use_are_zero),
-	    cmocka_unit_test(groups_as_digits),
-	    cmocka_unit_test(addresses),
+	    cmocka_unit_test(in_any_pieces),        cmocka_unit_test(hellos_that_are_none),
+	    cmocka_unit_test(frames_that_are_none), cmocka_unit_test(fields_without_use_are_zero),
+	    cmocka_unit_test(groups_as_digits),     cmocka_unit_test(addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

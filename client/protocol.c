@@ -119,8 +119,9 @@ bool protocol_cluster_ok(const char *name)
 static bool asked_ok(const struct wire_open_session *m)
 {
 	return (m->flags & ~(uint32_t)DIESEL_WARM) == DIESEL_ASKED &&
-	       (m->world == 1 || m->flags & DIESEL_WARM) && m->rank == 0 && m->stride == 1 &&
-	       m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->start == 0 && m->lanes <= 1 &&
+	       (m->flags & DIESEL_WARM ? m->rank == 0 || m->rank < m->lanes
+				       : m->world == 1 && m->rank == 0 && m->lanes <= 1) &&
+	       m->stride == 1 && m->batch <= WIRE_ASK_SAMPLES && m->epoch == 0 && m->start == 0 &&
 	       m->drift == 0 && m->subset_samples == 0 && m->recipe.kind == RECIPE_NONE;
 }
 

@@ -21,12 +21,14 @@
 
 #define RECONNECT_MS 30000
 /* Of a job with several nodes, one that is done at once stays so long, for the others to see it. */
-#define STAY_NS (5 * NS_PER_S)
+#define STAY_NS   (5 * NS_PER_S)
+#define NODES_MAX 100000
 
 struct warm_options {
 	const char *path, *socket, *job;
 	uint64_t version;
-	uint32_t nodes, timeout_s;
+	uint32_t nodes, node, timeout_s;
+	bool has_node;
 	bool json;
 };
 
@@ -197,6 +199,8 @@ static int warm(struct warm *w)
 	const struct warm_options *o = w->options;
 	const struct diesel_session_options options = {.flags = DIESEL_ASKED | DIESEL_WARM,
 						       .world = o->job && !o->job[0] ? 1 : INT_MAX,
+						       .rank = o->has_node ? o->node : 0,
+						       .lanes = o->has_node ? o->nodes : 0,
 						       .batch = 1,
 						       .reconnect_ms = RECONNECT_MS,
 						       .nodes = o->nodes,
@@ -232,6 +236,15 @@ static int warm(struct warm *w)
 	return ctl_finish(w->verb) == CTL_OK ? r : CTL_FAILED;
 }
 
+/* 0: it is not set, or no number. */
+static uint32_t environment_number(const char *name)
+{
+	const char *text = getenv(name);
+	int64_t value;
+
+	return text && units_parse_integer(text, 0, NODES_MAX, &value) == 0 ? (uint32_t)value : 0;
+}
+
 static int check(const struct ctl_verb *verb, struct warm_options *o, int argc, char **argv)
 {
 	if (argc != 1)
@@ -242,6 +255,17 @@ static int check(const struct ctl_verb *verb, struct warm_options *o, int argc, 
 		o->job = "";
 	if (o->nodes > 1 && o->job && !o->job[0])
 		return ctl_usage(verb, "--nodes needs --job: a name that is the same on all of them");
+	if (!o->job && !o->nodes)
+		o->nodes = environment_number("SLURM_STEP_NUM_NODES");
+	if (!o->has_node && getenv("SLURM_NODEID")) {
+		o->node = environment_number("SLURM_NODEID");
+		o->has_node = o->node < o->nodes;
+	}
+	if (o->nodes > 1 && !o->has_node)
+		return ctl_usage(verb, "--nodes %u needs --node: which of them this one is, from 0",
+				 o->nodes);
+	if (o->has_node && o->node >= o->nodes)
+		return ctl_usage(verb, "--node %u of %u nodes: they are counted from 0", o->node, o->nodes);
 	o->path = argv[0];
 	return CTL_OK;
 }
@@ -250,6 +274,7 @@ static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
 {
 	static const struct option long_options[] = {{"job", required_argument, NULL, 'j'},
 						     {"nodes", required_argument, NULL, 'n'},
+						     {"node", required_argument, NULL, 'N'},
 						     {"json", no_argument, NULL, 'J'},
 						     {"socket", required_argument, NULL, 's'},
 						     CTL_OPTION_TIMEOUT,
@@ -274,10 +299,16 @@ static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
 			return CTL_USAGE;
 		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
 			return CTL_USAGE;
-		if (option == 'n' && units_parse_integer(optarg, 1, 100000, &value) < 0)
+		if (option == 'n' && units_parse_integer(optarg, 1, NODES_MAX, &value) < 0)
 			return ctl_usage(verb, "--nodes %s: a number of nodes from 1 is needed", optarg);
 		if (option == 'n')
 			o.nodes = (uint32_t)value;
+		if (option == 'N' && units_parse_integer(optarg, 0, NODES_MAX, &value) < 0)
+			return ctl_usage(verb, "--node %s: a number from 0 is needed", optarg);
+		if (option == 'N') {
+			o.node = (uint32_t)value;
+			o.has_node = true;
+		}
 	}
 	r = check(verb, &o, argc - optind, argv + optind);
 	if (r != CTL_OK)
@@ -296,11 +327,13 @@ const struct ctl_verb ctl_warm = {
 	    "that nobody "
 	    "uses, or that\n"
 	    "has what this user had last and nobody has open. They stay until somebody needs the memory.\n\n"
-	    "      --job NAME     several nodes share the dataset, each having the chunks that it owns: run "
+	    "      --job NAME     several nodes share the dataset, each having its part of the chunks: run "
 	    "it on each\n"
 	    "                     of them, with the same name (default: Slurm's of the step; \"\": this node "
 	    "alone)\n"
 	    "      --nodes N      how many nodes these are (default: Slurm's of the step)\n"
+	    "      --node K       which of them this is, from 0, in the order of the job's ranks (default: "
+	    "Slurm's)\n"
 	    "      --json         print JSON\n"
 	    "      --version N    not the newest version\n"
 	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "

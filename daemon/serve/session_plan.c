@@ -121,12 +121,16 @@ void session_join_lanes(struct session *s)
 {
 	const struct shuffle_plan *plan = s->plans[s->epoch & 1].plan;
 	struct shuffle_spec spec;
-	uint64_t first, end;
+	uint64_t first = s->request.rank, end = first + 1;
 
-	if (!s->sharer || !plan || s->request.lanes <= 1)
+	if (!s->sharer || s->request.lanes <= 1 || (!plan && !s->is_warm))
 		return;
+	if (plan)
+		shuffle_rank_lanes(plan, &first, &end);
+	else if (cached_list_base(s->dataset) < 0)
+		return; /* it has the chunks that it has without lanes */
 	session_spec(s, s->epoch, &spec);
-	shuffle_rank_lanes(plan, &first, &end);
+	spec.shuffle |= s->is_warm; /* as the jobs that come */
 	sharer_join_lanes(s->sharer, &spec, first, end);
 }
 

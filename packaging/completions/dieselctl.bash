@@ -30,7 +30,7 @@ _dieselctl()
 	snapshot) options='--frozen --version --json' ;;
 	rebuild) options='--meta --digest --all-chunks --keep-snapshots --wait --json' ;;
 	mount) options='--over --version --allow-other --foreground --socket --timeout' ;;
-	warm) options='--job --nodes --json --version --socket --timeout' ;;
+	warm) options='--job --nodes --node --json --version --socket --timeout' ;;
 	rm) options='--recursive --keep-snapshots --wait --json' ;;
 	status | jobs) options='--socket --json --timeout' ;;
 	cluster) options='--redis --json' ;;

@@ -139,7 +139,7 @@ class Warm(Case):
             self.assertIn(f"{self.n_chunks} of {self.n_chunks} chunks in memory", out)
 
     def test_wrong_use(self):
-        for words in ([], ["a", "b"], ["--job", "x", "a"], ["--nodes", "2", "a"], ["--nodes", "0", "a"], ["--no-such", "a"]):
+        for words in ([], ["a", "b"], ["--job", "x", "a"], ["--nodes", "2", "a"], ["--nodes", "0", "a"], ["--job", "j", "--nodes", "2", "a"], ["--job", "j", "--nodes", "2", "--node", "2", "a"], ["--node", "x", "a"], ["--no-such", "a"]):
             run = subprocess.run([support.CTL, "warm", *words], capture_output=True, text=True)
             self.assertEqual((run.returncode, run.stderr.count("\n")), (2, 1), run.stderr)
 
@@ -149,8 +149,8 @@ class Nodes(Case):
 
     def test_each_node_has_the_chunks_that_it_owns(self):
         nodes = self.nodes(2)
-        runs = [subprocess.Popen([support.CTL, "warm", self.path, "--json", "--job", "job", "--nodes", "2", "--socket", node.socket],
-                                 stdout=subprocess.PIPE, text=True) for node in nodes]
+        runs = [subprocess.Popen([support.CTL, "warm", self.path, "--json", "--job", "job", "--nodes", "2", "--node", str(i), "--socket",
+                                  node.socket], stdout=subprocess.PIPE, text=True) for i, node in enumerate(nodes)]
         done = [json.loads(run.communicate(timeout=PATIENCE_S)[0]) for run in runs]
         for mine, others in (done, done[::-1]):
             self.assertEqual(mine["in_memory"], others["of_other_nodes"], done)

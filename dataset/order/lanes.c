@@ -38,9 +38,10 @@ uint64_t lanes_lower_before(uint64_t p, uint64_t lanes, uint64_t l)
 	return p / lanes * l + (extra < l ? extra : l);
 }
 
-/* A chunk by its key, or a slot by the size of its chunk; of equals, by number. */
+/* A chunk by its key, or a slot by the size of its chunk; of equals by what was drawn for them, then by
+ * number. */
 struct sortable {
-	uint64_t key, number;
+	uint64_t key, drawn, number;
 };
 
 static int by_key(const void *a, const void *b)
@@ -48,6 +49,7 @@ static int by_key(const void *a, const void *b)
 	const struct sortable *x = a, *y = b;
 	int order = compare_numbers(x->key, y->key);
 
+	order = order ? order : compare_numbers(x->drawn, y->drawn);
 	return order ? order : compare_numbers(x->number, y->number);
 }
 
@@ -58,7 +60,7 @@ int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list)
 	if (!chunks)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < n; i++)
-		chunks[i] = (struct sortable){keys[i], i};
+		chunks[i] = (struct sortable){.key = keys[i], .number = i};
 	qsort(chunks, n, sizeof(*chunks), by_key);
 	for (uint64_t i = 0; i < n; i++)
 		list[i] = chunks[i].number;
@@ -70,7 +72,7 @@ static void deal_block(const uint64_t *base, struct sortable *slots, uint64_t n,
 		       uint64_t *values, uint64_t *list)
 {
 	for (uint64_t i = 0; i < n; i++)
-		slots[i].key = 0;
+		slots[i].key = slots[i].drawn = 0;
 	qsort(slots, n, sizeof(*slots), by_key);
 	for (uint64_t i = 0; i < n; i++)
 		values[i] = base[slots[i].number];
@@ -99,10 +101,12 @@ int lanes_deal(const uint64_t *base, const uint32_t *samples, uint64_t n, uint64
 
 		if (dealt == 0)
 			continue;
-		for (uint64_t i = j; i < n; i += m)
-			slots[n_slots++] = (struct sortable){samples[base[i]], i};
-		qsort(slots, n_slots, sizeof(*slots), by_key);
 		random_init(&random, DEAL_SEED, dealt, j);
+		/* Chunks of one size would else change places with their neighbours alone, of the same lane
+		 * mostly. */
+		for (uint64_t i = j; i < n; i += m)
+			slots[n_slots++] = (struct sortable){samples[base[i]], random_next(&random), i};
+		qsort(slots, n_slots, sizeof(*slots), by_key);
 		for (uint64_t k = 0; k < n_slots; k += DEAL_BLOCK)
 			deal_block(base, slots + k, n_slots - k < DEAL_BLOCK ? n_slots - k : DEAL_BLOCK,
 				   &random, values, list);

@@ -64,9 +64,9 @@ def deal(base, chunk_samples, epoch, drift):
         if newest <= 0:
             continue
         random = Xoshiro256(M - 1, newest, j)
-        slots = sorted(range(j, len(base), drift), key=lambda slot: (chunk_samples[base[slot]], slot))
+        slots = sorted((chunk_samples[base[slot]], random.next(), slot) for slot in range(j, len(base), drift))
         for k in range(0, len(slots), 64):
-            block = sorted(slots[k:k + 64])
+            block = sorted(slot for _, _, slot in slots[k:k + 64])
             chunks = [base[slot] for slot in block]
             random.shuffle(chunks)
             for slot, chunk in zip(block, chunks):

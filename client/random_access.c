@@ -6,6 +6,7 @@
 
 #include "dataset.h"
 #include "elsewhere/fetch.h"
+#include "dataset/fairness.h"
 #include "dataset/sample.h"
 #include "elsewhere/zstd_decode.h"
 
@@ -34,6 +35,14 @@ int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels)
 		labels[i] = s.class_index;
 	}
 	return 0;
+}
+
+int diesel_dataset_is_fair(const struct diesel_dataset *dataset)
+{
+	struct fairness fairness;
+	int r = snapshot_fairness(dataset->snapshot, &fairness);
+
+	return r < 0 ? r : fairness_is_fair(&fairness);
 }
 
 /* The process that reads a bucket gives the plain form of chunks; of a folder we look at the files. */

@@ -125,6 +125,10 @@ int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret);
 /* The labels of all samples: labels[n_samples]. -EBADMSG. */
 int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels);
+/* 1 if chunks are fair samples of the dataset (docs/formats.md), seen in some of them; 0 if they hold what
+ * lay together, as with `dieselctl pack --order source`: windows need more of them then. -ENOMEM, -EBADMSG.
+ */
+int diesel_dataset_is_fair(const struct diesel_dataset *dataset);
 /* Reads a sample whole, and checks it. buffer has room for its bytes. -ERANGE; -EINVAL: size is less than its
  * bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk. error receives the line. */
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,

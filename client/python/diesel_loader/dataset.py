@@ -526,6 +526,15 @@ class Dataset:
         return self._targets
 
     @property
+    def is_fair(self) -> bool:
+        """True if chunks are fair samples of the dataset, as `dieselctl pack` makes them; False if they hold what lay together, as with
+        --order source."""
+        result: int = lib.diesel_dataset_is_fair(self._connection.reader)
+        if result < 0:
+            raise errors.of_look_up(result, self.path, os.strerror(-result))
+        return result == 1
+
+    @property
     def samples(self) -> Samples:
         """(path inside the dataset, label) of each sample."""
         return Samples(self)

@@ -124,7 +124,7 @@ class Loader:
         self._stream: Any = None  # of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
-        self._has_said = False
+        self._has_said = self._has_said_unfair = False
         self._number: str | None = None
         self._has_agreed = False  # the ranks, on all but the place
         self._n_agreed = 0        # iterations that they have compared
@@ -424,7 +424,7 @@ class Loader:
 
     def _window(self, dealt):
         """The window in force. No daemon is asked: its default depends on its cache and options, our order must not."""
-        return dealing.window(self.window_chunks, dealt[0]) if self.shuffle or self.window_chunks else 0
+        return dealing.window(self.window_chunks, dealt[0], self.dataset) if self.shuffle or self.window_chunks else 0
 
     def _adopt(self, state):
         """Resuming, a loader that was given no window takes the one of the order it resumes."""
@@ -438,6 +438,7 @@ class Loader:
         ranks = self._find_ranks()
         self._check_ranks(ranks, len(self.dataset), self.dataset.path)
         self._say_whose_share(ranks)
+        self._say_unfair(ranks)
         if any(stream.is_of_this_thread() for stream in self._streams):
             raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
                                "signal handler: make another loader for it")
@@ -455,6 +456,13 @@ class Loader:
         self._has_said = True
         log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
                     "of them, as where one rank validates alone, give rank=0 and world_size=1", self.dataset.path, *ranks, len(self.dataset))
+
+    def _say_unfair(self, ranks):
+        if ranks[0] or not self.shuffle or self.window_chunks or self._has_said_unfair or self.dataset.is_fair:
+            return
+        self._has_said_unfair = True
+        log.warning("%s: its chunks hold samples that lay together, as of one class, so each step has few classes, and training on it learns less: pack it "
+                    "again with `dieselctl pack --order random`, or give window_chunks=32, which takes as much more memory", self.dataset.path)
 
     def _agree(self, ranks, dealt, place):
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""

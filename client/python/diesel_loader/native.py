@@ -118,6 +118,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_dataset_stat": (c_int, [c_void_p, c_uint64, POINTER(Stat)]),
         "diesel_dataset_sample": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo)]),
         "diesel_dataset_labels": (c_int, [c_void_p, c_void_p]),
+        "diesel_dataset_is_fair": (c_int, [c_void_p]),
         "diesel_dataset_read": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t, c_char_p, c_size_t]),
         "diesel_writer_open": (c_int, [c_char_p, POINTER(WriterOptions), POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_writer_put": (c_int, [c_void_p, c_char_p, c_size_t, c_void_p, c_size_t, POINTER(Stat), c_char_p, c_size_t]),

@@ -55,7 +55,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         rank, world_size = self._ranks()
         drop_last = self.drop_last if drop_last is None else drop_last
         return Order(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
-                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=dealing.window(self.window_chunks, lanes),
+                     world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=dealing.window(self.window_chunks, lanes, self.dataset),
                      lanes=lanes, drift=drift)
 
     @property
@@ -128,7 +128,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
-                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": dealing.window(self.window_chunks, dealt[0]), "lanes": dealt[0], "drift": dealt[1]}
+                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": dealing.window(self.window_chunks, dealt[0], self.dataset), "lanes": dealt[0], "drift": dealt[1]}
 
     def load_state_dict(self, state):
         """The next iteration goes on where `state` was taken, and is of its epoch.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which share of the samples a process gets: from its arguments, torch.distributed or the launcher's environment."""
 import json
+import logging
 import os
 import pathlib
 import subprocess
@@ -130,8 +131,8 @@ class DealingTest(unittest.TestCase):
             self.assertEqual(dealing.in_force(lanes, drift, world_size, shuffle), found)
 
     def test_a_window_for_each_lane(self):
-        for window, lanes, found in ((0, 1, 8), (0, 2, 2), (0, 64, 2), (5, 1, 5), (1, 8, 1)):
-            self.assertEqual(dealing.window(window, lanes), found)
+        for window, lanes, is_fair, found in ((0, 1, True, 8), (0, 2, True, 2), (0, 64, True, 2), (5, 1, True, 5), (1, 8, False, 1), (0, 8, False, 8), (0, 1, False, 8)):
+            self.assertEqual(dealing.window(window, lanes, mock.Mock(is_fair=is_fair)), found)
 
 
 class LoaderTest(unittest.TestCase):
@@ -285,6 +286,24 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual(lanes["shuffled"].sampler.state_dict()["lanes"], world_size)
             next(iter(lanes["shuffled"]))
             self.assertEqual(lanes["shuffled"]._stream.dealt, (world_size, 0))
+
+    def test_a_dataset_in_the_order_of_its_classes_is_told(self):
+        source = self.folder / "classes"
+        for i in range(2000):
+            (source / f"class{i % 10}").mkdir(parents=True, exist_ok=True)
+            (source / f"class{i % 10}" / f"{i}.bin").write_bytes(i.to_bytes(4, "little") * 4000)
+        for order, is_fair in (("random", True), ("source", False)):
+            packed = pack(source, self.folder / order, "--chunk-size", "4M", "--order", order)
+            self.assertEqual(diesel.Dataset(str(packed)).is_fair, is_fair)
+            for options, says in (({"shuffle": True}, not is_fair), ({"shuffle": True, "window_chunks": 32}, False), ({}, False)):
+                loader = diesel.DataLoader(str(packed), rank=0, world_size=2, **options)
+                with self.assertLogs("diesel_loader", "WARNING") as log:
+                    logging.getLogger("diesel_loader").warning("one line at least")
+                    for _ in range(2):
+                        next(iter(loader))
+                self.assertEqual(sum("pack it again" in line for line in log.output), says, (order, options, log.output))
+                if options == {"shuffle": True}:
+                    self.assertEqual(loader.state_dict()["window_chunks"], 2 if is_fair else 8)
 
     def test_decided_when_iterated(self):
         loader = diesel.DataLoader(self.dataset, batch_size=BATCH)

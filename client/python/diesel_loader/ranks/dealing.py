@@ -18,9 +18,10 @@ def in_force(lanes: int | None, drift: int | None, world_size: int, shuffle: boo
     return lanes or (world_size if shuffle else 1), drift or 0
 
 
-def window(window_chunks: int, lanes: int) -> int:
-    """Chunks in a window. With lanes, two: all ranks together mix more of them than one lane of eight."""
-    return window_chunks or (8 if lanes == 1 else 2)
+def window(window_chunks: int, lanes: int, dataset: Any) -> int:
+    """Chunks in a window. With lanes, two: all ranks together mix more of them than one lane of eight. Where chunks hold what lay together in
+    the source, as samples of one class, more of them have to be mixed."""
+    return window_chunks or (2 if lanes > 1 and dataset.is_fair else 8)
 
 
 def check(lanes: Any, drift: Any, n_samples: int, path: str) -> tuple[int | None, int | None]:

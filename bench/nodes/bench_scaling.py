@@ -2,7 +2,7 @@
 """What a job over 1,000 nodes and 100 million files would be held up by first: a simulation (model.py) from costs that are measured here, or
 by `./dev bench cluster`. The nodes are NOT real: one machine has as many registries as are asked for, and none of their links.
 
-    owners     finding a chunk's owner among 1,000 members (dataset/owner.h)
+    owners     finding a chunk's owner among 1,000 members (dataset/owner.h), of one order and of lanes
     registry   a real redis-server and 16 to 512 nodes of one group (dataset/registry.h, all of them in one process): until each knows all
                of them, and then the server's CPU time a second
     exchange   CPU time of both ends, for a byte and for a question: results/cluster.json
@@ -26,12 +26,15 @@ NAME = "scaling"
 NODES = (1, 4, 16, 64, 256, 1000)
 GROUPS = (16, 128, 512)
 HOLD_S = 12
+DRIFTS = (0, 16, 4, 1)
+WANTED_CPU_S_PER_GIB = 2.0
 SNAPSHOT_BYTES = 34 + 24  # of memory a file: its path, and what snapshots have beside that (results/metadata.json)
 
 
 def owner_seconds(program):
-    """For each member, and for 1,000 of them."""
-    return stores.told(program, "owner", 1000)["ns"] / 1000 / 1e9
+    """For a chunk and each member, of one order and of lanes."""
+    told = stores.told(program, "owner", 1000)
+    return told["ns"] / 1000 / 1e9, told["lanes_ns"] / 1000 / 1e9
 
 
 def registry_round(program, folder, n):
@@ -71,30 +74,55 @@ def exchange():
     return figures["exchange_cpu_s_per_gib"] / 2**30, figures.get("exchange_question_us", 20) / 1e6
 
 
+def simulated(n, costs):
+    """What is simulated with n nodes: its name, and the function of what costs nothing."""
+    site, cheap = model.Site(), dataclasses.replace(costs, byte_s=WANTED_CPU_S_PER_GIB / 2**30)
+    cold = dataclasses.replace(site, cached=0.0)
+    deep = dataclasses.replace(site, ahead=max(site.ahead, n // 2))
+    yield "one order", lambda free: model.one_order(n, site, costs, free)
+    yield "one order, ahead n/2", lambda free: model.one_order(n, deep, costs, free)
+    yield "one order, whole chunks", lambda free: model.one_order(n, site, costs, free, whole=True)
+    yield "one order, first epoch", lambda free: model.one_order(n, cold, costs, free)
+    for m in DRIFTS if n > 1 else (0,):
+        yield f"lanes, drift {m}", lambda free, m=m: model.lanes(n, site, costs, m, free)
+        yield f"lanes, drift {m}, cheap", lambda free, m=m: model.lanes(n, site, cheap, m, free)
+    yield "lanes, first epoch", lambda free: model.lanes(n, cold, costs, 0, free)
+
+
 def study(costs):
-    """Rows of the table: for each number of nodes, with the read-ahead of today, and with one that grows with the nodes."""
     rows = []
     for n in NODES:
-        site = model.Site()
-        deep = dataclasses.replace(site, ahead=max(site.ahead, n // 2))
-        cold = dataclasses.replace(site, cached=0.0)
-        for name, one in (("cached", site), ("cached, ahead n/2", deep), ("first epoch", cold)):
-            speed, limit = model.speed_and_limit(n, one, costs)
-            rows.append({"nodes": n, "what": name, "speed": speed, "limit": limit, "redis_cores": model.redis_cores(n, costs)})
+        for what, simulate in simulated(n, costs):
+            speed, limit = model.speed_and_limit(simulate)
+            rows.append({"nodes": n, "what": what, "speed": speed, "limit": limit, "storage_share": model.Site().storage_share(n)})
     return rows
 
 
 def table(document):
-    figures = document["figures"]
-    print("| nodes | cached in all memories together | the same, read ahead by half as many chunks as nodes | first epoch | cores of Redis |")
-    print("|---|---|---|---|---|")
-    rows = document["raw"]["rows"]
+    of = {(row["nodes"], row["what"]): row for row in document["raw"]["rows"]}
+    costs = model.Costs(**document["raw"]["costs"])
+
+    def cell(n, what):
+        row = of.get((n, what))
+        return "" if not row else f"{row['speed']:.2f}" + (f" ({row['limit']})" if row["limit"] else "")
+
+    def both(n, m):
+        return f"{cell(n, f'lanes, drift {m}')}; {cell(n, f'lanes, drift {m}, cheap')}" if n > 1 else ""
+
+    print("| nodes | one order: parts of chunks | the same, read ahead by half as many chunks as nodes | whole chunks | first epoch | cores of Redis |")
+    print("|---|---|---|---|---|---|")
     for n in NODES:
-        of = {row["what"]: row for row in rows if row["nodes"] == n}
-        cells = [f"{of[what]['speed']:.2f}" + (f" ({of[what]['limit']})" if of[what]["limit"] else "") for what in ("cached", "cached, ahead n/2", "first epoch")]
-        print(f"| {n} | {' | '.join(cells)} | {of['cached']['redis_cores']:.3f} |")
+        cells = [cell(n, what) for what in ("one order", "one order, ahead n/2", "one order, whole chunks", "one order, first epoch")]
+        print(f"| {n} | {' | '.join(cells)} | {model.redis_cores(n, costs):.3f} |")
     print()
-    for name, value in figures.items():
+    print("| nodes | a lane a node | drift 1/16 | drift 1/4 | drift 1 | first epoch | so of what storage gives |")
+    print("|---|---|---|---|---|---|---|")
+    for n in NODES:
+        first = of[n, "lanes, first epoch"]
+        print(f"| {n} | {cell(n, 'lanes, drift 0')} | {both(n, 16)} | {both(n, 4)} | {both(n, 1)} | {cell(n, 'lanes, first epoch')} | "
+              f"{first['speed'] / first['storage_share']:.2f} |")
+    print()
+    for name, value in document["figures"].items():
         print(f"- {name}: {value:.4g}")
 
 
@@ -108,20 +136,24 @@ def main():
     with support.Scratch() as folder:
         program = stores.build(folder, support.ROOT / "bench/nodes/costs.c")
         with support.Steal() as steal:
-            owner_s = owner_seconds(program)
+            owner_s, lane_owner_s = owner_seconds(program)
             rounds = [registry_round(program, folder / str(n), n) for n in GROUPS]
         stores.tell(steal)
     member_s, pair_s = fit(rounds)
     costs = model.Costs(byte_s=byte_s, question_s=question_s, owner_s=owner_s, redis_member_s=member_s, redis_pair_s=pair_s)
     site = model.Site()
     n_chunks = site.n_files * site.sample_bytes / site.chunk_bytes
-    raw = {"costs": dataclasses.asdict(costs), "site": dataclasses.asdict(site), "registry": rounds, "rows": study(costs)}
+    rows = study(costs)
+    speed = {(row["nodes"], row["what"]): row["speed"] for row in rows}
+    raw = {"costs": dataclasses.asdict(costs), "site": dataclasses.asdict(site), "registry": rounds, "rows": rows}
     support.result_write(NAME, raw, owner_ns_a_member=owner_s * 1e9, owners_s_1000_nodes=n_chunks * 1000 * owner_s,
+                         lane_owner_ns_a_member=lane_owner_s * 1e9, lane_owners_s_1000_nodes=n_chunks * 1000 * lane_owner_s,
                          known_s_512_nodes=rounds[-1]["known_s"], redis_cores_512_nodes=rounds[-1]["server"],
                          redis_cores_1000_nodes=model.redis_cores(1000, costs), snapshot_gb_100m=site.n_files * SNAPSHOT_BYTES / 1e9,
                          exchange_cpu_s_per_gib=byte_s * 2**30, exchange_question_us=question_s * 1e6,
-                         speed_1000_cached=next(r["speed"] for r in raw["rows"] if (r["nodes"], r["what"]) == (1000, "cached")),
-                         speed_1000_deep=next(r["speed"] for r in raw["rows"] if (r["nodes"], r["what"]) == (1000, "cached, ahead n/2")))
+                         speed_1000_one_order=speed[1000, "one order"],
+                         **{f"speed_1000_drift_{m}": speed[1000, f"lanes, drift {m}"] for m in DRIFTS},
+                         first_epoch_of_storage=min(row["speed"] / row["storage_share"] for row in rows if row["what"] == "lanes, first epoch"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 /*
  * What membership costs, by the daemon's own code:
  *
- *	costs owner N           N members: ns to find the owner of a chunk
+ *	costs owner N           N members: ns to find the owner of a chunk, and with a lane each
  *	costs members URL N S   N nodes in one group for S seconds: when each knew all of them, and then the
  *				CPU time of the process, which is the nodes'
  *
@@ -30,26 +30,39 @@ static double seconds(clockid_t clock)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* ns a chunk; with_lanes: each chunk lies in one lane, and each member serves one. */
+static double owner_ns(const struct owner_member *members, size_t n, bool with_lanes, size_t *sum)
+{
+	double begin = seconds(CLOCK_PROCESS_CPUTIME_ID);
+	struct chunk_id chunk = {0};
+
+	for (uint32_t i = 0; i < N_CHUNKS; i++) {
+		uint32_t lane = i % (uint32_t)n;
+		const struct owner_place place = {.lanes = (uint32_t)n, .first = lane, .end = lane + 1};
+
+		memcpy(&chunk, &i, sizeof(i));
+		*sum += owner_of(members, n, &chunk, with_lanes ? &place : NULL);
+	}
+	return (seconds(CLOCK_PROCESS_CPUTIME_ID) - begin) / N_CHUNKS * 1e9;
+}
+
 static int owner(size_t n)
 {
 	static struct owner_member members[N_MAX];
-	struct chunk_id chunk = {0};
 	size_t sum = 0;
-	double begin;
+	double ns, lanes_ns;
 
 	for (size_t i = 0; i < n; i++) {
 		char name[32];
 
 		snprintf(name, sizeof(name), "node%04zu", i);
 		members[i] = (struct owner_member){.name_hash = owner_hash(name), .weight = 100 + i % 3};
+		members[i].lanes.lanes = (uint32_t)n;
+		owner_lanes_add(&members[i].lanes, (uint32_t)i, (uint32_t)i + 1);
 	}
-	begin = seconds(CLOCK_PROCESS_CPUTIME_ID);
-	for (uint32_t i = 0; i < N_CHUNKS; i++) {
-		memcpy(&chunk, &i, sizeof(i));
-		sum += owner_of(members, n, &chunk, NULL);
-	}
-	printf("{\"ns\": %.1f, \"sum\": %zu}\n", (seconds(CLOCK_PROCESS_CPUTIME_ID) - begin) / N_CHUNKS * 1e9,
-	       sum);
+	ns = owner_ns(members, n, false, &sum);
+	lanes_ns = owner_ns(members, n, true, &sum);
+	printf("{\"ns\": %.1f, \"lanes_ns\": %.1f, \"sum\": %zu}\n", ns, lanes_ns, sum);
 	return 0;
 }
 

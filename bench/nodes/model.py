@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over many nodes, simulated window by window, from costs that were measured.
+"""A job over many nodes, simulated from costs that were measured: with one order for all nodes, and with a lane a node.
 
-All ranks walk one order, so in each window every node needs some samples of each of its chunks: a part of 1 / n of the chunk. A chunk's
-owner reads it once, and sends the parts. What the simulation has: each owner's outgoing link and each node's incoming one serve one
-byte after the other; storage is one server that all share; each node has cores for sending, receiving, asking and answering; and no
-window is used before all of its parts are there. Nodes go on together, as data-parallel training makes them. What it has not: latencies, lost
-packets, switches that are oversubscribed, other jobs.
+One order: in each window every node needs some samples of each of its chunks, a part of 1 / n of it. A chunk's owner reads it once, and
+sends the parts (or all of it to each node, where only whole chunks are exchanged).
+
+Lanes: a node needs the chunks of its own lane, and has them in memory after the first epoch. With drift 1/m that share of the chunks was
+dealt to other lanes with the epoch, and each of these comes whole from the one node that had it. Lanes come to their windows one after the
+other, as they do in the order (docs/formats.md).
+
+What the simulation has: each node's outgoing link and its incoming one serve one byte after the other; storage is one server that all
+share; each node has cores for sending, receiving, asking and answering; and no window is used before all of it is there. Nodes go on
+together, as data-parallel training makes them. What it has not: latencies, lost packets, switches that are oversubscribed, other jobs.
 """
 import dataclasses
 import random
@@ -24,7 +29,7 @@ class Costs:
 @dataclasses.dataclass
 class Site:
     """Assumed: said beside the results."""
-    link_bytes_per_s: float = 3.125e9      # 25 Gbit/s
+    link_bytes_per_s: float = 3.125e9      # 25 Gbit/s, each way
     storage_bytes_per_s: float = 20e9      # what all nodes have together
     cores: float = 1                       # of each node, for this: the process that sends and receives has one thread
     sample_bytes: float = 110_000
@@ -35,26 +40,35 @@ class Site:
     window: int = 8
     ahead: int = 8                         # chunks that are read ahead, beside the window
 
+    def chunk_use_s(self):
+        """In which a node's devices use a chunk's worth of samples."""
+        return self.chunk_bytes / self.sample_bytes / self.node_samples_per_s
 
-RESOURCES = ("storage", "owners' links", "cores")
+    def storage_share(self, n):
+        """Of the speed of n nodes' devices, at most, while all of it comes from storage."""
+        return min(1.0, self.storage_bytes_per_s / (n * self.chunk_bytes / self.chunk_use_s()))
 
 
-def simulate(n, site, costs, free=None, windows=400, seed=1):
-    """Speed over the devices' own, in a steady epoch with n nodes; `free`: a resource that costs nothing."""
+STORAGE, LINKS, CORES = "storage", "owners' links", "cores"
+RESOURCES = (STORAGE, LINKS, CORES)
+
+
+def one_order(n, site, costs, free=None, whole=False, windows=400, seed=1):
+    """Speed over the devices' own with n nodes; `free`: a resource that costs nothing; `whole`: chunks are sent whole, not in parts."""
     draw = random.Random(seed)
     link_free, cores_free = [0.0] * n, [0.0] * n    # when each owner's are free again
     storage_free = 0.0
     chunk = site.chunk_bytes
-    use_s = site.window * chunk / site.sample_bytes / (n * site.node_samples_per_s)   # a window, if nothing waits
+    use_s = site.window * site.chunk_use_s() / n    # a window, if nothing waits
     used = [0.0]                                    # when window k was used up
     depth = site.ahead // site.window + 1           # windows that are asked for before they are used
-    sent = chunk * (n - 1) / n                      # by the owner of a chunk
+    sent = chunk * (n - 1) / (1 if whole else n)    # by the owner of a chunk
     taken = site.window * sent / n                  # by each node, in a window
-    read_s = 0 if free == "storage" else chunk / site.storage_bytes_per_s
-    send_s, take_s = (0, 0) if free == "owners' links" else (sent / site.link_bytes_per_s, taken / site.link_bytes_per_s)
+    read_s = 0 if free == STORAGE else chunk / site.storage_bytes_per_s
+    send_s, take_s = (0, 0) if free == LINKS else (sent / site.link_bytes_per_s, taken / site.link_bytes_per_s)
     answer_s = (sent * costs.byte_s / 2 + (n - 1) * costs.question_s / 2) / site.cores
     ask_s = (taken * costs.byte_s / 2 + site.window * costs.question_s / 2) / site.cores
-    if free == "cores":
+    if free == CORES:
         answer_s = ask_s = 0
     for k in range(windows):
         asked = used[max(0, k - depth + 1)]
@@ -70,12 +84,66 @@ def simulate(n, site, costs, free=None, windows=400, seed=1):
     return windows * use_s / used[-1]
 
 
-def speed_and_limit(n, site, costs):
-    """The speed, and the resource without which it would be the most; None: nothing is waited for."""
-    speed = simulate(n, site, costs)
-    if speed > 0.97:
+class Lanes:
+    """Nodes, each with a lane of its own."""
+
+    def __init__(self, n, site, costs, free, seed):
+        self.n, self.site, self.draw = n, site, random.Random(seed)
+        self.cores_free, self.out_free, self.in_free, self.storage_free = [0.0] * n, [0.0] * n, [0.0] * n, 0.0
+        chunk = site.chunk_bytes
+        self.read_s = 0 if free == STORAGE else chunk / site.storage_bytes_per_s
+        self.link_s = 0 if free == LINKS else chunk / site.link_bytes_per_s
+        self.core_s = 0 if free == CORES else (chunk * costs.byte_s + costs.question_s) / 2 / site.cores
+
+    def read(self, node, asked):
+        """When a chunk that the node asks storage for is there."""
+        self.storage_free = max(self.storage_free, asked) + self.read_s
+        self.in_free[node] = max(self.in_free[node] + self.link_s, self.storage_free, asked + self.link_s)
+        return self.in_free[node]
+
+    def move(self, node, asked):
+        """When a chunk is there that another node sends, whichever had it."""
+        other = self.draw.randrange(self.n - 1)
+        other += other >= node
+        self.cores_free[other] = sent = max(self.cores_free[other], asked) + self.core_s
+        self.out_free[other] = sent = max(self.out_free[other], sent) + self.link_s
+        self.in_free[node] = taken = max(self.in_free[node] + self.link_s, sent)
+        self.cores_free[node] = max(self.cores_free[node], asked) + self.core_s
+        return max(taken, self.cores_free[node])
+
+    def window(self, node, asked, n_chunks, moved):
+        """When all of a window is there."""
+        there = asked
+        for _ in range(n_chunks):
+            if self.draw.random() >= self.site.cached:
+                there = max(there, self.read(node, asked))
+            elif moved and self.draw.random() < moved:
+                there = max(there, self.move(node, asked))
+        return there
+
+
+def lanes(n, site, costs, drift=0, free=None, windows=160, seed=1):
+    """Speed over the devices' own with n nodes and a lane for each, with drift 1/drift, from a cold beginning."""
+    nodes = Lanes(n, site, costs, free, seed)
+    moved = (1 - 1 / n) / drift if drift else 0.0   # what is dealt again may be dealt to where it was
+    use_s, w = site.chunk_use_s(), site.window
+    used = [0.0]                                    # when each node had used k chunks' worth
+    for k in range(windows * w):
+        there = used[k]
+        asked = used[max(0, k - w * (site.ahead // w))]
+        # The first window of each lane is cut, so that these nodes come to a window now.
+        for node in range(n) if k == 0 else range(-k % w, n, w):
+            there = max(there, nodes.window(node, asked, w - node % w if k == 0 else w, moved))
+        used.append(there + use_s)
+    return windows * w * use_s / used[-1]
+
+
+def speed_and_limit(simulate, wanted=0.97):
+    """The speed, and the resource without which it would be the most; None: nothing is waited for. simulate(free): with a resource for free."""
+    speed = simulate(None)
+    if speed >= wanted:
         return speed, None
-    without = {name: simulate(n, site, costs, free=name) for name in RESOURCES}
+    without = {name: simulate(name) for name in RESOURCES}
     return speed, max(without, key=without.get)
 
 

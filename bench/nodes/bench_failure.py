@@ -33,6 +33,8 @@ SECONDS, EPOCHS = 6, 1000000
 class Watched(Job):
     """A job whose barrier is watched: it counts the ranks that came to it, every 16 steps."""
 
+    stdin = subprocess.DEVNULL
+
     def begin(self, path):
         self.said = [[] for _ in self.processes]
         for process, lines in zip(self.processes, self.said):  # or they wait for somebody to read

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job over four nodes: real dieselds, each in a network namespace whose link is held to a rate each way, a real Redis, one folder as
-shared storage, and a rank a node that goes in step with the others (rank.c). All of it shares this machine's cores.
+shared storage, and a rank a node that goes in step with the others (rank.c). All of it shares this machine's cores. Samples of 4 KiB.
 
-    job        samples of 4 KiB, memory for half of the dataset a node: reads from storage by epoch, samples a second of all ranks once
-               the nodes have all of it, bytes over the links, CPU time of the dieselds; medians of the epochs between the first and the
-               last, in which nodes that are done give nothing to those that read ahead still
+    lanes      a lane a node, each with a quarter of the memory of those of `private`: reads from storage by epoch, bytes between nodes, samples
+               a second of all ranks, CPU time of the dieselds
+    private    the same with dieselds that know nothing of each other and have memory for all of the dataset each, and one order; its epochs
+               and those of lanes take turns
+    drift      then another order on the nodes with lanes: a quarter of the chunks is dealt to lanes again in each epoch
     memcached  the same samples as values, spread over four servers, one a node; one client a node asks all of them, 100 values a
                request and one request under way at each server
     juicefs    some of the files on a JuiceFS whose metadata are in that Redis, a mount and a client a node; all of them are in each
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import time
 
-from fleet import Job, Net, fleet, rank_program, support  # it says where the others are
+from fleet import Job, Net, alone, fleet, rank_program, support  # it says where the others are
 import stores
 from bench_cluster import take
 from juicefs import juicefs
@@ -32,6 +34,8 @@ HERE = pathlib.Path(__file__).resolve()
 N, SAMPLE = 4, 4096
 PORT, A_REQUEST = 11299, 100
 N_MOUNTED = 4000  # files of JuiceFS: it takes some 2 ms to write one
+DRIFT, N_DRIFT = 4, 4
+ON_THE_WAY = 256 << 20  # windows, batches and what is read ahead, beside all of the data
 
 
 WHY_NOT = "late", "failed", "refused"
@@ -43,19 +47,30 @@ def unanswered(nodes):
     return {why: sum(f[why] for f in figures) for why in WHY_NOT}
 
 
-def job(net, nodes, program, dataset, n_chunks, epochs, folder):
-    run, rows, reads, without = Job(program, nodes, dataset, epochs, "bench", folder), [], 0, dict.fromkeys(WHY_NOT, 0)
-    for _ in range(epochs):
-        cpu, came = stores.usage.cpu_of([node.process.pid for node in nodes]), sum(map(net.received, range(N)))
-        samples, seconds = run.epoch()
-        now = sum(node.reads() for node in nodes)
-        rows.append({"samples": samples, "seconds": seconds, "reads_a_chunk": (now - reads) / n_chunks,
-                     "received": sum(map(net.received, range(N))) - came,
-                     "cpu_s": stores.usage.cpu_of([node.process.pid for node in nodes]) - cpu})
-        reads, so_far = now, unanswered(nodes)
-        rows[-1]["unanswered"], without = {why: n - without[why] for why, n in so_far.items()}, so_far
-    run.end()
-    return rows
+class Measured:
+    """A job, epoch by epoch."""
+
+    def __init__(self, start, nodes, n_chunks):
+        """start(): the job."""
+        self.nodes, self.n_chunks, self.rows = nodes, n_chunks, []
+        self.before = self.now()  # it reads ahead as soon as it is there
+        self.job = start()
+
+    def now(self):
+        answers = [node.answers() for node in self.nodes]
+        clusters = [answer["cluster"] for answer in answers if answer.get("cluster")]
+        return {"reads": sum(answer["cache"]["reads"] for answer in answers), "bytes_in": sum(c["bytes_in"] for c in clusters),
+                "cpu_s": stores.usage.cpu_of([node.process.pid for node in self.nodes]), **{why: sum(c[why] for c in clusters) for why in WHY_NOT}}
+
+    def epoch(self):
+        self.before = self.before if not self.rows else self.now()
+        samples, seconds = self.job.epoch()
+        row = {name: value - self.before[name] for name, value in self.now().items()}
+        self.rows.append({"samples": samples, "seconds": seconds, "reads_a_chunk": row.pop("reads") / self.n_chunks, **row})
+
+    def later(self, what):
+        """Of the epochs behind the first."""
+        return [what(row) for row in self.rows[1:]]
 
 
 def together(net, seconds, command, cpu_s):
@@ -170,31 +185,46 @@ def main():
         return
     if os.geteuid() != 0:
         support.skip("namespaces need root")
-    n_samples = (options.mib << 20) // SAMPLE
+    size = options.mib << 20
+    n_samples = size // SAMPLE
     with support.Scratch() as folder, Net(N, options.mbit) as net, support.Steal() as steal:
         program = rank_program(folder)
         support.random_files(folder / "files", n_samples, SAMPLE, per_class=1000)
         dataset = pack(folder / "files", folder / "data.diesel")
         n_chunks = len(list((pathlib.Path(dataset) / "chunks").glob("*.chunk")))
-        with fleet(net, folder, (options.mib << 20) // 3 + (160 << 20)) as (nodes, url):
-            rows = job(net, nodes, program, dataset, n_chunks, options.epochs, folder)
+        with fleet(net, folder, (size + ON_THE_WAY) // N) as (nodes, url):
+            with alone(net, folder / "alone", size + ON_THE_WAY) as others:
+                lanes = Measured(lambda: Job(program, nodes, dataset, options.epochs, "lanes", folder), nodes, n_chunks)
+                private = Measured(lambda: Job(program, others, dataset, options.epochs, "private", folder, 1, is_shared=False), others, n_chunks)
+                for i in range(options.epochs):
+                    for arm in (lanes, private) if i % 2 else (private, lanes):
+                        arm.epoch()
+                for arm in lanes, private:
+                    arm.job.end()
+            drift = Measured(lambda: Job(program, nodes, dataset, N_DRIFT, "drift", folder, drift=DRIFT), nodes, n_chunks)
+            for _ in range(N_DRIFT):
+                drift.epoch()
+            drift.job.end()
             cached = memcached(net, n_samples, 8)
             juice = mounted(net, url, folder / "files", folder, 8)
     stores.tell(steal)
-    between = rows[1:-1] or rows[-1:]
-    elsewhere = rows[0]["samples"] * (N - 1) / N * SAMPLE
 
-    def median(what):
-        return support.median(map(what, between))
+    def rate(arm):
+        return support.median(arm.later(lambda row: row["samples"] / row["seconds"]))
 
-    rate = median(lambda row: row["samples"] / row["seconds"])
-    figures = {"juicefs_per_s": juice["per_s"], "of_juicefs": rate / juice["per_s"]} if juice else {}
-    support.result_write("nodes", {"mbit": options.mbit, "chunks": n_chunks, "rows": rows, "memcached": cached, "juicefs": juice, "steal": steal.ratio},
-                         reads_a_chunk_first=rows[0]["reads_a_chunk"], reads_a_chunk_later=max(row["reads_a_chunk"] for row in between),
-                         samples_per_s=rate, of_links=rate * (N - 1) / N * SAMPLE / (N * options.mbit * 1e6 / 8),
-                         received_of_needed=median(lambda row: row["received"] / elsewhere),
-                         cpu_s_per_gib=median(lambda row: row["cpu_s"] / (elsewhere / 2**30)),
-                         memcached_per_s=cached["per_s"], memcached_cpu_s_per_gib=cached["cpu_s_per_gib"], of_memcached=rate / cached["per_s"], **figures)
+    pairs = [a["samples"] / a["seconds"] / (b["samples"] / b["seconds"]) for a, b in zip(lanes.rows[1:], private.rows[1:])]
+    figures = {"juicefs_per_s": juice["per_s"], "of_juicefs": rate(lanes) / juice["per_s"]} if juice else {}
+    moved = drift.rows[0]["samples"] * SAMPLE * (N - 1) / N / DRIFT
+    support.result_write("nodes", {"mbit": options.mbit, "chunks": n_chunks, "rows": lanes.rows, "private": private.rows, "drift": drift.rows,
+                                   "memcached": cached, "juicefs": juice, "steal": steal.ratio},
+                         reads_a_chunk_first=lanes.rows[0]["reads_a_chunk"], reads_a_chunk_later=max(lanes.later(lambda row: row["reads_a_chunk"])),
+                         bytes_between_first=lanes.rows[0]["bytes_in"], bytes_between_later=max(lanes.later(lambda row: row["bytes_in"])),
+                         samples_per_s=rate(lanes), private_per_s=rate(private), of_private=support.median(pairs),
+                         cpu_s_per_gib=support.median(lanes.later(lambda row: row["cpu_s"] / (row["samples"] * SAMPLE / 2**30))),
+                         drift_per_s=rate(drift), drift_moved_of_dealt=support.median(drift.later(lambda row: row["bytes_in"] / moved)),
+                         drift_reads_a_chunk=max(drift.later(lambda row: row["reads_a_chunk"])),
+                         memcached_per_s=cached["per_s"], memcached_cpu_s_per_gib=cached["cpu_s_per_gib"],
+                         of_memcached=rate(lanes) / cached["per_s"], **figures)
 
 
 if __name__ == "__main__":

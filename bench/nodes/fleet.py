@@ -60,10 +60,10 @@ class Net:
 
 
 class Node:
-    def __init__(self, net, i, folder, redis, cache):
+    def __init__(self, net, i, folder, cache, *cluster):
         self.net, self.i, self.socket = net, i, folder / f"node{i}.sock"
         self.command = [*net.wrap(i), support.program("dieseld"), "--socket", self.socket, "--metrics", "off", "--tune", "off", "--cache", str(cache),
-                        "--cluster", redis, "--cluster-listen", f"{net.hosts[i]}:7700", "--cluster-name", f"node{i}", "--cluster-key", folder / "key"]
+                        *cluster]
         self.log = open(folder / f"node{i}.log", "w", encoding="utf-8")
         self.start()
 
@@ -78,6 +78,10 @@ class Node:
     def reads(self):
         return self.answers()["cache"]["reads"]
 
+    def bytes_in(self):
+        """From other nodes."""
+        return self.answers()["cluster"]["bytes_in"]
+
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         self.process.wait()
@@ -87,13 +91,19 @@ class Node:
 class Job:
     """Its ranks, one a node."""
 
-    def __init__(self, program, nodes, dataset, epochs, name, folder):
-        self.processes = [subprocess.Popen(
-            [*node.net.wrap(node.i), program, dataset, str(i), str(len(nodes)), str(BATCH), str(epochs), name, folder / f"{name}.steps"],
-            env=os.environ | {"DIESEL_SOCKET": str(node.socket)}, stdout=subprocess.PIPE, text=True) for i, node in enumerate(nodes)]
+    stdin = subprocess.PIPE  # or DEVNULL: epochs begin by themselves
+
+    def __init__(self, program, nodes, dataset, epochs, name, folder, lanes=0, drift=0, is_shared=True):
+        command = [str(BATCH), str(epochs), name if is_shared else "", folder / f"{name}.steps", str(lanes or len(nodes)), str(drift)]
+        self.processes = [subprocess.Popen([*node.net.wrap(node.i), program, dataset, str(i), str(len(nodes)), *command],
+                                           env=os.environ | {"DIESEL_SOCKET": str(node.socket)}, stdin=self.stdin, stdout=subprocess.PIPE, text=True)
+                          for i, node in enumerate(nodes)]
 
     def epoch(self):
         """Samples of all ranks in their next epoch, and its seconds."""
+        for p in self.processes:
+            p.stdin.write("\n")
+            p.stdin.flush()
         lines = [p.stdout.readline() for p in self.processes]
         if not all(lines):
             raise SystemExit("a rank has ended")
@@ -112,16 +122,34 @@ def fleet(net, folder, cache):
     (folder / "key").chmod(0o600)
     redis = subprocess.Popen([*net.wrap(-1), "redis-server", "--bind", net.hub_host, "--port", "6390", "--protected-mode", "no", "--save", "",
                               "--dir", folder], stdout=subprocess.DEVNULL)
-    nodes, url = [], f"redis://{net.hub_host}:6390"
+    url = f"redis://{net.hub_host}:6390"
     try:
-        for i in range(len(net.names)):
-            nodes.append(Node(net, i, folder, url, cache))
-        yield nodes, url
+        with started(Node(net, i, folder, cache, "--cluster", url, "--cluster-listen", f"{host}:7700", "--cluster-name", f"node{i}",
+                          "--cluster-key", folder / "key") for i, host in enumerate(net.hosts)) as nodes:
+            yield nodes, url
+    finally:
+        redis.kill()
+        redis.wait()
+
+
+@contextlib.contextmanager
+def alone(net, folder, cache):
+    """Nodes that know nothing of each other."""
+    folder.mkdir()
+    with started(Node(net, i, folder, cache) for i in range(len(net.hosts))) as nodes:
+        yield nodes
+
+
+@contextlib.contextmanager
+def started(starting):
+    nodes = []
+    try:
+        for node in starting:
+            nodes.append(node)
+        yield nodes
     finally:
         for node in nodes:
             node.stop()
-        redis.kill()
-        redis.wait()
 
 
 def rank_program(folder):

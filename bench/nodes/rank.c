@@ -2,9 +2,11 @@
 /*
  * One rank of a job over several nodes, in step with the others as data-parallel training is.
  *
- *	rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS
+ *	rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS LANES DRIFT
  *
- * STEPS: a file that all ranks map, for the barrier between steps. Prints a line of JSON for each epoch.
+ * NAME "": its daemon shares nothing with others. STEPS: a file that all ranks map, for the barrier between
+ *steps. Before each epoch it waits for a character, or the end, of its input. Prints a line of JSON for each
+ *epoch.
  */
 #include "client/diesel.h"
 
@@ -59,13 +61,15 @@ int main(int argc, char **argv)
 	uint64_t round = 0, sum = 0;
 	int fd, n_epochs;
 
-	if (argc != 8)
-		fail("usage: rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS");
+	if (argc != 10)
+		fail("usage: rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS LANES DRIFT");
 	options.rank = (uint32_t)strtoul(argv[2], NULL, 10);
 	options.world = options.nodes = (uint32_t)strtoul(argv[3], NULL, 10);
 	options.batch = (uint32_t)strtoul(argv[4], NULL, 10);
 	n_epochs = atoi(argv[5]);
 	options.cluster = argv[6];
+	options.lanes = (uint32_t)strtoul(argv[8], NULL, 10);
+	options.drift = (uint32_t)strtoul(argv[9], NULL, 10);
 	fd = open(argv[7], O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || ftruncate(fd, 4096) < 0)
 		fail("the file of the barrier cannot be made");
@@ -76,10 +80,12 @@ int main(int argc, char **argv)
 	    diesel_session_open(dataset, &options, &session, error, sizeof(error)) < 0)
 		fail(error);
 	for (int e = 0; e < n_epochs; e++) {
-		double begin = now();
 		uint64_t n = 0, n_batches = 0;
+		double begin;
 		int r;
 
+		getchar();
+		begin = now();
 		while ((r = diesel_session_next(session, &batch)) == 0 || r == -EINTR) {
 			if (r < 0)
 				continue; /* the daemon went away, or is back */

@@ -176,11 +176,10 @@ def chunks_of(dataset):
 
 def served(dataset, images, *, seed, epochs, window, lanes, drift, world, batch):
     """What the ranks' loaders hand out, as Orders.of() has it; each sample's pixels are those of its file."""
-    options = {"lanes": lanes, "drift": drift} if lanes > 1 else {}
     ranks = []
     for rank in range(world):
         loader = diesel_loader.torch.DataLoader(dataset, batch_size=batch, shuffle=True, seed=seed, window_chunks=window, rank=rank,
-                                                world_size=world, drop_last=True, return_ids=True, **options)
+                                                world_size=world, drop_last=True, return_ids=True, lanes=lanes, drift=drift)
         ranks.append([])
         for _ in range(epochs):
             steps = []

@@ -57,14 +57,24 @@ static void punch_done(struct pool_task *task)
 	c->on_change(c->user);
 }
 
-static struct frame *find_oldest(struct frames *f)
+/* What one holds is wanted by nobody sooner than what the other one does: whoever is behind has yet to get
+ * the later batches. */
+static bool goes_first(const struct frame *a, const struct frame *b)
+{
+	if (!a->holds || !b->holds)
+		return !a->holds && b->holds;
+	return a->batch.epoch != b->batch.epoch ? a->batch.epoch < b->batch.epoch
+						: a->batch.index < b->batch.index;
+}
+
+static struct frame *find_earliest(struct frames *f)
 {
 	struct frame *found = NULL;
 
 	for (uint32_t i = 0; i < f->n_frames; i++) {
 		struct frame *frame = &f->frame[i];
 
-		if (frame->state == FRAME_LIVE && frame->n_refs == 0 && (!found || frame->turn < found->turn))
+		if (frame->state == FRAME_LIVE && frame->n_refs == 0 && (!found || goes_first(frame, found)))
 			found = frame;
 	}
 	return found;
@@ -75,7 +85,7 @@ static void trim(struct frames *f)
 {
 	struct frame *frame;
 
-	while (f->n_live > f->limit && !f->cache->closing && (frame = find_oldest(f))) {
+	while (f->n_live > f->limit && !f->cache->closing && (frame = find_earliest(f))) {
 		frame->state = FRAME_GOING;
 		frame->holds = false;
 		f->n_live--;
@@ -114,7 +124,7 @@ static struct frame *find_free(struct frames *f)
 		    (frame->state == FRAME_ABSENT && f->n_live < f->limit))
 			return frame;
 	}
-	return find_oldest(f);
+	return find_earliest(f);
 }
 
 uint32_t frames_take(struct frames *f)
@@ -131,7 +141,6 @@ uint32_t frames_take(struct frames *f)
 	}
 	number = (uint32_t)(frame - f->frame);
 	frame->holds = false;
-	frame->turn = ++f->n_turns;
 	frames_ref(f, number);
 	return number;
 }

@@ -9,7 +9,7 @@
  * Each session that joins brings as many frames as it has slots, and each slot has one frame at most. So
  * whatever the others hold, and for however long, there is a frame for each slot; and as much memory is in
  * use as the sessions are charged for. A frame keeps what it holds when all have let go of it, until it is
- * taken again: the one that was filled first goes first.
+ * taken again: the one with the earliest batch goes first.
  *
  * Loop thread only, but for frames_prepare().
  */
@@ -41,9 +41,8 @@ struct frame {
 	struct frames *frames;
 	enum frame_state state;
 	uint32_t n_refs;
-	uint64_t turn; /* when it was taken last: counts up */
-	bool is_new;   /* nothing was written to it yet */
-	bool holds;    /* `batch` is in it */
+	bool is_new; /* nothing was written to it yet */
+	bool holds;  /* `batch` is in it */
 	struct frame_batch batch;
 };
 
@@ -58,12 +57,11 @@ struct frames {
 	uint32_t n_going;
 	uint32_t n_members, n_refs; /* sessions; and of frames */
 	uint32_t last_member;
-	uint64_t n_turns;
 	struct frame frame[];
 };
 
-/* n_frames of frame_bytes, a multiple of the page size. keeps: the oldest one is used again first, instead of
- * one whose memory is warm. A session is to join at once. */
+/* n_frames of frame_bytes, a multiple of the page size. keeps: the one with the earliest batch is used again
+ * first, instead of one whose memory is warm. A session is to join at once. */
 int frames_new(struct cache *cache, uint64_t frame_bytes, uint32_t n_frames, bool keeps, struct frames **ret);
 
 /* A session with n slots joins. Returns its number, from 1, or 0: there is no room. */

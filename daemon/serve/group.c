@@ -323,6 +323,39 @@ static bool gives_way(struct session *s, uint64_t now_ns)
 	return false;
 }
 
+static uint32_t n_busy(const struct session *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		n += s->slots[i].state != SLOT_FREE;
+	return n;
+}
+
+/*
+ * Returns true if its next batch would take the frame of one that a member behind it has yet to get, although
+ * enough are ready for its client. Jobs whose devices are the slowest part never wait for each other: a few
+ * batches apart, each would decode everything.
+ */
+static bool outruns(const struct session *s)
+{
+	uint32_t ready = s->published - atomic_load_explicit(&s->control->consumed, memory_order_relaxed),
+		 enough = s->n_slots / 2;
+
+	for (const struct session *t = s->member.group->first; t && ready >= enough; t = t->member.next) {
+		uint64_t n_frames;
+
+		if (t == s || t->frames != s->frames || t->stopped ||
+		    t->request.stride != s->request.stride || t->request.offset != s->request.offset ||
+		    position(t) >= position(s))
+			continue;
+		n_frames = (position(s) - position(t)) / s->request.stride + n_busy(t) + 1;
+		if (n_frames > s->frames->limit && n_frames - (ready - enough) <= s->frames->limit)
+			return true;
+	}
+	return false;
+}
+
 bool group_holds_back(struct session *s, uint64_t now_ns)
 {
 	struct group_member *m = &s->member;
@@ -331,6 +364,8 @@ bool group_holds_back(struct session *s, uint64_t now_ns)
 	m->looked_ns = 0;
 	if (!m->group || m->group->n_members < 2)
 		return false;
+	if (outruns(s))
+		return true;
 	/* One more than work at a time, so that none waits for the loop. */
 	if (m->n_decoding > pool_lane_workers(s->cache->pool, &s->job->lane))
 		return true;

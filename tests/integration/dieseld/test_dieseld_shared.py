@@ -140,6 +140,32 @@ class Together(SharedCase):
             figures = self.go_together(*(self.loader(group=f"search {k}") for k in range(n)))
             self.assertEqual(sum(ready - shared for ready, shared in figures), max(ready for ready, _ in figures), figures)
 
+    def ready(self, n):
+        """When n sessions are open, and half of the slots of each have a batch that waits for its client."""
+        for _ in range(3000):
+            found = diesel_loader.status(str(self.daemon.socket))["sessions"]
+            if len(found) == n and all(2 * s["ready"] >= s["slots"] for s in found):
+                return
+            time.sleep(0.02)
+        self.fail(f"{n} sessions do not get ready: {found}")
+
+    def test_devices_that_are_slower_than_decoders(self):
+        """Of two jobs nine batches apart, neither of which ever waits, the second one soon has all that the first one decoded."""
+        loaders = [self.loader() for _ in range(2)]
+        first, second = (itertools.chain.from_iterable(itertools.repeat(loader, EPOCHS)) for loader in loaders)
+        for i in range(9):
+            self.check(next(first), i)
+        for i in range(EPOCHS * BATCHES - 20):
+            self.check(next(second), i % BATCHES, i // BATCHES)
+            self.ready(2)
+            self.check(next(first), (i + 9) % BATCHES, (i + 9) // BATCHES)
+            self.ready(2)
+        figures = [s["shared"] for s in diesel_loader.status(str(self.daemon.socket))["sessions"]]
+        for loader in loaders:
+            loader.close()
+        self.at_rest(0)
+        self.assertGreater(sum(figures), EPOCHS * BATCHES // 3, figures)
+
     def test_a_group_has_a_name(self):
         loaders = [self.loader(group="search 7"), self.loader()]
         for batch in zip(*loaders):

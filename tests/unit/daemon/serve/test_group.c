@@ -314,7 +314,10 @@ struct scene {
 
 static void scene_session(struct scene *c, struct session *s, struct ring_control *control, uint64_t index)
 {
+	static struct frames frames; /* of nobody's memory */
+
 	*s = (struct session){.cache = &c->cache,
+			      .frames = &frames,
 			      .dataset = &c->dataset,
 			      .job = &c->job,
 			      .control = control,

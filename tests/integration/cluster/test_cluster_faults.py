@@ -55,7 +55,7 @@ class Rank(threading.Thread):
             self.test.between.abort()
 
     def open(self, state=None):
-        self.loader = self.test.job[self.rank].loader(self.test.path, self.rank, len(self.test.job))
+        self.loader = self.test.job[self.rank].loader(self.test.path, self.rank, len(self.test.job), **self.test.order)
         if state:
             self.loader.load_state_dict(state)
 
@@ -111,6 +111,7 @@ class Faults(Case):
     def setUp(self):
         print(f"DIESEL_FAULTS={N_FAULTS} DIESEL_FAULTS_SEED={SEED}", flush=True)
         rng = random.Random(SEED)
+        self.order = rng.choice(({"lanes": 1}, {"drift": 1}))  # with both chunks go from node to node in every epoch
         self.is_over = self.may_end = False
         self.job = [faults.FixedNode(self.redis.url(""), f"node{i}", cache="56M") for i in range(rng.choice((3, 4)))]
         for node in self.job:
@@ -177,7 +178,7 @@ class Faults(Case):
         alone = Node(self.redis.url(""), "alone", cache="160M")
         self.addCleanup(alone.daemon.stop)
         for k, rank in enumerate(self.ranks):
-            loader = alone.loader(self.path, k, len(self.job), cluster="")
+            loader = alone.loader(self.path, k, len(self.job), cluster="", **self.order)
             for i, had in enumerate(rank.epochs):
                 self.assertEqual(had, [number(item) for data, _ in loader for item in data], f"rank {k}, epoch {i}")
             loader.close()

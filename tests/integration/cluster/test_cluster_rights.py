@@ -17,7 +17,7 @@ import sys
 import diesel_loader.numpy as diesel
 from diesel_loader import dataset as served
 loader = diesel.DataLoader(served.Dataset(sys.argv[2], socket=sys.argv[1]), batch_size=16, shuffle=True, seed=5,
-                           rank=int(sys.argv[3]), world_size=2, cluster="job", window_chunks=2)
+                           rank=int(sys.argv[3]), world_size=2, cluster="job", window_chunks=2, lanes=1)
 print(sum(len(data) for data, _ in loader))
 """
 
@@ -35,7 +35,7 @@ class Rights(Case):
         self.two = self.nodes(2)
 
     def ranks(self, **options):
-        made = [node.loader(copy, i, 2, **options) for i, (node, copy) in enumerate(zip(self.two, self.copies))]
+        made = [node.loader(copy, i, 2, lanes=1, **options) for i, (node, copy) in enumerate(zip(self.two, self.copies))]
         for loader in made:
             self.addCleanup(loader.close)
         return made
@@ -68,7 +68,7 @@ class Rights(Case):
         with self.assertRaises(OSError):
             for _ in spoilt:
                 pass
-        want = self.two[1].loader(self.copies[1], 1, 2, cluster="")
+        want = self.two[1].loader(self.copies[1], 1, 2, cluster="", lanes=1)
         self.assertEqual(collections.Counter(digest(item) for data, _ in healthy for item in data),
                          collections.Counter(digest(item) for data, _ in want for item in data))
         want.close()

@@ -85,11 +85,13 @@ uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_
 
 uint32_t policy_next_use(const struct policy_cursor *k, uint64_t chunk)
 {
-	if (k->now[chunk] == POLICY_NEVER)
-		return POLICY_NEVER;
-	if (k->now[chunk] >= k->at)
+	bool is_now = k->now[chunk] != POLICY_NEVER;
+
+	if (is_now && k->now[chunk] >= k->at)
 		return k->now[chunk] - k->at;
-	/* In the next epoch; at its end, as far as is known. */
+	/* In the next epoch, in which it may lie in another lane; at its end, as far as is known. */
+	if (k->then ? k->then[chunk] == POLICY_NEVER : !is_now)
+		return POLICY_NEVER;
 	return k->n_visits - k->at + (k->then ? k->then[chunk] : k->n_visits);
 }
 
@@ -121,6 +123,8 @@ uint32_t policy_victim_rank(const struct policy_segment *s, uint32_t distance)
 {
 	if (s->busy)
 		return 0;
+	if (s->empty)
+		return POLICY_RANK_UNWANTED + 5;
 	if (s->idle)
 		return POLICY_RANK_UNWANTED + 4;
 	if (s->beyond_quota && s->distance > 0)

@@ -91,6 +91,7 @@ struct policy_segment {
 	bool beyond_quota; /* so has another one than that which a segment is wanted for, and shares are
 			      quotas */
 	bool busy;         /* being filled, or pinned: never a victim */
+	bool empty;        /* no chunk is in it: what was read into it lies in memory that clients had */
 	bool kept;
 	bool foreign; /* another node has it to keep */
 	bool idle;    /* no session uses its dataset */
@@ -99,11 +100,11 @@ struct policy_segment {
 
 /*
  * Which segment goes first for a chunk at `distance` (0: a batch waits for it): the one of the highest rank;
- * 0: it must stay. POLICY_RANK_UNWANTED and above: nobody waits for it. Order: idle datasets; what other
- * nodes have to keep; what others have beyond their share; what nobody reads ahead and is needed later than
- * that chunk, the last first: transient ones of anybody, kept ones of the dataset itself; and only for a
- * chunk that is waited for: kept ones of others, then read-ahead, farthest first. Where shares are quotas,
- * all that is beyond another one's goes behind idle datasets, but for what is waited for.
+ * 0: it must stay. POLICY_RANK_UNWANTED and above: nobody waits for it. Order: empty ones; idle datasets;
+ * what other nodes have to keep; what others have beyond their share; what nobody reads ahead and is needed
+ * later than that chunk, the last first: transient ones of anybody, kept ones of the dataset itself; and only
+ * for a chunk that is waited for: kept ones of others, then read-ahead, farthest first. Where shares are
+ * quotas, all that is beyond another one's goes behind idle datasets, but for what is waited for.
  */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);

@@ -44,6 +44,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 				      .reach = policy_far_reach(d->held_bytes / d->segment_bytes),
 				      .excess = d->held_bytes > d->room_bytes,
 				      .busy = s->filling,
+				      .empty = !k,
 				      .idle = d->n_sessions == 0};
 
 	look.beyond_quota = c->quotas.n > 0 && look.excess && !look.own && !look.idle;

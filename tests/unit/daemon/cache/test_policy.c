@@ -209,6 +209,44 @@ static void test_next_use(void **state)
 	k.then = NULL;
 	assert_int_equal(policy_next_use(&k, 0), 0);
 	assert_int_equal(policy_next_use(&k, 1), 1 + 3);
+	assert_int_equal(policy_next_use(&k, 3), POLICY_NEVER);
+}
+
+/* Chunks 1 and 3 change lanes with the next epoch. */
+static void test_next_use_of_what_moves(void **state)
+{
+	const uint32_t now[] = {1, 0, 2, POLICY_NEVER}, then[] = {2, POLICY_NEVER, 1, 0};
+	struct policy_cursor k = {.now = now, .then = then, .n_visits = 3};
+
+	assert_int_equal(policy_next_use(&k, 1), 0);
+	assert_int_equal(policy_next_use(&k, 3), 3 + 0);
+	k.at = 2;
+	assert_int_equal(policy_next_use(&k, 0), 1 + 2);
+	assert_int_equal(policy_next_use(&k, 1), POLICY_NEVER);
+	assert_int_equal(policy_next_use(&k, 3), 1 + 0);
+}
+
+/* Nothing is lost with an empty one, whoever asks. Else it stays for ever, while others go. */
+static void test_empty_goes_first(void **state)
+{
+	const struct policy_segment empty = {.distance = POLICY_NEVER,
+					     .next_use = POLICY_NEVER,
+					     .ordered = true,
+					     .empty = true,
+					     .reach = 4},
+				    foreign = {.distance = POLICY_NEVER,
+					       .next_use = POLICY_NEVER,
+					       .ordered = true,
+					       .foreign = true,
+					       .reach = 4},
+				    idle = {.distance = POLICY_NEVER, .next_use = POLICY_NEVER, .idle = true},
+				    filling = {.empty = true, .busy = true};
+
+	for (uint32_t distance = 0; distance < 9; distance += 8) {
+		assert_true(policy_victim_rank(&empty, distance) > policy_victim_rank(&foreign, distance));
+		assert_true(policy_victim_rank(&empty, distance) > policy_victim_rank(&idle, distance));
+	}
+	assert_int_equal(policy_victim_rank(&filling, 0), 0);
 }
 
 static void test_reach(void **state)
@@ -238,11 +276,18 @@ static void test_late(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_default_window), cmocka_unit_test(test_fit_slots),
-	    cmocka_unit_test(test_join_need),      cmocka_unit_test(test_lend),
-	    cmocka_unit_test(test_victim),         cmocka_unit_test(test_share_out),
-	    cmocka_unit_test(test_dataset_part),   cmocka_unit_test(test_victim_order),
-	    cmocka_unit_test(test_next_use),       cmocka_unit_test(test_reach),
+	    cmocka_unit_test(test_default_window),
+	    cmocka_unit_test(test_fit_slots),
+	    cmocka_unit_test(test_join_need),
+	    cmocka_unit_test(test_lend),
+	    cmocka_unit_test(test_victim),
+	    cmocka_unit_test(test_share_out),
+	    cmocka_unit_test(test_dataset_part),
+	    cmocka_unit_test(test_victim_order),
+	    cmocka_unit_test(test_next_use),
+	    cmocka_unit_test(test_next_use_of_what_moves),
+	    cmocka_unit_test(test_empty_goes_first),
+	    cmocka_unit_test(test_reach),
 	    cmocka_unit_test(test_late),
 	};
 

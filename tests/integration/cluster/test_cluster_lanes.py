@@ -74,6 +74,24 @@ class Lanes(Case):
         self.assertLessEqual(moved(nodes) - before, 3 * self.n_chunks * (5 << 20) // 2)
 
 
+class Views(Case):
+    """Samples of unequal length: clients map the chunks."""
+    less = 1000
+
+    def test_drift_goes_on_in_little_memory(self):
+        """With room for a lane and what is dealt to it, and no more: after many epochs nodes still find most of it in memory."""
+        nodes = self.nodes(4, cache="72M")
+        loaders = self.loaders(nodes, lanes=4, drift=4)
+        for _ in range(10):
+            self.check(read_all(loaders))
+        before = sum(node.reads() for node in nodes)
+        for _ in range(4):
+            self.check(read_all(loaders))
+        reads = sum(node.reads() for node in nodes) - before
+        print(f"{reads} of {4 * self.n_chunks} chunks were read")
+        self.assertLess(reads, self.n_chunks // 2)
+
+
 class Resumed(Case):
     n_samples = 320
 

@@ -489,7 +489,8 @@ class Alerts(unittest.TestCase):
             self.assertRegex(section, rf"(?m)^\| .*`{rule['alert']}`.* \| \S")
             self.assertEqual(rule["annotations"]["runbook"], "docs/operating.md#alerts")
             self.assertIn(rule["labels"]["severity"], {"page", "ticket", "info"})
-            self.assertIn("$labels.instance", rule["annotations"]["summary"])
+            # What all nodes share is one alert for all of them.
+            self.assertIn("$value }} nodes" if rule["alert"] == "DieselStorageTooSlow" else "$labels.instance", rule["annotations"]["summary"])
         self.assertEqual(set(re.findall(r"`(Diesel\w+)`", section)), {rule["alert"] for rule in group["rules"]})
 
     def test_they_are_of_metrics_that_there_are(self):
@@ -513,7 +514,7 @@ class Alerts(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def fires(self, alert, series, minutes=60):
-        """Whether the alert fires when these series, a value a minute, are over."""
+        """How many of the alert fire when these series, a value a minute, are over."""
         import json
         import yaml
         given = [{"series": name, "values": values} for name, values in series.items()]
@@ -528,7 +529,7 @@ class Alerts(unittest.TestCase):
             done = run("promtool", "test", "rules", os.path.join(folder, "test.yml"))
         self.assertIn("exp:", done.stdout + done.stderr)
         got = (done.stdout + done.stderr).split("got:", 1)[1]
-        return f'alertname="{alert}"' in got
+        return got.count(f'alertname="{alert}"')
 
     def test_when_they_fire(self):
         if not shutil.which("promtool"):
@@ -537,16 +538,26 @@ class Alerts(unittest.TestCase):
         waits = {f'diesel_stall_seconds_total{{{at},stall="fetch"}}': "0+29.7x70", f"diesel_trainer_seconds_total{{{at}}}": "0+60x70"}
         # It is known for half of the time, and was 99 % of that; and 10 % of all of it.
         self.assertTrue(self.fires("DieselStorageTooSlow", {**waits, f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': "0+30x70"}))
+        # All nodes and jobs wait for one storage: one alert.
+        several = {name.replace('instance="a",training_job="1"', f'instance="{node}",training_job="{job}"'): values for node in "abc" for job in (1, 2)
+                   for name, values in {**waits, f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': "0+30x70"}.items()}
+        self.assertEqual(self.fires("DieselStorageTooSlow", several), 1)
         waits[f'diesel_stall_seconds_total{{{at},stall="fetch"}}'] = "0+6x70"
         self.assertFalse(self.fires("DieselStorageTooSlow", {**waits, f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': "0+60x70"}))
         start = 'process_start_time_seconds{job="dieseld",instance="a"}'
         self.assertFalse(self.fires("DieselRestarts", {start: "1000x70"}))
         self.assertTrue(self.fires("DieselRestarts", {start: "1000+1x70"}))
+        # Three restarts may be planned, and jobs go on after each: nobody is called.
+        self.assertTrue(self.fires("DieselRestarts", {start: "1000x40 1100x5 1200x5 1300x20"}))
+        self.assertNotIn("page", {rule["labels"]["severity"] for rule in rules()["groups"][0]["rules"] if rule["alert"] == "DieselRestarts"})
         up, sessions = 'up{job="dieseld",instance="a"}', 'diesel_sessions{job="dieseld",instance="a"}'
         self.assertTrue(self.fires("DieselDown", {up: "1x30 0x40", sessions: "2x30"}, minutes=35))
         # A scrape that was lost, and a node that is started again without a job.
         self.assertFalse(self.fires("DieselDown", {up: "1x30 0 1x40", sessions: "2x70"}, minutes=32))
         self.assertFalse(self.fires("DieselDown", {up: "1x30 0x40", sessions: "0x30"}, minutes=35))
+        # A node whose last job ended minutes before it was switched off; and one that jobs used until then, after others had ended.
+        self.assertFalse(self.fires("DieselDown", {up: "1x20 0x40", sessions: "1x9 0x10 stale _x40"}, minutes=23))
+        self.assertTrue(self.fires("DieselDown", {up: "1x20 0x40", sessions: "1x9 0x8 1x1 stale _x40"}, minutes=23))
         self.assertFalse(self.fires("DieselAway", {up: "1x30 0x3 1x40"}, minutes=35))
         self.assertTrue(self.fires("DieselAway", {up: "1x30 0x40"}))
         self.assertTrue(self.fires("DieselNotReady", {'diesel_ready{instance="a"}': "1x30 0x40"}))

@@ -733,8 +733,74 @@ class Cluster(unittest.TestCase):
         if not os.access(tool, os.X_OK):
             self.skipTest("no kubernetes-validate: ./dev lint gets it")
         files = [os.path.join(ROOT, "packaging/kubernetes", name) for name in ("node/dieseld.yaml", "redis.yaml", "admission.yaml")]
+        if shutil.which("kubectl"):
+            files.append(os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "observe.yaml"))
+            with open(files[-1], "w") as file:
+                file.write(self.kustomized(os.path.join(ROOT, "packaging/kubernetes/observe")))
         done = run(tool, "--strict", "--quiet", *files)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def kustomized(self, folder):
+        done = run("kubectl", "kustomize", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_pods_that_only_observe_and_a_pilot(self):
+        if not shutil.which("kubectl"):
+            self.skipTest("no kubectl")
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        def parts(folder):
+            found = list(yaml.safe_load_all(self.kustomized(folder)))
+            daemons, = (d for d in found if d["kind"] == "DaemonSet")
+            config, = (d["data"]["dieseld.conf"] for d in found if d["kind"] == "ConfigMap")
+            return daemons["spec"]["template"]["spec"], config
+        plain, _ = parts(os.path.join(ROOT, "packaging/kubernetes/node"))
+        observes, config = parts(os.path.join(ROOT, "packaging/kubernetes/observe"))
+        nodes = {**plain["nodeSelector"], "diesel-pilot": "true"}
+        self.assertEqual(observes["nodeSelector"], nodes)
+        container, = observes["containers"]
+        resources = container["resources"]
+        self.assertEqual((resources["requests"]["memory"], resources["limits"]), ("128Mi", {"cpu": "50m", "memory": "128Mi"}))
+        # All else is as in the pod that serves, the probes' paths among it.
+        before, = plain["containers"]
+        for name in ("startupProbe", "livenessProbe"):
+            self.assertEqual({**container[name], "failureThreshold": before[name]["failureThreshold"]}, before[name])
+        changed = ("args", "resources", "startupProbe", "livenessProbe")
+        self.assertEqual({**container, **{name: before[name] for name in changed}}, before)
+        self.assertIn("--observe", container["args"])
+        # The same bounds as the unit's.
+        with open(os.path.join(ROOT, "packaging/systemd/observe.conf")) as file:
+            unit = file.read()
+        self.assertIn("\nMemoryMax=128M\n", unit)
+        self.assertIn("\nCPUQuota=5%\n", unit)
+        self.assertEqual(re.search(r"(?m)^ExecStart=/usr/bin/dieseld (.*)$", unit)[1].split(), container["args"])
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write(config)
+            file.flush()
+            args = [word.replace("/etc/diesel/dieseld.conf", file.name) for word in container["args"]]
+            done = run(os.path.join(BIN, "dieseld"), "--check-config", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        # The next stage: the same nodes, and they serve.
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        shutil.copytree(os.path.join(ROOT, "packaging/kubernetes"), os.path.join(folder, "diesel"))
+        with open(os.path.join(folder, "diesel/cluster.key"), "w") as file:
+            file.write("0123456789abcdef" * 2 + "\n")
+        # With the nodes chosen as the comment has it.
+        with open(os.path.join(ROOT, "packaging/kubernetes/node/kustomization.yaml")) as file:
+            patch = "\n".join(re.findall(r"(?m)^# +(- \{op: .*\})$", file.read()))
+        for base in ("../diesel/node", "../diesel"):
+            os.makedirs(os.path.join(folder, "site"), exist_ok=True)
+            with open(os.path.join(folder, "site/kustomization.yaml"), "w") as file:
+                yaml.safe_dump({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [base],
+                                "components": ["../diesel/components/pilot"],
+                                "patches": [{"target": {"kind": "DaemonSet", "name": "dieseld"}, "patch": patch}]}, file)
+            pilot, _ = parts(os.path.join(folder, "site"))
+            self.assertEqual(pilot["nodeSelector"], {"pool": "training", "diesel-pilot": "true"})
+            self.assertNotIn("--observe", pilot["containers"][0]["args"])
+            self.assertEqual(pilot["containers"][0]["resources"], before["resources"])
 
     def test_a_site_of_its_own(self):
         """Kustomizations on top of ours: nodes by themselves, and those that share; with monitoring, and another image by its digest."""

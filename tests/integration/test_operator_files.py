@@ -350,35 +350,49 @@ class Slurm(unittest.TestCase):
 class Debian(unittest.TestCase):
     """The package's script by itself, with stand-ins for the system's commands; test_package_clean.py has dpkg run it."""
 
-    def configure(self, enabled, policy=None, before=""):
-        """What it asks of systemctl, where is-enabled says this and policy-rc.d ends with that."""
+    def configure(self, enabled, policy=None, before="", active=True, booted=True, said=""):
+        """What it asks of systemctl, where is-enabled says this and policy-rc.d ends with that; a unit that is masked cannot be enabled."""
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in (("systemctl", f'[ $1 != is-enabled ] || echo {enabled}; echo "$1" >>{folder}/asked; [ $1 != fails ]'),
+            fails = ("is-active" if not active else "", "enable" if enabled.startswith("masked") else "")
+            for name, text in (("systemctl", f'[ $1 != is-enabled ] || echo {enabled}; echo "$1" >>{folder}/asked; '
+                                             f'[ $1 != "{fails[0]}" ] && [ $1 != "{fails[1]}" ]'),
                                *((name, "") for name in ("ldconfig", "getent", "install")),
                                *([("policy-rc.d", f'echo "$@" >>{folder}/policy; exit {policy}')] if policy is not None else [])):
                 with open(os.path.join(folder, name), "w") as file:
                     file.write("#!/bin/sh\n" + text + "\n")
                 os.chmod(os.path.join(folder, name), 0o755)
             with open(os.path.join(ROOT, "packaging/debian/postinst")) as file:
-                text = file.read().replace("/run/systemd/system", folder).replace("/usr/sbin/policy-rc.d", folder + "/policy-rc.d")
+                text = file.read().replace("/run/systemd/system", folder if booted else folder + "/none")
+            text = text.replace("/usr/sbin/policy-rc.d", folder + "/policy-rc.d")
             done = run("sh", "-c", text, "postinst", "configure", before, env={"PATH": folder + ":/usr/bin:/bin"})
-            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", said))
             if policy is not None and enabled != "masked":
                 with open(folder + "/policy") as file:
                     self.assertEqual(file.read(), "dieseld " + ("restart" if before else "start") + "\n")
             with open(folder + "/asked") as file:
-                return [line for line in file.read().split() if line not in ("is-enabled", "daemon-reload")]
+                return [line for line in file.read().split() if line not in ("is-enabled", "is-active", "daemon-reload")]
 
     def test_who_starts_the_service(self):
         self.assertEqual(self.configure("disabled"), ["enable", "start"])
         self.assertEqual(self.configure("enabled", before="0.1.0"), ["try-restart"])
         # As docs/operating.md does on a node that is to be observed first: no start, and no line that it failed.
         self.assertEqual(self.configure("masked"), [])
+        self.assertEqual(self.configure("masked-runtime"), [])
         self.assertEqual(self.configure("masked-runtime", before="0.1.0"), [])
         self.assertEqual(self.configure("disabled", policy=101), ["enable"])
         self.assertEqual(self.configure("enabled", policy=101, before="0.1.0"), [])
         self.assertEqual(self.configure("disabled", policy=0), ["enable", "start"])
         self.assertEqual(self.configure("disabled", policy=104), ["enable", "start"])
+
+    def test_a_service_that_stays_disabled_is_told_of(self):
+        """As after `apt remove` and another install, which dpkg tells from an upgrade as little as from `systemctl disable`."""
+        line = "diesel: dieseld is disabled as before, and does not run: systemctl enable --now dieseld\n"
+        self.assertEqual(self.configure("disabled", before="0.1.0", active=False, said=line), ["try-restart"])
+        self.assertEqual(self.configure("disabled", before="0.1.0", active=False, booted=False, said=line), [])
+        self.assertEqual(self.configure("disabled", before="0.1.0"), ["try-restart"])
+        self.assertEqual(self.configure("enabled", before="0.1.0", active=False), ["try-restart"])
+        self.assertEqual(self.configure("masked", before="0.1.0", active=False), [])
+        self.assertEqual(self.configure("disabled", active=False), ["enable", "start"])
 
 
 class Field:

@@ -186,7 +186,7 @@ void serving_refresh(struct serving *s)
 		q->prefetch_chunks = own == TUNER_FREE_NUMBER ? s->options.knobs.prefetch_chunks : own;
 		if (atomic_load(&q->control->wanted_workers) != wanted)
 			atomic_store(&q->control->wanted_workers, wanted);
-		if (q->has_head)
+		if (q->has_head && !q->asked) /* what is asked for has no order */
 			session_update_ahead(q);
 		if (q->forms)
 			q->forms->asked_bytes = 0;

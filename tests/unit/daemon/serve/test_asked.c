@@ -174,6 +174,38 @@ static void test_reading_ahead(void **state)
 	bench_stop(&b);
 }
 
+static void refresh(struct node *node, void *answer)
+{
+	const struct session *s = node->server.serving.sessions;
+
+	*(bool *)answer = s && s->has_head;
+	serving_refresh(&node->server.serving);
+}
+
+/* Knobs are carried out while a batch waits for a slot: there is no order whose chunks could be listed. */
+static void test_knobs_change_meanwhile(void **state)
+{
+	struct bench b = {0};
+	struct diesel_session *s;
+	bool waits = false;
+	uint64_t n;
+
+	bench_start(&b, *state, &plan);
+	s = open_session(&b, 1, 0);
+	n = diesel_session_max_held(s) + 1;
+	for (uint64_t i = 0; i < n; i++)
+		assert_int_equal(diesel_session_ask(s, &(uint64_t){i * 7}, 1, 2), 0);
+	for (int i = 0; i < 2000 && !waits; i++) {
+		usleep(1000);
+		node_ask(&b.node, refresh, &waits);
+	}
+	assert_true(waits);
+	for (uint64_t i = 0; i < n; i++)
+		take(s, &(uint64_t){i * 7}, 1);
+	diesel_session_close(s);
+	bench_stop(&b);
+}
+
 struct reads {
 	uint64_t n, bytes;
 };
@@ -362,6 +394,7 @@ int main(void)
 	    CASE(test_any_samples_in_any_order),
 	    CASE(test_what_cannot_be_asked),
 	    CASE(test_reading_ahead),
+	    CASE(test_knobs_change_meanwhile),
 	    CASE(test_few_of_a_chunk),
 	    CASE(test_few_of_what_another_one_needs_whole),
 	    CASE(test_a_client_that_asks_wrongly_is_cut_off),

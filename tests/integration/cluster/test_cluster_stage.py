@@ -16,11 +16,11 @@ class Staged(Case):
 
     def test_nodes_give_what_they_have_staged(self):
         """Two nodes have a local disk each, and no memory to keep their chunks in. In a later epoch neither reads storage: each has its
-        own, from disk or memory, and the rest from the other."""
+        own, from disk or memory, and the rest from the other, as one order for all needs it."""
         nodes = [self.node("one"), self.node("two")]
         for node in nodes:
             wait_until("the folder", lambda node=node: node.status()["stage"]["open"])
-        loaders = self.loaders(nodes)
+        loaders = self.loaders(nodes, lanes=1)
         self.check(read_all(loaders))
         seen = []
         for _ in range(6):  # what a node is late with is read from storage

@@ -7,6 +7,7 @@ import collections.abc
 import copy
 import ctypes
 import errno
+import functools
 import json
 import math
 import numbers
@@ -121,6 +122,14 @@ class _Connection:
     def reader(self) -> Any:
         """For calls that ask for samples by number: a parent's will do."""
         return self._handle or self.handle
+
+    @functools.cached_property
+    def is_fair(self) -> bool:
+        """Of its version. Looked for once: states of loaders ask for it."""
+        result: int = lib.diesel_dataset_is_fair(self.reader)
+        if result < 0:
+            raise errors.of_look_up(result, self.path, os.strerror(-result))
+        return result == 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "own": None, "_pid": None, "_handle": None}
@@ -529,10 +538,7 @@ class Dataset:
     def is_fair(self) -> bool:
         """True if chunks are fair samples of the dataset, as `dieselctl pack` makes them; False if they hold what lay together, as with
         --order source."""
-        result: int = lib.diesel_dataset_is_fair(self._connection.reader)
-        if result < 0:
-            raise errors.of_look_up(result, self.path, os.strerror(-result))
-        return result == 1
+        return self._connection.is_fair
 
     @property
     def samples(self) -> Samples:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 FONTS = pathlib.Path("/usr/share/fonts/truetype")
-# Of the packages fonts-dejavu-core, fonts-dejavu-extra and fonts-liberation.
+# Faces of the packages fonts-dejavu-core, fonts-dejavu-extra and fonts-liberation.
 FACES = [f"dejavu/DejaVu{name}.ttf" for name in (
     "Sans", "Sans-Bold", "Sans-BoldOblique", "Sans-ExtraLight", "Sans-Oblique", "SansCondensed", "SansCondensed-Bold",
     "SansCondensed-BoldOblique", "SansCondensed-Oblique", "SansMono", "SansMono-Bold", "SansMono-BoldOblique", "SansMono-Oblique", "Serif",

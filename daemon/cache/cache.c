@@ -277,7 +277,7 @@ uint64_t cache_lendable_bytes(const struct cache *c)
 {
 	uint64_t claimed = cache_claimed_chunk_bytes(c);
 
-	/* What was claimed then is in memory as before: nobody else is short of it. */
+	/* The claimed part was in memory when lending was decided: nobody else is short of it. */
 	if (c->lend_bytes == UINT64_MAX || claimed >= c->lend_claimed_bytes)
 		return c->lend_bytes;
 	return c->lend_bytes + (c->lend_claimed_bytes - claimed);

@@ -188,7 +188,8 @@ static inline bool cached_is_loading(const struct cached_chunk *chunk)
 	return chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING;
 }
 
-/* Which samples somebody needs: of the dataset a subset's, or these few in any order; none of these: all. */
+/* The samples that somebody needs: of the dataset a subset's, or these few in any order; none of these: all.
+ */
 struct cached_want {
 	const struct subset *subset;
 	const uint64_t *samples;

@@ -88,7 +88,7 @@ void cluster_leave(struct cluster_group *group);
 void cluster_set_weight(struct cluster_group *group, uint64_t weight_bytes);
 void cluster_set_lanes(struct cluster_group *group, const struct owner_lanes *lanes);
 const struct owner_lanes *cluster_lanes(const struct cluster_group *group);
-/* Those of them that other members serve, too. */
+/* The lanes of this node that other members serve, too. */
 struct owner_lanes cluster_shared_lanes(const struct cluster_group *group);
 const struct registry_group_key *cluster_group_key(const struct cluster_group *group);
 

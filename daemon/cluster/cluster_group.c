@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cluster_state.h"
+#include "lib/minmax.h"
 
 /* A weight is told anew when it differs by more than this part of what was told. */
 #define WEIGHT_PART 8
@@ -142,14 +143,11 @@ struct owner_lanes cluster_shared_lanes(const struct cluster_group *group)
 			continue;
 		for (uint32_t a = 0; a < own->n_runs; a++) {
 			for (uint32_t b = 0; b < other->n_runs; b++) {
-				uint32_t first = own->runs[a].first > other->runs[b].first
-						     ? own->runs[a].first
-						     : other->runs[b].first;
-				uint32_t end = own->runs[a].end < other->runs[b].end ? own->runs[a].end
-										     : other->runs[b].end;
+				uint64_t first = max_u64(own->runs[a].first, other->runs[b].first),
+					 end = min_u64(own->runs[a].end, other->runs[b].end);
 
 				if (first < end)
-					owner_lanes_add(&shared, first, end);
+					owner_lanes_add(&shared, (uint32_t)first, (uint32_t)end);
 			}
 		}
 	}

@@ -47,7 +47,7 @@ enum net_kind {
 	NET_REFUSAL,      /* code: no, a negative errno */
 	NET_PIECE,        /* bytes: the next ones of the chunk, which follow */
 	NET_END,          /* code, bytes, value: that was all, with this XXH3-64; or code: no more comes */
-	NET_CANCEL,       /* no longer wanted; ended by NET_END or NET_REFUSAL as ever */
+	NET_CANCEL,       /* no longer wanted; ended by NET_END or NET_REFUSAL */
 	NET_PING,
 	NET_PONG, /* the same id */
 };

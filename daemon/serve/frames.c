@@ -57,8 +57,7 @@ static void punch_done(struct pool_task *task)
 	c->on_change(c->user);
 }
 
-/* What one holds is wanted by nobody sooner than what the other one does: whoever is behind has yet to get
- * the later batches. */
+/* The earlier batch goes first: whoever is behind has yet to get the later one. */
 static bool goes_first(const struct frame *a, const struct frame *b)
 {
 	if (!a->holds || !b->holds)

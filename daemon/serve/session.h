@@ -65,8 +65,8 @@ struct asked_batch {
 struct epoch_plan {
 	uint64_t epoch;
 	struct shuffle_plan *plan;
-	/* Of the lanes that the session takes samples of, the visits in the order of time; POLICY_NEVER: of
-	 * another one. NULL: nobody has asked. */
+	/* Visits are counted in the order of time, and of the lanes that the session takes samples of alone;
+	 * POLICY_NEVER: of another one. NULL: nobody has asked. */
 	uint32_t *turns;     /* [window]: how many come before it */
 	uint32_t *visits;    /* [chunk]: which one it is */
 	uint32_t n_visits;   /* valid where there are turns */

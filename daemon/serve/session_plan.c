@@ -213,7 +213,7 @@ bool session_ahead_push(struct session *s, uint64_t chunk)
 	return true;
 }
 
-static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t epoch, uint64_t window)
+static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t window)
 {
 	uint64_t visit, end;
 
@@ -224,15 +224,15 @@ static void push_window(struct session *s, const struct shuffle_plan *plan, uint
 }
 
 /* Lists those of n windows that are not listed yet. */
-static void push_windows(struct session *s, const struct shuffle_plan *plan, uint64_t epoch,
-			 const uint64_t *windows, uint32_t n)
+static void push_windows(struct session *s, const struct shuffle_plan *plan, const uint64_t *windows,
+			 uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct session_lane *lane = &s->lanes[shuffle_window_lane(plan, windows[i])];
 
 		if (windows[i] < lane->listed)
 			continue;
-		push_window(s, plan, epoch, windows[i]);
+		push_window(s, plan, windows[i]);
 		lane->listed = windows[i] + 1;
 	}
 }
@@ -428,7 +428,7 @@ void session_update_ahead(struct session *s)
 	s->ahead_epoch = epoch;
 	s->ahead_prefetch = prefetch;
 	nothing_is_listed(s, plan);
-	push_windows(s, plan, epoch, s->windows_of_head, s->n_of_head);
+	push_windows(s, plan, s->windows_of_head, s->n_of_head);
 	own = s->n_ahead;
 	while (s->n_ahead - own < most) {
 		index += s->request.stride;
@@ -443,7 +443,7 @@ void session_update_ahead(struct session *s)
 		}
 		if (!plan || shuffle_batch_windows(plan, index, s->windows_of_next, &n) < 0)
 			break;
-		push_windows(s, plan, epoch, s->windows_of_next, n);
+		push_windows(s, plan, s->windows_of_next, n);
 	}
 	if (s->n_ahead > own + most)
 		s->n_ahead = own + most;

@@ -103,6 +103,7 @@ void owner_lanes_add(struct owner_lanes *lanes, uint32_t first, uint32_t end)
 		runs[nearest - 1].end = runs[nearest].end;
 		memmove(&runs[nearest], &runs[nearest + 1], (--n - nearest) * sizeof(*runs));
 	}
+	memset(lanes->runs, 0, sizeof(lanes->runs)); /* equal ones are so byte for byte */
 	memcpy(lanes->runs, runs, n * sizeof(*runs));
 	lanes->n_runs = n;
 }

@@ -369,11 +369,6 @@ uint64_t shuffle_lane_samples(const struct shuffle_plan *plan, uint64_t lane)
 	return lane_samples(plan, lane);
 }
 
-uint64_t shuffle_n_visits(const struct shuffle_plan *plan)
-{
-	return plan->n_visits;
-}
-
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
 {
 	assert(i < plan->n_visits);
@@ -404,12 +399,6 @@ static uint64_t window_at(const struct shuffle_plan *p, uint64_t lane, uint64_t 
 static uint64_t window_end(const struct shuffle_plan *p, uint64_t lane, uint64_t w)
 {
 	return w + 1 < p->lane_window[lane + 1] ? p->first[w + 1] : lane_samples(p, lane);
-}
-
-uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
-{
-	assert(position < plan->n_samples);
-	return window_at(plan, position % plan->n_lanes, position / plan->n_lanes);
 }
 
 /* Lists the samples of a chunk that are in the lane from `filled` on; returns what is filled then. */

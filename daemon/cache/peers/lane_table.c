@@ -104,8 +104,7 @@ static void fill_rows(struct lane_table *t)
 
 bool lane_table_join(struct lane_table *t, const struct shuffle_spec *spec, uint32_t first, uint32_t end)
 {
-	struct owner_place place = {.lanes = spec->lanes, .drift = spec->drift};
-	bool is_known = true;
+	struct owner_lanes before;
 
 	if (spec->lanes <= 1)
 		return false;
@@ -116,16 +115,10 @@ bool lane_table_join(struct lane_table *t, const struct shuffle_spec *spec, uint
 			return true;
 		}
 		fill_rows(t);
-		is_known = false;
 	}
-	for (uint32_t lane = first; is_known && lane < end; lane++) {
-		place.first = lane;
-		place.end = lane + 1;
-		is_known = owner_lanes_have(&t->served, &place);
-	}
-	if (!is_known)
-		owner_lanes_add(&t->served, first, end);
-	return !is_known;
+	before = t->served;
+	owner_lanes_add(&t->served, first, end);
+	return memcmp(&before, &t->served, sizeof(before)) != 0;
 }
 
 bool lane_table_go_on(struct lane_table *t, uint64_t epoch)
@@ -144,7 +137,7 @@ bool lane_table_place(const struct lane_table *t, enum lane_epoch when, uint64_t
 {
 	const struct lane_row *row = &t->rows[t->drift ? when : LANES_NOW];
 
-	/* What this node took no part in was not in its lanes. */
+	/* This node had no lanes in epochs that it took no part in. */
 	if (t->lanes <= 1 || !row->first || row->first[chunk] == row->end[chunk] ||
 	    (when == LANES_BEFORE && t->epoch <= t->seen))
 		return false;

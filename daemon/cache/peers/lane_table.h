@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Which lanes the chunks of a job's order lie in (dataset/shuffle.h): in the epoch that its sessions are in,
- * in the one before, whose lanes other nodes may still have in memory, and in the one after, which is read
- * ahead. Without drift all three are one.
+ * The lanes that the chunks of a job's order lie in (dataset/shuffle.h): in the epoch that its sessions are
+ * in, in the one before, whose lanes other nodes may still have in memory, and in the one after, which is
+ * read ahead. Without drift all three are one.
  *
  * A job may have several orders of a dataset at a time, as of a part for training and one for validation. The
  * latest one counts: since lanes are cut out of one list, the others lie in nearly the same.

@@ -236,7 +236,7 @@ struct owner_place sharer_asks(const struct sharer *m, uint64_t chunk)
 	return place;
 }
 
-/* What this node's ranks take samples of stays here, in this epoch or the next one. */
+/* A chunk stays here if ranks of this node take samples of it, in this epoch or the next one. */
 static bool is_foreign(const struct sharer *m, uint64_t chunk)
 {
 	struct owner_place place;

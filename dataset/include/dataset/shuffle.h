@@ -129,12 +129,8 @@ void shuffle_lane_windows(const struct shuffle_plan *plan, uint64_t lane, uint64
 uint64_t shuffle_lane_samples(const struct shuffle_plan *plan, uint64_t lane);
 /* The rank's batches have samples of no other lanes than [*ret_first, *ret_end); of these, mostly. */
 void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, uint64_t *ret_end);
-/* The window of a position < n_samples. A window whose chunks are all empty has no position. */
-uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
-/* How many visits there are: a chunk of more than one lane has one in each. One lane visits all chunks, or
- * those with a sample of the subset; several visit none without a sample. */
-uint64_t shuffle_n_visits(const struct shuffle_plan *plan);
-/* The chunk that is visited i-th (0 <= i < shuffle_n_visits()), lane after lane. */
+/* The chunk that is visited i-th, lane after lane. A chunk of more than one lane has a visit in each. One
+ * lane visits all chunks, or those with a sample of the subset; several visit none without a sample. */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
 /* Window w holds visits [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
 void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,

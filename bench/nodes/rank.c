@@ -5,7 +5,7 @@
  *	rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS LANES DRIFT
  *
  * NAME "": its daemon shares nothing with others. STEPS: a file that all ranks map, for the barrier between
- *steps. Before each epoch it waits for a character, or the end, of its input. Prints a line of JSON for each
+ * steps. Before each epoch it waits for a character, or the end, of its input. Prints a line of JSON for each
  *epoch.
  */
 #include "client/diesel.h"
@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,9 +23,10 @@
 
 #define STEPS_A_BARRIER 16 /* real steps are longer than these */
 
-struct steps {
+static struct steps {
 	_Atomic uint64_t arrived;
-};
+	_Atomic bool failed;
+} * steps; /* shared by all ranks */
 
 static double now(void)
 {
@@ -37,14 +39,19 @@ static double now(void)
 static void fail(const char *line)
 {
 	fprintf(stderr, "rank: %s\n", line);
+	if (steps)
+		atomic_store(&steps->failed, true);
 	exit(1);
 }
 
-static void wait_for_all(struct steps *steps, uint64_t round, uint32_t world)
+static void wait_for_all(uint64_t round, uint32_t world)
 {
 	atomic_fetch_add(&steps->arrived, 1);
-	while (atomic_load(&steps->arrived) < round * world)
+	while (atomic_load(&steps->arrived) < round * world) {
+		if (atomic_load(&steps->failed))
+			fail("another rank has ended");
 		usleep(50);
+	}
 }
 
 int main(int argc, char **argv)
@@ -56,9 +63,9 @@ int main(int argc, char **argv)
 	struct diesel_dataset *dataset;
 	struct diesel_session *session;
 	struct diesel_batch batch;
-	struct steps *steps;
 	char error[512];
 	uint64_t round = 0, sum = 0;
+	void *shared;
 	int fd, n_epochs;
 
 	if (argc != 10)
@@ -73,9 +80,10 @@ int main(int argc, char **argv)
 	fd = open(argv[7], O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || ftruncate(fd, 4096) < 0)
 		fail("the file of the barrier cannot be made");
-	steps = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (steps == MAP_FAILED)
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (shared == MAP_FAILED)
 		fail("the file of the barrier cannot be mapped");
+	steps = shared;
 	if (diesel_dataset_open(argv[1], NULL, &dataset, error, sizeof(error)) < 0 ||
 	    diesel_session_open(dataset, &options, &session, error, sizeof(error)) < 0)
 		fail(error);
@@ -94,11 +102,11 @@ int main(int argc, char **argv)
 			n += batch.n_items;
 			diesel_batch_release(batch.lease);
 			if (++n_batches % STEPS_A_BARRIER == 0)
-				wait_for_all(steps, ++round, options.world);
+				wait_for_all(++round, options.world);
 		}
 		if (r < 0)
 			fail(diesel_session_error(session));
-		wait_for_all(steps, ++round, options.world);
+		wait_for_all(++round, options.world);
 		printf("{\"samples\": %" PRIu64 ", \"seconds\": %.6f, \"sum\": %" PRIu64 "}\n", n,
 		       now() - begin, sum);
 		fflush(stdout);

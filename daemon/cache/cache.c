@@ -474,6 +474,7 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	if (!k->part)
 		carry_put(c->carry, k->segment);
 	/* Some descriptors are left for transient chunks too. */
+	k->is_taken = false;
 	k->is_foreign = sharers_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
 		   !k->is_foreign && c->kept_bytes + k->segment->memory.bytes <= c->keep_limit_bytes &&

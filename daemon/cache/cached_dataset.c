@@ -140,8 +140,9 @@ void cached_drop_cursor(struct cached_dataset *d, struct cached_cursor *cursor)
 uint32_t cached_next_use(const struct cached_dataset *d, uint64_t chunk)
 {
 	uint32_t nearest = POLICY_NEVER;
+	bool is_gone = d->chunks[chunk].is_foreign && d->chunks[chunk].is_taken;
 
-	for (const struct cached_cursor *k = d->cursors; k; k = k->next) {
+	for (const struct cached_cursor *k = d->cursors; k && !is_gone; k = k->next) {
 		uint32_t visits = k->double_of ? POLICY_NEVER : policy_next_use(&k->place, chunk);
 
 		if (visits < nearest)

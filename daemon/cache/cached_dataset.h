@@ -46,6 +46,7 @@ struct cached_chunk {
 	enum chunk_state state;
 	bool kept;
 	bool is_foreign; /* in memory; another node of the jobs that use it is its owner (peers/sharers.h) */
+	bool is_taken;   /* in memory; it has left for another node's lane, which has it */
 	bool is_asked;   /* READING: of another node */
 	bool is_staged;  /* READING: from the staging disk */
 	uint32_t pins;

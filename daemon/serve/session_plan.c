@@ -278,11 +278,12 @@ static int by_place(const void *a, const void *b)
 	return order ? order : compare_numbers(x->window, y->window);
 }
 
-/* Counts the visits of the session's lanes that come before each of their windows. All lanes go on at one
- * pace. -ENOMEM. */
-static int find_turns(struct epoch_plan *p)
+/* Counts the visits of the session's lanes that come before each window, with drift also before those of
+ * other lanes. All lanes go on at one pace. -ENOMEM. */
+static int find_turns(struct epoch_plan *p, bool drifts)
 {
-	uint64_t n_windows = shuffle_n_windows(p->plan), n = 0, lane, end_lane, w, end, visit, end_visit;
+	uint64_t n_windows = shuffle_n_windows(p->plan), n = 0, first = 0, end_lane, w, end, visit, end_visit;
+	uint64_t lane = 0, n_lanes = shuffle_n_lanes(p->plan);
 	_cleanup_(freep) struct window_place *order = reallocarray(NULL, n_windows + 1, sizeof(*order));
 	_cleanup_(freep) uint32_t *turns = reallocarray(NULL, n_windows + 1, sizeof(*turns));
 
@@ -290,7 +291,12 @@ static int find_turns(struct epoch_plan *p)
 		return -ENOMEM;
 	for (w = 0; w < n_windows; w++)
 		turns[w] = POLICY_NEVER;
-	for (shuffle_rank_lanes(p->plan, &lane, &end_lane); lane < end_lane; lane++) {
+	shuffle_rank_lanes(p->plan, &first, &end_lane);
+	if (!drifts) {
+		lane = first;
+		n_lanes = end_lane;
+	}
+	for (; lane < n_lanes; lane++) {
 		for (shuffle_lane_windows(p->plan, lane, &w, &end); w < end; w++)
 			order[n++] = (struct window_place){shuffle_window_place(p->plan, w), w};
 	}
@@ -298,6 +304,9 @@ static int find_turns(struct epoch_plan *p)
 	p->n_visits = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		turns[order[i].window] = p->n_visits;
+		lane = shuffle_window_lane(p->plan, order[i].window);
+		if (lane < first || lane >= end_lane)
+			continue;
 		shuffle_window_visits(p->plan, order[i].window, &visit, &end_visit);
 		p->n_visits += (uint32_t)(end_visit - visit);
 	}
@@ -305,32 +314,45 @@ static int find_turns(struct epoch_plan *p)
 	return 0;
 }
 
-/* Which visit of the epoch each chunk is; of a chunk in two lanes the later one. NULL: without memory. */
+/* Sets a chunk's visit; of a chunk in two lanes the later one. */
+static void note_visit(struct epoch_plan *p, uint64_t chunk, uint32_t turn)
+{
+	if (p->visits[chunk] == POLICY_NEVER || turn > p->visits[chunk])
+		p->visits[chunk] = turn;
+}
+
+/* Which visit of the epoch each chunk of the session's lanes is. A chunk that has left for another node's
+ * lane counts as needed when its turn comes there. NULL: without memory. */
 static const struct epoch_plan *visits_of(struct session *s, uint64_t epoch)
 {
 	const struct shuffle_plan *plan = plan_of(s, epoch);
 	struct epoch_plan *p = &s->plans[epoch & 1];
-	uint64_t n_chunks = s->dataset->info.n_chunks, visit, end;
+	uint64_t n_chunks = s->dataset->info.n_chunks, visit, end, first, end_lane;
 
 	if (!plan || p->visits)
 		return plan ? p : NULL;
-	if (!p->turns && find_turns(p) < 0)
+	if (!p->turns && find_turns(p, s->request.drift > 0) < 0)
 		return NULL;
 	p->visits = reallocarray(NULL, n_chunks, sizeof(*p->visits));
 	if (!p->visits)
 		return NULL;
 	for (uint64_t i = 0; i < n_chunks; i++)
 		p->visits[i] = POLICY_NEVER;
+	shuffle_rank_lanes(plan, &first, &end_lane);
 	for (uint64_t w = 0; w < shuffle_n_windows(plan); w++) {
 		uint32_t turn = p->turns[w];
+		uint64_t lane = shuffle_window_lane(plan, w);
+		bool own = lane >= first && lane < end_lane;
 
 		if (turn == POLICY_NEVER)
 			continue;
-		for (shuffle_window_visits(plan, w, &visit, &end); visit < end; visit++, turn++) {
-			uint32_t *of = &p->visits[shuffle_chunk_visit(plan, visit)];
+		for (shuffle_window_visits(plan, w, &visit, &end); visit < end; visit++) {
+			uint64_t chunk = shuffle_chunk_visit(plan, visit);
 
-			if (*of == POLICY_NEVER || turn > *of)
-				*of = turn;
+			if (own)
+				note_visit(p, chunk, turn++);
+			else if (sharer_has_left(s->sharer, epoch, chunk))
+				note_visit(p, chunk, turn);
 		}
 	}
 	return p;

@@ -61,7 +61,11 @@ void gives_asked(void *user, struct cluster_group *group, const struct chunk_id 
 void gives_given(void *user, void *answer)
 {
 	struct cache *c = user;
+	const struct give *g = answer;
+	const struct sharer *m = sharers_find_group(c, g->group);
 
+	if (m && m->dataset == g->dataset)
+		sharer_taken(m, g->chunk);
 	give_remove(c, answer);
 	c->on_change(c->user);
 }

@@ -236,14 +236,25 @@ struct owner_place sharer_asks(const struct sharer *m, uint64_t chunk)
 	return place;
 }
 
-/* A chunk stays here if ranks of this node take samples of it, in this epoch or the next one. */
+bool sharer_has_left(const struct sharer *m, uint64_t epoch, uint64_t chunk)
+{
+	int64_t when = m ? (int64_t)(epoch - m->lanes.epoch) + LANES_NOW : 0;
+
+	return m && m->group && m->lanes.drift > 0 && when > 0 && when < LANES_N &&
+	       is_served_here(m, (enum lane_epoch)(when - 1), chunk) &&
+	       !is_served_here(m, (enum lane_epoch)when, chunk);
+}
+
+/* A chunk stays here if ranks of this node take samples of it, in this epoch or the next one; and if it has
+ * left with this epoch, until the other node has it. */
 static bool is_foreign(const struct sharer *m, uint64_t chunk)
 {
 	struct owner_place place;
 
 	if (m->lanes.lanes <= 1 || !m->group || !lane_table_place(&m->lanes, LANES_NOW, chunk, &place))
 		return is_elsewhere(m, chunk, &place);
-	return !is_served_here(m, LANES_NOW, chunk) && !is_served_here(m, LANES_NEXT, chunk);
+	return !is_served_here(m, LANES_NOW, chunk) && !is_served_here(m, LANES_NEXT, chunk) &&
+	       (m->dataset->chunks[chunk].is_taken || !sharer_has_left(m, m->lanes.epoch, chunk));
 }
 
 bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk)
@@ -258,6 +269,38 @@ bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk)
 	return d->sharers && n_sessions >= d->n_sessions;
 }
 
+/* With this epoch, or with the next one, which the other node reads ahead. */
+static bool leaves(const struct sharer *m, uint64_t chunk)
+{
+	return sharer_has_left(m, m->lanes.epoch, chunk) || sharer_has_left(m, m->lanes.epoch + 1, chunk);
+}
+
+static void find_owner(struct cache *c, struct cached_dataset *d, uint64_t chunk)
+{
+	struct cached_chunk *k = &d->chunks[chunk];
+
+	k->is_foreign = sharers_is_foreign(d, chunk);
+	if (k->is_foreign && k->segment)
+		cache_keep(c, k->segment, false);
+}
+
+void sharer_taken(const struct sharer *m, uint64_t chunk)
+{
+	if (!leaves(m, chunk))
+		return;
+	m->dataset->chunks[chunk].is_taken = true;
+	find_owner(m->cache, m->dataset, chunk);
+}
+
+static bool any_leaves(const struct cached_dataset *d, uint64_t chunk)
+{
+	const struct sharer *m = d->sharers;
+
+	while (m && !leaves(m, chunk))
+		m = m->next;
+	return m;
+}
+
 void sharers_find_owners(struct cache *c, struct cached_dataset *d)
 {
 	for (uint32_t i = 0; i < c->size_segments; i++) {
@@ -266,9 +309,9 @@ void sharers_find_owners(struct cache *c, struct cached_dataset *d)
 
 		if (!k)
 			continue;
-		d->chunks[s->chunk].is_foreign = sharers_is_foreign(d, s->chunk);
-		if (k->is_foreign)
-			cache_keep(c, s, false);
+		if (k->is_taken && !any_leaves(d, s->chunk))
+			d->chunks[s->chunk].is_taken = false;
+		find_owner(c, d, s->chunk);
 	}
 	cache_forget_victims(c);
 }

@@ -77,6 +77,11 @@ void sharer_go_on(struct sharer *m, uint64_t epoch);
 bool sharer_has_elsewhere(const struct sharer *m, uint64_t chunk);
 /* Where it lies for the node that it is to be had from. lanes 0: wherever that is. */
 struct owner_place sharer_asks(const struct sharer *m, uint64_t chunk);
+/* Whether this node served the chunk until that epoch, in which it is in another node's lane. Accepts NULL.
+ */
+bool sharer_has_left(const struct sharer *m, uint64_t epoch, uint64_t chunk);
+/* The group's other nodes were given the chunk. */
+void sharer_taken(const struct sharer *m, uint64_t chunk);
 /* Whether it is to be read here for another node that asks for it. */
 bool sharer_serves(const struct sharer *m, uint64_t chunk);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/shuffle.h"
 #include "lib/clock.h"
 #include "peers/sharers.h"
 
@@ -32,6 +33,7 @@ static struct cluster_group group;
 static struct cluster_read *asked; /* under way */
 static uint32_t n_fetches, n_spoilt, n_members;
 static bool is_ours;
+static struct owner_lanes served; /* by this node's ranks */
 
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
 		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret)
@@ -58,9 +60,7 @@ void cluster_set_lanes(struct cluster_group *g, const struct owner_lanes *lanes)
 
 const struct owner_lanes *cluster_lanes(const struct cluster_group *g)
 {
-	static const struct owner_lanes none;
-
-	return &none;
+	return &served;
 }
 
 bool cluster_is_ours(const struct cluster_group *g, const struct chunk_id *chunk,
@@ -126,6 +126,7 @@ static void start_plan(struct fixture *f, const char *root, const struct dataset
 	n_fetches = n_spoilt = 0;
 	n_members = 2;
 	is_ours = false;
+	served = (struct owner_lanes){.lanes = 0};
 	real_cache_start(&f->f);
 	f->cache = &f->f.cache;
 	f->cache->cluster = (struct cluster *)f; /* there is one */
@@ -423,6 +424,56 @@ static void test_questions_that_are_refused(void **state)
 	assert_int_equal(q.code, -ENOENT);
 }
 
+/* A chunk that drift deals to another node's lane stays here until that node has it. */
+static void test_a_chunk_that_left_stays_until_taken(void **state)
+{
+	static const uint32_t sizes[N_CHUNKS] = {3, 3, 3, 3};
+	static const uint64_t base[N_CHUNKS] = {0, 1, 2, 3};
+	struct shuffle_spec spec = {.chunk_samples = sizes,
+				    .n_chunks = N_CHUNKS,
+				    .base = base,
+				    .shuffle = true,
+				    .lanes = 2,
+				    .drift = 1,
+				    .world = 2,
+				    .batch = 1};
+	uint32_t visits[N_CHUNKS] = {1, 1, 1, 1};
+	struct cached_cursor cursor = {.place = {.now = visits, .then = visits, .n_visits = 2}};
+	struct cluster_question q = {.code = 0};
+	struct fixture f;
+	uint64_t chunk = N_CHUNKS, epoch = 0;
+
+	start(&f, *state);
+	served = (struct owner_lanes){.lanes = 2, .drift = 1, .n_runs = 1, .runs = {{0, 1}}};
+	sharer_join_lanes(f.sharer, &spec, 0, 1);
+	while (chunk == N_CHUNKS) {
+		sharer_go_on(f.sharer, ++epoch);
+		assert_true(epoch < 100);
+		for (chunk = 0; chunk < N_CHUNKS; chunk++) {
+			struct owner_place next;
+
+			if (sharer_has_left(f.sharer, epoch, chunk) &&
+			    lane_table_place(&f.sharer->lanes, LANES_NEXT, chunk, &next) && next.first == 1)
+				break; /* and does not come back at once */
+		}
+	}
+	is_ours = true; /* as its owner sees it in what it reads */
+	load(&f, chunk, false);
+	finish(&f);
+	cached_add_cursor(f.d, &cursor);
+	sharers_find_owners(f.cache, f.d);
+	assert_false(f.d->chunks[chunk].is_foreign);
+	assert_int_equal(cached_next_use(f.d, chunk), 1);
+	ask(&f, chunk, &q);
+	assert_int_equal(q.code, 1);
+	assert_false(f.d->chunks[chunk].is_foreign);
+	gives_given(f.cache, q.answer);
+	assert_true(f.d->chunks[chunk].is_foreign);
+	assert_int_equal(cached_next_use(f.d, chunk), POLICY_NEVER);
+	cached_drop_cursor(f.d, &cursor);
+	stop(&f);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -434,6 +485,7 @@ int main(void)
 	    IN_FOLDER(test_nodes_are_waited_for),
 	    IN_FOLDER(test_it_is_read_once_and_given),
 	    IN_FOLDER(test_questions_that_are_refused),
+	    IN_FOLDER(test_a_chunk_that_left_stays_until_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,8 +95,7 @@ def main():
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("a throttled disk and cold caches need root")
-    path = support.RESULTS / f"{NAME}.json"
-    raw = json.loads(path.read_text())["raw"] if options.more and path.exists() else {}
+    raw = support.raw_read(NAME) if options.more else {}
     stop = time.monotonic() + 60 * options.minutes
     with testbed.Bed() as bed:
         datasets = [bed.dataset, bed.another_dataset(), bed.another_dataset()]

@@ -8,7 +8,6 @@ faster disk. Settled: from then on at most one knob change in any 10 s. Shown be
     bench_settle.py [--scenario NAME ...] [--rounds N] [--minutes M] [--more]
 """
 import argparse
-import json
 import os
 import time
 
@@ -61,8 +60,7 @@ def main():
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("a throttled disk and cold caches need root")
-    path = support.RESULTS / f"{NAME}.json"
-    raw = json.loads(path.read_text())["raw"] if options.more and path.exists() else {}
+    raw = support.raw_read(NAME) if options.more else {}
     stop = time.monotonic() + 60 * options.minutes
     with testbed.Bed() as bed:
         for _ in range(options.rounds):

@@ -246,11 +246,6 @@ def summary(raw):
             "wrong_verdicts": sum(row["verdict"] != JOBS[entry["job"]].verdict for row, entry in zip(rows, raw.values()))}
 
 
-def kept_results():
-    path = support.RESULTS / "stock.json"
-    return json.loads(path.read_text())["raw"] if path.exists() else {}
-
-
 def place(item):
     entry = item[1]
     return list(JOBS).index(entry["job"]), entry["unprivileged"], entry["versions"]
@@ -269,7 +264,7 @@ def main():
     options = parser.parse_args()
     if unknown := set(options.jobs) - set(JOBS):
         parser.error(f"no job {', '.join(sorted(unknown))}; known: {', '.join(JOBS)}")
-    raw = kept_results()
+    raw = support.raw_read("stock")
     if options.table:
         show(raw)
         return 0

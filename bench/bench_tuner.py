@@ -9,11 +9,10 @@ the cheapest static settings found and of the default ones; then the peers throu
     bench_tuner.py [--scenario NAME ...] [--only sweep|tuned|peers] [--rounds N] [--peer-rounds N]
                    [--minutes M] [--fresh]
 
-What was measured is kept in bench/results/tuner.json after each piece, and a further call goes on with what is missing:
+What was measured is kept in build/bench/tuner.json after each piece, and a further call goes on with what is missing:
 a whole run takes an hour, in pieces of a minute: half of it are the sweeps and the peers, which --rounds does not repeat. --fresh forgets the named scenarios first.
 """
 import argparse
-import json
 import os
 import time
 
@@ -29,14 +28,9 @@ FINAL_S = 4.0
 NAME = "tuner"
 
 
-def load():
-    path = support.RESULTS / f"{NAME}.json"
-    return json.loads(path.read_text())["raw"] if path.exists() else {}
-
-
 class Run:
     def __init__(self, options):
-        self.options, self.raw = options, load()
+        self.options, self.raw = options, support.raw_read(NAME)
         self.end = time.monotonic() + 60 * options.minutes
         for name in options.scenario if options.fresh else ():
             self.raw.pop(name, None)

@@ -22,6 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = pathlib.Path(os.environ.get("DIESEL_BENCH_RESULTS", ROOT / "bench" / "results"))
+RAW = ROOT / "build" / "bench"
 PYTHON = "/usr/bin/python3"  # the distribution's: it has torch
 EXIT_SKIPPED = 77
 
@@ -298,20 +299,27 @@ def median(values):
 
 
 def result_write(name, raw, quiet=False, **figures):
-    """Keeps the raw figures as bench/results/NAME.json and prints the RESULT line (quiet: there is more to come)."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Keeps the figures as bench/results/NAME.json, and with them all that was measured as build/bench/NAME.json. Prints the RESULT line (quiet:
+    there is more to come)."""
     document = {
         "name": name,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": commit(),
         "machine": {"kernel": platform.release(), "cpus": os.cpu_count(), "python": platform.python_version()},
         "figures": figures,
-        "raw": raw,
     }
-    text = json.dumps(document, indent=1).replace(f"{ROOT}/", "")  # no paths of this machine
-    (RESULTS / f"{name}.json").write_text(text + "\n")
+    for folder, content in ((RESULTS, document), (RAW, document | {"raw": raw})):
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(content, indent=1).replace(f"{ROOT}/", "")  # no paths of this machine
+        (folder / f"{name}.json").write_text(text + "\n")
     if not quiet:
         print("RESULT", " ".join(f"{key}={_short(value)}" for key, value in figures.items()), flush=True)
+
+
+def raw_read(name):
+    """What result_write() kept on this machine of all that was measured; {}: nothing."""
+    path = RAW / f"{name}.json"
+    return json.loads(path.read_text())["raw"] if path.exists() else {}
 
 
 def _short(value):

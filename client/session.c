@@ -34,7 +34,8 @@ static int session_fail(struct diesel_session *s, const struct error *err, int c
 	return report_error(err, code, s->error, sizeof(s->error));
 }
 
-uint64_t session_align(const struct diesel_session *s, uint64_t batch)
+/* The first index >= batch that belongs to this stride. */
+static uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 {
 	uint64_t offset = s->request.offset, stride = s->request.stride;
 

@@ -38,9 +38,6 @@ struct diesel_session {
 /* asked.c: tells the daemon of as many batches as it has slots for. */
 void session_tell_asked(struct diesel_session *s);
 
-/* The first index >= batch that belongs to this stride. */
-uint64_t session_align(const struct diesel_session *s, uint64_t batch);
-
 /* launcher/cluster_name.c: what the job of this session is called on all of its nodes: the caller's name,
  * else the launcher's; "" where there is none, or the job has no other ranks. -EINVAL. */
 int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_CLUSTER_BYTES],

@@ -237,12 +237,15 @@ static void print_assisted(const json_t *job)
 	       ctl_string(job, "state", state));
 	if (*ctl_string(job, "why", why))
 		printf(": %s", why);
-	printf("\n          %llu samples known, %llu files (%s) read ahead, %llu of %llu predictions wrong\n",
+	printf("\n          %llu samples known, %llu files (%s) read ahead, %llu of %llu predictions wrong",
 	       (unsigned long long)ctl_number(job, "known_samples"),
 	       (unsigned long long)ctl_number(job, "files_read_ahead"),
 	       units_format_bytes(bytes, sizeof(bytes), ctl_number(job, "bytes_read_ahead")),
 	       (unsigned long long)ctl_number(job, "misses"),
 	       (unsigned long long)(ctl_number(job, "hits") + ctl_number(job, "misses")));
+	if (ctl_number(job, "lost_records"))
+		printf(", %llu records of batches lost", (unsigned long long)ctl_number(job, "lost_records"));
+	putchar('\n');
 }
 
 /* Jobs that know nothing of dieseld (dieseld --assist). */

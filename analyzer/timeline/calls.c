@@ -178,7 +178,7 @@ bool call_is_open_write(const struct timeline_call *call)
 	       (is_file(call) || call->file_type == EVENT_FILE_NONE);
 }
 
-bool call_is_open_read(const struct timeline_call *call)
+static bool call_is_open_read(const struct timeline_call *call)
 {
 	return call->kind == CALL_OPEN && !opens_for_writing(call) && call->result >= 0 &&
 	       (is_file(call) || call->file_type == EVENT_FILE_NONE);

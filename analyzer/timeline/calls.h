@@ -39,7 +39,6 @@ bool call_is_pipe_write(const struct timeline_call *call);
 
 /* open that may write, with the descriptor in result. */
 bool call_is_open_write(const struct timeline_call *call);
-bool call_is_open_read(const struct timeline_call *call);
 /* mmap of a file. */
 bool call_is_map(const struct timeline_call *call);
 bool call_is_close(const struct timeline_call *call);

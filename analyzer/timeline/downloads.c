@@ -75,7 +75,9 @@ void downloads_free(struct downloads *downloads)
 	*downloads = (struct downloads){0};
 }
 
-bool downloads_has(const struct downloads *downloads, const struct timeline_call *call)
+/* Is the call part of receiving data: a call on such a socket, or a wait for any of several descriptors by a
+ * thread that has such sockets? */
+static bool downloads_has(const struct downloads *downloads, const struct timeline_call *call)
 {
 	if (!downloads->n)
 		return false;

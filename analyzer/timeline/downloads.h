@@ -20,9 +20,5 @@ struct downloads {
 int downloads_find(const struct timeline_thread *thread, struct downloads *ret_downloads);
 void downloads_free(struct downloads *downloads);
 
-/* Is the call part of receiving data: a call on such a socket, or a wait for any of several descriptors by a
- * thread that has such sockets? */
-bool downloads_has(const struct downloads *downloads, const struct timeline_call *call);
-
 /* Returns true if the call reads a file, looks for one or closes it, or receives data. */
 bool downloads_touches(const struct downloads *downloads, const struct timeline_call *call);

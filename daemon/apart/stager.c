@@ -132,14 +132,6 @@ int stager_new(uv_loop_t *loop, const struct nursery *nursery, const char *folde
 	return 0;
 }
 
-bool stager_is_idle(const struct stager *s)
-{
-	for (size_t i = 0; i < STAGER_SLOTS; i++)
-		if (s->slots[i].is_ordered)
-			return false;
-	return true;
-}
-
 int stager_begin(struct stager *s, bool writes, struct stager_job *job)
 {
 	uint32_t first = writes ? 0 : STAGER_WRITE_SLOTS, end = writes ? STAGER_WRITE_SLOTS : STAGER_SLOTS;

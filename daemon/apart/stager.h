@@ -94,9 +94,6 @@ int stager_new(uv_loop_t *loop, const struct nursery *nursery, const char *folde
  * any done(). The loop must run once more. Accepts NULL. */
 struct stager *stager_free(struct stager *s);
 
-/* Returns true if no order is under way: nothing hangs. */
-bool stager_is_idle(const struct stager *s);
-
 /* Takes a free slot for the job: one for writes, or one for reads. -EAGAIN: none is free. */
 int stager_begin(struct stager *s, bool writes, struct stager_job *job);
 /* Gives the job's slot back; no order of it is under way. */

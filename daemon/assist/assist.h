@@ -44,6 +44,7 @@ struct assist_job {
 	uint32_t state; /* enum assist_state */
 	uint32_t ended;
 	uint32_t charged; /* what is read ahead is charged to the job's control group */
+	uint64_t lost;    /* records of batches that found no room, of all jobs */
 	struct assist_figures figures;
 	char name[16];
 	char why[240];

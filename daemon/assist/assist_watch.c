@@ -65,6 +65,7 @@ struct watcher {
 
 static void tell(struct watcher *w, struct watched_job *j)
 {
+	j->told.lost = index_watch_lost(w->watch);
 	(void)send(w->daemon_fd, &j->told, sizeof(j->told), MSG_DONTWAIT | MSG_NOSIGNAL);
 	j->said_ns = clock_monotonic_ns();
 	j->changed = false;

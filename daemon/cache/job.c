@@ -32,7 +32,8 @@ static struct job *find_job(const struct jobs *jobs, int64_t pid, const struct j
 	return NULL;
 }
 
-int64_t job_root(const struct jobs *jobs, const struct job_member *m)
+/* The process that the member's job is named after: pid itself, or the trainer that it works for. */
+static int64_t job_root(const struct jobs *jobs, const struct job_member *m)
 {
 	int64_t parent, ancestor;
 

@@ -148,9 +148,6 @@ struct job_member {
 	const struct wire_origin *origin; /* NULL: it says nothing */
 };
 
-/* The process that the member's job is named after: pid itself, or the trainer that it works for. */
-int64_t job_root(const struct jobs *jobs, const struct job_member *member);
-
 /* Returns the member's job, with one more session; begins the job if there is none. NULL: no memory. */
 struct job *jobs_join(struct jobs *jobs, const struct job_member *member);
 void jobs_leave(struct job *job);

@@ -52,7 +52,8 @@ static int key_file_check(int fd, const char *path, struct error *err)
 	return 0;
 }
 
-int cluster_key_read(const char *path, struct cluster_config *config, struct error *err)
+/* Reads a pre-shared key: one line of at least CLUSTER_KEY_MIN bytes, in a file that nobody else can read. */
+static int cluster_key_read(const char *path, struct cluster_config *config, struct error *err)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	_cleanup_(key_text_wipe) struct key_text key;

@@ -6,9 +6,6 @@
 #include "cluster_message.h"
 #include "lib/error.h"
 
-/* Reads a pre-shared key: one line of at least CLUSTER_KEY_MIN bytes, in a file that nobody else can read. */
-int cluster_key_read(const char *path, struct cluster_config *config, struct error *err);
-
 /* A socket that listens there. -EADDRINUSE: another process has the address. */
 int cluster_listen(const struct net_address *at, int *ret_fd);
 

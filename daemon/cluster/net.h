@@ -242,7 +242,6 @@ void net_conn_tick(struct net_conn *c);
 void net_conn_send(struct net_conn *c, enum net_kind kind, uint64_t id, int32_t code, uint64_t bytes);
 void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame);
 void net_conn_poll(struct net_conn *c);
-void net_conn_on_again(uv_idle_t *idle);
 
 /* net_ask.c */
 void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd);

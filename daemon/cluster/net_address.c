@@ -123,7 +123,7 @@ int net_address_local(int fd, struct net_address *ret)
 	return 0;
 }
 
-int net_address_remote(int fd, struct net_address *ret)
+static int net_address_remote(int fd, struct net_address *ret)
 {
 	struct net_address a = {.bytes = sizeof(a.name)};
 

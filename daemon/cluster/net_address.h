@@ -28,7 +28,6 @@ bool net_address_is_any(const struct net_address *a);
 bool net_address_same_host(const struct net_address *a, const struct net_address *b);
 /* This end of a socket, and the other one. -errno. */
 int net_address_local(int fd, struct net_address *ret);
-int net_address_remote(int fd, struct net_address *ret);
 
 /* Returns true if the other end of a connection is on this machine. */
 bool net_address_is_here(int fd, const struct net_address *far);

@@ -385,6 +385,8 @@ static size_t read_some(struct net_conn *c)
 	return c->state == NET_CLOSED ? 0 : (size_t)n;
 }
 
+static void on_again(uv_idle_t *idle);
+
 static void read_on(struct net_conn *c)
 {
 	size_t turn = TURN_BYTES, n;
@@ -404,12 +406,12 @@ static void read_on(struct net_conn *c)
 		c->reads_again = true;
 		c->next_again = c->net->agains;
 		c->net->agains = c;
-		uv_idle_start(&c->net->again, net_conn_on_again);
+		uv_idle_start(&c->net->again, on_again);
 	}
 	net_conn_poll(c);
 }
 
-void net_conn_on_again(uv_idle_t *idle)
+static void on_again(uv_idle_t *idle)
 {
 	struct net *n = idle->data;
 	struct net_conn *c = n->agains;

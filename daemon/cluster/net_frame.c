@@ -149,14 +149,3 @@ int net_group_id_parse(const struct registry_group_id *text, struct net_group_id
 	*ret = id;
 	return 0;
 }
-
-void net_group_id_format(const struct net_group_id *id, struct registry_group_id *ret)
-{
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < sizeof(id->bytes); i++) {
-		ret->text[2 * i] = digits[id->bytes[i] >> 4];
-		ret->text[2 * i + 1] = digits[id->bytes[i] & 15];
-	}
-	ret->text[2 * sizeof(id->bytes)] = '\0';
-}

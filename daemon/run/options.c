@@ -292,7 +292,7 @@ static int set_from_file(void *user, const char *name, const char *value, int li
 	return r;
 }
 
-int options_read_file(struct options *o, const char *path, struct error *err)
+static int options_read_file(struct options *o, const char *path, struct error *err)
 {
 	const struct config_reader reader = {
 	    .section = "dieseld", .set = set_from_file, .knows = is_setting, .user = o};

@@ -56,7 +56,6 @@ struct options {
 int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus);
 /* The command line wins over the file. At the first mistake, err names the option, or the file and line. */
 int options_parse(struct options *o, int argc, char **argv, struct error *err);
-int options_read_file(struct options *o, const char *path, struct error *err);
 /* Where the value of the option comes from, which must exist. */
 const struct settings_source *options_source(const struct options *o, const char *name);
 /* Checks folders, files and addresses, which dieseld itself looks at when it starts, or later. At the first

@@ -15,7 +15,8 @@ static bool moves(const struct detail_job *job)
 	return job->last_step_age_ns < IDLE_NS;
 }
 
-bool detail_asks(const struct detail_job *job)
+/* Returns true if the job asks for a slice. A job that makes no steps asks for none. */
+static bool detail_asks(const struct detail_job *job)
 {
 	if (!moves(job))
 		return false;

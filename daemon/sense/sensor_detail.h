@@ -34,9 +34,6 @@ struct detail_job {
 	uint64_t last_step_age_ns; /* UINT64_MAX: no step yet */
 };
 
-/* Returns true if the job asks for a slice. A job that makes no steps asks for none. */
-bool detail_asks(const struct detail_job *job);
-
 enum detail_change { DETAIL_AS_BEFORE, DETAIL_BEGIN, DETAIL_END };
 
 /* cost_ns: CPU time that the analyses of the last slice took: the more they cost, the rarer slices are. */

@@ -43,6 +43,8 @@ static void turn_away(struct server *s, int fd, const struct error *err)
 	closer_close(&s->closer, fd);
 }
 
+static void accept_start(struct server *s);
+
 static void on_retry(uv_timer_t *timer)
 {
 	struct server *s = timer->data;
@@ -173,7 +175,7 @@ void accept_init(struct server *s)
 	accept_start(s);
 }
 
-void accept_start(struct server *s)
+static void accept_start(struct server *s)
 {
 	uv_poll_start(&s->listen_poll, UV_READABLE, on_listen);
 	if (s->admin.fd >= 0)

@@ -118,7 +118,6 @@ void publish_stop(struct server *s);
 
 /* accept.c */
 void accept_init(struct server *s);
-void accept_start(struct server *s);
 void accept_stop(struct server *s);
 
 /* usage.c: sets how many clients and chunks there may be at one time, by the limit on open files. */

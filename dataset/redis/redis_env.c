@@ -13,7 +13,8 @@
 
 #define WAIT_MAX_S 86400
 
-int redis_env_read_file(const char *path, char *text, size_t size)
+/* A small file's text, without the newline at its end. */
+static int redis_env_read_file(const char *path, char *text, size_t size)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);

@@ -13,5 +13,3 @@ int redis_env_credentials(struct redis_url *url, struct error *err);
 int redis_env_url(char url[REDIS_ENV_URL], struct error *err);
 /* All but the URL, from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. wait_s: without the last. -EINVAL */
 int redis_env_settings(struct redis_settings *settings, unsigned wait_s, struct error *err);
-/* A small file's text, without the newline at its end. */
-int redis_env_read_file(const char *path, char *text, size_t size);

@@ -25,8 +25,9 @@ static void add_name(char *names, size_t size, const char *name)
 		snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
 }
 
-int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
-	     void *user, struct sample *sample)
+/* Adds one GPU, as gpus_look() does. */
+static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
+		    void *user, struct sample *sample)
 {
 	struct gpu_sample_row *to = sample_add(sample, SAMPLE_GPUS);
 

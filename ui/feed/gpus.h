@@ -23,7 +23,3 @@ struct gpus {
 int gpus_look(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
 	      struct sample *sample);
 void gpus_free(struct gpus *gpus);
-
-/* Adds one GPU, as gpus_look() does. */
-int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
-	     void *user, struct sample *sample);

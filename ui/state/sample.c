@@ -60,33 +60,6 @@ void *sample_add(struct sample *sample, enum sample_list list)
 	return item;
 }
 
-struct sample *sample_copy(const struct sample *sample)
-{
-	struct sample *copy = sample_new();
-
-	if (!copy)
-		return NULL;
-	*copy = *sample;
-	for (size_t i = 0; i < SAMPLE_LISTS; i++) {
-		*items_of(copy, &sample_lists[i]) = NULL;
-		*n_of(copy, &sample_lists[i]) = 0;
-	}
-	for (enum sample_list i = 0; i < SAMPLE_LISTS; i++) {
-		const struct field_table *table = &sample_lists[i];
-		const char *items = *items_of((struct sample *)sample, table);
-		size_t n = *n_of((struct sample *)sample, table);
-
-		for (size_t k = 0; k < n; k++) {
-			void *item = sample_add(copy, i);
-
-			if (!item)
-				return sample_free(copy);
-			memcpy(item, items + k * table->item_size, table->item_size);
-		}
-	}
-	return copy;
-}
-
 double sample_stall(const struct job_sample *job)
 {
 	return job->share[SHARE_FETCH_STALL] + job->share[SHARE_PREP_STALL] +

@@ -235,9 +235,6 @@ struct sample *sample_free(struct sample *sample);
 /* Adds an item with nothing known to a list; valid until the next call for this list. NULL: no memory. */
 void *sample_add(struct sample *sample, enum sample_list list);
 
-/* A copy of everything; NULL: no memory. */
-struct sample *sample_copy(const struct sample *sample);
-
 /* The shares of data wait, checkpoint and starving together: what could be won. NAN if not known. */
 double sample_stall(const struct job_sample *job);
 

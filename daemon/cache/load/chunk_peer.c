@@ -40,6 +40,16 @@ static uint64_t patience_ns(const struct load *l)
 	return ns < ASK_MIN_NS ? ASK_MIN_NS : ns < ASK_MAX_NS ? ns : ASK_MAX_NS;
 }
 
+/* The node is waited for no longer; nothing more is asked of it. */
+static void load_end_waiting(struct load *l)
+{
+	if (!l->is_asking)
+		return;
+	l->is_asking = false;
+	l->dataset->n_asking--;
+	l->dataset->chunks[l->chunk].is_asked = false;
+}
+
 static void on_done(struct cluster_read *read, int result, const struct error *err)
 {
 	struct load *l = (struct load *)((char *)read - offsetof(struct load, ask));
@@ -72,15 +82,6 @@ int load_ask(struct load *l, void (*done)(struct load *l, int result))
 	else
 		l->asked = NULL;
 	return r;
-}
-
-void load_end_waiting(struct load *l)
-{
-	if (!l->is_asking)
-		return;
-	l->is_asking = false;
-	l->dataset->n_asking--;
-	l->dataset->chunks[l->chunk].is_asked = false;
 }
 
 void load_end_asking(struct load *l)

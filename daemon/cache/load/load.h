@@ -73,8 +73,6 @@ void load_verify_work(struct pool_task *task);
 void load_note_peer(struct load *l, const struct cached_want *want);
 /* Asks it; done() goes on. Negative: it cannot be asked. */
 int load_ask(struct load *l, void (*done)(struct load *l, int result));
-/* The node is waited for no longer; nothing more is asked of it. */
-void load_end_waiting(struct load *l);
 void load_end_asking(struct load *l);
 /* What came was not the chunk. */
 void load_peer_spoilt(struct load *l);

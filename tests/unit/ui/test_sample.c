@@ -100,21 +100,6 @@ static void test_json_from_outside(void **state)
 	sample_free(sample);
 }
 
-static void test_copy(void **state)
-{
-	struct sample *sample = sample_new(), *copy;
-
-	for (int i = 0; i < 37; i++)
-		((struct job_sample *)sample_add(sample, SAMPLE_JOBS))->pid = (uint64_t)i;
-	copy = sample_copy(sample);
-	assert_int_equal(copy->n_jobs, 37);
-	assert_int_equal(copy->jobs[36].pid, 36);
-	assert_ptr_not_equal(copy->jobs, sample->jobs);
-	sample_free(sample);
-	sample_free(copy);
-	sample_free(NULL);
-}
-
 static void test_analysis_to_job(void **state)
 {
 	struct analysis_step steps[20];
@@ -248,7 +233,6 @@ int main(void)
 	    cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
 	    cmocka_unit_test(test_bytes_that_are_no_utf8),
 	    cmocka_unit_test(test_json_from_outside),
-	    cmocka_unit_test(test_copy),
 	    cmocka_unit_test(test_analysis_to_job),
 	    cmocka_unit_test(test_what_is_hidden_is_unknown),
 	    cmocka_unit_test(test_insufficient_analysis),

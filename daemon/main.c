@@ -14,6 +14,7 @@
 #include "lib/sandbox.h"
 #include "lib/units.h"
 #include "options.h"
+#include "options_print.h"
 #include "sensor.h"
 #include "server.h"
 #include "daemon.h"
@@ -255,6 +256,8 @@ int main(int argc, char **argv)
 	struct options options;
 	int r;
 
+	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */
+		return options_print(argv[2]) < 0 ? 2 : 0;
 	sigset_t none;
 
 	sigemptyset(&none);
@@ -274,7 +277,7 @@ int main(int argc, char **argv)
 	}
 	log_init("dieseld", options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
 	if (options.show_help) {
-		fputs(options_help, stdout);
+		(void)options_print("help");
 	} else if (options.show_version) {
 		printf("dieseld %s\n", DIESEL_VERSION);
 	} else if (options.check_only) {

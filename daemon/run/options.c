@@ -16,135 +16,7 @@
 #include "pool.h"
 #include "quota.h"
 
-#define MAX_IDLE_S          INT64_C(31622400) /* 366 days */
-#define MIN_CACHE_BYTES     (16ull << 20)     /* a few of the smallest chunks */
-#define MIN_STAGE_BYTES     (16ull << 20)
 #define DEFAULT_STAGE_BYTES (UINT64_C(16) << 30)
-#define MOST_BYTES          (UINT64_C(1) << 50)
-
-const char options_help[] =
-    "usage: dieseld [OPTION ...]\n"
-    "\n"
-    "Serves datasets (dieselctl pack) to the training jobs of this node, from shared memory.\n"
-    "Runs in the foreground; SIGTERM or SIGINT ends it, SIGHUP reads the file again.\n"
-    "\n"
-    "  --socket PATH    where to listen (" DIESEL_DEFAULT_SOCKET ")\n"
-    "  --cache BYTES    memory for chunks, batches and snapshots, e.g. 8G (a quarter of the memory)\n"
-    "  --prefetch N     read exactly N chunks ahead of the current window (tuned)\n"
-    "  --workers N      verify and gather with exactly N CPU threads (tuned)\n"
-    "  --client-workers N  exactly N Python workers, if the program leaves the number open (tuned)\n"
-    "  --forms BYTES    keep so much of decoded images for each job that dieseld decodes for (tuned)\n"
-    "  --tune MODE      on (default), off, or dry-run: decide and record, but change nothing\n"
-    "  --cache-max BYTES, --cache-min BYTES  limits of all caches together (--cache; 0)\n"
-    "  --workers-max N, --client-workers-max N, --prefetch-max N  (one per core; one per core; 64)\n"
-    "  --forms-max BYTES  limit of --forms (--cache)\n"
-    "  --read-limit BYTES  what is read of all storages together in a second, such as 500M (no limit)\n"
-    "  --read-ops-limit N  the same in requests of up to 1 MiB (no limit)\n"
-    "  --history FILE   database of decisions, or off ($STATE_DIRECTORY/history.db, else off)\n"
-    "  --history-max BYTES  its size (64M)\n"
-    "  --window N       chunks that are shuffled together when the client does not say (8)\n"
-    "  --batches N      batches that are kept ready per session, 3 to 64 (8)\n"
-    "  --user-share N   percent of connections, cache and chunks in memory that one user may take (75)\n"
-    "  --cache-quota LIST  parts of the cache for users and groups, such as alice=20%,@physics=40%, or off\n"
-    "                   (default); all others share the rest\n"
-    "  --admin-user USER  who may set, sees all users' jobs and has no share: root (default; with dieseld's "
-    "own\n"
-    "                   user), a user's name or number, or none\n"
-    "  --admin-socket PATH  who can connect to this socket of mode 0600 administers, too, or off (default)\n"
-    "  --require-digest WHEN  refuse datasets without SHA-256: never (default), shared (opened by\n"
-    "                   another user than the owner) or always\n"
-    "  --codec FILE     load a codec from this shared object, which only root and dieseld's own user\n"
-    "                   can change; may be given again\n"
-    "  --stage DIR      keep chunks that do not fit in memory in this folder of a local disk, or off\n"
-    "                   (default); it must be dieseld's user's alone, and is made if need be\n"
-    "  --stage-when WHEN  slower (default): where storage is slower than that disk; or always\n"
-    "  --stage-size BYTES  the most that it may take (16G)\n"
-    "  --cluster URL    share datasets with the other nodes of a job, which are found in this Redis\n"
-    "                   (redis://HOST), or off (default)\n"
-    "  --cluster-listen ADDRESS:PORT  where those connect to\n"
-    "  --cluster-advertise ADDRESS:PORT  that address as others see it (as --cluster-listen)\n"
-    "  --cluster-name NAME  what this node is called there (the host's name)\n"
-    "  --cluster-key FILE  a key that all nodes have; without it, loopback addresses alone\n"
-    "  --cluster-limit BYTES  what is sent to each other node in a second, such as 100M (no limit)\n"
-    "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
-    "  --observe        serve nobody: measure what this daemon itself takes, and, with --assist, what the\n"
-    "                   machine's PyTorch jobs wait for, before it changes anything\n"
-    "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
-    "  --no-io-uring    read by threads instead\n"
-    "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
-    "  --metrics-names WHEN  shown (default), or hidden: without users, programs, accounts and pods\n"
-    "  --config FILE    INI file with a section [dieseld] and the names above without dashes\n"
-    "  --check-config   say whether options and file are right, and end\n"
-    "  --ready-fd N     write \"ready\\n\" to this descriptor when listening\n"
-    "  -v, --verbose    say more\n"
-    "  --help, --version\n";
-
-#define AT(member)    .at = offsetof(struct options, member)
-#define CLUSTER(what) .at = offsetof(struct options, cluster) + (what) * sizeof(char *)
-/* A knob or a limit: its range is that of `dieselctl set`. */
-#define TUNED(name_, key_, example_)                                                                         \
-	{                                                                                                    \
-		.name = (name_), .set = option_tuned, .key = (key_), .example = (example_)                   \
-	}
-
-static const struct option_row table[] = {
-    {"socket", option_path, "/run/diesel/dieseld.sock", AT(socket_path)},
-    {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), MIN_CACHE_BYTES, MOST_BYTES,
-     "is not an amount of memory from 16M up"},
-    {"prefetch", option_number, "8", AT(serve.knobs.prefetch_chunks), 0, 65536, .key = WIRE_SET_PREFETCH},
-    {"workers", option_number, "4", AT(serve.knobs.workers), 1, POOL_MAX_WORKERS, .key = WIRE_SET_WORKERS},
-    {"window", option_number, "8", AT(serve.window_chunks), 1, WIRE_WINDOW_MAX},
-    {"batches", option_number, "8", AT(serve.n_slots), RING_MIN_SLOTS, RING_MAX_SLOTS},
-    {"user-share", option_number, "75", AT(serve.user_share), 1, 100},
-    {"cache-quota", option_quotas, "alice=20%, @physics=40%", AT(serve.quotas)},
-    {"admin-user", option_admin, "root", AT(admin)},
-    {"admin-socket", option_path, "/run/diesel-admin/admin.sock", AT(admin_socket), .words = "off"},
-    {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
-     .says = "is none of never, shared, always"},
-    {"codec", option_codec, "/usr/lib/diesel/codecs/wav.so", AT(codecs)},
-    {"exit-when-idle", option_number, "0", AT(exit_when_idle_s), 0, MAX_IDLE_S},
-    {"no-io-uring", option_flag, "no", AT(serve.use_io_uring), .least = 1, .flag = true},
-    {"metrics", option_metrics, OPTIONS_METRICS, AT(metrics)},
-    {"metrics-names", option_flag_of_words, "hidden", AT(hide_names), .words = "shown|hidden",
-     .says = "is neither shown nor hidden"},
-    TUNED("client-workers", WIRE_SET_CLIENT_WORKERS, "2"),
-    {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is none of on, off, dry-run",
-     .key = WIRE_SET_TUNE},
-    TUNED("cache-max", WIRE_SET_CACHE_MAX, "8G"),
-    TUNED("cache-min", WIRE_SET_CACHE_MIN, "0"),
-    TUNED("workers-max", WIRE_SET_WORKERS_MAX, "4"),
-    TUNED("client-workers-max", WIRE_SET_CLIENT_WORKERS_MAX, "4"),
-    TUNED("prefetch-max", WIRE_SET_PREFETCH_MAX, "64"),
-    TUNED("forms", WIRE_SET_FORMS, "1G"),
-    TUNED("forms-max", WIRE_SET_FORMS_MAX, "2G"),
-    TUNED("read-limit", WIRE_SET_READ_LIMIT, "500M"),
-    TUNED("read-ops-limit", WIRE_SET_READ_OPS_LIMIT, "1000"),
-    {"history", option_path, "off", AT(history), .words = "off"},
-    {"history-max", option_size, "64M", AT(history_max_bytes), HISTORY_MIN_BYTES, UINT64_C(1) << 40,
-     "is not a size from 1M to 1T"},
-    {"assist", option_flag, "no", AT(assist), .flag = true},
-    {"observe", option_flag, "no", AT(serve.observe), .flag = true},
-    {"stage", option_stage, "off", AT(stage)},
-    {"stage-size", option_size, "100G", AT(serve.stage.bytes), MIN_STAGE_BYTES, MOST_BYTES,
-     "is not a size from 16M up"},
-    {"stage-when", option_flag_of_words, "slower", AT(serve.stage.always), .words = "slower|always",
-     .says = "is neither slower nor always"},
-    {"cluster", option_cluster, "redis://HOST:6379", CLUSTER(OPTIONS_CLUSTER_REDIS)},
-    {"cluster-listen", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_LISTEN)},
-    {"cluster-advertise", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_ADVERTISE)},
-    {"cluster-name", option_text, "node-1", CLUSTER(OPTIONS_CLUSTER_NAME)},
-    {"cluster-key", option_path, "/etc/diesel/cluster.key", CLUSTER(OPTIONS_CLUSTER_KEY)},
-    {"cluster-limit", option_cluster_limit, "100M", CLUSTER(OPTIONS_CLUSTER_LIMIT), CLUSTER_LIMIT_MIN,
-     CLUSTER_LIMIT_MAX, "is neither 0 nor a size from 1M to 1T, such as 100M"},
-    {"config", .command = true},
-    {"check-config", option_flag, AT(check_only), .flag = true, .command = true},
-    {"ready-fd", option_ready_fd, AT(ready_fd), .command = true},
-    {"verbose", option_flag, AT(verbose), .flag = true, .command = true},
-    {"help", option_flag, AT(show_help), .flag = true, .command = true},
-    {"version", option_flag, AT(show_version), .flag = true, .command = true},
-};
-#define N_ROWS (sizeof(table) / sizeof(table[0]))
-_Static_assert(N_ROWS <= OPTIONS_MOST, "each has a source");
 
 /* getopt_long() returns this for the first row; the rest follow. */
 #define FIRST_KEY 256
@@ -180,17 +52,17 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 	    .history_max_bytes = UINT64_C(64) << 20,
 	    .ready_fd = -1,
 	};
-	if (o->serve.knobs.cache_bytes < MIN_CACHE_BYTES)
-		o->serve.knobs.cache_bytes = MIN_CACHE_BYTES;
+	if (o->serve.knobs.cache_bytes < OPTIONS_MIN_CACHE_BYTES)
+		o->serve.knobs.cache_bytes = OPTIONS_MIN_CACHE_BYTES;
 	o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
 	return o->socket_path && o->metrics && o->history && o->stage && o->admin_socket ? 0 : -ENOMEM;
 }
 
 static const struct option_row *find_row(const char *name)
 {
-	for (size_t i = 0; i < N_ROWS; i++)
-		if (strcmp(table[i].name, name) == 0)
-			return &table[i];
+	for (size_t i = 0; i < n_option_rows; i++)
+		if (strcmp(option_rows[i].name, name) == 0)
+			return &option_rows[i];
 	return NULL;
 }
 
@@ -202,7 +74,7 @@ static int set_row(struct options *o, const struct option_row *row, const char *
 
 	if (r < 0)
 		return r == -ENOMEM ? error_errno(err, r, "%s", row->name) : r;
-	o->source[row - table] = *source;
+	o->source[row - option_rows] = *source;
 	if (row->key)
 		o->settings.source[row->key] = *source;
 	if (row->set == option_cache)
@@ -243,12 +115,12 @@ static int unknown(const char *name, struct error *err)
 
 	if (row)
 		return error_set(err, -ENOENT, "write --%s on the command line", name);
-	for (size_t i = 0; i < N_ROWS; i++) {
-		size_t d = table[i].command ? SIZE_MAX : distance(name, table[i].name);
+	for (size_t i = 0; i < n_option_rows; i++) {
+		size_t d = option_rows[i].command ? SIZE_MAX : distance(name, option_rows[i].name);
 
 		if (d < least && d < strlen(name)) {
 			least = d;
-			best = &table[i];
+			best = &option_rows[i];
 		}
 	}
 	return best ? error_set(err, -ENOENT, "write %s", best->name)
@@ -275,7 +147,7 @@ static int set_from_file(void *user, const char *name, const char *value, int li
 	struct options *o = user;
 	const struct settings_source source = {.given = true, .file = o->file, .line = line};
 	const struct option_row *row = find_row(name);
-	const struct settings_source *before = row ? &o->source[row - table] : NULL;
+	const struct settings_source *before = row ? &o->source[row - option_rows] : NULL;
 	int r;
 
 	if (!row || row->command)
@@ -306,7 +178,7 @@ static int options_read_file(struct options *o, const char *path, struct error *
 
 const struct settings_source *options_source(const struct options *o, const char *name)
 {
-	return &o->source[find_row(name) - table];
+	return &o->source[find_row(name) - option_rows];
 }
 
 /* Puts the line of the file in front that the setting is on. */
@@ -316,20 +188,21 @@ static int misplaced(const struct options *o, const char *name, int r, struct er
 	return r;
 }
 
-static void fill_long_options(struct option long_options[N_ROWS + 1])
+static void fill_long_options(struct option long_options[OPTIONS_MOST + 1])
 {
-	for (size_t i = 0; i < N_ROWS; i++)
-		long_options[i] = (struct option){.name = table[i].name,
-						  .has_arg = table[i].flag ? no_argument : required_argument,
-						  .val = FIRST_KEY + (int)i};
-	long_options[N_ROWS] = (struct option){0};
+	for (size_t i = 0; i < n_option_rows; i++)
+		long_options[i] =
+		    (struct option){.name = option_rows[i].name,
+				    .has_arg = option_rows[i].value ? required_argument : no_argument,
+				    .val = FIRST_KEY + (int)i};
+	long_options[n_option_rows] = (struct option){0};
 }
 
 /* One pass over the command line: for files, or for all else. */
 static int parse_pass(struct options *o, int argc, char **argv, bool files, struct error *err)
 {
 	const struct settings_source source = {.given = true};
-	struct option long_options[N_ROWS + 1];
+	struct option long_options[OPTIONS_MOST + 1];
 	int key, r = 0;
 
 	fill_long_options(long_options);
@@ -340,11 +213,11 @@ static int parse_pass(struct options *o, int argc, char **argv, bool files, stru
 		if (key == '?' || key == ':')
 			return error_set(err, -EINVAL, "%s: %s; see dieseld --help", argv[optind - 1],
 					 key == ':' ? "needs a value" : "no such option");
-		row = key == 'v' ? find_row("verbose") : &table[key - FIRST_KEY];
+		row = key == 'v' ? find_row("verbose") : &option_rows[key - FIRST_KEY];
 		if (!row->set && files)
 			r = options_read_file(o, optarg, err);
 		else if (row->set && !files)
-			r = set_row(o, row, row->flag ? "yes" : optarg, &source, err);
+			r = set_row(o, row, row->value ? optarg : "yes", &source, err);
 	}
 	return r;
 }

@@ -62,4 +62,3 @@ const struct settings_source *options_source(const struct options *o, const char
  * mistake, err has one line. */
 int options_check(const struct options *o, struct error *err);
 void options_free(struct options *o);
-extern const char options_help[];

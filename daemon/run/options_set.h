@@ -7,10 +7,22 @@
 
 #include "options.h"
 
+#define OPTIONS_MIN_CACHE_BYTES (UINT64_C(16) << 20) /* a few of the smallest chunks */
+
 struct option_row;
 
 /* -EINVAL: the text has the option's name and what its value must be; -ENOMEM. */
 typedef int option_set(struct options *o, const struct option_row *row, const char *value, struct error *err);
+
+/* When a setting that was changed applies. */
+enum option_applies {
+	OPTION_START,    /* when dieseld starts again */
+	OPTION_RELOAD,   /* at once */
+	OPTION_SESSIONS, /* to what is opened from then on */
+};
+
+/* For completions. */
+enum option_takes { OPTION_TEXT, OPTION_FILE, OPTION_FOLDER, OPTION_USER };
 
 /* An option, and a setting of the file unless it is of the command line alone. */
 struct option_row {
@@ -22,9 +34,19 @@ struct option_row {
 	const char *says;          /* of a value that will not do */
 	const char *words;         /* of a choice, by "|"; their places are the values */
 	enum wire_setting_key key; /* `dieselctl set` can set it, too; 0: it cannot */
-	bool flag;                 /* takes no value on the command line */
 	bool command;
+	/* For people: */
+	const char *group; /* that begins with it */
+	const char *value; /* what it takes on the command line; NULL: nothing, and in the file yes or no */
+	const char *usual; /* the default; NULL: it depends on the machine */
+	enum option_applies applies;
+	enum option_takes takes;
+	const char *help;  /* a line */
+	const char *about; /* all there is to say; what is in backquotes is literal */
 };
+
+extern const struct option_row option_rows[];
+extern const size_t n_option_rows;
 
 option_set option_number, option_size, option_flag, option_word, option_flag_of_words, option_text,
     option_path, option_cache, option_tuned, option_tune, option_admin, option_codec, option_metrics,

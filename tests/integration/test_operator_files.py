@@ -18,13 +18,14 @@ ANALYZE_VERBS = ("record", "report", "diff", "what-if", "check", "dump", "truth"
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
 MAN = os.path.join(ROOT, "docs/man")
 COMPLETIONS = os.path.join(ROOT, "packaging/completions")
+MADE = os.path.join(BIN, "../made")  # of dieseld's table of options
 # A long line keeps what belongs together in one place of a diff.
 NO_MISTAKES = ("input text line longer than 80 bytes", "missing date")
 
 ZSH = r"""
 zmodload zsh/zpty
 zpty -b shell zsh -f -i
-zpty -w shell 'PS1=; stty -echo cols 200 rows 200; fpath=($FOLDER $fpath); autoload -Uz compinit; compinit -u -d $DUMP; zstyle ":completion:*" list-separator "--"; setopt no_beep list_ambiguous; LISTMAX=1000; bindkey "^I" list-choices; print READY'
+zpty -w shell 'PS1=; stty -echo cols 200 rows 200; fpath=($FOLDER $MADE $fpath); autoload -Uz compinit; compinit -u -d $DUMP; zstyle ":completion:*" list-separator "--"; setopt no_beep list_ambiguous; LISTMAX=1000; bindkey "^I" list-choices; print READY'
 zpty -r shell line '*READY*'
 zpty -w -n shell "$LINE"$'\t'
 # One line at a time; a second of silence behind the list is its end.
@@ -57,6 +58,17 @@ def options_of(*command):
     return set(re.findall(r"(?<!dieseld )--[a-z][a-z-]+", help_of(*command)))
 
 
+def pages():
+    """By name; those that are made are the ones that count."""
+    found = {os.path.basename(page): page for page in glob.glob(os.path.join(MAN, "*"))}
+    return found | {os.path.basename(page): page for page in glob.glob(os.path.join(MADE, "*.[58]"))}
+
+
+def page(name):
+    with open(pages()[name]) as file:
+        return file.read().replace("\\-", "-")
+
+
 def verbs():
     return set(re.findall(r"(?m)^  ([a-z]+) +[A-Z]", help_of("dieselctl")))
 
@@ -72,44 +84,38 @@ def key_file(test):
 
 class Manual(unittest.TestCase):
     def test_every_program_and_interface_has_a_page(self):
-        names = {os.path.basename(page) for page in glob.glob(os.path.join(MAN, "*"))}
         self.assertLessEqual({"diesel-analyze.1", "diesel-top.1", "dieselctl.1", "dieseld.8", "dieseld.conf.5",
-                              "libdiesel.3", "diesel_loader.3"}, names)
+                              "libdiesel.3", "diesel_loader.3"}, set(pages()))
 
     def test_mandoc(self):
         if not shutil.which("mandoc"):
             self.skipTest("no mandoc")
-        for page in glob.glob(os.path.join(MAN, "*")):
-            said = [line for line in run("mandoc", "-T", "lint", page).stdout.splitlines()
+        for path in pages().values():
+            said = [line for line in run("mandoc", "-T", "lint", path).stdout.splitlines()
                     if not any(known in line for known in NO_MISTAKES)]
             self.assertEqual(said, [])
 
     def test_man(self):
         if not shutil.which("man"):
             self.skipTest("no man")
-        for page in glob.glob(os.path.join(MAN, "*")):
-            done = run("man", "--warnings", "-E", "UTF-8", "-l", page, env={**os.environ, "MANPAGER": "cat"})
-            self.assertEqual((done.returncode, done.stderr), (0, ""), page)
+        for path in pages().values():
+            done = run("man", "--warnings", "-E", "UTF-8", "-l", path, env={**os.environ, "MANPAGER": "cat"})
+            self.assertEqual((done.returncode, done.stderr), (0, ""), path)
             self.assertIn("NAME", done.stdout)
 
     def test_pages_have_what_the_help_has(self):
-        for program, page in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1"),
-                              ("diesel-analyze", "diesel-analyze.1")):
-            with open(os.path.join(MAN, page)) as file:
-                text = file.read().replace("\\-", "-")
+        for program, name in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1"), ("diesel-analyze", "diesel-analyze.1")):
             for option in options_of(program):
-                self.assertIn(option, text, page)
-        with open(os.path.join(MAN, "dieselctl.1")) as file:
-            text = file.read().replace("\\-", "-")
+                self.assertIn(option, page(name), name)
+        text = page("dieselctl.1")
         for verb in verbs():
             self.assertRegex(text, rf"(?m)^\.B {verb}\b")
             for option in options_of("dieselctl", verb) - {"--help"}:
                 self.assertIn(option, text, verb)
 
     def test_a_setting_of_the_file_is_described(self):
-        with open(os.path.join(MAN, "dieseld.conf.5")) as file:
-            text = file.read().replace("\\-", "-")
-        with open(os.path.join(ROOT, "packaging/dieseld.conf")) as file:
+        text = page("dieseld.conf.5")
+        with open(os.path.join(MADE, "dieseld.conf")) as file:
             shipped = file.read()
         not_settings = {"config", "check-config", "ready-fd", "verbose", "help", "version"}
         for option in set(re.findall(r"--([a-z][a-z-]+)", help_of("dieseld"))) - not_settings:
@@ -117,7 +123,7 @@ class Manual(unittest.TestCase):
             self.assertRegex(shipped, rf"(?m)^;{option} = ")
 
     def test_the_shipped_file_is_right_as_it_is_and_with_all_in_force(self):
-        with open(os.path.join(ROOT, "packaging/dieseld.conf")) as file:
+        with open(os.path.join(MADE, "dieseld.conf")) as file:
             text = file.read()
         for content in (text, re.sub(r"(?m)^;", "", text)):
             with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
@@ -128,8 +134,7 @@ class Manual(unittest.TestCase):
 
 
     def test_the_samples_of_the_manual_are_right(self):
-        with open(os.path.join(MAN, "dieseld.conf.5")) as file:
-            samples = re.findall(r"(?ms)^\.EX\n(\[dieseld\]\n.*?)^\.EE", file.read().replace("\\-", "-"))
+        samples = re.findall(r"(?ms)^\.EX\n(\[dieseld\]\n.*?)^\.EE", page("dieseld.conf.5"))
         self.assertGreater(len(samples), 1)
         for sample in samples:
             with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
@@ -142,7 +147,7 @@ class Manual(unittest.TestCase):
 class Bash(unittest.TestCase):
     def complete(self, *words):
         """What bash offers for the last word."""
-        script = (f'for f in {COMPLETIONS}/*.bash; do . "$f"; done; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        script = (f'for f in {COMPLETIONS}/*.bash {MADE}/*.bash; do . "$f"; done; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
                   'function=$(complete -p "$1" | sed "s/.*-F \\([^ ]*\\).*/\\1/"); "$function" "$1"; '
                   'printf "%s\\n" "${COMPREPLY[@]}"')
         done = run("bash", "-c", script, "bash", *words, env={**os.environ, "PATH": BIN + ":" + os.environ["PATH"]})
@@ -168,8 +173,7 @@ class Bash(unittest.TestCase):
         lines = [("dieseld",), ("diesel-top",), *(("dieselctl", verb) for verb in verbs()),
                  ("diesel-analyze",), *(("diesel-analyze", verb) for verb in ANALYZE_VERBS)]
         for words in lines:
-            with open(glob.glob(os.path.join(MAN, words[0] + ".[18]"))[0]) as file:
-                text = file.read().replace("\\-", "-")
+            text = page(words[0] + (".8" if words[0] == "dieseld" else ".1"))
             for option in self.complete(*words, "--") - {"--", "--help", "--version"}:
                 self.assertTrue(re.search(rf"{option}(?![a-z-])", text), f"{words}: {option}")
 
@@ -184,7 +188,7 @@ class Bash(unittest.TestCase):
 class Zsh(unittest.TestCase):
     def complete(self, line):
         with tempfile.TemporaryDirectory() as folder:
-            env = {**os.environ, "FOLDER": COMPLETIONS, "DUMP": os.path.join(folder, "dump"), "LINE": line,
+            env = {**os.environ, "FOLDER": COMPLETIONS, "MADE": MADE, "DUMP": os.path.join(folder, "dump"), "LINE": line,
                    "PATH": BIN + ":" + os.environ["PATH"], "TERM": "dumb", "HOME": folder}
             done = run("zsh", "-f", "-c", ZSH, env=env, cwd=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -478,7 +482,7 @@ class Unit(unittest.TestCase):
         self.assertIn("\nSockets=dieseld-metrics.socket\n", service)
         for line in ("PartOf=dieseld.service", "FileDescriptorName=metrics", "ListenStream=127.0.0.1:9467"):
             self.assertIn(f"\n{line}\n", socket)
-        self.assertIn("ADDRESS:PORT, or off (127.0.0.1:9467)", help_of("dieseld"))
+        self.assertRegex(help_of("dieseld"), r"ADDRESS:PORT, or off\s+\(default: 127.0.0.1:9467\)")
 
 
 def rules():

@@ -46,10 +46,7 @@ struct model_scenario model_scenario_recorded(void)
 				       .sample_size = 1,
 				       .prep_cost = 1,
 				       .sharing_ratio = MODEL_SHARING,
-				       .n_workers = UINT32_MAX,
-				       .n_nodes = 1,
-				       .link_bytes_per_s = MODEL_LINK_BYTES_PER_S,
-				       .link_latency_ns = MODEL_LINK_LATENCY_NS};
+				       .n_workers = UINT32_MAX};
 }
 
 static bool sane(double ns)
@@ -103,8 +100,7 @@ static bool scenario_sane(const struct model_scenario *scenario)
 	return sane(scenario->sharing_ratio) && scenario->storage_speed > 1e-6 &&
 	       scenario->storage_speed < 1e9 && scenario->device_speed > 1e-6 &&
 	       scenario->device_speed < 1e9 && scenario->sample_size >= 0 && scenario->sample_size < 1e6 &&
-	       scenario->prep_cost >= 0 && scenario->prep_cost < 1e6 && scenario->n_nodes > 0 &&
-	       scenario->link_bytes_per_s > 0 && scenario->link_latency_ns >= 0;
+	       scenario->prep_cost >= 0 && scenario->prep_cost < 1e6;
 }
 
 bool model_gives_workers(const struct model_job *job, const struct model_scenario *scenario)

@@ -31,12 +31,8 @@ struct sim_reads {
 	bool moved;                   /* workers do what the trainer did itself */
 	struct model_storage storage; /* of the scenario */
 	double storage_state;
-	double hit_ratio;          /* recorded, of the groups that read something */
-	double mean_latency_ns;    /* of recorded misses */
-	struct model_storage link; /* to other nodes */
-	double link_state;
-	double unheld_ratio;  /* of what is missing: no node's memory has it */
-	double foreign_ratio; /* of that: another node owns it, and reads it */
+	double hit_ratio;       /* recorded, of the groups that read something */
+	double mean_latency_ns; /* of recorded misses */
 };
 
 struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario);

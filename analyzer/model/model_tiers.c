@@ -25,13 +25,6 @@ struct model_tiers model_tiers_of(double cached_ratio, double n_nodes, double se
 	    .memory = cached_ratio, .peers = fmax(peers, 0), .storage = missing - fmax(peers, 0)};
 }
 
-double model_unheld(const struct model_tiers *tiers, double n_nodes)
-{
-	double missing = tiers->peers + tiers->storage;
-
-	return n_nodes > 1 ? fmin(n_nodes * tiers->storage, missing) : missing;
-}
-
 /* Seconds for a share of what a source gives; nothing of it takes nothing, however slow it is. */
 static double share_s(double share, const struct model_source *source)
 {

@@ -13,8 +13,6 @@ static double lot(size_t i)
 	return (double)(x >> 11) / 9007199254740992.0; /* 2^53 */
 }
 
-#define OTHER_LOT ((size_t)UINT64_C(0x6e6f646573000000)) /* for another lot of the same segment */
-
 static bool missed(const struct model_segment *segment)
 {
 	return segment->bytes > 0 || segment->latency_ns > 0;
@@ -36,17 +34,6 @@ double model_cached_ratio(const struct model_job *job)
 	return n ? 1 - (double)n_missed / (double)n : 1;
 }
 
-/* Nodes share the reads of what none of them has. */
-static void share_reads(struct sim_reads *reads, double cached_ratio)
-{
-	double n_nodes = reads->scenario->n_nodes;
-	struct model_tiers tiers = model_tiers_of(cached_ratio, n_nodes, 1);
-	double missing = tiers.peers + tiers.storage;
-
-	reads->unheld_ratio = missing > 0 ? model_unheld(&tiers, n_nodes) / missing : 1;
-	reads->foreign_ratio = n_nodes > 1 ? 1 - 1 / n_nodes : 0;
-}
-
 struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario)
 {
 	struct sim_reads reads = {.job = job,
@@ -62,10 +49,6 @@ struct sim_reads sim_reads_init(const struct model_job *job, const struct model_
 	}
 	reads.mean_latency_ns = n_missed ? reads.mean_latency_ns / (double)n_missed : 0;
 	reads.storage.bytes_per_s *= scenario->storage_speed;
-	reads.link = (struct model_storage){.bytes_per_s = scenario->link_bytes_per_s,
-					    .latency_ns = scenario->link_latency_ns};
-	reads.link_state = -INFINITY;
-	share_reads(&reads, isnan(scenario->cached_ratio) ? reads.hit_ratio : scenario->cached_ratio);
 	return reads;
 }
 
@@ -81,18 +64,6 @@ static bool is_cached(const struct sim_reads *reads, size_t i)
 		return !miss;
 	rank = miss ? hit + lot(i) * (1 - hit) : lot(i) * hit;
 	return rank < reads->scenario->cached_ratio;
-}
-
-/* Does storage have to bring it, to this node or to the one that owns it? Drawn apart from what is cached. */
-static bool is_unheld(const struct sim_reads *reads, size_t i)
-{
-	return lot(~i) < reads->unheld_ratio;
-}
-
-/* Does it come from another node, who has it or reads it? */
-static bool is_peers(const struct sim_reads *reads, size_t i, bool unheld)
-{
-	return !unheld || lot(OTHER_LOT ^ i) < reads->foreign_ratio;
 }
 
 static void enter_compute(struct sim_worker *worker, const struct sim_reads *reads)
@@ -129,7 +100,6 @@ static void enter_fetch(struct sim_worker *worker, struct sim_reads *reads, doub
 {
 	const struct model_segment *segment = &reads->job->segments[worker->segment];
 	double bytes = segment->bytes, latency_ns = segment->latency_ns;
-	bool unheld;
 
 	worker->phase = SIM_FETCH;
 	worker->until_ns = now_ns;
@@ -140,17 +110,8 @@ static void enter_fetch(struct sim_worker *worker, struct sim_reads *reads, doub
 		latency_ns = reads->mean_latency_ns;
 	}
 	bytes *= reads->scenario->sample_size;
-	unheld = is_unheld(reads, worker->segment);
-	/* What others read for this node takes their storage as long as what this one reads for them takes
-	 * its own: one storage stands for both. */
-	if (unheld)
-		worker->until_ns += latency_ns / reads->scenario->storage_speed +
-				    model_storage_wait(&reads->storage, &reads->storage_state, now_ns, bytes);
-	if (is_peers(reads, worker->segment, unheld)) {
-		bytes = fmax(bytes, segment->size_bytes * reads->scenario->sample_size);
-		worker->until_ns += reads->link.latency_ns +
-				    model_storage_wait(&reads->link, &reads->link_state, now_ns, bytes);
-	}
+	worker->until_ns += latency_ns / reads->scenario->storage_speed +
+			    model_storage_wait(&reads->storage, &reads->storage_state, now_ns, bytes);
 }
 
 void sim_worker_take(struct sim_worker *worker, struct sim_reads *reads, const struct model_batch *batch,

@@ -253,7 +253,6 @@ static int what_if(const struct options *options)
 	struct error err = ERROR_INIT;
 	int r = what_if_run(&(struct what_if_options){.recording = options->recordings[0],
 						      .question = options->what_if,
-						      .link_from = options->link_from,
 						      .asked = options->what_if_asked,
 						      .json = options->json,
 						      .stream = stdout},

@@ -27,7 +27,7 @@ static const char usage_text[] =
     "       diesel-analyze diff RECORDING RECORDING [--json]\n"
     "       diesel-analyze what-if RECORDING [--cache SHARE] [--workers N] [--storage-mbps X]\n"
     "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--native]\n"
-    "           [--forms SHARE] [--nodes N] [--link-mbps X] [--link-ms X | --link-from FILE] [--json]\n"
+    "           [--forms SHARE] [--nodes N] [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump RECORDING\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
@@ -66,11 +66,8 @@ static const char usage_text[] =
     "  --native       what-if: JPEG, PNG and WebP images decoded and transformed by dieseld instead of "
     "Python\n"
     "  --forms SHARE  what-if: the same, and so many samples out of decoded forms in its cache, like 50%\n"
-    "  --nodes N      what-if: so many nodes with as much memory each, which share one copy of the dataset\n"
-    "                 through dieseld; --link-mbps X: what each gets from the others, in MB/s (1250);\n"
-    "                 --link-ms X: what a request takes (0.3)\n"
-    "  --link-from FILE  what-if: both as a job had them that runs on several nodes: what\n"
-    "                 dieselctl status --json says on one of them; -: on standard input\n"
+    "  --nodes N      what-if: so many nodes with as much memory each, of which dieseld has each read and\n"
+    "                 keep its own lanes, from storage as fast for each as recorded\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far the results differ (1)\n"
@@ -264,9 +261,6 @@ static const struct option_row rows[] = {
     {"help", 'h', false, .set = print_help},
     {"json", 0, false, .set = set_flag, FIELD(json)},
     {"json-schema", 0, false, .set = print_schema},
-    {"link-from", 0, true, .set = set_text, FIELD(link_from)},
-    {"link-mbps", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_LINK_MBPS},
-    {"link-ms", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_LINK_MS},
     {"max-steps", 0, true, .set = set_count, FIELD(n_steps), .max = INT32_MAX},
     {"native", 0, false, .set = set_native},
     {"no-children", 0, false, .set = set_flag, FIELD(no_children)},
@@ -356,15 +350,6 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 		return usage_error("--format %s: " RENDER_FORMAT_NAMES, options->format);
 	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))
 		return usage_error("--storage-mbps and --storage-speed say the same thing: give one");
-	if (!isnan(options->what_if.link_bytes_per_s) && isnan(options->what_if.n_nodes))
-		return usage_error("--link-mbps is between nodes: it needs --nodes");
-	if (!isnan(options->what_if.link_latency_s) && isnan(options->what_if.n_nodes))
-		return usage_error("--link-ms is between nodes: it needs --nodes");
-	if (options->link_from && isnan(options->what_if.n_nodes))
-		return usage_error("--link-from is between nodes: it needs --nodes");
-	if (options->link_from &&
-	    !(isnan(options->what_if.link_bytes_per_s) && isnan(options->what_if.link_latency_s)))
-		return usage_error("--link-from says what --link-mbps and --link-ms say: give one");
 	return verbs[options->verb].job ? take_job(options, n, words) : 0;
 }
 

@@ -59,7 +59,6 @@ struct options {
 	uint64_t n_steps, n_rounds;       /* truth */
 	struct what_if_question what_if;  /* what-if */
 	bool what_if_asked;
-	const char *link_from;
 	bool verbose;
 };
 

@@ -14,7 +14,6 @@
 #include "lib/cleanup.h"
 #include "lib/units.h"
 #include "output.h"
-#include "reports/link.h"
 #include "reports/what_if.h"
 
 struct what_if_question what_if_question_none(void)
@@ -26,8 +25,6 @@ struct what_if_question what_if_question_none(void)
 					 .device_factor = NAN,
 					 .sample_factor = NAN,
 					 .n_nodes = NAN,
-					 .link_bytes_per_s = NAN,
-					 .link_latency_s = NAN,
 					 .forms_ratio = NAN};
 }
 
@@ -107,18 +104,6 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 			return "not a number of nodes from 1 to 10000";
 		question->n_nodes = (double)n;
 		return NULL;
-	case WHAT_IF_OPTION_LINK_MBPS:
-		if (!factor(text, "MB/s", 0.001, 1e6, &question->link_bytes_per_s))
-			return "not a bandwidth in MB/s like 1250 (0.001 to 1000000)";
-		question->link_bytes_per_s *= 1e6;
-		question->link_bytes_from = WHAT_IF_GIVEN;
-		return NULL;
-	case WHAT_IF_OPTION_LINK_MS:
-		if (!factor(text, "ms", 0, 1e5, &question->link_latency_s))
-			return "not a time in milliseconds like 0.3 (0 to 100000)";
-		question->link_latency_s /= 1e3;
-		question->link_latency_from = WHAT_IF_GIVEN;
-		return NULL;
 	case WHAT_IF_OPTION_FORMS:
 		question->native = true;
 		return share(text, &question->forms_ratio) ? NULL
@@ -147,42 +132,18 @@ static int write_json(FILE *stream, const void *user)
 	return report_what_if_json(stream, user);
 }
 
-/* Puts into the question what was measured of links between nodes. */
-static int take_link(const char *path, struct what_if_question *question, struct error *err)
-{
-	bool is_input = strcmp(path, "-") == 0;
-	FILE *stream = is_input ? stdin : fopen(path, "re");
-	struct report_link link;
-	int r;
-
-	if (!stream)
-		return error_errno(err, -errno, "--link-from %s: cannot be opened", path);
-	r = report_link_read(stream, path, &link, err);
-	if (!is_input)
-		fclose(stream);
-	if (r < 0)
-		return r;
-	question->link_bytes_per_s = link.bytes_per_s;
-	question->link_latency_s = link.latency_s;
-	question->link_bytes_from = question->link_latency_from = WHAT_IF_MEASURED;
-	return 0;
-}
-
 int what_if_run(const struct what_if_options *options, struct error *err)
 {
-	struct what_if_question question = options->question;
 	_cleanup_(recording_closep) struct recording *recording = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	struct report_what_if report;
-	int r = options->link_from ? take_link(options->link_from, &question, err) : 0;
+	int r = recording_open(options->recording, &recording, err);
 
 	if (r == 0)
-		r = recording_open(options->recording, &recording, err);
-	if (r == 0)
-		r = recording_analyze(
-		    recording,
-		    &(struct recording_analysis_options){.what_if = options->asked ? &question : NULL},
-		    &analysis, err);
+		r = recording_analyze(recording,
+				      &(struct recording_analysis_options){
+					  .what_if = options->asked ? &options->question : NULL},
+				      &analysis, err);
 	if (r < 0)
 		return r;
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
@@ -214,6 +175,6 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 			? "its stack samples show no decoding of JPEG, PNG or WebP images worth speaking of"
 			: "it has no stack samples, so what preparing does is not known");
 	report = (struct report_what_if){
-	    .recording = options->recording, .analysis = analysis, .question = question};
+	    .recording = options->recording, .analysis = analysis, .question = options->question};
 	return output_write(NULL, options->stream, options->json ? write_json : write_text, &report, err);
 }

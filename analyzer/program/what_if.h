@@ -19,15 +19,12 @@ enum what_if_option {
 	WHAT_IF_OPTION_DEVICE_SPEED, /* 2 or 2x */
 	WHAT_IF_OPTION_SAMPLE_SIZE,  /* 0.5 or 0.5x */
 	WHAT_IF_OPTION_NODES,        /* 1 to WHAT_IF_NODES_MAX */
-	WHAT_IF_OPTION_LINK_MBPS,    /* between them */
-	WHAT_IF_OPTION_LINK_MS,
-	WHAT_IF_OPTION_FORMS, /* 50% or 0.5; decoded by dieseld, then */
+	WHAT_IF_OPTION_FORMS,        /* 50% or 0.5; decoded by dieseld, then */
 };
 
 struct what_if_options {
 	const char *recording;
 	struct what_if_question question;
-	const char *link_from; /* what dieselctl status --json said, "-": on standard input; NULL: nothing */
 	bool asked; /* something is changed; else the curves and the least values needed are shown */
 	bool json;
 	FILE *stream;

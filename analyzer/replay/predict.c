@@ -20,16 +20,6 @@ const char *what_if_bound(double fetch_stall, double prep_stall)
 	return analysis_verdict_name(fetch_stall >= prep_stall ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND);
 }
 
-const char *what_if_from_name(enum what_if_from from)
-{
-	switch (from) {
-	case WHAT_IF_ASSUMED: return "assumed";
-	case WHAT_IF_GIVEN: return "given";
-	case WHAT_IF_MEASURED: return "measured";
-	}
-	return "assumed";
-}
-
 void predictions_free(struct predictions *predictions)
 {
 	if (!predictions)
@@ -134,6 +124,8 @@ static int answer_point(struct forecast *forecast, const struct model_scenario *
 	    .fetch_stall = point.fetch_ratio,
 	    .prep_stall = point.prep_ratio,
 	    .device = point.device_ratio,
+	    .cached_ratio =
+		isnan(scenario->cached_ratio) ? model_cached_ratio(&forecast->job) : scenario->cached_ratio,
 	    .recorded_fetch_stall = before.fetch_ratio,
 	    .recorded_prep_stall = before.prep_ratio,
 	    .recorded_device = before.device_ratio,
@@ -146,6 +138,8 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 {
 	struct model_scenario scenario = model_scenario_recorded();
 	bool native = question->native && !isnan(predictions->native.part.value);
+	double cached_ratio =
+	    isnan(question->cache_ratio) ? model_cached_ratio(&forecast->job) : question->cache_ratio;
 
 	scenario.cached_ratio = question->cache_ratio;
 	if (native)
@@ -165,11 +159,7 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 	if (!isnan(question->sample_factor))
 		scenario.sample_size = question->sample_factor;
 	if (!isnan(question->n_nodes))
-		scenario.n_nodes = (uint32_t)question->n_nodes;
-	if (!isnan(question->link_bytes_per_s))
-		scenario.link_bytes_per_s = question->link_bytes_per_s;
-	if (!isnan(question->link_latency_s))
-		scenario.link_latency_ns = question->link_latency_s * (double)NS_PER_S;
+		scenario.cached_ratio = fmin(question->n_nodes * cached_ratio, 1);
 	predictions->answer = calloc(1, sizeof(*predictions->answer));
 	return predictions->answer
 		   ? answer_point(forecast, &scenario, native ? &predictions->native.part : NULL,

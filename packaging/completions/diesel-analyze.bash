@@ -21,9 +21,9 @@ _diesel_analyze()
 	-p) COMPREPLY=($(compgen -W "$(cd /proc && printf '%s ' [0-9]*)" -- "$current")); return ;;
 	--format) COMPREPLY=($(compgen -W 'text json html perfetto openmetrics' -- "$current")); return ;;
 	--cgroup | --data) COMPREPLY=($(compgen -d -- "$current")); return ;;
-	-o | --btf | --link-from) COMPREPLY=($(compgen -f -- "$current")); return ;;
+	-o | --btf) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	-d | --detail | --ring | --trainer | --profile-hz | --checkpoint-overhead | --cache | --workers | \
-		--storage-mbps | --storage-speed | --device-speed | --sample-size | --forms | --nodes | --link-mbps | --link-ms | --max-steps | --rounds) return ;;
+		--storage-mbps | --storage-speed | --device-speed | --sample-size | --forms | --nodes | --max-steps | --rounds) return ;;
 	esac
 	case $verb in
 	'') word="$verbs $recording --json-schema --help --version" ;;
@@ -31,7 +31,7 @@ _diesel_analyze()
 	report) word='--format -o --steps --trainer --checkpoint-overhead' ;;
 	diff) word='--json -o' ;;
 	what-if) word='--cache --workers --storage-mbps --storage-speed --device-speed --sample-size --native --forms
-		--nodes --link-mbps --link-ms --link-from --json' ;;
+		--nodes --json' ;;
 	check) word='--json --btf' ;;
 	truth) word='--max-steps --rounds --data --json -v --' ;;
 	*) word= ;;

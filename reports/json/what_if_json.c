@@ -21,15 +21,6 @@ static json_t *shares(double device, double fetch_stall, double prep_stall)
 	return object;
 }
 
-/* What was reckoned with, and where that is from. */
-static json_t *links(const struct what_if_question *from)
-{
-	return json_pack("{s:o, s:s, s:o, s:s}", "bytes_per_s", json_number(what_if_link_bytes_per_s(from)),
-			 "bytes_per_s_is", what_if_from_name(from->link_bytes_from), "latency_s",
-			 json_number(what_if_link_latency_s(from)), "latency_s_is",
-			 what_if_from_name(from->link_latency_from));
-}
-
 static json_t *question(const struct what_if_question *from)
 {
 	json_t *object = json_object();
@@ -42,8 +33,6 @@ static json_t *question(const struct what_if_question *from)
 	r |= json_object_set_new(object, "device_speed", json_number(from->device_factor));
 	r |= json_object_set_new(object, "sample_size", json_number(from->sample_factor));
 	r |= json_object_set_new(object, "nodes", json_number(from->n_nodes));
-	r |= json_object_set_new(object, "link_bytes_per_s", json_number(from->link_bytes_per_s));
-	r |= json_object_set_new(object, "links", isnan(from->n_nodes) ? json_null() : links(from));
 	r |= json_object_set_new(object, "native", json_boolean(from->native));
 	r |= json_object_set_new(object, "forms_ratio", json_number(from->forms_ratio));
 	if (r < 0) {
@@ -62,6 +51,7 @@ static json_t *answer(const struct what_if_answer *from)
 	r |= json_object_set_new(object, "steps_per_s", json_estimate(&from->steps_per_s));
 	r |= json_object_set_new(object, "bound_by",
 				 json_string(what_if_bound(from->fetch_stall, from->prep_stall)));
+	r |= json_object_set_new(object, "cached_ratio", json_number(from->cached_ratio));
 	r |= json_object_set_new(object, "shares", shares(from->device, from->fetch_stall, from->prep_stall));
 	r |= json_object_set_new(
 	    object, "recorded_shares",

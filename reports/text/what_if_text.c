@@ -5,22 +5,7 @@
 #include <math.h>
 
 #include "analyzer/analysis.h"
-#include "analyzer/model.h"
 #include "lib/units.h"
-
-/* "over links of 812 MB/s and 0.41 ms (both measured)": what was not said is assumed, and said to be. */
-static void line_links(FILE *stream, const struct what_if_question *question)
-{
-	const char *bytes = what_if_from_name(question->link_bytes_from),
-		   *latency = what_if_from_name(question->link_latency_from);
-	bool same = question->link_bytes_from == question->link_latency_from;
-
-	fprintf(stream, "over links of %.4g MB/s", what_if_link_bytes_per_s(question) / 1e6);
-	if (!same)
-		fprintf(stream, " (%s)", bytes);
-	fprintf(stream, " and %.3g ms (%s%s)", 1e3 * what_if_link_latency_s(question), same ? "both " : "",
-		latency);
-}
 
 static void line_question(FILE *stream, const struct what_if_question *question)
 {
@@ -53,9 +38,8 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 		comma = ", ";
 	}
 	if (!isnan(question->n_nodes)) {
-		fprintf(stream, "%s%.0f node%s that share one copy, ", comma, question->n_nodes,
-			question->n_nodes == 1 ? "" : "s");
-		line_links(stream, question);
+		fprintf(stream, "%s%.0f node%s", comma, question->n_nodes,
+			question->n_nodes == 1 ? "" : "s that each have lanes of their own");
 		comma = ", ";
 	}
 	if (question->native)
@@ -71,6 +55,12 @@ static void text_answer(FILE *stream, const struct report_what_if *what_if)
 	const struct what_if_answer *answer = predictions->answer;
 
 	line_question(stream, &what_if->question);
+	if (what_if->question.n_nodes > 1)
+		fprintf(stream,
+			"  each needs 1/%.0f of the dataset, of which its memory holds %.0f %%; storage is "
+			"taken to be "
+			"as fast for each as for this one alone\n",
+			what_if->question.n_nodes, 100 * answer->cached_ratio);
 	fprintf(stream, "  %.2f steps/s instead of %.2f: %.2fx as fast (%.2f to %.2f), then %s\n",
 		answer->steps_per_s.value, 1 / predictions->recorded_step_s, answer->speedup.value,
 		answer->speedup.low, answer->speedup.high,

@@ -62,19 +62,11 @@ struct predictions {
 /* What one scenario would do. */
 struct what_if_answer {
 	struct estimate speedup, steps_per_s;
+	double cached_ratio;                    /* of what a node needs, the share that its memory holds */
 	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
 	double recorded_fetch_stall, recorded_prep_stall,
 	    recorded_device; /* the same by the replay, unchanged */
 };
-
-/* Where what is said of the links between nodes comes from. */
-enum what_if_from {
-	WHAT_IF_ASSUMED,
-	WHAT_IF_GIVEN,    /* by who asks */
-	WHAT_IF_MEASURED, /* of a job that ran on several nodes */
-};
-/* "assumed", "given", "measured" */
-const char *what_if_from_name(enum what_if_from from);
 
 /* A question: factors and shares as on the axes; NAN: as recorded. */
 struct what_if_question {
@@ -84,10 +76,8 @@ struct what_if_question {
 	double storage_bytes_per_s; /* or outright; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
-	bool native;                             /* images are decoded by dieseld; needs native.part */
-	double n_nodes;                          /* that share one copy of the dataset, by dieseld */
-	double link_bytes_per_s, link_latency_s; /* between them; with n_nodes alone. NAN: assumed */
-	enum what_if_from link_bytes_from, link_latency_from;
+	bool native;        /* images are decoded by dieseld; needs native.part */
+	double n_nodes;     /* by dieseld: each with as much memory, and with lanes of its own */
 	double forms_ratio; /* samples that come out of decoded forms in dieseld's cache; with native alone */
 };
 

@@ -4,9 +4,6 @@
 /* The answer to a what-if question, or, without a question, all curves. The analysis must have predictions.
  * Results are as in reports/report.h. */
 
-#include <math.h>
-
-#include "analyzer/model.h"
 #include "analyzer/predictions.h"
 #include "reports/report.h"
 
@@ -15,17 +12,6 @@ struct report_what_if {
 	const struct analysis *analysis;
 	struct what_if_question question; /* that analysis->predictions->answer answers */
 };
-
-/* Of the links between nodes: as the question says, or what is assumed. */
-static inline double what_if_link_bytes_per_s(const struct what_if_question *question)
-{
-	return isnan(question->link_bytes_per_s) ? MODEL_LINK_BYTES_PER_S : question->link_bytes_per_s;
-}
-
-static inline double what_if_link_latency_s(const struct what_if_question *question)
-{
-	return isnan(question->link_latency_s) ? MODEL_LINK_LATENCY_NS / 1e9 : question->link_latency_s;
-}
 
 /* For people: the answer, or, without a question, rates and curves. */
 int report_what_if_text(FILE *stream, const struct report_what_if *what_if);

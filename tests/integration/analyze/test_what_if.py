@@ -82,53 +82,26 @@ class WhatIf(unittest.TestCase):
         self.assertLessEqual(answer["speedup"]["low"], answer["speedup"]["value"])
         self.assertGreaterEqual(answer["speedup"]["high"], answer["speedup"]["value"])
         self.assertAlmostEqual(sum(answer["shares"].values()), 1, places=6)
-        nodes = self.ask("--nodes", 4)["question"]
-        self.assertEqual((nodes["nodes"], nodes["link_bytes_per_s"]), (4, None))
-        self.assertEqual((nodes["links"]["bytes_per_s_is"], nodes["links"]["latency_s_is"]), ("assumed", "assumed"))
-        self.assertIn("4 nodes that share one copy, over links of 100 MB/s (given) and 0.3 ms (assumed):",
-                      run("what-if", self.recording, "--nodes", 4, "--link-mbps", 100).stdout)
-        self.assertIn("over links of 1250 MB/s and 0.3 ms (both assumed):", run("what-if", self.recording, "--nodes", 4).stdout)
         fewer = self.ask("--workers", 1)["answer"]["speedup"]["value"]
         self.assertLess(fewer, 1)
 
-    def test_links_that_were_measured(self):
-        """As dieselctl status --json says of jobs that run on several nodes."""
-        said = os.path.join(self.folder, "status.json")
-        slow = {"nodes": 4, "peer_latency_s": 0.025, "peer_bytes_per_s": 1e8, "peer_chunk_bytes": 2e6}
-        quick = {"nodes": 2, "peer_latency_s": 0.012, "peer_bytes_per_s": 2e8, "peer_chunk_bytes": 2e6}
-        jobs = [{"id": 1, "now": None}, {"id": 2, "now": slow}, {"id": 3, "now": quick}, {"id": 4, "now": {"nodes": None}}]
-
-        def write(value):
-            with open(said, "w") as file:
-                json.dump(value, file)
-        write({"schema": "diesel.status/1", "jobs": jobs})
-        found = self.ask("--nodes", 4, "--link-from", said)["question"]["links"]
-        self.assertEqual((found["bytes_per_s"], found["bytes_per_s_is"], found["latency_s_is"]), (2e8, "measured", "measured"))
-        self.assertAlmostEqual(found["latency_s"], 0.002, places=9)
-        with open(said) as file:
-            done = subprocess.run([ANALYZE, "what-if", self.recording, "--nodes", "4", "--link-from", "-"], stdin=file,
-                                  capture_output=True, text=True, check=True)
-        self.assertIn("over links of 200 MB/s and 2 ms (both measured):", done.stdout)
-        for value, why in (({"schema": "diesel.status/1", "jobs": jobs[:1]}, "no job there has had chunks from other nodes"),
-                           ({"schema": "other"}, "not what dieselctl status --json"), ([], "not what dieselctl status --json")):
-            write(value)
-            done = run("what-if", self.recording, "--nodes", 4, "--link-from", said)
-            self.assertGreater(done.returncode, 0)
-            self.assertEqual(len(done.stderr.splitlines()), 1)
-            self.assertIn(why, done.stderr)
-        done = run("what-if", self.recording, "--nodes", 4, "--link-from", said + ".none")
-        self.assertGreater(done.returncode, 0)
-        self.assertIn("cannot be opened", done.stderr)
-        done = run("what-if", self.recording, "--nodes", 4, "--link-from", said, "--link-ms", 1)
-        self.assertEqual(done.returncode, 2)
-        self.assertEqual(run("what-if", self.recording, "--link-from", said).returncode, 2)
+    def test_nodes_with_lanes(self):
+        """Each of them needs a part of the dataset, and holds so many times more of that."""
+        found = self.ask("--nodes", 4, "--cache", "25%")
+        self.assertEqual(found["question"]["nodes"], 4)
+        self.assertEqual(found["answer"]["cached_ratio"], 1)
+        self.assertEqual(found["answer"]["speedup"], self.ask("--cache", "100%")["answer"]["speedup"])
+        self.assertEqual(self.ask("--nodes", 3, "--cache", "20%")["answer"]["cached_ratio"], 3 * 0.2)
+        self.assertEqual(self.ask("--cache", "20%")["answer"]["cached_ratio"], 0.2)
+        text = run("what-if", self.recording, "--nodes", 4, "--cache", "20%").stdout.splitlines()
+        self.assertEqual(text[0], "With 20 % of the dataset in memory, 4 nodes that each have lanes of their own:")
+        self.assertIn("each needs 1/4 of the dataset, of which its memory holds 80 %", text[1])
 
     def test_bad_values(self):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
                               ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
                               ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf"),
-                              ("--forms", "101%"), ("--forms", "2G"), ("--nodes", "0"), ("--nodes", "2.5"),
-                              ("--link-mbps", "0"), ("--link-ms", "-1")):
+                              ("--forms", "101%"), ("--forms", "2G"), ("--nodes", "0"), ("--nodes", "2.5")):
             done = run("what-if", self.recording, option, value)
             self.assertEqual(done.returncode, 2, (option, value))
             self.assertEqual(len(done.stderr.splitlines()), 1)
@@ -136,9 +109,6 @@ class WhatIf(unittest.TestCase):
         done = run("what-if", self.recording, "--storage-mbps", 100, "--storage-speed", 2)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--storage-mbps and --storage-speed", done.stderr)
-        done = run("what-if", self.recording, "--link-mbps", 100)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--nodes", done.stderr)
         self.assertEqual(run("what-if").returncode, 2)
 
     def test_recordings_that_do_not_say_enough(self):

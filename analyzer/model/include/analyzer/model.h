@@ -129,10 +129,6 @@ struct model_tiers {
  * node there are no peers. */
 struct model_tiers model_tiers_of(double cached_ratio, double n_nodes, double served);
 
-/* The share of what is needed that no memory holds. Each node's storage brings as much for each byte that the
- * node needs: it reads a part of that for itself, and what it owns for the others, as they do for it. */
-double model_unheld(const struct model_tiers *tiers, double n_nodes);
-
 /* A tier below memory, as it was measured; NAN: not known. */
 struct model_source {
 	double bytes; /* that come of a chunk which is needed */
@@ -153,10 +149,6 @@ double model_tiers_cache_needed(double n_nodes, double served, const struct mode
  * no less than the mean, without which fewer would be under way than are needed. NAN: as model_visit_s(). */
 double model_tiers_latency_s(const struct model_tiers *tiers, const struct model_source *peers,
 			     const struct model_source *storage);
-
-/* Where it was not measured: */
-#define MODEL_LINK_BYTES_PER_S 1.25e9 /* 10 Gbit/s */
-#define MODEL_LINK_LATENCY_NS  3e5    /* of a question and the beginning of its answer: a guess */
 
 /* ---- replay ------------------------------------------------------------------------------------------ */
 
@@ -243,9 +235,6 @@ struct model_scenario {
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
 	double sharing_ratio; /* of a job that is given its first workers; for others as recorded */
 	bool persistent;      /* workers stay from epoch to epoch: only the first one waits for their start */
-	uint32_t n_nodes;     /* that share one copy of the dataset; 1: this one alone */
-	double link_bytes_per_s; /* from the others to this one */
-	double link_latency_ns;
 };
 
 struct model_outcome {

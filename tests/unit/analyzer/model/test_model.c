@@ -349,48 +349,15 @@ static void test_own_reads(void **state)
 	assert_true(fabs(model_own_reads(0.125, 4) * (1 - 0.125) - 0.125) < 1e-9);
 }
 
-static void test_nodes_share_reads(void **state)
-{
-	struct plant *plant = plant_setup(1);
-	struct model_scenario scenario = model_scenario_recorded();
-
-	/* Storage of 1 MB/s takes 40 ms a batch, also of what is read for others in turn; three of four
-	 * samples come over the link, which takes next to none. */
-	plant_batch(plant, 0, 0, 40000);
-	plant_step(plant, 1 * MS, 0);
-	plant->job.storage.bytes_per_s = 1e6;
-	check_step(plant, &scenario, 40 * MS);
-	scenario.n_nodes = 4;
-	scenario.link_bytes_per_s = 1e12;
-	check_step(plant, &scenario, 40 * MS + 3 * MODEL_LINK_LATENCY_NS);
-	/* Half of the dataset in the four memories together. */
-	scenario.cached_ratio = 0.125;
-	check_step(plant, &scenario, 20 * MS + 3 * MODEL_LINK_LATENCY_NS);
-	/* Nothing of storage with a fourth in each memory, but all of the rest over a link as slow. */
-	scenario.cached_ratio = 0.25;
-	scenario.link_bytes_per_s = 1e6;
-	check_step(plant, &scenario, 30 * MS + 3 * MODEL_LINK_LATENCY_NS);
-	scenario.link_latency_ns = 2 * MS; /* as measured */
-	check_step(plant, &scenario, 30 * MS + 3 * 2 * MS);
-	scenario.link_latency_ns = -1;
-	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &(struct model_outcome){0}),
-			 -EINVAL);
-	scenario.link_latency_ns = 0;
-	scenario.n_nodes = 0;
-	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &(struct model_outcome){0}),
-			 -EINVAL);
-}
-
 static void test_tiers_share_what_is_needed(void **state)
 {
 	struct model_tiers one = model_tiers_of(0.3, 1, 1), four = model_tiers_of(0.1, 4, 1),
 			   half = model_tiers_of(0.1, 4, 0.5), full = model_tiers_of(0.25, 4, 1);
 
 	/* One node: exactly what is not in memory. */
-	assert_true(one.peers == 0 && one.storage == 1 - 0.3 && model_unheld(&one, 1) == 1 - 0.3);
+	assert_true(one.peers == 0 && one.storage == 1 - 0.3);
 	assert_float_equal(four.memory + four.peers + four.storage, 1, 1e-12);
 	assert_float_equal(four.storage, 0.25 - 0.1, 1e-12); /* what it owns and has not */
-	assert_float_equal(model_unheld(&four, 4), 0.6, 1e-12);
 	assert_float_equal(half.peers, four.peers / 2, 1e-12);
 	assert_float_equal(half.memory + half.peers + half.storage, 1, 1e-12);
 	assert_float_equal(full.storage, 0, 1e-12);
@@ -568,7 +535,6 @@ int main(void)
 	    cmocka_unit_test(test_tiers_share_what_is_needed),
 	    cmocka_unit_test(test_tiers_take_time),
 	    cmocka_unit_test(test_tiers_latency_is_of_the_mix),
-	    cmocka_unit_test(test_nodes_share_reads),
 	    cmocka_unit_test(test_parts_sum_to_the_whole),
 	    cmocka_unit_test(test_storage_is_found_again),
 	    cmocka_unit_test(test_damage_is_refused),

@@ -214,7 +214,6 @@ static const struct what_if_question nothing = {.cache_ratio = NAN,
 						.device_factor = NAN,
 						.sample_factor = NAN,
 						.n_nodes = NAN,
-						.link_bytes_per_s = NAN,
 						.forms_ratio = NAN};
 
 static double predicted(const struct loader *loader, const struct what_if_question *question)
@@ -265,6 +264,28 @@ static void test_what_if_meets_the_changed_job(void **state)
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
 	question = nothing;
 	check_speedup(predicted(&here, &question), 1);
+}
+
+/* Each of n nodes needs a share of the dataset alone, of which what its memory holds of the whole is n times
+ * as much, and crosses no link for it. */
+static void test_nodes_need_their_own_lanes_alone(void **state)
+{
+	const struct loader here = {
+	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 100, .device = 300};
+	struct loader other = here;
+	struct what_if_question question = nothing, share = nothing;
+
+	question.n_nodes = 4;
+	check_speedup(predicted(&here, &question), 1); /* nothing was cached: each reads its part */
+	question.cache_ratio = 0.25;
+	other.read = 0;
+	check_speedup(predicted(&here, &question), (double)loader_run(&here) / (double)loader_run(&other));
+	question.n_nodes = 2;
+	share.cache_ratio = 0.5;
+	assert_true(predicted(&here, &question) == predicted(&here, &share));
+	question.n_nodes = 10000; /* never more than all */
+	share.cache_ratio = 1;
+	assert_true(predicted(&here, &question) == predicted(&here, &share));
 }
 
 /* A worker that computes all the time hands over between two batches: with less to compute it is as quick as
@@ -519,6 +540,7 @@ int main(void)
 	    cmocka_unit_test(test_a_served_job_says_why_not),
 	    cmocka_unit_test(test_epochs_of_persistent_workers),
 	    cmocka_unit_test(test_what_if_meets_the_changed_job),
+	    cmocka_unit_test(test_nodes_need_their_own_lanes_alone),
 	    cmocka_unit_test(test_handing_over_beside_a_worker_that_always_computes),
 	    cmocka_unit_test(test_workers_that_start_anew_each_epoch),
 	    cmocka_unit_test(test_least_that_removes_the_stall),

@@ -169,40 +169,31 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 	print_lanes(nodes, world);
 }
 
-/* ", other nodes 45% (4.1 ms a chunk, 95 %: 9 ms; 310 MiB/s)", as far as that is known. */
-static void print_tier(const char *name, double part, const json_t *now, const char *key, const char *speed)
+/* ", other nodes 45% (4.1 ms a chunk; 310 MiB/s)", as far as that is known. */
+static void print_tier(const char *name, double part, const json_t *flow)
 {
-	char percent[8], mean[24], slow[24], bytes[24], mean_key[40], slow_key[40];
-	double mean_s, slow_s, bytes_per_s = ctl_real(now, speed);
+	char percent[8], mean[24], bytes[24];
+	double mean_s = ctl_real(flow, "latency_s"), bytes_per_s = ctl_real(flow, "bytes_per_s");
 
-	snprintf(mean_key, sizeof(mean_key), "%s_latency_s", key);
-	snprintf(slow_key, sizeof(slow_key), "%s_latency_p95_s", key);
-	mean_s = ctl_real(now, mean_key);
-	slow_s = ctl_real(now, slow_key);
 	printf(", %s %s", name, ctl_percent(percent, part));
-	if (!isfinite(mean_s) || !isfinite(bytes_per_s))
-		return;
-	printf(" (%s a chunk", units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
-	if (isfinite(slow_s))
-		printf(", 95 %%: %s", units_format_duration(slow, sizeof(slow), (uint64_t)(slow_s * 1e9)));
-	printf("; %s/s)", units_format_bytes(bytes, sizeof(bytes), (uint64_t)bytes_per_s));
+	if (isfinite(mean_s) && isfinite(bytes_per_s))
+		printf(" (%s a chunk; %s/s)",
+		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)),
+		       units_format_bytes(bytes, sizeof(bytes), (uint64_t)bytes_per_s));
 }
 
-/* Of a job on several nodes: where its chunks come from, and which of these the tuner decides by. */
-static void print_tiers(const json_t *now, const json_t *tuner)
+/* Of a job on several nodes: where its chunks come from. */
+static void print_tiers(const json_t *now)
 {
+	const json_t *tiers = json_object_get(now, "tiers");
 	double memory = ctl_real(now, "memory_hit_ratio"), peers = ctl_real(now, "peer_hit_ratio");
-	char percent[8], cache[200], prefetch[200];
+	char percent[8];
 
 	if (!isfinite(memory) || !isfinite(peers))
 		return;
 	printf("\n          tiers: memory %s", ctl_percent(percent, memory));
-	print_tier("other nodes", peers, now, "peer", "peer_bytes_per_s");
-	print_tier("storage", fmax(1 - memory - peers, 0), now, "chunk", "storage_bytes_per_s");
-	ctl_string(tuner, "cache_tier", cache);
-	ctl_string(tuner, "prefetch_tier", prefetch);
-	if (*cache && *prefetch)
-		printf("; the cache is decided by %s, the read-ahead by %s", cache, prefetch);
+	print_tier("other nodes", peers, json_object_get(tiers, "nodes"));
+	print_tier("storage", fmax(1 - memory - peers, 0), json_object_get(tiers, "storage"));
 }
 
 static void print_job(const json_t *job)
@@ -224,7 +215,7 @@ static void print_job(const json_t *job)
 	print_shared(job);
 	print_held(json_object_get(job, "held"));
 	print_nodes(json_object_get(job, "nodes"), ctl_number(job, "world"), ctl_number(job, "read_bytes"));
-	print_tiers(json_object_get(job, "now"), tuner);
+	print_tiers(json_object_get(job, "now"));
 	putchar('\n');
 }
 

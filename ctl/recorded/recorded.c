@@ -69,7 +69,7 @@ static void fill_rates(const struct source *source, struct stall_sample *sample)
 	if (p) {
 		sample->fetch_rate = p->fetch_rate.value;
 		sample->prep_rate = p->prep_rate.value;
-		sample->storage_bytes_per_s = p->storage_bytes_per_s.value;
+		sample->source_bytes_per_s = p->storage_bytes_per_s.value;
 	}
 	if (cache)
 		sample->memory_hit_ratio = page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages);

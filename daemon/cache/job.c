@@ -233,8 +233,21 @@ void job_unref(struct job *j)
 	free(j);
 }
 
+static void come_begin(struct job *j, uint64_t now_ns)
+{
+	if (j->n_coming++ == 0)
+		j->coming_since_ns = now_ns;
+}
+
+static void come_end(struct job *j, uint64_t now_ns)
+{
+	if (--j->n_coming == 0)
+		j->counters.coming_ns += now_ns - j->coming_since_ns;
+}
+
 void job_read_begin(struct job *j, uint64_t now_ns)
 {
+	come_begin(j, now_ns);
 	if (j->n_reading++ == 0)
 		j->reading_since_ns = now_ns;
 	j->counters.chunk_reads++;
@@ -246,14 +259,15 @@ void job_read_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, uint64_t by
 	j->counters.n_read++;
 	j->counters.read_ns += now_ns - begin_ns;
 	read_latency_add(&j->counters.latency, now_ns - begin_ns);
+	read_latency_add(&j->counters.came, now_ns - begin_ns);
 	if (--j->n_reading == 0)
 		j->counters.reading_ns += now_ns - j->reading_since_ns;
+	come_end(j, now_ns);
 }
 
 void job_ask_begin(struct job *j, uint64_t now_ns)
 {
-	if (j->n_asking++ == 0)
-		j->asking_since_ns = now_ns;
+	come_begin(j, now_ns);
 }
 
 void job_ask_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes)
@@ -262,12 +276,11 @@ void job_ask_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, int result, 
 		j->counters.peer_chunks++;
 		j->counters.peer_bytes += bytes;
 		j->counters.peer_ns += now_ns - begin_ns;
-		read_latency_add(&j->counters.peer_latency, now_ns - begin_ns);
+		read_latency_add(&j->counters.came, now_ns - begin_ns);
 	} else {
 		j->counters.peer_failed++;
 	}
-	if (--j->n_asking == 0)
-		j->counters.asking_ns += now_ns - j->asking_since_ns;
+	come_end(j, now_ns);
 }
 
 bool job_is_held(const struct job *job, uint64_t now_ns)

@@ -49,12 +49,12 @@ struct job_counters {
 	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
 	uint64_t peer_failed;                      /* that were to, and were read from storage */
-	struct read_latency peer_latency;          /* of each that came from there */
-	uint64_t asking_ns;                        /* time in which at least one was asked for */
 	uint64_t n_read;                           /* reads that have ended */
 	uint64_t read_ns;                          /* sum of the times these took */
 	struct read_latency latency;               /* of each of these reads */
 	uint64_t reading_ns;                       /* time in which at least one was under way */
+	struct read_latency came;                  /* of each chunk that came, from storage or another node */
+	uint64_t coming_ns;                        /* time in which at least one was under way */
 	uint64_t cpu_ns;                           /* of CPU workers, for this job; decoders included */
 	struct decode_counters decoded;            /* by recipes */
 	struct codec_cost ways[CODEC_N_WAYS];      /* the same, by how */
@@ -115,8 +115,8 @@ struct job {
 	uint32_t read_weight;   /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
 	uint32_t refs;                /* list, sessions and reads under way */
-	uint32_t n_reading, n_asking; /* of storage, of other nodes */
-	uint64_t reading_since_ns, asking_since_ns;
+	uint32_t n_reading, n_coming; /* of storage; of storage and other nodes */
+	uint64_t reading_since_ns, coming_since_ns;
 	bool process_ended, ended;
 	bool unwatched; /* nobody can tell whether its process lives: it ends with its sessions */
 	int pidfd;

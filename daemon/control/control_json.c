@@ -43,15 +43,9 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"device_rate", s->device_rate},
 	    {"chunk_latency_s", s->chunk_latency_s},
 	    {"chunk_latency_p95_s", s->chunk_latency_p95_s},
-	    {"storage_bytes_per_s", s->storage_bytes_per_s},
+	    {"source_bytes_per_s", s->source_bytes_per_s},
 	    {"memory_hit_ratio", s->memory_hit_ratio},
-	    {"nodes", s->job_nodes},
 	    {"peer_hit_ratio", s->peer_hit_ratio},
-	    {"peer_served_ratio", s->peer_served_ratio},
-	    {"peer_latency_s", s->peer_latency_s},
-	    {"peer_latency_p95_s", s->peer_latency_p95_s},
-	    {"peer_bytes_per_s", s->peer_bytes_per_s},
-	    {"peer_chunk_bytes", s->peer_chunk_bytes},
 	    {"daemon_cpu_s_per_sample", s->daemon_cpu_s_per_sample},
 	    {"client_cpu_s_per_sample", s->client_cpu_s_per_sample},
 	    {"daemon_workers_busy", s->daemon_workers_busy},
@@ -77,8 +71,8 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 
 static json_t *flow_json(const struct stall_flow *f)
 {
-	return json_pack("{s:o, s:o}", "chunks_per_s", json_known(f->chunks_per_s), "bytes_per_s",
-			 json_known(f->bytes_per_s));
+	return json_pack("{s:o, s:o, s:o}", "chunks_per_s", json_known(f->chunks_per_s), "bytes_per_s",
+			 json_known(f->bytes_per_s), "latency_s", json_known(f->latency_s));
 }
 
 static json_t *tiers_json(const struct stall_sample *s)
@@ -222,15 +216,6 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
-static uint64_t n_lanes(const struct owner_lanes *lanes)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < lanes->n_runs; i++)
-		n += lanes->runs[i].end - lanes->runs[i].first;
-	return n;
-}
-
 /* How many lanes its order has, of how many of them ranks of this node take samples, and of how many of these
  * ranks of other nodes do, too. */
 static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *ret_here, uint64_t *ret_shared)
@@ -242,12 +227,12 @@ static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *re
 		if (m->lanes.lanes <= *ret_lanes)
 			continue;
 		*ret_lanes = m->lanes.lanes;
-		*ret_here = n_lanes(here);
+		*ret_here = owner_lanes_count(here);
 		*ret_shared = 0;
 		if (m->group) {
 			const struct owner_lanes shared = cluster_shared_lanes(m->group);
 
-			*ret_shared = n_lanes(&shared);
+			*ret_shared = owner_lanes_count(&shared);
 		}
 	}
 }
@@ -272,14 +257,6 @@ static json_t *nodes_json(const struct control *c, const struct job *job, const 
 	    "lanes_shared", json_u64(shared), "chunks", json_u64(n->peer_chunks), "bytes",
 	    json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",
 	    n->peer_chunks ? json_real((double)n->peer_ns / 1e9 / (double)n->peer_chunks) : json_null());
-}
-
-/* By which of storage and other nodes a knob is decided; null: by neither. */
-static json_t *tier_json(enum tuner_tier tier)
-{
-	const char *name = tuner_tier_name(tier);
-
-	return name ? json_string(name) : json_null();
 }
 
 static json_t *job_json(const struct control *c, const struct job *job)
@@ -309,12 +286,10 @@ static json_t *job_json(const struct control *c, const struct job *job)
 	if (known && known->has_view)
 		json_object_set_new(
 		    root, "tuner",
-		    json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "phase",
-			      tuner_phase_name(known->view.phase), "cache_tier",
-			      tier_json(known->view.cache_tier), "prefetch_tier",
-			      tier_json(known->view.prefetch_tier), "text", json_text(known->view.text),
-			      "rate", json_known(known->view.rate), "demand", json_known(known->view.demand),
-			      "wait", json_known(known->view.wait)));
+		    json_pack("{s:s, s:o, s:o, s:o, s:o}", "phase", tuner_phase_name(known->view.phase),
+			      "text", json_text(known->view.text), "rate", json_known(known->view.rate),
+			      "demand", json_known(known->view.demand), "wait",
+			      json_known(known->view.wait)));
 	else
 		json_object_set_new(root, "tuner", json_null());
 	json_object_set_new(root, "last_decision", last_decision(c, job->id));

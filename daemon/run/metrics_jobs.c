@@ -73,8 +73,6 @@ static const struct family counted[] = {
      COUNTER(peer_chunks), 1},
     {"diesel_job_node_seconds_total", "counter", "Sum of the times that these took.", "", COUNTER(peer_ns),
      1e-9},
-    {"diesel_job_node_asking_seconds_total", "counter",
-     "Time in which other nodes were asked for chunks for the job.", "", COUNTER(asking_ns), 1e-9},
     {"diesel_job_node_failures_total", "counter",
      "Chunks that another node of the job was asked for in vain, and that were read from storage.", "",
      COUNTER(peer_failed), 1},

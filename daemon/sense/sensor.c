@@ -147,7 +147,7 @@ static void tell(const struct stall_sample *sample)
 	    share->prep_stall, share->checkpoint_stall, share->cpu_starved, share->other,
 	    sample->samples_per_s, sample->steps_per_s, sample->fetch_rate, sample->prep_rate,
 	    sample->device_rate, sample->memory_hit_ratio, sample->chunk_latency_s,
-	    sample->storage_bytes_per_s / 1e6);
+	    sample->source_bytes_per_s / 1e6);
 }
 
 void sensor_second_done(struct sensor *s)

@@ -3,8 +3,9 @@
 
 #include <math.h>
 
+#include "dataset/owner.h"
+#include "dataset/shuffle.h"
 #include "lib/clock.h"
-#include "peers/sharers.h"
 
 const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age)
 {
@@ -36,31 +37,44 @@ static uint64_t dataset_key(const struct cached_dataset *d)
 	return (key ^ d->info.version) | 1;
 }
 
-static void add_dataset(struct stall_sample *sample, const struct session *q)
+static bool is_same_order(const struct session *a, const struct session *b)
 {
-	const struct cached_dataset *d = q->dataset;
-	uint64_t key = dataset_key(d);
+	return a->dataset == b->dataset && a->request.world == b->request.world &&
+	       a->request.lanes == b->request.lanes && a->request.drift == b->request.drift;
+}
 
-	if (sample->dataset == key)
+/* Of the session's order, the part of the chunks that ranks of this node need, and the part of the samples
+ * that they take. */
+static void parts_here(const struct serving *serving, const struct session *s, double *ret_chunks,
+		       double *ret_samples)
+{
+	struct owner_lanes lanes = {.lanes = s->request.lanes > 1 ? s->request.lanes : 1};
+	struct owner_lanes ranks = {.lanes = s->request.world};
+
+	*ret_chunks = *ret_samples = 1;
+	for (const struct session *q = serving->sessions; q; q = q->next) {
+		const struct shuffle_plan *plan = q->plans[q->epoch & 1].plan;
+		uint64_t first, end;
+
+		if (!plan || !is_same_order(q, s))
+			continue;
+		shuffle_rank_lanes(plan, &first, &end);
+		if (first < end)
+			owner_lanes_add(&lanes, (uint32_t)first, (uint32_t)end);
+		owner_lanes_add(&ranks, q->request.rank, q->request.rank + 1);
+	}
+	if (!lanes.n_runs) /* it has no order, or its ranks take nothing of it */
 		return;
-	/* If a job has two datasets (training, validation), the figures are those of the larger one. */
-	if (sample->dataset && sample->dataset_bytes >= (double)d->all_bytes)
-		return;
-	sample->dataset = key;
-	sample->dataset_bytes = (double)d->all_bytes;
-	sample->cached_bytes = (double)d->held_bytes;
-	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
-	sample->samples_per_chunk = (double)q->n_samples / (double)q->n_chunks;
+	*ret_chunks = (double)owner_lanes_count(&lanes) / lanes.lanes;
+	*ret_samples = (double)owner_lanes_count(&ranks) / ranks.lanes;
 }
 
 static void add_session_state(struct stall_sample *sample, const struct session *q)
 {
-	const struct cached_dataset *d = q->dataset;
 	const struct ring_work *work = &q->control->work;
 	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
 
-	add_dataset(sample, q);
-	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)d->copy_bytes;
+	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)q->dataset->copy_bytes;
 	sample->ready_samples += (double)q->n_slots * q->batch;
 	if (q->batch > sample->batch)
 		sample->batch = q->batch;
@@ -115,28 +129,47 @@ static double form_size(const struct serving *serving, const struct job *job)
 	return NAN;
 }
 
-static void forms_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
+/* part: of the samples, that come to ranks of this node epoch after epoch. */
+static void forms_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job,
+		       double part)
 {
 	struct serving_job_memory memory;
 
 	serving_job_memory(serving, job, &memory);
 	if (!memory.decoded)
 		return;
-	sample->decoded_samples = (double)memory.decoded;
+	sample->decoded_samples = (double)memory.decoded * part;
 	sample->form_samples = (double)memory.n_forms;
 	sample->form_bytes = (double)memory.forms;
 	sample->form_room_bytes = (double)serving_form_room(serving);
 	sample->form_sample_bytes = form_size(serving, job);
 }
 
-/* Nodes of the job that can be reached, with this one; NAN: it has no other. */
-static double job_nodes(const struct job *job)
+void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample)
 {
-	double most = NAN;
+	const struct session *most = NULL;
+	const struct cached_dataset *d;
+	double chunks, samples;
 
-	for (const struct sharer *m = job->sharers; m; m = m->next_of_job)
-		most = fmax(most, m->group ? cluster_n_members(m->group) : 1);
-	return most;
+	/* If a job has several orders (training, validation), the figures are those of the largest one. */
+	for (const struct session *q = serving->sessions; q; q = q->next) {
+		if (q->job == job &&
+		    (!most || q->dataset->all_bytes > most->dataset->all_bytes ||
+		     (q->dataset->all_bytes == most->dataset->all_bytes && q->n_samples > most->n_samples)))
+			most = q;
+	}
+	if (!most)
+		return;
+	d = most->dataset;
+	parts_here(serving, most, &chunks, &samples);
+	sample->dataset = dataset_key(d);
+	sample->dataset_bytes = (double)d->all_bytes * chunks;
+	sample->cached_bytes = (double)d->held_bytes;
+	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
+	/* Of a chunk that several nodes need, each has to bring the whole for its own part. */
+	sample->samples_per_chunk =
+	    (double)most->n_samples / (double)most->n_chunks * fmin(samples / chunks, 1);
+	forms_fill(sample, serving, job, chunks);
 }
 
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
@@ -148,7 +181,7 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 
 	sample.job = job->id;
 	state_fill(&sample, serving, job);
-	forms_fill(&sample, serving, job);
+	sensed_dataset(serving, job, &sample);
 	if (!now || !before || now->at_ns <= before->at_ns)
 		return sample;
 	sample.at_ns = now->at_ns;
@@ -156,10 +189,8 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 	sample.run_queue_ratio = sensed->queue_ratio;
 	sample.samples_per_s = (double)(now->taken.samples - before->taken.samples) / sample.covered_s;
 	sample.n_trainers = job->n_sessions > 0;
-	sample.job_nodes = job_nodes(job);
-	sensed_storage(sensed, &sample);
-	sensed_peers(sensed, &sample);
-	sensed_flows(sensed, &sample);
+	sensed_source(sensed, job->sharers, &sample);
+	sensed_flows(sensed, job->sharers, &sample);
 	sensed_work(before, now, &sample);
 	sensed_forms(before, now, &sample);
 	sensed_shares(sensed, before, now, &sample);

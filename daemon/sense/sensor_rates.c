@@ -20,20 +20,15 @@ static double clamp01(double value)
 	return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-static uint64_t read_of_storage(const struct sensed_reading *reading)
+/* Chunks that came from outside memory. */
+static uint64_t n_came(const struct sensed_reading *reading)
 {
-	return reading->counters.n_read;
+	return reading->counters.n_read + reading->counters.peer_chunks;
 }
 
-static uint64_t come_of_peers(const struct sensed_reading *reading)
-{
-	return reading->counters.peer_chunks;
-}
-
-/* The newest reading since which there were enough of them; the oldest useful one if there is none; NULL:
- * there was none. */
-static const struct sensed_reading *base_of(const struct sensed_job *sensed,
-					    uint64_t (*count)(const struct sensed_reading *reading))
+/* The newest reading since which enough of them came; the oldest useful one if there is none; NULL: none did.
+ */
+static const struct sensed_reading *base_of(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *base = NULL;
 
@@ -42,10 +37,10 @@ static const struct sensed_reading *base_of(const struct sensed_job *sensed,
 
 		if (!r)
 			break;
-		if (count(now) == count(r))
+		if (n_came(now) == n_came(r))
 			continue; /* nothing came since then */
 		base = r;
-		if (count(now) - count(r) >= READS_MIN)
+		if (n_came(now) - n_came(r) >= READS_MIN)
 			break;
 	}
 	return base;
@@ -82,7 +77,7 @@ static double a_second(uint64_t now, uint64_t then, double seconds)
 	return seconds > 0 && now >= then ? (double)(now - then) / seconds : NAN;
 }
 
-void sensed_flows(const struct sensed_job *sensed, struct stall_sample *sample)
+void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sample *sample)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
 	const struct job_counters *n, *was;
@@ -94,70 +89,47 @@ void sensed_flows(const struct sensed_job *sensed, struct stall_sample *sample)
 	was = &first->counters;
 	seconds = (double)(now->at_ns - first->at_ns) / (double)NS_PER_S;
 	visits = a_second(n->chunk_visits, was->chunk_visits, seconds);
-	sample->storage_flow = (struct stall_flow){a_second(n->chunk_reads, was->chunk_reads, seconds),
-						   a_second(n->read_bytes, was->read_bytes, seconds)};
-	if (sample->job_nodes > 0)
-		sample->peer_flow = (struct stall_flow){a_second(n->peer_chunks, was->peer_chunks, seconds),
-							a_second(n->peer_bytes, was->peer_bytes, seconds)};
+	sample->storage_flow =
+	    (struct stall_flow){a_second(n->chunk_reads, was->chunk_reads, seconds),
+				a_second(n->read_bytes, was->read_bytes, seconds),
+				ratio(n->read_ns - was->read_ns, n->n_read - was->n_read) / (double)NS_PER_S};
+	if (shares)
+		sample->peer_flow = (struct stall_flow){
+		    a_second(n->peer_chunks, was->peer_chunks, seconds),
+		    a_second(n->peer_bytes, was->peer_bytes, seconds),
+		    ratio(n->peer_ns - was->peer_ns, n->peer_chunks - was->peer_chunks) / (double)NS_PER_S};
 	/* Windows are counted as they begin, and read ahead of that: the ratio has the right of it. */
 	sample->memory_flow.chunks_per_s = visits > 0 ? visits * sample->memory_hit_ratio : visits;
 	sample->memory_flow.bytes_per_s =
 	    a_second(n->bytes, was->bytes, seconds) * (visits > 0 ? sample->memory_hit_ratio : 1);
 }
 
-void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample)
+void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sample *sample)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0);
 	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
-	const struct sensed_reading *base = base_of(sensed, read_of_storage);
+	const struct sensed_reading *base = base_of(sensed);
 	double peer_hit_ratio = NAN;
 
 	hit_ratios(sensed, &sample->memory_hit_ratio, &peer_hit_ratio);
-	if (sample->job_nodes > 0) /* without other nodes there is no share of theirs, not one of 0 */
+	if (shares) /* without other nodes there is no share of theirs, not one of 0 */
 		sample->peer_hit_ratio = peer_hit_ratio;
-	sample->reading_ratio = clamp01(
-	    ratio(now->counters.reading_ns - before->counters.reading_ns, now->at_ns - before->at_ns));
+	sample->reading_ratio =
+	    clamp01(ratio(now->counters.coming_ns - before->counters.coming_ns, now->at_ns - before->at_ns));
 	if (!base)
 		return;
 
-	uint64_t n = now->counters.n_read - base->counters.n_read;
-	uint64_t reading_ns = now->counters.reading_ns - base->counters.reading_ns;
-	uint64_t read_ns = now->counters.read_ns - base->counters.read_ns;
+	const struct job_counters *n = &now->counters, *was = &base->counters;
+	uint64_t coming_ns = n->coming_ns - was->coming_ns;
+	uint64_t took_ns = n->read_ns - was->read_ns + n->peer_ns - was->peer_ns;
 
-	sample->chunk_latency_s = ratio(read_ns, n) / (double)NS_PER_S;
-	sample->chunk_latency_p95_s = read_latency_quantile_s(
-	    &now->counters.latency, &first_reading(sensed)->counters.latency, 0.95, READS_MIN_P95);
-	sample->storage_bytes_per_s =
-	    ratio(now->counters.read_bytes - base->counters.read_bytes, reading_ns) * (double)NS_PER_S;
-	sample->reads_in_flight = ratio(read_ns, reading_ns);
-}
-
-void sensed_peers(const struct sensed_job *sensed, struct stall_sample *sample)
-{
-	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
-	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
-	const struct sensed_reading *base = base_of(sensed, come_of_peers);
-	uint64_t n, failed, asking_ns, peer_ns, bytes;
-
-	if (!(sample->job_nodes > 0) || !first || !before)
-		return;
-	n = now->counters.peer_chunks - first->counters.peer_chunks;
-	failed = now->counters.peer_failed - first->counters.peer_failed;
-	sample->peer_served_ratio = ratio(n, n + failed);
-	sample->asking_ratio =
-	    clamp01(ratio(now->counters.asking_ns - before->counters.asking_ns, now->at_ns - before->at_ns));
-	if (!base)
-		return;
-	n = now->counters.peer_chunks - base->counters.peer_chunks;
-	asking_ns = now->counters.asking_ns - base->counters.asking_ns;
-	peer_ns = now->counters.peer_ns - base->counters.peer_ns;
-	bytes = now->counters.peer_bytes - base->counters.peer_bytes;
-	sample->peer_latency_s = ratio(peer_ns, n) / (double)NS_PER_S;
-	sample->peer_latency_p95_s = read_latency_quantile_s(
-	    &now->counters.peer_latency, &first->counters.peer_latency, 0.95, READS_MIN_P95);
-	sample->peer_bytes_per_s = ratio(bytes, asking_ns) * (double)NS_PER_S;
-	sample->peers_in_flight = ratio(peer_ns, asking_ns);
-	sample->peer_chunk_bytes = ratio(bytes, n);
+	sample->chunk_latency_s = ratio(took_ns, n_came(now) - n_came(base)) / (double)NS_PER_S;
+	sample->chunk_latency_p95_s =
+	    read_latency_quantile_s(&n->came, &first_reading(sensed)->counters.came, 0.95, READS_MIN_P95);
+	sample->source_bytes_per_s =
+	    ratio(n->read_bytes - was->read_bytes + n->peer_bytes - was->peer_bytes, coming_ns) *
+	    (double)NS_PER_S;
+	sample->reads_in_flight = ratio(took_ns, coming_ns);
 }
 
 void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,
@@ -266,18 +238,6 @@ static double prep_rate(const struct stall_sample *s, double pool_threads)
 	return isfinite(s->daemon_cpu_s_per_sample) || isfinite(s->client_cpu_s_per_sample) ? rate : NAN;
 }
 
-/* Where chunks come from other nodes, too, and from storage, each at its own pace. NAN: not known. */
-static double tiers_rate(const struct stall_sample *s)
-{
-	struct model_tiers tiers = {.memory = s->memory_hit_ratio, .peers = s->peer_hit_ratio};
-	struct model_source peers = {.bytes = s->peer_chunk_bytes, .bytes_per_s = s->peer_bytes_per_s},
-			    storage = {.bytes = s->chunk_bytes, .bytes_per_s = s->storage_bytes_per_s};
-
-	tiers.storage = clamp01(1 - tiers.memory - tiers.peers);
-	/* All nodes walk one order, and each takes its part of a chunk. */
-	return s->samples_per_chunk / fmax(s->job_nodes, 1) / model_visit_s(&tiers, &peers, &storage);
-}
-
 void sensed_rates(struct stall_sample *s, double pool_threads)
 {
 	double sample_bytes = s->chunk_bytes / s->samples_per_chunk;
@@ -285,11 +245,9 @@ void sensed_rates(struct stall_sample *s, double pool_threads)
 
 	if (s->memory_hit_ratio >= 1)
 		s->fetch_rate = INFINITY;
-	else if (s->peer_hit_ratio > 0)
-		s->fetch_rate = tiers_rate(s);
-	else if (isfinite(s->memory_hit_ratio) && s->storage_bytes_per_s > 0)
+	else if (isfinite(s->memory_hit_ratio) && s->source_bytes_per_s > 0)
 		s->fetch_rate =
-		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->storage_bytes_per_s);
+		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->source_bytes_per_s);
 	s->prep_rate = prep_rate(s, pool_threads);
 	/* From the trainer's time outside of waits. A second of nothing but waiting says nothing. */
 	if (s->samples_per_s > 0 && working > 0.01)

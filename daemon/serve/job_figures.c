@@ -12,8 +12,8 @@ void serving_job_counters(const struct serving *s, const struct job *job, struct
 	ret->cpu_ns = pool_lane_cpu_ns(&job->lane);
 	if (job->n_reading > 0)
 		ret->reading_ns += now_ns - job->reading_since_ns;
-	if (job->n_asking > 0)
-		ret->asking_ns += now_ns - job->asking_since_ns;
+	if (job->n_coming > 0)
+		ret->coming_ns += now_ns - job->coming_since_ns;
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		if (q->job == job)
 			session_add_waits(q, now_ns, ret);

@@ -54,7 +54,7 @@ static void clean_storage(const struct stall_sample *raw, struct figures *f)
 	f->latency_p95_s = positive(raw->chunk_latency_p95_s, SECONDS_MAX);
 	if (f->latency_p95_s < f->latency_s)
 		f->latency_p95_s = f->latency_s;
-	f->bandwidth = positive(raw->storage_bytes_per_s, BYTES_MAX);
+	f->bandwidth = positive(raw->source_bytes_per_s, BYTES_MAX);
 	f->in_flight = sane(raw->reads_in_flight, COUNT_MAX);
 	f->reading = share(raw->reading_ratio);
 	f->hit = share(raw->memory_hit_ratio);
@@ -62,21 +62,6 @@ static void clean_storage(const struct stall_sample *raw, struct figures *f)
 	f->samples_per_chunk = positive(raw->samples_per_chunk, BYTES_MAX);
 	f->window = raw->window_chunks;
 	f->ready = sane(raw->ready_samples, BYTES_MAX);
-}
-
-static void clean_peers(const struct stall_sample *raw, struct figures *f)
-{
-	f->nodes = positive(raw->job_nodes, COUNT_MAX);
-	f->served = share(raw->peer_served_ratio);
-	f->peer_hit = share(raw->peer_hit_ratio);
-	f->peer_latency_s = positive(raw->peer_latency_s, SECONDS_MAX);
-	f->peer_latency_p95_s = positive(raw->peer_latency_p95_s, SECONDS_MAX);
-	if (f->peer_latency_p95_s < f->peer_latency_s)
-		f->peer_latency_p95_s = f->peer_latency_s;
-	f->peer_bandwidth = positive(raw->peer_bytes_per_s, BYTES_MAX);
-	f->peers_in_flight = sane(raw->peers_in_flight, COUNT_MAX);
-	f->asking = share(raw->asking_ratio);
-	f->peer_bytes = positive(raw->peer_chunk_bytes, BYTES_MAX);
 }
 
 bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figures *ret)
@@ -94,7 +79,6 @@ bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figur
 	f.from_ns = f.from_ns < raw->at_ns ? raw->at_ns - f.from_ns : 0;
 	clean_shares(raw, &f);
 	clean_storage(raw, &f);
-	clean_peers(raw, &f);
 	f.daemon_cpu_s = sane(raw->daemon_cpu_s_per_sample, SECONDS_MAX);
 	f.client_cpu_s = sane(raw->client_cpu_s_per_sample, SECONDS_MAX);
 	f.handoff_s = sane(raw->handoff_s_per_sample, SECONDS_MAX);

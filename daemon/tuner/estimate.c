@@ -30,49 +30,23 @@ static const struct {
 	{                                                                                                    \
 		offsetof(struct figures, name), by_knobs                                                     \
 	}
-    FIELD(rate, true),
-    FIELD(wait, true),
-    FIELD(fetch_wait, true),
-    FIELD(prep_wait, true),
-    FIELD(busy, true),
-    FIELD(demand, false),
-    FIELD(latency_s, true),
-    FIELD(latency_p95_s, true),
-    FIELD(bandwidth, true),
-    FIELD(in_flight, true),
-    FIELD(reading, true),
-    FIELD(hit, true),
-    FIELD(chunk_bytes, false),
-    FIELD(samples_per_chunk, false),
-    FIELD(window, false),
-    FIELD(ready, false),
-    FIELD(daemon_cpu_s, false),
-    FIELD(client_cpu_s, false),
-    FIELD(handoff_s, false),
-    FIELD(worker_bytes, false),
-    FIELD(daemon_busy, true),
-    FIELD(client_busy, true),
-    FIELD(dataset_bytes, false),
-    FIELD(cached_bytes, true),
-    FIELD(need_bytes, false),
-    FIELD(decoded, false),
-    FIELD(form_samples, true),
-    FIELD(form_bytes, true),
-    FIELD(form_room, true),
-    FIELD(form_size, false),
-    FIELD(form_hit, true),
-    FIELD(form_serve, false),
-    FIELD(fresh_s, false),
-    FIELD(form_s, false),
-    FIELD(nodes, false),
-    FIELD(served, false),
-    FIELD(peer_hit, true),
-    FIELD(peer_latency_s, true),
-    FIELD(peer_latency_p95_s, true),
-    FIELD(peer_bandwidth, true),
-    FIELD(peers_in_flight, true),
-    FIELD(asking, true),
-    FIELD(peer_bytes, false),
+    FIELD(rate, true),           FIELD(wait, true),
+    FIELD(fetch_wait, true),     FIELD(prep_wait, true),
+    FIELD(busy, true),           FIELD(demand, false),
+    FIELD(latency_s, true),      FIELD(latency_p95_s, true),
+    FIELD(bandwidth, true),      FIELD(in_flight, true),
+    FIELD(reading, true),        FIELD(hit, true),
+    FIELD(chunk_bytes, false),   FIELD(samples_per_chunk, false),
+    FIELD(window, false),        FIELD(ready, false),
+    FIELD(daemon_cpu_s, false),  FIELD(client_cpu_s, false),
+    FIELD(handoff_s, false),     FIELD(worker_bytes, false),
+    FIELD(daemon_busy, true),    FIELD(client_busy, true),
+    FIELD(dataset_bytes, false), FIELD(cached_bytes, true),
+    FIELD(need_bytes, false),    FIELD(decoded, false),
+    FIELD(form_samples, true),   FIELD(form_bytes, true),
+    FIELD(form_room, true),      FIELD(form_size, false),
+    FIELD(form_hit, true),       FIELD(form_serve, false),
+    FIELD(fresh_s, false),       FIELD(form_s, false),
 #undef FIELD
 };
 
@@ -219,10 +193,7 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	return other(demand, then->demand, ratio) ||
 	       (!forms && other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS)) ||
 	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||
-	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS)) ||
-	       (now->asking > READING_MIN &&
-		other(now->peer_bandwidth, then->peer_bandwidth, BANDWIDTH_DIFFERS)) ||
-	       other(now->nodes, then->nodes, 1);
+	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }
 
 void job_envelope_add(struct tuner_job *job, const struct figures *f)

@@ -159,59 +159,24 @@ static bool has_helped(const struct change *c, const struct figures *after)
 	return promised < PROMISE_MIN || got >= PART_OF_PROMISE * promised || after->wait < WAIT_LITTLE;
 }
 
-/* A source before and after deeper reading. */
-struct source_seen {
-	double before, after; /* bandwidth */
-	double depth;         /* how many times as many chunks were asked of it at a time */
-	double busy;          /* part of the time in which it was asked for something */
-	double *full;         /* of the job: what it gives at most, ... */
-	uint64_t *full_depth; /* ... with so many read ahead */
-};
-
-/* If deeper reading brings less than it should, that tells what the source can give. Returns false if it
- * brought nothing. */
-static bool learn_full(const struct change *c, const struct figures *after, const struct source_seen *seen)
+/* If deeper reading brings less than it should, that tells what storage can give. Returns false if it brought
+ * nothing. */
+static bool learn_storage(struct tuner_job *job, const struct change *c, const struct figures *after)
 {
-	double rise;
+	double depth = (double)c->new_value / fmax((double)c->old_value, 1), rise;
 
-	if (*seen->full > 0)
+	if (job->full_bandwidth > 0)
 		return true; /* known already: this depth is for something else */
-	if (c->new_value <= c->old_value || !(seen->before > 0) || !(seen->after > 0) ||
-	    !(seen->depth >= 1.4))
+	if (c->new_value <= c->old_value || !(c->bandwidth_before > 0) || !(after->bandwidth > 0) ||
+	    depth < 1.4)
 		return true;
-	if (!(seen->busy > 0.9) || after->wait < WAIT_LITTLE ||
-	    seen->after > seen->before * seen->depth * DEPTH_HELPED)
+	if (!(after->reading > 0.9) || after->wait < WAIT_LITTLE ||
+	    after->bandwidth > c->bandwidth_before * depth * DEPTH_HELPED)
 		return true;
-	rise = fmax(seen->after / seen->before, 1);
-	*seen->full = fmax(seen->after, seen->before);
-	*seen->full_depth = (uint64_t)fmin(ceil(fmax((double)c->old_value, 1) * rise), (double)c->new_value);
+	rise = fmax(after->bandwidth / c->bandwidth_before, 1);
+	job->full_bandwidth = fmax(after->bandwidth, c->bandwidth_before);
+	job->full_depth = (uint64_t)fmin(ceil(fmax((double)c->old_value, 1) * rise), (double)c->new_value);
 	return rise > DEPTH_WORTH;
-}
-
-/* Returns false if reading deeper brought nothing from where most of the time goes. */
-static bool learn_sources(struct tuner_job *job, const struct change *c, const struct figures *after)
-{
-	double depth = (double)c->new_value / fmax((double)c->old_value, 1);
-	struct source_seen storage = {c->bandwidth_before, after->bandwidth,     depth,
-				      after->reading,      &job->full_bandwidth, &job->full_depth};
-	struct source_seen peers = {c->peer_bandwidth_before,
-				    after->peer_bandwidth,
-				    after->peers_in_flight / c->peers_in_flight_before,
-				    after->asking,
-				    &job->peer_full_bandwidth,
-				    &job->peer_full_depth};
-	bool more;
-
-	if (!peers_known(after))
-		return learn_full(c, after, &storage);
-	/* What is read ahead is divided between them: the slower one gets most of it. */
-	storage.depth = after->in_flight / c->in_flight_before;
-	more = learn_full(c, after, &storage);
-	if (tiers_of_bytes(after, after->hit) != TUNER_TIER_NODES)
-		(void)learn_full(c, after, &peers);
-	else
-		more = learn_full(c, after, &peers);
-	return more;
 }
 
 /* Returns true while a larger cache is filling: its effect shows when it is filled. */
@@ -263,20 +228,6 @@ static bool judge_loss(struct round *round, const struct trial *t)
 	return certain || t->n < (t->last ? SAMPLES_MOST : SAMPLES_SURE);
 }
 
-/* More under way hardly helped, so what takes most of the time gives no more. */
-static void note_full(struct tuner_job *job, const struct trial *t)
-{
-	uint64_t depth = t->change->old_value ? t->change->old_value : 1;
-
-	if (tiers_of_bytes(t->after, t->after->hit) == TUNER_TIER_NODES) {
-		job->peer_full_bandwidth = t->after->peer_bandwidth;
-		job->peer_full_depth = depth;
-	} else if (t->after->bandwidth > 0) {
-		job->full_bandwidth = t->after->bandwidth;
-		job->full_depth = depth;
-	}
-}
-
 /* The job was given more, and it hardly helped. */
 static void judge_no_gain(struct round *round, const struct trial *t)
 {
@@ -289,8 +240,10 @@ static void judge_no_gain(struct round *round, const struct trial *t)
 	}
 	if (!t->calm || t->n < SAMPLES_SURE)
 		return;
-	if (t->knob == TUNER_PREFETCH_CHUNKS)
-		note_full(job, t);
+	if (t->knob == TUNER_PREFETCH_CHUNKS && t->after->bandwidth > 0) {
+		job->full_bandwidth = t->after->bandwidth;
+		job->full_depth = t->change->old_value ? t->change->old_value : 1;
+	}
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
@@ -325,7 +278,7 @@ static void judge_one(struct round *round, const struct trial *t)
 			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
 	else if (t->knob == TUNER_FORM_BYTES && c->new_value > c->old_value)
 		judge_forms(round, t);
-	else if (t->knob == TUNER_PREFETCH_CHUNKS && !learn_sources(job, c, after))
+	else if (t->knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after))
 		judge_useless_depth(round, t);
 	else if (judge_loss(round, t))
 		return;

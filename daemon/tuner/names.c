@@ -30,16 +30,6 @@ const char *tuner_outcome_name(enum tuner_outcome outcome)
 	return "?";
 }
 
-const char *tuner_tier_name(enum tuner_tier tier)
-{
-	switch (tier) {
-	case TUNER_TIER_NONE: return NULL;
-	case TUNER_TIER_NODES: return "other nodes";
-	case TUNER_TIER_STORAGE: return "storage";
-	}
-	return NULL;
-}
-
 const char *tuner_phase_name(enum tuner_phase phase)
 {
 	switch (phase) {

@@ -51,15 +51,6 @@ static bool is_same_storage(const struct tuner_job *job)
 	return now > then / SAME_STORAGE && now < then * SAME_STORAGE;
 }
 
-/* The same of the other nodes of the job, and the network between. */
-static bool are_same_peers(const struct tuner_job *job)
-{
-	double now = newest(job)->peer_bandwidth, then = job->settled.peer_bandwidth;
-
-	return newest(job)->nodes == job->settled.nodes && now > then / SAME_STORAGE &&
-	       now < then * SAME_STORAGE;
-}
-
 static void change_phase(struct round *round, struct tuner_job *job)
 {
 	uint64_t now_ns = round->now_ns;
@@ -81,8 +72,6 @@ static void change_phase(struct round *round, struct tuner_job *job)
 	       sizeof(job->lessons)); /* lessons of the old phase do not hold in the new one */
 	if (!is_same_storage(job))
 		job->full_bandwidth = 0;
-	if (!are_same_peers(job))
-		job->peer_full_bandwidth = 0;
 	job_envelope_clear(job);
 	/* The first second that differed belongs partly to the phase before. */
 	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);

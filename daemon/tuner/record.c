@@ -118,9 +118,6 @@ void round_decide(struct round *round, size_t index, const struct wish *wish, co
 					     .prep_before = plan->now.prep_wait,
 					     .demand_before = plan->demand,
 					     .bandwidth_before = plan->now.bandwidth,
-					     .peer_bandwidth_before = plan->now.peer_bandwidth,
-					     .in_flight_before = plan->now.in_flight,
-					     .peers_in_flight_before = plan->now.peers_in_flight,
 					     .rate_expected = expected,
 					     .cpu_before = plan->now.daemon_cpu_s,
 					     .cpu_expected = forms,
@@ -132,48 +129,6 @@ static const char *bytes_text(char buffer[24], double bytes)
 	return isnan(bytes) ? "?" : units_format_bytes(buffer, 24, (uint64_t)fmin(fmax(bytes, 0), 1e18));
 }
 
-/* A tier's part, and what decides by it: "storage 12% of chunks, 95.0 MiB/s". */
-static const char *part_text(char buffer[96], const struct figures *f, enum tuner_tier tier,
-			     const struct model_tiers *tiers, bool by_time)
-{
-	bool nodes = tier == TUNER_TIER_NODES;
-	double part = nodes ? tiers->peers : tiers->storage;
-	double mean = nodes ? f->peer_latency_s : f->latency_s,
-	       slow = nodes ? f->peer_latency_p95_s : f->latency_p95_s;
-	char bytes[24];
-
-	if (by_time)
-		snprintf(buffer, 96, "%s %.0f%% of chunks in %.1f ms (95 %%: %.1f ms)", tuner_tier_name(tier),
-			 100 * part, 1e3 * mean, 1e3 * slow);
-	else
-		snprintf(buffer, 96, "%s %.0f%% of chunks, %s/s", tuner_tier_name(tier), 100 * part,
-			 bytes_text(bytes, nodes ? f->peer_bandwidth : f->bandwidth));
-	return buffer;
-}
-
-/* Of a job that gets chunks from other nodes, too: which of the two decides comes first. */
-static void explain_tiers(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value,
-			  char *text, size_t size)
-{
-	const struct tuner_job *job = &round->state->jobs[index];
-	const struct figures *f = &round->plans[index].now;
-	bool by_time = knob == TUNER_PREFETCH_CHUNKS;
-	double x = target_cached_ratio(f, (double)(by_time ? round_value(job, TUNER_CACHE_BYTES) : value));
-	struct model_tiers tiers = tiers_at(f, x);
-	enum tuner_tier by = by_time ? tiers_of_time(f, x) : tiers_of_bytes(f, x);
-	enum tuner_tier beside = by == TUNER_TIER_NODES ? TUNER_TIER_STORAGE : TUNER_TIER_NODES;
-	char one[96], two[96], all[24];
-
-	part_text(one, f, by, &tiers, by_time);
-	part_text(two, f, beside, &tiers, by_time);
-	if (by_time)
-		snprintf(text, size, "by %s; %s; %.0f samples/s asked for, windows of %.0f chunks", one, two,
-			 f->demand, f->window);
-	else
-		snprintf(text, size, "by %s; %s; %.0f samples/s asked for: %.0f%% of %s cached", one, two,
-			 f->demand, 100 * x, bytes_text(all, f->dataset_bytes));
-}
-
 void round_explain(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value, char *text,
 		   size_t size)
 {
@@ -181,10 +136,6 @@ void round_explain(const struct round *round, size_t index, enum tuner_knob knob
 	const struct figures *f = &round->plans[index].now;
 	char one[24], two[24], handoff[64] = "";
 
-	if (knob_is_of_storage(knob) && peers_known(f)) {
-		explain_tiers(round, index, knob, value, text, size);
-		return;
-	}
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
 		snprintf(text, size, "storage gives %s/s, %.0f samples/s need %s/s: %.0f%% of %s cached",
@@ -225,7 +176,6 @@ void round_views(struct round *round)
 		const struct tuner_job *job = &round->state->jobs[i];
 		const struct figures *f = &round->plans[i].now;
 		struct tuner_view *v = &round->ret->views[i];
-		double x = target_cached_ratio(f, (double)round_value(job, TUNER_CACHE_BYTES));
 
 		*v = (struct tuner_view){.job = job->job,
 					 .phase = job->phase,
@@ -233,9 +183,7 @@ void round_views(struct round *round)
 					 .model = job->model,
 					 .rate = f->rate,
 					 .demand = round->plans[i].demand,
-					 .wait = f->wait,
-					 .cache_tier = tiers_of_bytes(f, x),
-					 .prefetch_tier = tiers_of_time(f, x)};
+					 .wait = f->wait};
 		switch (job->phase) {
 		case TUNER_PHASE_NEW: snprintf(v->text, sizeof(v->text), "too little seen yet"); break;
 		case TUNER_PHASE_BLIND:

@@ -93,7 +93,7 @@ static struct tuner_knobs current(const struct tuner_job *job)
 static void turn(struct round *round, size_t index, enum tuner_knob knob, enum tuner_rule rule,
 		 uint64_t value, double expected)
 {
-	char why[TUNER_REASON_BYTES - 48]; /* with room for what is expected */
+	char why[160];
 
 	round_explain(round, index, knob, value, why, sizeof(why));
 	round_decide(round, index, &(struct wish){knob, rule, value, expected},
@@ -219,9 +219,7 @@ static int best_single(const struct round *round, size_t index, double *ret_rate
 static bool has_room(const struct tuner_job *job, const struct plan *p, enum tuner_knob knob, uint64_t want)
 {
 	switch (knob) {
-	case TUNER_PREFETCH_CHUNKS:
-		return want <= p->room.prefetch && !(job->full_bandwidth > 0) &&
-		       !(job->peer_full_bandwidth > 0);
+	case TUNER_PREFETCH_CHUNKS: return want <= p->room.prefetch && !(job->full_bandwidth > 0);
 	case TUNER_DAEMON_WORKERS: return want <= p->room.daemon_workers;
 	case TUNER_CLIENT_WORKERS: return want <= p->room.client_workers;
 	case TUNER_CACHE_BYTES: return (double)want <= p->room.cache_bytes;
@@ -250,7 +248,7 @@ static void try_step(struct round *round, size_t index)
 		return;
 	if (job->changes[TUNER_FORM_BYTES].open) /* forms fill, and explain it */
 		return;
-	if (p->now.hit < tiers_own_hits(&p->now, x) * FILLED) /* this explains it: the cache is filling */
+	if (p->now.hit < x * FILLED) /* this explains it: the cache is filling */
 		return;
 	if (!(p->now.wait > STALL_TRY) || !(rate_of(round, index, &knobs) > p->now.rate * UNEXPLAINED) ||
 	    !may_turn(round, job, knob, want))

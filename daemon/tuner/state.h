@@ -6,7 +6,6 @@
  *
  *   clean     a raw sample -> struct figures, or refused
  *   estimate  the last figures -> one struct figures: medians; has the job changed?
- *   tiers     memory, other nodes, storage: what a chunk that is needed takes, by where it comes from
  *   target    figures -> the knobs that the stall model wants, and the rate it expects
  *   pressure  the node's memory -> how much all caches may take
  *   share     targets of all jobs -> limits for each
@@ -14,7 +13,6 @@
  *   rules     all of these -> changes
  */
 
-#include "analyzer/model.h"
 #include "tuner/tuner.h"
 
 #define SEEN_MAX    8             /* samples kept per job: more than any rule looks back */
@@ -38,9 +36,6 @@ struct figures {
 	double dataset_bytes, cached_bytes, need_bytes;
 	double decoded, form_samples, form_bytes, form_room, form_size, form_hit;
 	double form_serve, fresh_s, form_s;
-	/* Other nodes of the job; all NAN without any. */
-	double nodes, served, peer_hit, peer_latency_s, peer_latency_p95_s, peer_bandwidth, peers_in_flight,
-	    asking, peer_bytes;
 };
 
 /* A change whose effect is to be judged. */
@@ -52,7 +47,6 @@ struct change {
 	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
 	    rate_expected;
 	double cpu_before, cpu_expected; /* the daemon's CPU time a sample, and what forms make of it */
-	double peer_bandwidth_before, in_flight_before, peers_in_flight_before;
 	double stray_before; /* standard deviation of single seconds' rates, as a part of their mean */
 };
 
@@ -92,8 +86,6 @@ struct tuner_job {
 	/* Storage is known to give no more than this, at this depth and beyond; 0: not known. */
 	double full_bandwidth;
 	uint64_t full_depth;
-	double peer_full_bandwidth; /* the same of the other nodes, over the network between */
-	uint64_t peer_full_depth;
 	double handoff_s;                   /* last known; NAN or 0: never measured */
 	double worst_bandwidth[N_ENVELOPE]; /* of stretches; 0: none seen */
 	double worst_latency[N_ENVELOPE];
@@ -146,36 +138,6 @@ bool job_differs(const struct tuner_job *job, const struct figures *newest);
 void job_envelope_add(struct tuner_job *job, const struct figures *figures);
 void job_envelope_clear(struct tuner_job *job);
 void job_envelope(const struct tuner_job *job, struct figures *figures);
-
-/* ---- tiers.c ---- */
-
-/* Returns true if chunks come from other nodes, and enough is known of that. Without them all that follows is
- * of memory and storage alone. */
-bool peers_known(const struct figures *f);
-/* Nodes that share the dataset; 1: this one alone. */
-double tiers_nodes(const struct figures *f);
-/* Where chunks that are needed come from, with so much of the dataset in this node's memory. */
-struct model_tiers tiers_at(const struct figures *f, double cached_ratio);
-/* Chunks under way, from storage and other nodes together, while there are any. */
-double tiers_in_flight(const struct figures *f);
-/* Seconds that a chunk which is needed takes on average, if sources give so much. */
-double tiers_visit_s(const struct figures *f, const struct model_tiers *tiers, double storage_bytes_per_s,
-		     double peer_bytes_per_s);
-/* The least cached share with which they give `rate` samples/s, or as good as the best that up to `most`
- * gives: beyond that, more memory is worth nothing to links that bring what others own. */
-double tiers_cache_needed(const struct figures *f, double storage_bytes_per_s, double peer_bytes_per_s,
-			  double rate, double most);
-/* How long a slow one of the chunks takes that are not in memory. 0: not known. */
-double tiers_slow_s(const struct figures *f, const struct model_tiers *tiers);
-/* Of the chunks needed, the part that a filled cache of this share of the dataset has by itself: nodes keep
- * what they own, and of what others own only what passes through. */
-double tiers_own_hits(const struct figures *f, double cached_ratio);
-/* How many times as much a source may give as it does: beside a slower one it is not asked for more, and
- * gives as much more as it is asked more at a time. 1: of the slower one, which gives what it can. */
-double tiers_spare(const struct figures *f, enum tuner_tier tier);
-/* The tier that holds the job up more, for cache and read-ahead. */
-enum tuner_tier tiers_of_bytes(const struct figures *f, double cached_ratio);
-enum tuner_tier tiers_of_time(const struct figures *f, double cached_ratio);
 
 /* ---- target.c ---- */
 

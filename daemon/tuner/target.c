@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "analyzer/model.h"
+
 /* Headroom for every stage that is not meant to be the slowest. Stages that vary are slower together than the
  * slowest of them alone: with 8 % the loss is below 2 %, for no more than 1/12 of a resource. */
 #define MARGIN 1.08
@@ -19,6 +21,8 @@
 #define HANDOFF_S_PER_BYTE 0.5e-9
 /* The most by which bandwidth is expected to rise with depth before that is measured. */
 #define DEPTH_TRUST 16.0
+/* A slow read takes this many times the mean, if the p95 is not known. */
+#define TAIL 1.5
 /* If storage gives this many times what was thought to be its most, it has changed, and what was learnt is
  * forgotten. */
 #define STALE 1.25
@@ -55,9 +59,7 @@ double target_cached_ratio(const struct figures *f, double cache_bytes)
  * (something else limits them), and not if there are more (windows ask for them). */
 static bool depth_limits(const struct figures *f, double depth)
 {
-	double in_flight = tiers_in_flight(f);
-
-	return isnan(in_flight) || (in_flight > 0.6 * depth && in_flight < depth + 1);
+	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
 }
 
 /* Returns true if it is known what storage can give. If storage clearly gives more, it is known no longer. */
@@ -66,53 +68,26 @@ static bool knows_full(const struct tuner_job *job, const struct figures *f)
 	return job->full_bandwidth > 0 && !(f->bandwidth > job->full_bandwidth * STALE);
 }
 
-static bool knows_peers_full(const struct tuner_job *job, const struct figures *f)
+static double bandwidth_at(const struct tuner_job *job, const struct figures *f, double depth)
 {
-	return job->peer_full_bandwidth > 0 && !(f->peer_bandwidth > job->peer_full_bandwidth * STALE);
-}
-
-/* What a source gives with so many read ahead, that gives `measured` now. full: its most, at full_depth and
- * beyond; 0: not known. */
-static double pace_at(const struct tuner_job *job, const struct figures *f, double measured, double full,
-		      double full_depth, double depth)
-{
-	double now = (double)job->in_force.value[TUNER_PREFETCH_CHUNKS], in_flight = tiers_in_flight(f);
+	double now = (double)job->in_force.value[TUNER_PREFETCH_CHUNKS];
+	double full = knows_full(job, f) ? job->full_bandwidth : 0, full_depth = (double)job->full_depth;
 
 	if (now < 1)
 		now = 1;
 	if (depth < 1)
 		depth = 1;
 	/* It is slower than known: there are neighbours. */
-	if (full > 0 && measured < full && now >= full_depth)
-		full = measured;
+	if (full > 0 && f->bandwidth < full && now >= full_depth)
+		full = f->bandwidth;
 	if (full > 0)
 		return full_depth > depth ? full * depth / full_depth : full;
-	if (depth <= now && in_flight > now + 1)
-		return measured;
+	if (depth <= now && f->in_flight > now + 1)
+		return f->bandwidth;
 	if (depth <=
 	    now) /* fewer reads under way than now give that much less, until something else is seen */
-		return measured * fmin(depth / (in_flight > 0 ? fmin(in_flight, now) : now), 1);
-	return depth_limits(f, now) ? measured * fmin(depth / now, DEPTH_TRUST) : measured;
-}
-
-static double bandwidth_at(const struct tuner_job *job, const struct figures *f, double depth)
-{
-	return pace_at(job, f, f->bandwidth * tiers_spare(f, TUNER_TIER_STORAGE),
-		       knows_full(job, f) ? job->full_bandwidth : 0, (double)job->full_depth, depth);
-}
-
-static double peer_bandwidth_at(const struct tuner_job *job, const struct figures *f, double depth)
-{
-	return pace_at(job, f, f->peer_bandwidth * tiers_spare(f, TUNER_TIER_NODES),
-		       knows_peers_full(job, f) ? job->peer_full_bandwidth : 0, (double)job->peer_full_depth,
-		       depth);
-}
-
-/* Seconds a chunk that is needed, with so much cached and so many read ahead. */
-static double visit_s(const struct tuner_job *job, const struct figures *f, const struct model_tiers *tiers,
-		      double depth)
-{
-	return tiers_visit_s(f, tiers, bandwidth_at(job, f, depth), peer_bandwidth_at(job, f, depth));
+		return f->bandwidth * fmin(depth / (f->in_flight > 0 ? fmin(f->in_flight, now) : now), 1);
+	return depth_limits(f, now) ? f->bandwidth * fmin(depth / now, DEPTH_TRUST) : f->bandwidth;
 }
 
 /*
@@ -123,15 +98,14 @@ static double visit_s(const struct tuner_job *job, const struct figures *f, cons
 static double fetch_rate(const struct tuner_job *job, const struct figures *f, double x, double depth,
 			 double rate)
 {
-	struct model_tiers tiers = tiers_at(f, x);
-	double seconds = visit_s(job, f, &tiers, depth), per_visit = f->samples_per_chunk / tiers_nodes(f);
+	double seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x); /* per chunk, on average */
 	double g = f->window < 1 ? 1 : f->window, ahead = fmin(depth, g), late;
 	double ready = isnan(f->ready) ? 0 : f->ready;
 
 	if (!(seconds > 0))
 		return x >= 1 ? INFINITY : NAN;
 	late = fmax((g - ahead) * seconds - ready / rate, 0);
-	return g * per_visit / fmax(g * per_visit / rate + late, g * seconds);
+	return g * f->samples_per_chunk / fmax(g * f->samples_per_chunk / rate + late, g * seconds);
 }
 
 static double handoff(const struct figures *f)
@@ -173,10 +147,9 @@ static double cpu_rate(const struct figures *f, double daemon_cpu_s, const struc
 	return daemon_cpu_s > f->daemon_cpu_s ? room->cores / cpu_s : fmax(room->cores / cpu_s, f->rate);
 }
 
-/* Returns true if it is known how quickly chunks come, from wherever they come. */
-static bool knows_fetch(const struct tuner_job *job, const struct figures *f)
+static bool knows_storage(const struct tuner_job *job, const struct figures *f)
 {
-	return (f->bandwidth > 0 || job->full_bandwidth > 0 || peers_known(f)) && f->chunk_bytes > 0 &&
+	return (f->bandwidth > 0 || job->full_bandwidth > 0) && f->chunk_bytes > 0 &&
 	       f->samples_per_chunk > 0;
 }
 
@@ -190,7 +163,7 @@ double target_rate(const struct tuner_job *job, const struct figures *f, const s
 
 	if (!(f->demand > 0))
 		return NAN;
-	if (knows_fetch(job, f)) {
+	if (knows_storage(job, f)) {
 		x = target_cached_ratio(f, (double)knobs->value[TUNER_CACHE_BYTES]);
 		fetch = fetch_rate(job, f, isnan(x) ? 0 : x, depth, f->demand);
 		if (isnan(fetch))
@@ -221,70 +194,27 @@ static uint64_t best_client_workers(const struct figures *f, const struct room *
 	return best;
 }
 
-/* The chunks under way, from one source, that the share x cached leaves to it at `rate`. */
-struct under_way {
-	double used; /* of what the source gives at most */
-	double mean; /* chunks, if latency stays as it is: Little's law */
-};
-
-static struct under_way of_storage(const struct tuner_job *job, const struct figures *f,
-				   const struct model_tiers *tiers, double rate)
-{
-	double read = rate * tiers->storage * tiers_nodes(f);
-
-	return (struct under_way){
-	    .used = fmin(read * sample_bytes(f) * MARGIN / bandwidth_at(job, f, INFINITY), 1),
-	    .mean = f->latency_s > 0 ? f->latency_s * read * MARGIN / f->samples_per_chunk : 0};
-}
-
-static struct under_way of_peers(const struct tuner_job *job, const struct figures *f,
-				 const struct model_tiers *tiers, double rate)
-{
-	double asked = rate * tiers->peers * tiers_nodes(f) * MARGIN / f->samples_per_chunk;
-
-	if (!(tiers->peers > 0))
-		return (struct under_way){0};
-	return (struct under_way){.used =
-				      fmin(asked * f->peer_bytes / peer_bandwidth_at(job, f, INFINITY), 1),
-				  .mean = ceil(f->peer_latency_s * asked)};
-}
-
-/* The read-ahead, in chunks, for `rate` with the share x cached, by how long chunks take. */
-static double depth_by_latency(const struct tuner_job *job, const struct figures *f,
-			       const struct model_tiers *tiers, double missing, double rate)
-{
-	struct under_way storage = of_storage(job, f, tiers, rate), peers = of_peers(job, f, tiers, rate);
-	bool limits = depth_limits(f, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]);
-	double slow_s = tiers_slow_s(f, tiers);
-
-	/* Where more under way bring no more bytes, latency is queueing, and deeper reading only adds to it.
-	 */
-	if (tiers->peers > 0 && knows_peers_full(job, f))
-		return fmax((double)job->peer_full_depth * peers.used,
-			    knows_full(job, f) ? (double)job->full_depth * storage.used : storage.mean) +
-		       1;
-	if (knows_full(job, f))
-		return (double)job->full_depth * storage.used + peers.mean + 1;
-	if (!limits && f->in_flight >= 1)
-		return ceil(f->in_flight * storage.used) + peers.mean + 1;
-	if (!limits && tiers->peers > 0 && f->peers_in_flight >= 1)
-		return ceil(f->peers_in_flight * peers.used) + 1;
-	return slow_s > 0 ? model_prefetch_depth(slow_s, missing * MARGIN, f->samples_per_chunk) : 1;
-}
-
-/* The same, and what a window needs. */
+/* The read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, and what a
+ * window needs. */
 static uint64_t depth_needed(const struct tuner_job *job, const struct figures *f, double x, double rate,
 			     uint64_t most)
 {
-	struct model_tiers tiers = tiers_at(f, x);
-	double missing = rate * (1 - x) * tiers_nodes(f), seconds, window, depth, ready = f->ready;
-	double now = fmax((double)job->in_force.value[TUNER_PREFETCH_CHUNKS], 2);
-	double g = f->window < 1 ? 1 : f->window;
+	double missing = rate * (1 - x), tail = f->latency_p95_s > 0 ? f->latency_p95_s : f->latency_s * TAIL;
+	double g = f->window < 1 ? 1 : f->window, seconds, window, depth = 1, ready = f->ready;
+	double now = fmax((double)job->in_force.value[TUNER_PREFETCH_CHUNKS], 2), used;
 
 	if (!(missing > 0))
 		return 1;
-	depth = depth_by_latency(job, f, &tiers, missing, rate);
-	seconds = visit_s(job, f, &tiers, depth);
+	used = fmin(missing * sample_bytes(f) * MARGIN / bandwidth_at(job, f, INFINITY), 1);
+	/* Where more reads under way bring no more bytes, latency is queueing, and deeper reading only adds
+	 * to it. */
+	if (knows_full(job, f))
+		depth = (double)job->full_depth * used + 1;
+	else if (!depth_limits(f, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]) && f->in_flight >= 1)
+		depth = ceil(f->in_flight * used) + 1;
+	else if (tail > 0)
+		depth = model_prefetch_depth(tail, missing * MARGIN, f->samples_per_chunk);
+	seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x);
 	window = g - (isnan(ready) ? 0 : ready) / (rate * seconds * MARGIN);
 	depth = fmax(depth, ceil(fmin(window, g) - 1e-9));
 	depth = fmin(depth, fmax(now * DEPTH_STEP, g + now));
@@ -340,26 +270,14 @@ static uint64_t depth_in_visits(const struct figures *f, const struct room *room
 static void storage_targets(const struct tuner_job *job, const struct figures *f, const struct room *room,
 			    double goal, struct tuner_knobs *ret)
 {
-	double now = (double)ret->value[TUNER_CACHE_BYTES], chunk = f->chunk_bytes;
+	double now = (double)ret->value[TUNER_CACHE_BYTES], s = sample_bytes(f), chunk = f->chunk_bytes;
 	double hope = bandwidth_at(job, f, (double)room->prefetch);
 	double sure = knows_full(job, f) ? hope : f->bandwidth;
-	double peers_hope = peer_bandwidth_at(job, f, (double)room->prefetch);
-	double peers_sure = knows_peers_full(job, f) ? peers_hope : fmin(f->peer_bandwidth, peers_hope);
-	double x_room = target_cached_ratio(f, room->cache_bytes), least, most;
-	double x_hope = tiers_cache_needed(f, hope, peers_hope, goal * MARGIN, x_room);
-	double x_sure = tiers_cache_needed(f, fmin(sure, hope), peers_sure, goal * MARGIN, x_room);
+	double x_hope = model_cache_needed(s, INFINITY, hope, goal * MARGIN);
+	double x_sure = model_cache_needed(s, INFINITY, fmin(sure, hope), goal * MARGIN), least, most;
 	uint64_t depth;
 
-	/* Beside a slower source, another gives no more than it is asked for. */
-	if (x_sure < x_hope)
-		x_sure = x_hope;
-	if (isnan(f->dataset_bytes))
-		return;
-	/* Storage gave nothing of late, so that nobody knows what it costs to keep less. */
-	if (peers_known(f) && (isnan(x_hope) || isnan(x_sure)))
-		ret->value[TUNER_PREFETCH_CHUNKS] =
-		    depth_needed(job, f, target_cached_ratio(f, now), goal, room->prefetch);
-	if (isnan(x_hope) || isnan(x_sure))
+	if (isnan(f->dataset_bytes) || isnan(x_hope) || isnan(x_sure))
 		return;
 	depth = depth_needed(job, f, x_hope, goal, room->prefetch);
 	if (cache_bytes_for(f, x_hope, (double)depth) > room->cache_bytes)
@@ -389,7 +307,7 @@ static double best_fetch(const struct tuner_job *job, const struct figures *f, c
 /* The best rate that any knobs within the room give. */
 static double best_rate(const struct tuner_job *job, const struct figures *f, const struct room *room)
 {
-	double client = 0, fetch = knows_fetch(job, f) ? best_fetch(job, f, room) : INFINITY;
+	double client = 0, fetch = knows_storage(job, f) ? best_fetch(job, f, room) : INFINITY;
 
 	for (uint64_t n = 0; n <= room->client_workers; n++)
 		client = fmax(client, client_rate(f, room, (double)n));
@@ -417,6 +335,6 @@ void target_knobs(const struct tuner_job *job, const struct figures *f, const st
 	ret->value[TUNER_FORM_BYTES] = forms_target(job, f, goal);
 	if (f->client_cpu_s >= 0)
 		ret->value[TUNER_CLIENT_WORKERS] = best_client_workers(f, room, goal);
-	if (knows_fetch(job, f))
+	if (knows_storage(job, f))
 		storage_targets(job, f, room, goal, ret);
 }

@@ -61,6 +61,15 @@ bool owner_lanes_ok(const struct owner_lanes *lanes)
 	return true;
 }
 
+uint32_t owner_lanes_count(const struct owner_lanes *lanes)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < lanes->n_runs; i++)
+		n += lanes->runs[i].end - lanes->runs[i].first;
+	return n;
+}
+
 bool owner_lanes_have(const struct owner_lanes *lanes, const struct owner_place *place)
 {
 	if (lanes->lanes != place->lanes || lanes->drift != place->drift)

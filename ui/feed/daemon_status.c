@@ -191,7 +191,7 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	get_real(now, "samples_per_s", &job->samples_per_s);
 	get_real(now, "step_p50_s", &job->step_p50_s);
 	get_real(now, "step_p95_s", &job->step_p95_s);
-	get_real(now, "storage_bytes_per_s", &job->read_bytes_per_s);
+	get_real(now, "source_bytes_per_s", &job->read_bytes_per_s);
 	get_real(now, "memory_hit_ratio", &job->hit_ratio);
 	daemon_job_judge(job);
 }
@@ -215,19 +215,15 @@ static void fill_flow(const json_t *tiers, const char *tier, double *ret_chunks,
 	get_real(flow, "bytes_per_s", ret_bytes);
 }
 
-static void fill_tiers(const json_t *now, const json_t *tuner, struct job_sample *job)
+static void fill_tiers(const json_t *now, struct job_sample *job)
 {
 	const json_t *tiers = json_object_get(now, "tiers");
 
 	fill_flow(tiers, "memory", &job->memory_chunks_per_s, &job->memory_bytes_per_s);
 	fill_flow(tiers, "nodes", &job->node_chunks_per_s, &job->node_bytes_per_s);
 	fill_flow(tiers, "storage", &job->storage_chunks_per_s, &job->storage_bytes_per_s);
-	get_real(now, "peer_latency_s", &job->node_latency_s);
-	get_real(now, "peer_latency_p95_s", &job->node_latency_p95_s);
-	get_real(now, "chunk_latency_s", &job->storage_latency_s);
-	get_real(now, "chunk_latency_p95_s", &job->storage_latency_p95_s);
-	get_text(tuner, "cache_tier", job->cache_tier, sizeof(job->cache_tier));
-	get_text(tuner, "prefetch_tier", job->prefetch_tier, sizeof(job->prefetch_tier));
+	get_real(json_object_get(tiers, "nodes"), "latency_s", &job->node_latency_s);
+	get_real(json_object_get(tiers, "storage"), "latency_s", &job->storage_latency_s);
 }
 
 /* A node is slow if its chunks take this many times as long as those of the others. */
@@ -344,7 +340,7 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 	to->n_workers = to->client_workers;
 	fill_now(json_object_get(from, "now"), to);
 	if (json_is_object(json_object_get(from, "nodes"))) {
-		fill_tiers(json_object_get(from, "now"), json_object_get(from, "tuner"), to);
+		fill_tiers(json_object_get(from, "now"), to);
 		fill_nodes(cluster, from, to);
 	}
 	fill_decoding(json_object_get(from, "decoding"), to);

@@ -27,13 +27,9 @@ static void merge_tiers(struct job_sample *to, const struct job_sample *from)
 	to->node_chunks_per_s = from->node_chunks_per_s;
 	to->node_bytes_per_s = from->node_bytes_per_s;
 	to->node_latency_s = from->node_latency_s;
-	to->node_latency_p95_s = from->node_latency_p95_s;
 	to->storage_chunks_per_s = from->storage_chunks_per_s;
 	to->storage_bytes_per_s = from->storage_bytes_per_s;
 	to->storage_latency_s = from->storage_latency_s;
-	to->storage_latency_p95_s = from->storage_latency_p95_s;
-	memcpy(to->cache_tier, from->cache_tier, sizeof(to->cache_tier));
-	memcpy(to->prefetch_tier, from->prefetch_tier, sizeof(to->prefetch_tier));
 	to->n_reached = from->n_reached;
 	to->n_members = from->n_members;
 	to->n_troubled = from->n_troubled;

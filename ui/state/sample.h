@@ -65,12 +65,11 @@ struct job_sample {
 	double form_bytes;
 	uint64_t n_batches, n_shared; /* made ready by the daemon; of these, decoded for another session */
 	uint64_t shared_from;         /* the job that decoded the newest of the shared ones */
-	/* Of a job that shares its dataset with other nodes: what comes out of each tier a second, how long a
-	 * chunk takes from there, and by which of them the tuner decides. */
+	/* Of a job that shares its dataset with other nodes: what comes out of each tier a second, and how
+	 * long a chunk takes from there. */
 	double memory_chunks_per_s, memory_bytes_per_s;
-	double node_chunks_per_s, node_bytes_per_s, node_latency_s, node_latency_p95_s;
-	double storage_chunks_per_s, storage_bytes_per_s, storage_latency_s, storage_latency_p95_s;
-	char cache_tier[16], prefetch_tier[16];
+	double node_chunks_per_s, node_bytes_per_s, node_latency_s;
+	double storage_chunks_per_s, storage_bytes_per_s, storage_latency_s;
 	uint64_t n_reached, n_members;        /* nodes, with this one */
 	uint64_t n_troubled;                  /* of these, the ones that are away or slow... */
 	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 away, node-2 slow (210ms)" */

@@ -14,16 +14,14 @@
 #define TIER_ROWS   6 /* at most */
 
 static void draw_tier(struct screen *screen, int y, const char *name, double chunks_per_s, double bytes_per_s,
-		      double latency_s, double p95_s)
+		      double latency_s)
 {
-	char chunks[FORMAT_BYTES], bytes[FORMAT_BYTES], mean[FORMAT_BYTES] = "", slow[FORMAT_BYTES] = "";
+	char chunks[FORMAT_BYTES], bytes[FORMAT_BYTES], mean[FORMAT_BYTES] = "";
 
-	if (strcmp(name, "memory") != 0) {
+	if (strcmp(name, "memory") != 0)
 		format_seconds(mean, latency_s);
-		format_seconds(slow, p95_s);
-	}
-	screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "%-12s%10s%10s%10s%10s", name,
-		     format_rate(chunks, chunks_per_s), format_bytes(bytes, bytes_per_s), mean, slow);
+	screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "%-12s%10s%10s%10s", name,
+		     format_rate(chunks, chunks_per_s), format_bytes(bytes, bytes_per_s), mean);
 }
 
 /* Of a job on several nodes that share its dataset: where its chunks come from. */
@@ -34,20 +32,13 @@ static int draw_tiers(const struct job_sample *job, struct screen *screen, int y
 
 	if (job->n_reached == SAMPLE_UNKNOWN)
 		return 0;
-	screen_print(screen, y, 0, screen->cols, STYLE_DIM, "%-12s%10s%10s%10s%10s", "from", "chunks/s",
-		     "bytes/s", "a chunk", "p95");
-	if (job->cache_tier[0] && job->prefetch_tier[0])
-		screen_print(screen, y, 54, screen->cols - 54, STYLE_DIM, "cache by %s", job->cache_tier);
-	y++;
-	draw_tier(screen, y, "memory", job->memory_chunks_per_s, job->memory_bytes_per_s, NAN, NAN);
-	if (job->cache_tier[0] && job->prefetch_tier[0])
-		screen_print(screen, y, 54, screen->cols - 54, STYLE_DIM, "prefetch by %s",
-			     job->prefetch_tier);
-	y++;
+	screen_print(screen, y++, 0, screen->cols, STYLE_DIM, "%-12s%10s%10s%10s", "from", "chunks/s",
+		     "bytes/s", "a chunk");
+	draw_tier(screen, y++, "memory", job->memory_chunks_per_s, job->memory_bytes_per_s, NAN);
 	draw_tier(screen, y++, "other nodes", job->node_chunks_per_s, job->node_bytes_per_s,
-		  job->node_latency_s, job->node_latency_p95_s);
+		  job->node_latency_s);
 	draw_tier(screen, y++, "storage", job->storage_chunks_per_s, job->storage_bytes_per_s,
-		  job->storage_latency_s, job->storage_latency_p95_s);
+		  job->storage_latency_s);
 	snprintf(text, sizeof(text), "%s of %s nodes reached%s%s", format_count(reached, job->n_reached),
 		 format_count(all, job->n_members), job->troubled[0] ? ": " : "", job->troubled);
 	y += view_text(screen, y, 0, 2, screen->cols,

@@ -2,7 +2,7 @@
 /*
  * bench_tuner_sim [N]: N random scenarios (1000) of one job under each policy, N / 5 of two and of three
  * jobs, and as many of one that decodes images; one JSON object on stdout bench_tuner_sim --trace SEED
- * [JOBS]: one scenario (JOBS 0: of one job on several nodes); decisions on stderr, seconds as CSV on stdout
+ * [JOBS]: one scenario; decisions on stderr, seconds as CSV on stdout
  */
 #include <math.h>
 #include <stdio.h>
@@ -96,17 +96,10 @@ static int run_decoding(uint64_t seed)
 	return 0;
 }
 
-/* n_jobs 0: one job, on several nodes. */
 static int trace(uint64_t seed, uint32_t n_jobs)
 {
 	static struct sim_outcome outcome[N_POLICIES];
-	struct sim_scenario s = n_jobs ? sim_scenario_random(seed, n_jobs) : sim_scenario_nodes(seed);
-
-	n_jobs = s.n_jobs;
-	if (s.jobs[0].phases[0].n_nodes > 1)
-		fprintf(stderr, "%.0f nodes, link %.0f MB/s, %.1f ms for %.2f MB of a chunk\n",
-			s.jobs[0].phases[0].n_nodes, s.jobs[0].phases[0].peer_bytes_per_s / 1e6,
-			1e3 * s.jobs[0].phases[0].peer_latency_s, s.jobs[0].phases[0].peer_bytes / 1e6);
+	struct sim_scenario s = sim_scenario_random(seed, n_jobs);
 
 	for (uint32_t p = 0; p < s.n_phases * n_jobs; p++) {
 		const struct sim_truth *t = &s.jobs[p / s.n_phases].phases[p % s.n_phases];

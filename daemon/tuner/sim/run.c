@@ -80,7 +80,7 @@ static void live(struct sim_run *run, uint32_t index, double cores)
 	job->state.hit_ratio = fmin(job->state.hit_ratio, job->state.cached_bytes / t->dataset_bytes);
 	job->rates = sim_rates(t, cores, &job->knobs, job->state.hit_ratio, storage);
 	job->daemon_cpu_s = t->daemon_cpu_s;
-	bytes = job->rates.rate * t->sample_bytes * sim_nodes(t); /* that pass through */
+	bytes = job->rates.rate * t->sample_bytes;
 	job->state.cached_bytes =
 	    fmin(job->state.cached_bytes + bytes * (1 - job->state.hit_ratio), capacity);
 	job->state.epoch_bytes += bytes;

@@ -101,29 +101,6 @@ struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs)
 	return s;
 }
 
-struct sim_scenario sim_scenario_nodes(uint64_t seed)
-{
-	struct sim_scenario s = sim_scenario_random(seed, 1);
-	struct sim_random r = {.state = seed * 1000003 + 0x6e6f6465};
-	struct sim_truth *t = &s.jobs[0].phases[0];
-	double chunk = t->sample_bytes * t->samples_per_chunk;
-
-	s.n_phases = 1;
-	s.phase_s = SIM_MAX_S;
-	s.burst_period_s = 0;
-	t->n_nodes = floor(sim_uniform(&r, 2, 8.99));
-	/* Links from a slower one than the storage to a quicker one; a rank's samples come of each chunk. */
-	t->peer_bytes = chunk / t->n_nodes;
-	t->peer_bytes_per_s = t->storage_bytes_per_s * sim_log_uniform(&r, 0.2, 20);
-	t->peer_latency_s = t->peer_bytes / t->peer_bytes_per_s * sim_log_uniform(&r, 0.8, 8);
-	t->dataset_bytes *= t->n_nodes; /* an epoch takes as long */
-	/* Memory for less than this node's part of it to more than all. */
-	s.memory_bytes = t->dataset_bytes * sim_log_uniform(&r, 0.05, 1.5) + 2.5 * sim_need_bytes(t);
-	s.jobs[0].start.value[TUNER_CACHE_BYTES] =
-	    (uint64_t)fmax(s.memory_bytes * sim_uniform(&r, 0.3, 0.9), sim_need_bytes(t));
-	return s;
-}
-
 struct sim_scenario sim_scenario_decoding(uint64_t seed)
 {
 	struct sim_scenario s = sim_scenario_random(seed, 1);

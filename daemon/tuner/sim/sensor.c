@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#include "analyzer/model.h"
-
 static double noisy(struct sim_run *run, double x)
 {
 	return x * exp(run->scenario->noise * sim_normal(&run->random));
@@ -35,29 +33,6 @@ static void sense_forms(struct sim_run *run, uint32_t index, struct stall_sample
 	}
 }
 
-static void sense_peers(struct sim_run *run, uint32_t index, struct stall_sample *s)
-{
-	const struct sim_truth *t = sim_truth_now(run, index);
-	const struct sim_rates *r = &run->jobs[index].rates;
-	struct model_tiers tiers = model_tiers_of(run->jobs[index].state.hit_ratio, t->n_nodes, 1);
-	double visits = r->rate * t->n_nodes / t->samples_per_chunk;
-
-	s->job_nodes = t->n_nodes;
-	s->peer_hit_ratio = tiers.peers;
-	s->peer_served_ratio = 1;
-	s->reading_ratio =
-	    tiers.storage > 0 ? fmin(visits * tiers.storage * s->chunk_bytes / r->bandwidth, 1) : 0;
-	s->asking_ratio =
-	    tiers.peers > 0 ? fmin(visits * tiers.peers * t->peer_bytes / r->peer_bandwidth, 1) : 0;
-	if (!(tiers.peers > 0))
-		return;
-	s->peer_latency_s = noisy(run, r->peer_latency_s);
-	s->peer_latency_p95_s = s->peer_latency_s * 1.4;
-	s->peer_bytes_per_s = noisy(run, r->peer_bandwidth);
-	s->peers_in_flight = r->peers_in_flight;
-	s->peer_chunk_bytes = t->peer_bytes;
-}
-
 struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 {
 	const struct sim_truth *t = sim_truth_now(run, index);
@@ -70,7 +45,6 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 	s.at_ns = run->now_ns;
 	s.covered_s = 1;
 	s.source = STALL_SOURCE_CLIENT;
-	s.chunk_bytes = chunk;
 	wait = noisy_share(run, 1 - r->rate / t->device_rate);
 	fetch = fmin(noisy_share(run, 1 - r->rate / r->no_fetch_rate), wait);
 	s.shares.fetch_stall = fetch;
@@ -81,7 +55,7 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 	if (job->state.hit_ratio < 1) {
 		s.chunk_latency_s = noisy(run, r->latency_s);
 		s.chunk_latency_p95_s = s.chunk_latency_s * 1.4;
-		s.storage_bytes_per_s = noisy(run, r->bandwidth);
+		s.source_bytes_per_s = noisy(run, r->bandwidth);
 		s.reads_in_flight = r->in_flight;
 		s.reading_ratio =
 		    fmin(r->rate * (1 - job->state.hit_ratio) * t->sample_bytes / r->bandwidth, 1);
@@ -89,8 +63,7 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 		s.reading_ratio = 0;
 	}
 	s.memory_hit_ratio = job->state.hit_ratio;
-	if (t->n_nodes > 1)
-		sense_peers(run, index, &s);
+	s.chunk_bytes = chunk;
 	s.samples_per_chunk = t->samples_per_chunk;
 	s.window_chunks = (uint32_t)t->window;
 	s.ready_samples = t->ready;

@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#include "analyzer/model.h"
-
 /* How sharp the edge is where two stages are equally fast: each then waits for the other now and then, and
  * the rate is 2^(-1/16) of either, 4 % lower. */
 #define SHARP 16
@@ -13,11 +11,6 @@
 static double chunk_bytes(const struct sim_truth *t)
 {
 	return t->sample_bytes * t->samples_per_chunk;
-}
-
-double sim_nodes(const struct sim_truth *t)
-{
-	return t->n_nodes > 1 ? t->n_nodes : 1;
 }
 
 double sim_need_bytes(const struct sim_truth *t)
@@ -79,45 +72,14 @@ static double slowest(double a, double b, double c, double d)
 			   1.0 / SHARP);
 }
 
-/* Of the chunks under way some come from storage and others from other nodes, in the order in which they are
- * needed. Returns the seconds a chunk that is needed. */
-static double share_depth(const struct sim_truth *t, double depth, double hit, double full,
-			  struct sim_rates *r)
+static double fetch_rate(const struct sim_truth *t, const struct tuner_knobs *k, double hit, double bandwidth)
 {
-	struct model_tiers tiers = model_tiers_of(hit, t->n_nodes, 1);
-	double idle_s = t->latency_s * tiers.storage + t->peer_latency_s * tiers.peers;
-	double link_s = t->peer_bytes / t->peer_bytes_per_s * tiers.peers;
-	double storage_s = chunk_bytes(t) / full * tiers.storage;
-	double visit_s = fmax(idle_s / depth, fmax(link_s, storage_s));
-	double read, asked;
-
-	if (visit_s <= 0)
-		return 0;
-	/* Whatever is the slowest has all the queue. */
-	read = tiers.storage * t->latency_s / visit_s;
-	asked = tiers.peers * t->peer_latency_s / visit_s;
-	if (link_s > storage_s)
-		asked = fmax(asked, depth - read);
-	else
-		read = fmax(read, depth - asked);
-	r->in_flight = fmax(read, 1);
-	r->latency_s = tiers.storage > 0 ? read * visit_s / tiers.storage : NAN;
-	r->bandwidth = tiers.storage > 0 ? tiers.storage * chunk_bytes(t) / visit_s / fmin(read, 1) : NAN;
-	r->peers_in_flight = fmax(asked, 1);
-	r->peer_latency_s = tiers.peers > 0 ? asked * visit_s / tiers.peers : NAN;
-	r->peer_bandwidth = tiers.peers > 0 ? tiers.peers * t->peer_bytes / visit_s / fmin(asked, 1) : NAN;
-	return visit_s;
-}
-
-/* seconds: a chunk that is needed. */
-static double fetch_rate(const struct sim_truth *t, const struct tuner_knobs *k, double seconds)
-{
+	double seconds = chunk_bytes(t) / bandwidth * (1 - hit);
 	double ahead = fmin((double)k->value[TUNER_PREFETCH_CHUNKS], t->window), samples, late;
 
 	if (seconds <= 0)
 		return INFINITY;
-	/* Nodes walk one order, and each takes its part of a chunk. */
-	samples = t->window * t->samples_per_chunk / sim_nodes(t);
+	samples = t->window * t->samples_per_chunk;
 	late = fmax((t->window - ahead) * seconds - t->ready / t->device_rate, 0);
 	return fmin(samples / (t->window * seconds),
 		    late > 0 ? samples / (samples / t->device_rate + late) : INFINITY);
@@ -139,16 +101,14 @@ struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct
 {
 	double depth = fmin(fmax((double)k->value[TUNER_PREFETCH_CHUNKS], 1), t->reads_max), full, fetch,
 	       daemon, client, cpu;
-	double cpu_s = t->daemon_cpu_s + t->client_cpu_s, seconds;
-	struct sim_rates r = {0};
+	double cpu_s = t->daemon_cpu_s + t->client_cpu_s;
+	struct sim_rates r;
 
 	full = t->storage_bytes_per_s * storage;
 	r.bandwidth = fmin(full, depth * chunk_bytes(t) / t->latency_s * fmin(storage * 2, 1));
 	r.in_flight = depth;
 	r.latency_s = depth * chunk_bytes(t) / r.bandwidth;
-	seconds = t->n_nodes > 1 ? share_depth(t, depth, hit, full * fmin(storage * 2, 1), &r)
-				 : chunk_bytes(t) / r.bandwidth * (1 - hit);
-	fetch = fetch_rate(t, k, seconds);
+	fetch = fetch_rate(t, k, hit, r.bandwidth);
 	daemon = t->daemon_cpu_s > 0 ? (double)k->value[TUNER_DAEMON_WORKERS] / t->daemon_cpu_s : INFINITY;
 	client = client_rate(t, (double)k->value[TUNER_CLIENT_WORKERS]);
 	/* All of it on the node's cores; the trainer has its own first. */

@@ -69,16 +69,14 @@ class Tiers(Case):
             read_all(loaders)
             (found,) = json.loads(self.told("dieselctl", nodes[0], "jobs", "--json"))["jobs"]
             now = found["now"]
-            return found if now and (now["peer_hit_ratio"] or 0) > 0 and now["peer_latency_s"] and found["tuner"] else None
+            return found if now and (now["peer_hit_ratio"] or 0) > 0 and now["tiers"]["nodes"]["latency_s"] and found["tuner"] else None
         found = wait_until("chunks of the other node are counted", job)
         now = found["now"]
-        self.assertEqual((now["nodes"], found["nodes"]["reachable"]), (2, 2))
+        self.assertEqual(found["nodes"]["reachable"], 2)
         self.assertLessEqual(now["memory_hit_ratio"] + now["peer_hit_ratio"], 1.000001)
-        self.assertGreater(now["peer_bytes_per_s"], 0)
-        self.assertGreater(now["peer_served_ratio"], 0)
+        self.assertGreater(now["source_bytes_per_s"], 0)
         self.assertGreater(now["tiers"]["nodes"]["bytes_per_s"], 0)
         self.assertGreater(now["tiers"]["nodes"]["chunks_per_s"], 0)
-        self.assertIn(found["tuner"]["prefetch_tier"], ("other nodes", "storage", None))  # None: all is in memory
 
         def why():
             read_all(loaders)

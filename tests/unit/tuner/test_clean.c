@@ -68,7 +68,7 @@ static void test_absurd_figures(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct stall_sample s = usual();
 
-		s.chunk_latency_s = s.storage_bytes_per_s = s.daemon_cpu_s_per_sample = s.dataset_bytes =
+		s.chunk_latency_s = s.source_bytes_per_s = s.daemon_cpu_s_per_sample = s.dataset_bytes =
 		    bad[i];
 		s.shares.checkpoint_stall = s.device_rate = bad[i];
 		assert_true(figures_clean(&s, NOW, &f));

@@ -20,7 +20,7 @@ static struct stall_sample usual(uint64_t job)
 	s.shares.prep_stall = 0;
 	s.samples_per_s = 1000;
 	s.chunk_latency_s = s.chunk_latency_p95_s = 0.02;
-	s.storage_bytes_per_s = 1e9;
+	s.source_bytes_per_s = 1e9;
 	s.reads_in_flight = 4;
 	s.reading_ratio = 0.2;
 	s.memory_hit_ratio = 0;
@@ -137,7 +137,7 @@ static void test_pressure_halves_and_recovers(void **unused)
 
 	(void)unused;
 	/* Storage so slow that the whole cache is worth it. */
-	samples[0].storage_bytes_per_s = 20e6;
+	samples[0].source_bytes_per_s = 20e6;
 	samples[0].chunk_latency_s = samples[0].chunk_latency_p95_s = 0.5;
 	samples[0].reads_in_flight = 1;
 	samples[0].reading_ratio = 1;
@@ -305,40 +305,6 @@ static void test_worse_is_undone(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
 }
 
-/* A decision says by which tier it was taken, with the figures of both, and all of its end is there. */
-static void test_reasons_name_the_tier(void **unused)
-{
-	const struct tuner_decision *d;
-
-	(void)unused;
-	samples[0].shares.fetch_stall = 0.5;
-	samples[0].samples_per_s = 1000;
-	samples[0].device_rate = 2000;
-	samples[0].memory_hit_ratio = 0.1;
-	samples[0].job_nodes = 4;
-	samples[0].peer_hit_ratio = 0.75;
-	samples[0].peer_served_ratio = 1;
-	samples[0].peer_latency_s = 0.5;
-	samples[0].peer_latency_p95_s = 1.25;
-	samples[0].peer_bytes_per_s = 40e6;
-	samples[0].peers_in_flight = 8;
-	samples[0].asking_ratio = 1;
-	samples[0].peer_chunk_bytes = 2.5e6;
-	run(2);
-	d = decision_on(TUNER_PREFETCH_CHUNKS);
-	assert_non_null(d);
-	assert_true(d->new_value > d->old_value);
-	assert_non_null(strstr(d->reason, "by other nodes "));
-	assert_non_null(strstr(d->reason, " in 500.0 ms (95 %: 1250.0 ms)"));
-	assert_non_null(strstr(d->reason, "storage "));
-	assert_non_null(strstr(d->reason, " in 20.0 ms (95 %: 20.0 ms)"));
-	assert_non_null(strstr(d->reason, " samples/s instead of "));
-	d = decision_on(TUNER_CACHE_BYTES);
-	assert_true(!d || strstr(d->reason, "by other nodes "));
-	assert_int_equal(world.result->views[0].prefetch_tier, TUNER_TIER_NODES);
-	assert_int_equal(world.result->views[0].cache_tier, TUNER_TIER_NODES);
-}
-
 /* What a cache holds takes an epoch to come back: the first seconds of a new phase are no reason to drop it.
  */
 static void test_new_phase_keeps_the_cache(void **unused)
@@ -346,7 +312,7 @@ static void test_new_phase_keeps_the_cache(void **unused)
 	uint64_t kept;
 
 	(void)unused;
-	samples[0].storage_bytes_per_s = 60e6;
+	samples[0].source_bytes_per_s = 60e6;
 	samples[0].reading_ratio = 1;
 	samples[0].memory_hit_ratio = 0.45;
 	samples[0].cached_bytes = 4.5e9;
@@ -356,7 +322,7 @@ static void test_new_phase_keeps_the_cache(void **unused)
 	samples[0].client_cpu_s_per_sample = 1.3e-3;
 	samples[0].shares.prep_stall = 0.3;
 	samples[0].samples_per_s = 700;
-	samples[0].storage_bytes_per_s = 200e6;
+	samples[0].source_bytes_per_s = 200e6;
 	run(5);
 	assert_true(samples[0].knobs.value[TUNER_CLIENT_WORKERS] > 0);
 	assert_int_equal(samples[0].knobs.value[TUNER_CACHE_BYTES], kept);
@@ -443,7 +409,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(test_device_bound_gives_back),
-	    TEST(test_reasons_name_the_tier),
 	    TEST(test_pin_is_exact),
 	    TEST(test_impossible_pin_is_clamped),
 	    TEST(test_knob_of_the_client_is_left_alone),

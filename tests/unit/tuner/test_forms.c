@@ -36,7 +36,7 @@ static int setup(void **unused)
 	neighbour = 0;
 	sample = world_job(1);
 	sample.chunk_latency_s = sample.chunk_latency_p95_s = 0.002;
-	sample.storage_bytes_per_s = 4e9;
+	sample.source_bytes_per_s = 4e9;
 	sample.reads_in_flight = 1;
 	sample.reading_ratio = 0.1;
 	sample.memory_hit_ratio = 0.9;

@@ -12,8 +12,6 @@ static void test_stored_numbers(void **state)
 	assert_string_equal(tuner_outcome_name((enum tuner_outcome)0), "verified");
 	assert_string_equal(tuner_outcome_name((enum tuner_outcome)3), "not-applied");
 	assert_string_equal(tuner_phase_name((enum tuner_phase)4), "blind");
-	assert_string_equal(tuner_tier_name(TUNER_TIER_NODES), "other nodes");
-	assert_null(tuner_tier_name(TUNER_TIER_NONE));
 }
 
 int main(void)

@@ -119,39 +119,12 @@ static void test_decoding(void **unused)
 	assert_true(quantile(regret, N, 0.99) <= 0.10);
 }
 
-/* Several nodes share the dataset: what they give is a tier of its own. */
-static void test_nodes(void **unused)
-{
-	struct sim_outcome *outcome = malloc(sizeof(*outcome));
-	double regret[N], cost[N];
-
-	(void)unused;
-	assert_non_null(outcome);
-	for (uint64_t seed = 1; seed <= N; seed++) {
-		struct sim_scenario s = sim_scenario_nodes(seed);
-		struct sim_static best = sim_best_static(&s, &s.jobs[0].phases[0], s.cores, s.memory_bytes);
-		struct sim_score score;
-
-		assert_int_equal(sim_run(&s, SIM_TUNER, false, outcome), 0);
-		sim_judge(&s, outcome, &best, &score);
-		assert_false(outcome->limit_broken);
-		regret[seed - 1] = score.regret;
-		cost[seed - 1] = score.cost_ratio;
-	}
-	free(outcome);
-	assert_true(quantile(regret, N, 0.90) <= 0.05);
-	assert_true(quantile(regret, N, 0.99) <= 0.10);
-	assert_true(quantile(cost, N, 0.50) <= 1.10);
-	assert_true(quantile(cost, N, 0.90) <= 1.30);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_regret),      cmocka_unit_test(test_resources),
 	    cmocka_unit_test(test_settles),     cmocka_unit_test(test_keeps_quiet),
-	    cmocka_unit_test(test_limits_hold), cmocka_unit_test(test_decoding),
-	    cmocka_unit_test(test_nodes)};
+	    cmocka_unit_test(test_limits_hold), cmocka_unit_test(test_decoding)};
 
 	return cmocka_run_group_tests(tests, run_all, NULL);
 }

@@ -38,16 +38,7 @@ static int setup(void **state)
 			     .handoff_s = NAN,
 			     .dataset_bytes = 1e9,
 			     .cached_bytes = 0,
-			     .need_bytes = 20e6,
-			     .nodes = NAN,
-			     .served = NAN,
-			     .peer_hit = NAN,
-			     .peer_latency_s = NAN,
-			     .peer_latency_p95_s = NAN,
-			     .peer_bandwidth = NAN,
-			     .peers_in_flight = NAN,
-			     .asking = NAN,
-			     .peer_bytes = NAN};
+			     .need_bytes = 20e6};
 	room = (struct room){
 	    .cache_bytes = 2e9, .prefetch = 64, .daemon_workers = 8, .client_workers = 8, .cores = 8};
 	return 0;
@@ -190,118 +181,6 @@ static void test_cached_ratio(void **state)
 	assert_true(target_cached_ratio(&f, 2e9) == 1);
 }
 
-/* Four nodes, each of which takes a quarter of a chunk; the others give it in so many seconds. */
-static void share(double latency_s)
-{
-	f.nodes = 4;
-	f.served = 1;
-	f.hit = 0.1;
-	f.peer_hit = 0.75;
-	f.peer_bytes = 2.5e6;
-	f.peer_latency_s = latency_s;
-	f.peer_latency_p95_s = 2 * latency_s;
-	f.peers_in_flight = 2;
-	f.asking = 1;
-	f.peer_bandwidth = f.peers_in_flight * f.peer_bytes / latency_s;
-	job.peer_full_bandwidth = f.peer_bandwidth;
-	job.peer_full_depth = 2;
-}
-
-/* The part of the rate that so much more memory brings. */
-static double gain(uint64_t bytes)
-{
-	struct tuner_knobs less = job.in_force, more = less;
-
-	more.value[TUNER_CACHE_BYTES] += bytes;
-	return target_rate(&job, &f, &room, &more) / target_rate(&job, &f, &room, &less) - 1;
-}
-
-/* A chunk that is missed costs less where another node has it. */
-static void test_fast_peers_make_cache_worth_less(void **state)
-{
-	uint64_t alone;
-	double alone_gain;
-
-	(void)state;
-	f.demand = 2000;
-	job.full_bandwidth = 100e6;
-	job.full_depth = 4;
-	job.in_force.value[TUNER_CACHE_BYTES] = 300000000;
-	alone = wanted(TUNER_CACHE_BYTES);
-	alone_gain = gain(150000000);
-	assert_true(alone >= 500000000 && alone_gain > 0.2);
-	share(0.005);
-	/* What storage has to bring of this node's own quarter: a sixth of the dataset, not a half. */
-	assert_in_range(wanted(TUNER_CACHE_BYTES), 100000000, 250000000);
-	assert_true(gain(150000000) < alone_gain / 10);
-	/* Slow ones: memory is worth as much as beside a slow storage, beyond what this node owns. */
-	share(0.5);
-	assert_true(wanted(TUNER_CACHE_BYTES) > alone);
-	assert_true(gain(150000000) > alone_gain / 2);
-}
-
-static void test_slow_peers_need_depth(void **state)
-{
-	uint64_t quick, slow;
-
-	(void)state;
-	f.window = 1;
-	f.latency_s = f.latency_p95_s = 0.01;
-	f.bandwidth = 1e9;
-	f.in_flight = 1;
-	f.reading = 0.1;
-	room.cache_bytes = 300e6;
-	share(0.005);
-	job.peer_full_bandwidth = 0;
-	quick = wanted(TUNER_PREFETCH_CHUNKS);
-	share(0.2);
-	job.peer_full_bandwidth = 0;
-	f.peers_in_flight = 4; /* all that is read ahead */
-	f.peer_bandwidth = 4 * f.peer_bytes / 0.2;
-	slow = wanted(TUNER_PREFETCH_CHUNKS);
-	assert_true(quick <= 4);
-	/* 20 chunks/s, 15 of them of others, 0.4 s the slow ones: eight under way. */
-	assert_in_range(slow, 7, 10);
-	/* Seldom, and slow: the mix counts, and not its mean. */
-	assert_int_equal(tiers_of_time(&f, 0), TUNER_TIER_NODES);
-	f.latency_s = f.latency_p95_s = 1;
-	assert_int_equal(tiers_of_time(&f, 0), TUNER_TIER_STORAGE);
-	assert_true(wanted(TUNER_PREFETCH_CHUNKS) > slow);
-}
-
-/* Nodes that gave nothing yet, or are not reached, change nothing. */
-static void test_without_peers_all_is_as_it_was(void **state)
-{
-	struct tuner_knobs alone, beside;
-
-	(void)state;
-	f.demand = 2000;
-	target_knobs(&job, &f, &room, &alone);
-	f.nodes = 4;
-	f.served = 0;
-	target_knobs(&job, &f, &room, &beside);
-	assert_memory_equal(&alone, &beside, sizeof(alone));
-	share(0.005);
-	job.peer_full_bandwidth = 0;
-	f.nodes = 1;
-	target_knobs(&job, &f, &room, &beside);
-	assert_memory_equal(&alone, &beside, sizeof(alone));
-}
-
-/* Nobody knows what it would cost to keep less; how long others take is known. */
-static void test_unknown_storage_beside_peers(void **state)
-{
-	(void)state;
-	share(0.5);
-	job.peer_full_bandwidth = 0;
-	f.peers_in_flight = 4;
-	f.bandwidth = f.latency_s = f.latency_p95_s = f.in_flight = NAN;
-	f.reading = 0;
-	f.demand = 1000;
-	assert_int_equal(wanted(TUNER_CACHE_BYTES), 400000000);
-	assert_true(wanted(TUNER_PREFETCH_CHUNKS) > 4);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -315,10 +194,6 @@ int main(void)
 	    cmocka_unit_test_setup(test_client_workers, setup),
 	    cmocka_unit_test_setup(test_workers_for_the_slowest, setup),
 	    cmocka_unit_test_setup(test_cached_ratio, setup),
-	    cmocka_unit_test_setup(test_fast_peers_make_cache_worth_less, setup),
-	    cmocka_unit_test_setup(test_slow_peers_need_depth, setup),
-	    cmocka_unit_test_setup(test_without_peers_all_is_as_it_was, setup),
-	    cmocka_unit_test_setup(test_unknown_storage_beside_peers, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

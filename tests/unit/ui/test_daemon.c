@@ -243,11 +243,10 @@ static void test_nodes_of_a_job(void **state)
 	    "{\"node\": \"n2\", \"away\": false}, {\"node\": \"n3\", \"away\": false},"
 	    "{\"node\": \"n4\", \"away\": false}, {\"node\": \"n5\", \"away\": true}]}]},"
 	    "\"jobs\": [{\"id\": 3, \"uid\": 7, \"nodes\": {\"name\": \"run-1\", \"reachable\": 4},"
-	    " \"tuner\": {\"cache_tier\": \"storage\", \"prefetch_tier\": \"other nodes\"},"
-	    " \"now\": {\"peer_latency_s\": 0.006, \"peer_latency_p95_s\": 0.02, \"chunk_latency_s\": 0.08,"
+	    " \"now\": {\"chunk_latency_s\": 0.02,"
 	    "  \"tiers\": {\"memory\": {\"chunks_per_s\": 100, \"bytes_per_s\": 4e8},"
-	    "   \"nodes\": {\"chunks_per_s\": 40, \"bytes_per_s\": 1e8},"
-	    "   \"storage\": {\"chunks_per_s\": 9, \"bytes_per_s\": null}}}},"
+	    "   \"nodes\": {\"chunks_per_s\": 40, \"bytes_per_s\": 1e8, \"latency_s\": 0.006},"
+	    "   \"storage\": {\"chunks_per_s\": 9, \"bytes_per_s\": null, \"latency_s\": 0.08}}}},"
 	    "{\"id\": 4, \"uid\": 7, \"nodes\": null, \"now\": {\"tiers\": {\"memory\": {\"chunks_per_s\": "
 	    "1}}}}]}";
 	struct sample *node = sample_new(), *sample = sample_new();
@@ -264,11 +263,9 @@ static void test_nodes_of_a_job(void **state)
 	assert_float_equal(job->node_chunks_per_s, 40, 0);
 	assert_float_equal(job->node_bytes_per_s, 1e8, 0);
 	assert_float_equal(job->node_latency_s, 0.006, 0);
-	assert_float_equal(job->node_latency_p95_s, 0.02, 0);
 	assert_float_equal(job->storage_chunks_per_s, 9, 0);
 	assert_true(isnan(job->storage_bytes_per_s));
-	assert_string_equal(job->cache_tier, "storage");
-	assert_string_equal(job->prefetch_tier, "other nodes");
+	assert_float_equal(job->storage_latency_s, 0.08, 0);
 	assert_int_equal(job->n_reached, 4);
 	assert_int_equal(job->n_members, 5);
 	assert_int_equal(job->n_troubled, 2);

@@ -108,48 +108,6 @@ int model_storage_fit(const struct model_request *requests, size_t n_requests,
  * first request. */
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes);
 
-/* ---- tiers ------------------------------------------------------------------------------------------- */
-
-/*
- * Many nodes of one job share what their memories hold: each has this share of the dataset, and together as
- * much of it as there can be. What no memory has is read from storage once for all of them, by the node that
- * owns it. So a node gets what it needs from three tiers.
- */
-
-/* Of what is not in this node's own memory, the share that it reads from storage, because it owns it and
- * nobody has it. The rest comes from the others. */
-double model_own_reads(double cached_ratio, double n_nodes);
-
-/* Shares of what a node needs; their sum is 1. */
-struct model_tiers {
-	double memory, peers, storage;
-};
-
-/* served: of what is asked of other nodes, the part that they give; storage has to give the rest. With one
- * node there are no peers. */
-struct model_tiers model_tiers_of(double cached_ratio, double n_nodes, double served);
-
-/* A tier below memory, as it was measured; NAN: not known. */
-struct model_source {
-	double bytes; /* that come of a chunk which is needed */
-	double bytes_per_s;
-	double latency_s, latency_p95_s; /* of a chunk: mean, and 95 of 100 are quicker */
-};
-
-/* Seconds a chunk that is needed, on average: each source brings its own share at its own pace, and the
- * slower one counts. NAN: a source that has to give something is not known. */
-double model_visit_s(const struct model_tiers *tiers, const struct model_source *peers,
-		     const struct model_source *storage);
-
-/* The least cached share with which a chunk takes no longer than this; 1 if none does. n_nodes > 1. */
-double model_tiers_cache_needed(double n_nodes, double served, const struct model_source *peers,
-				const struct model_source *storage, double visit_s);
-
-/* Of chunks that are not in memory, wherever they come from: the time that all but 1 of 20 take at most, and
- * no less than the mean, without which fewer would be under way than are needed. NAN: as model_visit_s(). */
-double model_tiers_latency_s(const struct model_tiers *tiers, const struct model_source *peers,
-			     const struct model_source *storage);
-
 /* ---- replay ------------------------------------------------------------------------------------------ */
 
 #define MODEL_WORKERS_MAX 256

@@ -37,6 +37,7 @@ struct stall_shares {
 struct stall_flow {
 	double chunks_per_s; /* needed, and met by it */
 	double bytes_per_s;  /* of memory: handed to the trainer; else brought into memory */
+	double latency_s;    /* from asking for a chunk to having it: mean; NAN of memory */
 };
 
 struct stall_sample {
@@ -58,31 +59,23 @@ struct stall_sample {
 	double prep_rate;   /* P: with the workers as they were */
 	double device_rate; /* G: had no data been waited for */
 
-	/* Storage. Where nothing was read in the second: the last known values, or NAN. */
+	/* What memory does not have: storage, and other nodes of the job, as one source. Where nothing came
+	 * in the second: the last known values, or NAN. */
 	double chunk_latency_s; /* from asking for a chunk to having it: mean */
 	double chunk_latency_p95_s;
-	double storage_bytes_per_s; /* bytes read over the time in which at least one read was under way */
-	double reads_in_flight;     /* mean over that time */
-	double reading_ratio;       /* that time over the covered time, 0 .. 1 */
-	double memory_hit_ratio;    /* chunk needs met from memory, without a read or another node, 0 .. 1 */
-	double chunk_bytes;         /* mean of the dataset, as stored in a segment */
-	double samples_per_chunk;
-	uint32_t window_chunks; /* chunks that the shuffle mixes: all are needed at once */
-	double ready_samples;   /* samples that the slots of all sessions hold when full */
+	double
+	    source_bytes_per_s;  /* bytes that came over the time in which at least one chunk was under way */
+	double reads_in_flight;  /* mean over that time */
+	double reading_ratio;    /* that time over the covered time, 0 .. 1 */
+	double memory_hit_ratio; /* chunk needs met from memory, without a read or another node, 0 .. 1 */
+	double chunk_bytes;      /* mean of the dataset, as stored in a segment */
+	double samples_per_chunk; /* that are this node's: all, unless other nodes walk the same order */
+	uint32_t window_chunks;   /* chunks that the shuffle mixes: all are needed at once */
+	double ready_samples;     /* samples that the slots of all sessions hold when full */
 
-	/* Other nodes of the job, between memory and storage. NAN: the job has none; figures of what came as
-	 * for storage. */
-	double job_nodes;         /* that can be reached, with this one */
-	double peer_hit_ratio;    /* chunk needs met by another node, 0 .. 1 */
-	double peer_served_ratio; /* of what was asked of them, the part that came, 0 .. 1 */
-	double peer_latency_s;    /* from asking for a chunk to having it: mean */
-	double peer_latency_p95_s;
-	double peer_bytes_per_s; /* over the time in which at least one was asked for a chunk */
-	double peers_in_flight;  /* mean over that time */
-	double asking_ratio;     /* that time over the covered time, 0 .. 1 */
-	double peer_chunk_bytes; /* that come of a chunk: what the ranks here take of it, if not all */
-
-	struct stall_flow memory_flow, peer_flow, storage_flow; /* for people */
+	/* For people. What is said of other nodes is NAN where the job has none. */
+	double peer_hit_ratio; /* chunk needs met by another node, 0 .. 1 */
+	struct stall_flow memory_flow, peer_flow, storage_flow;
 
 	/* Preparing. */
 	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */
@@ -96,12 +89,12 @@ struct stall_sample {
 
 	/* Memory. */
 	uint64_t dataset;     /* equal for jobs that read the same dataset: they share its chunks */
-	double dataset_bytes; /* all of it as stored in segments */
+	double dataset_bytes; /* as stored in segments: all that the job's ranks on this node need of it */
 	double cached_bytes;  /* the part of it in memory now */
 	double need_bytes;    /* the least that its sessions can run with: windows, slots, snapshot */
 
 	/* Decoded forms of samples, where the daemon decodes. */
-	double decoded_samples;        /* that its sessions decode in an epoch */
+	double decoded_samples;        /* of which forms can be used: all that ranks here come to */
 	double form_samples;           /* of these, the ones with a form in memory */
 	double form_bytes;             /* memory that forms take */
 	double form_room_bytes;        /* that they could take: what claims leave */

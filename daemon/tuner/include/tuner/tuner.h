@@ -125,24 +125,16 @@ enum tuner_phase {
 	TUNER_PHASE_BLIND, /* no usable samples for some seconds: its knobs stay as they are */
 };
 
-/* Where the chunks come from that set how large the cache is and how far is read ahead. */
-enum tuner_tier {
-	TUNER_TIER_NONE, /* nothing is known of any, or all is in memory */
-	TUNER_TIER_NODES,
-	TUNER_TIER_STORAGE,
-};
-
 /* What the tuner thinks of a job now: for `dieselctl why`, diesel-top, metrics. */
 struct tuner_view {
 	uint64_t job;
 	enum tuner_phase phase;
-	struct tuner_knobs wanted; /* after this second's decisions */
-	struct tuner_knobs model;  /* what the model alone would want, without other jobs' limits */
-	double rate;               /* smoothed consumption, samples/s */
-	double demand;             /* what the trainer would take if it never waited for data */
-	double wait;               /* smoothed share of time waited for data */
-	enum tuner_tier cache_tier, prefetch_tier; /* by which these two are decided */
-	char text[TUNER_REASON_BYTES];             /* one line: why it stands as it does */
+	struct tuner_knobs wanted;     /* after this second's decisions */
+	struct tuner_knobs model;      /* what the model alone would want, without other jobs' limits */
+	double rate;                   /* smoothed consumption, samples/s */
+	double demand;                 /* what the trainer would take if it never waited for data */
+	double wait;                   /* smoothed share of time waited for data */
+	char text[TUNER_REASON_BYTES]; /* one line: why it stands as it does */
 };
 
 struct tuner_result {
@@ -178,5 +170,3 @@ void tuner_forget(struct tuner_state *state, uint64_t job);
 const char *tuner_rule_name(enum tuner_rule rule);
 const char *tuner_outcome_name(enum tuner_outcome outcome);
 const char *tuner_phase_name(enum tuner_phase phase);
-/* "other nodes", "storage"; NULL: none. */
-const char *tuner_tier_name(enum tuner_tier tier);

@@ -337,83 +337,6 @@ static void test_more_is_not_slower(void **state)
 	}
 }
 
-/* Of four nodes each reads a fourth from storage, whatever their memories do not hold together. */
-static void test_own_reads(void **state)
-{
-	assert_true(model_own_reads(0, 1) == 1);
-	assert_true(model_own_reads(0.5, 1) == 1);
-	assert_true(model_own_reads(0, 4) == 0.25);
-	assert_true(model_own_reads(0.25, 4) == 0);
-	assert_true(model_own_reads(1, 4) == 1); /* nothing is missing */
-	/* 0.125 of the dataset each, so half of it together: an eighth is left to each. */
-	assert_true(fabs(model_own_reads(0.125, 4) * (1 - 0.125) - 0.125) < 1e-9);
-}
-
-static void test_tiers_share_what_is_needed(void **state)
-{
-	struct model_tiers one = model_tiers_of(0.3, 1, 1), four = model_tiers_of(0.1, 4, 1),
-			   half = model_tiers_of(0.1, 4, 0.5), full = model_tiers_of(0.25, 4, 1);
-
-	/* One node: exactly what is not in memory. */
-	assert_true(one.peers == 0 && one.storage == 1 - 0.3);
-	assert_float_equal(four.memory + four.peers + four.storage, 1, 1e-12);
-	assert_float_equal(four.storage, 0.25 - 0.1, 1e-12); /* what it owns and has not */
-	assert_float_equal(half.peers, four.peers / 2, 1e-12);
-	assert_float_equal(half.memory + half.peers + half.storage, 1, 1e-12);
-	assert_float_equal(full.storage, 0, 1e-12);
-}
-
-/* Each source at its own pace; the slower one counts, and what is not known is not quick. */
-static void test_tiers_take_time(void **state)
-{
-	const struct model_source storage = {8e6, 100e6, 0.1, 0.2}, quick = {2e6, 1000e6, 0.002, 0.004},
-				  slow = {2e6, 10e6, 0.3, 0.6}, unknown = {2e6, NAN, NAN, NAN};
-	struct model_tiers tiers = model_tiers_of(0, 4, 1), all = model_tiers_of(0.5, 4, 1);
-
-	assert_float_equal(model_visit_s(&tiers, &quick, &storage), 0.25 * 0.08, 1e-12);
-	assert_float_equal(model_visit_s(&tiers, &slow, &storage), 0.75 * 0.2, 1e-12);
-	assert_true(isnan(model_visit_s(&tiers, &unknown, &storage)));
-	/* Half in each memory: storage need not be known. */
-	assert_float_equal(model_visit_s(&all, &slow, &unknown), 0.5 * 0.2, 1e-12);
-	for (double visit_s = 0.001; visit_s < 0.2; visit_s *= 1.7) {
-		double x = model_tiers_cache_needed(4, 1, &quick, &storage, visit_s);
-		double y = model_tiers_cache_needed(4, 1, &slow, &storage, visit_s);
-
-		all = model_tiers_of(x, 4, 1);
-		assert_true(model_visit_s(&all, &quick, &storage) <= visit_s);
-		assert_true(x <= y && (visit_s < 0.0015 || x <= 0.25)); /* what it owns is enough */
-		all = model_tiers_of(x - 0.01, 4, 1);
-		assert_true(x <= 0 || model_visit_s(&all, &quick, &storage) > visit_s);
-	}
-	assert_true(isnan(model_tiers_cache_needed(4, 1, &unknown, &storage, 0.001)));
-}
-
-static void test_tiers_latency_is_of_the_mix(void **state)
-{
-	const struct model_source storage = {8e6, 100e6, 0.1, 0.2}, quick = {2e6, 1000e6, 0.002, 0.004};
-	struct model_tiers none = {.memory = 0.5, .storage = 0.5}, all = {.peers = 1}, mix;
-	double last = 0.004;
-
-	assert_true(model_tiers_latency_s(&none, &quick, &storage) == 0.2);
-	assert_true(model_tiers_latency_s(&all, &quick, &storage) == 0.004);
-	for (int i = 1; i <= 9; i++) {
-		double found;
-
-		mix = (struct model_tiers){.storage = 0.1 * i, .peers = 1 - 0.1 * i};
-		found = model_tiers_latency_s(&mix, &quick, &storage);
-		assert_true(found >= last && found <= 0.2);
-		last = found;
-	}
-	/* As of one kind, if both are. */
-	mix = (struct model_tiers){.storage = 0.5, .peers = 0.5};
-	assert_float_equal(model_tiers_latency_s(&mix, &storage, &storage), 0.2, 1e-6);
-	/* One in a hundred that takes 50 times as long: most are quick, but so many have to be under way. */
-	mix = (struct model_tiers){.storage = 0.01, .peers = 0.99};
-	assert_float_equal(model_tiers_latency_s(&mix, &(struct model_source){1, 1, 0.001, 0.001},
-						 &(struct model_source){1, 1, 1, 1}),
-			   0.01 + 0.99 * 0.001, 1e-9);
-}
-
 static void test_parts_sum_to_the_whole(void **state)
 {
 	struct plant *plant = plant_setup(3);
@@ -531,10 +454,6 @@ int main(void)
 	    cmocka_unit_test(test_epochs_drain),
 	    cmocka_unit_test(test_bursts_are_free),
 	    cmocka_unit_test(test_more_is_not_slower),
-	    cmocka_unit_test(test_own_reads),
-	    cmocka_unit_test(test_tiers_share_what_is_needed),
-	    cmocka_unit_test(test_tiers_take_time),
-	    cmocka_unit_test(test_tiers_latency_is_of_the_mix),
 	    cmocka_unit_test(test_parts_sum_to_the_whole),
 	    cmocka_unit_test(test_storage_is_found_again),
 	    cmocka_unit_test(test_damage_is_refused),

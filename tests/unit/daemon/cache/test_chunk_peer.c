@@ -237,9 +237,9 @@ static void test_it_comes_from_there(void **state)
 	assert_int_equal(f.f.job->counters.chunk_reads, 0);
 	assert_int_equal(f.f.job->counters.n_read, 0); /* its time is none of storage */
 	assert_int_equal(f.f.job->counters.peer_chunks, 1);
-	assert_int_equal(f.f.job->n_asking, 0);
-	assert_int_equal(f.f.job->counters.asking_ns, f.f.job->counters.peer_ns); /* one at a time */
-	assert_false(isnan(read_latency_quantile_s(&f.f.job->counters.peer_latency, NULL, 0.5, 1)));
+	assert_int_equal(f.f.job->n_coming, 0);
+	assert_int_equal(f.f.job->counters.coming_ns, f.f.job->counters.peer_ns); /* one at a time */
+	assert_false(isnan(read_latency_quantile_s(&f.f.job->counters.came, NULL, 0.5, 1)));
 	/* The other node is gone, and it is this one's to keep. */
 	is_ours = true;
 	sharers_note_changed(f.cache, &group);
@@ -266,7 +266,7 @@ static void test_what_does_not_come_is_read(void **state)
 		assert_int_equal(f.cache->counters.reads, chunk + 1);
 		assert_int_equal(n_spoilt, chunk); /* the second one came, and was wrong */
 		assert_int_equal(f.f.job->counters.peer_failed, chunk + 1);
-		assert_int_equal(f.f.job->n_asking, 0);
+		assert_int_equal(f.f.job->n_coming, 0);
 	}
 	assert_int_equal(n_fetches, 2);
 	stop(&f);

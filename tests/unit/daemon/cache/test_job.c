@@ -207,6 +207,18 @@ static void test_time_of_reads_that_overlap_counts_once(void **state)
 	assert_int_equal(j.counters.read_ns, 100 + 150 + 10);
 	assert_int_equal(j.counters.read_bytes, 31);
 	assert_int_equal(j.counters.chunk_reads, 3);
+	/* So does that of chunks from other nodes, among them. */
+	job_read_begin(&j, 600);
+	job_ask_begin(&j, 610);
+	job_read_end(&j, 600, 650, 1);
+	job_ask_end(&j, 610, 700, 0, 5);
+	job_ask_begin(&j, 800);
+	job_ask_end(&j, 800, 850, -EAGAIN, 0);
+	assert_int_equal(j.counters.reading_ns, 200 + 10 + 50);
+	assert_int_equal(j.counters.coming_ns, 200 + 10 + 100 + 50);
+	assert_int_equal(j.counters.peer_ns, 90);
+	assert_int_equal(j.counters.peer_chunks, 1);
+	assert_int_equal(read_latency_below(&j.counters.came, 0, &(double){0}), 5);
 }
 
 static void test_numbers_in_control_groups(void **state)

@@ -115,7 +115,7 @@ static void one_second(struct fixture *f)
 		s->chunk_latency_s = 0.001;
 		s->reads_in_flight = s->reading_ratio = 0.1;
 		s->memory_hit_ratio = 0.5;
-		s->storage_bytes_per_s = 1e9;
+		s->source_bytes_per_s = 1e9;
 		s->chunk_bytes = 4e6;
 		s->samples_per_chunk = 100;
 		s->window_chunks = 2;

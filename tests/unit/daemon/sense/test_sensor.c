@@ -3,13 +3,17 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "dataset/shuffle.h"
+#include "forms.h"
 #include "lib/clock.h"
 #include "sensor_detail.h"
 #include "sensor_job.h"
 #include "sensor_shares.h"
 #include "sensor_tally.h"
+#include "tuner/tuner.h"
 
 #define MS NS_PER_MS
 
@@ -224,7 +228,7 @@ static void test_shares(void **state)
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
 
-static double n_nodes = NAN;
+static bool shares;
 
 static struct stall_sample sample_of(const struct sensed_job *sensed)
 {
@@ -236,10 +240,8 @@ static struct stall_sample sample_of(const struct sensed_job *sensed)
 	sample.chunk_bytes = 1000000;
 	sample.samples_per_chunk = 100; /* 10 kB each */
 	sample.knobs.value[TUNER_DAEMON_WORKERS] = 2;
-	sample.job_nodes = n_nodes;
-	sensed_storage(sensed, &sample);
-	sensed_peers(sensed, &sample);
-	sensed_flows(sensed, &sample);
+	sensed_source(sensed, shares, &sample);
+	sensed_flows(sensed, shares, &sample);
 	sensed_work(sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
 	sensed_shares(sensed, sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
 	sensed_rates(&sample, 4);
@@ -308,11 +310,11 @@ static void test_storage(void **state)
 									  .n_read = 2 * i,
 									  .read_bytes = 2000000 * i,
 									  .read_ns = S / 2 * i,
-									  .reading_ns = S / 2 * i,
+									  .coming_ns = S / 2 * i,
 									  .cpu_ns = S / 100 * i}};
 	sample = sample_of(&sensed);
 	assert_float_equal(sample.chunk_latency_s, 0.25, 1e-9);
-	assert_float_equal(sample.storage_bytes_per_s, 4e6, 1);
+	assert_float_equal(sample.source_bytes_per_s, 4e6, 1);
 	assert_float_equal(sample.reads_in_flight, 1, 1e-9);
 	assert_float_equal(sample.reading_ratio, 0.5, 1e-9);
 	assert_float_equal(sample.memory_hit_ratio, 0.8, 1e-9);
@@ -323,7 +325,7 @@ static void test_storage(void **state)
 	assert_true(isnan(sample.chunk_latency_p95_s)); /* four reads are no distribution */
 	/* One in ten is slow: all readings that are kept count. */
 	for (uint64_t i = 0; i < 40; i++)
-		read_latency_add(&sensed.readings[2].counters.latency, i % 10 ? S / 4 : 2 * S);
+		read_latency_add(&sensed.readings[2].counters.came, i % 10 ? S / 4 : 2 * S);
 	sample = sample_of(&sensed);
 	assert_true(sample.chunk_latency_p95_s > 1.6 && sample.chunk_latency_p95_s < 2.5);
 	/* Nothing read any more: no limit is seen, and the disk as it was. */
@@ -338,14 +340,14 @@ static void test_storage(void **state)
 	assert_true(sample.memory_hit_ratio > 0.95);
 }
 
-/* What other nodes give is neither memory nor storage. */
+/* What other nodes give is not memory's: with storage's it is one source. */
 static void test_peers(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 	struct stall_sample sample;
 
 	/* Ten visits a second: two reads of 0.25 s and a megabyte; six of others, 0.1 s and 250 kB, two at a
-	 * time; one in vain, and one that came too slowly. */
+	 * time; both at the same time for 0.1 s; two were asked for in vain. */
 	for (uint64_t i = 0; i < 3; i++)
 		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
 							     .counters = {.samples = 1000 * i,
@@ -355,43 +357,188 @@ static void test_peers(void **state)
 									  .n_read = 2 * i,
 									  .read_bytes = 2000000 * i,
 									  .read_ns = S / 2 * i,
-									  .reading_ns = S / 2 * i,
 									  .peer_chunks = 6 * i,
 									  .peer_bytes = 1500000 * i,
 									  .peer_failed = 2 * i,
 									  .peer_ns = S * 6 / 10 * i,
-									  .asking_ns = S * 3 / 10 * i}};
+									  .coming_ns = S * 7 / 10 * i}};
 	sample = sample_of(&sensed); /* of a job without nodes nothing is said of others */
-	assert_true(isnan(sample.peer_hit_ratio) && isnan(sample.peer_latency_s) &&
-		    isnan(sample.peer_served_ratio));
-	n_nodes = 4;
+	assert_true(isnan(sample.peer_hit_ratio) && isnan(sample.peer_flow.chunks_per_s));
+	shares = true;
 	sample = sample_of(&sensed);
-	n_nodes = NAN;
+	shares = false;
 	assert_float_equal(sample.memory_hit_ratio, 0.2, 1e-9);
 	assert_float_equal(sample.peer_hit_ratio, 0.6, 1e-9);
-	assert_float_equal(sample.peer_served_ratio, 0.75, 1e-9);
-	assert_float_equal(sample.peer_latency_s, 0.1, 1e-9);
-	assert_float_equal(sample.peer_bytes_per_s, 5e6, 1);
-	assert_float_equal(sample.peers_in_flight, 2, 1e-9);
-	assert_float_equal(sample.asking_ratio, 0.3, 1e-9);
-	assert_float_equal(sample.peer_chunk_bytes, 250000, 1e-6);
-	assert_true(isnan(sample.peer_latency_p95_s)); /* twelve are no distribution */
-	assert_float_equal(sample.chunk_latency_s, 0.25, 1e-9);
-	assert_float_equal(sample.storage_bytes_per_s, 4e6, 1);
+	assert_float_equal(sample.chunk_latency_s, (2 * 0.25 + 6 * 0.1) / 8, 1e-9);
+	assert_float_equal(sample.source_bytes_per_s, 3.5e6 / 0.7, 1);
+	assert_float_equal(sample.reads_in_flight, 1.1 / 0.7, 1e-9);
+	assert_float_equal(sample.reading_ratio, 0.7, 1e-9);
 	assert_float_equal(sample.memory_flow.chunks_per_s, 2, 1e-9);
 	assert_float_equal(sample.memory_flow.bytes_per_s, 1e6, 1);
 	assert_float_equal(sample.peer_flow.chunks_per_s, 6, 1e-9);
 	assert_float_equal(sample.peer_flow.bytes_per_s, 1.5e6, 1);
+	assert_float_equal(sample.peer_flow.latency_s, 0.1, 1e-9);
 	assert_float_equal(sample.storage_flow.chunks_per_s, 2, 1e-9);
 	assert_float_equal(sample.storage_flow.bytes_per_s, 2e6, 1);
-	/* A chunk that is needed has 25 samples for this node: storage takes 0.05 s, others 0.03 s. */
-	assert_float_equal(sample.fetch_rate, 25 / 0.05, 1e-3);
+	assert_float_equal(sample.storage_flow.latency_s, 0.25, 1e-9);
+	/* 10 kB a sample, of which four fifths come at 5 MB/s. */
+	assert_float_equal(sample.fetch_rate, 5e6 / 8e3, 1e-3);
+}
+
+/* ---- what a node needs of the dataset ----------------------------------------------------------------- */
+
+#define CHUNK_BYTES  UINT64_C(1000000)
+#define CHUNK_LENGTH 10
+
+/* A dataset of so many chunks, and sessions of some ranks of a job. */
+struct needs {
+	struct cached_dataset dataset;
+	struct job jobs[4];
+	struct session sessions[4];
+	struct serving serving;
+	struct forms forms;
+	uint32_t chunk_samples[64];
+	uint64_t base[64];
+};
+
+static void needs_init(struct needs *n, uint64_t n_chunks)
+{
+	*n = (struct needs){.dataset = {.all_bytes = n_chunks * CHUNK_BYTES,
+					.held_bytes = 3 * CHUNK_BYTES,
+					.info = {.n_chunks = n_chunks}}};
+	for (uint64_t i = 0; i < n_chunks; i++) {
+		n->chunk_samples[i] = CHUNK_LENGTH;
+		n->base[i] = i;
+	}
+}
+
+static void needs_add(struct needs *n, uint32_t at, uint32_t rank, uint32_t world, uint32_t lanes)
+{
+	struct session *s = &n->sessions[at];
+	const struct shuffle_spec spec = {.chunk_samples = n->chunk_samples,
+					  .n_chunks = n->dataset.info.n_chunks,
+					  .window_chunks = 2,
+					  .shuffle = true,
+					  .rank = rank,
+					  .world = world,
+					  .batch = 2,
+					  .lanes = lanes,
+					  .base = n->base};
+
+	*s = (struct session){.next = n->serving.sessions,
+			      .dataset = &n->dataset,
+			      .job = &n->jobs[at],
+			      .forms = at ? NULL : &n->forms,
+			      .request = {.rank = rank, .world = world, .lanes = lanes},
+			      .n_samples = spec.n_chunks * CHUNK_LENGTH,
+			      .n_chunks = spec.n_chunks};
+	assert_int_equal(shuffle_plan_new(&spec, &s->plans[0].plan), 0);
+	n->serving.sessions = s;
+}
+
+static struct stall_sample needs_end(struct needs *n)
+{
+	struct stall_sample sample = stall_sample_unknown();
+
+	sensed_dataset(&n->serving, n->sessions[0].job, &sample);
+	for (struct session *s = n->serving.sessions; s; s = s->next)
+		shuffle_plan_free(s->plans[0].plan);
+	return sample;
+}
+
+/* The cache that the tuner wants for a job that storage keeps waiting. */
+static uint64_t cache_target(struct stall_sample sample)
+{
+	struct tuner_config config = tuner_config_default();
+	struct stall_node node = stall_node_unknown();
+	struct tuner_state *state = calloc(1, tuner_state_bytes());
+	struct tuner_result *result = calloc(1, sizeof(*result));
+	uint64_t target;
+
+	assert_true(state && result);
+	node.memory_limit_bytes = node.memory_headroom_bytes = node.memory_free_bytes = 8e9;
+	node.cores = node.cores_idle = 4;
+	sample.job = 1;
+	sample.covered_s = 1;
+	sample.source = STALL_SOURCE_CLIENT;
+	sample.shares.fetch_stall = 0.5;
+	sample.shares.prep_stall = 0;
+	sample.samples_per_s = 100;
+	sample.chunk_latency_s = sample.chunk_latency_p95_s = 0.1;
+	sample.source_bytes_per_s = 5e6;
+	sample.reads_in_flight = 20; /* of more at a time it would give no more */
+	sample.reading_ratio = 1;
+	sample.memory_hit_ratio = 0;
+	sample.window_chunks = 2;
+	sample.need_bytes = 2 * CHUNK_BYTES;
+	sample.knobs = (struct tuner_knobs){.value = {4 * CHUNK_BYTES, 1, 2, 0}};
+	sample.tunable = (1u << TUNER_N_KNOBS) - 1;
+	for (uint64_t second = 100; second < 104; second++) {
+		sample.at_ns = second * S;
+		tuner_decide(&config, state, &node, &sample, 1, second * S, result);
+	}
+	assert_int_equal(result->n_views, 1);
+	target = result->views[0].model.value[TUNER_CACHE_BYTES];
+	free(state);
+	free(result);
+	return target;
+}
+
+/* A node that serves one of four lanes is like a node alone with a quarter of the dataset. */
+static void test_lanes_are_the_dataset(void **state)
+{
+	struct needs n;
+	struct stall_sample alone, lane, both, one_order, here;
+
+	needs_init(&n, 16);
+	needs_add(&n, 0, 0, 1, 1);
+	alone = needs_end(&n);
+	assert_float_equal(alone.dataset_bytes, 16e6, 0);
+	assert_float_equal(alone.cached_bytes, 3e6, 0);
+	assert_float_equal(alone.samples_per_chunk, CHUNK_LENGTH, 0);
+	assert_float_equal(alone.decoded_samples, 16 * CHUNK_LENGTH, 0);
+	needs_init(&n, 64);
+	needs_add(&n, 0, 1, 4, 4);
+	lane = needs_end(&n);
+	assert_float_equal(lane.dataset_bytes, alone.dataset_bytes, 0);
+	assert_float_equal(lane.samples_per_chunk, alone.samples_per_chunk, 0);
+	assert_float_equal(lane.chunk_bytes, alone.chunk_bytes, 0);
+	assert_float_equal(lane.decoded_samples, alone.decoded_samples, 0);
+	assert_true(cache_target(alone) > 10 * CHUNK_BYTES);
+	assert_int_equal(cache_target(lane), cache_target(alone));
+	/* Ranks of a node share its memory. A job with another order has needs of its own, and so has a
+	 * validation on fewer samples. */
+	needs_init(&n, 64);
+	needs_add(&n, 0, 1, 4, 4);
+	needs_add(&n, 1, 3, 4, 4);
+	needs_add(&n, 2, 0, 1, 1);
+	needs_add(&n, 3, 1, 4, 1);
+	n.sessions[3].job = n.sessions[0].job;
+	n.sessions[3].n_samples /= 10;
+	both = needs_end(&n);
+	assert_float_equal(both.dataset_bytes, 32e6, 0);
+	assert_float_equal(both.samples_per_chunk, CHUNK_LENGTH, 0);
+	/* Nodes that walk one order need all of it, each for its own part of the samples. */
+	needs_init(&n, 64);
+	needs_add(&n, 0, 0, 4, 1);
+	one_order = needs_end(&n);
+	assert_float_equal(one_order.dataset_bytes, 64e6, 0);
+	assert_float_equal(one_order.samples_per_chunk, CHUNK_LENGTH / 4.0, 0);
+	assert_float_equal(one_order.decoded_samples, 64 * CHUNK_LENGTH, 0); /* other ones in each epoch */
+	/* All of a job's ranks on one node: as a job of one. */
+	needs_init(&n, 64);
+	for (uint32_t rank = 0; rank < 4; rank++)
+		needs_add(&n, rank, rank, 4, 1);
+	here = needs_end(&n);
+	assert_float_equal(here.dataset_bytes, 64e6, 0);
+	assert_float_equal(here.samples_per_chunk, CHUNK_LENGTH, 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_peers),
+	    cmocka_unit_test(test_lanes_are_the_dataset),
 	    cmocka_unit_test(test_next_is_the_wait),
 	    cmocka_unit_test(test_sleep_is_the_wait_without_next),
 	    cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),

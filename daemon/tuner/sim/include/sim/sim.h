@@ -28,10 +28,6 @@ struct sim_truth {
 	/* Where the daemon decodes: a decoded form's size (0: it does not), and the part of daemon_cpu_s that
 	 * a sample takes out of one; and the share of the crops that forms serve. */
 	double form_bytes, form_part, form_serve;
-	/* Where nodes share the dataset: how many, with this one; what comes of a chunk from another one, how
-	 * quickly that passes the link, and after how long it is here from an idle one. 0: this node alone.
-	 */
-	double n_nodes, peer_bytes, peer_bytes_per_s, peer_latency_s;
 };
 
 struct sim_job {
@@ -53,8 +49,6 @@ struct sim_scenario {
 struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs);
 /* The same of one job whose images the daemon decodes, which needs more than the cores. */
 struct sim_scenario sim_scenario_decoding(uint64_t seed);
-/* The same of one job on two to eight nodes. */
-struct sim_scenario sim_scenario_nodes(uint64_t seed);
 
 /* ---- truth ---- */
 
@@ -70,10 +64,8 @@ struct sim_rates {
 	double rate;          /* consumption */
 	double no_fetch_rate; /* the rate if storage were instant */
 	double bandwidth, in_flight, latency_s;
-	double peer_bandwidth, peers_in_flight, peer_latency_s; /* the same of other nodes */
 };
 
-double sim_nodes(const struct sim_truth *t); /* 1: this one alone */
 double sim_need_bytes(const struct sim_truth *t);
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *knobs);
 /* The share of the samples of which so much memory holds a form. */

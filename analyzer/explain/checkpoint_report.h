@@ -9,9 +9,3 @@
 /* stall_ns: the share checkpoint_stall of the window. *ret_report: NULL without checkpoints. -ENOMEM. */
 int checkpoint_report_find(const struct study *study, uint64_t stall_ns,
 			   struct checkpoint_report **ret_report);
-
-/* checkpoint_copy.c: report->copy_ns, from its items. -ENOMEM. */
-int checkpoint_copy_find(const struct study *study, struct checkpoint_report *report);
-
-/* checkpoint_tail.c: report->tail, from its items. -ENOMEM. */
-int checkpoint_tail_find(const struct study *study, struct checkpoint_report *report);

@@ -2,26 +2,321 @@
 #include "record.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/types.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "analyzer/nvml.h"
 #include "analyzer/recording.h"
+#include "analyzer/source.h"
+#include "bpf/collector.h"
 #include "bpf/gpu.h"
-#include "record_roots.h"
-#include "recording_gpu.h"
+#include "lib/cgroup.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/commands.h"
 #include "lib/error.h"
+#include "lib/kernel_calls.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "lib/sorted.h"
+#include "recording_gpu.h"
 #include "slices.h"
-#include "analyzer/source.h"
+
+/*
+ * The processes that a recording is of: some that are named, or all that are in a control group or join it
+ * while it is recorded. For named processes it tells when all have ended.
+ */
+
+struct error;
+struct source;
+
+#define RECORD_ROOTS_MAX 64
+
+struct record_roots {
+	pid_t *tgids;
+	int *fds; /* pidfds; -1: it ended */
+	size_t n, n_gone;
+	char *cgroup; /* its folder; NULL: named processes */
+	pid_t *members;
+	size_t n_members;
+	bool any; /* the group has had a process */
+};
+
+/* Call it once for each process, which is part of the job already. -errno. */
+static int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
+{
+	pid_t *tgids = reallocarray(roots->tgids, roots->n + 1, sizeof(*tgids));
+	int *fds = reallocarray(roots->fds, roots->n + 1, sizeof(*fds));
+	int fd;
+
+	roots->tgids = tgids ? tgids : roots->tgids;
+	roots->fds = fds ? fds : roots->fds;
+	if (!tgids || !fds)
+		return error_set(err, -ENOMEM, "no memory for the job's processes");
+	fd = kernel_pidfd_open(tgid);
+	if (fd < 0 && errno != ESRCH)
+		return error_errno(err, -errno, "cannot watch process %d", (int)tgid);
+	roots->tgids[roots->n] = tgid;
+	roots->fds[roots->n++] = fd;
+	return 0;
+}
+
+/* path: as the user wrote it. */
+static int record_roots_set_cgroup(struct record_roots *roots, const char *path, struct error *err)
+{
+	char folder[PATH_MAX];
+	int r = cgroup_find("/proc", path, folder, sizeof(folder));
+
+	if (r == -ENOENT)
+		return error_set(err, r,
+				 "%s: no such control group; give its folder below /sys/fs/cgroup, or what "
+				 "/proc/PID/cgroup says",
+				 path);
+	if (r < 0)
+		return error_errno(err, r, "%s: cannot find the control group", path);
+	roots->cgroup = strdup(folder);
+	return roots->cgroup ? 0 : error_set(err, -ENOMEM, "no memory for the job's processes");
+}
+
+static void record_roots_free(struct record_roots *roots)
+{
+	for (size_t i = 0; i < roots->n; i++)
+		closep(&roots->fds[i]);
+	free(roots->tgids);
+	free(roots->fds);
+	free(roots->cgroup);
+	free(roots->members);
+	*roots = (struct record_roots){0};
+}
+
+/* Tells that a process has ended (EVENT_EXIT of its main thread). */
+static void record_roots_exit(struct record_roots *roots, pid_t tgid)
+{
+	for (size_t i = 0; i < roots->n; i++)
+		roots->n_gone += roots->tgids[i] == tgid;
+}
+
+static bool record_roots_all_gone(const struct record_roots *roots)
+{
+	return roots->n_gone >= roots->n;
+}
+
+/* Makes processes that joined the group since the last call part of the job. Nothing to do without a group.
+ * *ret_ended: the group had processes and has none left. -ENOMEM, or the source's failure. */
+static int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended,
+			     struct error *err)
+{
+	_cleanup_(freep) pid_t *pids = NULL;
+	size_t n = 0;
+	bool ended;
+	int r;
+
+	if (!roots->cgroup) {
+		*ret_ended = false;
+		return 0;
+	}
+	r = cgroup_processes(roots->cgroup, &pids, &n);
+	if (r == -ENOMEM)
+		return error_set(err, r, "no memory for the processes of %s", roots->cgroup);
+	/* A group that was removed counts as empty. */
+	ended = roots->any && !n && !source_alive(source);
+	for (size_t i = 0; i < n; i++) {
+		bool known = roots->n_members &&
+			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), compare_int);
+
+		roots->any = true;
+		/* Most new processes were made by one that is in the job. */
+		if (known || source_has(source, pids[i]))
+			continue;
+		r = source_attach(source, pids[i], err);
+		if (r < 0 && r != -ESRCH) /* it may have come and gone */
+			return r;
+	}
+	free(roots->members);
+	roots->members = steal_pointer(pids);
+	roots->n_members = n;
+	*ret_ended = ended;
+	return 0;
+}
+
+static uint64_t record_steal_ns(void)
+{
+	struct proc_cpu_ticks ticks;
+
+	if (proc_cpu_ticks_read("/proc", &ticks))
+		return 0;
+	return ticks.steal * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+static int set_clocks(struct recording *recording, const char *key, const char *key_ns, struct error *err)
+{
+	struct clock_snapshot now = clock_snapshot_take();
+	char text[96];
+	int r;
+
+	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, now.monotonic_ns,
+		 now.boottime_ns, now.realtime_ns, now.uncertainty_ns);
+	r = recording_set_text(recording, key, text, err);
+	return r < 0 ? r : recording_set_u64(recording, key_ns, now.monotonic_ns, err);
+}
+
+static void join_words(char *const words[], char *text, size_t size)
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; words[i] && at < size; i++) {
+		int n = snprintf(text + at, size - at, "%s%s", i ? " " : "", words[i]);
+
+		at += n > 0 ? (size_t)n : 0;
+	}
+}
+
+static int set_roots(struct recording *recording, const struct record_options *options,
+		     const struct record_roots *roots, struct error *err)
+{
+	char text[RECORD_ROOTS_MAX * 12] = "";
+	size_t at = 0;
+	int r;
+
+	for (size_t i = 0; i < roots->n && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i ? "," : "",
+				       (int)roots->tgids[i]);
+	r = recording_set_text(recording, RECORDING_ROOTS, text, err);
+	if (r == 0 && roots->n)
+		r = recording_set_u64(recording, RECORDING_ROOT_TGID, (uint64_t)roots->tgids[0], err);
+	if (r == 0 && roots->cgroup)
+		r = recording_set_text(recording, RECORDING_CGROUP, roots->cgroup, err);
+	if (r == 0 && options->trainer_tid)
+		r = recording_set_u64(recording, RECORDING_TRAINER_TID, options->trainer_tid, err);
+	return r;
+}
+
+static int set_command(struct recording *recording, const struct record_options *options,
+		       const struct record_roots *roots, struct error *err)
+{
+	char text[4096];
+
+	if (options->command)
+		join_words(options->command, text, sizeof(text));
+	else if (!roots->n || proc_cmdline_read("/proc", roots->tgids[0], text, sizeof(text)))
+		text[0] = '\0';
+	return recording_set_text(recording, RECORDING_COMMAND, text, err);
+}
+
+static int set_missing_hooks(struct recording *recording, const char *btf_path, struct source *source,
+			     struct error *err)
+{
+	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
+	struct collector_stats stats;
+	char names[1024] = "";
+	size_t n = 0, at = 0;
+
+	if (collector_hooks(btf_path, hooks, &n, NULL))
+		n = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (hooks[i].present || at >= sizeof(names))
+			continue;
+		log_warning("this kernel has no tracepoint %s; lost without it: %s", hooks[i].name,
+			    hooks[i].lost_without);
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "", hooks[i].name);
+	}
+	source_stats_get(source, &stats);
+	for (size_t i = 0; i < stats.n_refusals && at < sizeof(names); i++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "",
+				       stats.refusals[i].program);
+	return recording_set_text(recording, RECORDING_HOOKS_MISSING, names, err);
+}
+
+/* Writes facts about the job and the machine to the recording's info. */
+static int record_info_begin(struct recording *recording, const struct record_options *options,
+			     const struct record_roots *roots, struct source *source, struct error *err)
+{
+	struct utsname system;
+	int r;
+
+	uname(&system);
+	r = set_command(recording, options, roots, err);
+	if (r == 0)
+		r = set_roots(recording, options, roots, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_ATTACHED, !options->command, err);
+	if (r == 0)
+		r = recording_set_text(recording, RECORDING_HOST, system.nodename, err);
+	if (r == 0)
+		r = recording_set_text(recording, RECORDING_KERNEL, system.release, err);
+	if (r == 0)
+		r = recording_set_text(recording, RECORDING_MACHINE, system.machine, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_CPUS, (uint64_t)sysconf(_SC_NPROCESSORS_ONLN),
+				      err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_PAGE_BYTES, (uint64_t)sysconf(_SC_PAGESIZE), err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_DETAIL_BYTES, options->detail_bytes_per_minute,
+				      err);
+	if (r == 0)
+		r = recording_set_text(recording, RECORDING_DIESEL_VERSION, DIESEL_VERSION, err);
+	if (r == 0)
+		r = set_missing_hooks(recording, options->btf_path, source, err);
+	return r < 0 ? r : set_clocks(recording, RECORDING_START_CLOCKS, RECORDING_START_NS, err);
+}
+
+static int set_losses(struct recording *recording, const struct collector_stats *stats, struct error *err)
+{
+	uint64_t sum = 0;
+	char key[32];
+	int r = 0;
+
+	for (unsigned i = 0; i < COLLECTOR_EVENT_TYPES && r == 0; i++) {
+		sum += stats->lost[i];
+		snprintf(key, sizeof(key), RECORDING_LOST_TYPE, i);
+		if (stats->lost[i])
+			r = recording_set_u64(recording, key, stats->lost[i], err);
+	}
+	return r < 0 ? r : recording_set_u64(recording, RECORDING_LOST_EVENTS, sum, err);
+}
+
+static int record_info_end(struct recording *recording, const struct collector_stats *stats,
+			   uint64_t steal_ns, struct error *err)
+{
+	uint64_t sum = 0;
+	int r = set_clocks(recording, RECORDING_STOP_CLOCKS, RECORDING_STOP_NS, err);
+
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
+		sum += stats->events[i];
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_EVENTS, sum, err);
+	if (r == 0)
+		r = set_losses(recording, stats, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_MISSED, stats->missed, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_STORAGE_FAILURES, stats->storage_failures, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_PROBES, stats->n_probes, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_PROFILE_HZ, stats->profile_hz, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_BPF_RUN_NS, stats->bpf_run_ns, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_BPF_SAMPLED_NS, stats->sampled_ns, err);
+	if (r == 0)
+		r = recording_set_u64(recording, RECORDING_RECORDER_CPU_NS, stats->own_cpu_ns, err);
+	return r < 0 ? r : recording_set_u64(recording, RECORDING_STEAL_NS, steal_ns, err);
+}
 
 #define POLL_MS        50             /* records gather in the kernel meanwhile */
 #define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */

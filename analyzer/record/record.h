@@ -49,10 +49,3 @@ struct record_result {
  * one out-parameter is written then too), and the error is returned. status is -1 when it never ran; the
  * recording is removed then. */
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);
-
-/* record_info.c: write facts about the job and the machine to the recording's info. */
-int record_info_begin(struct recording *recording, const struct record_options *options,
-		      const struct record_roots *roots, struct source *source, struct error *err);
-int record_info_end(struct recording *recording, const struct collector_stats *stats, uint64_t steal_ns,
-		    struct error *err);
-uint64_t record_steal_ns(void);

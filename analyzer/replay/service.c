@@ -2,9 +2,548 @@
 #include "service.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
+#include "calls.h"
+#include "lib/array.h"
 #include "lib/sorted.h"
+
+/*
+ * How long handing a batch over takes, with the worker's main thread computing (it has the interpreter's
+ * lock, and gives it up for a moment every 5 ms) and without. Both are solved from sums over all hand-offs:
+ * each is one unit of work, done at one of two speeds at any time. Where workers compute all the time, none
+ * shows what it takes without: then that is the CPU time of both its ends.
+ */
+#define MOSTLY_IDLE 0.2
+#define IDLE_MIN    5 /* fewer hand-offs beside an idle worker are not enough to learn from */
+
+struct handoff {
+	double busy_ns, idle_ns; /* parts of its time */
+	double cpu_ns;           /* of its ends; 0: not known */
+};
+
+struct handoffs {
+	struct handoff *items;
+	size_t n, n_allocated;
+};
+
+/* Computing, or waiting for a core or a lock: the lock is the interpreter's, which the hand-off has then. */
+static double busy_between_ns(const struct timeline_thread *worker, uint64_t begin_ns, uint64_t end_ns)
+{
+	struct timeline_account account = timeline_account(worker, begin_ns, end_ns);
+	const struct timeline_off *off = timeline_off_before(worker, end_ns);
+	uint64_t locked_ns = 0;
+
+	for (; off && off >= worker->offs && off->waking_ns > begin_ns; off--) {
+		const struct timeline_call *call =
+		    off->state ? timeline_call_at(worker, off->begin_ns) : NULL;
+		uint64_t from_ns = off->begin_ns > begin_ns ? off->begin_ns : begin_ns,
+			 to_ns = off->waking_ns < end_ns ? off->waking_ns : end_ns;
+
+		if (call && call->kind == CALL_FUTEX && from_ns < to_ns)
+			locked_ns += to_ns - from_ns;
+	}
+	return (double)(account.cpu_ns + account.queue_ns + locked_ns);
+}
+
+/* worker NULL: not known. */
+static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *worker, double cpu_ns,
+		       uint64_t begin_ns, uint64_t end_ns)
+{
+	double busy_ns =
+	    worker ? fmin(busy_between_ns(worker, begin_ns, end_ns), (double)(end_ns - begin_ns)) : 0;
+
+	if (array_room(handoffs->items, handoffs->n, handoffs->n_allocated) < 0)
+		return -ENOMEM;
+	handoffs->items[handoffs->n++] = (struct handoff){
+	    .busy_ns = busy_ns, .idle_ns = (double)(end_ns - begin_ns) - busy_ns, .cpu_ns = cpu_ns};
+	return 0;
+}
+
+static int whole_compare(const void *left, const void *right)
+{
+	const struct handoff *a = left, *b = right;
+	double x = a->busy_ns + a->idle_ns, y = b->busy_ns + b->idle_ns;
+
+	return x < y ? -1 : x > y;
+}
+
+static void handoffs_solve(struct handoffs *handoffs, double *ret_idle_ns, double *ret_busy_ns)
+{
+	double busy_ns = 0, idle_ns = 0, cpu_ns = 0, alone_ns, left;
+	size_t n = handoffs->n, n_idle = 0, k = 0;
+
+	*ret_idle_ns = *ret_busy_ns = 0;
+	if (!n)
+		return;
+	qsort(handoffs->items, n, sizeof(*handoffs->items), whole_compare);
+	for (size_t i = 0; i < n; i++) {
+		const struct handoff *item = &handoffs->items[i];
+
+		busy_ns += item->busy_ns;
+		idle_ns += item->idle_ns;
+		cpu_ns += item->cpu_ns;
+		n_idle += item->busy_ns <= MOSTLY_IDLE * (item->busy_ns + item->idle_ns);
+	}
+	/* The median of those beside an idle worker; if there are too few, what the quickest tenth takes, or
+	 * the CPU time. */
+	alone_ns = handoffs->items[n / 10].busy_ns + handoffs->items[n / 10].idle_ns;
+	if (cpu_ns > 0)
+		alone_ns = fmin(alone_ns, cpu_ns / (double)n);
+	for (size_t i = 0; n_idle >= IDLE_MIN && i < n; i++) {
+		const struct handoff *item = &handoffs->items[i];
+
+		if (item->busy_ns <= MOSTLY_IDLE * (item->busy_ns + item->idle_ns) && k++ == n_idle / 2)
+			alone_ns = item->busy_ns + item->idle_ns;
+	}
+	if (alone_ns < 1)
+		alone_ns = 1;
+	left = (double)n - idle_ns / alone_ns;
+	*ret_idle_ns = alone_ns;
+	*ret_busy_ns = left > 0 ? fmax(alone_ns, busy_ns / left) : alone_ns;
+}
+
+static int publications_measure(struct service *service)
+{
+	struct model_loader *loader = &service->job.loader;
+	struct handoffs handoffs = {0};
+	int r = 0;
+
+	for (size_t w = 0; w < service->n_workers; w++) {
+		const struct service_worker *worker = &service->workers[w];
+
+		for (size_t i = 0; r == 0 && i < worker->n_batches; i++) {
+			const struct service_batch *batch = &worker->batches[i];
+
+			if (batch->published_ns)
+				r = handoff_add(&handoffs, worker->thread, 0, batch->end_ns,
+						batch->published_ns > batch->end_ns ? batch->published_ns
+										    : batch->end_ns);
+		}
+	}
+	if (r == 0)
+		handoffs_solve(&handoffs, &loader->publish_idle_ns, &loader->publish_busy_ns);
+	free(handoffs.items);
+	return r;
+}
+
+/* The worker whose thread, *ret_thread, answered on a socket meanwhile; NULL: none was seen. */
+static const struct timeline_thread *giver(const struct service_input *input, const struct service *service,
+					   uint64_t begin_ns, uint64_t end_ns,
+					   const struct timeline_thread **ret_thread)
+{
+	for (size_t i = 0; i < input->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &input->timeline->threads[i];
+		size_t k;
+
+		if (input->roles->of[i] != ROLE_HANDOFF || thread->first_ns >= end_ns ||
+		    thread->last_ns <= begin_ns)
+			continue;
+		k = timeline_call_from(thread, begin_ns);
+		while (k < thread->n_calls && thread->calls[k].end_ns <= end_ns &&
+		       !call_is_socket(&thread->calls[k]))
+			k++;
+		if (k == thread->n_calls || thread->calls[k].end_ns > end_ns)
+			continue;
+		for (size_t w = 0; w < service->n_workers; w++)
+			if (service->workers[w].thread->tgid == thread->tgid) {
+				*ret_thread = thread;
+				return service->workers[w].thread;
+			}
+	}
+	return NULL;
+}
+
+/* When the trainer could first know of the batch: when it was woken for it, unless the batch was there
+ * already. */
+static uint64_t known_ns(const struct timeline_thread *trainer, const struct data_wait *wait)
+{
+	const struct timeline_off *off = timeline_off_before(trainer, wait->ready_ns);
+
+	if (!off || !off->state || off->waking_ns <= wait->begin_ns || off->waking_ns > wait->ready_ns)
+		return wait->begin_ns;
+	return off->waking_ns;
+}
+
+static int handovers_measure(const struct service_input *input, struct service *service)
+{
+	struct model_loader *loader = &service->job.loader;
+	const struct data_waits *waits = input->waits;
+	struct handoffs handoffs = {0};
+	int r = 0;
+
+	for (size_t i = data_waits_from(waits, input->window->begin_ns); r == 0 && i < waits->n; i++) {
+		const struct data_wait *wait = &waits->items[i];
+		const struct timeline_thread *worker, *thread;
+		double cpu_ns = 0;
+		uint64_t from_ns;
+
+		if (wait->begin_ns >= input->window->end_ns)
+			break;
+		if (wait->ready_ns <= wait->begin_ns || wait->ready_ns >= wait->end_ns)
+			continue;
+		from_ns = known_ns(input->roles->trainer, wait);
+		worker = giver(input, service, wait->ready_ns, wait->end_ns, &thread);
+		if (worker)
+			cpu_ns =
+			    (double)(timeline_account(input->roles->trainer, from_ns, wait->end_ns).cpu_ns +
+				     timeline_account(thread, from_ns, wait->end_ns).cpu_ns);
+		r = handoff_add(&handoffs, worker, cpu_ns, from_ns, wait->end_ns);
+	}
+	if (r == 0)
+		handoffs_solve(&handoffs, &loader->handover_idle_ns, &loader->handover_busy_ns);
+	free(handoffs.items);
+	return r;
+}
+
+static int service_handoffs_measure(const struct service_input *input, struct service *service)
+{
+	int r = publications_measure(service);
+
+	return r == 0 ? handovers_measure(input, service) : r;
+}
+
+/*
+ * Cores are not quite independent: hardware threads share one, and all share caches and memory. How much a
+ * thread is slowed down while the job keeps the other cores busy is learnt from the trainer's steps: they do
+ * the same work each time, some with more of the workers' computing beside them than others. With f, the
+ * share of a step's time in which the other cores were busy, its speed is
+ *
+ *     1 / T = (1 - b f) / T_alone
+ *
+ * A line through the speeds of all steps gives b. The share is taken instead of the time because a step that
+ * takes longer for any other reason sees more of the workers.
+ */
+#define STEPS_MIN 20
+#define SURE      3   /* standard errors that b must be above 0 */
+#define B_MAX     0.5 /* at worst a core's two hardware threads run at half the speed each */
+
+struct line {
+	double n, x, y, xx, xy, yy;
+};
+
+static void line_add(struct line *line, double x, double y)
+{
+	line->n++;
+	line->x += x;
+	line->y += y;
+	line->xx += x * x;
+	line->xy += x * y;
+	line->yy += y * y;
+}
+
+/* b of y = a (1 - b x); 0 where it is not surely above 0. */
+static double line_solve(const struct line *line)
+{
+	double sxx = line->xx - line->x * line->x / line->n, sxy = line->xy - line->x * line->y / line->n;
+	double syy = line->yy - line->y * line->y / line->n;
+	double slope, intercept, error;
+
+	if (line->n < STEPS_MIN || !(sxx > 0) || !(syy > 0))
+		return 0;
+	slope = sxy / sxx;
+	intercept = (line->y - slope * line->x) / line->n;
+	error = sqrt(fmax(0, syy - slope * sxy) / (line->n - 2) / sxx);
+	if (!(intercept > 0) || -slope < SURE * error)
+		return 0;
+	return fmin(-slope / intercept, B_MAX);
+}
+
+/* Of the time in which the thread ran between begin and end, the share in which the job's other threads kept
+ * the other cores busy. */
+static double beside(const struct service *service, uint64_t begin_ns, uint64_t end_ns, double own_ns)
+{
+	double others_ns = (double)cores_busy(&service->cores, begin_ns, end_ns) - own_ns;
+	double cores = service->job.cores;
+
+	if (cores <= 1 || own_ns <= 0)
+		return 0;
+	return fmin(fmax(others_ns / (cores - 1) / (double)(end_ns - begin_ns), 0), 1);
+}
+
+/* Where the last part of a step begins, which no wait interrupts. */
+static uint64_t device_begin_ns(const struct data_waits *waits, const struct analysis_step *step)
+{
+	uint64_t begin_ns = step->begin_ns;
+
+	for (size_t i = data_waits_from(waits, begin_ns);
+	     i < waits->n && waits->items[i].begin_ns < step->backward_ns; i++)
+		begin_ns = waits->items[i].end_ns;
+	return begin_ns < step->end_ns ? begin_ns : step->end_ns;
+}
+
+static double step_beside(const struct service_input *input, const struct service *service, size_t k)
+{
+	const struct analysis_step *step = &input->window->steps[k];
+	uint64_t begin_ns = device_begin_ns(input->waits, step);
+
+	return beside(service, begin_ns, step->end_ns, service->steps[k].cpu_ns);
+}
+
+/* Sets job.sharing_ratio, and shortens steps and segments by what sharing added to them. */
+static void service_sharing_measure(const struct service_input *input, struct service *service)
+{
+	struct line line = {0};
+	double b;
+
+	for (size_t k = 0; k < input->window->n_steps; k++)
+		if (service->steps[k].cpu_ns > 0)
+			line_add(&line, step_beside(input, service, k), 1e9 / service->steps[k].cpu_ns);
+	b = line_solve(&line);
+	service->job.sharing_ratio = b / (1 - b);
+	for (size_t k = 0; b > 0 && k < input->window->n_steps; k++)
+		service->steps[k].cpu_ns *= 1 - b * step_beside(input, service, k);
+	for (size_t w = 0; b > 0 && w < service->n_workers; w++)
+		for (size_t i = 0; i < service->workers[w].n_batches; i++) {
+			const struct service_batch *batch = &service->workers[w].batches[i];
+			double own_ns = 0, alone;
+
+			for (size_t q = 0; q < batch->n_segments; q++)
+				own_ns += service->segments[batch->first_segment + q].compute_ns *
+					  fmax(1, service->segments[batch->first_segment + q].width);
+			alone = 1 - b * beside(service, batch->begin_ns, batch->end_ns, own_ns);
+			for (size_t q = 0; q < batch->n_segments; q++)
+				service->segments[batch->first_segment + q].compute_ns *= alone;
+		}
+}
+
+/*
+ * A quick disk delivers a file's bytes before the reader looks for them, so nobody sleeps for them. Single
+ * reads do not show this. The kernel's count of pages that came into its cache says how many such bytes there
+ * were; they belong to the reads that took most CPU time, because each of those had pages to make.
+ */
+
+#define INSTANT_NS 1.0 /* marks a miss that took no time as a miss */
+
+struct quick {
+	double cost; /* CPU ns per byte */
+	size_t request;
+};
+
+static int quick_compare(const void *left, const void *right)
+{
+	const struct quick *a = left, *b = right;
+
+	return a->cost > b->cost ? -1 : a->cost < b->cost;
+}
+
+/* Takes the costliest reads until the bytes are found. */
+static void misses_take(struct service *service, const struct quick *quick, size_t n, double bytes)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct service_request *request = &service->requests[quick[i].request];
+
+		if (bytes < request->request.bytes / 2)
+			return;
+		bytes -= request->request.bytes;
+		service->segments[request->segment].latency_ns = INSTANT_NS;
+	}
+}
+
+static void hits_leave(struct service *service)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < service->n_requests; i++)
+		if (service->segments[service->requests[i].segment].latency_ns > 0)
+			service->requests[n++] = service->requests[i];
+	service->n_requests = n;
+}
+
+/* Finds which of the reads that nobody waited for came from storage all the same, and drops the requests of
+ * the others. */
+static int service_misses_find(const struct service_input *input, struct service *service)
+{
+	struct quick *quick = calloc(service->n_requests + 1, sizeof(*quick));
+	double missed_bytes = input->cold_bytes;
+	size_t n = 0;
+
+	if (!quick)
+		return -ENOMEM;
+	for (size_t i = 0; i < service->n_requests; i++) {
+		const struct service_request *request = &service->requests[i];
+		const struct model_segment *segment = &service->segments[request->segment];
+
+		if (request->request.at_ns < (double)input->window->begin_ns ||
+		    request->request.at_ns >= (double)input->window->end_ns)
+			continue;
+		if (request->request.wait_ns > 0)
+			missed_bytes -= request->request.bytes;
+		else
+			quick[n++] = (struct quick){segment->fetch_cpu_ns / segment->size_bytes, i};
+	}
+	qsort(quick, n, sizeof(*quick), quick_compare);
+	if (!isnan(missed_bytes))
+		misses_take(service, quick, n, missed_bytes);
+	free(quick);
+	hits_leave(service);
+	return 0;
+}
+
+/* Workers [first, end) of one loader that live at the same time. */
+struct generation {
+	size_t first, end;
+	uint64_t begin_ns; /* its first batch */
+	size_t *n_dealt;   /* of each worker's batches, by index in service->workers */
+};
+
+static uint64_t first_begin_ns(const struct service_worker *worker)
+{
+	return worker->n_batches ? worker->batches[0].begin_ns : UINT64_MAX;
+}
+
+static struct generation generation_at(const struct service *service, size_t first, size_t *n_dealt)
+{
+	struct generation generation = {
+	    .first = first, .end = first, .begin_ns = UINT64_MAX, .n_dealt = n_dealt};
+	uint64_t last_ns = UINT64_MAX;
+
+	while (generation.end < service->n_workers) {
+		const struct service_worker *worker = &service->workers[generation.end];
+		uint64_t begin_ns = first_begin_ns(worker);
+
+		if (worker->loader != service->workers[first].loader ||
+		    (worker->n_batches && begin_ns > last_ns))
+			break;
+		if (worker->n_batches) {
+			uint64_t end_ns = worker->batches[worker->n_batches - 1].end_ns;
+
+			if (begin_ns < generation.begin_ns)
+				generation.begin_ns = begin_ns;
+			if (last_ns == UINT64_MAX || end_ns > last_ns)
+				last_ns = end_ns;
+		}
+		generation.end++;
+	}
+	return generation;
+}
+
+/* Adds an epoch: how long after its first wait its workers took their first index in it. */
+static void epoch_add(struct service *service, const struct generation *generation, size_t first_step,
+		      uint64_t wait_ns)
+{
+	size_t n = generation->end - generation->first;
+	struct model_epoch *epoch = &service->epochs[service->job.n_epochs++];
+	uint64_t first_ns = UINT64_MAX, last_ns = 0;
+
+	*epoch = (struct model_epoch){.first_step = first_step};
+	for (size_t w = generation->first; w < generation->end; w++) {
+		const struct service_worker *worker = &service->workers[w];
+		uint64_t begin_ns;
+
+		if (generation->n_dealt[w] >= worker->n_batches)
+			continue;
+		begin_ns = worker->batches[generation->n_dealt[w]].begin_ns;
+		first_ns = begin_ns < first_ns ? begin_ns : first_ns;
+		last_ns = begin_ns > last_ns ? begin_ns : last_ns;
+	}
+	if (first_ns == UINT64_MAX)
+		return;
+	first_ns = first_ns > wait_ns ? first_ns : wait_ns;
+	epoch->start_ns = (double)(first_ns - wait_ns);
+	if (last_ns > first_ns && n > 1)
+		epoch->spacing_ns = (double)(last_ns - first_ns) / (double)(n - 1);
+}
+
+/* Steps [first_step, end_step) get the generation's next batches, in turn; if a worker was seen with fewer
+ * batches, it gives those it has again. */
+static void batches_deal(struct service *service, const struct generation *generation, size_t first_step,
+			 size_t end_step)
+{
+	size_t n = generation->end - generation->first;
+
+	for (size_t k = first_step; k < end_step; k++) {
+		size_t w = generation->first + (k - first_step) % n;
+		const struct service_worker *worker = &service->workers[w];
+		size_t i = generation->n_dealt[w]++;
+
+		if (!worker->n_batches)
+			continue;
+		service->n_matched += i < worker->n_batches;
+		i %= worker->n_batches;
+		service->batches[k] =
+		    (struct model_batch){worker->batches[i].first_segment, worker->batches[i].n_segments};
+	}
+}
+
+/* How many batches the generation had begun before at_ns. */
+static size_t n_begun(const struct service *service, const struct generation *generation, uint64_t at_ns)
+{
+	size_t n = 0;
+
+	for (size_t w = generation->first; w < generation->end; w++) {
+		const struct service_worker *worker = &service->workers[w];
+
+		n += sorted_count(worker->n_batches, i, worker->batches[i].begin_ns < at_ns);
+	}
+	return n;
+}
+
+/*
+ * The step in [step, end) before which the generation pauses: everything it had begun was consumed, and there
+ * is more to come. A loader that has indices left is ahead by the time of the backward pass; one that stays
+ * for the next epoch (persistent workers) begins anew. end: none. Counting needs a generation that was seen
+ * from its birth.
+ */
+static size_t epoch_end(const struct service_input *input, const struct service *service,
+			const struct generation *generation, size_t first, size_t step, size_t end)
+{
+	const struct analysis_step *steps = input->window->steps;
+
+	if (!service->workers[generation->first].thread->born_ns)
+		return end;
+	for (size_t k = step; k + 1 < end; k++)
+		if (n_begun(service, generation, steps[k].backward_ns) == k + 1 - first)
+			return k + 1;
+	return end;
+}
+
+static void generation_deal(const struct service_input *input, struct service *service,
+			    const struct generation *generation, size_t first, size_t end)
+{
+	uint32_t n = (uint32_t)(generation->end - generation->first);
+
+	for (size_t step = first; step < end;) {
+		size_t next = epoch_end(input, service, generation, first, step, end);
+
+		epoch_add(service, generation, step, input->window->steps[step].begin_ns);
+		/* Workers that were there when the recording began may have been there for long. */
+		service->epochs[service->job.n_epochs - 1].fresh =
+		    step == first && service->workers[generation->first].thread->born_ns;
+		batches_deal(service, generation, step, next);
+		step = next;
+	}
+	if (n > service->job.loader.n_workers)
+		service->job.loader.n_workers = n;
+}
+
+/* Finds the batches and epochs of the job's steps. */
+static int service_batches_deal(const struct service_input *input, struct service *service)
+{
+	const struct window *window = input->window;
+	size_t *n_dealt = calloc(service->n_workers + 1, sizeof(*n_dealt)), step = 0;
+	struct generation generation;
+
+	if (!n_dealt)
+		return -ENOMEM;
+	generation = generation_at(service, 0, n_dealt);
+	while (step < window->n_steps && generation.first < generation.end) {
+		struct generation next = generation_at(service, generation.end, n_dealt);
+		size_t end = step;
+
+		/* A step belongs to the last workers that had begun when its wait was over. */
+		while (end < window->n_steps &&
+		       (next.first == next.end || next.begin_ns >= window->steps[end].backward_ns))
+			end++;
+		if (end > step)
+			generation_deal(input, service, &generation, step, end);
+		step = end;
+		generation = next;
+	}
+	free(n_dealt);
+	return 0;
+}
 
 /* What a page-cache hit costs, if the recording has none to learn from: opening, reading and closing a file,
  * and copying from memory that no CPU cache holds. */

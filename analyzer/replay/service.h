@@ -88,17 +88,9 @@ int service_serve(const struct service *service, struct model_job *job, struct m
 
 /* The parts, for service_extract(). All -ENOMEM. */
 int service_batches_find(const struct service_input *input, struct service *service);
-/* Finds the batches and epochs of the job's steps. */
-int service_batches_deal(const struct service_input *input, struct service *service);
 int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
 			 struct service *service, struct service_batch *batch);
 /* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns);
-/* Finds which of the reads that nobody waited for came from storage all the same, and drops the requests of
- * the others. */
-int service_misses_find(const struct service_input *input, struct service *service);
 int service_storage_fit(struct service *service);
-/* Sets job.sharing_ratio, and shortens steps and segments by what sharing added to them. */
-void service_sharing_measure(const struct service_input *input, struct service *service);
-int service_handoffs_measure(const struct service_input *input, struct service *service);

@@ -43,7 +43,3 @@ struct split_input {
  * to all of the window, in proportion. -ENOMEM. */
 int split_waits(const struct split_input *input, struct split *split);
 void split_free(struct split *split);
-
-/* split_replay.c: *ret_split is true if the replay is good enough to be believed; else fetch_ns is as it was.
- * -ENOMEM. */
-int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split);

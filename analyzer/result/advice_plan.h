@@ -56,9 +56,3 @@ double advice_cores_limit(const struct analysis *analysis);
 /* Part of the observed time that went to waits for the interpreter lock of the trainer's process: its own, or
  * those of a thread that it waited for. */
 double advice_gil_ratio(const struct analysis *analysis);
-
-/* By what they change. */
-void advice_on_fetch(struct advice_plan *plan);
-void advice_on_prep(struct advice_plan *plan);
-void advice_on_native(struct advice_plan *plan);
-void advice_on_workers(struct advice_plan *plan);

@@ -6,7 +6,290 @@
 #include <string.h>
 
 #include "calls.h"
+#include "handovers.h"
 #include "lib/sorted.h"
+
+#define STEPS_MIN 2 /* in which a loader thread reads, and sleeps of the trainer that it ends */
+
+static bool reads_data(const struct timeline_thread *thread, size_t call)
+{
+	return call_read_bytes(&thread->calls[call]) > 0;
+}
+
+/* A thread that writes more than it reads is no loader: it saves, and looks at what is there already. */
+static bool writes_more(const struct timeline_thread *thread)
+{
+	uint64_t read_bytes = 0, written_bytes = 0;
+
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+
+		if (call_is_file_write(call) && call->result > 0)
+			written_bytes += (uint64_t)call->result;
+		else
+			read_bytes += call_read_bytes(call);
+	}
+	return written_bytes > read_bytes;
+}
+
+/* In how many steps does the thread read files? What comes before the first one is start-up. */
+static size_t n_reading_steps(const struct timeline_thread *thread, const struct timeline_thread *trainer)
+{
+	size_t n = 0, call = 0, off = 0;
+
+	for (size_t step = 1; step < trainer->n_steps; step++) {
+		uint64_t begin_ns = trainer->steps[step - 1], end_ns = trainer->steps[step];
+		bool reads = false;
+
+		for (; call < thread->n_calls && thread->calls[call].begin_ns < end_ns; call++)
+			reads |= thread->calls[call].begin_ns >= begin_ns && reads_data(thread, call);
+		for (; off < thread->n_offs && thread->offs[off].begin_ns < end_ns; off++)
+			reads |= thread->offs[off].begin_ns >= begin_ns &&
+				 (thread->offs[off].flags & EVENT_FLAG_MAJOR_FAULT);
+		n += reads;
+	}
+	return n;
+}
+
+static bool is_loader(const struct timeline *timeline, const struct roles *roles, uint32_t tid,
+		      uint64_t at_ns)
+{
+	return role_of(timeline, roles, timeline_find(timeline, tid, at_ns)) == ROLE_LOADER;
+}
+
+/* Sleeps of the thread that tasks ended, other than waits for the interpreter lock; and those of them that
+ * loader threads ended. */
+static size_t n_sleeps(const struct timeline *timeline, const struct roles *roles,
+		       const struct timeline_thread *thread, size_t *ret_n_by_loaders)
+{
+	size_t n = 0, n_by_loaders = 0;
+
+	for (size_t i = 0; i < thread->n_offs; i++) {
+		const struct timeline_off *off = &thread->offs[i];
+
+		if (!off->waker_tid || gil_waits(&roles->gil, thread, off))
+			continue;
+		n++;
+		n_by_loaders += is_loader(timeline, roles, off->waker_tid, off->waking_ns);
+	}
+	*ret_n_by_loaders = n_by_loaders;
+	return n;
+}
+
+/* Threads that are mostly woken by loader threads are the next stage of the same pipeline. Returns true if it
+ * found one. */
+static bool stage_add(const struct timeline *timeline, struct roles *roles)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		size_t n, n_by_loaders;
+
+		if (roles->of[i] != ROLE_HELPER)
+			continue;
+		n = n_sleeps(timeline, roles, &timeline->threads[i], &n_by_loaders);
+		if (n_by_loaders >= STEPS_MIN && 2 * n_by_loaders > n) {
+			roles->of[i] = ROLE_LOADER;
+			found = true;
+		}
+	}
+	return found;
+}
+
+/* Sleeps of the trainer that loader threads ended; only those within next(), if that makes the batch itself.
+ */
+static size_t n_ended_by_loaders(const struct timeline *timeline, const struct roles *roles)
+{
+	const struct timeline_thread *trainer = roles->trainer;
+	bool anywhere = !roles->n_own_batches, within = false;
+	size_t n = 0, mark = 0;
+
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		for (; mark < trainer->n_marks && trainer->marks[mark].at_ns <= off->begin_ns; mark++) {
+			within |= trainer->marks[mark].kind == MARK_BATCH_BEGIN;
+			within &= trainer->marks[mark].kind != MARK_BATCH_END;
+		}
+		n += (anywhere || within) && off->waker_tid && !gil_waits(&roles->gil, trainer, off) &&
+		     is_loader(timeline, roles, off->waker_tid, off->waking_ns);
+	}
+	return 2 * n < roles->n_own_batches ? 0 : n;
+}
+
+static bool loads(const struct timeline *timeline, const struct roles *roles,
+		  const struct timeline_thread *thread)
+{
+	if (!roles->trainer->n_steps && !roles->step_mark)
+		return handovers_go_on(timeline, roles, thread);
+	return n_reading_steps(thread, roles->trainer) >= STEPS_MIN;
+}
+
+/* Loader threads of the trainer's process. -ENOMEM. */
+static int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
+{
+	size_t n_ended, n = 0, n_own;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		if (roles->of[i] == ROLE_HELPER && !writes_more(&timeline->threads[i]) &&
+		    loads(timeline, roles, &timeline->threads[i])) {
+			roles->of[i] = ROLE_LOADER;
+			n++;
+		}
+	if (!n)
+		return 0;
+	while (stage_add(timeline, roles))
+		;
+	roles->loaders = calloc(timeline->n_threads + 1, sizeof(*roles->loaders));
+	if (!roles->loaders)
+		return -ENOMEM;
+	n_ended = n_ended_by_loaders(timeline, roles);
+	n_own = n_reading_steps(roles->trainer, roles->trainer);
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		if (roles->of[i] != ROLE_LOADER)
+			continue;
+		/* If the trainer reads by itself, they read for somebody else: a monitor or an index. */
+		if (!n_ended || 4 * n_ended < n_own)
+			roles->of[i] = ROLE_HELPER;
+		else
+			roles->loaders[roles->n_loaders++] = &timeline->threads[i];
+	}
+	return 0;
+}
+
+/* A message that the trainer's process read, or (result NONE) a step. */
+struct feed {
+	uint64_t at_ns;
+	size_t result; /* index in roles->results */
+};
+
+#define NONE SIZE_MAX
+
+/* Of one result pipe: the first and the last of the steps before which its message was the last to come. */
+struct fed {
+	size_t result, first, last;
+};
+
+static int feed_compare(const void *left, const void *right)
+{
+	const struct feed *a = left, *b = right;
+
+	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
+}
+
+/* Adds messages and steps by time; without an array it only counts them. */
+static size_t feeds_collect(const struct timeline *timeline, const struct roles *roles, struct feed *feeds)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		if (!timeline_same_process(thread, roles->trainer))
+			continue;
+		for (size_t k = 0; k < thread->n_calls; k++) {
+			const struct timeline_call *call = &thread->calls[k];
+			size_t result;
+
+			if (!call_is_pipe_read(call) || call->result <= 0)
+				continue;
+			result = roles_result(roles, call->inode);
+			if (result == roles->n_results)
+				continue;
+			if (feeds)
+				feeds[n] = (struct feed){call->end_ns, result};
+			n++;
+		}
+	}
+	for (size_t k = 0; k < roles->trainer->n_steps; k++, n++)
+		if (feeds)
+			feeds[n] = (struct feed){roles->trainer->steps[k], NONE};
+	return n;
+}
+
+static int fed_compare(const void *left, const void *right)
+{
+	const struct fed *a = left, *b = right;
+
+	return a->first < b->first ? -1 : a->first > b->first;
+}
+
+/* Pipes whose steps alternate are one loader's, which has a pipe for each worker. If each epoch has a loader
+ * of its own, its steps all come after those of the one before. */
+static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
+{
+	uint32_t n_loaders = 0;
+	size_t last = 0;
+
+	qsort(fed, n, sizeof(*fed), fed_compare);
+	for (size_t i = 0; i < n && fed[i].first != NONE; i++) {
+		if (!i || fed[i].first > last)
+			n_loaders++;
+		if (!i || fed[i].last > last)
+			last = fed[i].last;
+		roles->result_loaders[fed[i].result] = n_loaders;
+	}
+	/* No step is a backward pass: nothing tells the loaders apart. */
+	for (size_t i = 0; i < n && !n_loaders; i++)
+		roles->result_loaders[i] = 1;
+}
+
+static void feeds_count(struct feed *feeds, size_t n, struct fed *fed, size_t n_results)
+{
+	size_t result = NONE, step = 0;
+
+	for (size_t i = 0; i < n_results; i++)
+		fed[i] = (struct fed){.result = i, .first = NONE};
+	qsort(feeds, n, sizeof(*feeds), feed_compare);
+	for (size_t i = 0; i < n; i++) {
+		if (feeds[i].result != NONE) {
+			result = feeds[i].result;
+			continue;
+		}
+		if (result != NONE && fed[result].first == NONE)
+			fed[result].first = step;
+		if (result != NONE)
+			fed[result].last = step;
+		step++;
+	}
+}
+
+static void workers_number(const struct timeline *timeline, struct roles *roles)
+{
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		size_t result = roles->n_results;
+
+		if (roles->of[i] != ROLE_WORKER && roles->of[i] != ROLE_HANDOFF)
+			continue;
+		for (size_t k = 0; k < thread->n_calls && result == roles->n_results; k++)
+			if (call_is_pipe_write(&thread->calls[k]))
+				result = roles_result(roles, thread->calls[k].inode);
+		for (size_t w = 0; result < roles->n_results && w < roles->n_workers; w++)
+			if (timeline_same_process(roles->workers[w], thread))
+				roles->worker_loaders[w] = roles->result_loaders[result];
+	}
+}
+
+/* Which loader feeds which step. -ENOMEM. */
+static int roles_find_feeds(const struct timeline *timeline, struct roles *roles)
+{
+	size_t n = feeds_collect(timeline, roles, NULL);
+	struct feed *feeds = calloc(n + 1, sizeof(*feeds));
+	struct fed *fed = calloc(roles->n_results + 1, sizeof(*fed));
+
+	roles->result_loaders = calloc(roles->n_results + 1, sizeof(*roles->result_loaders));
+	roles->worker_loaders = calloc(roles->n_workers + 1, sizeof(*roles->worker_loaders));
+	if (feeds && fed && roles->result_loaders && roles->worker_loaders) {
+		feeds_collect(timeline, roles, feeds);
+		feeds_count(feeds, n, fed, roles->n_results);
+		loaders_number(fed, roles->n_results, roles);
+		workers_number(timeline, roles);
+	}
+	free(feeds);
+	free(fed);
+	return feeds && fed && roles->result_loaders && roles->worker_loaders ? 0 : -ENOMEM;
+}
 
 /* A batch is two reads: its length and its message. A child that answers once or tells its exit status causes
  * one or two reads as well. */

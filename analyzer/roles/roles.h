@@ -64,12 +64,6 @@ int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t tra
 	       struct roles *ret_roles);
 void roles_free(struct roles *roles);
 
-/* roles_loaders.c, for roles_find(): loader threads of the trainer's process. -ENOMEM. */
-int roles_find_loaders(const struct timeline *timeline, struct roles *roles);
-
-/* roles_feeds.c, for roles_find(): which loader feeds which step. -ENOMEM. */
-int roles_find_feeds(const struct timeline *timeline, struct roles *roles);
-
 /* Index of the pipe in results; n_results: it is not a result pipe. */
 size_t roles_result(const struct roles *roles, uint64_t inode);
 bool roles_is_result(const struct roles *roles, uint64_t inode);

@@ -63,16 +63,6 @@ void sampled_trainer_free(struct sampled_trainer *trainer);
  * -ENOMEM. */
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
 
-/* sampled_checkpoint.c: sorted, without overlaps; they begin and end with looks. Caller frees. -ENOMEM. */
-int sampled_checkpoints_find(const struct sampled_thread *thread, struct sampled_stretch **ret_stretches,
-			     size_t *ret_n);
-
-/* sampled_places.c: which loader's next() the thread was mostly seen in, by its Python stack;
+/* Which loader's next() the thread was mostly seen in, by its Python stack;
  * SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
 enum sample_place sampled_place(const struct sampled_thread *thread);
-/* Computing stretches, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
-int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer);
-
-/* sampled_inline.c: computing stretches, window and n_steps of a trainer that reads files itself; n_steps 0
- * where its reading has no rhythm. -ENOMEM. */
-int sampled_inline_find(const struct sampled_thread *thread, struct sampled_trainer *trainer);

@@ -139,8 +139,6 @@ struct timeline_account {
 /* -ENOMEM only. */
 int timeline_build(const struct event *events, size_t n_events, struct timeline **ret_timeline,
 		   struct error *err);
-/* timeline_gaps.c, for timeline_build(). -ENOMEM. */
-int timeline_fill_gaps(struct timeline *timeline);
 /* timeline.c, for timeline_build(): when all lives are known. */
 void timeline_find_processes(struct timeline *timeline);
 struct timeline *timeline_free(struct timeline *timeline);

@@ -2,13 +2,216 @@
 #include "timeline.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bpf/event.h"
 #include "calls.h"
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "timeline_births.h"
+
+/*
+ * In a gap of the recording a thread's records are missing, and "no stretch off the CPU" would read as
+ * computing. So each thread gets stretches of unknown state for what the gaps leave open: those parts of a
+ * gap, within its life, that no record of it covers.
+ */
+
+struct builder {
+	struct timeline_off *offs;
+	size_t n, n_allocated;
+};
+
+static int add_off(struct builder *builder, struct timeline_off off)
+{
+	if (array_room(builder->offs, builder->n, builder->n_allocated) < 0)
+		return -ENOMEM;
+	builder->offs[builder->n++] = off;
+	return 0;
+}
+
+static int add_unknown(struct builder *builder, uint64_t begin_ns, uint64_t end_ns)
+{
+	const struct timeline_off off = {.begin_ns = begin_ns,
+					 .waking_ns = end_ns,
+					 .end_ns = end_ns,
+					 .state = TIMELINE_UNKNOWN,
+					 .exec_ns = builder->n ? builder->offs[builder->n - 1].exec_ns : 0};
+
+	return begin_ns < end_ns ? add_off(builder, off) : 0;
+}
+
+/* Adds what the gaps leave open between two records of a thread. */
+static int fill_between(struct builder *builder, const struct interval_list *gaps, uint64_t begin_ns,
+			uint64_t end_ns)
+{
+	for (size_t i = interval_list_from(gaps, begin_ns); i < gaps->n && gaps->items[i].begin_ns < end_ns;
+	     i++) {
+		struct interval gap = gaps->items[i];
+		int r = add_unknown(builder, gap.begin_ns > begin_ns ? gap.begin_ns : begin_ns,
+				    gap.end_ns < end_ns ? gap.end_ns : end_ns);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int fill_thread(struct builder *builder, const struct interval_list *gaps,
+		       const struct timeline_thread *thread)
+{
+	uint64_t at_ns = thread->first_ns;
+	int r = 0;
+
+	for (size_t i = 0; i < thread->n_offs && r == 0; i++) {
+		const struct timeline_off *off = &thread->offs[i];
+
+		r = fill_between(builder, gaps, at_ns, off->begin_ns);
+		if (r == 0)
+			r = add_off(builder, *off);
+		at_ns = off->end_ns;
+	}
+	return r < 0 ? r : fill_between(builder, gaps, at_ns, thread->last_ns);
+}
+
+/* -ENOMEM. */
+static int timeline_fill_gaps(struct timeline *timeline)
+{
+	struct builder builder = {0};
+	size_t *begins;
+
+	if (!timeline->gaps.n)
+		return 0;
+	begins = calloc(timeline->n_threads + 1, sizeof(*begins));
+	if (!begins)
+		return -ENOMEM;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		begins[i] = builder.n;
+		if (fill_thread(&builder, &timeline->gaps, &timeline->threads[i]) < 0) {
+			free(begins);
+			free(builder.offs);
+			return -ENOMEM;
+		}
+	}
+	begins[timeline->n_threads] = builder.n;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		/* NULL + 0 is undefined: a recording may have gaps in which no thread was off its core */
+		timeline->threads[i].offs = builder.offs ? &builder.offs[begins[i]] : NULL;
+		timeline->threads[i].n_offs = begins[i + 1] - begins[i];
+	}
+	free(begins);
+	free(timeline->offs);
+	timeline->offs = builder.offs;
+	return 0;
+}
+
+/* Which threads a recording has: a thread's key is (tid, time of the fork), because tids are reused. */
+
+struct birth {
+	uint32_t tid, tgid, creator_tid;
+	uint64_t born_ns; /* 0: before the recording; every tid with records has such an entry too */
+};
+
+/* Sums of two times must not overflow; 2^62 ns are 146 years of uptime. */
+#define TIMELINE_TIME_MAX_NS (UINT64_C(1) << 62)
+
+#define FIRST_CAPACITY 4096
+
+/* There are far fewer births than events: when the list is full, it is tidied before it grows. */
+struct birth_list {
+	struct birth *items;
+	size_t n, capacity;
+};
+
+static int birth_compare(const void *left, const void *right)
+{
+	const struct birth *a = left, *b = right;
+
+	if (a->tid != b->tid)
+		return a->tid < b->tid ? -1 : 1;
+	if (a->born_ns != b->born_ns)
+		return a->born_ns < b->born_ns ? -1 : 1;
+	return 0;
+}
+
+/* Returns true for a record of a thread that does not contradict itself. */
+static bool timeline_usable(const struct event *event)
+{
+	return event->tid && event->end_ns >= event->start_ns && event->end_ns < TIMELINE_TIME_MAX_NS &&
+	       event->type >= EVENT_SWITCH && event->type < EVENT_TYPE_LIMIT && event->type != EVENT_GAP &&
+	       event->type != EVENT_LOSS;
+}
+
+static void tidy(struct birth_list *list)
+{
+	size_t n = 0;
+
+	qsort(list->items, list->n, sizeof(*list->items), birth_compare);
+	for (size_t i = 0; i < list->n; i++)
+		if (!n || birth_compare(&list->items[n - 1], &list->items[i]))
+			list->items[n++] = list->items[i];
+	list->n = n;
+}
+
+static int add(struct birth_list *list, struct birth birth)
+{
+	if (list->n == list->capacity) {
+		size_t capacity = list->capacity ? 2 * list->capacity : FIRST_CAPACITY;
+		struct birth *grown;
+
+		if (list->n)
+			tidy(list);
+		if (list->n >= list->capacity / 2) {
+			grown = reallocarray(list->items, capacity, sizeof(*grown));
+			if (!grown)
+				return -ENOMEM;
+			list->items = grown;
+			list->capacity = capacity;
+		}
+	}
+	list->items[list->n++] = birth;
+	return 0;
+}
+
+static int add_of(struct birth_list *list, const struct event *event, uint32_t last_tid)
+{
+	int r = 0;
+
+	if (event->tid != last_tid)
+		r = add(list, (struct birth){.tid = event->tid, .tgid = event->tgid});
+	if (r == 0 && event->type == EVENT_FORK && event->fork.child_tid)
+		r = add(list, (struct birth){.tid = event->fork.child_tid,
+					     .tgid = event->fork.child_tgid,
+					     .creator_tid = event->tid,
+					     .born_ns = event->end_ns});
+	return r;
+}
+
+/* By tid, then birth. Caller frees. -ENOMEM. */
+static int timeline_births(const struct event *events, size_t n_events, struct birth **ret_births,
+			   size_t *ret_n)
+{
+	struct birth_list list = {0};
+	uint32_t last_tid = 0;
+
+	for (size_t i = 0; i < n_events; i++) {
+		if (!timeline_usable(&events[i]))
+			continue;
+		if (add_of(&list, &events[i], last_tid) < 0) {
+			free(list.items);
+			return -ENOMEM;
+		}
+		last_tid = events[i].tid;
+	}
+	if (list.n)
+		tidy(&list);
+	*ret_births = list.items;
+	*ret_n = list.n;
+	return 0;
+}
 
 /* First all threads are found (timeline_births.h), then records are counted into them, then copied and
  * sorted. */

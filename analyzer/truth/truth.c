@@ -4,18 +4,367 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/launch.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "lib/units.h"
 #include "truth_files.h"
-#include "truth_print.h"
-#include "truth_run.h"
+#include "truth_result.h"
+
+/* Runs of a job with the clock of share/diesel/truth in front of it. */
+
+struct error;
+
+/* A temporary folder for what the clock writes, and where its code lies. */
+struct truth_shim {
+	char code[4096];   /* folder of sitecustomize.py */
+	char folder[4096]; /* removed by truth_shim_close() */
+};
+
+#define OUT_BYTES_MAX   (1 << 16)
+#define FILES_BYTES_MAX (1 << 30)
+
+/* Beside the program: BIN/../share/diesel/truth, installed or in the build folder. */
+static int find_code(char *folder, size_t size, struct error *err)
+{
+	char program[4000], file[4200];
+	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	if (n < 0)
+		return error_errno(err, -errno, "cannot tell where this program lies");
+	program[n] = '\0';
+	*strrchr(program, '/') = '\0';
+	snprintf(folder, size, "%s/../share/diesel/truth", program);
+	snprintf(file, sizeof(file), "%s/sitecustomize.py", folder);
+	if (access(file, R_OK))
+		return error_errno(err, -errno, "cannot read %s, which is installed with diesel-analyze",
+				   file);
+	return 0;
+}
+
+/* Fills *shim; -errno. */
+static int truth_shim_open(struct truth_shim *shim, struct error *err)
+{
+	const char *temporary = getenv("TMPDIR");
+	int r;
+
+	*shim = (struct truth_shim){0};
+	r = find_code(shim->code, sizeof(shim->code), err);
+	if (r < 0)
+		return r;
+	snprintf(shim->folder, sizeof(shim->folder), "%.4000s/diesel-truth-XXXXXX",
+		 temporary && *temporary ? temporary : "/tmp");
+	if (mkdtemp(shim->folder))
+		return 0;
+	r = error_errno(err, -errno, "cannot make a folder %s", shim->folder);
+	shim->folder[0] = '\0';
+	return r;
+}
+
+static void path_of(const struct truth_shim *shim, const char *name, char *path, size_t size)
+{
+	snprintf(path, size, "%s/%s", shim->folder, name);
+}
+
+static void remove_outputs(const struct truth_shim *shim)
+{
+	char path[4200];
+
+	path_of(shim, "clock", path, sizeof(path));
+	unlink(path);
+	path_of(shim, "files", path, sizeof(path));
+	unlink(path);
+}
+
+static void truth_shim_close(struct truth_shim *shim)
+{
+	if (!shim->folder[0])
+		return;
+	remove_outputs(shim);
+	rmdir(shim->folder);
+	shim->folder[0] = '\0';
+}
+
+/* Sets what the command finds in its environment, in addition to ours. */
+static void set_environment(const struct truth_shim *shim, const char *mode, uint64_t n_steps)
+{
+	const char *before = getenv("PYTHONPATH");
+	char text[8400];
+
+	setenv("DIESEL_TRUTH_MODE", mode, 1);
+	path_of(shim, "clock", text, sizeof(text));
+	setenv("DIESEL_TRUTH_OUT", text, 1);
+	path_of(shim, "files", text, sizeof(text));
+	setenv("DIESEL_TRUTH_FILES", text, 1);
+	snprintf(text, sizeof(text), "%" PRIu64, n_steps);
+	setenv("DIESEL_TRUTH_STEPS", text, 1);
+	snprintf(text, sizeof(text), "%s%s%s", shim->code, before && *before ? ":" : "",
+		 before ? before : "");
+	setenv("PYTHONPATH", text, 1);
+}
+
+static void restore_environment(const char *python_path)
+{
+	unsetenv("DIESEL_TRUTH_MODE");
+	unsetenv("DIESEL_TRUTH_OUT");
+	unsetenv("DIESEL_TRUTH_FILES");
+	unsetenv("DIESEL_TRUTH_STEPS");
+	if (python_path)
+		setenv("PYTHONPATH", python_path, 1);
+	else
+		unsetenv("PYTHONPATH");
+}
+
+/* As system(3): while the command runs, the terminal's signals are its own. */
+static int run_command(char **command, int *ret_status, struct error *err)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
+	struct launch launch;
+	int r = launch_prepare(command, NULL, &launch, err);
+
+	if (r < 0)
+		return r;
+	sigaction(SIGINT, &ignore, &interrupt);
+	sigaction(SIGQUIT, &ignore, &quit);
+	r = launch_go(&launch, err);
+	if (r == 0)
+		while (waitpid(launch.pid, ret_status, 0) < 0 && errno == EINTR)
+			;
+	sigaction(SIGINT, &interrupt, NULL);
+	sigaction(SIGQUIT, &quit, NULL);
+	return r;
+}
+
+static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clock, struct error *err)
+{
+	_cleanup_(freep) char *text = NULL;
+	char path[4200];
+	int r;
+
+	path_of(shim, "clock", path, sizeof(path));
+	r = proc_read_file(path, OUT_BYTES_MAX, &text, NULL);
+	if (r == -ENOENT)
+		return error_set(err, -ENODATA,
+				 "the command iterated over no torch.utils.data.DataLoader, or its Python "
+				 "does not take PYTHONPATH (-E, -I, -S)");
+	if (r == 0)
+		r = truth_clock_parse(text, ret_clock);
+	if (r < 0)
+		return error_errno(err, r, "cannot read what the clock in the job wrote (%s)", path);
+	if (ret_clock->n_steps < TRUTH_STEPS_MIN)
+		return error_set(err, -ENODATA,
+				 "only %" PRIu64 " steps, which say nothing; at least %d are needed",
+				 ret_clock->n_steps, TRUTH_STEPS_MIN);
+	return 0;
+}
+
+static int read_files(const struct truth_shim *shim, char **ret_files, struct error *err)
+{
+	char path[4200];
+	int r;
+
+	path_of(shim, "files", path, sizeof(path));
+	r = proc_read_file(path, FILES_BYTES_MAX, ret_files, NULL);
+	if (r < 0)
+		return error_errno(err, r, "cannot read the list of files (%s)", path);
+	return 0;
+}
+
+static int failed(int status, struct error *err)
+{
+	if (WIFSIGNALED(status))
+		return error_set(err, -ECANCELED, "the command was ended by signal %d", WTERMSIG(status));
+	return error_set(err, -ECANCELED, "the command failed with exit status %d", WEXITSTATUS(status));
+}
+
+/*
+ * Runs the command to its end. mode: "learn", "clock" or "synthetic". ret_files: with "learn" the files it
+ * read, one path per line (caller frees); else NULL. -ECANCELED: the command failed or a signal ended it;
+ * -ENODATA: no DataLoader, or too few steps; or another errno. err says which.
+ */
+static int truth_shim_run(const struct truth_shim *shim, char **command, const char *mode, uint64_t n_steps,
+			  struct truth_clock *ret_clock, char **ret_files, struct error *err)
+{
+	_cleanup_(freep) char *python_path = NULL;
+	int status = 0, r;
+
+	if (getenv("PYTHONPATH")) {
+		python_path = strdup(getenv("PYTHONPATH"));
+		if (!python_path)
+			return error_errno(err, -ENOMEM, "cannot run %s", command[0]);
+	}
+	remove_outputs(shim);
+	set_environment(shim, mode, n_steps);
+	r = run_command(command, &status, err);
+	restore_environment(python_path);
+	if (r < 0)
+		return r;
+	if (status)
+		return failed(status, err);
+	r = read_clock(shim, ret_clock, err);
+	return r == 0 && ret_files ? read_files(shim, ret_files, err) : r;
+}
+
+/* The report of `truth`, as text and as JSON ("diesel.truth/1"). */
+
+#define TRUTH_NOTES_MAX 8
+
+struct truth_report {
+	const struct truth_round *rounds;
+	size_t n_rounds;
+	struct truth_result result;
+	size_t n_files;
+	struct truth_residence warm, cold; /* before the cached and the cold run; the worst of all rounds */
+	char notes[TRUTH_NOTES_MAX][200];  /* what could not be controlled */
+	size_t n_notes;
+};
+
+static double ratio(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : NAN;
+}
+
+static void print_run(FILE *out, const char *name, const char *what, double seconds)
+{
+	fprintf(out, "  T_%-10s %9.3f s   %s\n", name, seconds, what);
+}
+
+static void print_headline(FILE *out, const struct truth_report *report)
+{
+	const struct truth_result *result = &report->result;
+	const char *means = report->n_rounds > 1 ? ", means" : "";
+	char compiling[32] = "";
+
+	if (result->compiling > 0)
+		snprintf(compiling, sizeof(compiling), ", %.1f %% compiling", 100 * result->compiling);
+	if (report->n_files)
+		fprintf(
+		    out,
+		    "%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% the device%s (%" PRIu64
+		    " steps%s)\n\n",
+		    100 * result->fetch, 100 * result->prep, 100 * result->device, compiling, result->n_steps,
+		    means);
+	else
+		fprintf(out,
+			"%.1f %% of the run is loading, %.1f %% the device%s (%" PRIu64
+			" steps%s); without files nothing tells fetching from preparing\n\n",
+			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
+}
+
+/* Compiling is paid once, however many steps there are, so the times leave it out. */
+static void print_compiling(FILE *out, const struct truth_result *result)
+{
+	if (isnan(result->compiling))
+		fprintf(
+		    out,
+		    "\n  What torch.compile took is not known (PyTorch before 2.4): it is in all three\n");
+	else if (result->compiling > 0)
+		fprintf(out,
+			"\n  without compiling, which is paid once: %.3f, %.3f and %.3f s. T_cold below is "
+			"with it\n",
+			result->compiling_s[TRUTH_SYNTHETIC], result->compiling_s[TRUTH_CACHED],
+			result->compiling_s[TRUTH_COLD]);
+}
+
+static void print_text(FILE *out, const struct truth_report *report)
+{
+	const struct truth_result *result = &report->result;
+	char bytes[16];
+
+	print_headline(out, report);
+	print_run(out, "synthetic", "batches from memory, no loading", result->seconds[TRUTH_SYNTHETIC]);
+	print_run(out, "cached", report->n_files ? "files in the page cache" : "as it is",
+		  result->seconds[TRUTH_CACHED]);
+	print_run(out, "cold", report->n_files ? "files on storage" : "as it is, once more",
+		  result->seconds[TRUTH_COLD]);
+	print_compiling(out, result);
+	if (report->n_files) {
+		fprintf(out, "\n  prep  = (T_cached - T_synthetic) / T_cold = %.3f\n", result->prep);
+		fprintf(out, "  fetch = (T_cold - T_cached) / T_cold      = %.3f\n", result->fetch);
+	}
+	if (report->n_rounds > 1)
+		fprintf(out, "  %zu rounds differ by up to %.1f points\n", report->n_rounds,
+			100 * result->spread);
+	if (report->n_files)
+		fprintf(
+		    out,
+		    "\n  %zu files, %s; in the page cache before the cached run %.0f %%, before the cold run "
+		    "%.0f %%\n",
+		    report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
+		    100 * ratio(report->warm.cached_bytes, report->warm.bytes),
+		    100 * ratio(report->cold.cached_bytes, report->cold.bytes));
+	for (size_t i = 0; i < report->n_notes; i++)
+		fprintf(out, "  not controlled: %s\n", report->notes[i]);
+}
+
+/* A share or ratio; null: not known. */
+static void print_number(FILE *out, const char *name, double value, const char *after)
+{
+	if (isfinite(value))
+		fprintf(out, "\"%s\": %.6f%s", name, value, after);
+	else
+		fprintf(out, "\"%s\": null%s", name, after);
+}
+
+/* Notes are our own words, without quotes or backslashes. */
+static void print_json(FILE *out, const struct truth_report *report)
+{
+	const struct truth_result *result = &report->result;
+
+	fprintf(out, "{\n  \"schema\": \"diesel.truth/1\",\n  \"steps\": %" PRIu64 ",\n", result->n_steps);
+	fprintf(out, "  \"seconds\": {\"synthetic\": %.6f, \"cached\": %.6f, \"cold\": %.6f},\n",
+		result->seconds[TRUTH_SYNTHETIC], result->seconds[TRUTH_CACHED], result->seconds[TRUTH_COLD]);
+	fprintf(out, "  \"shares\": {");
+	print_number(out, "device", result->device, ", ");
+	print_number(out, "compiling", result->compiling, ", ");
+	print_number(out, "fetch_stall", result->fetch, ", ");
+	print_number(out, "prep_stall", result->prep, ", ");
+	print_number(out, "wait", result->wait, "},\n");
+	if (report->n_rounds > 1)
+		fprintf(out, "  \"spread\": %.6f,\n", result->spread);
+	fprintf(out, "  \"files\": %zu,\n  \"bytes\": %" PRIu64 ",\n  ", report->n_files, report->cold.bytes);
+	print_number(out, "cached_before_cached", ratio(report->warm.cached_bytes, report->warm.bytes),
+		     ",\n  ");
+	print_number(out, "cached_before_cold", ratio(report->cold.cached_bytes, report->cold.bytes),
+		     ",\n  \"runs\": [");
+	for (size_t i = 0; i < report->n_rounds; i++)
+		for (size_t kind = 0; kind < TRUTH_KINDS; kind++) {
+			const struct truth_clock *run = &report->rounds[i].runs[kind];
+
+			fprintf(out,
+				"%s\n    {\"kind\": \"%s\", \"steps\": %" PRIu64
+				", \"seconds\": %.6f, \"wait_s\": %.6f, ",
+				i || kind ? "," : "", truth_kind_name((enum truth_kind)kind), run->n_steps,
+				run->seconds, run->wait);
+			print_number(out, "compiling_s", run->compiling, ", ");
+			fprintf(out, "\"processes\": %" PRIu64 "}", run->n_processes);
+		}
+	fprintf(out, "\n  ],\n  \"not_controlled\": [");
+	for (size_t i = 0; i < report->n_notes; i++)
+		fprintf(out, "%s\n    \"%s\"", i ? "," : "", report->notes[i]);
+	fprintf(out, "%s]\n}\n", report->n_notes ? "\n  " : "");
+}
+
+static void truth_print(FILE *out, const struct truth_report *report, bool json)
+{
+	if (json)
+		print_json(out, report);
+	else
+		print_text(out, report);
+}
 
 #define STAYED_RATIO     0.02 /* with more of the files in the page cache a run is not cold */
 #define MISSING_RATIO    0.02 /* with more of the files missing a run is not cached */

@@ -61,12 +61,6 @@ int data_waits_find_batches(const struct timeline_thread *trainer, struct data_w
 /* Sets file_calls to all reading of the trainer, within waits or not: the split looks only within waits. */
 int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
 			  struct data_waits *waits);
-/* Of a trainer whose steps are not known. */
-int data_waits_find_rhythm(const struct timeline_thread *trainer, struct data_waits *waits);
-int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
-			    struct data_waits *waits);
-/* The latter, and reads of pipes that other processes than workers write. */
-int data_waits_find_fed(const struct timeline *timeline, const struct roles *roles, struct data_waits *waits);
 /* Sleeps of the trainer that the reader of results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
@@ -81,8 +75,6 @@ int data_waits_find_threads(const struct timeline *timeline, const struct roles 
  * for as long as the trainer has computed for no more than 0.3 ms since at_ns, all in all, and nothing else
  * and nothing unknown came between. */
 uint64_t data_waits_handover_end(const struct roles *roles, uint64_t at_ns, uint32_t helper_tid);
-int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
-			   struct data_waits *waits);
 
 /* Index of the first wait that ends after at_ns; n: none. */
 size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns);

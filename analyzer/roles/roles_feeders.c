@@ -39,7 +39,7 @@ static bool has_next(const struct timeline_thread *thread)
 }
 
 /* Naps, waits with a timeout, as for the interpreter lock, and calls on pipes and sockets, of which OpenMP's
- * and autograd's threads have none. Threads that read files were looked at already (roles_loaders.c), and
+ * and autograd's threads have none. Threads that read files were looked at already (roles.c), and
  * io_uring's threads do that for the trainer itself. */
 static bool does_more_than_compute(const struct timeline_thread *thread,
 				   const struct timeline_thread *trainer)

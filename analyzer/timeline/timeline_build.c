@@ -213,7 +213,7 @@ static int timeline_births(const struct event *events, size_t n_events, struct b
 	return 0;
 }
 
-/* First all threads are found (timeline_births.h), then records are counted into them, then copied and
+/* First all threads are found, then records are counted into them, then copied and
  * sorted. */
 
 static struct timeline_thread *thread_of(struct timeline *timeline, const struct event *event)

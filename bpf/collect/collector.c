@@ -1,21 +1,385 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "private.h"
 
+#include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "gpu_shared.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
-#include "majors.h"
-#include "places.h"
 #include "phase_shared.h"
+#include "places.h"
 #include "probes.h"
 #include "profiler.h"
 #include "recorder.skel.h"
+#include "recorder_without_cast.skel.h"
+#include "refusal.h"
+#include "stack_sample.h"
+
+#define SAMPLE_NS     (100 * NS_PER_MS)
+#define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, in the long run */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second, so that short jobs have a figure too */
+
+static uint64_t cost_own_cpu_ns(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * NS_PER_S +
+	       ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * NS_PER_US;
+}
+
+static bool program_info(const struct bpf_program *program, struct bpf_prog_info *ret_info)
+{
+	struct bpf_prog_info info = {0};
+	unsigned length = sizeof(info);
+
+	if (bpf_program__fd(program) < 0 || bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &length))
+		return false;
+	*ret_info = info;
+	return true;
+}
+
+static uint64_t run_ns(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	struct bpf_prog_info info;
+	uint64_t sum_ns = 0;
+
+	bpf_object__for_each_program(program, object)
+	{
+		if (program_info(program, &info))
+			sum_ns += info.run_time_ns;
+	}
+	return sum_ns;
+}
+
+static uint64_t cost_missed(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	struct bpf_prog_info info;
+	uint64_t sum = 0;
+
+	bpf_object__for_each_program(program, object)
+	{
+		if (program_info(program, &info))
+			sum += info.recursion_misses;
+	}
+	return sum;
+}
+
+/* Returns true if the kernel counts all the time anyway; switching that on takes CAP_SYS_ADMIN. */
+static bool always_counted(void)
+{
+	int fd = open("/proc/sys/kernel/bpf_stats_enabled", O_RDONLY | O_CLOEXEC);
+	char value = '0';
+	bool on = fd >= 0 && read(fd, &value, 1) == 1 && value == '1';
+
+	if (fd >= 0)
+		close(fd);
+	return on;
+}
+
+/* Samples become rarer up to a limit, because an early one matters little later on. */
+static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
+{
+	uint64_t pause = (now_ns - cost->start_ns) / 2;
+
+	if (pause > SAMPLE_MAX_NS)
+		return SAMPLE_MAX_NS;
+	return pause < SAMPLE_MIN_NS ? SAMPLE_MIN_NS : pause;
+}
+
+/* A sample stands for the time since the one before, because a job's start is busier than its steps and
+ * sampled more densely. */
+static void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
+{
+	if (!cost->begin_ns || now_ns <= cost->begin_ns)
+		return;
+	cost->next_ns = now_ns + pause_ns(cost, now_ns);
+	if (cost->stats_fd < 0 && !always_counted()) {
+		cost->begin_ns = 0; /* counting was switched off meanwhile, and nobody knows when */
+		return;
+	}
+	cost->rate = (double)(run_ns(object) - cost->begin_run_ns) / (double)(now_ns - cost->begin_ns);
+	cost->estimate_ns += cost->rate * (double)(now_ns - cost->known_ns);
+	cost->known_ns = now_ns;
+	cost->sampled_ns += now_ns - cost->begin_ns;
+	cost->begin_ns = 0;
+	if (cost->stats_fd >= 0)
+		close(cost->stats_fd);
+	cost->stats_fd = -1;
+}
+
+static void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
+{
+	if (!cost->start_ns) {
+		cost->start_ns = cost->known_ns = now_ns;
+		cost->next_ns = now_ns + SAMPLE_MIN_NS;
+	}
+	if (cost->begin_ns) {
+		if (now_ns - cost->begin_ns >= SAMPLE_NS)
+			cost_end(cost, object, now_ns);
+		return;
+	}
+	if (now_ns < cost->next_ns)
+		return;
+	cost->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	if (cost->stats_fd < 0 && !always_counted()) {
+		cost->next_ns = now_ns + SAMPLE_MAX_NS; /* not permitted: the cost stays unknown for now */
+		return;
+	}
+	cost->begin_run_ns = run_ns(object);
+	cost->begin_ns = now_ns;
+}
+
+static uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns)
+{
+	double rest_ns = now_ns > cost->known_ns ? (double)(now_ns - cost->known_ns) : 0;
+
+	return cost->sampled_ns ? (uint64_t)(cost->estimate_ns + cost->rate * rest_ns) : 0;
+}
+
+/* The kernel's software event for major page faults, on every CPU: it tells the recorder when one ends. */
+
+struct bpf_program;
+struct majors;
+
+struct majors {
+	int n;
+	struct bpf_link *links[]; /* of each CPU; NULL where it is offline */
+};
+
+static struct bpf_link *cpu_open(const struct bpf_program *program, int cpu)
+{
+	struct perf_event_attr attr = {
+	    .type = PERF_TYPE_SOFTWARE,
+	    .size = sizeof(attr),
+	    .config = PERF_COUNT_SW_PAGE_FAULTS_MAJ,
+	    .sample_period = 1,
+	};
+	int fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	struct bpf_link *link;
+
+	if (fd < 0) {
+		log_debug("no event for major page faults on CPU %d: %s", cpu, strerror(errno));
+		return NULL;
+	}
+	link = bpf_program__attach_perf_event(program, fd);
+	if (!link) {
+		log_debug("cannot attach to major page faults on CPU %d: %s", cpu, strerror(errno));
+		close(fd); /* a link owns it */
+	}
+	return link;
+}
+
+/* Returns NULL where the kernel refuses: only the sleeps in faults are known then. */
+static struct majors *majors_open(const struct bpf_program *program)
+{
+	int n = libbpf_num_possible_cpus();
+	struct majors *majors =
+	    n > 0 ? calloc(1, sizeof(*majors) + (size_t)n * sizeof(majors->links[0])) : NULL;
+
+	if (!majors)
+		return NULL;
+	majors->n = n;
+	for (int cpu = 0; cpu < n; cpu++)
+		majors->links[cpu] = cpu_open(program, cpu);
+	return majors;
+}
+
+/* On how many CPUs the event is open. */
+static int majors_count(const struct majors *majors)
+{
+	int n = 0;
+
+	for (int cpu = 0; majors && cpu < majors->n; cpu++)
+		n += majors->links[cpu] != NULL;
+	return n;
+}
+
+static void majors_close(struct majors *majors)
+{
+	if (!majors)
+		return;
+	for (int cpu = 0; cpu < majors->n; cpu++)
+		bpf_link__destroy(majors->links[cpu]);
+	free(majors);
+}
+
+#define DEFAULT_RING_BYTES (UINT64_C(8) << 20)
+#define MIN_RING_BYTES     UINT64_C(4096)
+#define MAX_RING_BYTES     (UINT64_C(1) << 30)
+
+static uint64_t ring_size(uint64_t wanted_bytes)
+{
+	uint64_t bytes = MIN_RING_BYTES;
+
+	if (!wanted_bytes)
+		wanted_bytes = DEFAULT_RING_BYTES;
+	while (bytes < wanted_bytes && bytes < MAX_RING_BYTES)
+		bytes <<= 1;
+	return bytes;
+}
+
+/* Holds what all CPUs gather in 200 ms, four times as long as a caller takes to come back. */
+static uint64_t stack_ring_size(uint32_t rate_hz)
+{
+	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);
+
+	return ring_size(n_cpus * (rate_hz / 5 + 1) * (sizeof(struct stack_sample) + 8));
+}
+
+/* Both objects are made from one source, so one's skeleton describes the other. */
+_Static_assert(sizeof(struct recorder) == sizeof(struct recorder_without_cast), "maps and programs differ");
+
+/* Opens the object that this kernel can load. One that names a function of the kernel needs it there. */
+static int open_recorder(const char *btf_path, bool can_cast, struct recorder **ret_recorder)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = btf_path);
+	struct recorder *recorder = calloc(1, sizeof(*recorder));
+	int r = recorder ? recorder__create_skeleton(recorder) : -ENOMEM;
+
+	if (r == 0 && !can_cast)
+		recorder->skeleton->data =
+		    (void *)recorder_without_cast__elf_bytes(&recorder->skeleton->data_sz);
+	if (r == 0)
+		r = bpf_object__open_skeleton(recorder->skeleton, &opts);
+	if (r < 0)
+		recorder__destroy(recorder);
+	else
+		*ret_recorder = recorder;
+	return r;
+}
+
+static int prepare(const struct collector *collector, const struct collector_options *options,
+		   struct error *err)
+{
+	struct recorder *recorder = collector->recorder;
+	uint64_t ring_bytes = ring_size(options->ring_bytes);
+	int r;
+
+	recorder->rodata->recorder_tgid = (uint32_t)getpid();
+	recorder->rodata->wakeup_bytes = ring_bytes / 8;
+	recorder->rodata->no_children = options->no_children;
+	recorder->rodata->recording_start_boottime_ns = clock_snapshot_take().boottime_ns;
+	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
+	if (r < 0)
+		return error_errno(err, r, "cannot size the ring");
+	r = bpf_map__set_max_entries(recorder->maps.stack_ring,
+				     (uint32_t)stack_ring_size(collector->profile_hz));
+	return r < 0 ? error_errno(err, r, "cannot size the ring of samples") : 0;
+}
+
+/* Says in terms that a user understands why the kernel did not accept the programs. */
+static int load_error(int r, struct error *err)
+{
+	const struct refusal *refusal = refusal_get();
+
+	if (refusal_of_privilege(r))
+		return error_set(err, -EPERM,
+				 "no privilege to load BPF programs: run as root (sudo), or give the program "
+				 "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
+	if (refusal->program[0])
+		return error_set(err, -ENOSYS,
+				 "the kernel refused the recorder's program %s: %s (diesel-analyze -v record "
+				 "shows its log)",
+				 refusal->program, refusal->reason);
+	return error_errno(err, r,
+			   "the kernel did not accept the recorder (diesel-analyze -v record shows its log)");
+}
+
+/* Returns true if the recorder can do without the program that was refused, which is remembered. */
+static bool leave_out(struct collector *collector, int r)
+{
+	const struct refusal *refusal = refusal_get();
+	const struct collector_hook *hook = hooks_of_program(refusal->program);
+	struct collector_refusal *left_out = &collector->refusals[collector->n_refusals];
+
+	if (!hook || hook->required || r == -ENOMEM || r == -EINTR || refusal_of_privilege(r) ||
+	    collector->n_refusals == COLLECTOR_REFUSALS_MAX)
+		return false;
+	snprintf(left_out->program, sizeof(left_out->program), "%s", hook->name);
+	memcpy(left_out->reason, refusal->reason, sizeof(left_out->reason));
+	left_out->lost_without = hook->lost_without;
+	collector->n_refusals++;
+	return true;
+}
+
+/* *refused: it failed in the kernel, or on the way there, and err is not written yet. */
+static int load_once(struct collector *collector, const struct collector_options *options,
+		     const struct btf *btf, bool *refused, struct error *err)
+{
+	const char *btf_path = options->btf_path ? options->btf_path : DEFAULT_BTF;
+	int r;
+
+	*refused = false;
+	refusal_listen();
+	r = open_recorder(btf_path, hooks_can_cast(btf), &collector->recorder);
+	if (r < 0)
+		return error_errno(err, r, "cannot open the recorder");
+	r = hooks_select(collector->recorder->obj, btf, collector->profile_hz > 0, err);
+	for (size_t i = 0; r == 0 && i < collector->n_refusals; i++)
+		hooks_leave_out(collector->recorder->obj, collector->refusals[i].lost_without);
+	if (r == 0)
+		r = prepare(collector, options, err);
+	if (r < 0)
+		return r;
+	refusal_listen();
+	r = recorder__load(collector->recorder);
+	*refused = r < 0;
+	return r;
+}
+
+static bool is_admin(void)
+{
+	struct proc_status status;
+
+	return proc_status_read("/proc", getpid(), &status) == 0 &&
+	       status.effective_capabilities & 1ULL << CAP_SYS_ADMIN;
+}
+
+/* Loads the recorder, without what this kernel refuses of what is not required. */
+static int load_recorder(struct collector *collector, const struct collector_options *options,
+			 struct error *err)
+{
+	_cleanup_(btf_freep) struct btf *btf = NULL;
+	bool refused = false;
+	int r = hooks_btf(options->btf_path ? options->btf_path : DEFAULT_BTF, &btf, err);
+
+	if (r < 0)
+		return r;
+	collector->no_probes = !hooks_can_probe(btf) && !is_admin();
+	if (options->profile_hz)
+		collector->profile_error = hooks_can_profile();
+	if (!collector->profile_error)
+		collector->profile_hz = options->profile_hz;
+	r = load_once(collector, options, btf, &refused, err);
+	while (refused && leave_out(collector, r)) {
+		recorder__destroy(collector->recorder);
+		collector->recorder = NULL;
+		r = load_once(collector, options, btf, &refused, err);
+	}
+	if (refused)
+		return load_error(r, err);
+	if (r == 0 && collector->profile_hz &&
+	    !bpf_program__autoload(collector->recorder->progs.sample_cpu)) {
+		collector->profile_hz = 0;
+		collector->profile_error = -EOPNOTSUPP;
+	}
+	return r;
+}
 
 int collector_record(void *user, void *data, size_t size)
 {

@@ -78,16 +78,6 @@ void hooks_leave_out(struct bpf_object *object, const char *lost_without);
 int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
 
-/* load.c: loads the recorder, without what this kernel refuses of what is not required. */
-int load_recorder(struct collector *collector, const struct collector_options *options, struct error *err);
-
-/* cost.c */
-uint64_t cost_own_cpu_ns(void);
-void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
-void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
-uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns);
-uint64_t cost_missed(struct bpf_object *object);
-
 /* collector.c: hands a record on if a poll is in progress. A ring_buffer_sample_fn. */
 int collector_record(void *user, void *data, size_t size);
 

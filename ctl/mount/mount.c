@@ -3,27 +3,78 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "client/mapped.h"
 #include "dataset/snapshot_kept.h"
 #include "dataset/survey.h"
-#include "ahead.h"
 #include "files.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/error.h"
 #include "lib/thread.h"
 #include "lister.h"
-#include "namespace.h"
+
+static int write_line(const char *path, const char *text)
+{
+	_cleanup_(closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Maps this user and this group to themselves. */
+static int map_ids(uid_t uid, gid_t gid)
+{
+	char text[64];
+	int r = write_line("/proc/self/setgroups", "deny");
+
+	if (r < 0)
+		return r;
+	snprintf(text, sizeof(text), "%u %u 1", uid, uid);
+	r = write_line("/proc/self/uid_map", text);
+	if (r < 0)
+		return r;
+	snprintf(text, sizeof(text), "%u %u 1", gid, gid);
+	return write_line("/proc/self/gid_map", text);
+}
+
+/* Gives this process a mount namespace of its own, in which others' mounts appear but from which none leaves;
+ * without root by way of a user namespace, in which it is who it was. Before any thread is started. -EPERM:
+ * the system does not let it. */
+static int namespace_enter(struct error *err)
+{
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	int r = 0;
+
+	if (unshare(CLONE_NEWNS) < 0) {
+		r = unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 ? -errno : map_ids(uid, gid);
+		if (r < 0)
+			return error_set(
+			    err, -EPERM,
+			    "this system gives no mount namespace of its own (%s): run it as root, or "
+			    "mount for the node, without a command",
+			    strerror(-r));
+	}
+	if (mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0)
+		return error_errno(err, -errno, "cannot keep mounts private");
+	return 0;
+}
 
 #define IDLE_NS   (30 * NS_PER_S)
 #define TIDY_S    10

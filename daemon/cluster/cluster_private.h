@@ -9,9 +9,5 @@
 /* A socket that listens there. -EADDRINUSE: another process has the address. */
 int cluster_listen(const struct net_address *at, int *ret_fd);
 
-/* The process between the daemon and dieseld-peer, which it starts, and starts again. Returns when the daemon
- * is gone. */
-void cluster_keeper_run(int fd);
-
 /* dieseld-peer: until the daemon is gone. Returns its exit status. */
 int net_run(const struct cluster_config *config, int listen_fd, int daemon_fd);

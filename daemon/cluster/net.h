@@ -5,8 +5,7 @@
  * Inside dieseld-peer: one thread with an event loop, and the registry's. What a peer does costs only
  *connections of that peer: memory, descriptors, time and questions have a bound for each.
  *
- *	net.c           the loop, orders of the daemon, reports to it
- *	net_members.c   groups and who is in them, from the registry's thread
+ *	net.c           the loop, orders of the daemon, reports to it, groups and who is in them
  *	net_peer.c      other nodes: which there are, connecting to them, away or not
  *	net_accept.c    connections that come
  *	net_sources.c   how often they may
@@ -206,13 +205,6 @@ void net_report(struct net *n, const struct cluster_report *report);
 /* Of NET_BUFFER_BYTES; NULL: no memory. */
 uint8_t *net_buffer_take(struct net *n);
 void net_buffer_give(struct net *n, uint8_t *buffer);
-
-/* net_members.c */
-int net_members_start(struct net *n);
-void net_members_join(struct net *n, const struct cluster_order *o);
-void net_members_publish(struct net *n, const struct cluster_order *o, int memory_fd);
-void net_members_leave(struct net *n, const struct cluster_order *o);
-void net_members_on_wake(uv_async_t *async);
 
 /* net_peer.c */
 /* NULL: there are too many, or no memory. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, writing and trimming. history_read.c reads. */
+/* Opening, writing and trimming. history.c reads. */
 #include "history_file.h"
 
 #include <errno.h>

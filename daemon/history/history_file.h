@@ -31,12 +31,3 @@ int history_file_put_state(struct history_file *f, const char *key, const void *
 /* Forgets what is older than before_ms, and, while the file is fuller than it may be, the oldest. */
 int history_file_trim(struct history_file *f, uint64_t before_ms, struct error *err);
 uint64_t history_file_bytes(const struct history_file *f);
-
-int history_file_get_state(struct history_file *f, const char *key, void **ret_data, size_t *ret_size,
-			   struct error *err);
-int history_file_each_entry(struct history_file *f, uint32_t max,
-			    void (*visit)(void *user, struct history_entry *entry), void *user,
-			    struct error *err);
-int history_file_each_round(struct history_file *f,
-			    int (*visit)(void *user, const struct history_round *round), void *user,
-			    uint64_t *ret_n_foreign, struct error *err);

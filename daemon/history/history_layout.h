@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What history_file.c and history_read.c share. */
+/* What history_file.c and history.c share. */
 
 #include "history_file.h"
 #include "sqlite/db.h"

@@ -1,14 +1,548 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics_private.h"
 
+#include <dirent.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
+#include "assist.h"
+#include "control.h"
+#include "job_events.h"
+#include "judge_ahead.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "sensor.h"
 #include "server.h"
+
+/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. No label is
+ * one that Prometheus sets itself: `job`, `instance`, and in Kubernetes `pod` and `namespace`. Figures that
+ * only samples tell are left out until there are samples: absent is not zero. */
+
+#define LABELS "training_job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
+
+/* Hidden names are empty, which is to Prometheus as if the label were not there. */
+static void infos(FILE *text, const struct server *s, bool hide_names)
+{
+	char program[64], uid[16];
+
+	metrics_head(text, "diesel_job_info", "gauge", "Whose job it is, and which program; always 1.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		job_events_program(j, program, sizeof(program));
+		snprintf(uid, sizeof(uid), "%" PRIu32, j->uid);
+		fprintf(text,
+			"diesel_job_info{" LABELS ",world=\"%" PRIu32 "\",uid=\"%s\",program=\"%s\"} 1\n",
+			j->id, j->rank, j->world, hide_names ? "" : uid, hide_names ? "" : program);
+	}
+}
+
+/* A metric of its own, for joining: most nodes have one of Slurm and Kubernetes, and many neither. */
+static void origins(FILE *text, const struct server *s)
+{
+	metrics_head(text, "diesel_job_origin_info", "gauge",
+		     "Who runs the job, as Slurm and Kubernetes tell it; always 1.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		if (job_origin_is_known(&j->origin))
+			fprintf(text,
+				"diesel_job_origin_info{" LABELS
+				",slurm_job=\"%s\",account=\"%s\",job_pod=\"%"
+				"s\",pod_uid=\"%s\",job_namespace=\"%s\"} 1\n",
+				j->id, j->rank, j->origin.slurm_job, j->origin.account, j->origin.pod,
+				j->origin.pod_uid, j->origin.pod_namespace);
+}
+
+struct family {
+	const char *name, *type, *help, *label; /* label: one more, with its comma, or "" */
+	size_t offset;                          /* of a uint64_t in struct job_counters */
+	double scale;
+};
+
+#define COUNTER(member) offsetof(struct job_counters, member)
+
+static const struct family counted[] = {
+    {"diesel_job_batches_total", "counter", "Batches made ready for the job.", "", COUNTER(batches), 1},
+    {"diesel_job_shared_batches_total", "counter", "Of these, those that were decoded for another job.", "",
+     COUNTER(shared_batches), 1},
+    {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
+    {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
+    {"diesel_chunk_visits_total", "counter", "Chunks that the job needed, one by one.", "",
+     COUNTER(chunk_visits), 1},
+    {"diesel_job_chunk_reads_total", "counter", "Chunk visits that read from storage: misses.", "",
+     COUNTER(chunk_reads), 1},
+    {"diesel_read_bytes_total", "counter",
+     "Bytes of chunks that came for the job: from storage, or from other nodes of it.", ",source=\"device\"",
+     COUNTER(read_bytes), 1},
+    {"diesel_read_bytes_total", NULL, NULL, ",source=\"node\"", COUNTER(peer_bytes), 1},
+    {"diesel_read_seconds_total", "counter", "Time in which reads for the job were under way.", "",
+     COUNTER(reading_ns), 1e-9},
+    {"diesel_job_node_chunks_total", "counter", "Chunks that came from other nodes of the job.", "",
+     COUNTER(peer_chunks), 1},
+    {"diesel_job_node_seconds_total", "counter", "Sum of the times that these took.", "", COUNTER(peer_ns),
+     1e-9},
+    {"diesel_job_node_failures_total", "counter",
+     "Chunks that another node of the job was asked for in vain, and that were read from storage.", "",
+     COUNTER(peer_failed), 1},
+    {"diesel_worker_seconds_total", "counter",
+     "Thread time spent for the job: reads, and CPU of the daemon's workers.", ",state=\"io\"",
+     COUNTER(read_ns), 1e-9},
+    {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
+    {"diesel_job_decoded_samples_total", "counter", "Samples that the daemon's decoders decoded for the job.",
+     "", COUNTER(decoded.samples), 1},
+    {"diesel_job_samples_from_forms_total", "counter",
+     "Of these, samples that came out of a form that was kept.", "", COUNTER(ways[CODEC_FROM_FORM].n), 1},
+    {"diesel_job_forms_made_total", "counter", "Of these, samples of which a form was kept.", "",
+     COUNTER(ways[CODEC_MADE_FORM].n), 1},
+    {"diesel_job_damaged_samples_total", "counter", "Samples of the job that could not be decoded.", "",
+     COUNTER(decoded.damaged), 1},
+    {"diesel_job_decoder_seconds_total", "counter",
+     "CPU time of the job's decoders; part of diesel_worker_seconds_total.", "", COUNTER(decoded.cpu_ns),
+     1e-9},
+    {"diesel_job_decoders_replaced_total", "counter",
+     "Decoders of the job that crashed or hung, or were killed.", "", COUNTER(decoded.replaced), 1},
+    {"diesel_client_wait_seconds_total", "counter",
+     "Time the job's loader slept for a batch, as it reports itself.", ",stall=\"fetch\"",
+     COUNTER(wait_fetch_ns), 1e-9},
+    {"diesel_client_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", COUNTER(wait_prep_ns), 1e-9},
+};
+
+static void write_counted(FILE *text, const struct server *s)
+{
+	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
+		const struct family *f = &counted[i];
+
+		if (f->type)
+			metrics_head(text, f->name, f->type, f->help);
+		for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+			struct job_counters now;
+			uint64_t value;
+
+			serving_job_counters(&s->serving, j, &now);
+			memcpy(&value, (const char *)&now + f->offset, sizeof(value));
+			fprintf(text, "%s{" LABELS "%s} %.9g\n", f->name, j->id, j->rank, f->label,
+				(double)value * f->scale);
+		}
+	}
+}
+
+/* One bucket per octave. */
+static void read_latency(FILE *text, const struct server *s)
+{
+	static const char name[] = "diesel_chunk_read_seconds";
+
+	metrics_head(text, name, "histogram", "How long reading a chunk from storage took.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		const struct job_counters *n = &j->counters;
+		uint64_t below;
+		double end_s;
+
+		for (size_t octave = 0; octave + 1 < READ_LATENCY_OCTAVES; octave++) {
+			below = read_latency_below(&n->latency, octave, &end_s);
+			fprintf(text, "%s_bucket{" LABELS ",le=\"%.6g\"} %" PRIu64 "\n", name, j->id, j->rank,
+				end_s, below);
+		}
+		fprintf(text,
+			"%s_bucket{" LABELS ",le=\"+Inf\"} %" PRIu64 "\n%s_sum{" LABELS
+			"} %.9g\n%s_count{" LABELS "} %" PRIu64 "\n",
+			name, j->id, j->rank, n->n_read, name, j->id, j->rank, (double)n->read_ns / 1e9, name,
+			j->id, j->rank, n->n_read);
+	}
+}
+
+static const struct metrics_job *sampled(const struct metrics_sources *sources, const struct job *j)
+{
+	return sources->totals ? metrics_totals_find(sources->totals, j->id) : NULL;
+}
+
+static void steps(FILE *text, const struct metrics_sources *sources)
+{
+	const struct job *first = sources->server->serving.jobs.first;
+	const struct metrics_job *m;
+
+	metrics_head(text, "diesel_steps_total", "counter", "Steps of the trainer.");
+	for (const struct job *j = first; j; j = j->next)
+		if ((m = sampled(sources, j)))
+			fprintf(text, "diesel_steps_total{" LABELS "} %.9g\n", j->id, j->rank, m->steps);
+	metrics_head(text, "diesel_step_duration_seconds", "summary",
+		     "Time of a step; quantiles of the last second.");
+	for (const struct job *j = first; j; j = j->next) {
+		if (!(m = sampled(sources, j)))
+			continue;
+		if (!isnan(m->step_p50_s))
+			fprintf(text, "diesel_step_duration_seconds{" LABELS ",quantile=\"0.5\"} %.9g\n",
+				j->id, j->rank, m->step_p50_s);
+		if (!isnan(m->step_p95_s))
+			fprintf(text, "diesel_step_duration_seconds{" LABELS ",quantile=\"0.95\"} %.9g\n",
+				j->id, j->rank, m->step_p95_s);
+		fprintf(text, "diesel_step_duration_seconds_sum{" LABELS "} %.9g\n", j->id, j->rank,
+			m->step_s);
+		fprintf(text, "diesel_step_duration_seconds_count{" LABELS "} %.9g\n", j->id, j->rank,
+			m->steps);
+	}
+}
+
+static void stalls(FILE *text, const struct metrics_sources *sources)
+{
+	static const char *const source_names[] = {"none", "bpf", "client", "process"};
+	const struct job *first = sources->server->serving.jobs.first;
+	const struct metrics_job *m;
+
+	metrics_head(text, "diesel_trainer_seconds_total", "counter",
+		     "Wall time of the trainer of which any share is known.");
+	for (const struct job *j = first; j; j = j->next)
+		if ((m = sampled(sources, j)))
+			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
+				m->trainer_s);
+	metrics_head(
+	    text, "diesel_stall_seconds_total", "counter",
+	    "Wall time in which the trainer waited, by what it waited for; gpu_wait: for its device.");
+	for (const struct job *j = first; j; j = j->next) {
+		if (!(m = sampled(sources, j)))
+			continue;
+		for (size_t i = 0; i < METRICS_N_STALLS; i++)
+			if (m->known_s[i] > 0)
+				fprintf(text, "diesel_stall_seconds_total{" LABELS ",stall=\"%s\"} %.9g\n",
+					j->id, j->rank, metrics_stall_name((enum metrics_stall)i),
+					m->stall_s[i]);
+	}
+	metrics_head(text, "diesel_stall_known_seconds_total", "counter",
+		     "Wall time of the trainer of which it is known how much was this stall: divide by it.");
+	for (const struct job *j = first; j; j = j->next) {
+		if (!(m = sampled(sources, j)))
+			continue;
+		for (size_t i = 0; i < METRICS_N_STALLS; i++)
+			if (m->known_s[i] > 0)
+				fprintf(
+				    text, "diesel_stall_known_seconds_total{" LABELS ",stall=\"%s\"} %.9g\n",
+				    j->id, j->rank, metrics_stall_name((enum metrics_stall)i), m->known_s[i]);
+	}
+	metrics_head(text, "diesel_job_sensing", "gauge", "How the job's stalls are measured; always 1.");
+	for (const struct job *j = first; j; j = j->next)
+		if ((m = sampled(sources, j)) && m->source <= STALL_SOURCE_PROCESS)
+			fprintf(text, "diesel_job_sensing{" LABELS ",source=\"%s\"} 1\n", j->id, j->rank,
+				source_names[m->source]);
+}
+
+static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t otherwise)
+{
+	uint64_t value = job->knobs.value[knob];
+
+	return value != tuner_knob_table[knob].free ? value : otherwise;
+}
+
+/* Knobs in force. A cache that nobody has set is absent. */
+static void knobs(FILE *text, const struct server *s)
+{
+	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Memory that the job's chunks may take.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
+			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
+				j->rank, j->knobs.value[TUNER_CACHE_BYTES]);
+	metrics_head(text, "diesel_job_form_bytes", "gauge", "Decoded forms of the job's samples in memory.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		struct serving_job_memory memory;
+
+		serving_job_memory(&s->serving, j, &memory);
+		fprintf(text, "diesel_job_form_bytes{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			memory.forms);
+	}
+	metrics_head(text, "diesel_job_prefetch_chunks", "gauge", "Chunks read ahead for the job.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			set_or(j, TUNER_PREFETCH_CHUNKS, s->serving.options.knobs.prefetch_chunks));
+	metrics_head(text, "diesel_job_read_weight", "gauge",
+		     "The job's part of a storage's bytes, beside other jobs.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_read_weight{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
+			j->read_weight);
+	metrics_head(text, "diesel_job_read_ahead_held_seconds_total", "counter",
+		     "Time in which the job's reading ahead gave way to a checkpoint of the same user's.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_read_ahead_held_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
+			(double)job_held_ns(j, clock_monotonic_ns()) / 1e9);
+	metrics_head(text, "diesel_job_workers", "gauge",
+		     "Workers of the daemon that may work for the job at one time.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			set_or(j, TUNER_DAEMON_WORKERS, pool_workers(s->serving.cache.pool)));
+	metrics_head(text, "diesel_job_client_workers", "gauge",
+		     "Worker processes that the job runs for its transforms.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_client_workers{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
+			serving_job_client_workers(&s->serving, j));
+}
+
+/* Figures of each job. */
+static void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
+{
+	infos(text, sources->server, *sources->hide_names);
+	if (!*sources->hide_names)
+		origins(text, sources->server);
+	write_counted(text, sources->server);
+	read_latency(text, sources->server);
+	steps(text, sources);
+	stalls(text, sources);
+	knobs(text, sources->server);
+}
+
+/* Totals of users, which stay when their jobs end. */
+
+#define AMOUNT(member) offsetof(struct usage_amounts, member)
+
+static const struct {
+	const char *name, *type, *help, *label; /* name NULL: another label of the same */
+	size_t offset;
+	double scale;
+} figures[] = {
+    {"diesel_user_jobs_total", "counter", "Jobs of the user that began.", "", AMOUNT(jobs), 1},
+    {"diesel_user_samples_total", "counter", "Samples made ready for the user's jobs.", "", AMOUNT(samples),
+     1},
+    {"diesel_user_bytes_total", "counter", "Bytes made ready for the user's jobs.", "", AMOUNT(bytes), 1},
+    {"diesel_user_read_bytes_total", "counter", "Bytes read from storage for the user's jobs.", "",
+     AMOUNT(read_bytes), 1},
+    {"diesel_user_node_bytes_total", "counter", "Bytes that came from other nodes for the user's jobs.", "",
+     AMOUNT(node_bytes), 1},
+    {"diesel_user_cache_bytes", "gauge",
+     "Memory that counts for the user's jobs: of what several users have open, an equal part.", "",
+     AMOUNT(cache_bytes), 1},
+    {"diesel_user_cache_byte_seconds_total", "counter", "That memory, times the time for which they had it.",
+     "", AMOUNT(cache_kib_s), 1024},
+    {"diesel_user_cpu_seconds_total", "counter",
+     "CPU time of the daemon's workers and decoders for the user's jobs.", "", AMOUNT(cpu_ns), 1e-9},
+    {"diesel_user_wait_seconds_total", "counter",
+     "Time the user's loaders slept for a batch, as they report it.", ",stall=\"fetch\"",
+     AMOUNT(wait_fetch_ns), 1e-9},
+    {NULL, NULL, NULL, ",stall=\"preprocess\"", AMOUNT(wait_prep_ns), 1e-9},
+};
+
+static void write_row(FILE *text, const char *name, size_t i, const struct usage_row *row)
+{
+	char uid[16] = USAGE_OTHER;
+	const char *account = row->account, *pod_namespace = row->pod_namespace;
+	uint64_t value;
+
+	if (row->is_other_user)
+		account = pod_namespace = USAGE_OTHER;
+	else
+		snprintf(uid, sizeof(uid), "%" PRIu32, row->uid);
+	memcpy(&value, (const char *)&row->amounts + figures[i].offset, sizeof(value));
+	fprintf(text, "%s{uid=\"%s\",account=\"%s\",job_namespace=\"%s\"%s} %.15g\n", name, uid, account,
+		pod_namespace, figures[i].label, (double)value * figures[i].scale);
+}
+
+/* Totals of users. */
+static void metrics_users_text(FILE *text, const struct job_events *events)
+{
+	_cleanup_(freep) struct usage_totals *usage = calloc(1, sizeof(*usage));
+	const char *name = NULL;
+	const struct usage_row *row;
+
+	if (!usage)
+		return;
+	job_events_usage(events, usage);
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+		if (figures[i].name) {
+			name = figures[i].name;
+			metrics_head(text, name, figures[i].type, figures[i].help);
+		}
+		for (uint32_t k = 0; (row = usage_row_at(usage, k)); k++)
+			write_row(text, name, i, row);
+	}
+}
+
+/* Figures of the node: what it has left. A figure that is not known is absent. */
+
+static void gauge(FILE *text, const char *name, const char *labels, double value)
+{
+	if (!isnan(value))
+		fprintf(text, "%s%s %.9g\n", name, labels, value);
+}
+
+static void decisions(FILE *text, const struct control *control)
+{
+	metrics_head(text, "diesel_tuner_decisions_total", "counter",
+		     "Decisions of the tuner that were carried out, by rule.");
+	for (unsigned i = 0; control && i < CONTROL_N_RULES; i++)
+		fprintf(text, "diesel_tuner_decisions_total{rule=\"%s\"} %" PRIu64 "\n",
+			tuner_rule_name((enum tuner_rule)i),
+			control_n_carried_out(control, (enum tuner_rule)i));
+}
+
+static void sensing(FILE *text, const struct sensor *sensor)
+{
+	struct sensor_status status = {0};
+
+	if (sensor)
+		sensor_status_get(sensor, &status);
+	metrics_head(text, "diesel_sensor_active", "gauge", "1 while BPF programs measure where jobs wait.");
+	fprintf(text, "diesel_sensor_active %d\n", status.active);
+	metrics_head(text, "diesel_sensor_restarts_total", "counter",
+		     "How often the process that measures died.");
+	fprintf(text, "diesel_sensor_restarts_total %" PRIu32 "\n", status.n_restarts);
+	metrics_head(text, "diesel_sensor_cpu_seconds_total", "counter",
+		     "CPU time of the process that measures.");
+	fprintf(text, "diesel_sensor_cpu_seconds_total %.9g\n", (double)status.cpu_ns / 1e9);
+	metrics_head(text, "diesel_bpf_run_seconds_total", "counter",
+		     "CPU time of the BPF programs; absent where the kernel does not count it.");
+	if (status.bpf_run_ns)
+		fprintf(text, "diesel_bpf_run_seconds_total{program=\"all\"} %.9g\n",
+			(double)status.bpf_run_ns / 1e9);
+	metrics_head(text, "diesel_events_lost_total", "counter",
+		     "Records of the BPF programs that found no room.");
+	fprintf(text, "diesel_events_lost_total{ring=\"sensing\",kind=\"any\"} %" PRIu64 "\n", status.n_lost);
+}
+
+static void assisting(FILE *text, const struct assist *assist)
+{
+	uint32_t n[ASSIST_N_STATES] = {0};
+	const struct assist_job *job;
+	uint64_t files, bytes;
+
+	for (uint32_t i = 0; (job = assist_job_at(assist, i)); i++)
+		n[job->state]++;
+	metrics_head(text, "diesel_assist_jobs", "gauge",
+		     "Jobs that know nothing of dieseld and could have files read ahead.");
+	for (int state = 0; state < ASSIST_N_STATES; state++)
+		fprintf(text, "diesel_assist_jobs{state=\"%s\"} %" PRIu32 "\n",
+			assist_state_name((enum assist_state)state), n[state]);
+	assist_totals(assist, &files, &bytes);
+	metrics_number(text, "diesel_assist_files_total", "counter", "Files read ahead for such jobs.",
+		       files);
+	metrics_number(text, "diesel_assist_bytes_total", "counter", "Bytes of these files.", bytes);
+}
+
+/* Figures of the node. */
+static void metrics_node_text(FILE *text, const struct metrics_sources *sources)
+{
+	const struct metrics_totals *t = sources->totals;
+	const struct stall_node *n = t && t->has_node ? &t->node : NULL;
+
+	metrics_head(text, "diesel_memory_headroom_bytes", "gauge",
+		     "Memory that may still be used: of the node or of the daemon's cgroup, the smaller.");
+	if (n)
+		gauge(text, "diesel_memory_headroom_bytes", "", n->memory_headroom_bytes);
+	metrics_head(text, "diesel_idle_cores", "gauge", "Cores that nobody used in the last second.");
+	if (n)
+		gauge(text, "diesel_idle_cores", "", n->cores_idle);
+	metrics_head(text, "diesel_pressure_ratio", "gauge",
+		     "Share of the last ten seconds in which some task waited for it (PSI).");
+	if (n) {
+		gauge(text, "diesel_pressure_ratio", "{resource=\"memory\"}", n->memory_some_avg10 / 100);
+		gauge(text, "diesel_pressure_ratio", "{resource=\"cpu\"}", n->cpu_some_avg10 / 100);
+		gauge(text, "diesel_pressure_ratio", "{resource=\"io\"}", n->io_some_avg10 / 100);
+	}
+	decisions(text, sources->control);
+	sensing(text, sources->sensor);
+	if (sources->assist)
+		assisting(text, sources->assist);
+}
+
+/* Figures of the process, its configuration and its history. */
+
+static uint64_t open_files(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint64_t n = 0;
+
+	if (!folder)
+		return 0;
+	for (struct dirent *entry; (entry = readdir(folder));)
+		n += entry->d_name[0] != '.';
+	closedir(folder);
+	return n - 1; /* without the one for this folder */
+}
+
+/* Under the names that Prometheus' own client libraries use. */
+static void process_figures(FILE *text, const struct server *s)
+{
+	uint64_t pages = 0;
+	struct rusage usage;
+	struct rlimit files;
+	FILE *statm = fopen("/proc/self/statm", "re");
+
+	if (statm) {
+		if (fscanf(statm, "%*u %" SCNu64, &pages) != 1)
+			pages = 0;
+		fclose(statm);
+	}
+	getrusage(RUSAGE_SELF, &usage);
+	metrics_head(text, "process_cpu_seconds_total", "counter", "CPU time of the daemon.");
+	fprintf(text, "process_cpu_seconds_total %.6f\n",
+		(double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+		    (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
+	metrics_number(text, "process_resident_memory_bytes", "gauge", "Memory in RAM.",
+		       pages * (uint64_t)sysconf(_SC_PAGESIZE));
+	metrics_number(text, "process_open_fds", "gauge", "Open files.", open_files());
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY)
+		metrics_number(text, "process_max_fds", "gauge", "Files that may be open.", files.rlim_cur);
+	metrics_head(text, "process_start_time_seconds", "gauge", "When the daemon started, Unix time.");
+	fprintf(text, "process_start_time_seconds %.3f\n", (double)s->start_unix_ns / (double)NS_PER_S);
+}
+
+static void reload_figures(FILE *text, const struct metrics_reloads *reloads)
+{
+	metrics_head(text, "diesel_config_last_reload_successful", "gauge",
+		     "0: the file has a mistake, and the configuration before it is in force.");
+	fprintf(text, "diesel_config_last_reload_successful %d\n", !reloads->refused);
+	metrics_head(text, "diesel_config_last_reload_success_timestamp_seconds", "gauge",
+		     "When the configuration in force was read, Unix time.");
+	fprintf(text, "diesel_config_last_reload_success_timestamp_seconds %.3f\n",
+		(double)reloads->taken_unix_ns / (double)NS_PER_S);
+	metrics_head(text, "diesel_config_reloads_total", "counter",
+		     "How often the configuration was read, the start included.");
+	fprintf(text,
+		"diesel_config_reloads_total{outcome=\"taken\"} %" PRIu64
+		"\ndiesel_config_reloads_total{outcome=\"refused\"} %" PRIu64 "\n",
+		reloads->n_taken, reloads->n_refused);
+}
+
+static void setting_figures(FILE *text, const struct control *control)
+{
+	metrics_head(text, "diesel_setting_overridden", "gauge",
+		     "1: dieselctl set decides this setting in place of the configuration.");
+	for (enum wire_setting_key key = WIRE_SET_CACHE; key < WIRE_N_SETTINGS; key++)
+		if (!settings_is_of_job(key))
+			fprintf(text, "diesel_setting_overridden{setting=\"%s\"} %d\n", settings_name(key),
+				control_is_overridden(control, key));
+}
+
+static void history_figures(FILE *text, const struct control *control)
+{
+	struct history_status status;
+
+	metrics_head(text, "diesel_history_writable", "gauge",
+		     "1 while decisions are written to the history's file; absent: it is off.");
+	if (!control_history_status(control, &status) && !status.error[0])
+		return; /* off */
+	fprintf(text, "diesel_history_writable %d\n", !status.error[0]);
+	metrics_number(text, "diesel_history_bytes", "gauge", "Size of the history's file.", status.bytes);
+	metrics_number(text, "diesel_history_records_total", "counter", "Records written to the history.",
+		       status.n_written);
+	metrics_number(text, "diesel_history_dropped_total", "counter",
+		       "Records that could not be written to the history.", status.n_dropped);
+}
+
+/* Figures of the process and of its service. */
+static void metrics_service_text(FILE *text, const struct metrics_sources *sources)
+{
+	struct error err = ERROR_INIT;
+
+	process_figures(text, sources->server);
+	metrics_number(text, "diesel_ready", "gauge", "1 while clients can connect; /readyz says why not.",
+		       server_check_ready(sources->server, &err) == 0);
+	metrics_number(text, "diesel_observes", "gauge", "1: it serves nobody (observe).",
+		       sources->server->serving.options.observe);
+	reload_figures(text, sources->reloads);
+	if (!sources->control)
+		return;
+	setting_figures(text, sources->control);
+	history_figures(text, sources->control);
+}
 
 void metrics_head(FILE *text, const char *name, const char *type, const char *help)
 {

@@ -15,12 +15,124 @@
 
 #include "client/transport.h"
 #include "connection.h"
+#include "fetcher.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/text.h"
 #include "peer.h"
 #include "peers/sharers.h"
+#include "plugin.h"
+
+/* Clients that read a dataset's chunks for us (fetcher.h). */
+
+static void connection_drop_fetcher(struct connection *c)
+{
+	fetcher_end(c->fetcher);
+	c->fetcher = NULL;
+	c->server->serving.cache.slot_bytes -= c->landing_bytes;
+	c->landing_bytes = 0;
+}
+
+/* Reserves room for what it reads. */
+static int reserve(struct connection *c, struct error *err)
+{
+	struct cache *cache = &c->server->serving.cache;
+	int r;
+
+	cache->slot_bytes += FETCHER_BYTES;
+	c->landing_bytes = FETCHER_BYTES;
+	r = server_check_usage(c->server, c, err);
+	if (r == 0 && !cache_make_room(cache, 0))
+		r = error_set(err, -ENOSPC,
+			      "the cache has no room to read %s into (%llu MiB): start dieseld with a larger "
+			      "--cache",
+			      c->dataset->path, (unsigned long long)(FETCHER_BYTES >> 20));
+	return r;
+}
+
+/* The client reads the open dataset's chunks for us from now on; what it has read; it no
+ * longer does. Return as connection_reply(), or -EPROTO. */
+static int connection_take_fetcher(struct connection *c)
+{
+	struct error err = ERROR_INIT;
+	union wire_message answer;
+	int fd, r;
+
+	if (!c->dataset->identity.is_fetched || c->session || c->fetcher)
+		return -EPROTO;
+	r = reserve(c, &err);
+	if (r == 0) {
+		r = fetcher_new(&c->dataset->fetchers, c->server->serving.cache.pool, c->fd, &c->fetcher);
+		if (r < 0)
+			error_errno(&err, r, "cannot read %s", c->dataset->path);
+	}
+	if (r < 0) {
+		connection_drop_fetcher(c);
+		return connection_reply_error(c, &err, r);
+	}
+	protocol_init(&answer, WIRE_FETCHER_REPLY);
+	answer.fetcher_reply.bytes = FETCHER_BYTES;
+	fd = fetcher_memory(c->fetcher);
+	r = connection_reply(c, &answer, &fd, 1);
+	/* What failed for want of a fetcher is tried again. */
+	cached_forget_errors(c->dataset);
+	serving_touch(&c->server->serving);
+	return r;
+}
+
+static int connection_take_fetched(struct connection *c, const struct wire_fetched *m)
+{
+	return c->fetcher ? fetcher_answer(c->fetcher, m) : -EPROTO;
+}
+
+/* What comes out of a codec: the codec itself says so, in a process of its own (plugin.h). Nothing more is
+ * read from the client meanwhile. */
+
+static void on_answer(void *user, const struct plugin_answer *answer, const struct error *err)
+{
+	struct connection *c = user;
+	union wire_message m;
+	int r;
+
+	c->asking = NULL;
+	if (answer) {
+		protocol_init(&m, WIRE_CODEC_REPLY);
+		m.codec.type = answer->type;
+		m.codec.codec = answer->codec;
+		r = connection_reply(c, &m, NULL, 0);
+	} else {
+		r = connection_reply_error(c, err, err->code);
+	}
+	if (r < 0)
+		connection_cut(c, r);
+	else
+		connection_listen(c);
+}
+
+/* Asks a codec what comes out of it. Returns as connection_reply(). */
+static int connection_ask_codec(struct connection *c, const struct wire_codec *m)
+{
+	struct server *s = c->server;
+	struct plugins *plugins = s->serving.options.plugins;
+	struct error err = ERROR_INIT;
+	const struct plugin *plugin;
+	int r = plugins_find(plugins, m->codec.name, &plugin, &err);
+
+	if (r == 0)
+		r = plugin_ask(plugins, s->loop, c->uid, &m->codec, on_answer, c, &c->asking, &err);
+	if (r < 0)
+		return connection_reply_error(c, &err, r);
+	connection_watch_end(c);
+	return 0;
+}
+
+static void connection_ask_cancel(struct connection *c)
+{
+	if (c->asking)
+		plugin_forget(c->asking);
+	c->asking = NULL;
+}
 
 /* For replies that a client has not read, including what the kernel needs for each: room for a dozen or
  * two. */

@@ -73,15 +73,5 @@ void connection_drop_subset(struct connection *c);
 /* connection_silence.c: it has to say more within so long; 0: it need not. */
 void connection_expect(struct connection *c, uint32_t ms);
 
-/* connection_fetch.c: the client reads the open dataset's chunks for us from now on; what it has read; it no
- * longer does. Return as connection_reply(), or -EPROTO. */
-int connection_take_fetcher(struct connection *c);
-int connection_take_fetched(struct connection *c, const struct wire_fetched *m);
-void connection_drop_fetcher(struct connection *c);
-
-/* connection_codec.c: asks a codec what comes out of it. Returns as connection_reply(). */
-int connection_ask_codec(struct connection *c, const struct wire_codec *m);
-void connection_ask_cancel(struct connection *c);
-
 /* connection_control.c: STATUS, JOBS, WHY and SET. */
 int connection_answer(struct connection *c, const union wire_message *m);

@@ -112,10 +112,6 @@ void listen_remove(const char *path, const struct listen_place *place);
  * another one; -EMFILE: no client is let in for the moment. */
 int server_check_ready(const struct server *s, struct error *err);
 
-/* publish.c: once there is a cluster. */
-void publish_start(struct server *s);
-void publish_stop(struct server *s);
-
 /* accept.c */
 void accept_init(struct server *s);
 void accept_stop(struct server *s);

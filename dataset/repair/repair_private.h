@@ -45,9 +45,6 @@ struct repair_image {
 	struct buffer names;    /* of the origins that gave something: const char * */
 };
 
-/* Makes a head that the metadata knows all of. *ret is of malloc(). -ENODATA: it does not. */
-int repair_head_from_meta(struct repair *r, const struct broken *b, void **ret, struct error *err);
-
 /* Finds the chunk's head and samples. 0: data is the chunk as it was packed; -ENODATA: something is nowhere,
  * err says what; -errno. Call repair_image_free() in any case. */
 int repair_image_make(struct repair *r, const struct broken *b, struct repair_image *image,

@@ -3,7 +3,7 @@
 
 /*
  * What the parts of updating a snapshot share: snapshot_changes.c takes chunks in and finds out what they
- * mean for the snapshot before, the base; snapshot_update.c writes the sections, snapshot_update_index.c the
+ * mean for the snapshot before, the base; snapshot_update.c writes the sections and the
  * hash index.
  *
  * Samples have interim numbers meanwhile: those of the base keep theirs, new ones go on behind them in
@@ -106,5 +106,3 @@ int changes_resolve(struct snapshot_changes *c, const struct snapshot *base, str
 /* Adds the hash index of the base with the changes to what b has written. SNAPSHOT_NOT_UPDATED: it would be
  * too full; -ENOMEM, -errno. */
 struct snapshot_builder;
-int changes_write_index(const struct snapshot_changes *c, const struct snapshot *base,
-			struct snapshot_builder *b);

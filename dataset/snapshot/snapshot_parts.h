@@ -2,7 +2,7 @@
 #pragma once
 
 /* What the steps of building a snapshot share: snapshot_build.c takes paths in and writes them in tree order,
- * snapshot_records.c what stands in storage order, snapshot_index.c the hash index. */
+ * snapshot_records.c what stands in storage order, snapshot_build.c the hash index. */
 
 #include "section_writer.h"
 #include "snapshot_build.h"
@@ -96,7 +96,3 @@ int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *tim
 		      const struct buffer *places /* uint32_t */, const struct buffer *mtimes /* uint64_t */);
 /* Writes records and times, and drops chunks without live samples. -errno. */
 int builder_write_records(struct snapshot_builder *b);
-/* What `names` is. -ENOMEM. */
-int builder_new_names(int dir_fd, size_t budget, struct spill_sort **ret);
-/* Writes the hash index. -EEXIST, -E2BIG: err says why; else -errno, and err is as it was. */
-int builder_write_index(struct snapshot_builder *b, struct error *err);

@@ -3,19 +3,526 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "analyzer/analysis.h"
 #include "analyzer/live.h"
 #include "analyzer/source.h"
+#include "host.h"
+#include "job_fill.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/proc.h"
+#include "lib/proc_task.h"
+#include "lib/psi.h"
 #include "node.h"
 #include "sample.h"
+
+/* The part of one core that analysing may take over all jobs, and how many seconds of it may be saved up. */
+#define ANALYSIS_RATIO   0.004
+#define ANALYSIS_SAVED_S 5
+
+/* Fills in the job's id, name and user. */
+static void introduce(struct node_job *job)
+{
+	char command[4096] = "", path[64];
+	struct stat st;
+	const struct passwd *user;
+
+	snprintf(job->id, sizeof(job->id), "%d.%llu", (int)job->root, (unsigned long long)job->start_ticks);
+	if (proc_cmdline_read("/proc", job->root, command, sizeof(command)) || !command[0])
+		proc_comm_read("/proc", job->root, command, sizeof(command));
+	process_name(command, job->name, sizeof(job->name));
+	snprintf(path, sizeof(path), "/proc/%d", (int)job->root);
+	if (stat(path, &st))
+		return;
+	user = getpwuid(st.st_uid);
+	if (user)
+		snprintf(job->user, sizeof(job->user), "%s", user->pw_name);
+	else
+		snprintf(job->user, sizeof(job->user), "%u", (unsigned int)st.st_uid);
+}
+
+static int job_add(struct node *node, const struct process *process)
+{
+	struct node_job *jobs = reallocarray(node->jobs, node->n_jobs + 1, sizeof(*jobs));
+	struct node_job *job;
+	struct error err = ERROR_INIT;
+	int r;
+
+	if (!jobs)
+		return -ENOMEM;
+	node->jobs = jobs;
+	job = &jobs[node->n_jobs];
+	*job = (struct node_job){.root = process->pid, .start_ticks = process->start_ticks};
+	introduce(job);
+	/* A descendant of a watched job may have become a job of its own when its parent died. */
+	live_remove(node->live, (uint32_t)job->root);
+	r = live_add(node->live, (uint32_t)job->root);
+	if (r == -ENOMEM)
+		return r;
+	if (r == -EEXIST)
+		snprintf(job->problem, sizeof(job->problem), "its processes are another job's");
+	if (r == 0 && source_attach(node->source, job->root, &err))
+		snprintf(job->problem, sizeof(job->problem), "cannot be looked at: %.120s", err.text);
+	/* Unknown threads count as the job's that was added last, so take in now those that exist already. */
+	if (r == 0)
+		node_poll(node, clock_monotonic_ns());
+	node->n_jobs++;
+	return 0;
+}
+
+static bool is_still_job(const struct node *node, const struct node_job *job)
+{
+	const struct process *process = census_find(node->census, job->root);
+
+	return process && process->start_ticks == job->start_ticks && process->root == job->root;
+}
+
+static bool is_known(const struct node *node, const struct process *process)
+{
+	for (size_t i = 0; i < node->n_jobs; i++)
+		if (node->jobs[i].root == process->pid && node->jobs[i].start_ticks == process->start_ticks)
+			return true;
+	return false;
+}
+
+static bool is_running(const struct node *node, const struct node_job *job)
+{
+	struct proc_stat stat;
+
+	return proc_stat_read("/proc", job->root, &stat) == 0 && stat.start_ticks == job->start_ticks;
+}
+
+static void keep_jobs(struct node *node, bool (*keep)(const struct node *node, const struct node_job *job))
+{
+	size_t n_kept = 0;
+
+	for (size_t i = 0; i < node->n_jobs; i++) {
+		if (keep(node, &node->jobs[i])) {
+			node->jobs[n_kept++] = node->jobs[i];
+			continue;
+		}
+		live_remove(node->live, (uint32_t)node->jobs[i].root);
+		node_job_free(&node->jobs[i]);
+	}
+	node->n_jobs = n_kept;
+}
+
+/* Attaches to new jobs and forgets those that went. -ENOMEM. */
+static int node_jobs_update(struct node *node)
+{
+	const struct process *list;
+	size_t n;
+
+	keep_jobs(node, is_still_job);
+	list = census_list(node->census, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].root != list[i].pid || is_known(node, &list[i]))
+			continue;
+		if (job_add(node, &list[i]))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Counts the job's processes and adds up their CPU time. */
+static void add_resources(struct node *node, const struct node_job *job, uint64_t now_ns,
+			  struct job_sample *to)
+{
+	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : 0;
+	uint64_t used_ns = 0;
+	bool any = false;
+	struct process *list;
+	size_t n;
+
+	list = (struct process *)census_list(node->census, &n);
+	to->n_processes = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t cpu_ns;
+
+		if (list[i].root != job->root)
+			continue;
+		to->n_processes++;
+		if (proc_cpu_ns(list[i].pid, &cpu_ns))
+			continue;
+		if (list[i].cpu_ns && cpu_ns >= list[i].cpu_ns) {
+			used_ns += cpu_ns - list[i].cpu_ns;
+			any = true;
+		}
+		list[i].cpu_ns = cpu_ns;
+	}
+	if (any && s > 0)
+		to->cpu_ratio = (double)used_ns / 1e9 / s;
+}
+
+static void analyse(struct node *node, struct node_job *job, uint64_t now_ns)
+{
+	uint64_t cpu_ns = budget_cpu_ns();
+	struct analysis *analysis;
+	struct error err = ERROR_INIT;
+
+	if (!live_analyze(node->live, (uint32_t)job->root, now_ns, &analysis, &err)) {
+		analysis_free(job->analysis);
+		job->analysis = analysis;
+	}
+	job->analysed_ns = now_ns;
+	job->cost_ns = budget_cpu_ns() - cpu_ns;
+	node->analysis_ns += job->cost_ns;
+	node->tokens_ns -= (double)job->cost_ns;
+}
+
+/* Analyses the jobs whose turn it is, as far as the budget goes: many events are expensive to analyse. */
+static void analyse_due(struct node *node, uint64_t now_ns)
+{
+	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : ANALYSIS_SAVED_S;
+
+	node->tokens_ns =
+	    fmin(node->tokens_ns + s * 1e9 * ANALYSIS_RATIO, ANALYSIS_SAVED_S * 1e9 * ANALYSIS_RATIO);
+	while (node->tokens_ns > 0) {
+		struct node_job *oldest = NULL;
+
+		for (size_t i = 0; i < node->n_jobs; i++) {
+			struct node_job *job = &node->jobs[i];
+
+			if (!job->problem[0] && job->analysed_ns < now_ns &&
+			    (!oldest || job->analysed_ns < oldest->analysed_ns))
+				oldest = job;
+		}
+		if (!oldest)
+			return;
+		analyse(node, oldest, now_ns);
+	}
+}
+
+static int job_sample(struct node *node, struct node_job *job, unsigned int wanted, uint64_t now_ns,
+		      struct sample *sample)
+{
+	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
+
+	if (!to)
+		return -ENOMEM;
+	memcpy(to->id, job->id, sizeof(to->id));
+	memcpy(to->name, job->name, sizeof(to->name));
+	memcpy(to->user, job->user, sizeof(to->user));
+	snprintf(to->state, sizeof(to->state), "running");
+	snprintf(to->remark, sizeof(to->remark), "%s", job->problem);
+	to->pid = (uint64_t)job->root;
+	add_resources(node, job, now_ns, to);
+	if (!job->analysis)
+		return 0;
+	job_fill(job->analysis, to);
+	to->age_s = (double)(now_ns - job->analysed_ns) / 1e9;
+	if (wanted & FEED_WANT_HOPS && job_fill_hops(job->analysis, job->id, sample))
+		return -ENOMEM;
+	return wanted & FEED_WANT_DEVICES ? job_fill_places(job->analysis, job->id, sample) : 0;
+}
+
+/* Analyses what is due, and fills jobs (and places). -ENOMEM. */
+static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample)
+{
+	int r = 0;
+
+	/* The next scan, which would find out too, may be a minute away: on a node with many processes one
+	 * costs much. */
+	keep_jobs(node, is_running);
+	analyse_due(node, now_ns);
+	for (size_t i = 0; r == 0 && i < node->n_jobs; i++)
+		r = job_sample(node, &node->jobs[i], wanted, now_ns, sample);
+	return r;
+}
+
+static const char *name_of(void *user, pid_t pid)
+{
+	const struct node *node = user;
+	const struct process *process = census_find(node->census, pid);
+
+	for (size_t i = 0; process && i < node->n_jobs; i++)
+		if (node->jobs[i].root == process->root)
+			return node->jobs[i].name;
+	return NULL;
+}
+
+/* Adds the GPUs, and which jobs compute on them. -ENOMEM. */
+static int node_gpus_sample(struct node *node, struct sample *sample)
+{
+	return gpus_look(&node->gpus, name_of, node, sample);
+}
+
+#define TASKS_MAX 4096 /* over all jobs; more are left out */
+
+/* The last look at a task, for rates. */
+struct node_task {
+	pid_t pid;
+	uint64_t start_ticks, exec_ns, queue_ns, read_bytes;
+};
+
+static int compare_task(const void *left, const void *right)
+{
+	pid_t a = ((const struct node_task *)left)->pid, b = ((const struct node_task *)right)->pid;
+
+	return (a > b) - (a < b);
+}
+
+static char *read_task_file(pid_t pid, pid_t tid, const char *name, size_t max)
+{
+	char path[96], *text = NULL;
+	size_t length;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)pid, (int)tid, name);
+	return proc_read_file(path, max, &text, &length) ? NULL : text;
+}
+
+static void read_counters(pid_t pid, pid_t tid, struct node_task *task)
+{
+	_cleanup_(freep) char *sched = read_task_file(pid, tid, "schedstat", 128);
+	_cleanup_(freep) char *io = read_task_file(pid, tid, "io", 512);
+	struct proc_schedstat schedstat;
+	struct proc_io counters;
+
+	if (sched && !proc_schedstat_parse(sched, &schedstat)) {
+		task->exec_ns = schedstat.exec_ns;
+		task->queue_ns = schedstat.queue_ns;
+	}
+	if (io && !proc_io_parse(io, &counters))
+		task->read_bytes = counters.read_chars;
+}
+
+static void fill_rates(const struct node_task *before, const struct node_task *now, double s,
+		       struct worker_sample *to)
+{
+	if (!before || before->start_ticks != now->start_ticks || s <= 0)
+		return;
+	if (now->exec_ns >= before->exec_ns)
+		to->cpu_ratio = (double)(now->exec_ns - before->exec_ns) / 1e9 / s;
+	if (now->queue_ns >= before->queue_ns)
+		to->queue_ratio = (double)(now->queue_ns - before->queue_ns) / 1e9 / s;
+	if (now->read_bytes >= before->read_bytes)
+		to->read_bytes_per_s = (double)(now->read_bytes - before->read_bytes) / s;
+}
+
+static const char *role_of_process(const struct node_job *job, const struct process *process)
+{
+	const struct analysis *analysis = job->analysis;
+
+	if (analysis && analysis->trainer_tgid == (uint32_t)process->pid)
+		return "trainer";
+	for (size_t i = 0; analysis && i < analysis->n_ranks; i++)
+		if (analysis->ranks[i].tgid == (uint32_t)process->pid)
+			return "rank";
+	if (process->pid == job->root)
+		return analysis && analysis->trainer_tgid ? "launcher" : "trainer";
+	return process->has_library ? "worker" : "helper";
+}
+
+static int add_task(struct node *node, const struct node_job *job, const struct process *process, pid_t tid,
+		    double s, struct sample *sample)
+{
+	_cleanup_(freep) char *stat_text = read_task_file(process->pid, tid, "stat", 1024);
+	_cleanup_(freep) char *wchan = NULL;
+	struct node_task task = {.pid = tid}, *before;
+	struct worker_sample *to;
+	struct proc_stat stat;
+
+	if (!stat_text || proc_stat_parse(stat_text, &stat) || node->n_tasks_new == TASKS_MAX)
+		return 0;
+	to = sample_add(sample, SAMPLE_WORKERS);
+	if (!to)
+		return -ENOMEM;
+	task.start_ticks = stat.start_ticks;
+	read_counters(process->pid, tid, &task);
+	before =
+	    node->n_tasks ? bsearch(&task, node->tasks, node->n_tasks, sizeof(task), compare_task) : NULL;
+	fill_rates(before, &task, s, to);
+	node->tasks_new[node->n_tasks_new++] = task;
+	memcpy(to->job, job->id, sizeof(to->job));
+	snprintf(to->job_name, sizeof(to->job_name), "%s", job->name);
+	snprintf(to->name, sizeof(to->name), "%s", stat.comm);
+	snprintf(to->role, sizeof(to->role), "%s",
+		 tid == process->pid ? role_of_process(job, process) : "thread");
+	to->state[0] = stat.state;
+	to->pid = (uint64_t)tid;
+	to->parent_pid = (uint64_t)(tid == process->pid ? process->parent : process->pid);
+	if (tid == process->pid)
+		to->memory_bytes = (double)stat.resident_pages * (double)sysconf(_SC_PAGESIZE);
+	if (stat.state == 'R')
+		return 0;
+	wchan = read_task_file(process->pid, tid, "wchan", 64);
+	if (wchan && strcmp(wchan, "0") != 0)
+		snprintf(to->wait, sizeof(to->wait), "%s", wchan);
+	return 0;
+}
+
+static int add_process(struct node *node, const struct node_job *job, const struct process *process,
+		       bool threads, double s, struct sample *sample)
+{
+	_cleanup_(freep) pid_t *tids = NULL;
+	size_t n = 0;
+	int r = add_task(node, job, process, process->pid, s, sample);
+
+	if (r < 0 || !threads || proc_threads("/proc", process->pid, &tids, &n))
+		return r;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		if (tids[i] != process->pid)
+			r = add_task(node, job, process, tids[i], s, sample);
+	return r;
+}
+
+static const struct node_job *job_of(const struct node *node, const struct process *process)
+{
+	for (size_t i = 0; process->root && i < node->n_jobs; i++)
+		if (node->jobs[i].root == process->root)
+			return &node->jobs[i];
+	return NULL;
+}
+
+/* Adds the jobs' processes, if they are wanted. -ENOMEM. */
+static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample)
+{
+	double s = node->looked_ns ? (double)(now_ns - node->looked_ns) / 1e9 : 0;
+	const struct process *list;
+	struct node_task *old;
+	size_t n;
+	int r = 0;
+
+	if (!(wanted & FEED_WANT_WORKERS))
+		return 0;
+	node->tasks_new = calloc(TASKS_MAX, sizeof(*node->tasks_new));
+	if (!node->tasks_new)
+		return -ENOMEM;
+	node->n_tasks_new = 0;
+	list = census_list(node->census, &n);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		const struct node_job *job = job_of(node, &list[i]);
+
+		if (job)
+			r = add_process(node, job, &list[i], wanted & FEED_WANT_THREADS, s, sample);
+	}
+	qsort(node->tasks_new, node->n_tasks_new, sizeof(*node->tasks_new), compare_task);
+	old = node->tasks;
+	node->tasks = steal_pointer(node->tasks_new);
+	node->n_tasks = node->n_tasks_new;
+	node->looked_ns = now_ns;
+	free(old);
+	return r;
+}
+
+static uint64_t process_cpu_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+static double rate(uint64_t now, uint64_t before, double s)
+{
+	return now >= before ? (double)(now - before) / 1e9 / s : 0;
+}
+
+/* Fills in diesel-top's own cost. */
+static void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample)
+{
+	struct self_sample *to = &sample->self;
+	struct collector_stats stats;
+	struct proc_stat own;
+	uint64_t n_events = 0, n_lost = 0, cpu_ns = process_cpu_ns(), longest_ns = 0;
+	double s = (double)(now_ns - node->sampled_ns) / 1e9;
+
+	source_stats_get(node->source, &stats);
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++) {
+		n_events += stats.events[i];
+		n_lost += stats.lost[i];
+	}
+	for (size_t i = 0; i < node->n_jobs; i++)
+		if (node->jobs[i].analysed_ns && now_ns - node->jobs[i].analysed_ns > longest_ns)
+			longest_ns = now_ns - node->jobs[i].analysed_ns;
+	snprintf(to->source, sizeof(to->source), "%s", node->how);
+	to->n_lost = n_lost;
+	to->n_tasks = source_alive(node->source);
+	to->oldest_s = (double)longest_ns / 1e9;
+	if (!proc_stat_read("/proc", getpid(), &own))
+		to->memory_bytes = (double)own.resident_pages * (double)sysconf(_SC_PAGESIZE);
+	if (node->sampled_ns && s > 0) {
+		to->cpu_ratio = rate(cpu_ns, node->before.cpu_ns, s);
+		to->poll_ratio = rate(node->poll_budget.spent_ns, node->before.poll_ns, s);
+		to->scan_ratio = rate(node->scan_budget.spent_ns, node->before.scan_ns, s);
+		to->analysis_ratio = rate(node->analysis_ns, node->before.analysis_ns, s);
+		to->events_per_s = rate(n_events, node->before.events, s) * 1e9;
+		if (stats.sampled_ns)
+			to->bpf_ratio = rate(stats.bpf_run_ns, node->before.bpf_ns, s);
+	}
+	node->before.cpu_ns = cpu_ns;
+	node->before.poll_ns = node->poll_budget.spent_ns;
+	node->before.scan_ns = node->scan_budget.spent_ns;
+	node->before.analysis_ns = node->analysis_ns;
+	node->before.events = n_events;
+	node->before.bpf_ns = stats.bpf_run_ns;
+}
+
+static void look_at_pressure(const char *root, const char *name, double *ret_ratio)
+{
+	char path[4200];
+	struct psi psi;
+
+	snprintf(path, sizeof(path), "%s/pressure/%s", root, name);
+	if (!psi_read(path, &psi))
+		*ret_ratio = psi.some.avg10_ratio;
+}
+
+static void look_at_load(const char *root, double *ret_load)
+{
+	_cleanup_(freep) char *text = NULL;
+	char path[4200], *end;
+	size_t length;
+	double load;
+
+	snprintf(path, sizeof(path), "%s/loadavg", root);
+	if (proc_read_file(path, 256, &text, &length))
+		return;
+	load = strtod(text, &end);
+	if (end != text)
+		*ret_load = load;
+}
+
+/* root is "/proc". What cannot be read stays unknown. */
+static void host_look(struct host *host, const char *root, uint64_t now_ns, struct host_sample *ret_sample)
+{
+	long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	struct proc_cpu_ticks ticks;
+	struct proc_meminfo memory;
+
+	if (gethostname(ret_sample->name, sizeof(ret_sample->name)))
+		ret_sample->name[0] = '\0';
+	ret_sample->name[sizeof(ret_sample->name) - 1] = '\0';
+	if (n_cpus > 0)
+		ret_sample->n_cpus = (uint64_t)n_cpus;
+	if (!proc_cpu_ticks_read(root, &ticks)) {
+		uint64_t busy = ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq;
+		double s = (double)(now_ns - host->at_ns) / 1e9;
+
+		if (host->at_ns && s > 0 && busy >= host->busy_ticks)
+			ret_sample->cpu_ratio =
+			    (double)(busy - host->busy_ticks) / (double)sysconf(_SC_CLK_TCK) / s;
+		host->busy_ticks = busy;
+		host->at_ns = now_ns;
+	}
+	if (!proc_meminfo_read(root, &memory)) {
+		ret_sample->memory_bytes = (double)memory.total_bytes;
+		ret_sample->available_bytes = (double)memory.available_bytes;
+	}
+	look_at_load(root, &ret_sample->load1);
+	look_at_pressure(root, "cpu", &ret_sample->psi_cpu);
+	look_at_pressure(root, "io", &ret_sample->psi_io);
+	look_at_pressure(root, "memory", &ret_sample->psi_memory);
+}
 
 /* Parts of one core. Together with drawing they stay below a hundredth. */
 #define POLL_RATIO 0.004

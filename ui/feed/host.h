@@ -11,6 +11,3 @@ struct host_sample;
 struct host {
 	uint64_t busy_ticks, at_ns;
 };
-
-/* root is "/proc". What cannot be read stays unknown. */
-void host_look(struct host *host, const char *root, uint64_t now_ns, struct host_sample *ret_sample);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The parts of the node's feed (feed_node.c): private to it, node_jobs.c, node_self.c and node_workers.c. */
+/* The parts of the node's feed (feed_node.c): private to it. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,18 +60,4 @@ struct node {
 /* Takes in what the source has gathered. */
 void node_poll(struct node *node, uint64_t now_ns);
 
-/* Attaches to new jobs and forgets those that went. -ENOMEM. */
-int node_jobs_update(struct node *node);
 void node_job_free(struct node_job *job);
-
-/* Analyses what is due, and fills jobs (and places). -ENOMEM. */
-int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
-
-/* Adds the jobs' processes, if they are wanted. -ENOMEM. */
-int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
-
-/* Adds the GPUs, and which jobs compute on them. -ENOMEM. */
-int node_gpus_sample(struct node *node, struct sample *sample);
-
-/* Fills in diesel-top's own cost. */
-void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample);

@@ -7,6 +7,242 @@
 
 #include "sample_fields.h"
 
+#define TEXT(type, member)                                                                                   \
+	{                                                                                                    \
+#member, FIELD_TEXT, offsetof(type, member), sizeof(((type *)0)->member)                     \
+	}
+#define REAL(type, member)                                                                                   \
+	{                                                                                                    \
+#member, FIELD_REAL, offsetof(type, member), sizeof(double)                                  \
+	}
+#define REAL_AS(type, name, member)                                                                          \
+	{                                                                                                    \
+		name, FIELD_REAL, offsetof(type, member), sizeof(double)                                     \
+	}
+#define COUNT(type, member)                                                                                  \
+	{                                                                                                    \
+#member, FIELD_COUNT, offsetof(type, member), sizeof(uint64_t)                               \
+	}
+#define FLAG(type, member)                                                                                   \
+	{                                                                                                    \
+#member, FIELD_FLAG, offsetof(type, member), sizeof(bool)                                    \
+	}
+
+#define J struct job_sample
+static const struct field job_fields[] = {
+    TEXT(J, id),
+    TEXT(J, name),
+    TEXT(J, user),
+    TEXT(J, state),
+    TEXT(J, method),
+    TEXT(J, verdict),
+    TEXT(J, loader),
+    TEXT(J, remark),
+    TEXT(J, decision),
+    TEXT(J, why),
+    COUNT(J, pid),
+    COUNT(J, n_processes),
+    COUNT(J, n_workers),
+    COUNT(J, n_steps),
+    COUNT(J, n_lost),
+    REAL_AS(J, "device", share[SHARE_DEVICE]),
+    REAL_AS(J, "fetch_stall", share[SHARE_FETCH_STALL]),
+    REAL_AS(J, "prep_stall", share[SHARE_PREP_STALL]),
+    REAL_AS(J, "checkpoint_stall", share[SHARE_CHECKPOINT_STALL]),
+    REAL_AS(J, "cpu_starved", share[SHARE_CPU_STARVED]),
+    REAL_AS(J, "compiling", share[SHARE_COMPILING]),
+    REAL_AS(J, "other", share[SHARE_OTHER]),
+    REAL(J, gpu_wait),
+    REAL(J, gpu_spin),
+    REAL(J, gpu_starved),
+    REAL(J, launches_per_s),
+    REAL(J, copies_per_s),
+    TEXT(J, gpu_call),
+    REAL(J, share_error),
+    REAL(J, steps_per_s),
+    REAL(J, step_p50_s),
+    REAL(J, step_p95_s),
+    REAL(J, wait_mean_s),
+    REAL(J, samples_per_s),
+    REAL(J, cpu_ratio),
+    REAL(J, read_bytes_per_s),
+    REAL(J, hit_ratio),
+    REAL(J, memory_bytes),
+    REAL(J, cache_bytes),
+    REAL(J, cache_limit_bytes),
+    COUNT(J, prefetch_chunks),
+    COUNT(J, daemon_workers),
+    COUNT(J, client_workers),
+    COUNT(J, n_ready),
+    REAL(J, decision_age_s),
+    REAL(J, age_s),
+    REAL(J, ended_s),
+    COUNT(J, n_decoded),
+    COUNT(J, n_damaged),
+    REAL(J, decoder_cpu_s),
+    COUNT(J, n_replaced),
+    COUNT(J, n_from_forms),
+    COUNT(J, n_forms),
+    REAL(J, form_bytes),
+    COUNT(J, n_batches),
+    COUNT(J, n_shared),
+    COUNT(J, shared_from),
+    REAL(J, memory_chunks_per_s),
+    REAL(J, memory_bytes_per_s),
+    REAL(J, node_chunks_per_s),
+    REAL(J, node_bytes_per_s),
+    REAL(J, node_latency_s),
+    REAL(J, storage_chunks_per_s),
+    REAL(J, storage_bytes_per_s),
+    REAL(J, storage_latency_s),
+    COUNT(J, n_reached),
+    COUNT(J, n_members),
+    COUNT(J, n_troubled),
+    TEXT(J, troubled),
+    TEXT(J, node),
+    TEXT(J, dataset),
+    REAL(J, stall_s),
+    REAL(J, measured_s),
+};
+
+#define W struct worker_sample
+static const struct field worker_fields[] = {
+    TEXT(W, job),          TEXT(W, role),
+    TEXT(W, name),         TEXT(W, state),
+    TEXT(W, wait),         COUNT(W, pid),
+    COUNT(W, parent_pid),  REAL(W, cpu_ratio),
+    REAL(W, queue_ratio),  REAL(W, read_bytes_per_s),
+    REAL(W, memory_bytes),
+};
+
+#define D struct device_sample
+static const struct field device_fields[] = {
+    TEXT(D, name),
+    TEXT(D, kind),
+    REAL(D, read_bytes_per_s),
+    REAL(D, write_bytes_per_s),
+    REAL(D, reads_per_s),
+    REAL(D, await_s),
+    REAL(D, queue),
+    REAL(D, busy_ratio),
+};
+
+#define P struct place_sample
+static const struct field place_fields[] = {
+    TEXT(P, job), TEXT(P, path), REAL(P, used_bytes_per_s), REAL(P, cold_bytes_per_s), REAL(P, hit_ratio),
+};
+
+#define S struct dataset_sample
+static const struct field dataset_fields[] = {
+    TEXT(S, path),        COUNT(S, n_samples), COUNT(S, n_chunks), COUNT(S, n_cached),
+    COUNT(S, n_sessions), COUNT(S, n_bad),     REAL(S, bytes),
+};
+
+#define C struct decision_sample
+static const struct field decision_fields[] = {
+    TEXT(C, job), TEXT(C, knob), TEXT(C, from), TEXT(C, to), TEXT(C, why), TEXT(C, effect), REAL(C, age_s),
+};
+
+#define H struct hop_sample
+static const struct field hop_fields[] = {
+    TEXT(H, job),  TEXT(H, role),    TEXT(H, name),     TEXT(H, what),  TEXT(H, edge),
+    COUNT(H, tid), REAL(H, begin_s), REAL(H, length_s), FLAG(H, fetch),
+};
+
+#define G struct gpu_sample_row
+static const struct field gpu_fields[] = {
+    TEXT(G, name),         TEXT(G, jobs),       COUNT(G, index),
+    COUNT(G, n_processes), REAL(G, busy_ratio), REAL(G, memory_used_bytes),
+    REAL(G, memory_bytes), REAL(G, power_w),
+};
+
+#define N struct node_sample
+static const struct field node_fields[] = {
+    TEXT(N, name),     TEXT(N, state),   TEXT(N, version),    REAL(N, age_s),
+    REAL(N, uptime_s), COUNT(N, n_jobs), COUNT(N, n_omitted),
+};
+
+#define A struct daemon_sample
+static const struct field daemon_fields[] = {
+    TEXT(A, state),
+    TEXT(A, version),
+    TEXT(A, socket),
+    TEXT(A, io),
+    TEXT(A, sensing),
+    TEXT(A, tuner),
+    TEXT(A, problem),
+    COUNT(A, pid),
+    REAL(A, uptime_s),
+    REAL(A, cache_budget_bytes),
+    REAL(A, cache_used_bytes),
+    REAL(A, cache_borrowed_bytes),
+    COUNT(A, prefetch_chunks),
+    COUNT(A, workers),
+    COUNT(A, n_loading),
+    COUNT(A, n_sessions),
+    REAL(A, read_bytes),
+    REAL(A, reads),
+    REAL(A, evictions),
+    REAL(A, read_bytes_per_s),
+    COUNT(A, n_bad),
+    REAL(A, age_s),
+};
+
+#define O struct host_sample
+static const struct field host_fields[] = {
+    TEXT(O, name),    COUNT(O, n_cpus),      REAL(O, cpu_ratio),
+    REAL(O, load1),   REAL(O, memory_bytes), REAL(O, available_bytes),
+    REAL(O, psi_cpu), REAL(O, psi_io),       REAL(O, psi_memory),
+    TEXT(O, gpus),
+};
+
+#define X struct self_sample
+static const struct field self_fields[] = {
+    TEXT(X, source),       REAL(X, cpu_ratio),  REAL(X, memory_bytes),   REAL(X, bpf_ratio),
+    REAL(X, events_per_s), REAL(X, poll_ratio), REAL(X, analysis_ratio), REAL(X, scan_ratio),
+    REAL(X, draw_ratio),   REAL(X, oldest_s),   REAL(X, cells_per_s),    COUNT(X, n_lost),
+    COUNT(X, n_tasks),
+};
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define LIST(type, fields, member)                                                                           \
+	{                                                                                                    \
+#member, sizeof(type), fields, N_OF(fields), offsetof(struct sample, member),                \
+		    offsetof(struct sample, n_##member)                                                      \
+	}
+
+const struct field_table sample_lists[SAMPLE_LISTS] = {
+    [SAMPLE_JOBS] = LIST(J, job_fields, jobs),
+    [SAMPLE_WORKERS] = LIST(W, worker_fields, workers),
+    [SAMPLE_DEVICES] = LIST(D, device_fields, devices),
+    [SAMPLE_PLACES] = LIST(P, place_fields, places),
+    [SAMPLE_DATASETS] = LIST(S, dataset_fields, datasets),
+    [SAMPLE_DECISIONS] = LIST(C, decision_fields, decisions),
+    [SAMPLE_HOPS] = LIST(H, hop_fields, hops),
+    [SAMPLE_GPUS] = LIST(G, gpu_fields, gpus),
+    [SAMPLE_NODES] = LIST(N, node_fields, nodes),
+};
+
+const struct field_table sample_objects[SAMPLE_OBJECTS] = {
+    {"host", sizeof(O), host_fields, N_OF(host_fields), offsetof(struct sample, host), 0},
+    {"daemon", sizeof(A), daemon_fields, N_OF(daemon_fields), offsetof(struct sample, daemon), 0},
+    {"self", sizeof(X), self_fields, N_OF(self_fields), offsetof(struct sample, self), 0},
+};
+
+/* Makes everything unknown: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
+static void fields_clear(const struct field_table *table, void *item)
+{
+	memset(item, 0, table->item_size);
+	for (size_t i = 0; i < table->n_fields; i++) {
+		const struct field *field = &table->fields[i];
+
+		if (field->kind == FIELD_REAL)
+			*(double *)((char *)item + field->offset) = NAN;
+		else if (field->kind == FIELD_COUNT)
+			*(uint64_t *)((char *)item + field->offset) = SAMPLE_UNKNOWN;
+	}
+}
+
 struct sample *sample_new(void)
 {
 	struct sample *sample = calloc(1, sizeof(*sample));

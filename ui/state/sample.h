@@ -7,7 +7,7 @@
  *
  * Numbers that are not known are NAN, counts that are not known SAMPLE_UNKNOWN, texts "": a view says N/A for
  * them, never 0. Texts come from outside (command lines, the daemon) as they are; the screen makes them
- * harmless. All structs are plain: the tables in sample_fields.c name every field once, for JSON both ways.
+ * harmless. All structs are plain: the tables in sample.c name every field once, for JSON both ways.
  *
  * Lists are owned by the sample; sample_free() takes NULL.
  */

@@ -32,6 +32,3 @@ extern const struct field_table sample_lists[SAMPLE_LISTS];
 
 #define SAMPLE_OBJECTS 3
 extern const struct field_table sample_objects[SAMPLE_OBJECTS];
-
-/* Makes everything unknown: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
-void fields_clear(const struct field_table *table, void *item);

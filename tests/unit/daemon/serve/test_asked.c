@@ -193,15 +193,15 @@ static void test_knobs_change_meanwhile(void **state)
 	bench_start(&b, *state, &plan);
 	s = open_session(&b, 1, 0);
 	n = diesel_session_max_held(s) + 1;
-	for (uint64_t i = 0; i < n; i++)
-		assert_int_equal(diesel_session_ask(s, &(uint64_t){i * 7}, 1, 2), 0);
-	for (int i = 0; i < 2000 && !waits; i++) {
-		usleep(1000);
-		node_ask(&b.node, refresh, &waits);
+	for (int round = 0; round < 10000 && !waits; round++) { /* it waits for moments */
+		for (uint64_t i = 0; i < n; i++)
+			assert_int_equal(diesel_session_ask(s, &(uint64_t){i * 7}, 1, 2), 0);
+		for (int i = 0; i < 4 && !waits; i++)
+			node_ask(&b.node, refresh, &waits);
+		for (uint64_t i = 0; i < n; i++)
+			take(s, &(uint64_t){i * 7}, 1);
 	}
 	assert_true(waits);
-	for (uint64_t i = 0; i < n; i++)
-		take(s, &(uint64_t){i * 7}, 1);
 	diesel_session_close(s);
 	bench_stop(&b);
 }

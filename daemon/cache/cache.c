@@ -6,6 +6,7 @@
 
 #include "forms.h"
 #include "lib/clock.h"
+#include "lib/minmax.h"
 #include "peers/sharers.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
@@ -265,7 +266,7 @@ static uint64_t borrowed_chunk_bytes(const struct cache *c)
 
 uint64_t cache_borrowed_bytes(const struct cache *c)
 {
-	return borrowed_chunk_bytes(c) + c->form_bytes;
+	return borrowed_chunk_bytes(c) + c->form_bytes + c->kept_batch_bytes;
 }
 
 uint64_t cache_claimed_chunk_bytes(const struct cache *c)
@@ -292,13 +293,14 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 	return bytes;
 }
 
-/* Bytes of chunks that there may be: what forms were left is theirs. */
+/* Bytes of chunks that there may be: what forms and kept batches were left is theirs. */
 static uint64_t chunk_limit(const struct cache *c)
 {
 	uint64_t limit = cache_segment_limit(c, c->budget_bytes);
-	uint64_t forms = c->form_bytes > c->form_limit_bytes ? c->form_bytes : c->form_limit_bytes;
+	uint64_t others = max_u64(c->form_bytes, c->form_limit_bytes) +
+			  max_u64(c->kept_batch_bytes, c->kept_batch_room_bytes);
 
-	return limit > forms ? limit - forms : 0;
+	return limit > others ? limit - others : 0;
 }
 
 /* Returns true if there is room for so many more bytes of the dataset, claimed or borrowed. */
@@ -333,11 +335,13 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 		/* Forms of the last job are in the way of this one's chunks. */
 		if (!warm && c->form_bytes > c->form_limit_bytes && forms_drop_any(c))
 			continue;
+		if (!warm && c->kept_batch_bytes > c->kept_batch_limit_bytes && cache_give_up_batch(c))
+			continue;
 		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
 		which.own = !warm && d->held_bytes + bytes > d->room_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
-			if (!warm && drop_empty(c))
+			if (!warm && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
 				continue;
 			/* By their sums quotas leave memory to who waits, but not descriptors. */
 			if (warm || distance > 0 || !which.beyond_quotas)
@@ -401,13 +405,11 @@ void cache_drop_empty(struct cache *c)
 		continue;
 }
 
-bool cache_make_form_room(struct cache *c, uint64_t bytes)
+/* Chunks that nobody misses go for what is borrowed. */
+static bool make_borrowed_room(struct cache *c, uint64_t bytes)
 {
 	struct segment *victim;
 
-	if (c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES >=
-	    c->max_segments - c->max_segments / 8)
-		return false;
 	while (cache_total_bytes(c) + bytes > c->budget_bytes) {
 		victim = cache_pick_victim(c, &(struct candidates){.beyond_quotas = c->quotas.n > 0},
 					   &c->victims, POLICY_NEVER);
@@ -416,6 +418,23 @@ bool cache_make_form_room(struct cache *c, uint64_t bytes)
 		evict(c, victim);
 	}
 	return c->lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
+}
+
+bool cache_make_form_room(struct cache *c, uint64_t bytes)
+{
+	return c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES <
+		   c->max_segments - c->max_segments / 8 &&
+	       make_borrowed_room(c, bytes);
+}
+
+bool cache_make_batch_room(struct cache *c, uint64_t bytes)
+{
+	return c->kept_batch_bytes + bytes <= c->kept_batch_limit_bytes && make_borrowed_room(c, bytes);
+}
+
+bool cache_give_up_batch(struct cache *c)
+{
+	return c->kept_batch_bytes > 0 && c->give_up_batch(c);
 }
 
 bool cache_make_room(struct cache *c, uint64_t bytes)
@@ -430,7 +449,7 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 	while (cache_total_bytes(c) + bytes > c->limit_bytes) {
 		struct segment *victim;
 
-		if (forms_drop_any(c) || drop_empty(c))
+		if (cache_give_up_batch(c) || forms_drop_any(c) || drop_empty(c))
 			continue;
 		victim = cache_pick_victim(c, &(struct candidates){.beyond_quotas = c->quotas.n > 0},
 					   &c->victims, 0);

@@ -5,8 +5,8 @@
  * The chunk cache of the node: segments within one byte budget. A chunk is read once however many sessions
  * want it, and verified before anybody sees it. policy.h decides what to read and what to give up.
  *
- * The budget covers segments, batch slots, snapshot copies and decoded forms (forms.h). Everything here is
- * the loop thread's.
+ * The budget covers segments, batch slots, snapshot copies, decoded forms (forms.h), and decoded batches that
+ * are kept for jobs that are behind others (daemon/serve/kept.h). Everything here is the loop thread's.
  *
  * Jobs *claim* memory for their datasets (their knob). What datasets hold beyond that, and what is held of
  * datasets that nobody uses, is *borrowed*: it stays as long as nobody wants the room, and goes first.
@@ -67,6 +67,7 @@ struct cache {
 	struct gives gives;      /* what those have asked for */
 	struct cache_quotas quotas;
 	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* by each payer for batches of its sessions */
+	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* and for those that are kept */
 	uint64_t limit_bytes;                          /* the operator's: what sessions may need together */
 	uint64_t
 	    ceiling_bytes;     /* less than limit_bytes while the node is short of memory; UINT64_MAX: none */
@@ -77,10 +78,14 @@ struct cache {
 	uint64_t lend_bytes; /* what chunks may take now beyond what jobs claim: memory nobody else wants */
 	uint64_t lend_claimed_bytes; /* of chunks, when that was set */
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
-	uint64_t form_bytes;       /* of forms.h, all of it borrowed */
-	uint64_t form_limit_bytes; /* what is left to forms: chunks take no more than the rest */
-	uint32_t n_form_extents;   /* each is a descriptor */
-	uint64_t releasing_bytes;  /* given up, and on their way back to the system */
+	uint64_t form_bytes;             /* of forms.h, all of it borrowed */
+	uint64_t form_limit_bytes;       /* what is left to forms: chunks take no more than the rest */
+	uint32_t n_form_extents;         /* each is a descriptor */
+	uint64_t kept_batch_bytes;       /* of kept.h, all of it borrowed */
+	uint64_t kept_batch_asked_bytes; /* what all that jobs are behind would take */
+	uint64_t kept_batch_limit_bytes; /* the most that may be taken for that */
+	uint64_t kept_batch_room_bytes;  /* what is left to it: chunks and forms take no more than the rest */
+	uint64_t releasing_bytes;        /* given up, and on their way back to the system */
 	uint64_t kept_bytes, keep_limit_bytes;
 	struct segment **segments; /* by index */
 	uint16_t *generations;
@@ -107,6 +112,8 @@ struct cache {
 	/* Returns 0 if the session that is being opened may have so many bytes of memory for batches, and
 	 * makes room for them; or NULL: it may. */
 	int (*may_take)(void *user, uint64_t bytes, struct error *err);
+	/* Gives up a kept batch; false: none can be had now. NULL: there never was one. */
+	bool (*give_up_batch)(struct cache *c);
 	/* The limit on log lines that this user may cause. */
 	struct log_limit *(*lines_of)(void *user, uint32_t uid);
 	void *user;
@@ -148,7 +155,7 @@ uint64_t cache_floor_bytes(const struct cache *c);
  */
 void cache_fit(struct cache *c);
 
-/* Chunks in memory beyond what is claimed, and decoded forms. */
+/* Chunks in memory beyond what is claimed, decoded forms and kept batches. */
 uint64_t cache_borrowed_bytes(const struct cache *c);
 /* Bytes that may be borrowed: what cache_lend() set, and what was claimed then and is not any more. */
 uint64_t cache_lendable_bytes(const struct cache *c);
@@ -165,9 +172,16 @@ void cache_hold_down(struct cache *c, uint64_t bytes);
  * them. */
 bool cache_make_form_room(struct cache *c, uint64_t bytes);
 
-/* Gives up forms, idle datasets (and, over budget, whatever is not needed) until `bytes` more fit into the
- * operator's limit. Returns true if they do. Who takes them is asked first whether he may, and they count for
- * him already: what is refused must cost nobody anything. */
+/* The same for a decoded batch that is kept for a job behind others: no more than a part of the budget, that
+ * neither windows nor claims need. */
+#define CACHE_BATCH_PART 4
+bool cache_make_batch_room(struct cache *c, uint64_t bytes);
+/* Gives up a kept batch; false: none can be had now. */
+bool cache_give_up_batch(struct cache *c);
+
+/* Gives up kept batches, forms, idle datasets (and, over budget, whatever is not needed) until `bytes` more
+ * fit into the operator's limit. Returns true if they do. Who takes them is asked first whether he may, and
+ * they count for him already: what is refused must cost nobody anything. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
 /* Starts to fill a chunk, which is absent or lacks samples (cached_lacks()), on behalf of a job. -ENOSPC: no
@@ -234,7 +248,7 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d);
 /* All memory that counts in the budget. */
 static inline uint64_t cache_total_bytes(const struct cache *c)
 {
-	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->form_bytes;
+	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->form_bytes + c->kept_batch_bytes;
 }
 
 /* Used by load/ and cache_fit.c. */

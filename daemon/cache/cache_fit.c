@@ -11,6 +11,11 @@
 #include "lib/minmax.h"
 #include "peers/sharers.h"
 
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
 /* What its sessions need, and what is read ahead for them. */
 static uint64_t ahead_bytes(const struct cached_dataset *d)
 {
@@ -84,6 +89,23 @@ static void share_forms(struct cache *c, uint64_t limit)
 	}
 }
 
+/*
+ * What is left to kept batches, when all sessions have what they need and read ahead, and jobs what somebody
+ * said that they claim. Chunks and forms leave as much of that as those who are behind would take.
+ */
+static void share_kept_batches(struct cache *c, uint64_t limit)
+{
+	uint64_t taken = 0;
+
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		uint64_t claimed = d->asked_bytes == UINT64_MAX ? 0 : min_u64(d->asked_bytes, d->all_bytes);
+
+		taken += d->n_sessions > 0 ? max_u64(ahead_bytes(d), claimed) : 0;
+	}
+	c->kept_batch_limit_bytes = min_u64(less(limit, taken), c->budget_bytes / CACHE_BATCH_PART);
+	c->kept_batch_room_bytes = min_u64(c->kept_batch_asked_bytes, c->kept_batch_limit_bytes);
+}
+
 static uint32_t payers_of(const struct cached_dataset *d)
 {
 	return d->payers ? d->payers : 1u << CACHE_QUOTA_REST;
@@ -122,6 +144,8 @@ static void count_paid(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 {
 	count_paid(c, paid);
+	for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS; i++)
+		paid[i] += c->paid_kept_bytes[i];
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS && d->n_sessions > 0; i++)
 			paid[i] += paid_part(d->held_bytes, payers_of(d), i);
@@ -143,11 +167,6 @@ static void add_want(struct wants *w, const struct quota_want *want, uint64_t *i
 	*into = 0;
 	w->all[w->n] = *want;
 	w->into[w->n++] = into;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
 }
 
 /* A dataset counts for its payers in equal parts; but each pays for what its own sessions need, so that
@@ -206,7 +225,8 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 		return -ENOMEM;
 	count_paid(c, paid);
 	for (uint32_t i = 0; i <= c->quotas.n; i++)
-		w.quotas[i] = less(cache_quotas_bytes(&c->quotas, i, c->limit_bytes), paid[i]);
+		w.quotas[i] =
+		    less(cache_quotas_bytes(&c->quotas, i, c->limit_bytes), paid[i] + c->paid_kept_bytes[i]);
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		for (struct forms *f = d->forms; f; f = f->next)
 			f->limit_bytes = 0;
@@ -226,9 +246,12 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 	return 0;
 }
 
-/* Gives up forms beyond what there is left for them. Those that nobody uses stay while there is room. */
-static void fit_forms(struct cache *c)
+/* Gives up kept batches and forms beyond what there is left for them. Forms that nobody uses stay while there
+ * is room. */
+static void fit_decoded(struct cache *c)
 {
+	while (c->kept_batch_bytes > c->kept_batch_limit_bytes && cache_give_up_batch(c))
+		continue;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		for (struct forms *f = d->forms; f; f = f->next) {
 			while (f->refs > 0 && f->bytes > f->limit_bytes && forms_drop_one(c, f))
@@ -237,7 +260,7 @@ static void fit_forms(struct cache *c)
 	}
 	while (
 	    (cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > cache_lendable_bytes(c)) &&
-	    forms_drop_any(c))
+	    (cache_give_up_batch(c) || forms_drop_any(c)))
 		continue;
 }
 
@@ -272,6 +295,8 @@ static void share_out(struct cache *c)
 	/* Snapshots that nobody uses go when somebody wants the room. */
 	for (const struct cached_dataset *d = c->datasets; d && c->quotas.n > 0; d = d->next)
 		limit += cached_is_used(d) ? 0 : d->copy_bytes;
+	share_kept_batches(c, limit);
+	limit -= c->kept_batch_room_bytes;
 	(void)policy_share_out(shares, n, limit);
 	if (c->quotas.n == 0)
 		share_forms(c, limit);
@@ -380,7 +405,7 @@ void cache_fit(struct cache *c)
 	cache_find_holders(c);
 	set_budget(c);
 	share_out(c);
-	fit_forms(c);
+	fit_decoded(c);
 	entries = calloc(c->n_segments + 1, sizeof(*entries));
 	if (!entries) {
 		c->unfit = true;

@@ -79,20 +79,26 @@ static struct frame *find_earliest(struct frames *f)
 	return found;
 }
 
+void frames_give_back(struct frames *f, uint32_t number)
+{
+	struct frame *frame = &f->frame[number];
+
+	frame->state = FRAME_GOING;
+	frame->holds = false;
+	f->n_live--;
+	f->n_going++;
+	f->cache->releasing_bytes += f->frame_bytes;
+	frame->task = (struct pool_task){.work = punch_work, .done = punch_done};
+	pool_submit(f->cache->pool, &f->cache->release_lane, &frame->task);
+}
+
 /* Gives back what is more than the sessions brought. */
 static void trim(struct frames *f)
 {
 	struct frame *frame;
 
-	while (f->n_live > f->limit && !f->cache->closing && (frame = find_earliest(f))) {
-		frame->state = FRAME_GOING;
-		frame->holds = false;
-		f->n_live--;
-		f->n_going++;
-		f->cache->releasing_bytes += f->frame_bytes;
-		frame->task = (struct pool_task){.work = punch_work, .done = punch_done};
-		pool_submit(f->cache->pool, &f->cache->release_lane, &frame->task);
-	}
+	while (f->n_live > f->limit && !f->cache->closing && (frame = find_earliest(f)))
+		frames_give_back(f, (uint32_t)(frame - f->frame));
 }
 
 uint32_t frames_join(struct frames *f, uint32_t n)
@@ -126,22 +132,28 @@ static struct frame *find_free(struct frames *f)
 	return find_earliest(f);
 }
 
-uint32_t frames_take(struct frames *f)
+void frames_take_this(struct frames *f, uint32_t number)
 {
-	struct frame *frame = find_free(f);
-	uint32_t number;
+	struct frame *frame = &f->frame[number];
 
-	if (!frame)
-		return FRAME_NONE;
 	if (frame->state == FRAME_ABSENT) {
 		frame->state = FRAME_LIVE;
 		frame->is_new = true;
 		f->n_live++;
 	}
-	number = (uint32_t)(frame - f->frame);
+	frame->had = frame->holds;
 	frame->holds = false;
 	frames_ref(f, number);
-	return number;
+}
+
+uint32_t frames_take(struct frames *f)
+{
+	const struct frame *frame = find_free(f);
+
+	if (!frame)
+		return FRAME_NONE;
+	frames_take_this(f, (uint32_t)(frame - f->frame));
+	return (uint32_t)(frame - f->frame);
 }
 
 void frames_prepare(struct frames *f, uint32_t frame)

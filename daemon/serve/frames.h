@@ -43,6 +43,7 @@ struct frame {
 	uint32_t n_refs;
 	bool is_new; /* nothing was written to it yet */
 	bool holds;  /* `batch` is in it */
+	bool had;    /* it was, when the frame was taken, and nothing else was written there yet */
 	struct frame_batch batch;
 };
 
@@ -72,6 +73,10 @@ void frames_leave(struct frames *f, uint32_t n);
 /* A frame for one of its sessions' slots, with a reference; FRAME_NONE: not before a copy out of one, or its
  * way back to the system, has ended, which calls cache.on_change(). What it held is gone. */
 uint32_t frames_take(struct frames *f);
+/* The same of this one, which has no reference: whoever chose it may have the memory. */
+void frames_take_this(struct frames *f, uint32_t frame);
+/* Gives the memory of a frame without a reference back to the system. */
+void frames_give_back(struct frames *f, uint32_t frame);
 /* Who fills it, before it writes to the frame, on a worker. */
 void frames_prepare(struct frames *f, uint32_t frame);
 void frames_ref(struct frames *f, uint32_t frame);

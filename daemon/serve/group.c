@@ -7,6 +7,7 @@
 
 #include "client/diesel.h"
 #include "dataset/subset.h"
+#include "kept.h"
 #include "lib/clock.h"
 #include "session.h"
 
@@ -21,11 +22,14 @@
 #define WAY_MOST_NS  (30 * NS_PER_S)
 #define TICK_MS      UINT64_C(100)
 
+_Static_assert(MAX_MEMBERS <= KEPT_FOLLOWERS, "all of them may be behind");
+
 struct group {
 	struct group *next; /* of the dataset */
 	struct cached_dataset *dataset;
 	struct session *first;
 	uint32_t n_members;
+	struct kept kept;
 	uv_timer_t timer; /* runs while somebody gives way */
 };
 
@@ -56,6 +60,15 @@ bool group_is_same(const struct session *a, const struct session *b)
 	return same && a->dataset == b->dataset && a->uid == b->uid && subset_is_same(a->subset, b->subset);
 }
 
+/* Where it is in the order of all epochs: at the batch that it prepares next. */
+static uint64_t position(const struct session *s)
+{
+	uint64_t epoch = s->has_head ? s->head.epoch : s->epoch,
+		 index = s->has_head ? s->head.index : s->index;
+
+	return kept_position(s->n_batches, epoch, index);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
 	const struct group *g = timer->data;
@@ -64,6 +77,37 @@ static void on_tick(uv_timer_t *timer)
 		if (s->member.looked_ns)
 			session_pump(s);
 	}
+}
+
+/* Those that go on, and where they are. */
+static struct kept_followers followers_of(const struct group *g)
+{
+	struct kept_followers followers = {.n = 0};
+
+	for (const struct session *t = g->first; t; t = t->member.next) {
+		if (!t->stopped && !t->closing && t->request.offset < t->n_batches)
+			followers.all[followers.n++] = (struct kept_follower){
+			    .next = position(t), .stride = t->request.stride, .offset = t->request.offset};
+	}
+	return followers;
+}
+
+/* Gives up a batch of the group that keeps most. */
+static bool give_up_batch(struct cache *c)
+{
+	struct group *found = NULL;
+	struct kept_followers followers;
+
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (struct group *g = d->groups; g; g = g->next) {
+			if (!found || kept_bytes(&g->kept) > kept_bytes(&found->kept))
+				found = g;
+		}
+	}
+	if (!found)
+		return false;
+	followers = followers_of(found);
+	return kept_give_up(&found->kept, &followers);
 }
 
 static struct group *group_new(struct session *s)
@@ -79,6 +123,7 @@ static struct group *group_new(struct session *s)
 	g->timer.data = g;
 	uv_unref((uv_handle_t *)&g->timer);
 	g->dataset = s->dataset;
+	s->cache->give_up_batch = give_up_batch;
 	g->next = s->dataset->groups;
 	s->dataset->groups = g;
 	return g;
@@ -96,6 +141,7 @@ static void group_free(struct group *g)
 	while (*link != g)
 		link = &(*link)->next;
 	*link = g->next;
+	kept_end(&g->kept);
 	uv_close((uv_handle_t *)&g->timer, on_closed);
 }
 
@@ -143,6 +189,16 @@ static bool is_decoded(const struct slot *slot, const struct batch *b)
 	       slot->generation == slot->session->generation;
 }
 
+static bool find_kept(const struct group *g, const struct batch *b, struct group_source *ret)
+{
+	uint32_t frame = kept_find(&g->kept, b->epoch, b->index);
+
+	if (frame == FRAME_NONE)
+		return false;
+	*ret = (struct group_source){.frames = g->kept.frames, .frame = frame};
+	return true;
+}
+
 static bool find_held(struct frames *f, const struct batch *b, struct group_source *ret)
 {
 	uint32_t frame = f ? frames_find(f, b->epoch, b->index) : FRAME_NONE;
@@ -160,7 +216,7 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
 	*ret = (struct group_source){.frames = NULL};
 	if (!g || b->status < 0)
 		return false;
-	if (find_held(s->frames, b, ret))
+	if (find_held(s->frames, b, ret) || find_kept(g, b, ret))
 		return true;
 	for (struct session *t = g->first; t; t = t->member.next) {
 		if (t->frames != s->frames && find_held(t->frames, b, ret))
@@ -209,6 +265,13 @@ static void settle(const struct group *g, const struct slot *source, bool holds)
 	}
 }
 
+static void prune(struct group *g)
+{
+	struct kept_followers followers = followers_of(g);
+
+	kept_prune(&g->kept, &followers);
+}
+
 void group_leave(struct session *s)
 {
 	struct group *g = s->member.group;
@@ -216,6 +279,10 @@ void group_leave(struct session *s)
 
 	if (!g)
 		return;
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].keep && s->slots[i].keep == g->kept.frames)
+			kept_cancel(&g->kept, s->slots[i].keep_frame);
+	}
 	s->member.group = NULL;
 	link = &g->first;
 	while (*link != s)
@@ -231,8 +298,86 @@ void group_leave(struct session *s)
 		}
 		settle(g, slot, false);
 	}
-	if (!g->first)
+	if (g->first)
+		prune(g);
+	else
 		group_free(g);
+}
+
+/* Returns true if there is room for another batch of the session's group, but for that in the cache. With
+ * quotas, what is kept for a payer is a part of his. */
+static bool may_keep(const struct session *s)
+{
+	const struct cache *c = s->cache;
+	uint64_t bytes = s->frames->frame_bytes;
+
+	for (const struct cached_dataset *d = c->quotas.n > 0 ? c->datasets : NULL; d; d = d->next) {
+		for (const struct group *g = d->groups; g; g = g->next)
+			bytes += g->first->payer == s->payer ? kept_bytes(&g->kept) : 0;
+	}
+	return c->quotas.n == 0 ||
+	       bytes <= cache_quotas_bytes(&c->quotas, s->payer, c->limit_bytes) / CACHE_BATCH_PART;
+}
+
+void group_keep(struct slot *slot)
+{
+	struct session *s = slot->session;
+	struct group *g = s->member.group;
+	const struct frame *frame = &s->frames->frame[slot->frame];
+	struct kept_followers followers;
+
+	if (!g || g->n_members < 2 || !frame->had)
+		return;
+	followers = followers_of(g);
+	slot->keep_frame = kept_reserve(&g->kept, s->cache, s->n_batches, s->frames->frame_bytes,
+					&frame->batch, &followers, may_keep(s));
+	slot->keep = slot->keep_frame == FRAME_NONE ? NULL : g->kept.frames;
+}
+
+void group_keep_ended(struct slot *slot)
+{
+	struct session *s = slot->session;
+	struct group *g = s->member.group;
+	struct frames *to = slot->keep;
+
+	slot->keep = NULL;
+	if (g && g->kept.frames == to) {
+		struct kept_followers followers = followers_of(g);
+
+		kept_enter(&g->kept, slot->keep_frame, &s->frames->frame[slot->frame].batch, &followers);
+	}
+	frames_unref(to, slot->keep_frame);
+}
+
+void group_passed(struct session *s, uint64_t epoch, uint64_t index)
+{
+	struct group *g = s->member.group;
+	struct kept_followers followers;
+
+	if (!g || !g->kept.frames)
+		return;
+	followers = followers_of(g);
+	kept_pass(&g->kept, kept_position(s->n_batches, epoch, index), &followers);
+}
+
+void group_moved(struct session *s)
+{
+	if (s->member.group)
+		prune(s->member.group);
+}
+
+uint64_t group_kept_bytes(const struct session *s)
+{
+	const struct group *g = s->member.group;
+
+	return g && g->first == s ? kept_bytes(&g->kept) : 0;
+}
+
+uint64_t group_kept_run(const struct session *s)
+{
+	const struct group *g = s->member.group;
+
+	return g && g->kept.frames && s->has_head ? kept_run(&g->kept, s->head.epoch, s->head.index) : 0;
 }
 
 void group_decode_begins(struct slot *slot)
@@ -264,15 +409,6 @@ void group_decode_ended(struct slot *slot)
 	}
 	if (m->group)
 		settle(m->group, slot, holds);
-}
-
-/* Batches from the start of the first epoch to the one that it prepares next. */
-static uint64_t position(const struct session *s)
-{
-	uint64_t epoch = s->has_head ? s->head.epoch : s->epoch,
-		 index = s->has_head ? s->head.index : s->index;
-
-	return epoch * s->n_batches + index;
 }
 
 /* Returns true if the member's client waits for what its own decoders are at. */

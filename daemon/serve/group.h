@@ -8,14 +8,17 @@
  *   a frame holds the batch                                 -> it is given where it lies, and its chunks are
  *                                                              not needed
  *   a slot of another member is being filled by decoders    -> this one waits for it
+ *   it is kept for those that are behind (kept.h)           -> it is copied, and its chunks are not needed
  *   nobody has it                                           -> it is decoded, and others wait for it
  *
  * Frames are memory that the members have together (frames.h). A member that asked for memory of its own
  * (DIESEL_PINNABLE), or for which there was no room, copies what lies in that of the others.
  *
  * A frame holds its batch until it is filled again, and the one that was filled first goes first; so members
- * that are no more batches apart than they have frames need each batch decoded once. Each has no more batches
- * with decoders than work at a time: what is behind these is left to whoever comes to it first.
+ * that are no more batches apart than they have frames need each batch decoded once. Further apart, a batch
+ * that a member has yet to get is copied before its frame is filled again, as far as the cache has room. Each
+ * has no more batches with decoders than work at a time: what is behind these is left to whoever comes to it
+ * first.
  *
  * Nobody depends on another: a member that ends, seeks or is too slow leaves behind slots that wait, and
  * these decode for themselves; one that keeps its batches keeps as many frames as it brought. Only batches
@@ -28,6 +31,7 @@
 #include <stdint.h>
 
 struct batch;
+struct cache;
 struct frames;
 struct group;
 struct session;
@@ -73,6 +77,19 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
  * time.
  */
 bool group_holds_back(struct session *s, uint64_t now_ns);
+
+/* The slot's frame was taken, to be filled: what it held is to be copied first, if the slot says so. */
+void group_keep(struct slot *slot);
+/* That was done. */
+void group_keep_ended(struct slot *slot);
+/* The session has gone on from the batch (epoch, index)... */
+void group_passed(struct session *s, uint64_t epoch, uint64_t index);
+/* ... or to another place in its order, or stops. */
+void group_moved(struct session *s);
+/* Bytes of the batches that are kept, if it is the one of its group that they are counted for. */
+uint64_t group_kept_bytes(const struct session *s);
+/* How many of the batches from its next one on are kept, in a row. */
+uint64_t group_kept_run(const struct session *s);
 
 /* To be called when decoders begin with a slot, and when they stop, with all of its batch or not. */
 void group_decode_begins(struct slot *slot);

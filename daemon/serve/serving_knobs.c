@@ -159,6 +159,7 @@ static void mark_all(struct serving *s)
 static void find_payers(struct serving *s)
 {
 	memset(s->cache.paid_other_bytes, 0, sizeof(s->cache.paid_other_bytes));
+	memset(s->cache.paid_kept_bytes, 0, sizeof(s->cache.paid_kept_bytes));
 	for (struct cached_dataset *d = s->cache.datasets; d; d = d->next) {
 		d->payers = 0;
 		memset(d->paid_need_bytes, 0, sizeof(d->paid_need_bytes));
@@ -167,6 +168,7 @@ static void find_payers(struct serving *s)
 		q->dataset->payers |= 1u << q->payer;
 		q->dataset->paid_need_bytes[q->payer] += q->need_bytes;
 		s->cache.paid_other_bytes[q->payer] += q->cost_bytes;
+		s->cache.paid_kept_bytes[q->payer] += group_kept_bytes(q);
 		if (q->forms)
 			q->forms->payer = q->payer;
 	}

@@ -169,6 +169,11 @@ static void fill_work(struct pool_task *task)
 	uint8_t *frame = frames_at(s->frames, slot->frame);
 
 	frames_prepare(s->frames, slot->frame);
+	if (slot->keep) {
+		frames_prepare(slot->keep, slot->keep_frame);
+		batch_copy(&s->frames->frame[slot->frame].batch, frames_at(slot->keep, slot->keep_frame),
+			   frame, &s->layout, &s->request.recipe);
+	}
 	if (slot->from) {
 		batch_copy(&slot->from->frame[slot->from_frame].batch, frame,
 			   frames_at(slot->from, slot->from_frame), &s->layout, &s->request.recipe);
@@ -262,6 +267,8 @@ static void fill_done(struct pool_task *task)
 	struct cache *c = s->cache;
 	bool copied = slot->from != NULL;
 
+	if (slot->keep)
+		group_keep_ended(slot);
 	if (slot->from)
 		copy_done(slot);
 	else if (s->codecs)
@@ -311,6 +318,8 @@ void session_fill(struct slot *slot)
 	slot->lacks_frame = slot->frame == FRAME_NONE;
 	if (slot->lacks_frame)
 		return;
+	if (s->codecs)
+		group_keep(slot);
 	if (s->codecs && !slot->from) {
 		group_decode_begins(slot);
 		batch_forms_find(&slot->batch, s->forms);
@@ -353,6 +362,7 @@ void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame)
 static void dispatch(struct session *s, struct slot *slot, const struct group_source *source)
 {
 	struct batch empty = slot->batch;
+	uint64_t epoch = s->head.epoch, index = s->head.index;
 
 	slot->batch = s->head;
 	s->head = empty;
@@ -370,6 +380,7 @@ static void dispatch(struct session *s, struct slot *slot, const struct group_so
 		slot->awaits = source->slot;
 	else
 		session_fill(slot);
+	group_passed(s, epoch, index);
 }
 
 static const enum ring_cause causes[] = {[BATCH_READY] = RING_CAUSE_PREP,
@@ -429,6 +440,7 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
 	s->has_head = false;
 	s->n_ahead = 0;
 	publish_filled(s);
+	group_moved(s);
 	return s->generation;
 }
 
@@ -444,12 +456,13 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 {
 	struct cached_dataset *d = s->dataset;
 	uint32_t from = s->is_warm ? SESSION_WARM_DISTANCE : 0;
-	bool missing = false;
+	bool missing = false, kept;
 
 	/* Where batches are asked for, reading ahead goes on between them. */
 	if ((!s->has_head && !s->asked) || s->closing || s->stopped)
 		return false;
-	for (uint32_t i = 0; s->has_head && s->head.status == 0 && i < s->head.n_chunks; i++) {
+	kept = group_kept_run(s) > 0; /* it needs no chunk */
+	for (uint32_t i = 0; s->has_head && s->head.status == 0 && !kept && i < s->head.n_chunks; i++) {
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, from);
@@ -482,6 +495,7 @@ uint32_t session_orphan(struct session *s)
 	uint32_t n_held = 0;
 
 	s->stopped = s->orphaned = true;
+	group_moved(s);
 	session_drop_cursor(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (s->slots[i].state == SLOT_PUBLISHED)

@@ -51,6 +51,8 @@ struct slot {
 	struct slot *awaits;          /* FILLING, by what decoders fill this one with (group.h) */
 	struct frames *from;          /* FILLING, by a copy of this frame; else NULL */
 	uint32_t from_frame;
+	struct frames *keep; /* FILLING: what its frame held is copied there first (group.h); else NULL */
+	uint32_t keep_frame;
 	bool shared;         /* another session decoded its batch... */
 	uint64_t shared_job; /* ... which was of the job with this number */
 	uint64_t decode_ns;  /* CPU time of decoders so far */
@@ -158,6 +160,7 @@ struct session {
 	uint32_t n_of_head;
 	struct session_lane *lanes; /* of the order */
 	uint32_t ahead_prefetch;
+	bool ahead_kept; /* made without what is kept */
 	struct session_pace pace;
 	uint64_t visited_epoch, n_visited; /* n_visited: chunks, of all epochs */
 

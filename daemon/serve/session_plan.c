@@ -427,19 +427,19 @@ static bool find_windows(struct session *s, const struct shuffle_plan *plan, boo
 /*
  * Lists the chunks of the windows of head and of the batches after it, until there are prefetch_chunks more
  * than head's own, or as many as storage needs so as not to be late; into the next epoch, but no further.
- * Windows that no batch of this session touches are left out.
+ * Windows that no batch of this session touches are left out, and so is what is kept for it (group.h).
  */
 void session_update_ahead(struct session *s)
 {
 	uint32_t prefetch = s->prefetch_chunks, most = prefetch, own, n;
-	uint64_t epoch = s->head.epoch, index = s->head.index;
+	uint64_t epoch = s->head.epoch, index = s->head.index, kept = group_kept_run(s) / s->request.stride;
 	struct shuffle_plan *plan = plan_of(s, epoch);
 	bool changed;
 
 	if (!plan || !find_windows(s, plan, &changed))
 		return;
 	update_cursor(s);
-	if (s->n_ahead > 0 && !changed && s->ahead_prefetch == prefetch)
+	if (s->n_ahead > 0 && !changed && s->ahead_prefetch == prefetch && (kept > 0 || !s->ahead_kept))
 		return;
 	count_visits(s, plan);
 	if (s->dataset->evicts) {
@@ -449,8 +449,14 @@ void session_update_ahead(struct session *s)
 	s->n_ahead = 0;
 	s->ahead_epoch = epoch;
 	s->ahead_prefetch = prefetch;
+	s->ahead_kept = kept > 0;
+	if (kept > (s->n_batches - index) / s->request.stride) /* the rest of the epoch */
+		return;
 	nothing_is_listed(s, plan);
-	push_windows(s, plan, s->windows_of_head, s->n_of_head);
+	if (kept > 0)
+		index += (kept - 1) * s->request.stride;
+	else
+		push_windows(s, plan, s->windows_of_head, s->n_of_head);
 	own = s->n_ahead;
 	while (s->n_ahead - own < most) {
 		index += s->request.stride;

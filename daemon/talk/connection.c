@@ -369,6 +369,7 @@ static int on_stop(struct connection *c)
 	union wire_message answer;
 
 	c->session->stopped = true;
+	group_moved(c->session);
 	protocol_init(&answer, WIRE_STOP_REPLY);
 	return connection_reply(c, &answer, NULL, 0);
 }

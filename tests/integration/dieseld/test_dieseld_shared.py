@@ -36,13 +36,13 @@ BOX = [transforms.RandomResizedCrop(SIDE), transforms.RandomHorizontalFlip(), tr
 OTHER = [transforms.RandomResizedCrop(SIDE), transforms.ToTensor()]
 
 
-def make_pictures(folder):
+def make_pictures(folder, size=(640, 480)):
     """Large enough that decoding is most of what there is to do."""
     folder.mkdir()
     rng = numpy.random.default_rng(4)
     for i in range(N):
         small = Image.fromarray(rng.integers(0, 255, (60, 80, 3), dtype=numpy.uint8))
-        small.resize((640, 480), Image.BICUBIC).save(folder / f"{i:03d}.jpg", quality=95)
+        small.resize(size, Image.BICUBIC).save(folder / f"{i:03d}.jpg", quality=95)
 
 
 # Says its process, which is nobody's child if "apart" is asked for. Begins when a line comes on standard input, prints a line of JSON for each batch (how manieth, samples, hash of the data), and ends
@@ -294,6 +294,26 @@ class Together(SharedCase):
             self.assertEqual(next(batches)[2].tolist(), list(range(16, 24)))
 
 
+# As JOB, but a line on standard input is for one batch, as a device that is slower than the decoders.
+PACED = """
+import hashlib, json, os, sys
+from diesel_loader import transforms
+from diesel_loader.numpy import DataLoader
+path, epochs, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+loader = DataLoader(path, 8, shuffle=True, seed=1, return_ids=True, native="require", transform=transforms.Compose([
+    transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), transforms.ToTensor()]))
+print(os.getpid(), flush=True)
+n = 0
+sys.stdin.readline()
+for _ in range(epochs):
+    for data, _, ids in loader:
+        print(json.dumps([n, ids.tolist(), hashlib.sha1(data.tobytes()).hexdigest()]), flush=True)
+        n += 1
+        sys.stdin.readline()
+sys.stdin.read()
+"""
+
+
 # There is room for the session's own batches, and not for those of eight sessions.
 LIMITED = """
 import resource, sys
@@ -315,10 +335,11 @@ class Processes(SharedCase):
         super().setUpClass()
         cls.wanted = [[n, ids, digest(data)] for n, (ids, data) in enumerate(cls.batches)]
 
-    def start(self, *arguments, user=None):
+    def start(self, *arguments, user=None, program=JOB, path=None, epochs=EPOCHS):
         """A job that is about to begin."""
-        job = subprocess.Popen([sys.executable, "-c", JOB, self.path, str(EPOCHS), str(SIDE), *arguments], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True, user=user, extra_groups=None if user is None else [])
+        job = subprocess.Popen([sys.executable, "-c", program, path or self.path, str(epochs), str(SIDE), *arguments],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user,
+                               extra_groups=None if user is None else [])
         self.addCleanup(job.communicate)
         self.addCleanup(job.kill)
         job.process = int(job.stdout.readline())
@@ -383,6 +404,42 @@ class Processes(SharedCase):
         self.go(second)
         figures = [self.check_all(second), self.check_all(first, taken)]
         self.assertGreater(sum(shared for _, shared in figures), 15, figures)
+
+    def decoded(self, status):
+        """Samples, of all jobs that are there."""
+        return sum(job["decoding"]["samples"] for job in status["jobs"] if job["decoding"])
+
+    def step(self, job):
+        self.go(job)
+        return self.take(job, 1)[0]
+
+    def test_devices_that_are_slower_and_began_far_apart(self):
+        """Of two jobs 60 batches apart, neither of which ever waits, the second one decodes what the first one had had before."""
+        behind, epochs = 60, 20
+        make_pictures(self.folder / "small", (64, 48))
+        path = str(pack(self.folder / "small", self.folder / "small.diesel"))
+        with contextlib.closing(self.make(path)) as alone:
+            wanted = [[n, ids.tolist(), digest(data)] for n, (data, _, ids) in
+                      enumerate(batch for _ in range(epochs) for batch in alone)]
+        before = self.decoded(diesel_loader.status(str(self.daemon.socket)))
+        first, second = (self.start(program=PACED, path=path, epochs=epochs) for _ in range(2))
+        taken = [self.step(first) for _ in range(behind)], []
+        for _ in range(len(wanted) - behind):
+            taken[0].append(self.step(first))
+            taken[1].append(self.step(second))
+        status = diesel_loader.status(str(self.daemon.socket))
+        self.assertLessEqual(self.decoded(status) - before, 1.2 * len(wanted) * BATCH)
+        self.assertGreater(status["cache"]["kept_batch_bytes"], (behind - 20) * BATCH * SIDE * SIDE * 3 * 4)
+        self.assertEqual(taken[0], wanted)
+        first.communicate()
+        # The first one has ended, and what it left for the second is there until that has it.
+        taken[1].extend(self.step(second) for _ in range(behind))
+        self.assertEqual(taken[1], wanted)
+        found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == second.process)
+        self.assertLessEqual(found["delivered"] - found["shared"], behind + found["slots"])
+        second.communicate()
+        self.at_rest(0)
+        self.assertEqual(diesel_loader.status(str(self.daemon.socket))["cache"]["kept_batch_bytes"], 0)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
     def test_another_user_has_nothing_of_it(self):

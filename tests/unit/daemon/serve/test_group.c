@@ -20,9 +20,15 @@
 #define N_SAMPLES 96
 #define BATCH     4
 #define N_BATCHES (N_SAMPLES / BATCH)
+#define N_EPOCHS  30
+#define LAG       200 /* batches that one is behind */
+#define SIDE      140 /* of images: what is kept for LAG is some part of the cache */
 
-static const struct recipe recipe = {
-    .kind = RECIPE_IMAGE, .width = 8, .height = 8, .filter = RECIPE_BILINEAR, .damage = RECIPE_DAMAGE_ZERO};
+static const struct recipe recipe = {.kind = RECIPE_IMAGE,
+				     .width = SIDE,
+				     .height = SIDE,
+				     .filter = RECIPE_BILINEAR,
+				     .damage = RECIPE_DAMAGE_ZERO};
 
 static struct subset *make_subset(uint64_t bits)
 {
@@ -112,18 +118,20 @@ static struct diesel_session *open_session(struct diesel_dataset *d, uint64_t fi
 	return open_with(d, first, 0);
 }
 
-/* The samples of the first epoch's batches. */
-static uint64_t wanted[N_BATCHES][BATCH];
+/* The samples of the batches of all epochs. */
+static uint64_t wanted[N_EPOCHS * N_BATCHES][BATCH];
 
 static void take(struct diesel_session *s, uint64_t index)
 {
 	struct diesel_batch b;
 	int r = diesel_session_next(s, &b);
 
+	if (r == 1) /* an epoch has ended */
+		r = diesel_session_next(s, &b);
 	if (r != 0)
 		fail_msg("batch %llu: %d, %s", (unsigned long long)index, r, diesel_session_error(s));
-	assert_int_equal(b.epoch, 0);
-	assert_int_equal(b.index, index);
+	assert_int_equal(b.epoch, index / N_BATCHES);
+	assert_int_equal(b.index, index % N_BATCHES);
 	assert_int_equal(b.n_items, BATCH);
 	assert_int_equal(b.n_damaged, BATCH);
 	for (uint32_t i = 0; i < BATCH; i++) {
@@ -136,22 +144,26 @@ static void take(struct diesel_session *s, uint64_t index)
 
 static void find_order(struct diesel_dataset *d)
 {
-	const struct diesel_session_options o = {
+	struct diesel_session_options o = {
 	    .world = 1, .batch = BATCH, .flags = DIESEL_SHUFFLE, .seed = 3, .stride = 1, .window_chunks = 1};
 	struct diesel_order *order;
 	char error[512];
 	uint32_t n;
 
-	assert_int_equal(diesel_order_new(d, &o, &order, error, sizeof(error)), 0);
-	for (uint64_t i = 0; i < N_BATCHES; i++)
-		assert_int_equal(diesel_order_batch(order, i, wanted[i], &n), 0);
-	diesel_order_free(order);
+	for (o.epoch = 0; o.epoch < N_EPOCHS; o.epoch++) {
+		uint64_t(*of_epoch)[BATCH] = &wanted[o.epoch * N_BATCHES];
+
+		assert_int_equal(diesel_order_new(d, &o, &order, error, sizeof(error)), 0);
+		for (uint64_t i = 0; i < N_BATCHES; i++)
+			assert_int_equal(diesel_order_batch(order, i, of_epoch[i], &n), 0);
+		diesel_order_free(order);
+	}
 }
 
 /* A node that serves a dataset whose order is `wanted`. */
-static struct diesel_dataset *begin(struct node *node, const char *root)
+static struct diesel_dataset *begin_with(struct node *node, const char *root, const struct dataset_plan *plan)
 {
-	char *path = make_dataset(root, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+	char *path = make_dataset(root, "d", plan);
 	struct diesel_dataset *d;
 	char error[512];
 
@@ -163,6 +175,11 @@ static struct diesel_dataset *begin(struct node *node, const char *root)
 	return d;
 }
 
+static struct diesel_dataset *begin(struct node *node, const char *root)
+{
+	return begin_with(node, root, &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+}
+
 static void end(struct node *node, struct diesel_dataset *d)
 {
 	diesel_dataset_close(d);
@@ -171,6 +188,7 @@ static void end(struct node *node, struct diesel_dataset *d)
 
 struct figures {
 	uint64_t most, sum; /* batches made ready: of one session; decoded for those who have them */
+	uint64_t kept_bytes, frame_bytes, reads;
 	bool at_rest;
 	uint32_t n;
 };
@@ -179,12 +197,17 @@ static void look(struct node *n, void *answer)
 {
 	struct figures *f = answer;
 
-	*f = (struct figures){.at_rest = true};
+	*f = (struct figures){.at_rest = true,
+			      .kept_bytes = n->server.serving.cache.kept_batch_bytes,
+			      .reads = n->server.serving.cache.counters.reads};
 	for (const struct session *s = n->server.serving.sessions; s; s = s->next, f->n++) {
+		f->frame_bytes = s->frames->frame_bytes;
 		f->most = s->n_delivered > f->most ? s->n_delivered : f->most;
 		f->sum += s->n_delivered - s->member.n_shared;
 		f->at_rest = f->at_rest && s->published - atomic_load(&s->control->consumed) == s->n_slots;
 	}
+	/* A client that has enough ready wakes nobody when it releases one. */
+	serving_touch(&n->server.serving);
 }
 
 static struct figures wait_for_rest(struct node *n, uint32_t sessions)
@@ -300,6 +323,160 @@ static void test_one_comes_and_goes(void **state)
 		diesel_session_close(s);
 	}
 	end(&node, d);
+}
+
+/* One goes on, and others begin when it has had so many batches, and go on at its pace. */
+struct race {
+	struct node node;
+	struct diesel_dataset *d;
+	struct diesel_session *first, *behind;
+	uint64_t n; /* batches that the first one has taken */
+};
+
+static void race_begin_with(struct race *r, const char *root, uint64_t cache_bytes, uint64_t lag,
+			    uint32_t flags, const struct dataset_plan *plan)
+{
+	*r = (struct race){.node = {.cache_bytes = cache_bytes}};
+	r->d = begin_with(&r->node, root, plan);
+	r->first = open_with(r->d, 0, flags);
+	while (r->n < lag)
+		take(r->first, r->n++);
+	r->behind = open_with(r->d, 0, flags);
+}
+
+static void race_begin(struct race *r, const char *root, uint64_t cache_bytes, uint64_t lag, uint32_t flags)
+{
+	race_begin_with(r, root, cache_bytes, lag, flags,
+			&(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+}
+
+/* Both take so many. */
+static void race_go(struct race *r, uint64_t lag, uint64_t n)
+{
+	for (; n > 0; n--, r->n++) {
+		take(r->behind, r->n - lag);
+		take(r->first, r->n);
+	}
+}
+
+static void race_end(struct race *r)
+{
+	if (r->behind)
+		diesel_session_close(r->behind);
+	diesel_session_close(r->first);
+	end(&r->node, r->d);
+}
+
+static void wait_for_nothing_kept(struct race *r)
+{
+	struct figures f;
+
+	do {
+		usleep(1000);
+		node_ask(&r->node, look, &f);
+	} while (f.kept_bytes > 0);
+}
+
+static void check_far_behind(const char *root, uint32_t flags)
+{
+	struct figures f;
+	struct race r;
+
+	race_begin(&r, root, 0, LAG, flags);
+	race_go(&r, LAG, 2 * LAG);
+	f = wait_for_rest(&r.node, 2);
+	/* It has decoded what the other one had before it came, and nothing else. */
+	assert_in_range(f.sum, f.most, f.most + LAG);
+	assert_in_range(f.kept_bytes / f.frame_bytes, LAG - 20, LAG + 20);
+	diesel_session_close(r.behind);
+	r.behind = NULL;
+	wait_for_nothing_kept(&r);
+	race_end(&r);
+}
+
+static void test_one_is_far_behind(void **state)
+{
+	check_far_behind(*state, 0);
+}
+
+static void test_one_is_far_behind_with_memory_of_its_own(void **state)
+{
+	check_far_behind(*state, DIESEL_PINNABLE);
+}
+
+/* With room for half of what one is behind, half is kept: not the newest, each of which would go for the next
+ * before its time comes. */
+static void test_half_of_the_memory_saves_half(void **state)
+{
+	struct figures before, after;
+	struct race r;
+	uint64_t saved;
+
+	/* Frames are of 58 pages, and a part of the cache is for them. */
+	race_begin(&r, *state, CACHE_BATCH_PART * (LAG / 2 * UINT64_C(58) * 4096), LAG, 0);
+	race_go(&r, LAG, LAG + 50);
+	before = wait_for_rest(&r.node, 2);
+	race_go(&r, LAG, LAG);
+	after = wait_for_rest(&r.node, 2);
+	saved = 2 * LAG - (after.sum - before.sum);
+	assert_in_range(saved, LAG / 2 - LAG / 8, LAG / 2 + LAG / 8);
+	assert_true(after.kept_bytes <= LAG / 2 * after.frame_bytes);
+	race_end(&r);
+}
+
+/* In a cache with room for few chunks, what is kept is not read a second time. */
+static void test_what_is_kept_need_not_be_read(void **state)
+{
+	const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 1u << 18, .n_a_chunk = 4};
+	const uint64_t lag = LAG / 4, n_epochs = 8, n_chunks = N_SAMPLES / 4;
+	struct figures before, after;
+	struct race r;
+
+	race_begin_with(&r, *state, 91 * NODE_MIB, lag, 0, &plan);
+	race_go(&r, lag, lag);
+	before = wait_for_rest(&r.node, 2);
+	race_go(&r, lag, n_epochs * N_BATCHES);
+	after = wait_for_rest(&r.node, 2);
+	assert_in_range(after.sum - before.sum, n_epochs * N_BATCHES - BATCH, n_epochs * N_BATCHES + BATCH);
+	/* Alone, one finds some of them in memory; two at places of their own would read nearly all. */
+	assert_in_range(after.reads - before.reads, 1, n_epochs * n_chunks * 3 / 4);
+	race_end(&r);
+}
+
+static void lend_nothing(struct node *n, void *answer)
+{
+	cache_lend(&n->server.serving.cache, 0);
+	*(uint64_t *)answer = n->server.serving.cache.kept_batch_bytes;
+}
+
+static void test_memory_that_others_want_goes_at_once(void **state)
+{
+	uint64_t left;
+	struct race r;
+
+	race_begin(&r, *state, 0, LAG, 0);
+	race_go(&r, LAG, LAG / 2);
+	(void)wait_for_rest(&r.node, 2);
+	node_ask(&r.node, lend_nothing, &left);
+	assert_int_equal(left, 0);
+	race_go(&r, LAG, LAG);
+	race_end(&r);
+}
+
+/* Batches that were kept for one that seeks elsewhere go; when it comes back, it decodes them. */
+static void test_who_seeks_leaves_nothing_behind(void **state)
+{
+	struct race r;
+
+	race_begin(&r, *state, 0, LAG, 0);
+	race_go(&r, LAG, LAG / 2);
+	assert_int_equal(diesel_session_seek(r.behind, N_EPOCHS - 1, 0), 0);
+	wait_for_nothing_kept(&r);
+	take(r.behind, (N_EPOCHS - 1) * N_BATCHES);
+	assert_int_equal(diesel_session_seek(r.behind, LAG / N_BATCHES, LAG % N_BATCHES), 0);
+	for (uint64_t i = LAG; i < r.n; i++)
+		take(r.behind, i);
+	race_end(&r);
 }
 
 /* A session by hand, of which no batch is ever made. */
@@ -435,6 +612,14 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_a_batch_that_is_held_comes_again, make_folder,
 					    remove_folder),
 	    cmocka_unit_test_setup_teardown(test_one_comes_and_goes, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_one_is_far_behind, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_one_is_far_behind_with_memory_of_its_own, make_folder,
+					    remove_folder),
+	    cmocka_unit_test_setup_teardown(test_half_of_the_memory_saves_half, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_what_is_kept_need_not_be_read, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_memory_that_others_want_goes_at_once, make_folder,
+					    remove_folder),
+	    cmocka_unit_test_setup_teardown(test_who_seeks_leaves_nothing_behind, make_folder, remove_folder),
 	    cmocka_unit_test(test_what_makes_batches_alike),
 	    cmocka_unit_test(test_it_gives_way_to_one_that_catches_up),
 	    cmocka_unit_test(test_it_gives_way_for_so_long),

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kept.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/array.h"
+#include "lib/minmax.h"
+
+#define MAX_FRAMES 8192 /* bounds the bookkeeping */
+#define WARM       8    /* frames that are left with their memory, to be filled again */
+#define NEAR       8    /* batches between members that need no memory but their frames */
+#define NOBODY     UINT64_MAX
+
+static uint64_t next_use(const struct kept_followers *followers, uint64_t position, uint64_t index)
+{
+	uint64_t nearest = NOBODY;
+
+	for (uint32_t i = 0; i < followers->n; i++) {
+		const struct kept_follower *r = &followers->all[i];
+
+		if (position >= r->next && index >= r->offset && (index - r->offset) % r->stride == 0)
+			nearest = min_u64(nearest, position - r->next);
+	}
+	return nearest;
+}
+
+static bool is_needed(const struct kept *k, const struct kept_followers *followers, uint64_t position)
+{
+	return next_use(followers, position, position % k->n_batches) != NOBODY;
+}
+
+/* The number of places before this position. */
+static uint32_t n_before(const struct kept *k, uint64_t position)
+{
+	uint32_t first = 0, end = k->n;
+
+	while (first < end) {
+		uint32_t middle = first + (end - first) / 2;
+
+		if (k->places[middle].position < position)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return first;
+}
+
+static uint32_t find(const struct kept *k, uint64_t position)
+{
+	uint32_t i = n_before(k, position);
+
+	return i < k->n && k->places[i].position == position ? i : k->n;
+}
+
+uint32_t kept_find(const struct kept *k, uint64_t epoch, uint64_t index)
+{
+	uint32_t i = find(k, kept_position(k->n_batches, epoch, index));
+
+	return i < k->n ? k->places[i].frame : FRAME_NONE;
+}
+
+uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
+{
+	uint64_t position = kept_position(k->n_batches, epoch, index);
+	uint32_t first = find(k, position), last = first, end = k->n;
+
+	while (last + 1 < end) {
+		uint32_t middle = last + (end - last) / 2;
+
+		if (k->places[middle].position - position == middle - first)
+			last = middle;
+		else
+			end = middle;
+	}
+	return first < k->n ? last - first + 1 : 0;
+}
+
+/* ---- memory ---- */
+
+/* Gives a frame that holds nothing back to the system. */
+static void give_back(struct kept *k, uint32_t frame)
+{
+	struct cache *c = k->frames->cache;
+
+	c->kept_batch_bytes -= k->frames->frame_bytes;
+	frames_give_back(k->frames, frame);
+	/* Without memory for the list the frame is not used again. */
+	if (array_room(k->cold, k->n_cold, k->size_cold) == 0)
+		k->cold[k->n_cold++] = frame;
+}
+
+/* The frame of those that hold nothing that nobody copies out of any more; FRAME_NONE: there is none. */
+static uint32_t take_warm(struct kept *k)
+{
+	for (uint32_t i = k->n_warm; i-- > 0;) {
+		uint32_t frame = k->warm[i];
+
+		if (k->frames->frame[frame].n_refs > 0)
+			continue;
+		k->warm[i] = k->warm[--k->n_warm];
+		return frame;
+	}
+	return FRAME_NONE;
+}
+
+/* Nothing is in the frame any more. */
+static void let_go(struct kept *k, uint32_t frame)
+{
+	uint32_t spare;
+
+	k->frames->frame[frame].holds = false;
+	k->warm[k->n_warm++] = frame; /* add_frame() made room */
+	while (!k->frames->cache->closing && k->n_warm > WARM && (spare = take_warm(k)) != FRAME_NONE)
+		give_back(k, spare);
+}
+
+/* A frame without memory, of which the list of warm ones has room; FRAME_NONE: there is none at present. */
+static uint32_t find_cold(struct kept *k)
+{
+	struct frames *f = k->frames;
+
+	while (k->size_warm <= f->n_live) {
+		uint32_t n = k->n_warm;
+
+		k->n_warm = k->size_warm;
+		if (array_room(k->warm, k->n_warm, k->size_warm) < 0) {
+			k->n_warm = n;
+			return FRAME_NONE;
+		}
+		k->n_warm = n;
+	}
+	/* The last ones may be on their way still. */
+	for (uint32_t i = k->n_cold; i-- > 0;) {
+		uint32_t frame = k->cold[i];
+
+		if (f->frame[frame].state != FRAME_ABSENT)
+			continue;
+		k->cold[i] = k->cold[--k->n_cold];
+		return frame;
+	}
+	return k->n_touched < f->n_frames ? k->n_touched++ : FRAME_NONE;
+}
+
+static bool begin(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t frame_bytes)
+{
+	uint64_t n = min_u64(c->limit_bytes / CACHE_BATCH_PART / frame_bytes, MAX_FRAMES);
+
+	if (k->frames)
+		return true;
+	if (n == 0 || frames_new(c, frame_bytes, (uint32_t)n, true, &k->frames) < 0) {
+		k->frames = NULL;
+		return false;
+	}
+	(void)frames_join(k->frames, (uint32_t)n);
+	k->n_batches = n_batches;
+	return true;
+}
+
+static void set_asked(struct kept *k, struct cache *c, uint64_t bytes)
+{
+	c->kept_batch_asked_bytes += bytes - k->asked_bytes;
+	k->asked_bytes = bytes;
+	c->needs_changed = true;
+	c->on_change(c->user);
+}
+
+/* There was no room for the batch at this position: chunks that nobody misses are to leave some. */
+static void ask(struct kept *k, struct cache *c, uint64_t position, const struct kept_followers *followers)
+{
+	uint64_t first = position, bytes;
+
+	for (uint32_t i = 0; i < followers->n; i++)
+		first = min_u64(first, followers->all[i].next);
+	bytes = min_u64(position - first + 1 + WARM, k->frames->n_frames) * k->frames->frame_bytes;
+	if (bytes > k->asked_bytes + k->asked_bytes / 4)
+		set_asked(k, c, bytes);
+}
+
+void kept_end(struct kept *k)
+{
+	struct cache *c;
+
+	if (!k->frames)
+		return;
+	c = k->frames->cache;
+	c->kept_batch_bytes -= kept_bytes(k);
+	if (k->asked_bytes > 0)
+		set_asked(k, c, 0);
+	frames_leave(k->frames, k->frames->n_frames);
+	free(k->places);
+	free(k->warm);
+	free(k->cold);
+	*k = (struct kept){.frames = NULL};
+}
+
+static void end_if_empty(struct kept *k)
+{
+	if (k->n == 0 && k->n_copies == 0)
+		kept_end(k);
+}
+
+/* ---- places ---- */
+
+static void drop(struct kept *k, uint32_t i)
+{
+	uint32_t frame = k->places[i].frame;
+
+	memmove(&k->places[i], &k->places[i + 1], (--k->n - i) * sizeof(*k->places));
+	let_go(k, frame);
+}
+
+/*
+ * The place that is needed last, and when. Who needs it soonest is the nearest member before it, so it is the
+ * last one before some member's next batch, or the last of all.
+ */
+static uint32_t find_last(const struct kept *k, const struct kept_followers *followers, uint64_t *ret_use)
+{
+	uint32_t found = k->n;
+	uint64_t last = 0;
+
+	for (uint32_t r = 0; r <= followers->n && k->n > 0; r++) {
+		uint32_t end = r < followers->n ? n_before(k, followers->all[r].next) : k->n;
+		uint64_t position, use;
+
+		if (end == 0)
+			continue;
+		position = k->places[end - 1].position;
+		use = next_use(followers, position, position % k->n_batches);
+		if (found < k->n && use <= last)
+			continue;
+		found = end - 1;
+		last = use;
+	}
+	*ret_use = last;
+	return found;
+}
+
+static uint32_t take_frame(struct kept *k, struct cache *c, uint64_t use,
+			   const struct kept_followers *followers, bool may_grow)
+{
+	uint32_t frame = take_warm(k), last;
+	uint64_t last_use;
+
+	if (frame != FRAME_NONE)
+		return frame;
+	if (may_grow && cache_make_batch_room(c, k->frames->frame_bytes)) {
+		frame = find_cold(k);
+		if (frame != FRAME_NONE) {
+			c->kept_batch_bytes += k->frames->frame_bytes;
+			return frame;
+		}
+	}
+	last = find_last(k, followers, &last_use);
+	if (last == k->n || last_use <= use || k->frames->frame[k->places[last].frame].n_refs > 0)
+		return FRAME_NONE;
+	drop(k, last);
+	return take_warm(k);
+}
+
+uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t frame_bytes,
+		      const struct frame_batch *batch, const struct kept_followers *followers, bool may_grow)
+{
+	uint64_t position = kept_position(n_batches, batch->epoch, batch->index);
+	uint64_t use = next_use(followers, position, batch->index);
+	uint32_t frame;
+
+	if (use == NOBODY || !begin(k, c, n_batches, frame_bytes) || find(k, position) < k->n)
+		return FRAME_NONE;
+	frame = take_frame(k, c, use, followers, may_grow);
+	if (frame == FRAME_NONE) {
+		ask(k, c, position, followers);
+		return FRAME_NONE;
+	}
+	frames_take_this(k->frames, frame);
+	k->n_copies++;
+	return frame;
+}
+
+void kept_cancel(struct kept *k, uint32_t frame)
+{
+	k->n_copies--;
+	let_go(k, frame);
+}
+
+void kept_enter(struct kept *k, uint32_t frame, const struct frame_batch *batch,
+		const struct kept_followers *followers)
+{
+	uint64_t position = kept_position(k->n_batches, batch->epoch, batch->index);
+	uint32_t i = n_before(k, position);
+
+	if (!is_needed(k, followers, position) || (i < k->n && k->places[i].position == position) ||
+	    array_room(k->places, k->n, k->size) < 0) {
+		kept_cancel(k, frame);
+		end_if_empty(k);
+		return;
+	}
+	k->n_copies--;
+	memmove(&k->places[i + 1], &k->places[i], (k->n++ - i) * sizeof(*k->places));
+	k->places[i] = (struct kept_place){.position = position, .frame = frame};
+	frames_hold(k->frames, frame, batch);
+	k->frames->frame[frame].batch.member = 0; /* its decoder's number is of other frames */
+}
+
+/* ---- what goes ---- */
+
+/* Members that are near each other again have frames for that. */
+static void try_end(struct kept *k, const struct kept_followers *followers)
+{
+	uint64_t first = UINT64_MAX, last = 0;
+
+	for (uint32_t i = 0; i < followers->n; i++) {
+		first = min_u64(first, followers->all[i].next);
+		last = max_u64(last, followers->all[i].next);
+	}
+	if (followers->n < 2 || last - first < NEAR)
+		end_if_empty(k);
+}
+
+void kept_pass(struct kept *k, uint64_t position, const struct kept_followers *followers)
+{
+	uint32_t i;
+
+	if (!k->frames)
+		return;
+	i = find(k, position);
+	if (i < k->n && !is_needed(k, followers, position))
+		drop(k, i);
+	while (k->n > 0 && !is_needed(k, followers, k->places[0].position))
+		drop(k, 0);
+	try_end(k, followers);
+}
+
+void kept_prune(struct kept *k, const struct kept_followers *followers)
+{
+	uint32_t n = 0, end = k->n;
+
+	if (!k->frames)
+		return;
+	k->n = 0;
+	for (uint32_t i = 0; i < end; i++) {
+		struct kept_place place = k->places[i];
+
+		if (is_needed(k, followers, place.position))
+			k->places[n++] = place;
+		else
+			let_go(k, place.frame);
+	}
+	k->n = n;
+	end_if_empty(k);
+}
+
+bool kept_give_up(struct kept *k, const struct kept_followers *followers)
+{
+	uint32_t frame, last;
+	uint64_t use;
+
+	if (!k->frames || k->frames->cache->closing)
+		return false;
+	frame = take_warm(k);
+	if (frame != FRAME_NONE) {
+		give_back(k, frame);
+		return true;
+	}
+	last = find_last(k, followers, &use);
+	if (last == k->n)
+		return false;
+	/* While somebody copies it, its memory stays. */
+	drop(k, last);
+	frame = take_warm(k);
+	if (frame != FRAME_NONE)
+		give_back(k, frame);
+	return true;
+}

@@ -5,9 +5,12 @@ consumers (jobs/share.py). Samples a second of all jobs together, from when all 
 CPU second of the machine. The ways alternate, in processes of their own. No decoded forms are kept, which would save separate jobs
 work, too.
 
+Apart: jobs that start SECONDS apart, each on a device that takes --step seconds a batch for --steps batches: decodes a sample, and the
+seconds of the slowest job beside those of one alone.
+
 TensorSocket is installed from PyPI; where it does not install or run, that is said. Without a GPU it passes tensors by value.
 
-    bench_share.py [--only shared|separate|tensorsocket ...] [--jobs N ...]
+    bench_share.py [--only shared|separate|tensorsocket|apart ...] [--jobs N ...] [--apart SECONDS] [--steps N] [--step SECONDS]
 """
 import argparse
 import contextlib
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import support
 from jobs import photographs
@@ -30,7 +34,7 @@ N = int(os.environ.get("DIESEL_BENCH_FILES", 1600))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
 QUALITY = 99  # as bench_decode.py
-WAYS = ("shared", "separate", "tensorsocket")
+WAYS = ("shared", "separate", "tensorsocket", "apart")
 WANTED = {2: 1.8, 3: 2.6, 4: 3.4}
 PORT = 17555
 PATIENCE_S = 300
@@ -97,10 +101,49 @@ def run(way, n, python, dataset, images):
             "per_s": sum(t["samples"] / t["seconds"] for t in told)}
 
 
+def decoded():
+    """Samples, of all jobs so far."""
+    status = json.loads(subprocess.run([support.program("dieselctl"), "status", "--json"], capture_output=True, check=True).stdout)
+    return sum(job["decoding"]["samples"] for job in status["jobs"] if job["decoding"]), status["cache"]["kept_batch_bytes"]
+
+
+def run_apart(n, dataset, options):
+    """n jobs that start some seconds apart."""
+    with contextlib.ExitStack() as stack:
+        jobs, kept = [Job(sys.executable, "paced", dataset, options.steps, options.step) for _ in range(n)], 0
+        for job in jobs:
+            stack.callback(job.end)
+            job.line()
+        before, _ = decoded()
+        for k, job in enumerate(jobs):
+            time.sleep(options.apart if k else 0)
+            job.begin()
+            kept = max(kept, decoded()[1])
+        told = []
+        for job in jobs:
+            told.append(json.loads(job.line()))
+            kept = max(kept, decoded()[1])
+        return {"way": "apart", "jobs": n, "slowest_s": max(t["seconds"] for t in told), "kept_bytes": kept,
+                "decodes_a_sample": (decoded()[0] - before) / told[0]["samples"]}
+
+
+def compare_apart(options, dataset, raw, figures):
+    raw.append(alone := run_apart(1, dataset, options))
+    for n in options.jobs:
+        raw.append(run := run_apart(n, dataset, options))
+        figures[f"apart_{n}_decodes_a_sample"], figures[f"apart_{n}_slowest_s"] = run["decodes_a_sample"], run["slowest_s"]
+        print(f"{n} jobs {options.apart:g} s apart, {options.steps} batches of {options.step:g} s: {run['decodes_a_sample']:.2f} decodes a "
+              f"sample, the slowest {run['slowest_s']:.1f} s (alone {alone['slowest_s']:.1f} s), {run['kept_bytes'] >> 20} MiB kept",
+              flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--jobs", nargs="+", type=int, default=list(WANTED))
+    parser.add_argument("--apart", type=float, default=10)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--step", type=float, default=1)
     options, raw, figures, python = parser.parse_args(), [], {}, None
     ways = list(options.only)
     if "tensorsocket" in ways:
@@ -113,6 +156,9 @@ def main():
         figures["image_bytes"] = photographs.write(folder / "images", N, 500, 375, QUALITY)
         dataset = pack(folder / "images", folder / "images.diesel")
         with Daemon(folder, "--cache", "6G", "--forms", "0"):
+            if "apart" in ways:
+                ways.remove("apart")
+                compare_apart(options, dataset, raw, figures)
             for k in range(ROUNDS):
                 for n in options.jobs:
                     for way in list(ways):
@@ -124,7 +170,7 @@ def main():
                                 sys.exit(1)
                             ways.remove(way)
     for n in options.jobs:
-        for way in WAYS:
+        for way in ways:
             mine = [r for r in raw if (r["way"], r["jobs"]) == (way, n)]
             if mine:
                 figures[f"{way}_{n}_per_s"] = support.median(r["per_s"] for r in mine)

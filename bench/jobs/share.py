@@ -2,11 +2,14 @@
 """One of several jobs that go through the same images at the same time, with the transform and batches of decode.py.
 
     share.py diesel DATASET SEED         a job that dieseld serves
+    share.py paced DATASET STEPS SECONDS the same, on a device that takes so many seconds a batch
     share.py tensorsocket PORT           a consumer of TensorSocket
     share.py producer DATASET PORT       TensorSocket's producer: torchvision's ImageFolder, PyTorch's DataLoader, a worker a core
 
 After two epochs (a consumer: one, which takes minutes) a job says "ready"; a line on standard input with a number of seconds begins
-what is counted, and it then prints, as JSON, samples and seconds. The producer says "ready" when it can be connected to, and ends with standard input."""
+what is counted, and it then prints, as JSON, samples and seconds. A paced one is ready at once, begins with a line, and prints what its
+steps took. The producer says "ready" when it can be connected to, and ends with standard input."""
+import importlib.util
 import json
 import logging
 import os
@@ -28,8 +31,23 @@ def ports(first):
 
 def diesel(dataset, seed):
     from diesel_loader.torch import DataLoader
-    return DataLoader(dataset, decode.BATCH, shuffle=True, seed=int(seed), transform=decode.transform(v1=True), native="require",
-                      drop_last=True)
+    steps = decode.transform(v1=True) if importlib.util.find_spec("torchvision") else decode.declared()
+    return DataLoader(dataset, decode.BATCH, shuffle=True, seed=int(seed), transform=steps, native="require", drop_last=True)
+
+
+def paced(dataset, steps, step_s):
+    loader, begin, seen = diesel(dataset, 1), None, 0
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begin = time.perf_counter()
+    while True:
+        for batch in loader:
+            decode.look(batch)
+            del batch  # its slot is for the next one
+            seen += 1
+            if seen == int(steps):
+                return {"samples": seen * decode.BATCH, "seconds": time.perf_counter() - begin}
+            time.sleep(float(step_s))
 
 
 def tensorsocket(port):
@@ -92,6 +110,10 @@ def main():
         produce(*arguments)
     import torch
     torch.set_num_threads(1)
+    if way == "paced":
+        print(json.dumps(paced(*arguments)), flush=True)
+        sys.stdin.read()
+        return
     begun = Begun()
     threading.Thread(target=begun.listen, daemon=True).start()
     print(json.dumps(go_on({"diesel": diesel, "tensorsocket": tensorsocket}[way](*arguments), begun, WARM[way])), flush=True)

@@ -229,6 +229,23 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
 	return ret->slot != NULL;
 }
 
+bool group_is_copied(const struct session *s, const struct batch *b)
+{
+	const struct group *g = s->member.group;
+
+	for (const struct session *t = g && g->kept.n_copies > 0 ? g->first : NULL; t; t = t->member.next) {
+		for (uint32_t i = 0; i < t->n_slots; i++) {
+			const struct slot *slot = &t->slots[i];
+			const struct frame_batch *from =
+			    slot->keep ? &t->frames->frame[slot->frame].batch : NULL;
+
+			if (from && from->epoch == b->epoch && from->index == b->index)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* What it waited for does not come. */
 static void go_on(struct slot *slot)
 {
@@ -347,6 +364,7 @@ void group_keep_ended(struct slot *slot)
 		kept_enter(&g->kept, slot->keep_frame, &s->frames->frame[slot->frame].batch, &followers);
 	}
 	frames_unref(to, slot->keep_frame);
+	s->cache->on_change(s->cache->user); /* who waits for it finds it */
 }
 
 void group_passed(struct session *s, uint64_t epoch, uint64_t index)

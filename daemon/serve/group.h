@@ -71,6 +71,9 @@ struct group_source {
 /* Returns true if the batch need not be decoded by the session. */
 bool group_find(const struct session *s, const struct batch *b, struct group_source *ret);
 
+/* Returns true if the batch is just being copied, to be kept: cache.on_change() is called when it is. */
+bool group_is_copied(const struct session *s, const struct batch *b);
+
 /*
  * Returns true if the session may give its decoders nothing more at present: they have enough, or a member
  * that is behind catches up meanwhile. For that it waits 10 s and a tenth of its life at most, 30 s at a

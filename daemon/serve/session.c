@@ -415,6 +415,10 @@ void session_pump(struct session *s)
 		if (s->is_warm && !session_warm_look(s))
 			return;
 		found = group_find(s, &s->head, &source);
+		if (!found && group_is_copied(s, &s->head)) {
+			set_cause(s, RING_CAUSE_PREP);
+			return;
+		}
 		if (!found)
 			wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */

@@ -404,6 +404,25 @@ static void test_one_is_far_behind_with_memory_of_its_own(void **state)
 	check_far_behind(*state, DIESEL_PINNABLE);
 }
 
+/* A batch may be on its way into what is kept just when it is wanted. */
+static void test_one_is_a_little_behind(void **state)
+{
+	struct figures f;
+
+	for (uint64_t lag = 8; lag < 15; lag += 2) {
+		struct race r;
+		void *root;
+
+		assert_int_equal(make_folder(&root), 0);
+		race_begin(&r, root, 0, lag, 0);
+		race_go(&r, lag, LAG / 2);
+		f = wait_for_rest(&r.node, 2);
+		assert_in_range(f.sum, f.most, f.most + lag);
+		race_end(&r);
+		assert_int_equal(remove_folder(&root), 0);
+	}
+}
+
 /* With room for half of what one is behind, half is kept: not the newest, each of which would go for the next
  * before its time comes. */
 static void test_half_of_the_memory_saves_half(void **state)
@@ -615,6 +634,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_one_is_far_behind, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_one_is_far_behind_with_memory_of_its_own, make_folder,
 					    remove_folder),
+	    cmocka_unit_test(test_one_is_a_little_behind),
 	    cmocka_unit_test_setup_teardown(test_half_of_the_memory_saves_half, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_what_is_kept_need_not_be_read, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_memory_that_others_want_goes_at_once, make_folder,

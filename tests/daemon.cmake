@@ -59,9 +59,6 @@ diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DI
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_processes.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
-diesel_long_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage integration.assist_hostile)
-diesel_waiting_tests(integration.dieseld_carried integration.dieseld_knobs integration.dieseld_lifecycle integration.stage
-  integration.assist integration.assist_changes integration.processes integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_slurm integration.cluster_stage integration.cluster_walk integration.cluster_whole integration.warm)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
 set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile integration.processes PROPERTIES RESOURCE_LOCK assist)
 # Nodes of a cluster, for the scripts below: what they know of each other is in a file.
@@ -72,4 +69,3 @@ foreach(subject talk hostile links)
   diesel_script_test(integration cluster_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_cluster_${subject}.py)
 endforeach()
-diesel_waiting_tests(integration.cluster_talk integration.cluster_hostile integration.cluster_links)

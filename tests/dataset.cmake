@@ -38,8 +38,6 @@ if(NOT DIESEL_SANITIZE)
   foreach(case damage refuse)
     diesel_script_test(fault repair.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_repair.py ${case})
   endforeach()
-  diesel_long_tests(fault.dataset.kth fault.dataset.crash)
-  diesel_waiting_tests(fault.dataset.kth fault.dataset.crash fault.verbs.calls) # for the disk
 endif()
 
 diesel_script_test(integration dataset.killed_redis
@@ -54,17 +52,13 @@ if(DIESEL_S3)
   foreach(case compressed kept killed versions purge writers put)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
-    diesel_waiting_tests(integration.dataset.${case}_bucket)
   endforeach()
-  diesel_long_tests(integration.dataset.killed_bucket integration.dataset.writers_bucket)
 endif()
 
 diesel_unit_test(dataset/redis USES diesel_dataset_redis)
 foreach(case redis cluster tls)
   diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
 endforeach()
-diesel_waiting_tests(integration.redis.redis integration.redis.cluster)
-diesel_long_tests(integration.redis.redis integration.redis.cluster)
 
 foreach(module owner member)
   diesel_unit_test(dataset/${module} USES diesel_dataset_nodes m)
@@ -75,9 +69,6 @@ target_link_libraries(registry_node PRIVATE diesel_dataset_nodes)
 foreach(case registry registry_cluster cluster_status top_nodes)
   diesel_script_test(integration redis.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_${case}.py)
 endforeach()
-diesel_waiting_tests(integration.redis.registry integration.redis.registry_cluster integration.redis.cluster_status
-  integration.redis.top_nodes)
-diesel_long_tests(integration.redis.registry integration.redis.registry_cluster)
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
 foreach(parser blocks change chunk_head redis_reply redis_url snapshot)

@@ -6,7 +6,6 @@ target_link_libraries(kernels_guest PRIVATE diesel_shared diesel_bpf_collect Pkg
 target_include_directories(kernels_guest PRIVATE ${CMAKE_SOURCE_DIR}/client/include)
 # Debian's kernels come from its archive in the first run.
 diesel_script_test(integration kernels /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/kernels/kernels.py --short)
-diesel_long_tests(integration.kernels)
 set_tests_properties(integration.kernels PROPERTIES TIMEOUT 1800)
 diesel_script_test(unit kernel_types /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/kernels/test_types.py)
 add_dependencies(diesel_unit_tests kernels_guest)

@@ -24,10 +24,8 @@ if(TARGET dieseld)
   if(DIESEL_S3)
     diesel_script_test(integration dataset.pinned_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_pinned.py bucket)
-    diesel_waiting_tests(integration.dataset.pinned_bucket)
   endif()
   diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
-  diesel_waiting_tests(integration.on_demand)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel.py)
   # The first run takes PyTorch and what trains with it from PyPI.
   diesel_script_test(integration wheel_frameworks
@@ -35,9 +33,6 @@ if(TARGET dieseld)
   # The first run takes a compiler for older C libraries from PyPI.
   diesel_script_test(integration wheel_tools /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel_tools.py)
   set_tests_properties(integration.wheel_frameworks integration.wheel_tools PROPERTIES TIMEOUT 1800)
-  diesel_long_tests(integration.torch_iterators integration.torch_misuse fault.killed)
-  # Minutes each, one after the other.
-  set_tests_properties(integration.wheel_frameworks integration.wheel_tools PROPERTIES COST 200)
   # packaging/wheel builds one at a time, so that the others would wait on their cores.
   set_tests_properties(integration.wheel integration.wheel_frameworks integration.wheel_tools PROPERTIES RESOURCE_LOCK wheel)
 endif()

@@ -1,49 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which integration and fault tests ./dev test runs with AddressSanitizer and UBSan: they get the label "asan" in builds
-# that have those. Of the ones with the label "clock", it is these: a sanitizer slows one side of what the others compare, or
-# adds processes to what they count.
+# Which integration and fault tests ./dev test runs with AddressSanitizer and UBSan: they get the label "asan" in builds that have
+# those. Unit and fuzz tests all run. The rule for the others: a test runs if it brings our C what that can get wrong in memory,
+# which is bytes that somebody else made (a file, an image, a message, a table, what a process shows of itself) or an end at any
+# moment (a signal, a fault, a client that goes). It does not where
+#   - its subject is no C that this build instruments: not_our_c;
+#   - others that run bring the same C the same kinds of bytes and ends, in less time or with another server, engine or loader:
+#     it is left to those (LEFT_TO), which have to run.
+# A new test runs until it is listed. Of the ones with the label "clock", it is these: a sanitizer slows one side of what the
+# others compare, or adds processes to what they count.
 set(clock_with_asan
   integration.what_if) # records, reports and predicts, and is short
-# Of the others, it is all but these:
-set(not_with_asan
+set(not_our_c
+  integration.batch_log             # Python
+  integration.bucketing             # the same
+  integration.jax                   # the same
+  integration.mixture               # the same
+  integration.torch_frameworks      # the same
+  integration.torch_iterators       # the same
+  integration.torch_misuse          # the same
+  integration.c_client              # its programs are built without a sanitizer, as a user builds them
+  integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   integration.gpu_day               # what is carried is a wheel's
   integration.house                 # reads sources and symbols, and runs nothing
-  integration.cluster_walk          # Python, PyTorch and torchrun; to C it is integration.cluster_jobs
-  integration.cluster_slurm         # Slurm and Python; the same
-  integration.codecs                # the daemon ends while a codec hangs, with its memory; to C it is unit.daemon.plugin
+  integration.musl                  # builds libdiesel again, with another C library
+  integration.operator_files        # man pages, completions, units: texts
   integration.package               # the release is packed
   integration.package_clean         # the same
-  integration.wheel                 # the same
-  integration.c_client              # its programs are built without a sanitizer, as a user builds them
-  integration.mixture               # Python
-  integration.musl                  # builds libdiesel anew, with another C library
-  integration.wheel_frameworks      # the same
-  integration.wheel_tools           # what is run is the wheel's
-  integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
-  integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
-  fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
-  integration.assist_changes        # long; to C it is unit.daemon.data_sets, batch_log and integration.assist
-  integration.assist_hostile        # long; to C it is fuzz.indices, unit.daemon.batch_log and integration.assist
-  integration.dataset.put_bucket integration.dataset.put_redis # to C it is integration.dataset.put_folder
-  integration.dataset.compressed_bucket integration.dataset.kept_bucket integration.dataset.pinned_bucket integration.dataset.purge_bucket integration.dataset.versions_bucket integration.dataset.writers_bucket # long; each has a folder, too
-  integration.s3.juicefs integration.s3.jobs_juicefs # long; those with rclone are the same with another server
-  integration.s3.writers            # long; to C it is integration.dataset.writers_folder and integration.s3.hostile
-  integration.s3.jobs_compressed    # long; to C it is integration.dieseld_compressed and integration.s3.jobs_rclone
-  integration.redis.cluster integration.redis.redis integration.redis.registry_cluster # minutes; to C it is unit.dataset.redis and integration.dataset.purge_redis
-  integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
-  integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
-  integration.batch_log             # Python
-  integration.jax                   # Python
-  integration.on_demand             # Python; to C it is integration.dieseld_idle
-  integration.torch_drop_in         # long, in Python; to C it is unit.daemon.random_access
-  integration.torch_frameworks      # Python
-  integration.torch_iterators       # Python
-  integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader
-  integration.torch_misuse          # Python
-  integration.torch_workers_number  # long, in Python; to C it is integration.torch_workers_faults
-  integration.torch_workers_order   # the same
-  integration.transforms)           # Python; to C it is integration.native
+  integration.wheel                 # the release is packed
+  integration.wheel_frameworks      # the same
+  integration.wheel_tools)          # what is run is the wheel's
+set(not_with_asan ${not_our_c})
+set(relied_on "")
+# diesel_not_with_asan(name... LEFT_TO name...)
+macro(diesel_not_with_asan)
+  cmake_parse_arguments(arg "" "" "LEFT_TO" ${ARGN})
+  list(APPEND not_with_asan ${arg_UNPARSED_ARGUMENTS})
+  list(APPEND relied_on ${arg_LEFT_TO})
+endmacro()
+diesel_not_with_asan(fault.killed LEFT_TO integration.dieseld_lifecycle integration.dieseld_carried)
+diesel_not_with_asan(integration.assist_changes LEFT_TO integration.assist unit.daemon.data_sets unit.daemon.batch_log)
+diesel_not_with_asan(integration.assist_hostile LEFT_TO integration.assist fuzz.indices unit.daemon.batch_log)
+diesel_not_with_asan(integration.cluster_fleet LEFT_TO integration.redis.top_nodes integration.redis.cluster_status)
+diesel_not_with_asan(integration.cluster_jobs integration.cluster_lanes integration.cluster_slurm integration.cluster_walk
+  LEFT_TO integration.cluster_faults integration.cluster_whole)
+diesel_not_with_asan(integration.codecs LEFT_TO unit.daemon.plugin) # the daemon ends while a codec hangs, with its memory
+diesel_not_with_asan(integration.dataset.compressed_bucket integration.dataset.compressed_redis LEFT_TO integration.dataset.compressed_folder)
+diesel_not_with_asan(integration.dataset.kept_bucket integration.dataset.kept_redis LEFT_TO integration.dataset.kept_folder)
+diesel_not_with_asan(integration.dataset.killed_bucket LEFT_TO integration.dataset.killed_redis fault.verbs.kills)
+diesel_not_with_asan(integration.dataset.pinned_bucket LEFT_TO integration.dataset.pinned_folder)
+diesel_not_with_asan(integration.dataset.purge_bucket LEFT_TO integration.dataset.purge_folder)
+diesel_not_with_asan(integration.dataset.put_bucket integration.dataset.put_redis LEFT_TO integration.dataset.put_folder)
+diesel_not_with_asan(integration.dataset.versions_bucket integration.dataset.versions_redis LEFT_TO integration.dataset.versions_folder)
+diesel_not_with_asan(integration.dataset.writers_bucket integration.dataset.writers_redis LEFT_TO integration.dataset.writers_folder)
+diesel_not_with_asan(integration.device integration.torch_loader integration.torch_membership
+  LEFT_TO integration.numpy integration.torch_workers_faults)
+diesel_not_with_asan(integration.dieseld_knobs LEFT_TO unit.daemon.serving_knobs) # it turns all knobs at random
+diesel_not_with_asan(integration.dieseld_shares LEFT_TO unit.daemon.read_turns unit.daemon.read_holds)
+diesel_not_with_asan(integration.first.fixes LEFT_TO integration.first.steps)
+diesel_not_with_asan(integration.kernels LEFT_TO unit.bpf.refusal integration.refused)
+diesel_not_with_asan(integration.metrics_jobs LEFT_TO integration.dieseld_service integration.control)
+diesel_not_with_asan(integration.on_demand LEFT_TO integration.own_daemon)
+diesel_not_with_asan(integration.processes LEFT_TO integration.assist unit.lib.sandbox)
+diesel_not_with_asan(integration.redis.cluster integration.redis.redis LEFT_TO integration.dataset.purge_redis unit.dataset.redis)
+diesel_not_with_asan(integration.redis.registry_cluster LEFT_TO integration.redis.registry unit.dataset.redis)
+diesel_not_with_asan(integration.s3.jobs_compressed LEFT_TO integration.s3.jobs_rclone integration.dieseld_compressed)
+diesel_not_with_asan(integration.s3.jobs_kept LEFT_TO integration.s3.jobs_rclone integration.dataset.kept_folder)
+diesel_not_with_asan(integration.s3.jobs_purged LEFT_TO integration.s3.jobs_faults integration.dataset.purge_folder)
+diesel_not_with_asan(integration.s3.juicefs LEFT_TO integration.s3.rclone)
+diesel_not_with_asan(integration.s3.jobs_juicefs LEFT_TO integration.s3.jobs_rclone)
+diesel_not_with_asan(integration.s3.writers LEFT_TO integration.s3.hostile integration.dataset.writers_folder)
+diesel_not_with_asan(integration.torch_drop_in LEFT_TO unit.daemon.random_access)
+diesel_not_with_asan(integration.torch_workers_end integration.torch_workers_number integration.torch_workers_order
+  LEFT_TO integration.torch_workers_faults integration.torch_workers_talk)
+diesel_not_with_asan(integration.transforms LEFT_TO integration.native)
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
   fault.opening
@@ -74,10 +104,11 @@ endforeach()
 if(NOT asan_runtime)
   message(WARNING "no shared runtime of AddressSanitizer: tests whose Python loads libdiesel.so do not run with it")
   list(APPEND not_with_asan ${python_with_libdiesel})
+  set(relied_on "")
 endif()
 
 get_property(tests DIRECTORY PROPERTY TESTS)
-foreach(test ${clock_with_asan} ${not_with_asan} ${python_with_libdiesel})
+foreach(test ${clock_with_asan} ${not_with_asan} ${relied_on} ${python_with_libdiesel})
   if(NOT test IN_LIST tests)
     message(FATAL_ERROR "tests/asan/tests.cmake: there is no test ${test}")
   endif()
@@ -91,5 +122,11 @@ foreach(test ${tests})
     get_property(environment TEST ${test} PROPERTY ENVIRONMENT)
     list(TRANSFORM environment REPLACE "^PYTHONPATH=" "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/asan:")
     set_property(TEST ${test} PROPERTY ENVIRONMENT "${environment};DIESEL_ASAN_PRELOAD=${asan_runtime}")
+  endif()
+endforeach()
+foreach(test ${relied_on})
+  get_property(labels TEST ${test} PROPERTY LABELS)
+  if(NOT labels MATCHES "unit|fuzz|asan")
+    message(FATAL_ERROR "tests/asan/tests.cmake: others are left to ${test}, which does not run with a sanitizer")
   endif()
 endforeach()

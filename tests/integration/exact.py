@@ -39,10 +39,22 @@ def why_not(needs_torch=False):
     return None
 
 
+class Apart(unittest.TestLoader):
+    """Of a file's tests those that compare clocks (shapes_support.repeated), or all others."""
+
+    def __init__(self, compare):
+        super().__init__()
+        self.compare = compare
+
+    def getTestCaseNames(self, case):
+        return [name for name in super().getTestCaseNames(case) if hasattr(getattr(case, name), "compares_clocks") == self.compare]
+
+
 def main(needs_torch=False, also=lambda: None):
-    """also: what else can rule the tests out, as a reason."""
+    """also: what else can rule the tests out, as a reason. With "clocks" or "others" as first argument: these of the file."""
     reason = why_not(needs_torch) or also()
     if reason:
         print("skipped: " + reason)
         sys.exit(77)
-    unittest.main(verbosity=2)
+    chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in ("clocks", "others") else None
+    unittest.main(verbosity=2, testLoader=Apart(chosen == "clocks") if chosen else unittest.defaultTestLoader)

@@ -36,6 +36,7 @@ def repeated(test):
                     raise
                 print("again: %s: %s" % (test.__name__, str(error)[:300]), file=sys.stderr)
 
+    attempts.compares_clocks = True
     return attempts
 
 

@@ -65,7 +65,7 @@ class RegistryClusterTest(unittest.TestCase):
             lost = self.lose_masters()
             if not lost:
                 return
-            print(f"out for a moment: {lost}")
+            print(f"again: out for a moment: {lost}")
             self.doCleanups()
             self.setUp()
         self.fail(f"members are out when a master is lost: {lost}")

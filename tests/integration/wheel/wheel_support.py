@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel of diesel_loader as pip makes it of this tree, and environments to install it in."""
 import fcntl
-import glob
+import hashlib
 import os
 import pathlib
 import re
@@ -44,16 +44,21 @@ def must(done, python):
 
 
 def build(python):
-    """(the source distribution, the wheel that is built from it)."""
+    """(the source distribution, the wheel that is built from it). Of the same sources there is one wheel, in build/wheels: its
+    tests run one after the other (RESOURCE_LOCK), and the first of them builds it."""
     tools, folder = SCRATCH + "/tools", SCRATCH + "/dist"
     must(run(python, "-m", "pip", "install", "--quiet", "--target", tools, "scikit-build-core"), python)
     done = run(python, "-c", f"from scikit_build_core.build import build_sdist; print(build_sdist({folder!r}))",
                cwd=ROOT, PYTHONPATH=tools)
     assert done.returncode == 0, done.stdout + done.stderr
-    sources = os.path.join(folder, done.stdout.split()[-1])
-    must(run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, sources), python)
-    wheel, = glob.glob(folder + "/*.whl")
-    return sources, wheel
+    sources = pathlib.Path(folder, done.stdout.split()[-1])
+    kept = ROOT / "build" / "wheels" / hashlib.sha256(sources.read_bytes()).hexdigest()
+    if not kept.exists():
+        shutil.rmtree(kept.parent, ignore_errors=True)
+        must(run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", f"{kept}.new", sources), python)
+        os.rename(f"{kept}.new", kept)
+    wheel, = kept.glob("*.whl")
+    return str(sources), str(wheel)
 
 
 def kept_environment(folder, requirements):

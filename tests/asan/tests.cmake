@@ -62,6 +62,7 @@ diesel_not_with_asan(integration.kernels LEFT_TO unit.bpf.refusal integration.re
 diesel_not_with_asan(integration.metrics_jobs LEFT_TO integration.dieseld_service integration.control)
 diesel_not_with_asan(integration.on_demand LEFT_TO integration.own_daemon)
 diesel_not_with_asan(integration.processes LEFT_TO integration.assist unit.lib.sandbox)
+diesel_not_with_asan(integration.profile LEFT_TO unit.bpf.python_stack unit.bpf.python fuzz.elf_symbols fuzz.maps unit.analyzer.profile)
 diesel_not_with_asan(integration.redis.cluster integration.redis.redis LEFT_TO integration.dataset.purge_redis unit.dataset.redis)
 diesel_not_with_asan(integration.redis.registry_cluster LEFT_TO integration.redis.registry unit.dataset.redis)
 diesel_not_with_asan(integration.s3.jobs_compressed LEFT_TO integration.s3.jobs_rclone integration.dieseld_compressed)
@@ -74,6 +75,7 @@ diesel_not_with_asan(integration.torch_drop_in LEFT_TO unit.daemon.random_access
 diesel_not_with_asan(integration.torch_workers_end integration.torch_workers_number integration.torch_workers_order
   LEFT_TO integration.torch_workers_faults integration.torch_workers_talk)
 diesel_not_with_asan(integration.transforms LEFT_TO integration.native)
+diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth_files unit.analyzer.truth_result)
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
   fault.opening

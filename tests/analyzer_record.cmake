@@ -6,4 +6,5 @@ diesel_script_test(integration exact /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR
 diesel_script_test(integration refused /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_refused.py)
 diesel_script_test(integration first.verdict /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/first/test_verdict.py)
 diesel_script_test(integration unprivileged /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_unprivileged.py)
-diesel_clock_tests(integration.record integration.unprivileged)
+diesel_clock_tests(integration.record ALONE)
+diesel_clock_tests(integration.unprivileged)

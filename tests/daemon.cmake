@@ -58,7 +58,8 @@ diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests
 diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_processes.py)
-diesel_clock_tests(integration.sensing integration.dieseld_idle)
+diesel_clock_tests(integration.dieseld_idle ALONE)
+diesel_clock_tests(integration.sensing)
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
 set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile integration.processes PROPERTIES RESOURCE_LOCK assist)
 # Nodes of a cluster, for the scripts below: what they know of each other is in a file.

@@ -388,7 +388,8 @@ static uint32_t native_workers(const struct forecast *forecast)
 	return (uint32_t)fmax(forecast->job.loader.n_workers, floor(forecast->job.cores));
 }
 
-int predict_native(struct forecast *forecast, struct predictions *predictions)
+/* native.part is set. */
+static int predict_native(struct forecast *forecast, struct predictions *predictions)
 {
 	struct native_prediction *native = &predictions->native;
 	struct model_scenario scenario = model_scenario_recorded();
@@ -441,8 +442,8 @@ static int answer_point(struct forecast *forecast, const struct model_scenario *
 	return 0;
 }
 
-int predict_answer(struct forecast *forecast, const struct what_if_question *question,
-		   struct predictions *predictions)
+static int predict_answer(struct forecast *forecast, const struct what_if_question *question,
+			  struct predictions *predictions)
 {
 	struct model_scenario scenario = model_scenario_recorded();
 	bool native = question->native && !isnan(predictions->native.part.value);

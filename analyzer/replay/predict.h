@@ -17,7 +17,3 @@ int predictions_find(const struct study *study, size_t n_warmup, const struct pr
 struct model_scenario predict_scenario(enum what_if_axis axis, double x);
 
 int predict_curves(struct forecast *forecast, struct predictions *predictions);
-/* native.part is set. */
-int predict_native(struct forecast *forecast, struct predictions *predictions);
-int predict_answer(struct forecast *forecast, const struct what_if_question *question,
-		   struct predictions *predictions);

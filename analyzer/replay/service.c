@@ -561,7 +561,7 @@ static int request_compare(const void *left, const void *right)
 	return a->request.at_ns < b->request.at_ns ? -1 : a->request.at_ns > b->request.at_ns;
 }
 
-int service_storage_fit(struct service *service)
+static int service_storage_fit(struct service *service)
 {
 	struct model_request *requests;
 	size_t n = service->n_requests;

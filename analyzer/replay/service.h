@@ -93,4 +93,3 @@ int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns
 /* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns);
-int service_storage_fit(struct service *service);

@@ -139,6 +139,8 @@ static bool pause_ms(int control_fd, int ms)
 	return poll(&end, 1, ms) <= 0 || take_order(control_fd, -1);
 }
 
+static int cluster_listen(const struct net_address *at, int *ret_fd);
+
 /* Until nobody else has the address. Returns false if the daemon is gone. */
 static bool listen_later(const struct cluster_config *config, int control_fd, int *ret_fd)
 {
@@ -308,7 +310,8 @@ static int address_option(const char *option, const char *text, bool has_key, st
 	return 0;
 }
 
-int cluster_listen(const struct net_address *at, int *ret_fd)
+/* A socket that listens there. -EADDRINUSE: another process has the address. */
+static int cluster_listen(const struct net_address *at, int *ret_fd)
 {
 	_cleanup_(closep) int fd = socket(at->name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int one = 1;

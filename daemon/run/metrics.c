@@ -27,6 +27,17 @@
 
 #define LABELS "training_job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
 
+static void metrics_head(FILE *text, const char *name, const char *type, const char *help)
+{
+	fprintf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void metrics_number(FILE *text, const char *name, const char *type, const char *help, uint64_t value)
+{
+	metrics_head(text, name, type, help);
+	fprintf(text, "%s %" PRIu64 "\n", name, value);
+}
+
 /* Hidden names are empty, which is to Prometheus as if the label were not there. */
 static void infos(FILE *text, const struct server *s, bool hide_names)
 {
@@ -542,17 +553,6 @@ static void metrics_service_text(FILE *text, const struct metrics_sources *sourc
 		return;
 	setting_figures(text, sources->control);
 	history_figures(text, sources->control);
-}
-
-void metrics_head(FILE *text, const char *name, const char *type, const char *help)
-{
-	fprintf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-void metrics_number(FILE *text, const char *name, const char *type, const char *help, uint64_t value)
-{
-	metrics_head(text, name, type, help);
-	fprintf(text, "%s %" PRIu64 "\n", name, value);
 }
 
 static void build_info(FILE *text)

@@ -7,6 +7,3 @@
 #include <stdio.h>
 
 #include "metrics.h"
-
-void metrics_head(FILE *text, const char *name, const char *type, const char *help);
-void metrics_number(FILE *text, const char *name, const char *type, const char *help, uint64_t value);

@@ -235,7 +235,8 @@ static void count_decoded(struct session *s, struct slot *slot)
 	}
 }
 
-void session_try_free(struct session *s)
+/* Frees the session if it has ended and no worker needs its memory any more. */
+static void session_try_free(struct session *s)
 {
 	if (s->closing && s->n_filling == 0)
 		session_free(s);

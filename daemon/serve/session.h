@@ -213,8 +213,6 @@ void session_fill(struct slot *slot);
 void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame);
 /* The slot is filled, or what it is filled with is to be dropped. */
 void session_filled(struct slot *slot);
-/* Frees the session if it has ended and no worker needs its memory any more. */
-void session_try_free(struct session *s);
 
 /* Adds the waits that the session's client reports. */
 void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters);
@@ -249,8 +247,6 @@ void session_drop_cursor(struct session *s);
 void session_set_head(struct session *s, const uint64_t *samples, uint32_t n);
 /* Adds a chunk to those that are wanted after head's. false: no memory. */
 bool session_ahead_push(struct session *s, uint64_t chunk);
-/* Its order in that epoch. */
-void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret);
 /* The first batch from this one on that is the session's. */
 uint64_t session_first_index(const struct session *s, uint64_t epoch, uint64_t batch);
 

@@ -16,7 +16,8 @@
 #include "lib/sorted.h"
 #include "peers/sharers.h"
 
-void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret)
+/* Its order in that epoch. */
+static void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret)
 {
 	const struct wire_open_session *q = &s->request;
 

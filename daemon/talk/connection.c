@@ -89,6 +89,8 @@ static int connection_take_fetched(struct connection *c, const struct wire_fetch
 /* What comes out of a codec: the codec itself says so, in a process of its own (plugin.h). Nothing more is
  * read from the client meanwhile. */
 
+static void connection_listen(struct connection *c);
+
 static void on_answer(void *user, const struct plugin_answer *answer, const struct error *err)
 {
 	struct connection *c = user;
@@ -521,7 +523,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	connection_cut(c, r);
 }
 
-void connection_listen(struct connection *c)
+static void connection_listen(struct connection *c)
 {
 	uv_poll_start(&c->poll, UV_READABLE, on_readable);
 }

@@ -52,7 +52,6 @@ int connection_reply(struct connection *c, union wire_message *message, const in
  * until it gives them back or is dead. */
 void connection_cut(struct connection *c, int r);
 int connection_reply_error(struct connection *c, const struct error *err, int code);
-void connection_listen(struct connection *c);
 /* Reads nothing more, but notices when the client leaves. */
 void connection_watch_end(struct connection *c);
 /* Starts to open the dataset of a request that was peeked at and is still in the socket. connection_opened()

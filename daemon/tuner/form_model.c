@@ -19,7 +19,8 @@
 #define MIB   0x1p20
 #define LEAST 0.05 /* part of the CPU time that is always left */
 
-bool forms_known(const struct figures *f)
+/* Returns true if enough is known of the job's decoding to say anything. */
+static bool forms_known(const struct figures *f)
 {
 	return f->decoded > 0 && f->fresh_s > 0 && f->daemon_cpu_s > 0;
 }
@@ -41,7 +42,7 @@ static double out_of_form_s(const struct figures *f)
 	return f->form_s > 0 ? f->form_s : MODEL_FORM_PART * f->fresh_s;
 }
 
-double forms_hit(const struct figures *f, double bytes)
+static double forms_hit(const struct figures *f, double bytes)
 {
 	return forms_cover(f, bytes) * (f->form_serve >= 0 ? f->form_serve : 1);
 }

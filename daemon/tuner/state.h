@@ -158,14 +158,11 @@ double target_cached_ratio(const struct figures *f, double cache_bytes);
 
 /* ---- form_model.c: what decoded forms save ---- */
 
-/* Returns true if enough is known of the job's decoding to say anything. */
-bool forms_known(const struct figures *f);
 /* What forms of all samples would take, in bytes. */
 double forms_all_bytes(const struct figures *f);
 /* The share of samples that have a form in so many bytes, and that come out of one: forms of random crops
  * serve some of these, and not others. */
 double forms_cover(const struct figures *f, double bytes);
-double forms_hit(const struct figures *f, double bytes);
 /* The daemon's CPU time a sample once forms of so many bytes are there. */
 double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes);
 /* What the job should have, within what is left; what it has, if it would be no faster with more. goal: the

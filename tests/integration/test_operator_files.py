@@ -313,10 +313,14 @@ class Slurm(unittest.TestCase):
         self.stub("systemctl", f'case "$*" in *ActiveState*) printf "ActiveState={active}\\nUnitFileState={enabled}\\n{job}" ;; '
                   f'*) echo "$*" >>{self.folder}/asked ;; esac; echo >>{self.folder}/called')
 
-    def waited(self):
+    def waits(self):
+        """Within a second it may look once alone, where others take the cores."""
+        return any(self.waited(bound) for bound in (1, 5, 20))
+
+    def waited(self, bound=1):
         """Whether the prolog tried more than once: before each time it looks at the unit again."""
         os.path.exists(self.folder + "/called") and os.unlink(self.folder + "/called")
-        self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="1"))
+        self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S=str(bound)))
         with open(self.folder + "/called") as file:
             return len(file.readlines()) > 1
 
@@ -327,12 +331,12 @@ class Slurm(unittest.TestCase):
                                             ("inactive", "enabled", job, True), ("activating", "enabled", "", True),
                                             ("deactivating", "enabled", "", True), ("active", "enabled", "", True), ("", "", "", True)):
             self.unit(active, enabled, job)
-            self.assertEqual(self.waited(), waits, (active, enabled, job))
+            self.assertEqual(self.waits() if waits else self.waited(), waits, (active, enabled, job))
         # A daemon that is no service has left its socket: it may be on its way back.
         self.unit("inactive", "")
         self.daemon().kill()
         self.assertTrue(os.path.exists(self.socket))
-        self.assertTrue(self.waited())
+        self.assertTrue(self.waits())
 
     def test_the_epilog_follows_no_link(self):
         self.daemon()

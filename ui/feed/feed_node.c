@@ -50,6 +50,8 @@ static void introduce(struct node_job *job)
 		snprintf(job->user, sizeof(job->user), "%u", (unsigned int)st.st_uid);
 }
 
+static void node_poll(struct node *node, uint64_t now_ns);
+
 static int job_add(struct node *node, const struct process *process)
 {
 	struct node_job *jobs = reallocarray(node->jobs, node->n_jobs + 1, sizeof(*jobs));
@@ -100,6 +102,8 @@ static bool is_running(const struct node *node, const struct node_job *job)
 
 	return proc_stat_read("/proc", job->root, &stat) == 0 && stat.start_ticks == job->start_ticks;
 }
+
+static void node_job_free(struct node_job *job);
 
 static void keep_jobs(struct node *node, bool (*keep)(const struct node *node, const struct node_job *job))
 {
@@ -560,12 +564,13 @@ static void on_note(void *user, const char *kind, uint64_t key, const void *data
 	live_note(((struct node *)user)->live, kind, data, size);
 }
 
-void node_job_free(struct node_job *job)
+static void node_job_free(struct node_job *job)
 {
 	analysis_free(job->analysis);
 }
 
-void node_poll(struct node *node, uint64_t now_ns)
+/* Takes in what the source has gathered. */
+static void node_poll(struct node *node, uint64_t now_ns)
 {
 	const struct collector_sink sink = {on_event, on_note, node};
 	uint64_t cpu_ns = budget_cpu_ns();

@@ -56,8 +56,3 @@ struct node {
 		uint64_t cpu_ns, bpf_ns, events, poll_ns, scan_ns, analysis_ns;
 	} before;
 };
-
-/* Takes in what the source has gathered. */
-void node_poll(struct node *node, uint64_t now_ns);
-
-void node_job_free(struct node_job *job);

@@ -655,7 +655,7 @@ static int copy_run(struct shuffle_plan *p, const struct run *run, uint64_t *sam
 
 int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count)
 {
-	uint64_t first, step, n;
+	uint64_t first, step = 0, n = 0;
 	uint32_t count;
 	int r = shuffle_batch_range(plan, batch, &first, &count);
 
@@ -677,7 +677,7 @@ int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, 
 
 int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint64_t *windows, uint32_t *ret_n)
 {
-	uint64_t first, step, n;
+	uint64_t first, step = 0, n = 0;
 	uint32_t count, n_windows = 0;
 	int r = shuffle_batch_range(plan, batch, &first, &count);
 

@@ -30,10 +30,12 @@ class Lanes(Case):
         # Only a chunk across the border of the lanes has gone from one to the other.
         self.assertLessEqual(moved(nodes), 5 << 20)
         # A node needs its lane alone, and that is what its tuner sizes the cache by.
-        for node in nodes:
+        def is_a_lane(node):
             now = node.status()["jobs"][0]["now"]
-            self.assertLessEqual(now["dataset_bytes"], now["cached_bytes"])
-            self.assertLess(now["cached_bytes"], 1.25 * now["dataset_bytes"])
+            return now["dataset_bytes"] <= now["cached_bytes"] < 1.25 * now["dataset_bytes"]
+
+        for node in nodes:
+            wait_until("a sample of all that it has", lambda node=node: is_a_lane(node))
 
     def test_why_says_what_lanes_would_help(self):
         nodes = self.nodes(2)

@@ -33,7 +33,7 @@ loader = DataLoader(sys.argv[1], transform=test_forms.BOX, batch_size=8, shuffle
 for epoch in range(int(sys.argv[2])):
     for batch in loader:
         pass
-print("maps", sum("diesel-forms" in line for line in open("/proc/self/maps")))
+print("maps", sum("diesel-forms" in line for line in open("/proc/self/maps")), flush=True)
 sys.stdin.readline()
 """
 

@@ -79,7 +79,7 @@ class Orders:
         self.folder = folder
         self.program = support.build(folder, root / "bench/learning/order.c", "-D_GNU_SOURCE", f"-I{root}", f"-I{root / 'lib/include'}",
                                      f"-I{root / 'dataset/include'}",
-                                     *(root / f"dataset/order/{name}.c" for name in ("lanes", "random", "shuffle", "shuffle_cut", "subset")))
+                                     *(root / f"dataset/order/{name}.c" for name in ("lanes", "random", "shuffle", "subset")))
 
     def of(self, chunk_samples, keys, *, seed, epochs, window, lanes, drift, world, batch):
         """[epochs, steps, world * batch] of sample numbers."""

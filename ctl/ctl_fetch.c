@@ -72,11 +72,6 @@ static int fetch_link_new(int socket, int memory_fd, struct fetch_link **ret)
 	return 0;
 }
 
-static int fetch_link_socket(const struct fetch_link *link)
-{
-	return link->socket;
-}
-
 static void fetch_link_unref(struct fetch_link *link)
 {
 	if (atomic_fetch_sub(&link->refs, 1) > 1)
@@ -392,7 +387,7 @@ static bool serve_daemon(struct fetch *f, struct fetch_link *link)
 {
 	union wire_message m;
 	struct wire_fds fds;
-	int r = transport_receive(fetch_link_socket(link), &m, &fds);
+	int r = transport_receive(link->socket, &m, &fds);
 
 	if (r < 0)
 		return r == -EAGAIN || r == -EINTR;
@@ -408,7 +403,7 @@ static int serve(struct fetch *f, struct fetch_link *link)
 {
 	for (;;) {
 		struct pollfd p[2] = {{.fd = CHANNEL, .events = POLLIN},
-				      {.fd = fetch_link_socket(link), .events = POLLIN}};
+				      {.fd = link->socket, .events = POLLIN}};
 
 		if (poll(p, 2, -1) < 0)
 			continue;

@@ -31,8 +31,6 @@
  * of 4096 bytes. It follows from the snapshot alone: no chunk is read.
  */
 
-struct ctl_verb;
-
 #define SHAPE_SIZES 32 /* a sample has at most 1 GiB */
 
 struct shape {

@@ -121,7 +121,7 @@ static char *path_of(const struct analysis_input *input, const struct sum *sum)
 	return asprintf(&text, "%s/", path) < 0 ? NULL : text;
 }
 
-/* What there is of them belongs to the page cache, also after -ENOMEM. */
+/* The places that were made belong to the page cache, also after -ENOMEM. */
 static int places_make(const struct study *study, const struct sum *sums, size_t n,
 		       struct page_cache_place **places, size_t *n_places)
 {

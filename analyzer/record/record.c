@@ -39,9 +39,6 @@
  * while it is recorded. For named processes it tells when all have ended.
  */
 
-struct error;
-struct source;
-
 #define RECORD_ROOTS_MAX 64
 
 struct record_roots {

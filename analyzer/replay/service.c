@@ -250,7 +250,7 @@ static double line_solve(const struct line *line)
 	return fmin(-slope / intercept, B_MAX);
 }
 
-/* Of the time in which the thread ran between begin and end, the share in which the job's other threads kept
+/* Returns the share of the thread's running time between begin and end in which the job's other threads kept
  * the other cores busy. */
 static double beside(const struct service *service, uint64_t begin_ns, uint64_t end_ns, double own_ns)
 {
@@ -483,7 +483,7 @@ static size_t n_begun(const struct service *service, const struct generation *ge
 /*
  * The step in [step, end) before which the generation pauses: everything it had begun was consumed, and there
  * is more to come. A loader that has indices left is ahead by the time of the backward pass; one that stays
- * for the next epoch (persistent workers) begins anew. end: none. Counting needs a generation that was seen
+ * for the next epoch (persistent workers) begins again. end: none. Counting needs a generation that was seen
  * from its birth.
  */
 static size_t epoch_end(const struct service_input *input, const struct service *service,

@@ -165,7 +165,7 @@ struct feed {
 
 #define NONE SIZE_MAX
 
-/* Of one result pipe: the first and the last of the steps before which its message was the last to come. */
+/* A result pipe, and the first and the last of the steps before which its message was the last to come. */
 struct fed {
 	size_t result, first, last;
 };
@@ -271,7 +271,7 @@ static void workers_number(const struct timeline *timeline, struct roles *roles)
 	}
 }
 
-/* Which loader feeds which step. -ENOMEM. */
+/* Finds the loader that feeds each step. -ENOMEM. */
 static int roles_find_feeds(const struct timeline *timeline, struct roles *roles)
 {
 	size_t n = feeds_collect(timeline, roles, NULL);

@@ -95,7 +95,7 @@ static void worker_add(const struct sampled_process *worker, uint64_t begin_ns, 
 	workers->queue_ns += (uint64_t)sums.queue_ns;
 }
 
-/* What the workers did in the window. */
+/* Fills in the workers' times in the window. */
 static void sampled_workers_find(const struct sampled_job *job, const struct sampled_trainer *trainer,
 				 struct analysis *analysis, uint64_t *ret_process_ns)
 {
@@ -226,7 +226,7 @@ static void sampled_split(const struct sampled_job *job, const struct sampled_tr
 	errors_find(job, trainer, analysis);
 }
 
-/* What the trainer and the workers of a sampled recording did, for drawing: one state for each look, the one
+/* The states of trainer and workers of a sampled recording, for drawing: one for each look, the one
  * that lasted longest. Waits are fetch where a worker was found reading at the time, else prep. */
 
 struct drawing {

@@ -63,6 +63,6 @@ void sampled_trainer_free(struct sampled_trainer *trainer);
  * -ENOMEM. */
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
 
-/* Which loader's next() the thread was mostly seen in, by its Python stack;
+/* Returns the loader whose next() the thread was mostly seen in, by its Python stack;
  * SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
 enum sample_place sampled_place(const struct sampled_thread *thread);

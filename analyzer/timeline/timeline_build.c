@@ -108,7 +108,7 @@ static int timeline_fill_gaps(struct timeline *timeline)
 	return 0;
 }
 
-/* Which threads a recording has: a thread's key is (tid, time of the fork), because tids are reused. */
+/* The threads of a recording: a thread's key is (tid, time of the fork), because tids are reused. */
 
 struct birth {
 	uint32_t tid, tgid, creator_tid;

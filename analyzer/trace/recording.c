@@ -18,9 +18,6 @@
 
 /* The recording as a file, apart from the database in it. dir_fd: the folder that path's last part is in. */
 
-struct error;
-struct recording;
-
 /* As recording_open(), without following a link. */
 int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording, struct error *err);
 

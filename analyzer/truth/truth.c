@@ -26,8 +26,6 @@
 
 /* Runs of a job with the clock of share/diesel/truth in front of it. */
 
-struct error;
-
 /* A temporary folder for what the clock writes, and where its code lies. */
 struct truth_shim {
 	char code[4096];   /* folder of sitecustomize.py */

@@ -277,7 +277,7 @@ static size_t beats_find(const struct timeline_thread *trainer, const struct dow
 	return n;
 }
 
-/* What lies between two stretches of computing is loading. */
+/* Loading is the time between two stretches of computing. */
 static int waits_take(const struct timeline_thread *trainer, const struct rhythm *rhythm,
 		      struct data_waits *waits)
 {
@@ -298,7 +298,7 @@ static int waits_take(const struct timeline_thread *trainer, const struct rhythm
 	return r;
 }
 
-/* Of a trainer whose steps are not known. */
+/* Finds the waits of a trainer whose steps are not known. */
 static int data_waits_find_rhythm(const struct timeline_thread *trainer, struct data_waits *waits)
 {
 	struct beat *beats = calloc(trainer->n_calls + 1, sizeof(*beats));
@@ -393,7 +393,7 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 	for (size_t i = 0; i < trainer->n_calls; i++) {
 		const struct timeline_call *call = &trainer->calls[i];
 
-		/* What began before the recording says nothing about where the batch began. */
+		/* A call that began before the recording says nothing about where the batch began. */
 		if (downloads_touches(downloads, call) &&
 		    !interval_list_cover(checkpoints, call->begin_ns, call->begin_ns + 1) &&
 		    !(call->flags & EVENT_FLAG_CLIPPED))

@@ -130,7 +130,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true")
     if parser.parse_args().table:
-        table(json.loads((support.RAW / f"{NAME}.json").read_text()))
+        path = support.RAW / f"{NAME}.json"
+        if not path.exists():
+            raise SystemExit("nothing was measured here yet: run ./dev bench scaling first")
+        table(json.loads(path.read_text()))
         return
     byte_s, question_s = exchange()
     with support.Scratch() as folder:

@@ -51,32 +51,25 @@ static bool program_info(const struct bpf_program *program, struct bpf_prog_info
 	return true;
 }
 
-static uint64_t run_ns(struct bpf_object *object)
+/* Sums over all programs, as far as the kernel counts. */
+struct cost_sums {
+	uint64_t run_ns, missed;
+};
+
+static struct cost_sums cost_sum(struct bpf_object *object)
 {
+	struct cost_sums sums = {0};
 	struct bpf_program *program;
 	struct bpf_prog_info info;
-	uint64_t sum_ns = 0;
 
 	bpf_object__for_each_program(program, object)
 	{
-		if (program_info(program, &info))
-			sum_ns += info.run_time_ns;
+		if (!program_info(program, &info))
+			continue;
+		sums.run_ns += info.run_time_ns;
+		sums.missed += info.recursion_misses;
 	}
-	return sum_ns;
-}
-
-static uint64_t cost_missed(struct bpf_object *object)
-{
-	struct bpf_program *program;
-	struct bpf_prog_info info;
-	uint64_t sum = 0;
-
-	bpf_object__for_each_program(program, object)
-	{
-		if (program_info(program, &info))
-			sum += info.recursion_misses;
-	}
-	return sum;
+	return sums;
 }
 
 /* Returns true if the kernel counts all the time anyway; switching that on takes CAP_SYS_ADMIN. */
@@ -112,7 +105,8 @@ static void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_
 		cost->begin_ns = 0; /* counting was switched off meanwhile, and nobody knows when */
 		return;
 	}
-	cost->rate = (double)(run_ns(object) - cost->begin_run_ns) / (double)(now_ns - cost->begin_ns);
+	cost->rate =
+	    (double)(cost_sum(object).run_ns - cost->begin_run_ns) / (double)(now_ns - cost->begin_ns);
 	cost->estimate_ns += cost->rate * (double)(now_ns - cost->known_ns);
 	cost->known_ns = now_ns;
 	cost->sampled_ns += now_ns - cost->begin_ns;
@@ -140,7 +134,7 @@ static void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now
 		cost->next_ns = now_ns + SAMPLE_MAX_NS; /* not permitted: the cost stays unknown for now */
 		return;
 	}
-	cost->begin_run_ns = run_ns(object);
+	cost->begin_run_ns = cost_sum(object).run_ns;
 	cost->begin_ns = now_ns;
 }
 
@@ -152,9 +146,6 @@ static uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns)
 }
 
 /* The kernel's software event for major page faults, on every CPU: it tells the recorder when one ends. */
-
-struct bpf_program;
-struct majors;
 
 struct majors {
 	int n;
@@ -646,7 +637,7 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
 		stats.lost[i] = __atomic_load_n(&collector->recorder->bss->lost[i], __ATOMIC_RELAXED);
 	stats.storage_failures = collector->recorder->bss->n_storage_failures;
-	stats.missed = cost_missed(collector->recorder->obj);
+	stats.missed = cost_sum(collector->recorder->obj).missed;
 	stats.n_probes = probes_count(collector->probes);
 	stats.clock_start = collector->start_ns;
 	stats.elapsed_ns = clock_monotonic_ns() - collector->start_ns;

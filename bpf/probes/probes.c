@@ -41,10 +41,6 @@
  * same descriptor, so whatever has the file's name by then is no matter.
  */
 
-struct collector_sink;
-struct phase_names;
-struct proc_mapping;
-
 /* Places for one program. */
 struct probe_group {
 	struct bpf_program *program;

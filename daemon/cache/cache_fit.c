@@ -90,8 +90,8 @@ static void share_forms(struct cache *c, uint64_t limit)
 }
 
 /*
- * What is left to kept batches, when all sessions have what they need and read ahead, and jobs what somebody
- * said that they claim. Chunks and forms leave as much of that as those who are behind would take.
+ * Finds what is left to kept batches when all sessions have what they need and read ahead, and jobs what
+ * somebody said that they claim. Chunks and forms leave as much of that as those who are behind would take.
  */
 static void share_kept_batches(struct cache *c, uint64_t limit)
 {

@@ -11,8 +11,7 @@
 #define HELP_WIDTH  79
 #define FILE_WIDTH  100
 
-/* Of the widest words that a row has. */
-#define TEXT_BYTES 2048
+#define TEXT_BYTES 2048 /* more than any row says */
 
 /* Prints words, and begins a new line with `before` where one would go beyond the width. at: the column. */
 static void print_words(const char *before, size_t at, size_t width, const char *text)
@@ -73,7 +72,7 @@ static void print_help(void)
 
 /* ---- the manual ---------------------------------------------------------------------------------------- */
 
-/* What is in backquotes is bold. Hyphens are those that are typed. */
+/* Text in backquotes becomes bold, and hyphens those that are typed. */
 static const char *roff_of(const char *text, char roff[TEXT_BYTES])
 {
 	bool bold = false;
@@ -103,6 +102,12 @@ static const char *when_of(const struct option_row *row)
 		   : " It takes effect at the next start.";
 }
 
+static const char *about_of(const struct option_row *row, char text[TEXT_BYTES])
+{
+	snprintf(text, TEXT_BYTES, "%s%s", row->about, when_of(row));
+	return text;
+}
+
 static void print_manual(void)
 {
 	char text[TEXT_BYTES], roff[TEXT_BYTES];
@@ -115,9 +120,8 @@ static void print_manual(void)
 		printf(".TP\n\\fB\\-\\-%s\\fR%s", roff_of(row->name, roff), row->value ? " " : "");
 		if (row->value)
 			printf("\\fI%s\\fR", roff_of(row->value, roff));
-		snprintf(text, sizeof(text), "%s%s", row->about, when_of(row));
 		putchar('\n');
-		print_words("", 0, FILE_WIDTH, roff_of(text, roff));
+		print_words("", 0, FILE_WIDTH, roff_of(about_of(row, text), roff));
 	}
 }
 
@@ -166,9 +170,8 @@ static void print_file(void)
 			continue;
 		if (row->group)
 			printf("\n# ---- %s ----\n", row->group);
-		snprintf(text, sizeof(text), "%s%s", row->about, when_of(row));
 		fputs("\n# ", stdout);
-		print_words("# ", 2, FILE_WIDTH, text);
+		print_words("# ", 2, FILE_WIDTH, about_of(row, text));
 		printf(";%s = %s\n", row->name, row->usual ? row->usual : row->example);
 	}
 }

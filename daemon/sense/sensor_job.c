@@ -43,8 +43,8 @@ static bool is_same_order(const struct session *a, const struct session *b)
 	       a->request.lanes == b->request.lanes && a->request.drift == b->request.drift;
 }
 
-/* Of the session's order, the part of the chunks that ranks of this node need, and the part of the samples
- * that they take. */
+/* Returns the parts of the session's order that this node has: of the chunks, those that its ranks need, and
+ * of the samples, those that they take. */
 static void parts_here(const struct serving *serving, const struct session *s, double *ret_chunks,
 		       double *ret_samples)
 {

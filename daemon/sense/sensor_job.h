@@ -43,8 +43,8 @@ void sensed_read(struct sensed_job *sensed, const struct serving *serving, struc
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
 				  const struct job *job);
 
-/* What the job's ranks on this node need of its dataset, in chunks and in decoded forms, and how much of that
- * there is. */
+/* Fills in the part of its dataset that the job's ranks on this node need, in chunks and in decoded forms,
+ * and how much of that there is. */
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample);
 
 /* sensor_rates.c: pure. */
@@ -52,7 +52,7 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 /* Fill in what came, work, rates and consumption, by the reading `now` against an earlier one. shares: the
  * job has other nodes, of which something is said. */
 void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
-/* What comes out of each tier; after that. */
+/* Fills in what each tier gives; to be called after that. */
 void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
 void sensed_forms(const struct sensed_reading *before, const struct sensed_reading *now,
 		  struct stall_sample *sample);

@@ -79,7 +79,7 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-/* Those that go on, and where they are. */
+/* Lists the members that go on, and where each is. */
 static struct kept_followers followers_of(const struct group *g)
 {
 	struct kept_followers followers = {.n = 0};

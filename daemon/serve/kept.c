@@ -121,14 +121,10 @@ static uint32_t find_cold(struct kept *k)
 	struct frames *f = k->frames;
 
 	while (k->size_warm <= f->n_live) {
-		uint32_t n = k->n_warm;
+		uint32_t full = k->size_warm;
 
-		k->n_warm = k->size_warm;
-		if (array_room(k->warm, k->n_warm, k->size_warm) < 0) {
-			k->n_warm = n;
+		if (array_room(k->warm, full, k->size_warm) < 0)
 			return FRAME_NONE;
-		}
-		k->n_warm = n;
 	}
 	/* The last ones may be on their way still. */
 	for (uint32_t i = k->n_cold; i-- > 0;) {

@@ -322,8 +322,8 @@ static void note_visit(struct epoch_plan *p, uint64_t chunk, uint32_t turn)
 		p->visits[chunk] = turn;
 }
 
-/* Which visit of the epoch each chunk of the session's lanes is. A chunk that has left for another node's
- * lane counts as needed when its turn comes there. NULL: without memory. */
+/* Finds which visit of the epoch each chunk of the session's lanes is. A chunk that has left for another
+ * node's lane counts as needed when its turn comes there. NULL: without memory. */
 static const struct epoch_plan *visits_of(struct session *s, uint64_t epoch)
 {
 	const struct shuffle_plan *plan = plan_of(s, epoch);

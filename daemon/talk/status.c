@@ -13,9 +13,6 @@
 
 /* STATUS: other nodes of jobs, what came from them and went there. */
 
-struct cache;
-struct control_viewer;
-
 /* Nodes that STATUS lists of each group, and of all. */
 #define STATUS_MAX_PEERS 128
 

@@ -19,8 +19,6 @@
  * protos/perfetto/trace, which never change. All times are CLOCK_MONOTONIC ns.
  */
 
-struct perfetto_trace;
-
 /* A value shown with a slice; at most PERFETTO_ARGUMENTS_MAX, ended by a NULL name. */
 #define PERFETTO_ARGUMENTS_MAX 8
 struct perfetto_argument {

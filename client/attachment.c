@@ -15,7 +15,7 @@
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"
-#include "launcher/origin.h"
+#include "client/launcher/origin.h"
 #include "private_copies.h"
 
 _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");

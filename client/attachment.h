@@ -12,7 +12,7 @@
 #include "client/ring.h"
 #include "client/transport.h"
 #include "segments.h"
-#include "elsewhere/shown.h"
+#include "client/elsewhere/shown.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>

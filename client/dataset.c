@@ -13,7 +13,7 @@
 #include "client/transport.h"
 #include "dataset.h"
 #include "dataset/snapshot_kept.h"
-#include "elsewhere/fetch.h"
+#include "client/elsewhere/fetch.h"
 #include "image/recipe.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"

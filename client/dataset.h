@@ -8,7 +8,7 @@
 #include "client/transport.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
-#include "elsewhere/shown.h"
+#include "client/elsewhere/shown.h"
 
 struct diesel_dataset {
 	char *path;

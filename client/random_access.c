@@ -5,10 +5,10 @@
 #include <errno.h>
 
 #include "dataset.h"
-#include "elsewhere/fetch.h"
+#include "client/elsewhere/fetch.h"
 #include "dataset/fairness.h"
 #include "dataset/sample.h"
-#include "elsewhere/zstd_decode.h"
+#include "client/elsewhere/zstd_decode.h"
 
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret)

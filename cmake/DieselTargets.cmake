@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# diesel_library(NAME SOURCES... [USES libs...]) and diesel_program(...): a folder's
-# library or program, with the project's warnings and its own include directory.
+# diesel_library(NAME SOURCES... [USES libs...] [PRIVATE_USES libs...]) and diesel_program(...): a folder's library or program,
+# with the project's warnings. A header of another folder is included by its path from the root, or from the include directory
+# that it is in; tests/lint/includes.py holds that against USES (for headers) and PRIVATE_USES (for sources) in each build.
 
 option(DIESEL_SANITIZE "comma list for -fsanitize=, e.g. address,undefined" "")
 set(DIESEL_WARNINGS
@@ -14,6 +15,7 @@ if(DIESEL_WERROR)
   list(APPEND DIESEL_WARNINGS -Werror)
 endif()
 
+add_compile_options("SHELL:-iquote ${CMAKE_SOURCE_DIR}")
 add_compile_definitions(_GNU_SOURCE DIESEL_VERSION="${PROJECT_VERSION}")
 if(DIESEL_SANITIZE)
   add_compile_options(-fsanitize=${DIESEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -56,7 +58,12 @@ function(diesel_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_compile_options(${name} PRIVATE ${DIESEL_WARNINGS})
-  target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include)
+    target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  endif()
+  if(NOT name STREQUAL diesel_base) # all stand on lib/
+    list(APPEND arg_USES diesel_base)
+  endif()
   target_link_libraries(${name} PUBLIC ${arg_USES} PRIVATE ${arg_PRIVATE_USES})
 endfunction()
 
@@ -66,7 +73,7 @@ function(diesel_folder name)
   cmake_parse_arguments(arg "" "" "ROOMS;USES" ${ARGN})
   add_library(${name}_public INTERFACE)
   target_include_directories(${name}_public INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/include)
-  target_link_libraries(${name}_public INTERFACE ${arg_USES})
+  target_link_libraries(${name}_public INTERFACE ${arg_USES} diesel_base)
   add_library(${name} INTERFACE)
   target_link_libraries(${name} INTERFACE ${name}_public)
   foreach(room ${arg_ROOMS})
@@ -75,18 +82,11 @@ function(diesel_folder name)
   endforeach()
 endfunction()
 
-# diesel_room(NAME SOURCES... [USES libs...] [PRIVATE_USES libs...]): a folder within a folder. Its headers are seen by the
-# rooms that use it, and by no others: so arrows between rooms go one way.
-function(diesel_room name)
-  diesel_library(${name} ${ARGN})
-  target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
-endfunction()
-
 function(diesel_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_compile_options(${name} PRIVATE ${DIESEL_WARNINGS})
-  target_link_libraries(${name} PRIVATE ${arg_USES})
+  target_link_libraries(${name} PRIVATE ${arg_USES} diesel_base)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 endfunction()
 

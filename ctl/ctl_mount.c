@@ -8,11 +8,11 @@
 #include <syslog.h>
 
 #include "client/admin.h"
-#include "ctl_own_daemon.h"
+#include "ctl/starting/ctl_own_daemon.h"
 #include "dataset/place.h"
 #include "lib/clock.h"
 #include "lib/log.h"
-#include "mount.h"
+#include "ctl/mount/mount.h"
 
 static bool to_syslog;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "ctl_rewrite.h"
-#include "ctl_wait.h"
+#include "ctl/waiting/ctl_wait.h"
 #include "dataset/chunk.h"
 #include "dataset/compress.h"
 #include "dataset/dataset.h"
@@ -20,7 +20,7 @@
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
-#include "pack_tar.h"
+#include "ctl/packing/pack_tar.h"
 
 #define DEFAULT_THREADS 8
 #define MAX_THREADS     64

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "ctl_wait.h"
+#include "ctl/waiting/ctl_wait.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/writer.h"

@@ -13,11 +13,11 @@
 #include "lib/log.h"
 #include "lib/sandbox.h"
 #include "lib/units.h"
-#include "options.h"
-#include "options_print.h"
-#include "sensor.h"
-#include "server.h"
-#include "daemon.h"
+#include "daemon/run/options.h"
+#include "daemon/run/options_print.h"
+#include "daemon/sense/sensor.h"
+#include "daemon/talk/server.h"
+#include "daemon/run/daemon.h"
 
 static uint32_t count_cpus(void)
 {

@@ -2,13 +2,9 @@
 foreach(module cluster_name knob private_copies protocol ring share transport)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-target_include_directories(test_client_share PRIVATE ${CMAKE_SOURCE_DIR}/client) # it makes a session without a daemon
-target_include_directories(test_client_cluster_name PRIVATE ${CMAKE_SOURCE_DIR}/client)
-target_include_directories(test_client_private_copies PRIVATE ${CMAKE_SOURCE_DIR}/client)
 foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection group forms frames io job job_cores lane_table lend options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_talk serving_knobs session_far batch_wait batch_write session_need session_plan settings shared_memory small_cache stage_index stage_pace unpack usage_totals views whole_form work_turns)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
-target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
 diesel_unit_test(daemon/chunk_peer USES diesel_daemon_cache) # it has a stand-in for the room cluster
 diesel_unit_test(daemon/batch_log USES diesel_daemon_assist)
 diesel_unit_test(daemon/data_sets USES diesel_daemon_assist)
@@ -34,7 +30,6 @@ target_compile_options(many_samples PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(many_samples PRIVATE diesel_dataset diesel_base)
 diesel_unit_test(ctl/capacity USES diesel_capacity diesel_tuner)
 diesel_unit_test(ctl/tree USES diesel_mount diesel_dataset_write PkgConfig::fuse3)
-target_include_directories(test_ctl_tree PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
 diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount.py)
 diesel_script_test(integration mount_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount_hostile.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)

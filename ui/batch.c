@@ -9,17 +9,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "feed.h"
-#include "format.h"
+#include "ui/feed/feed.h"
+#include "ui/view/format.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/text.h"
-#include "model.h"
+#include "ui/view/model.h"
 #include "options.h"
-#include "reel.h"
-#include "sample_json.h"
-#include "views.h"
+#include "ui/replay/reel.h"
+#include "ui/state/sample_json.h"
+#include "ui/view/views.h"
 
 #define ONCE_S    3.0 /* a shorter time has too few steps to say something about most jobs */
 #define COLS_PIPE 160

@@ -6,12 +6,12 @@
 
 #include "app.h"
 #include "batch.h"
-#include "columns.h"
-#include "feed.h"
+#include "ui/view/columns.h"
+#include "ui/feed/feed.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "options.h"
-#include "reel.h"
+#include "ui/replay/reel.h"
 
 static int open_feed(const struct options *options, struct feed **ret_feed, struct error *err)
 {

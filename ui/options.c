@@ -9,7 +9,7 @@
 
 #include "lib/log.h"
 #include "lib/units.h"
-#include "model.h"
+#include "ui/view/model.h"
 
 #define USAGE (TOP_USAGE + 1)
 

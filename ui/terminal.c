@@ -4,7 +4,7 @@
 
 /* These come before term.h, which makes macros of words such as `columns`. */
 #include "lib/error.h"
-#include "model.h"
+#include "ui/view/model.h"
 
 #include <curses.h>
 #include <errno.h>

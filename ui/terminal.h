@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "screen.h"
+#include "ui/view/screen.h"
 
 struct error;
 

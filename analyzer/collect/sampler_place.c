@@ -7,7 +7,7 @@
 
 #include "bpf/python_stack.h"
 #include "lib/clock.h"
-#include "frame_work.h"
+#include "analyzer/trace/frame_work.h"
 
 #define CODES_MAX 1024 /* a power of two, and several times the functions of a training loop */
 /* Code objects come and go, and their addresses are reused. */

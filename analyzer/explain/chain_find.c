@@ -6,11 +6,11 @@
 
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "study.h"
-#include "timeline.h"
-#include "waits.h"
-#include "walk.h"
-#include "window.h"
+#include "analyzer/shares/study.h"
+#include "analyzer/timeline/timeline.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/shares/walk.h"
+#include "analyzer/waits/window.h"
 
 /* Slow: among the slowest tenth. */
 #define SLOW_QUANTILE 0.9

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 
 #include "analyzer/analysis.h"
-#include "calls.h"
-#include "checkpoint.h"
+#include "analyzer/timeline/calls.h"
+#include "analyzer/shares/checkpoint.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "partition.h"
-#include "window.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/waits/window.h"
 
 #define STEPS_MIN 5 /* of either kind */
 

@@ -4,7 +4,7 @@
 /* The checkpoints of a measured job, one by one. */
 
 #include "analyzer/checkpoints.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 /* stall_ns: the share checkpoint_stall of the window. *ret_report: NULL without checkpoints. -ENOMEM. */
 int checkpoint_report_find(const struct study *study, uint64_t stall_ns,

@@ -9,12 +9,12 @@
 
 #include "analyzer/analysis.h"
 #include "bpf/gpu.h"
-#include "interval.h"
+#include "analyzer/base/interval.h"
 #include "lib/cleanup.h"
-#include "partition.h"
-#include "waits.h"
-#include "window.h"
-#include "times.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/waits/window.h"
+#include "analyzer/base/times.h"
 
 /* Counters of a process only grow: the last ones seen before a time hold at that time. */
 struct counters {

@@ -10,7 +10,7 @@
  */
 
 #include "analyzer/gpu.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 /* *ret_use: NULL where no libcuda was probed and no call of one was seen. -ENOMEM. */
 int gpu_find(const struct study *study, struct gpu_use **ret_use);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "head_of_line.h"
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 
 #define LYING_MAX    4 /* batches per worker: twice what PyTorch lets one have under way */
 #define HEADER_BYTES 4 /* multiprocessing's length of a short message, read by itself */

@@ -11,9 +11,9 @@
  * A step that reads no message takes one of the batches that are left.
  */
 
-#include "roles.h"
-#include "waits.h"
-#include "window.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/waits/window.h"
 
 /* ns of such waits within the window; 0 without worker processes. */
 uint64_t head_of_line_ns(const struct roles *roles, const struct data_waits *waits,

@@ -8,16 +8,16 @@
 
 #include "analyzer/analysis.h"
 #include "bpf/gpu.h"
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
-#include "partition.h"
-#include "roles.h"
-#include "split.h"
-#include "times.h"
-#include "waits.h"
-#include "walk.h"
-#include "window.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/replay/split.h"
+#include "analyzer/base/times.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/shares/walk.h"
+#include "analyzer/waits/window.h"
 
 /* Outside of data waits: returns the end of what begins at begin_ns, a stretch on or off the CPU, cut where a
  * checkpoint, compiling or a call that waits for the GPU begins or ends. */

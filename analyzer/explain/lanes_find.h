@@ -4,9 +4,9 @@
 /* Builds what analyzer/lanes.h shows. */
 
 #include "analyzer/lanes.h"
-#include "interval.h"
-#include "study.h"
-#include "timeline.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/shares/study.h"
+#include "analyzer/timeline/timeline.h"
 
 /* A lane in the making: segments are added in order of time; neighbours of the same state become one. */
 struct lane_builder {

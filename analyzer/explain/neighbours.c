@@ -3,12 +3,12 @@
 
 #include <errno.h>
 
-#include "interval.h"
-#include "partition.h"
-#include "study.h"
-#include "timeline.h"
-#include "waits.h"
-#include "window.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/shares/study.h"
+#include "analyzer/timeline/timeline.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/waits/window.h"
 
 /* Lists the runnable stretches that ended on a core which a neighbour had had. */
 static int queues_list(const struct timeline_thread *trainer, struct interval_list *ret_list)

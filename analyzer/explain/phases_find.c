@@ -7,8 +7,8 @@
 
 #include "analyzer/analysis.h"
 #include "lib/cleanup.h"
-#include "roles.h"
-#include "window.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/waits/window.h"
 
 #define DEPTH_MAX 64   /* of nested ranges; deeper ones are left out, and only counted */
 #define NAMES_MAX 2048 /* as many as the collector keeps */

@@ -4,7 +4,7 @@
 /* Named ranges of the trainer, from what the program marks. */
 
 #include "analyzer/phases.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 /* *ret_phases: NULL where the trainer marked nothing. -ENOMEM. */
 int phases_find(const struct study *study, struct phase_times **ret_phases);

@@ -7,10 +7,10 @@
 
 #include "analyzer/analysis.h"
 #include "lib/cleanup.h"
-#include "roles.h"
-#include "waits.h"
-#include "walk.h"
-#include "window.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/shares/walk.h"
+#include "analyzer/waits/window.h"
 
 /* Where a loader hands batches over, the trainer prepares nothing: it only unpacks them. */
 static bool trainer_prepares(const struct data_waits *waits, uint64_t at_ns)

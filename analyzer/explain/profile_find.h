@@ -11,7 +11,7 @@
 
 #include "analyzer/profile.h"
 #include "bpf/notes.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 /* NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
 int profile_find(const struct study *study, struct profile **ret_profile);

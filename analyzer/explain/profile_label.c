@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "bpf/notes.h"
-#include "calls.h"
-#include "cxx_name.h"
+#include "analyzer/timeline/calls.h"
+#include "analyzer/trace/cxx_name.h"
 #include "lib/sorted.h"
 
 #define NO_CALL    0xffff

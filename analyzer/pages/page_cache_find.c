@@ -11,9 +11,9 @@
 #include "analyzer/page_cache.h"
 #include "lib/cleanup.h"
 #include "stretch.h"
-#include "study.h"
-#include "timeline.h"
-#include "window.h"
+#include "analyzer/shares/study.h"
+#include "analyzer/timeline/timeline.h"
+#include "analyzer/waits/window.h"
 
 /* Files and folders of a job's reads: those from which most came from storage. */
 

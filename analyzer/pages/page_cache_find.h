@@ -7,7 +7,7 @@
  */
 
 #include "analyzer/page_cache.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 /* -ENOMEM. */
 int page_cache_find(const struct study *study, struct page_cache **ret_cache);

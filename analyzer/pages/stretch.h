@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "bpf/event.h"
-#include "window.h"
+#include "analyzer/waits/window.h"
 
 static inline double stretch_part(const struct event *event, const struct window *window)
 {

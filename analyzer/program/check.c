@@ -22,7 +22,7 @@
 #include "lib/error.h"
 #include "lib/proc.h"
 #include "lib/psi.h"
-#include "sampler_sources.h"
+#include "analyzer/collect/sampler_sources.h"
 
 /* What `check` says of GPUs: is there a driver library to probe, and NVML. */
 

@@ -21,9 +21,9 @@
 #include "lib/log.h"
 #include "lib/units.h"
 #include "options.h"
-#include "record.h"
+#include "analyzer/record/record.h"
 #include "render.h"
-#include "truth.h"
+#include "analyzer/truth/truth.h"
 #include "what_if.h"
 
 #define DEFAULT_RECORDING "diesel.db"

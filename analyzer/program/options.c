@@ -12,10 +12,10 @@
 #include "lib/log.h"
 #include "lib/units.h"
 #include "render_formats.h"
-#include "record.h"
+#include "analyzer/record/record.h"
 #include "reports/report.h"
-#include "truth.h"
-#include "truth_result.h"
+#include "analyzer/truth/truth.h"
+#include "analyzer/truth/truth_result.h"
 #include "what_if.h"
 
 static const char usage_text[] =

@@ -31,8 +31,8 @@
 #include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/sorted.h"
-#include "recording_gpu.h"
-#include "slices.h"
+#include "analyzer/trace/recording_gpu.h"
+#include "analyzer/trace/slices.h"
 
 /*
  * The processes that a recording is of: some that are named, or all that are in a control group or join it

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/sorted.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /* A step is apart if it compiles for at least a tenth of its time, and for longer than the edge of a span is
  * uncertain. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
-#include "resample.h"
+#include "analyzer/base/resample.h"
 #include "split.h"
 
 #define DRAINED_TOLERANCE (SPLIT_TOLERANCE / 2)

@@ -5,14 +5,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "batches.h"
-#include "checkpoint.h"
-#include "collectives.h"
+#include "analyzer/roles/batches.h"
+#include "analyzer/shares/checkpoint.h"
+#include "analyzer/shares/collectives.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "page_cache_find.h"
-#include "roles_feeders.h"
-#include "waits_seen.h"
+#include "analyzer/pages/page_cache_find.h"
+#include "analyzer/roles/roles_feeders.h"
+#include "analyzer/waits/waits_seen.h"
 
 #define SEEN_BY_CALLS 0.8 /* of what samples of the stack show */
 #define LOOKS_MIN     20  /* at the stack: fewer say nothing about the rest */

@@ -8,16 +8,16 @@
 
 #include "analyzer/input.h"
 #include "analyzer/share.h"
-#include "compiling.h"
-#include "interval.h"
-#include "partition.h"
-#include "roles.h"
+#include "analyzer/shares/compiling.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/roles/roles.h"
 #include "service.h"
 #include "split.h"
-#include "stack_work.h"
-#include "timeline.h"
-#include "waits.h"
-#include "window.h"
+#include "analyzer/timeline/stack_work.h"
+#include "analyzer/timeline/timeline.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/waits/window.h"
 
 struct measurement {
 	const struct timeline *timeline;

@@ -8,9 +8,9 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "native.h"
-#include "resample.h"
+#include "analyzer/base/resample.h"
 #include "split.h"
-#include "window.h"
+#include "analyzer/waits/window.h"
 
 #define WAIT_LEFT  0.02 /* of the time: with less data wait than this the stall counts as removed */
 #define POINTS_MAX 16

@@ -5,7 +5,7 @@
 
 #include "analyzer/predictions.h"
 #include "forecast.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 struct profile;
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/array.h"
 #include "lib/sorted.h"
 

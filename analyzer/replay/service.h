@@ -16,12 +16,12 @@
 #include "analyzer/input.h"
 #include "analyzer/loader.h"
 #include "analyzer/model.h"
-#include "cores.h"
-#include "partition.h"
-#include "roles.h"
-#include "timeline.h"
-#include "waits.h"
-#include "window.h"
+#include "analyzer/timeline/cores.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/timeline.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/waits/window.h"
 
 /* A batch as it was recorded. */
 struct service_batch {

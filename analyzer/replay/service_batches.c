@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/array.h"
 #include "lib/sorted.h"
 #include "service.h"

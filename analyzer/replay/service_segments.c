@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/array.h"
 #include "service.h"
-#include "walk.h"
+#include "analyzer/shares/walk.h"
 
 #define GROUP_GAP_NS UINT64_C(300000) /* longest gap between two file calls of one sample */
 

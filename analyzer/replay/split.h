@@ -13,9 +13,9 @@
 #include "analyzer/loader.h"
 #include "analyzer/share.h"
 #include "service.h"
-#include "walk.h"
-#include "waits.h"
-#include "window.h"
+#include "analyzer/shares/walk.h"
+#include "analyzer/waits/waits.h"
+#include "analyzer/waits/window.h"
 
 struct split {
 	uint64_t *fetch_ns; /* of each wait, at most its length */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/sorted.h"
 
 int summary_waits(struct analysis *analysis)

@@ -4,7 +4,7 @@
 /* Turns the parts into figures of a report: waits per step, what workers did, bytes read, evidence. */
 
 #include "analyzer/analysis.h"
-#include "roles.h"
+#include "analyzer/roles/roles.h"
 #include "split.h"
 
 /* Mean and 95th percentile of the data wait per step. -ENOMEM. */

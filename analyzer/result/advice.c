@@ -7,7 +7,7 @@
 
 #include "advice_data.h"
 #include "advice_plan.h"
-#include "native.h"
+#include "analyzer/replay/native.h"
 
 /* Advice about waits for data that is prepared. */
 

@@ -10,7 +10,7 @@
  * least time in collective operations, if the others spend notably more of their time there.
  */
 
-#include "measure.h"
+#include "analyzer/replay/measure.h"
 
 struct analysis;
 

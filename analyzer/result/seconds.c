@@ -6,7 +6,7 @@
 
 #include "lib/clock.h"
 #include "lib/sorted.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /* If a stretch has more steps, percentiles are those of the first ones. */
 #define STEPS_MAX 4096

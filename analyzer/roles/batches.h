@@ -9,7 +9,7 @@
  */
 
 #include "roles.h"
-#include "timeline.h"
+#include "analyzer/timeline/timeline.h"
 
 /* The times when next() returned a batch, ascending; ret_times has room for all the trainer's marks.
  * -ENOMEM. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "handovers.h"
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 
 #define PARTS     16 /* of the time from the first hand-over to the trainer's end, ... */
 #define PARTS_MIN 12 /* ... of which at least so many must have one */

@@ -9,7 +9,7 @@
  */
 
 #include "roles.h"
-#include "timeline.h"
+#include "analyzer/timeline/timeline.h"
 
 /* Does the thread feed the trainer? roles has trainer and gil. */
 bool handovers_go_on(const struct timeline *timeline, const struct roles *roles,

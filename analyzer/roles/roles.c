@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "handovers.h"
 #include "lib/sorted.h"
 

@@ -25,8 +25,8 @@
  *                   count, and half as many as it is called
  */
 
-#include "gil.h"
-#include "timeline.h"
+#include "analyzer/timeline/gil.h"
+#include "analyzer/timeline/timeline.h"
 
 enum role {
 	ROLE_OTHER,

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "handovers.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"

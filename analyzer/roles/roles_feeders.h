@@ -11,7 +11,7 @@
  */
 
 #include "roles.h"
-#include "stack_work.h"
+#include "analyzer/timeline/stack_work.h"
 
 /* saves: of each thread, that it writes checkpoints. -ENOMEM. */
 int roles_find_feeders(const struct timeline *timeline, const struct stack_looks *looks, const uint8_t *saves,

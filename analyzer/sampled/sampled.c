@@ -6,17 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "advice.h"
+#include "analyzer/result/advice.h"
 #include "analyzer/analysis.h"
 #include "analyzer/lanes.h"
-#include "lanes_find.h"
+#include "analyzer/explain/lanes_find.h"
 #include "lib/clock.h"
 #include "lib/proc_task.h"
 #include "lib/sorted.h"
 #include "sampled_charge.h"
 #include "sampled_job.h"
 #include "sampled_trainer.h"
-#include "study.h"
+#include "analyzer/shares/study.h"
 
 /*
  * The sampled data wait, split into fetch and prep, and how far off it all may be.

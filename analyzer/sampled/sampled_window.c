@@ -6,10 +6,10 @@
 #include "lib/clock.h"
 #include "lib/proc_task.h"
 #include "lib/sorted.h"
-#include "rhythm.h"
+#include "analyzer/waits/rhythm.h"
 #include "sampled_charge.h"
 #include "sampled_trainer.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /*
  * A trainer whose Python stack was read at each look: data wait is what lies within a loader's next(),

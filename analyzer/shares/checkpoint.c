@@ -4,10 +4,10 @@
 #include <errno.h>
 
 #include "bpf/event.h"
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "stack_work.h"
+#include "analyzer/timeline/stack_work.h"
 
 #define FILES_MAX     16 /* open for writing at the same time and followed; more are forgotten */
 #define FOLLOW_CPU_NS UINT64_C(1500000) /* fsync, rename and so on come this soon after the close */

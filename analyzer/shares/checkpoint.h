@@ -16,10 +16,10 @@
  */
 
 #include "compiling.h"
-#include "interval.h"
-#include "roles.h"
-#include "stack_work.h"
-#include "timeline.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/stack_work.h"
+#include "analyzer/timeline/timeline.h"
 
 #define CHECKPOINT_MIN_BYTES UINT64_C(65536)
 

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 
 #define HOPS_MAX 8 /* threads in between: gloo has two, others some more */
 

@@ -10,9 +10,9 @@
  * Operations on a GPU do not show here: waiting for them counts as device.
  */
 
-#include "interval.h"
-#include "roles.h"
-#include "timeline.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/timeline.h"
 
 /* Each from falling asleep to being woken; tidy. -ENOMEM. */
 int collectives_find(const struct timeline *timeline, const struct roles *roles,

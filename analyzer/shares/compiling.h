@@ -7,10 +7,10 @@
  * step begins: training goes on there.
  */
 
-#include "interval.h"
-#include "roles.h"
-#include "stack_work.h"
-#include "timeline.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/stack_work.h"
+#include "analyzer/timeline/timeline.h"
 
 struct compiling {
 	struct interval_list trainer; /* all three tidy */

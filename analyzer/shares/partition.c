@@ -6,7 +6,7 @@
 
 #include "checkpoint.h"
 #include "lib/cleanup.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /* A share that comes first in the order takes its time out of those that come later. */
 static int leave_out(struct interval_list *list, const struct interval_list *const *before, size_t n)

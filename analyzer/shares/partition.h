@@ -20,9 +20,9 @@
 
 #include "analyzer/share.h"
 #include "compiling.h"
-#include "interval.h"
-#include "roles.h"
-#include "waits.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/waits/waits.h"
 
 struct partition {
 	const struct timeline *timeline;

@@ -6,9 +6,9 @@
 
 #include "analyzer/chain.h"
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/sorted.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /* A walk visits each stretch once, and may change threads a few times between two; hostile events could send
  * it in circles. */

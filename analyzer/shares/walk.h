@@ -9,8 +9,8 @@
  * much of it goes away with faster storage, because the walk does not see that fetching overlaps.
  */
 
-#include "roles.h"
-#include "timeline.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/timeline.h"
 
 #define TALLY_MAX 64
 

@@ -9,7 +9,7 @@
 #include "bpf/notes.h"
 #include "lib/clock.h"
 #include "lib/sorted.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /* A stack of so many frames was cut: its outer frames were not recorded. The limit also counts frames that
  * belong to no function, which are not in the stack. */

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "frame_work.h"
-#include "interval.h"
+#include "analyzer/trace/frame_work.h"
+#include "analyzer/base/interval.h"
 #include "timeline.h"
 
 struct analysis_input;

@@ -2,7 +2,7 @@
 #include "timeline.h"
 
 #include "lib/sorted.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /* Index of the first stretch that begins at or after at_ns. */
 static size_t off_lower(const struct timeline_thread *thread, uint64_t at_ns)

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "bpf/event.h"
-#include "interval.h"
+#include "analyzer/base/interval.h"
 #include "lib/error.h"
 
 #define TIMELINE_UNKNOWN 0xffff /* state of a thread in a gap of the recording */

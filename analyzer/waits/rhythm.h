@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "interval.h"
+#include "analyzer/base/interval.h"
 
 struct beat {
 	uint64_t begin_ns, end_ns;

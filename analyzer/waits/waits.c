@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "calls.h"
-#include "downloads.h"
+#include "analyzer/timeline/calls.h"
+#include "analyzer/timeline/downloads.h"
 #include "lib/array.h"
 #include "lib/sorted.h"
 #include "rhythm.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 /*
  * After the message is read, the trainer fetches each tensor's descriptor over a Unix socket and maps it; in

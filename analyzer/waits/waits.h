@@ -19,9 +19,9 @@
  */
 
 #include "analyzer/loader.h"
-#include "interval.h"
-#include "roles.h"
-#include "timeline.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/timeline.h"
 
 struct downloads;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 
-#include "downloads.h"
+#include "analyzer/timeline/downloads.h"
 #include "waits.h"
 
 int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,

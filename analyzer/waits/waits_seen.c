@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 #include "lib/sorted.h"
-#include "times.h"
+#include "analyzer/base/times.h"
 
 #define BETWEEN_CPU_NS UINT64_C(500000) /* to look whether a batch is there */
 #define POLLS_MIN      3                /* naps in a row: fewer may be meant */

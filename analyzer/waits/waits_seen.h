@@ -3,8 +3,8 @@
 
 /* Waits of a trainer whose loader does not say when its next() begins and ends. */
 
-#include "interval.h"
-#include "stack_work.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/timeline/stack_work.h"
 #include "waits.h"
 
 /* Naps of about one length, several in a row with hardly anything in between: it polls. Appends. -ENOMEM. */

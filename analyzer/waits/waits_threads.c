@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-#include "calls.h"
+#include "analyzer/timeline/calls.h"
 
 /* After more CPU time than this, what the trainer waits for is something else. */
 #define HANDOVER_CPU_NS UINT64_C(300000)

@@ -11,7 +11,7 @@
  */
 
 #include "analyzer/step.h"
-#include "interval.h"
+#include "analyzer/base/interval.h"
 #include "waits.h"
 
 struct window {

@@ -11,7 +11,7 @@
 #include "lib/error.h"
 #include "lib/sorted.h"
 #include "live_events.h"
-#include "recording_paths.h"
+#include "analyzer/trace/recording_paths.h"
 
 #define LIVE_PATHS_MAX                                                                                       \
 	4096 /* jobs have files and folders by the dozen; a job that makes up names must not fill memory */

@@ -13,19 +13,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "gpu_shared.h"
+#include "bpf/shared/gpu_shared.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
-#include "phase_shared.h"
+#include "bpf/shared/phase_shared.h"
 #include "places.h"
-#include "probes.h"
+#include "bpf/probes/probes.h"
 #include "profiler.h"
 #include "recorder.skel.h"
 #include "recorder_without_cast.skel.h"
 #include "refusal.h"
-#include "stack_sample.h"
+#include "bpf/shared/stack_sample.h"
 
 #define SAMPLE_NS     (100 * NS_PER_MS)
 #define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, in the long run */

@@ -9,7 +9,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/kernel_calls.h"
-#include "probes.h"
+#include "bpf/probes/probes.h"
 #include "recorder.skel.h"
 
 int collector_walk(struct collector *collector, struct bpf_program *program)

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
-#include "uprobe.h"
+#include "bpf/probes/uprobe.h"
 
 #define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
 #define LOST_BATCHES "batches of DataLoaders, and the waits for them"

@@ -13,8 +13,8 @@
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/log.h"
-#include "mounts.h"
-#include "place_shared.h"
+#include "bpf/symbols/mounts.h"
+#include "bpf/shared/place_shared.h"
 
 /* Often at first, because the windows of short recordings are cut from these sums; later less often, because
  * a day must not fill a disk. */

@@ -10,10 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "elf_symbols.h"
+#include "bpf/symbols/elf_symbols.h"
 #include "lib/log.h"
-#include "names.h"
-#include "processes.h"
+#include "bpf/symbols/names.h"
+#include "bpf/symbols/processes.h"
 
 #define CACHE_SLOTS (1U << 15)
 #define NO_CALL     0xffff

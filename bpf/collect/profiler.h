@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "bpf/event.h"
-#include "stack_sample.h"
+#include "bpf/shared/stack_sample.h"
 
 struct bpf_object;
 struct collector_sink;

@@ -10,7 +10,7 @@
  * stream that this process had queued work on, and no thread queued any work while it ran.
  */
 
-#include "gpu_shared.h"
+#include "bpf/shared/gpu_shared.h"
 #include "recorder.h"
 
 #define GPU_PROCESSES 1024

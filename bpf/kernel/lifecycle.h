@@ -4,7 +4,7 @@
 /* Which threads there are, their names, and what code they map. These events are rare, and no flood of calls
  * can push them out. */
 
-#include "library_shared.h"
+#include "bpf/shared/library_shared.h"
 #include "recorder.h"
 
 #define CLONE_VM 0x100

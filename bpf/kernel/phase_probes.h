@@ -3,7 +3,7 @@
 
 /* Ranges that the program names, see bpf/phase.h. */
 
-#include "phase_shared.h"
+#include "bpf/shared/phase_shared.h"
 #include "recorder.h"
 
 static __always_inline struct phase_record *phase_begin(struct task_struct *task, uint32_t kind)

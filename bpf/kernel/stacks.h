@@ -7,7 +7,7 @@
  */
 
 #include "recorder.h"
-#include "stack_sample.h"
+#include "bpf/shared/stack_sample.h"
 
 /* The collector sizes it before load. A ring of its own, so that samples cannot push out what shares are made
  * of. */

@@ -13,7 +13,7 @@
  * up, because later it may be closed or gone, and its process too.
  */
 
-#include "place_shared.h"
+#include "bpf/shared/place_shared.h"
 #include "recorder.h"
 
 #define USE_MAX_NS   100000000

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 
 #include "bpf/gpu.h"
-#include "gpu_shared.h"
+#include "bpf/shared/gpu_shared.h"
 #include "lib/cleanup.h"
-#include "symbol.h"
+#include "bpf/symbols/symbol.h"
 
 /*
  * Synchronising and asynchronous calls, by what the driver API's manual says of them ("API synchronization

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bpf/collector.h"
-#include "phase_shared.h"
+#include "bpf/shared/phase_shared.h"
 
 #define NAMES_MAX 2048
 #define SLOTS     4096 /* of the hash table: at most half full */

@@ -25,13 +25,13 @@
 #include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/sorted.h"
-#include "library_shared.h"
-#include "mapped_file.h"
-#include "phase_shared.h"
+#include "bpf/shared/library_shared.h"
+#include "bpf/symbols/mapped_file.h"
+#include "bpf/shared/phase_shared.h"
 #include "phases.h"
-#include "symbol.h"
+#include "bpf/symbols/symbol.h"
 #include "uprobe.h"
-#include "usdt.h"
+#include "bpf/symbols/usdt.h"
 
 /*
  * A file that the job maps, and the places in it that are probed. Only libraries that are known here have

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "stack_sample.h"
+#include "bpf/shared/stack_sample.h"
 
 struct python {
 	struct python_layout layout;

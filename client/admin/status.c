@@ -2,7 +2,7 @@
 #include "client/diesel.h"
 
 #include "client/admin.h"
-#include "dataset.h"
+#include "client/dataset.h"
 
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size)
 {

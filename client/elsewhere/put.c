@@ -16,7 +16,7 @@
 
 #include "client/diesel.h"
 #include "client/put_channel.h"
-#include "dataset.h"
+#include "client/dataset.h"
 #include "dataset/chunk.h"
 #include "dataset/path_set.h"
 #include "lib/cleanup.h"

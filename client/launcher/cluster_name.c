@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "client/session.h"
 
 /* What torchrun takes where it is told none (--rdzv-id): every such job on the machine has it. */
 #define TORCHRUN_NONE "none"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl put: writes a dataset for the program that started it (client/put_channel.h), of samples that it
  * hands over one by one. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl diff: what is different between two versions of a dataset. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "ctl_json.h"
+#include "ctl/ctl_json.h"
 #include "dataset/chunk.h"
 #include "dataset/dataset.h"
 #include "dataset/path_order.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl log: what each version of a dataset changed. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "ctl_json.h"
+#include "ctl/ctl_json.h"
 #include "dataset/meta.h"
 #include "dataset/place.h"
 #include "lib/array.h"

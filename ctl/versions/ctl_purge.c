@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl purge: gives back what no version of a dataset needs. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl_json.h"
-#include "ctl_wait.h"
+#include "ctl/ctl_json.h"
+#include "ctl/waiting/ctl_wait.h"
 #include "dataset/chunk.h"
 #include "dataset/purge.h"
 #include "lib/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl snapshot: made again, of the newest version or of an earlier one; or left alone, without
  * metadata. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <errno.h>
 #include <fcntl.h>

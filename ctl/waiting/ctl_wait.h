@@ -7,7 +7,7 @@
  * second begins anew with the version that was published first.
  */
 
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 struct ctl_wait {
 	const struct ctl_verb *verb;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl warm: brings a dataset into dieseld's cache, before a job wants it. */
-#include "ctl.h"
+#include "ctl/ctl.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,8 +12,8 @@
 
 #include "client/admin.h"
 #include "client/mapped.h"
-#include "ctl_json.h"
-#include "ctl_own_daemon.h"
+#include "ctl/ctl_json.h"
+#include "ctl/starting/ctl_own_daemon.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"

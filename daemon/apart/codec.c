@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "codec_message.h"
-#include "work/helper.h"
+#include "daemon/apart/work/helper.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"

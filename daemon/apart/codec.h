@@ -20,7 +20,7 @@
 #include "image/recipe.h"
 #include "lib/error.h"
 #include "nursery.h"
-#include "pool.h"
+#include "daemon/node/pool.h"
 
 struct codecs;
 

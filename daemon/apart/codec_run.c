@@ -14,7 +14,7 @@
 
 #include "codec.h"
 #include "codec_message.h"
-#include "work/helper.h"
+#include "daemon/apart/work/helper.h"
 #include "image/decoder.h"
 #include "image/tensor.h"
 #include "lib/fd_message.h"

@@ -23,7 +23,7 @@
 #include "plugin.h"
 #include "reader.h"
 #include "stager.h"
-#include "work/unpack.h"
+#include "daemon/apart/work/unpack.h"
 
 #define HELPER_FD (CHILD_FD + 1)
 

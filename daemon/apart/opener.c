@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "admin.h"
+#include "daemon/node/admin.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/log.h"

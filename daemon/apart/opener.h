@@ -24,7 +24,7 @@
 
 #include "lib/error.h"
 #include "nursery.h"
-#include "proof.h"
+#include "daemon/storage/proof.h"
 
 #define OPENER_MAX          48
 #define OPENER_ROOT_RESERVE 4

@@ -20,7 +20,7 @@
  */
 
 #include "lib/error.h"
-#include "proof.h"
+#include "daemon/storage/proof.h"
 
 enum opener_reply_type {
 	OPENER_STARTED = 1,

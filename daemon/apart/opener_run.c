@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/transport.h"
-#include "work/helper.h"
+#include "daemon/apart/work/helper.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/sandbox.h"

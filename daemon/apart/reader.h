@@ -28,7 +28,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "access.h"
+#include "daemon/storage/access.h"
 #include "lib/error.h"
 #include "nursery.h"
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "dataset/blocks.h"
-#include "io.h"
+#include "daemon/storage/io.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
@@ -27,8 +27,8 @@
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
-#include "shared_memory.h"
-#include "work/unpack.h"
+#include "daemon/storage/shared_memory.h"
+#include "daemon/apart/work/unpack.h"
 
 #define IO_DEPTH 32
 /* libuv's threads that write, as it has them by itself. */

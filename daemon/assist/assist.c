@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "assist_message.h"
-#include "child.h"
+#include "daemon/apart/child.h"
 #include "judge_ahead.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "admin.h"
+#include "daemon/node/admin.h"
 #include "assist_message.h"
 #include "judge_ahead.h"
 #include "lib/capabilities.h"

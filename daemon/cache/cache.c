@@ -7,7 +7,7 @@
 #include "forms.h"
 #include "lib/clock.h"
 #include "lib/minmax.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {

@@ -12,17 +12,17 @@
  * datasets that nobody uses, is *borrowed*: it stays as long as nobody wants the room, and goes first.
  */
 
-#include "cache_quota.h"
+#include "daemon/node/cache_quota.h"
 #include "carry.h"
 #include "job.h"
 #include "policy.h"
-#include "pool.h"
-#include "read_holds.h"
-#include "reader.h"
-#include "shared_memory.h"
+#include "daemon/node/pool.h"
+#include "daemon/storage/read_holds.h"
+#include "daemon/apart/reader.h"
+#include "daemon/storage/shared_memory.h"
 #include "stage.h"
 #include "cached_dataset.h"
-#include "peers/gives.h"
+#include "daemon/cache/peers/gives.h"
 
 /* A segment belongs to one dataset for life: a client that still maps it must never see another's data. */
 struct segment {

@@ -9,7 +9,7 @@
 #include "forms.h"
 #include "lib/cleanup.h"
 #include "lib/minmax.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 static uint64_t less(uint64_t a, uint64_t b)
 {

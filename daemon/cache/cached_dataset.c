@@ -13,7 +13,7 @@
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "shared_memory.h"
+#include "daemon/storage/shared_memory.h"
 
 static int descending(const void *a, const void *b)
 {

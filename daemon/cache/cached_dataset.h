@@ -10,14 +10,14 @@
  * the two: who can read the snapshot may read those chunks that are no stricter than it.
  */
 
-#include "access.h"
-#include "cache_quota.h"
+#include "daemon/storage/access.h"
+#include "daemon/node/cache_quota.h"
 #include "dataset/snapshot.h"
-#include "fetcher.h"
+#include "daemon/fetch/fetcher.h"
 #include "lib/error.h"
-#include "place.h"
+#include "daemon/storage/place.h"
 #include "policy.h"
-#include "proof.h"
+#include "daemon/storage/proof.h"
 #include "stage_pace.h"
 
 #include <errno.h>

@@ -23,8 +23,8 @@
 #include <uv.h>
 
 #include "lib/fd_store.h"
-#include "quota.h"
-#include "shared_memory.h"
+#include "daemon/node/quota.h"
+#include "daemon/storage/shared_memory.h"
 #include "cached_dataset.h"
 
 #define CARRY_MAX_DATASETS 64

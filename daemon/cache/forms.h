@@ -17,9 +17,9 @@
  */
 
 #include "cached_dataset.h"
-#include "codec.h"
+#include "daemon/apart/codec.h"
 #include "image/recipe.h"
-#include "shared_memory.h"
+#include "daemon/storage/shared_memory.h"
 
 struct cache;
 struct forms;

@@ -10,7 +10,7 @@
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 /* How far a worker may be below its trainer: a fork server may be between them, or a wrapper script. */
 #define MAX_ANCESTORS 8

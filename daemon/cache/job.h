@@ -21,12 +21,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "codec.h"
-#include "job_cores.h"
+#include "daemon/apart/codec.h"
+#include "daemon/node/job_cores.h"
 #include "job_origin.h"
-#include "pool.h"
-#include "read_latency.h"
-#include "read_turns.h"
+#include "daemon/node/pool.h"
+#include "daemon/storage/read_latency.h"
+#include "daemon/storage/read_turns.h"
 #include "tuner/knob.h"
 
 #define JOB_LINGER_MS     300000

@@ -12,7 +12,7 @@
 
 #include "cache.h"
 #include "lend.h"
-#include "sensor_node.h"
+#include "daemon/node/sensor_node.h"
 
 struct lend_watch {
 	struct cache *cache;

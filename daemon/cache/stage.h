@@ -27,10 +27,10 @@
 #include <uv.h>
 
 #include "dataset/snapshot.h"
-#include "nursery.h"
-#include "quota.h"
+#include "daemon/apart/nursery.h"
+#include "daemon/node/quota.h"
 #include "stage_index.h"
-#include "stager.h"
+#include "daemon/apart/stager.h"
 
 struct cache;
 struct cached_dataset;

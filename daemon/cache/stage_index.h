@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "access.h"
+#include "daemon/storage/access.h"
 #include "dataset/chunk.h"
-#include "stager.h"
+#include "daemon/apart/stager.h"
 
 /* The chunk with this number, in a file of this folder. */
 struct staged_key {

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "child.h"
+#include "daemon/apart/child.h"
 #include "cluster.h"
 #include "cluster_private.h"
 #include "lib/capabilities.h"

@@ -15,7 +15,7 @@
 #include <jansson.h>
 
 #include "history/history.h"
-#include "serving_knobs.h"
+#include "daemon/serve/serving_knobs.h"
 #include "settings.h"
 
 struct control;

@@ -7,7 +7,7 @@
 #include "control_private.h"
 #include "json_text.h"
 #include "lib/clock.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 json_t *control_shares_json(const struct stall_shares *s)
 {

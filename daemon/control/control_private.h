@@ -3,12 +3,12 @@
 
 /* What the control_*.c files share. */
 
-#include "assist.h"
+#include "daemon/assist/assist.h"
 #include "control.h"
 #include "control_log.h"
-#include "job.h"
-#include "sensor.h"
-#include "serving.h"
+#include "daemon/cache/job.h"
+#include "daemon/sense/sensor.h"
+#include "daemon/serve/serving.h"
 
 /* Of a figure that is not known all the time. */
 struct control_mean {

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cached_dataset.h"
+#include "daemon/cache/cached_dataset.h"
 #include "control_private.h"
 #include "json_text.h"
 #include "lib/clock.h"
-#include "session.h"
+#include "daemon/serve/session.h"
 
 #define MAX_JOBS   64
 #define TEXT_BYTES 160

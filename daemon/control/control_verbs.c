@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "admin.h"
+#include "daemon/node/admin.h"
 #include "control_private.h"
 #include "lib/clock.h"
 #include "lib/log.h"

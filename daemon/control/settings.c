@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "lib/units.h"
-#include "pool.h"
-#include "turns.h"
+#include "daemon/node/pool.h"
+#include "daemon/node/turns.h"
 
 #define CACHE_LEAST         (UINT64_C(16) << 20) /* a few of the smallest chunks */
 #define PREFETCH_MOST       65536u

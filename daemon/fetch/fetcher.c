@@ -9,7 +9,7 @@
 #include "client/transport.h"
 #include "lib/fd_io.h"
 #include "lib/text.h"
-#include "shared_memory.h"
+#include "daemon/storage/shared_memory.h"
 
 /* A chunk that is being read. */
 struct fetch {

@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "client/protocol.h"
-#include "pool.h"
-#include "reader.h"
+#include "daemon/node/pool.h"
+#include "daemon/apart/reader.h"
 
 #define FETCHER_BYTES ((uint64_t)WIRE_LANDINGS * WIRE_LANDING_BYTES)
 

@@ -7,15 +7,15 @@
  * a mistake changes nothing.
  */
 
-#include "assist.h"
-#include "control.h"
+#include "daemon/assist/assist.h"
+#include "daemon/control/control.h"
 #include "job_events.h"
 #include "metrics.h"
 #include "names.h"
 #include "options.h"
-#include "plugin.h"
-#include "sensor.h"
-#include "server.h"
+#include "daemon/apart/plugin.h"
+#include "daemon/sense/sensor.h"
+#include "daemon/talk/server.h"
 
 struct daemon {
 	struct server *server;

@@ -8,7 +8,7 @@
 
 #include "lib/clock.h"
 #include "lib/log.h"
-#include "server.h"
+#include "daemon/talk/server.h"
 
 void job_events_program(const struct job *job, char *text, size_t size)
 {

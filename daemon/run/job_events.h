@@ -3,7 +3,7 @@
 
 /* Begin and end of each job: a line in the log for each, and what its user has used. */
 
-#include "job.h"
+#include "daemon/cache/job.h"
 #include "usage_totals.h"
 
 struct server;

@@ -12,14 +12,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "assist.h"
-#include "control.h"
+#include "daemon/assist/assist.h"
+#include "daemon/control/control.h"
 #include "job_events.h"
-#include "judge_ahead.h"
+#include "daemon/assist/judge_ahead.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
-#include "sensor.h"
-#include "server.h"
+#include "daemon/sense/sensor.h"
+#include "daemon/talk/server.h"
 
 /* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. No label is
  * one that Prometheus sets itself: `job`, `instance`, and in Kubernetes `pod` and `namespace`. Figures that

@@ -11,7 +11,7 @@
 #include <uv.h>
 
 #include "options.h"
-#include "server.h"
+#include "daemon/talk/server.h"
 
 struct names {
 	struct server *server;

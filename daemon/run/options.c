@@ -13,8 +13,8 @@
 #include "config_file.h"
 #include "history/history.h"
 #include "options_set.h"
-#include "pool.h"
-#include "quota.h"
+#include "daemon/node/pool.h"
+#include "daemon/node/quota.h"
 
 #define DEFAULT_STAGE_BYTES (UINT64_C(16) << 30)
 

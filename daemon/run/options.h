@@ -3,12 +3,12 @@
 
 /* dieseld's command line and configuration file (INI, section [dieseld], the same names without dashes). */
 
-#include "admin.h"
-#include "cluster.h"
+#include "daemon/node/admin.h"
+#include "daemon/cluster/cluster.h"
 #include "lib/error.h"
-#include "plugin.h"
-#include "serving_knobs.h"
-#include "settings.h"
+#include "daemon/apart/plugin.h"
+#include "daemon/serve/serving_knobs.h"
+#include "daemon/control/settings.h"
 
 #define OPTIONS_METRICS "127.0.0.1:9467"
 #define OPTIONS_MOST    64 /* there are fewer */

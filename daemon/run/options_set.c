@@ -9,7 +9,7 @@
 
 #include "lib/units.h"
 #include "metrics.h"
-#include "plugin.h"
+#include "daemon/apart/plugin.h"
 
 static void *field(struct options *o, const struct option_row *row)
 {

@@ -6,7 +6,7 @@
 #include "client/ring.h"
 #include "history/history.h"
 #include "options_set.h"
-#include "pool.h"
+#include "daemon/node/pool.h"
 
 #define MAX_IDLE_S      INT64_C(31622400) /* 366 days */
 #define MIN_STAGE_BYTES (16ull << 20)

@@ -8,7 +8,7 @@
  */
 
 #include "sensor_message.h"
-#include "serving.h"
+#include "daemon/serve/serving.h"
 #include "tuner/stall_sample.h"
 
 #define SENSED_READINGS 6

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "child.h"
+#include "daemon/apart/child.h"
 #include "lib/capabilities.h"
 #include "lib/error.h"
 #include "lib/log.h"

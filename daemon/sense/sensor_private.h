@@ -6,7 +6,7 @@
 #include "sensor.h"
 #include "sensor_job.h"
 #include "sensor_message.h"
-#include "sensor_node.h"
+#include "daemon/node/sensor_node.h"
 
 enum sensor_child_state {
 	CHILD_NONE,     /* there is none, or it is of no use: not permitted, or its keeper died */

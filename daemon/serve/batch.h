@@ -6,9 +6,9 @@
  * of shared memory.
  */
 
-#include "cache.h"
+#include "daemon/cache/cache.h"
 #include "client/ring.h"
-#include "codec.h"
+#include "daemon/apart/codec.h"
 #include "image/recipe.h"
 
 struct form_extent;

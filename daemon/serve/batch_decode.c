@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "batch.h"
-#include "codec.h"
-#include "forms.h"
+#include "daemon/apart/codec.h"
+#include "daemon/cache/forms.h"
 #include "frames.h"
 #include "lib/error.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "batch.h"
-#include "forms.h"
+#include "daemon/cache/forms.h"
 
 void batch_forms_find(struct batch *b, const struct forms *forms)
 {

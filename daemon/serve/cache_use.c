@@ -2,7 +2,7 @@
 /* Shares of the cache by job. */
 #include <stdlib.h>
 
-#include "forms.h"
+#include "daemon/cache/forms.h"
 #include "lib/cleanup.h"
 #include "serving.h"
 

@@ -14,8 +14,8 @@
  * Loop thread only, but for frames_prepare().
  */
 
-#include "cache.h"
-#include "shared_memory.h"
+#include "daemon/cache/cache.h"
+#include "daemon/storage/shared_memory.h"
 
 #define FRAME_NONE     UINT32_MAX
 #define FRAMES_MEMBERS 8 /* there is room for so many sessions like the first */

@@ -6,8 +6,8 @@
  * it through server.h; sensing looks at it, and control turns its knobs. Loop thread only.
  */
 
-#include "cache.h"
-#include "job.h"
+#include "daemon/cache/cache.h"
+#include "daemon/cache/job.h"
 #include "serving_knobs.h"
 #include "session.h"
 

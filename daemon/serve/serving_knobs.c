@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "forms.h"
+#include "daemon/cache/forms.h"
 #include "lib/minmax.h"
 #include "lib/units.h"
 #include "serving.h"

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache_quota.h"
+#include "daemon/node/cache_quota.h"
 #include "lib/error.h"
-#include "stage.h"
+#include "daemon/cache/stage.h"
 
 struct serving_knobs {
 	uint64_t cache_bytes;     /* segments, batch slots and snapshot copies together */

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec.h"
-#include "forms.h"
+#include "daemon/apart/codec.h"
+#include "daemon/cache/forms.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/units.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 static void slot_free(struct session *s, struct slot *slot)
 {

@@ -17,7 +17,7 @@
 #include "client/protocol.h"
 #include "frames.h"
 #include "group.h"
-#include "job.h"
+#include "daemon/cache/job.h"
 #include "serving_knobs.h"
 #include "session_need.h"
 

@@ -7,7 +7,7 @@
  * few samples are most of the bytes. Never more than all chunks.
  */
 
-#include "cached_dataset.h"
+#include "daemon/cache/cached_dataset.h"
 
 #include "dataset/shuffle.h"
 

@@ -8,14 +8,14 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "codec.h"
+#include "daemon/apart/codec.h"
 #include "dataset/subset.h"
-#include "forms.h"
+#include "daemon/cache/forms.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
-#include "plugin.h"
-#include "policy.h"
+#include "daemon/apart/plugin.h"
+#include "daemon/cache/policy.h"
 
 static uint64_t page_up(uint64_t bytes)
 {

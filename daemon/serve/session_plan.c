@@ -14,7 +14,7 @@
 #include "lib/clock.h"
 #include "lib/minmax.h"
 #include "lib/sorted.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 /* Its order in that epoch. */
 static void session_spec(const struct session *s, uint64_t epoch, struct shuffle_spec *ret)

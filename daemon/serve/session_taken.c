@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "job.h"
+#include "daemon/cache/job.h"
 
 static uint64_t load(const _Atomic uint64_t *word)
 {

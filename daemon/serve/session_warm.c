@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
-#include "peers/sharers.h"
-#include "turns.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/node/turns.h"
 
 /* To look for room takes a pass through all that is in memory. */
 #define FULL_NS NS_PER_S

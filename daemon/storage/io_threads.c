@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "pool.h"
+#include "daemon/node/pool.h"
 
 #define MAX_THREADS 8 /* enough large reads in flight for one disk */
 

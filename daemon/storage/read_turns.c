@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "turns.h"
+#include "daemon/node/turns.h"
 
 struct read_user {
 	struct read_user *next;

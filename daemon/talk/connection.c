@@ -15,14 +15,14 @@
 
 #include "client/transport.h"
 #include "connection.h"
-#include "fetcher.h"
+#include "daemon/fetch/fetcher.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "peer.h"
-#include "peers/sharers.h"
-#include "plugin.h"
+#include "daemon/node/peer.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/apart/plugin.h"
 
 /* Clients that read a dataset's chunks for us (fetcher.h). */
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
+#include "daemon/node/admin.h"
 #include "connection.h"
-#include "control.h"
+#include "daemon/control/control.h"
 #include "lib/cleanup.h"
 
 /* Limit of the texts that one user's connections have, each until its next request. Administrators have

@@ -11,7 +11,7 @@
 #include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/units.h"
-#include "opener.h"
+#include "daemon/apart/opener.h"
 
 enum open_stage {
 	OPEN_ASKS,  /* which dataset it is */

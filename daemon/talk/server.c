@@ -9,16 +9,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cluster.h"
-#include "control.h"
-#include "io.h"
+#include "daemon/cluster/cluster.h"
+#include "daemon/control/control.h"
+#include "daemon/storage/io.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
-#include "opener.h"
-#include "peers/sharers.h"
-#include "plugin.h"
-#include "policy.h"
+#include "daemon/apart/opener.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/apart/plugin.h"
+#include "daemon/cache/policy.h"
 
 /* Tells people at other places of this node's jobs, now and then (diesel-top --nodes). */
 

@@ -9,11 +9,11 @@
  * (pool.h) and that of the history's queue. No thread holds both, so they need no order.
  */
 
-#include "closer.h"
-#include "lend_watch.h"
+#include "daemon/apart/closer.h"
+#include "daemon/cache/lend_watch.h"
 #include "lib/log.h"
-#include "quota.h"
-#include "serving.h"
+#include "daemon/node/quota.h"
+#include "daemon/serve/serving.h"
 
 #define SERVER_DRAIN_MS        5000
 #define SERVER_MAX_CONNECTIONS 1024

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "connection.h"
-#include "control.h"
-#include "json_text.h"
+#include "daemon/control/control.h"
+#include "daemon/control/json_text.h"
 #include "lib/clock.h"
-#include "peers/sharers.h"
-#include "plugin.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/apart/plugin.h"
 
 /* STATUS: other nodes of jobs, what came from them and went there. */
 

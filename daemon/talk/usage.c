@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "admin.h"
+#include "daemon/node/admin.h"
 #include "connection.h"
-#include "peers/sharers.h"
-#include "policy.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/policy.h"
 
 /* The most descriptors that a client takes: its socket; two while it opens a dataset; three for a dataset,
  * and one for the place of its chunks; two for a session, one for its trainer's process and one for the

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "lib/text.h"
 

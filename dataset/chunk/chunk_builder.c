@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "buffer.h"
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/compress.h"
 #include "lib/text.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "snapshot_map.h"
 
 static int damaged(const struct snapshot *s, const char *what, struct error *err)

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "snapshot_map.h"
 
 #define N_IN_TURN 32u /* more searches than a processor has reads under way */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/chunk_id.h"
 
 #define FIRST_LINE "DIESEL change"

@@ -10,7 +10,7 @@
 #include "lib/cleanup.h"
 #include "lib/file_open.h"
 #include "meta_redis_private.h"
-#include "redis_env.h"
+#include "dataset/redis/redis_env.h"
 
 #define WAIT_S 60 /* a cluster takes a quarter of that to put another master in place */
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "lib/cleanup.h"
-#include "redis_scripts.h"
+#include "dataset/redis/redis_scripts.h"
 
 #define N_PATHS     1024
 #define N_CHUNKS    16

@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "buffer.h"
-#include "redis_link.h"
+#include "dataset/chunk/buffer.h"
+#include "dataset/redis/redis_link.h"
 
 enum redis_family { REDIS_PATHS, REDIS_CHUNKS, N_REDIS_FAMILIES };
 

@@ -15,7 +15,7 @@
 #include "lib/clock.h"
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
-#include "redis_env.h"
+#include "dataset/redis/redis_env.h"
 
 #define FIRST_LINE "diesel-metadata 2"
 /* Without the folder, so that nobody knows of a copy. */

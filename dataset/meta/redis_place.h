@@ -3,7 +3,7 @@
 
 /* DATASET/meta.redis: where a dataset's metadata is, if that is on a Redis server. No password is in it. */
 
-#include "redis_link.h"
+#include "dataset/redis/redis_link.h"
 
 struct redis_place {
 	struct redis_url url;

@@ -11,7 +11,7 @@
 
 #include "lib/units.h"
 #include "meta_redis_private.h"
-#include "redis_scripts.h"
+#include "dataset/redis/redis_scripts.h"
 
 enum field {
 	F_FORMAT,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 
 void registry_group_id(const struct registry_group_key *key, struct registry_group_id *ret)
 {

@@ -14,7 +14,7 @@
  */
 
 #include "dataset/registry.h"
-#include "redis_url.h"
+#include "dataset/redis/redis_url.h"
 
 #define KEY_BYTES (REDIS_URL_PART + REGISTRY_NAME_BYTES + 64)
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 
 #define LN_2         0.69314718055994530942
 #define LN_TERMS     25 /* the last one is below 1e-18 of the sum */

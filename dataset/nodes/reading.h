@@ -5,7 +5,7 @@
  * of themselves. What a reply may cost is bounded, whatever somebody has put there. Not thread-safe. */
 
 #include "dataset/registry.h"
-#include "redis_link.h"
+#include "dataset/redis/redis_link.h"
 
 #define READING_MAX_NAMES  1536 /* of a group: more than members, since the dead stay a while */
 #define READING_MAX_VALUES 4096 /* asked for in one go */

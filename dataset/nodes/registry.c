@@ -9,7 +9,7 @@
 #include "lib/clock.h"
 #include "lib/thread.h"
 #include "member.h"
-#include "redis_env.h"
+#include "dataset/redis/redis_env.h"
 #include "reading.h"
 #include "registry_private.h"
 

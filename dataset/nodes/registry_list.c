@@ -10,7 +10,7 @@
 #include "lib/clock.h"
 #include "member.h"
 #include "reading.h"
-#include "redis_refusal.h"
+#include "dataset/redis/redis_refusal.h"
 
 #define WAIT_S       5
 #define MAX_GROUPS   4096

@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 #include "dataset/registry.h"
-#include "redis_link.h"
+#include "dataset/redis/redis_link.h"
 
 /* With those that are being left, of which a user has as many again, at most. */
 #define REGISTRY_ROOM (2 * REGISTRY_MAX_GROUPS)

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "buffer.h"
-#include "checksum.h"
+#include "dataset/chunk/buffer.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/chunk_id.h"
 #include "dataset/meta.h"
 #include "dataset/version.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "buffer.h"
-#include "checksum.h"
+#include "dataset/chunk/buffer.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/compress.h"
 #include "dataset/place.h"
 #include "lib/text.h"

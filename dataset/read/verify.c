@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"

@@ -14,7 +14,7 @@
 #include "dataset/snapshot.h"
 #include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
-#include "snapshot_build.h"
+#include "dataset/snapshot/snapshot_build.h"
 
 struct version_place {
 	struct place place;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 
 static inline int redis_command_append(struct buffer *b, size_t n, const char *const *args,
 				       const size_t *sizes)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "redis_command.h"

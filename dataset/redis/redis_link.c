@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "lib/array.h"
 #include "lib/clock.h"
 #include "redis_command.h"

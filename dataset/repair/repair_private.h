@@ -3,7 +3,7 @@
 
 /* What the files of this room share. */
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "dataset/meta.h"
 #include "dataset/repair.h"
 #include "dataset/snapshot.h"

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "lib/text.h"
 
 int sample_read(const struct snapshot *snapshot, struct store *store, const struct snapshot_sample *sample,

@@ -4,9 +4,9 @@
 /* Writes a section of a snapshot from its beginning to its end. {.fd = -EBADF} is one that was not begun. Not
  * thread-safe. */
 
-#include "buffer.h"
-#include "checksum.h"
-#include "snapshot_format.h"
+#include "dataset/chunk/buffer.h"
+#include "dataset/checksum/checksum.h"
+#include "dataset/lookup/snapshot_format.h"
 
 struct section_writer {
 	int fd; /* borrowed */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "lib/text.h"

@@ -10,9 +10,9 @@
  * storage order. What is removed makes the numbers that are written smaller (changes_final()).
  */
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "snapshot_build.h"
-#include "snapshot_map.h"
+#include "dataset/lookup/snapshot_map.h"
 
 /* A record of a chunk. */
 struct change_entry {

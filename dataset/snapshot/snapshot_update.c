@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"

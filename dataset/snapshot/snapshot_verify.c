@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "dataset/chunk_id.h"
-#include "snapshot_map.h"
+#include "dataset/lookup/snapshot_map.h"
 
 static int damaged(const struct snapshot *s, const char *what, uint64_t index, struct error *err)
 {

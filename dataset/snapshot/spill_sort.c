@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"

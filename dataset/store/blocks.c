@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 
 static bool is_block_size(uint32_t bytes)
 {

@@ -12,7 +12,7 @@
 #include "lib/text.h"
 #include "lib/units.h"
 #include "pack_unchanged.h"
-#include "random.h"
+#include "dataset/order/random.h"
 #include "read_ahead.h"
 #include "source.h"
 

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
 #include "dataset/place.h"
 #include "dataset/writer.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
 #include "lib/thread.h"
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "dataset/chunk.h"
 #include "dataset/meta.h"
 #include "lib/cleanup.h"

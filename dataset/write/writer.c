@@ -8,7 +8,7 @@
 #include "dataset/frozen.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
-#include "snapshot_build.h"
+#include "dataset/snapshot/snapshot_build.h"
 #include "writer_private.h"
 
 /* Of this many samples one may change for the snapshot to be updated: each change is searched for, several

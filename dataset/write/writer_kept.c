@@ -14,7 +14,7 @@
 #include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
-#include "snapshot_build.h"
+#include "dataset/snapshot/snapshot_build.h"
 #include "writer_private.h"
 
 #define TMP_FILE   ".tmp"

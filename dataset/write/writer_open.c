@@ -13,7 +13,7 @@
 #include "lib/clock.h"
 #include "lib/file_open.h"
 #include "lib/units.h"
-#include "snapshot_build.h"
+#include "dataset/snapshot/snapshot_build.h"
 #include "writer_private.h"
 
 /* Returns 1 if the directory holds a dataset or the beginning of one, 0 if it is empty, or -ENOTEMPTY if it

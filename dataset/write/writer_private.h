@@ -3,7 +3,7 @@
 
 /* What writer.c and writer_open.c share. */
 
-#include "buffer.h"
+#include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
 #include "dataset/place.h"
 #include "dataset/writer.h"

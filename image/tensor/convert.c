@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "numbers.h"
+#include "image/recipe/numbers.h"
 
 #define PIECE 1024 /* numbers */
 

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "analyzer/analysis.h"
-#include "assets.h"
-#include "escape.h"
+#include "reports/assets/assets.h"
+#include "reports/words/escape.h"
 
 static void place_version(const struct html *html)
 {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 
 /*
  * What the charts are drawn from. Times are microseconds since the start of the window, as small integers.

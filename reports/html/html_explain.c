@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 #include "lib/units.h"
-#include "share_look.h"
-#include "words.h"
+#include "reports/words/share_look.h"
+#include "reports/words/words.h"
 
 static void workers(const struct html *html)
 {

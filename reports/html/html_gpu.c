@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 #include "lib/units.h"
 
 void html_gpu(const struct html *html)

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 #include "lib/units.h"
 
 #define PLACES_SHOWN 8    /* the JSON report has all that are known */

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
-#include "share_look.h"
-#include "words.h"
+#include "reports/words/share_look.h"
+#include "reports/words/words.h"
 
 #define LABEL_SHARE 0.11 /* a narrower part of the bar has no room for its name */
 #define ROOMY_SHARE 0.30 /* nor has this one on a narrow page */

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "analyzer/comparison.h"
-#include "difference_facts.h"
+#include "reports/words/difference_facts.h"
 #include "json_build.h"
 
 static json_t *share(const struct comparison_share *from)

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "analyzer/analysis.h"
-#include "assets.h"
+#include "reports/assets/assets.h"
 #include "json_build.h"
 #include "lib/clock.h"
 

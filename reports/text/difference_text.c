@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "analyzer/comparison.h"
-#include "difference_facts.h"
+#include "reports/words/difference_facts.h"
 #include "layout.h"
 #include "lib/text.h"
-#include "share_look.h"
+#include "reports/words/share_look.h"
 
 #define MARGIN 2
 

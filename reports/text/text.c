@@ -8,9 +8,9 @@
 #include "layout.h"
 #include "lib/clock.h"
 #include "lib/units.h"
-#include "share_look.h"
+#include "reports/words/share_look.h"
 #include "text_explain.h"
-#include "words.h"
+#include "reports/words/words.h"
 
 /* In the order of share_looks. */
 static const struct {

@@ -5,7 +5,7 @@
 
 #include "analyzer/analysis.h"
 #include "lib/units.h"
-#include "words.h"
+#include "reports/words/words.h"
 
 /* The other reports have more of each. */
 #define PLACES_SHOWN    3

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 
 /*
  * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps. Head of

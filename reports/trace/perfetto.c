@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "analyzer/analysis.h"
-#include "escape.h"
+#include "reports/words/escape.h"
 #include "lib/clock.h"
 #include "protobuf.h"
 

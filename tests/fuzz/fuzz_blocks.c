@@ -11,7 +11,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/compress.h"
 #include "dataset/store.h"

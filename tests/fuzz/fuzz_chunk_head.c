@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/chunk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "elf_symbols.h"
-#include "symbol.h"
-#include "usdt.h"
+#include "bpf/symbols/elf_symbols.h"
+#include "bpf/symbols/symbol.h"
+#include "bpf/symbols/usdt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

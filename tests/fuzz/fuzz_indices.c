@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "indices.h"
+#include "daemon/assist/indices.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "address_space.h"
+#include "bpf/symbols/address_space.h"
 
 static char root[64];
 

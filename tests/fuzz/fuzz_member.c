@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "member.h"
+#include "dataset/nodes/member.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

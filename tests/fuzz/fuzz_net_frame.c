@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net_frame.h"
+#include "daemon/cluster/net_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

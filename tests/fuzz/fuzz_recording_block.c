@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "recording_codec.h"
+#include "analyzer/trace/recording_codec.h"
 
 #define PLAIN_MAX 65536
 

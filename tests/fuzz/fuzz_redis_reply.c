@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "redis_buckets.h"
-#include "redis_reader.h"
-#include "redis_refusal.h"
-#include "redis_rows.h"
-#include "redis_slots.h"
+#include "dataset/meta/redis_buckets.h"
+#include "dataset/redis/redis_reader.h"
+#include "dataset/redis/redis_refusal.h"
+#include "dataset/meta/redis_rows.h"
+#include "dataset/redis/redis_slots.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "redis_url.h"
+#include "dataset/redis/redis_url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "frame.h"
-#include "model.h"
-#include "reel.h"
-#include "sample_json.h"
+#include "ui/view/frame.h"
+#include "ui/view/model.h"
+#include "ui/replay/reel.h"
+#include "ui/state/sample_json.h"
 
 #define RECORDS_MAX 16
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bucket_private.h"
+#include "s3/bucket_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

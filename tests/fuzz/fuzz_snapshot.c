@@ -10,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/chunk_builder.h"
 #include "dataset/snapshot.h"
-#include "snapshot_build.h"
-#include "snapshot_format_old.h"
+#include "dataset/snapshot/snapshot_build.h"
+#include "dataset/lookup/snapshot_format_old.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "dataset/chunk.h"
-#include "tar.h"
+#include "ctl/packing/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

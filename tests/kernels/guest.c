@@ -24,7 +24,7 @@
 
 #include "client/diesel.h"
 #include "lib/cleanup.h"
-#include "private.h"
+#include "bpf/collect/private.h"
 
 #define FETCH_NS  40000000
 #define PREP_S    0.04

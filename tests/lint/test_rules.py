@@ -2,13 +2,41 @@
 """Each rule refuses what it is there for, and lets pass what looks like it. The tests of rules/ are in tests/."""
 import pathlib
 import subprocess
+import tempfile
 import unittest
 
+import includes
 import text_rules
 
 HERE = pathlib.Path(__file__).resolve().parent
 AST_GREP = HERE.parent.parent / "build" / "lint" / "bin" / "ast-grep"
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+
+
+class Includes(unittest.TestCase):
+    """Two libraries, low/ below high/, in a folder with a public header."""
+    LISTS = {"lib/CMakeLists.txt": "diesel_library(diesel_base SOURCES x.c)", "lib/x.c": "", "lib/include/lib/x.h": "",
+             "ui/low/CMakeLists.txt": "diesel_library(diesel_low SOURCES low.c)", "ui/low/low.c": '#include "low.h"', "ui/low/low.h": ""}
+
+    def look(self, uses, **files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            lists = {"ui/high/CMakeLists.txt": f"diesel_library(diesel_high SOURCES high.c {uses})", "ui/high/high.c": "", "ui/high/high.h": ""}
+            for name, text in {**self.LISTS, **lists, **{f"ui/high/high.{end}": text for end, text in files.items()}}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text + "\n")
+            return includes.look(root)
+
+    def test_lists_say_what_is_included(self):
+        low, public = '#include "ui/low/low.h"', '#include "lib/x.h"'
+        self.assertEqual(self.look("USES diesel_low", h=low, c=public), [])
+        self.assertEqual(self.look("PRIVATE_USES diesel_low", c=low), [])
+        for uses, files, fault in (("", {"c": low}, "needs PRIVATE_USES diesel_low"), ("", {"h": low}, "needs USES diesel_low"),
+                                   ("USES diesel_low", {"c": low}, "has USES diesel_low"), ("USES diesel_low", {}, "has USES diesel_low"),
+                                   ("", {"c": '#include "low/low.h"'}, "there is no low/low.h"),
+                                   ("", {"c": '#include "lib/include/lib/../y.h"'}, "there is no")):
+            with self.subTest(uses=uses, **files):
+                self.assertIn(fault, "\n".join(self.look(uses, **files)))
 
 
 class TextRules(unittest.TestCase):

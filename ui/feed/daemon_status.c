@@ -11,7 +11,7 @@
 #include "census.h"
 #include "client/knob.h"
 #include "lib/error.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define ITEMS_MAX 65536 /* jobs, datasets, decisions: no daemon has more */
 

@@ -10,7 +10,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/proc.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define SECTOR_BYTES 512.0 /* of diskstats, whatever the disk's */
 #define DISKS_MAX    256

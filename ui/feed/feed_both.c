@@ -6,7 +6,7 @@
 
 #include "lib/error.h"
 #include "merge.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 struct both {
 	struct feed feed;

@@ -15,7 +15,7 @@
 #include "daemon_status.h"
 #include "lib/clock.h"
 #include "lib/error.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define DECISIONS_MAX 200
 /* An answer takes some ms. After this time the daemon is not waited for any longer. */

@@ -23,7 +23,7 @@
 #include "lib/proc_task.h"
 #include "lib/psi.h"
 #include "node.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 /* The part of one core that analysing may take over all jobs, and how many seconds of it may be saved up. */
 #define ANALYSIS_RATIO   0.004

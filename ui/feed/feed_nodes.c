@@ -17,7 +17,7 @@
 #include "lib/sorted.h"
 #include "lib/text.h"
 #include "node_report.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define ANSWER_MS 500 /* a sample waits for at most so long */
 

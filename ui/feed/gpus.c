@@ -9,7 +9,7 @@
 #include "analyzer/nvml.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define GPUS_MAX 64
 

@@ -9,7 +9,7 @@
 #include "analyzer/analysis.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define NS_TO_S 1e-9
 

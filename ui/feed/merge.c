@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sample.h"
+#include "ui/state/sample.h"
 
 static void take_real(double *to, double from)
 {

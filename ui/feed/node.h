@@ -14,7 +14,7 @@
 #include "census.h"
 #include "devices.h"
 #include "gpus.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 struct analysis;
 struct live;

@@ -10,7 +10,7 @@
 #include "analyzer/share.h"
 #include "daemon_status.h"
 #include "census.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define JOBS_MAX 256 /* of a node; what a daemon says has room for fewer */
 

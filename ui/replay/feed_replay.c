@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "feed.h"
+#include "ui/feed/feed.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "lib/error.h"
 #include "reel.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 struct replay {
 	struct feed feed;

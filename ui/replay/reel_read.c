@@ -19,8 +19,8 @@
 #include "lib/file_open.h"
 #include "lib/zstd_frame.h"
 #include "reel_format.h"
-#include "sample.h"
-#include "sample_json.h"
+#include "ui/state/sample.h"
+#include "ui/state/sample_json.h"
 
 #define SEARCH_BYTES 65536
 

@@ -15,8 +15,8 @@
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
 #include "reel_format.h"
-#include "sample.h"
-#include "sample_json.h"
+#include "ui/state/sample.h"
+#include "ui/state/sample_json.h"
 
 #define COMPRESSION_LEVEL 1 /* compresses to a tenth already, in little time */
 

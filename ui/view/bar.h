@@ -3,7 +3,7 @@
 
 /* Shares as pictures. Each share has a style of its own, and without colour a letter. */
 
-#include "history.h"
+#include "ui/state/history.h"
 #include "screen.h"
 
 /* Draws shares stacked from left to right, in `width` columns. If they are not known there is only N/A. */

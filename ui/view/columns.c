@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "columns.h"
 
-#include "sample.h"
+#include "ui/state/sample.h"
 
 static double stall_of(const void *item)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "sample.h"
+#include "ui/state/sample.h"
 
 static char *unknown(char *buffer)
 {

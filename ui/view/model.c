@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "columns.h"
-#include "feed.h"
+#include "ui/feed/feed.h"
 #include "lib/cleanup.h"
 #include "tree.h"
 

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "history.h"
-#include "sample.h"
+#include "ui/state/history.h"
+#include "ui/state/sample.h"
 #include "screen.h"
 
 #include "table.h"

@@ -7,7 +7,7 @@
 
 #include "format.h"
 #include "lib/sorted.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define COLUMNS_MAX 32
 

@@ -8,7 +8,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "sample.h"
+#include "ui/state/sample.h"
 
 #define NO_ROW SIZE_MAX
 

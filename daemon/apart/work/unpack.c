@@ -14,7 +14,7 @@
 #include "helper.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
-#include "shared_memory.h"
+#include "daemon/storage/shared_memory.h"
 #include "unpack_message.h"
 
 #define LOOK_MS    200

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of which some samples alone are read, because few are wanted. Who wants others has the whole chunk
  * read, which then takes the place of the part (chunk_load.c). */
-#include "cached_dataset.h"
+#include "daemon/cache/cached_dataset.h"
 
 #include <stdlib.h>
 
 #include "dataset/chunk.h"
 #include "dataset/subset.h"
-#include "reader.h"
+#include "daemon/apart/reader.h"
 
 /* What one more read costs, in bytes that could be read instead: what lies between two samples is read with
  * them up to this length. From a disk of 2 GB/s that delivers 16,000 reads a second and more; storage that is

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 /* The owner may have to read the chunk first, which takes as long as it takes here; several that are asked
  * for together wait for each other. While nothing is known of the storage, it may be slow. */

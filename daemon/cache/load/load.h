@@ -3,8 +3,8 @@
 
 /* What the files that bring a chunk into memory share. */
 
-#include "cache.h"
-#include "cluster.h"
+#include "daemon/cache/cache.h"
+#include "daemon/cluster/cluster.h"
 
 struct sharer;
 

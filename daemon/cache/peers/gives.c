@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "daemon/cache/cache.h"
 #include "lib/cleanup.h"
 #include "sharers.h"
 

@@ -10,7 +10,7 @@
  * Loop thread only.
  */
 
-#include "cluster.h"
+#include "daemon/cluster/cluster.h"
 #include <stddef.h>
 #include <stdint.h>
 

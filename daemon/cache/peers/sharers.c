@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
+#include "daemon/cache/cache.h"
 #include "client/protocol.h"
 #include "gives.h"
 #include "lib/clock.h"

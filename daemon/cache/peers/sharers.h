@@ -17,7 +17,7 @@
  * Loop thread only.
  */
 
-#include "cluster.h"
+#include "daemon/cluster/cluster.h"
 #include "lane_table.h"
 
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../unit/reports/fixture.h"
+#include "tests/unit/reports/fixture.h"
 
 static struct fixture fixture; /* too large for the stack */
 

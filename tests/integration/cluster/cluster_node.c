@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cluster.h"
+#include "daemon/cluster/cluster.h"
 #include "lib/log.h"
 #include "cluster_node_chunk.h"
 

@@ -5,8 +5,8 @@
 
 #include "script.h"
 
-#include "roles.h"
-#include "timeline.h"
+#include "analyzer/roles/roles.h"
+#include "analyzer/timeline/timeline.h"
 
 struct scene {
 	struct timeline *timeline;

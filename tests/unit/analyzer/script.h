@@ -7,7 +7,7 @@
  * added in order. A real recording never starts at 0, so every time is shifted by SCRIPT_BASE_NS.
  */
 
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "elf_symbols.h"
+#include "bpf/symbols/elf_symbols.h"
 #include "lib/cleanup.h"
 
 static void elf_symbols_closep(struct elf_symbols **symbols)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The descriptor is the mapping's file, or there is none, whatever its path leads to by now. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/proc.h"
-#include "mapped_file.h"
+#include "bpf/symbols/mapped_file.h"
 
 static const char *folder;
 static char library[128];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a device and a path within its file system to a path of this machine. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "mounts.h"
+#include "bpf/symbols/mounts.h"
 
 #define DEVICE(major, minor) ((major) << 20 | (minor))
 

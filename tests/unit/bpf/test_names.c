@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "bpf/collector.h"
 #include "lib/cleanup.h"
-#include "names.h"
+#include "bpf/symbols/names.h"
 
 struct notes {
 	size_t n;

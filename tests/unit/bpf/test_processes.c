@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "elf_symbols.h"
+#include "bpf/symbols/elf_symbols.h"
 #include "lib/clock.h"
-#include "processes.h"
+#include "bpf/symbols/processes.h"
 
 /* A folder that looks like /proc. */
 static const char *root;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks of a real Python's stack, which points wherever it likes. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "bpf/python_stack.h"
 #include "lib/clock.h"
-#include "processes.h"
+#include "bpf/symbols/processes.h"
 
 #define PYTHON "/usr/bin/python3"
 #define DEPTH  100 /* more than a page of frames, which are then read together */

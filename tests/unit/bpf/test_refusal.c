@@ -2,7 +2,7 @@
 
 /* Why a kernel refused a program, by libbpf's own words: these are of kernels that did. */
 
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "refusal.h"
+#include "bpf/collect/refusal.h"
 
 static void speak(const char *format, ...)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
-#include "symbol.h"
+#include "bpf/symbols/symbol.h"
 
 /* A shared library that is there and that no sanitizer puts functions in front of: the test's own. */
 static const char *library_path(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
-#include "symbol.h"
-#include "usdt.h"
+#include "bpf/symbols/symbol.h"
+#include "bpf/symbols/usdt.h"
 
 /* tests/standin/usdt.c, without and with semaphores. */
 static const char *libraries[2];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots that their holder wrote to: the next batch shows, and pages that it only read stay mapped. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "private_copies.h"
+#include "client/private_copies.h"
 
 #define PAGE   4096u
 #define LARGE  1024u /* pages: the kernel is asked */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What worker processes map: segments, the slots of a session, and results; and what a device reads from. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "client/ring.h"
 #include "client/share.h"
-#include "session.h"
+#include "client/session.h"
 
 #define N_SLOTS 3u
 #define BATCH   4u

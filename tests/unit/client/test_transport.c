@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client's end of a connection whose other end is the test: what fails once is over. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <string.h>

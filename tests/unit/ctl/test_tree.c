@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mount's inodes, of a snapshot as it should be and of such as lie although their checksums are right. */
-#include "dataset/fixture.h"
+#include "tests/unit/dataset/fixture.h"
 
 #include <errno.h>
 
-#include "checksum.h"
-#include "snapshot_format.h"
-#include "tree.h"
+#include "dataset/checksum/checksum.h"
+#include "dataset/lookup/snapshot_format.h"
+#include "ctl/mount/tree.h"
 
 #define N_PATHS 9
 

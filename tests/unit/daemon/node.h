@@ -3,7 +3,7 @@
 
 /* A server on a thread of this process. Included by each test once. */
 
-#include "support_dataset.h"
+#include "tests/support_dataset.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "server.h"
+#include "daemon/talk/server.h"
 
 #define NODE_MIB (UINT64_C(1) << 20)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
-#include "analyzer/script.h"
+#include "tests/support.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 
 /* Chunks and snapshots made from lists of paths, for tests. Included by each test once. */
 
-#include "support.h"
+#include "tests/support.h"
 
 #include "dataset/chunk.h"
 #include "dataset/chunk_builder.h"
@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "snapshot_build.h"
+#include "dataset/snapshot/snapshot_build.h"
 
 /* A whole chunk file in one allocation. */
 struct image {

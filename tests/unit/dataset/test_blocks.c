@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/chunk_id.h"
 #include "dataset/compress.h"
-#include "elsewhere/zstd_decode.h"
+#include "client/elsewhere/zstd_decode.h"
 #include "dataset/store.h"
 
 #define N_SAMPLES 40u

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/chunk_id.h"
 
 static int parse(const struct image *image, struct chunk_view *view, struct error *err)

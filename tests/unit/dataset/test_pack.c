@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Source, read-ahead and packer. */
-#include "support.h"
+#include "tests/support.h"
 
 #include "dataset/dataset.h"
 #include "dataset/pack.h"
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "read_ahead.h"
-#include "source.h"
+#include "dataset/write/read_ahead.h"
+#include "dataset/write/source.h"
 
 static int refuse(int code, const char *text, void *context)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a Redis Cluster's slots and servers' replies are taken for. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "redis_reader.h"
-#include "redis_refusal.h"
-#include "redis_slots.h"
+#include "dataset/redis/redis_reader.h"
+#include "dataset/redis/redis_refusal.h"
+#include "dataset/redis/redis_slots.h"
 
 static uint16_t slot(const char *key)
 {

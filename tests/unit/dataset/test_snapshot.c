@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "checksum.h"
+#include "dataset/checksum/checksum.h"
 #include "lib/clock.h"
-#include "snapshot_format.h"
+#include "dataset/lookup/snapshot_format.h"
 
 static const char *const paths[] = {
     "dog/2.jpg",   "dog-big/1.jpg", "dog/1.jpg", "cat/sub/9.jpg", "README",      "cat/z.jpg",

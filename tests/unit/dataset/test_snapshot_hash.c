@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-#include "checksum.h"
-#include "snapshot_format.h"
+#include "dataset/checksum/checksum.h"
+#include "dataset/lookup/snapshot_format.h"
 
 enum { N = 3000 };
 

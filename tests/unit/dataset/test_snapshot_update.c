@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "snapshot_format.h"
+#include "dataset/lookup/snapshot_format.h"
 
 enum { N_PATHS = 2000, MAX_CHUNKS = 200, MAX_PATH = 48 };
 

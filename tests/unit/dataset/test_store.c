@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include "dataset/chunk_builder.h"
 #include "dataset/chunk_id.h"

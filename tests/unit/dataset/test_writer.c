@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writer, metadata and dataset together: what is visible when. */
-#include "support.h"
+#include "tests/support.h"
 
 #include "dataset/dataset.h"
 #include "dataset/sample.h"

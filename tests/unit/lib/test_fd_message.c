@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "tests/support.h"
 
 static int n_open(void)
 {

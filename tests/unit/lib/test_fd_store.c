@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "test.h"
+#include "tests/unit/test.h"
 #include "lib/fd_message.h"
 
 static int manager_new(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
-#include "layout.h"
+#include "reports/text/layout.h"
 #include "lib/clock.h"
 #include "reports/report.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "escape.h"
-#include "layout.h"
-#include "protobuf.h"
+#include "reports/words/escape.h"
+#include "reports/text/layout.h"
+#include "reports/trace/protobuf.h"
 
 typedef void (*escape_fn)(FILE *stream, const char *text);
 

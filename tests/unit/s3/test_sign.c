@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures against the example in Amazon's documentation of S3 (GET Object with a range; list). */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "bucket_private.h"
+#include "s3/bucket_private.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 /* One literal, since two of them in a list look like a missing comma. */

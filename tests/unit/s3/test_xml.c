@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bucket_private.h"
+#include "s3/bucket_private.h"
 
 static int parse(const char *text, struct xml_list *ret)
 {

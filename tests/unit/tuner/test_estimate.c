@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What strays by itself is told from what changed. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 
-#include "state.h"
+#include "daemon/tuner/state.h"
 
 static struct tuner_job job;
 

@@ -3,7 +3,7 @@
  * Whatever comes in: limits and pins hold, no value is absurd, and the memory of the tuner stays sound.
  * Samples are of random figures, also of such that cannot be; clocks jump; jobs come and go.
  */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <ctype.h>
 #include <math.h>

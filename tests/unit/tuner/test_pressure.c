@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 
-#include "state.h"
+#include "daemon/tuner/state.h"
 
 #define GIB 0x1p30
 

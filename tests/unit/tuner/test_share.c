@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "state.h"
+#include "daemon/tuner/state.h"
 
 #define MAX 6
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator's scenarios as a guard: what the tuner reaches must not get worse. Exact: all of it follows
  * from the seeds. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model's answer, rule by rule. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "state.h"
+#include "daemon/tuner/state.h"
 
 #define MIB 0x1p20
 

@@ -6,7 +6,7 @@
  * most. What samples say is the test's; knobs follow at once.
  */
 
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdlib.h>
 

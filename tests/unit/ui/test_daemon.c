@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon_status.h"
+#include "ui/feed/daemon_status.h"
 #include "lib/error.h"
-#include "merge.h"
-#include "sample.h"
+#include "ui/feed/merge.h"
+#include "ui/state/sample.h"
 
 static const char status[] =
     "{\"schema\": \"diesel.status/1\", \"version\": \"0.1.0\", \"pid\": 7, \"socket\": \"/run/s\", "

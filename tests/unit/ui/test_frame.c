@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <locale.h>
 #include <math.h>
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "feed.h"
-#include "frame.h"
-#include "model.h"
+#include "ui/feed/feed.h"
+#include "ui/view/frame.h"
+#include "ui/view/model.h"
 
 #define ESCAPE 27
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nodes say of their jobs can be anybody's. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "node_report.h"
-#include "sample.h"
+#include "ui/feed/node_report.h"
+#include "ui/state/sample.h"
 
 static struct sample *filled(const char *json, double age_s)
 {

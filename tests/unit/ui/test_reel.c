@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "feed.h"
+#include "ui/feed/feed.h"
 #include "lib/error.h"
-#include "reel.h"
-#include "reel_format.h"
-#include "sample.h"
+#include "ui/replay/reel.h"
+#include "ui/replay/reel_format.h"
+#include "ui/state/sample.h"
 
 #define N_RECORDS 5
 

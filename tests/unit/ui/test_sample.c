@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
-#include "census.h"
-#include "devices.h"
-#include "job_fill.h"
+#include "ui/feed/census.h"
+#include "ui/feed/devices.h"
+#include "ui/feed/job_fill.h"
 #include "lib/clock.h"
 #include "lib/error.h"
-#include "sample.h"
-#include "sample_json.h"
+#include "ui/state/sample.h"
+#include "ui/state/sample_json.h"
 
 static struct sample *back(const char *json, int expected)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bar.h"
-#include "format.h"
-#include "history.h"
-#include "sample.h"
-#include "screen.h"
+#include "ui/view/bar.h"
+#include "ui/view/format.h"
+#include "ui/state/history.h"
+#include "ui/state/sample.h"
+#include "ui/view/screen.h"
 
 static const struct charset plain = {false, false}, unicode = {true, false}, full = {true, true};
 

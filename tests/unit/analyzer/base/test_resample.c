@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 
-#include "resample.h"
+#include "analyzer/base/resample.h"
 
 static double mean(const uint32_t *weight, size_t n, const void *context)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sampler on real processes, and on a tree that looks like /proc. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,9 +16,9 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/proc.h"
-#include "sampler.h"
-#include "sampler_process.h"
-#include "sampler_thread.h"
+#include "analyzer/collect/sampler.h"
+#include "analyzer/collect/sampler_process.h"
+#include "analyzer/collect/sampler_thread.h"
 
 #define EVENTS_MAX 20000
 #define POLLS_MAX  4000 /* far more than a loaded machine needs: a bound, not an expectation */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a real Python process is, seen from outside. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
-#include "sampler_place.h"
+#include "analyzer/collect/sampler_place.h"
 
 #define PYTHON "/usr/bin/python3"
 

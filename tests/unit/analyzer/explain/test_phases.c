@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 static struct script s; /* too large for the stack */
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "bpf/notes.h"
-#include "profile_find.h"
+#include "analyzer/explain/profile_find.h"
 
 enum key {
 	JPEG_IDCT = 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the job read: sums cut to the window, files and folders, and mapped files. */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <math.h>
 

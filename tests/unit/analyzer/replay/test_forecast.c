@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replays of a recording, compared with its replay unchanged. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "forecast.h"
+#include "analyzer/replay/forecast.h"
 
 #define STEPS 40
 #define MS    1e6

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much of each data wait was for fetching. */
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "measure.h"
-#include "split.h"
+#include "analyzer/replay/measure.h"
+#include "analyzer/replay/split.h"
 
 static struct script s; /* too large for the stack */
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "advice.h"
+#include "analyzer/result/advice.h"
 #include "lib/clock.h"
-#include "native.h"
+#include "analyzer/replay/native.h"
 
 #define CPUS 4
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "analyzer/seconds.h"
 #include "lib/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PyTorch's DataLoader says when its next() begins and ends: jobs that read no file, and jobs without
  * backward passes. */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <linux/futex.h>
 

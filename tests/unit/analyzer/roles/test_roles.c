@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who trains and who works for it, by the timeline alone. */
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
 static struct script s; /* too large for the stack */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which threads of the trainer's process load its data. */
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
 static struct script s; /* too large for the stack */
 

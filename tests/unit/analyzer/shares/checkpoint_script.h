@@ -3,7 +3,7 @@
 
 /* Jobs that write checkpoints: twelve steps, and who writes files beside them. */
 
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <fcntl.h>
 

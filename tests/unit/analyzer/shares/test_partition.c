@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every ns of an interval is in one share, and in that of whatever comes first. */
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
 #include <linux/futex.h>
 #include <stdlib.h>
 
-#include "partition.h"
+#include "analyzer/shares/partition.h"
 
 static struct script s; /* too large for the stack */
 

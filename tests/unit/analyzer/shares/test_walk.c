@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Back from the end of a wait, through whoever ended each sleep. */
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
 #include <linux/futex.h>
 #include <stdio.h>
 
 #include "analyzer/chain.h"
-#include "calls.h"
-#include "walk.h"
+#include "analyzer/timeline/calls.h"
+#include "analyzer/shares/walk.h"
 
 static struct script s; /* too large for the stack */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "analyzer/analysis.h"
-#include "warmup.h"
+#include "analyzer/shares/warmup.h"
 
 static void steps_fill(struct analysis_step *steps, size_t n, uint64_t ns)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
-#include "interval.h"
-#include "timeline.h"
+#include "analyzer/base/interval.h"
+#include "analyzer/timeline/timeline.h"
 
 /* Recordings with gaps: what is not known is never taken for computing, nor for waiting. */
 

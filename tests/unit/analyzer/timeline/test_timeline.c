@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
-#include "timeline.h"
+#include "analyzer/timeline/timeline.h"
 
 static struct timeline *build(const struct script *s)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <string.h>
 
-#include "cxx_name.h"
+#include "analyzer/trace/cxx_name.h"
 
 static const struct {
 	const char *mangled, *name;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "bpf/event.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
-#include "recording_paths.h"
+#include "analyzer/trace/recording_paths.h"
 
 #define N_EVENTS 50000
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/cleanup.h"
-#include "recording_codec.h"
+#include "analyzer/trace/recording_codec.h"
 
 static uint64_t random_state = 88172645463325252U;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "lib/clock.h"
-#include "slices.h"
+#include "analyzer/trace/slices.h"
 
 #define MIB (1 << 20)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "lib/error.h"
-#include "truth_files.h"
+#include "analyzer/truth/truth_files.h"
 
 #define FILE_BYTES  (1 << 20)
 #define TMPFS_MAGIC 0x01021994

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <math.h>
 
-#include "truth_result.h"
+#include "analyzer/truth/truth_result.h"
 
 #define LINE(steps, seconds) COMPILING_LINE(steps, seconds, "0.000000")
 #define COMPILING_LINE(steps, seconds, compiling)                                                            \

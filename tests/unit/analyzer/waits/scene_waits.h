@@ -3,9 +3,9 @@
 
 /* The data waits of a scene. */
 
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
-#include "waits.h"
+#include "analyzer/waits/waits.h"
 
 static const struct interval_list none;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs without workers, and checkpoints: both are seen by the trainer's own file calls. */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <fcntl.h>
 

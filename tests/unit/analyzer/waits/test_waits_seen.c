@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders that say nothing of themselves: threads, processes and generators behind queues of the job's own.
  */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <linux/futex.h>
 

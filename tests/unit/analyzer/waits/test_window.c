@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps: of a rhythm that nobody tells of, and of waits and backward passes. */
-#include "scene.h"
+#include "tests/unit/analyzer/scene.h"
 
-#include "rhythm.h"
-#include "window.h"
+#include "analyzer/waits/rhythm.h"
+#include "analyzer/waits/window.h"
 
 static struct script s; /* too large for the stack */
 

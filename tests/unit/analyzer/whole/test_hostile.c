@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever the events say, the shares sum to the window and nothing crashes. */
-#include "script.h"
+#include "tests/unit/analyzer/script.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "client/session.h"
 
 #define LONGEST "123456789012345678901234567890123456789012345678901234567890123"
 

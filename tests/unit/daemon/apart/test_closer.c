@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets with files left in them that take minutes to let go of, closed without waiting. Nothing here
  * measures time: a test that waits is killed. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "closer.h"
+#include "daemon/apart/closer.h"
 #include "lib/fd_message.h"
 
 #define LINGER_S 3600

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoders that were taken over: what they answer is not believed where it does not fit the order. The
  * processes are stand-ins, and so is the nursery that forks them. */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "codec.h"
-#include "codec_message.h"
+#include "daemon/apart/codec.h"
+#include "daemon/apart/codec_message.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"

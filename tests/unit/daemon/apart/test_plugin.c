@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asking plug-ins: how many may ask at one time, and what the daemon makes of what it is told. The helpers
  * are our own here: they answer what the test says, or nothing. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "lib/fd_message.h"
-#include "plugin.h"
+#include "daemon/apart/plugin.h"
 
 struct place {
 	struct plugins plugins;

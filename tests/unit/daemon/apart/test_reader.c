@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks read by a helper process, into memory that is shared with it. */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "reader.h"
-#include "shared_memory.h"
+#include "daemon/apart/reader.h"
+#include "daemon/storage/shared_memory.h"
 
 #define FILE_BYTES ((5u << 20) + 4096)
 

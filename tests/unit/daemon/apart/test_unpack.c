@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that make blocks plain: real ones, and stand-ins that crash, hang, or say anything. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -15,9 +15,9 @@
 #include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
-#include "shared_memory.h"
-#include "work/unpack.h"
-#include "work/unpack_message.h"
+#include "daemon/storage/shared_memory.h"
+#include "daemon/apart/work/unpack.h"
+#include "daemon/apart/work/unpack_message.h"
 
 #define MEMORY_BYTES (1u << 20)
 #define PLAIN_BYTES  (256u << 10)

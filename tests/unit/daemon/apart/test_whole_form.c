@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* At which scale a photograph's form is kept. */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
-#include "whole_form.h"
+#include "daemon/apart/whole_form.h"
 
 #include <math.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch_log.h"
+#include "daemon/assist/batch_log.h"
 
 #define BATCH   8
 #define TRAINER 7

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "data_sets.h"
+#include "daemon/assist/data_sets.h"
 
 #define N 4
 

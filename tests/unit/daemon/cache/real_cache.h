@@ -7,14 +7,14 @@
  * once.
  */
 
-#include "support_dataset.h"
-#include "support_loop.h"
+#include "tests/support_dataset.h"
+#include "tests/support_loop.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "daemon/cache/cache.h"
 #include "dataset/dataset.h"
 #include "lib/log.h"
 

@@ -2,7 +2,7 @@
 /* The cache after its sessions or limits changed: who may have how much, and what goes for that. */
 #include "filled_cache.h"
 
-#include "forms.h"
+#include "daemon/cache/forms.h"
 
 static uint32_t count(const struct cached_dataset *d)
 {

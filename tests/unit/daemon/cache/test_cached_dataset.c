@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The proof of permission: what a client may and may not pass. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shared_memory.h"
-#include "cached_dataset.h"
+#include "daemon/storage/shared_memory.h"
+#include "daemon/cache/cached_dataset.h"
 
 struct fixture {
 	char *directory;

@@ -10,8 +10,8 @@
 
 #include "dataset/chunk.h"
 #include "dataset/subset.h"
-#include "net_frame.h"
-#include "snapshot_format.h"
+#include "daemon/cluster/net_frame.h"
+#include "dataset/lookup/snapshot_format.h"
 
 #define N_CHUNKS 4
 #define WITHIN   (2 * CHUNK_ALIGN) /* an offset among the samples' bytes */

@@ -11,7 +11,7 @@
 
 #include "dataset/shuffle.h"
 #include "lib/clock.h"
-#include "peers/sharers.h"
+#include "daemon/cache/peers/sharers.h"
 
 #define N_CHUNKS 4
 

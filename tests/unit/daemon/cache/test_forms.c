@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoded forms in memory: the index against a plain table, extents, and what the cache leaves to them. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "forms.h"
-#include "pool.h"
+#include "daemon/cache/cache.h"
+#include "daemon/cache/forms.h"
+#include "daemon/node/pool.h"
 
 #define MIB       (UINT64_C(1) << 20)
 #define N_SAMPLES 3000

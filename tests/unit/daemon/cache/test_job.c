@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which sessions are one job, in a /proc of our making; and how long a job lives, with a real process. */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "job.h"
+#include "daemon/cache/job.h"
 
 struct fixture {
 	struct jobs jobs;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdlib.h>
 
 #include "dataset/shuffle.h"
-#include "peers/lane_table.h"
+#include "daemon/cache/peers/lane_table.h"
 
 #define N_CHUNKS 40
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What may be borrowed: as long as nobody wants the memory, and not a second longer. */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <math.h>
 
-#include "lend.h"
-#include "lend_watch.h"
+#include "daemon/cache/lend.h"
+#include "daemon/cache/lend_watch.h"
 
 #define GIB (1024.0 * 1024 * 1024)
 #define MIB (1024.0 * 1024)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
-#include "policy.h"
+#include "daemon/cache/policy.h"
 
 #define MIB (1u << 20)
 

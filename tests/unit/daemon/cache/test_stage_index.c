@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the names in a staging folder tell. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage_index.h"
+#include "daemon/cache/stage_index.h"
 
 #define OWNER 1000
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's side, with a process that the test plays: what it says comes through a socket, as from the
  * real one. */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cluster.h"
-#include "cluster_message.h"
+#include "daemon/cluster/cluster.h"
+#include "daemon/cluster/cluster_message.h"
 #include "dataset/owner.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What peers say, in whatever pieces it comes, and what is refused. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "net_address.h"
-#include "net_frame.h"
+#include "daemon/cluster/net_address.h"
+#include "daemon/cluster/net_frame.h"
 
 struct stream {
 	uint8_t data[4096];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may connect how often; and who it is, where that is a process of this machine. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
-#include "net_sources.h"
+#include "daemon/cluster/net_sources.h"
 
 #define SECONDS 20
 #define FLOOD   20000 /* connections a second */

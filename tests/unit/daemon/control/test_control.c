@@ -3,7 +3,7 @@
  * Rounds and settings on a real serving, pool and cache: what is decided, what of it is done, and what is
  * told of it. The samples are the test's.
  */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "control_private.h"
+#include "daemon/control/control_private.h"
 #include "sqlite/db.h"
 
 #define MIB    UINT64_C(1048576)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cache_quota.h"
-#include "quota.h"
+#include "daemon/node/cache_quota.h"
+#include "daemon/node/quota.h"
 
 static int parse(const char *text, struct cache_quotas *q, struct error *err)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "pool.h"
+#include "daemon/node/pool.h"
 
 struct number {
 	struct pool_task task;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "quota.h"
+#include "daemon/node/admin.h"
+#include "daemon/node/quota.h"
 
 static int check(uint32_t uid, uint64_t mine, uint64_t all, uint64_t limit)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers that are shared, with a clock that is made up: in each tick a worker does a tick of its task. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "turn_queue.h"
-#include "work_turns.h"
+#include "daemon/node/turn_queue.h"
+#include "daemon/node/work_turns.h"
 
 #define MS     UINT64_C(1000000)
 #define TURN   50 /* ticks: then it is asked whether a task's turn is over */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "metrics_totals.h"
+#include "daemon/run/metrics_totals.h"
 
 static struct stall_sample sample(uint64_t job, uint64_t at_ns)
 {

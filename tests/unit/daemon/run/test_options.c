@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "lib/limits.h"
-#include "options.h"
+#include "daemon/run/options.h"
 
 #define GIB (UINT64_C(1) << 30)
 

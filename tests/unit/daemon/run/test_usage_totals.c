@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "usage_totals.h"
+#include "daemon/run/usage_totals.h"
 
 static void begin(struct usage_totals *t, uint32_t uid, const char *account)
 {

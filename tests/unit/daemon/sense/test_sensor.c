@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sensor's pure parts: tally of markers, plan of slices, shares of a second, rates of a sample. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dataset/shuffle.h"
-#include "forms.h"
+#include "daemon/cache/forms.h"
 #include "lib/clock.h"
-#include "sensor_detail.h"
-#include "sensor_job.h"
-#include "sensor_shares.h"
-#include "sensor_tally.h"
+#include "daemon/sense/sensor_detail.h"
+#include "daemon/sense/sensor_job.h"
+#include "daemon/sense/sensor_shares.h"
+#include "daemon/sense/sensor_tally.h"
 #include "tuner/tuner.h"
 
 #define MS NS_PER_MS

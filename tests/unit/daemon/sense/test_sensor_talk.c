@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the daemon says to the sensing child, whose part the test plays. */
-#include "support.h"
+#include "tests/support.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "lib/clock.h"
-#include "sensor_private.h"
+#include "daemon/sense/sensor_private.h"
 
 struct fixture {
 	struct sensor sensor;

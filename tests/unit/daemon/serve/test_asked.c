@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions whose client asks for the samples of each batch. */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 #include <fcntl.h>

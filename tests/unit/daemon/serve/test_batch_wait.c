@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a batch waits for, which the client tells diesel-analyze. */
-#include "test.h"
+#include "tests/unit/test.h"
 
-#include "batch.h"
-#include "cached_dataset.h"
+#include "daemon/serve/batch.h"
+#include "daemon/cache/cached_dataset.h"
 
 #define N_CHUNKS 4
 

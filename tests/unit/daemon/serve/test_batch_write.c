@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A batch in its frame: every byte of every sample, of whatever size, and nothing beside it. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
+#include "daemon/serve/batch.h"
 
 #define N_ITEMS 11
 #define GUARD   0xa5

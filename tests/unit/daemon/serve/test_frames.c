@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames that several sessions have together: whatever one keeps, there is one for each slot of the others,
  * and the memory is what those who are there brought. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frames.h"
+#include "daemon/serve/frames.h"
 
 #define BYTES UINT64_C(8192)
 

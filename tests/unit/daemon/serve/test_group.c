@@ -4,7 +4,7 @@
  * Samples are no images, and so all zeros: what is looked at is which they are, and how often they were
  * decoded.
  */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "client/protocol.h"
 #include "client/share.h"
 #include "dataset/subset.h"
-#include "group.h"
+#include "daemon/serve/group.h"
 #include "image/recipe.h"
 #include "lib/clock.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samples by number, and the order of a session without one, against what sessions deliver. */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <dirent.h>
 #include <errno.h>

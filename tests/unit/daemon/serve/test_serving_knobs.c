@@ -3,7 +3,7 @@
  * Knobs turned at random on a server in this process while libdiesel's clients read: every batch comes once,
  * in the same order and with the same bytes as without.
  */
-#include "support_dataset.h"
+#include "tests/support_dataset.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "server.h"
+#include "daemon/talk/server.h"
 
 #define MIB       (UINT64_C(1) << 20)
 #define N_SAMPLES 2400

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support.h"
+#include "tests/support.h"
 
 #include <stdlib.h>
 
-#include "session.h"
+#include "daemon/serve/session.h"
 
 #define N_CHUNKS 40
 #define OWN      4

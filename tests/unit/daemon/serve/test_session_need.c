@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is reserved for a session is never less than what its batches really touch. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "session_need.h"
+#include "daemon/serve/session_need.h"
 
 #define N_MAX 40
 

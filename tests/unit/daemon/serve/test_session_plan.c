@@ -3,7 +3,7 @@
  * Over (samples, world, batch, drop_last, kind of dataset): what all ranks of a job are given together is
  * every sample once, in as many batches on each as the session and diesel_n_batches() say, epoch after epoch.
  */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * A cache that is smaller than the dataset: what an epoch finds in memory is as much as there was room for
  * when it began, packed and as views, for one job and for two ranks, and every sample is right.
  */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <stdio.h>
 

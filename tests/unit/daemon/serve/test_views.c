@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions whose samples lie in the cache, though all have one length. */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both engines, through the same calls. */
-#include "support_loop.h"
+#include "tests/support_loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io.h"
+#include "daemon/storage/io.h"
 
 #define FILE_BYTES (1u << 20)
 #define PIECE      (64u << 10)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "lib/clock.h"
-#include "read_holds.h"
+#include "daemon/storage/read_holds.h"
 
 #define BEGIN (1000 * NS_PER_S)
 

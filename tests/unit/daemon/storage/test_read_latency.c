@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "lib/clock.h"
-#include "read_latency.h"
+#include "daemon/storage/read_latency.h"
 
 /* From a microsecond to hours: within a fifth, and what lies beyond the ends counts as the end. */
 static void test_quantiles(void **state)

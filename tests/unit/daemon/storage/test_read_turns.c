@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "lib/clock.h"
-#include "read_turns.h"
-#include "turns.h"
+#include "daemon/storage/read_turns.h"
+#include "daemon/node/turns.h"
 
 #define MIB       (UINT64_C(1) << 20)
 #define MAX_JOBS  64

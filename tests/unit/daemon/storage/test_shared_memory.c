@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "lib/fd_io.h"
-#include "shared_memory.h"
+#include "daemon/storage/shared_memory.h"
 
 static void test_only_we_may_write(void **state)
 {

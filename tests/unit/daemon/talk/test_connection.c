@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a client that is not libdiesel may do on its socket, and what becomes of it. */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client/transport.h"
-#include "connection.h"
+#include "daemon/talk/connection.h"
 #include "dataset/subset.h"
 
 static int greet_as(const struct node *node, uint32_t version)

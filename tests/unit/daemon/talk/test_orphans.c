@@ -3,7 +3,7 @@
  * Sessions whose socket and whose process do not end together: what a live process holds stays as it is, and
  * what a dead one held is given up, whoever has its socket.
  */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 #include <signal.h>

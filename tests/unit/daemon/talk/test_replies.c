@@ -3,7 +3,7 @@
  * libdiesel against a node whose replies come one late: each answers the question before. Nothing that is
  * delivered may be wrong, and all of it comes in the end.
  */
-#include "node.h"
+#include "tests/unit/daemon/node.h"
 
 #include <errno.h>
 #include <poll.h>

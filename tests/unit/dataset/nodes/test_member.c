@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands in Redis about a node can be anybody's: what is wrong is no member. */
-#include "test.h"
+#include "tests/unit/test.h"
 
-#include "member.h"
+#include "dataset/nodes/member.h"
 
 #include <errno.h>
 #include <stdio.h>

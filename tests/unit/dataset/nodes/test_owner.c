@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who owns a chunk: shares by weight, and nothing moves but what has to. */
-#include "test.h"
+#include "tests/unit/test.h"
 
 #include "dataset/chunk_id.h"
 #include "dataset/owner.h"

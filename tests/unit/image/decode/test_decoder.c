@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is refused, and with which words. tests/integration/image has the pixels. */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
 #include "image/decoder.h"
 

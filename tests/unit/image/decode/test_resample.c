@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be said of resizing without Pillow; tests/integration/image compares with it. */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
-#include "resample.h"
+#include "image/decode/resample.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recipes: which are refused, which part of an image a sample becomes, and as which numbers. */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
 #include "image/recipe.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays: which recipes are refused, what files say, and which number goes where. Values of all types are
  * held against NumPy's in tests/integration/loader/test_arrays.py. */
-#include "unit/test.h"
+#include "tests/unit/test.h"
 
 #include <errno.h>
 #include <math.h>

@@ -38,7 +38,7 @@ static const struct {
 					      "reached: give them --cluster-advertise"},
 };
 
-struct group {
+struct job_group {
 	const struct registry_entry *members;
 	size_t n;
 	bool has[N_PROBLEMS];
@@ -46,7 +46,7 @@ struct group {
 };
 
 struct groups {
-	struct group *list;
+	struct job_group *list;
 	size_t n;
 };
 
@@ -55,7 +55,7 @@ static bool is_same_job(const struct registry_group_key *a, const struct registr
 	return a->uid == b->uid && strcmp(a->job, b->job) == 0;
 }
 
-static void judge(struct group *g)
+static void judge(struct job_group *g)
 {
 	g->has[PROBLEM_ALONE] = g->n == 1;
 	for (size_t i = 0; i < g->n; i++) {
@@ -68,7 +68,7 @@ static void judge(struct group *g)
 	}
 }
 
-static int worst(const struct group *g)
+static int worst(const struct job_group *g)
 {
 	for (int p = N_PROBLEMS - 1; p >= 0; p--)
 		if (g->has[p])
@@ -79,7 +79,7 @@ static int worst(const struct group *g)
 /* The worst first, then the larger ones. */
 static int compare_groups(const void *left, const void *right)
 {
-	const struct group *a = left, *b = right;
+	const struct job_group *a = left, *b = right;
 
 	if (worst(a) != worst(b))
 		return compare_numbers(worst(b), worst(a));
@@ -112,7 +112,7 @@ static int make_groups(const struct registry_entry *entries, size_t n, struct gr
 }
 
 /* As dataset/owner.h shares chunks out. */
-static double share_of(const struct group *g, const struct registry_member *m)
+static double share_of(const struct job_group *g, const struct registry_member *m)
 {
 	return g->memory_bytes ? (double)m->weight_bytes / (double)g->memory_bytes : 1.0 / (double)g->n;
 }
@@ -129,7 +129,7 @@ static const char *digest_text(char text[33], const uint8_t digest[16])
 	return text;
 }
 
-static int width_of(const struct group *g)
+static int width_of(const struct job_group *g)
 {
 	char text[TEXT_BYTES];
 	size_t width = 8;
@@ -140,7 +140,7 @@ static int width_of(const struct group *g)
 	return (int)width;
 }
 
-static void print_group(const struct group *g)
+static void print_group(const struct job_group *g)
 {
 	const struct registry_entry *first = g->members;
 	char text[TEXT_BYTES], path[TEXT_BYTES], digest[33], bytes[16];
@@ -183,7 +183,7 @@ static void print_string(const char *name, const char *text)
 	ctl_json_string(text, strlen(text));
 }
 
-static void print_json_group(const struct group *g)
+static void print_json_group(const struct job_group *g)
 {
 	const struct registry_group_key *key = &g->members->key;
 	const char *separator = "";

@@ -273,7 +273,7 @@ static int fetch_pool_new(struct store *store, struct fetch_pool **ret)
 #define PAUSE_MIN_MS 20
 #define PAUSE_MAX_MS 2000
 
-struct fetch {
+struct fetch_run {
 	const char *url, *socket_path;
 	uint64_t version;    /* 0: the newest */
 	struct place *place; /* open to the end: it keeps the folder */
@@ -291,7 +291,7 @@ static int say(int result, const char *text, const int *fds, size_t n_fds)
 }
 
 /* The daemon gets the plain form of chunks: who reads for somebody else decompresses for him, too. */
-static int make_plain(struct fetch *f, struct error *err)
+static int make_plain(struct fetch_run *f, struct error *err)
 {
 	struct snapshot *s;
 	int r = snapshot_open(f->place->folder, &s, err);
@@ -304,7 +304,7 @@ static int make_plain(struct fetch *f, struct error *err)
 	return r;
 }
 
-static int open_snapshot(struct fetch *f, struct error *err)
+static int open_snapshot(struct fetch_run *f, struct error *err)
 {
 	int r = place_open_version(f->url, f->version, &f->place, err);
 
@@ -323,7 +323,7 @@ static int open_snapshot(struct fetch *f, struct error *err)
 }
 
 /* The connection, on which orders come from now on. */
-static int attach(const struct fetch *f, struct transport *t, struct fetch_link **ret, struct error *err)
+static int attach(const struct fetch_run *f, struct transport *t, struct fetch_link **ret, struct error *err)
 {
 	union wire_message request, reply;
 	struct wire_fds fds = {.n = 0};
@@ -363,7 +363,7 @@ static int greet(const char *socket_path, struct transport *ret, struct error *e
 }
 
 /* Returns false when nobody has the channel any more. Requests that come are served. */
-static bool serve_channel(struct fetch *f)
+static bool serve_channel(struct fetch_run *f)
 {
 	struct fetch_request request;
 	int fds[FD_MESSAGE_MAX_FDS], n;
@@ -383,7 +383,7 @@ static bool serve_channel(struct fetch *f)
 }
 
 /* Returns false when the daemon is gone. */
-static bool serve_daemon(struct fetch *f, struct fetch_link *link)
+static bool serve_daemon(struct fetch_run *f, struct fetch_link *link)
 {
 	union wire_message m;
 	struct wire_fds fds;
@@ -399,7 +399,7 @@ static bool serve_daemon(struct fetch *f, struct fetch_link *link)
 }
 
 /* Returns 0 when the channel has ended, or -ECONNRESET: the daemon. */
-static int serve(struct fetch *f, struct fetch_link *link)
+static int serve(struct fetch_run *f, struct fetch_link *link)
 {
 	for (;;) {
 		struct pollfd p[2] = {{.fd = CHANNEL, .events = POLLIN},
@@ -416,7 +416,7 @@ static int serve(struct fetch *f, struct fetch_link *link)
 
 /* The daemon went away: another one may follow, and sessions go on there. Returns 0, or -ECONNRESET: the
  * channel has ended. */
-static int reach_again(struct fetch *f, struct fetch_link **ret)
+static int reach_again(struct fetch_run *f, struct fetch_link **ret)
 {
 	for (int pause_ms = PAUSE_MIN_MS;;
 	     pause_ms = pause_ms * 2 < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS) {
@@ -434,7 +434,7 @@ static int reach_again(struct fetch *f, struct fetch_link **ret)
 	}
 }
 
-static int begin(struct fetch *f, struct fetch_link **ret, struct error *err)
+static int begin(struct fetch_run *f, struct fetch_link **ret, struct error *err)
 {
 	struct transport t = TRANSPORT_INIT;
 	int r = greet(f->socket_path, &t, err); /* first: whoever starts a daemon has to know */
@@ -455,7 +455,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						CTL_OPTION_VERSION,
 						CTL_OPTION_HELP,
 						{NULL, 0, NULL, 0}};
-	struct fetch f = {.dir_fd = -EBADF, .snapshot_fd = -EBADF};
+	struct fetch_run f = {.dir_fd = -EBADF, .snapshot_fd = -EBADF};
 	struct error err = ERROR_INIT;
 	struct fetch_link *link = NULL;
 	int option, r;

@@ -18,7 +18,7 @@
 #include "lib/units.h"
 #include "recorded/recorded.h"
 
-struct replay {
+struct policy_replay {
 	struct tuner_state *state;
 	struct tuner_result *result;
 	bool json;
@@ -58,7 +58,7 @@ static void print_text(uint64_t at_ms, const struct tuner_decision *d)
 
 static int on_round(void *user, const struct history_round *round)
 {
-	struct replay *p = user;
+	struct policy_replay *p = user;
 
 	if (round->ended) {
 		if (*round->ended)
@@ -81,7 +81,7 @@ static int on_round(void *user, const struct history_round *round)
 	return 0;
 }
 
-static void print_end(const struct replay *p, uint64_t n_foreign)
+static void print_end(const struct policy_replay *p, uint64_t n_foreign)
 {
 	if (p->json)
 		return;
@@ -95,7 +95,7 @@ static void print_end(const struct replay *p, uint64_t n_foreign)
 }
 
 /* For a file that is not a history: it is a recording of diesel-analyze, or nothing that can be replayed. */
-static int replay_recording(const struct ctl_verb *verb, const char *path, struct replay *p)
+static int replay_recording(const struct ctl_verb *verb, const char *path, struct policy_replay *p)
 {
 	struct recorded_info info = {0};
 	struct error err = ERROR_INIT;
@@ -121,7 +121,7 @@ static int replay_recording(const struct ctl_verb *verb, const char *path, struc
 	return ctl_finish(verb);
 }
 
-static int replay(const struct ctl_verb *verb, const char *path, struct replay *p)
+static int replay(const struct ctl_verb *verb, const char *path, struct policy_replay *p)
 {
 	struct history *history = NULL;
 	struct error err = ERROR_INIT;
@@ -145,7 +145,7 @@ static int replay(const struct ctl_verb *verb, const char *path, struct replay *
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	struct replay p = {0};
+	struct policy_replay p = {0};
 	int r;
 
 	if (!ctl_json_option(verb, argc, argv, &p.json, &r))

@@ -35,7 +35,7 @@ struct name {
 	bool limit, bytes;
 };
 
-struct request {
+struct set_request {
 	struct ctl_daemon_options daemon;
 	uint64_t job;
 	struct wire_setting settings[WIRE_SETTINGS_MAX];
@@ -43,7 +43,8 @@ struct request {
 };
 
 /* If a setting were given twice, nobody would know which of the two counts. */
-static int add(const struct ctl_verb *verb, struct request *q, const char *name, struct wire_setting setting)
+static int add(const struct ctl_verb *verb, struct set_request *q, const char *name,
+	       struct wire_setting setting)
 {
 	for (uint32_t i = 0; i < q->n; i++)
 		if (q->settings[i].key == setting.key)
@@ -99,7 +100,8 @@ static bool find_name(const char *text, size_t length, struct name *ret)
 }
 
 /* Adds knob=value from an argument, or limit=value from --limit. */
-static int add_assignment(const struct ctl_verb *verb, struct request *q, const char *argument, bool limit)
+static int add_assignment(const struct ctl_verb *verb, struct set_request *q, const char *argument,
+			  bool limit)
 {
 	const char *equals = strchr(argument, '=');
 	struct wire_setting setting = {0};
@@ -126,7 +128,7 @@ static int add_assignment(const struct ctl_verb *verb, struct request *q, const 
 }
 
 /* --unset NAME: a knob, a limit or the mode, of whichever the name is. */
-static int add_unset(const struct ctl_verb *verb, struct request *q, const char *text)
+static int add_unset(const struct ctl_verb *verb, struct set_request *q, const char *text)
 {
 	struct wire_setting setting = {.key = WIRE_SET_TUNE, .flags = WIRE_SETTING_AUTO};
 	struct name name = {.name = "tune"};
@@ -143,7 +145,7 @@ static int add_unset(const struct ctl_verb *verb, struct request *q, const char 
 }
 
 /* --until-restart, for all that the command sets. */
-static int add_until_restart(const struct ctl_verb *verb, struct request *q)
+static int add_until_restart(const struct ctl_verb *verb, struct set_request *q)
 {
 	bool any = false;
 
@@ -156,7 +158,7 @@ static int add_until_restart(const struct ctl_verb *verb, struct request *q)
 	return any ? CTL_OK : ctl_usage(verb, "--until-restart: there is nothing to set");
 }
 
-static int add_mode(const struct ctl_verb *verb, struct request *q, const char *option, const char *value)
+static int add_mode(const struct ctl_verb *verb, struct set_request *q, const char *option, const char *value)
 {
 	static const char *const modes[WIRE_N_TUNES] = {"off", "on", "dry-run"};
 	struct wire_setting s = {.key = WIRE_SET_TUNE};
@@ -245,7 +247,7 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 	return ctl_finish(verb);
 }
 
-static int send_request(const struct ctl_verb *verb, const struct request *q)
+static int send_request(const struct ctl_verb *verb, const struct set_request *q)
 {
 	_cleanup_(freep) char *text = NULL;
 	struct admin *admin = NULL;
@@ -263,7 +265,7 @@ static int send_request(const struct ctl_verb *verb, const struct request *q)
 	return ctl_finish(verb);
 }
 
-static int parse_job(const struct ctl_verb *verb, struct request *q, const char *text)
+static int parse_job(const struct ctl_verb *verb, struct set_request *q, const char *text)
 {
 	int64_t id;
 
@@ -284,7 +286,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {"unset", required_argument, NULL, 'u'},
 						     {"until-restart", no_argument, NULL, 'r'},
 						     {0}};
-	struct request q = {.daemon = CTL_DAEMON_OPTIONS_INIT};
+	struct set_request q = {.daemon = CTL_DAEMON_OPTIONS_INIT};
 	bool until_restart = false;
 	int option, r = CTL_OK;
 

@@ -208,7 +208,7 @@ static void shape_print_json(const struct shape *shape)
 }
 
 /* What stat needs to know beside the snapshot. */
-struct facts {
+struct dataset_facts {
 	uint64_t stored_bytes; /* of the chunk files in use */
 	uint64_t plain_bytes;  /* what they take in memory: the same, unless some are compressed */
 	bool knows_stored;
@@ -221,7 +221,7 @@ struct facts {
 	size_t n_kept;
 };
 
-static void facts_freep(const struct facts *f)
+static void facts_freep(const struct dataset_facts *f)
 {
 	free(f->kept);
 }
@@ -247,12 +247,12 @@ static bool add_stored(const struct snapshot *s, struct store *store, uint64_t *
 	return true;
 }
 
-static void collect(const char *path, const struct dataset *d, bool is_old, struct facts *ret)
+static void collect(const char *path, const struct dataset *d, bool is_old, struct dataset_facts *ret)
 {
 	const struct snapshot *s = dataset_snapshot(d);
 	struct meta *meta = NULL;
 	struct snapshot_chunk chunk;
-	struct facts f = {.knows_stored = true};
+	struct dataset_facts f = {.knows_stored = true};
 
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		f.plain_bytes += chunk.file_bytes;
@@ -278,13 +278,13 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 	*ret = f;
 }
 
-static void print_kept(const struct facts *f)
+static void print_kept(const struct dataset_facts *f)
 {
 	for (size_t i = 0; i < f->n_kept; i++)
 		printf("%s%llu", i ? ", " : "", (unsigned long long)f->kept[i]);
 }
 
-static void print_dataset_json(const char *path, const struct snapshot *s, const struct facts *f)
+static void print_dataset_json(const char *path, const struct snapshot *s, const struct dataset_facts *f)
 {
 	const struct snapshot_info *info = snapshot_info(s);
 	char stored[24] = "null";
@@ -342,7 +342,7 @@ static void print_classes(const struct snapshot *s)
 }
 
 static void print_metadata(const struct ctl_verb *verb, const char *path, const struct snapshot_info *info,
-			   const struct facts *f)
+			   const struct dataset_facts *f)
 {
 	struct error text = ERROR_INIT;
 
@@ -366,7 +366,7 @@ static void print_metadata(const struct ctl_verb *verb, const char *path, const 
 }
 
 static void print_dataset(const struct ctl_verb *verb, const char *path, const struct snapshot *s,
-			  const struct facts *f)
+			  const struct dataset_facts *f)
 {
 	const struct snapshot_info *info = snapshot_info(s);
 	char bytes[24], stored[24], longest[24];
@@ -475,7 +475,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 						     {0}};
 	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct error err = ERROR_INIT;
-	_cleanup_(facts_freep) struct facts facts = {0};
+	_cleanup_(facts_freep) struct dataset_facts facts = {0};
 	uint64_t version = 0;
 	bool json = false, from_meta = false;
 	int option, r;

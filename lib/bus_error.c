@@ -16,7 +16,7 @@
 
 static const char *program_name;
 
-struct line {
+struct source_line {
 	char text[PATH_MAX + 128];
 	size_t length;
 };
@@ -47,7 +47,7 @@ static const char *path_at(const char *line, uintptr_t address)
 }
 
 /* Adds a character that was read. Returns true if it completed the line; what does not fit is cut off. */
-static bool line_add(struct line *line, char c)
+static bool line_add(struct source_line *line, char c)
 {
 	if (c != '\n') {
 		if (line->length < sizeof(line->text) - 1)
@@ -59,7 +59,7 @@ static bool line_add(struct line *line, char c)
 	return true;
 }
 
-static const char *find_path(struct line *line, uintptr_t address)
+static const char *find_path(struct source_line *line, uintptr_t address)
 {
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	char buffer[512];
@@ -85,7 +85,7 @@ static size_t add(char *text, size_t length, size_t size, const char *more)
 
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
-	static struct line line;
+	static struct source_line line;
 	static char text[PATH_MAX + 512];
 	size_t n = 0;
 

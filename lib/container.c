@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-struct kind {
+struct container_kind {
 	/* of a file's name, in any case; a suffix ending in '-': anywhere in it */
 	const char *prefix, *suffix;
 	struct container container;
@@ -15,7 +15,7 @@ struct kind {
 #define EXTRACT "extract them into one folder"
 #define WRITE   "write its samples with diesel_loader.create()"
 
-static const struct kind kinds[] = {
+static const struct container_kind kinds[] = {
     {"data.mdb", "data.mdb", {"an LMDB", WRITE}},
     {"lock.mdb", "lock.mdb", {"an LMDB", WRITE}},
     {"", ".lmdb", {"an LMDB", WRITE}},
@@ -57,7 +57,7 @@ static bool ends_in(const char *name, const char *suffix)
 	return length >= n && strcasecmp(name + length - n, suffix) == 0;
 }
 
-static bool is_of(const struct kind *kind, const char *name)
+static bool is_of(const struct container_kind *kind, const char *name)
 {
 	return begins_with(name, kind->prefix) &&
 	       (ends_in(name, kind->suffix) ||

@@ -16,7 +16,7 @@
 #define FLAGS     (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define MAX_LINKS 40 /* as the kernel */
 
-struct walk {
+struct path_walk {
 	char rest[PATH_MAX]; /* of the path */
 	int fd;              /* where it has led until now */
 	int n_links;
@@ -24,7 +24,7 @@ struct walk {
 	uid_t leader;
 };
 
-static int restart(struct walk *w, const char *rest)
+static int restart(struct path_walk *w, const char *rest)
 {
 	closep(&w->fd);
 	w->fd = open(rest[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -32,7 +32,7 @@ static int restart(struct walk *w, const char *rest)
 }
 
 /* Puts what a link says in front of the rest. */
-static int follow(struct walk *w, int link_fd, const struct stat *st, const char *rest)
+static int follow(struct path_walk *w, int link_fd, const struct stat *st, const char *rest)
 {
 	char whole[PATH_MAX];
 	ssize_t n = readlinkat(link_fd, "", whole, sizeof(whole));
@@ -52,7 +52,7 @@ static int follow(struct walk *w, int link_fd, const struct stat *st, const char
 	return whole[0] == '/' ? restart(w, "/") : 0;
 }
 
-static int step(struct walk *w)
+static int step(struct path_walk *w)
 {
 	char name[NAME_MAX + 1], rest[PATH_MAX];
 	size_t skipped = strspn(w->rest, "/"), length = strcspn(w->rest + skipped, "/");
@@ -84,7 +84,7 @@ static int step(struct walk *w)
 /* Each part by itself: the kernel follows links without saying whose they are. */
 static int walk_to(const char *path)
 {
-	struct walk w = {.fd = -EBADF};
+	struct path_walk w = {.fd = -EBADF};
 	struct stat st;
 
 	if (strlen(path) >= sizeof(w.rest))

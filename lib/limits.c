@@ -293,7 +293,7 @@ uint64_t limits_unused_bytes(const char *root)
 	return bytes;
 }
 
-struct pressure {
+struct limit_pressure {
 	const char *resource;
 	char *buffer;
 	size_t size;
@@ -302,7 +302,7 @@ struct pressure {
 
 static void visit_pressure(void *user, const char *folder, bool own)
 {
-	struct pressure *p = user;
+	struct limit_pressure *p = user;
 
 	if (p->result == 0 || !own)
 		return;
@@ -313,7 +313,7 @@ static void visit_pressure(void *user, const char *folder, bool own)
 
 int limits_pressure_path(const char *root, const char *resource, char *buffer, size_t size)
 {
-	struct pressure p = {resource, buffer, size, -ENOENT};
+	struct limit_pressure p = {resource, buffer, size, -ENOENT};
 
 	each_group(root, "", visit_pressure, &p);
 	if (p.result == 0)

@@ -39,7 +39,7 @@ struct app {
 	uint64_t draw_before_ns, cells_before; /* at the last sample */
 };
 
-static void take_own_cost(struct app *app, struct sample *sample)
+static void take_own_cost(struct app *app, struct top_sample *sample)
 {
 	double s = sample->interval_s;
 
@@ -53,7 +53,7 @@ static void take_own_cost(struct app *app, struct sample *sample)
 
 static int take_sample(struct app *app, uint64_t now_ns, struct error *err)
 {
-	struct sample *sample;
+	struct top_sample *sample;
 	struct error why = ERROR_INIT;
 	int r = app->feed->ops->sample(app->feed, model_wants(&app->model), now_ns, &sample, err);
 
@@ -219,7 +219,7 @@ static int take_signals_by_fd(struct app *app, struct error *err)
 	return app->signal_fd < 0 ? error_errno(err, -errno, "cannot take signals") : 0;
 }
 
-static void set_up_model(struct app *app, const struct options *options)
+static void set_up_model(struct app *app, const struct top_options *options)
 {
 	model_init(&app->model, terminal_charset(), options->interval_s);
 	if (options->source == OPTIONS_NODES)
@@ -236,8 +236,8 @@ static void set_up_model(struct app *app, const struct options *options)
 	}
 }
 
-int app_run(struct feed *feed, const struct options *options, struct reel_writer *recording, int *ret_signal,
-	    struct error *err)
+int app_run(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
+	    int *ret_signal, struct error *err)
 {
 	struct app app = {.feed = feed, .recording = recording, .signal_fd = -1, .is_dirty = true};
 	int r = take_signals_by_fd(&app, err);

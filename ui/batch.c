@@ -39,15 +39,15 @@ static void wait_until(struct feed *feed, uint64_t until_ns)
 	}
 }
 
-static void sample_freep(struct sample **sample)
+static void sample_freep(struct top_sample **sample)
 {
 	sample_free(*sample);
 }
 
 static int take(struct feed *feed, struct reel_writer *recording, unsigned int wanted,
-		struct sample **ret_sample, struct error *err)
+		struct top_sample **ret_sample, struct error *err)
 {
-	_cleanup_(sample_freep) struct sample *sample = NULL;
+	_cleanup_(sample_freep) struct top_sample *sample = NULL;
 	int r = feed->ops->sample(feed, wanted, clock_monotonic_ns(), &sample, err);
 
 	if (r == 0 && recording)
@@ -65,11 +65,11 @@ static int flush(struct error *err)
 		   : 0;
 }
 
-int batch_once(struct feed *feed, const struct options *options, struct reel_writer *recording,
+int batch_once(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
 	       struct error *err)
 {
 	double s = options->interval_given ? options->interval_s : ONCE_S;
-	struct sample *sample = NULL;
+	struct top_sample *sample = NULL;
 	_cleanup_(freep) char *json = NULL;
 	int r = feed->ops->sample(feed, FEED_WANT_ALL, clock_monotonic_ns(), &sample, err);
 
@@ -99,7 +99,7 @@ static int columns_of_output(void)
 
 /* Who named a daemon is told why nothing comes from it: a table without its jobs looks like a daemon without
  * jobs. */
-static void print_problem(const struct daemon_sample *daemon, const struct options *options)
+static void print_problem(const struct daemon_sample *daemon, const struct top_options *options)
 {
 	char text[sizeof(daemon->problem)];
 
@@ -109,7 +109,7 @@ static void print_problem(const struct daemon_sample *daemon, const struct optio
 }
 
 /* Prints the time, and the table of jobs as a screen of that width would show it. */
-static int print_table(struct model *model, const struct options *options, int cols, struct error *err)
+static int print_table(struct model *model, const struct top_options *options, int cols, struct error *err)
 {
 	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);
 	const char *place = view_daemon_place(&model->sample->daemon);
@@ -135,7 +135,7 @@ static int print_table(struct model *model, const struct options *options, int c
 	return flush(err);
 }
 
-int batch_run(struct feed *feed, const struct options *options, struct reel_writer *recording,
+int batch_run(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
 	      struct error *err)
 {
 	struct model model;
@@ -152,7 +152,7 @@ int batch_run(struct feed *feed, const struct options *options, struct reel_writ
 		snprintf(model.filter, sizeof(model.filter), "%s", options->filter);
 	model.is_replay = feed->ops->seek != NULL;
 	for (long n = 0; r == 0 && (!options->n_samples || n < options->n_samples); n++) {
-		struct sample *sample;
+		struct top_sample *sample;
 
 		next_ns += (uint64_t)(options->interval_s * 1e9);
 		if (!model.is_replay)

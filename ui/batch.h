@@ -5,10 +5,10 @@
 
 struct error;
 struct feed;
-struct options;
+struct top_options;
 struct reel_writer;
 
-int batch_once(struct feed *feed, const struct options *options, struct reel_writer *recording,
+int batch_once(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
 	       struct error *err);
-int batch_run(struct feed *feed, const struct options *options, struct reel_writer *recording,
+int batch_run(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
 	      struct error *err);

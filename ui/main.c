@@ -13,7 +13,7 @@
 #include "options.h"
 #include "ui/replay/reel.h"
 
-static int open_feed(const struct options *options, struct feed **ret_feed, struct error *err)
+static int open_feed(const struct top_options *options, struct feed **ret_feed, struct error *err)
 {
 	const struct node_options look = {options->pids, options->n_pids, options->unprivileged};
 	struct feed *node = NULL, *daemon = NULL;
@@ -38,7 +38,7 @@ static int open_feed(const struct options *options, struct feed **ret_feed, stru
 	return r;
 }
 
-static int run(const struct options *options, int *ret_signal, struct error *err)
+static int run(const struct top_options *options, int *ret_signal, struct error *err)
 {
 	struct feed *feed = NULL;
 	struct reel_writer *recording = NULL;
@@ -58,7 +58,7 @@ static int run(const struct options *options, int *ret_signal, struct error *err
 }
 
 /* An unknown column is a mistake in the command line. */
-static int check_sort(const struct options *options)
+static int check_sort(const struct top_options *options)
 {
 	const struct columns *columns = options->source == OPTIONS_NODES ? &columns_fleet : &columns_jobs;
 
@@ -85,7 +85,7 @@ static void die_by(int signal_number)
 
 int main(int argc, char **argv)
 {
-	struct options options;
+	struct top_options options;
 	struct error err = ERROR_INIT;
 	int r, signal_number = 0;
 

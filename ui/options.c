@@ -75,7 +75,7 @@ static void usage(void)
 }
 
 /* 0 or USAGE. */
-static int parse_pids(const char *text, struct options *options)
+static int parse_pids(const char *text, struct top_options *options)
 {
 	while (options->n_pids < OPTIONS_PIDS_MAX) {
 		char *end;
@@ -93,7 +93,7 @@ static int parse_pids(const char *text, struct options *options)
 	return USAGE;
 }
 
-static int parse_delay(const char *text, struct options *options)
+static int parse_delay(const char *text, struct top_options *options)
 {
 	uint64_t ns;
 
@@ -107,7 +107,7 @@ static int parse_delay(const char *text, struct options *options)
 	return 0;
 }
 
-static int parse_samples(const char *text, struct options *options)
+static int parse_samples(const char *text, struct top_options *options)
 {
 	int64_t n;
 
@@ -119,7 +119,7 @@ static int parse_samples(const char *text, struct options *options)
 	return 0;
 }
 
-static int parse_one(int letter, struct options *options)
+static int parse_one(int letter, struct top_options *options)
 {
 	switch (letter) {
 	case 'd': return parse_delay(optarg, options);
@@ -151,7 +151,7 @@ static int parse_one(int letter, struct options *options)
 }
 
 /* Checks that the options go together. */
-static int check(const struct options *options)
+static int check(const struct top_options *options)
 {
 	const char *why = NULL;
 
@@ -180,9 +180,9 @@ static int check(const struct options *options)
 	return USAGE;
 }
 
-int options_parse(int argc, char **argv, struct options *ret_options)
+int options_parse(int argc, char **argv, struct top_options *ret_options)
 {
-	struct options options = {.interval_s = 1};
+	struct top_options options = {.interval_s = 1};
 	int letter, r;
 
 	while ((letter = getopt_long(argc, argv, "d:p:s:F:CUtbe:n:w:r:h", long_options, NULL)) != -1) {

@@ -23,7 +23,7 @@ enum options_source {
 	OPTIONS_NODES,  /* --nodes */
 };
 
-struct options {
+struct top_options {
 	double interval_s; /* -d */
 	bool interval_given;
 	pid_t pids[OPTIONS_PIDS_MAX]; /* -p */
@@ -42,4 +42,4 @@ struct options {
 
 /* Returns 0 to go on, else the exit status plus 1: status 0 after --help and --version, TOP_USAGE after a
  * line on standard error. */
-int options_parse(int argc, char **argv, struct options *ret_options);
+int options_parse(int argc, char **argv, struct top_options *ret_options);

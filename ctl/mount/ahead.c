@@ -32,7 +32,7 @@ struct range {
 	uint64_t from, to, but;
 };
 
-struct ahead {
+struct mount_ahead {
 	const struct tree *tree;
 	const struct snapshot *snapshot; /* the tree's */
 	struct views *views;
@@ -53,7 +53,7 @@ struct ahead {
 /* ---- giving -------------------------------------------------------------------------------------------- */
 
 /* Negative: there is no sense in going on. */
-static int give_one(struct ahead *a, uint64_t place)
+static int give_one(struct mount_ahead *a, uint64_t place)
 {
 	struct snapshot_sample sample;
 	const uint8_t *data;
@@ -74,7 +74,7 @@ static int give_one(struct ahead *a, uint64_t place)
 }
 
 /* The kernel does not know the name at this place, because the program has not listed its folder. */
-static int list(struct ahead *a, uint64_t place, uint64_t n)
+static int list(struct mount_ahead *a, uint64_t place, uint64_t n)
 {
 	struct lister_order order = {.offset = tree_offset_of(place),
 				     .n_entries = n > LIST_MIN ? (uint32_t)n : LIST_MIN};
@@ -89,7 +89,7 @@ static int list(struct ahead *a, uint64_t place, uint64_t n)
 	return r;
 }
 
-static void give_range(struct ahead *a, const struct range *range)
+static void give_range(struct mount_ahead *a, const struct range *range)
 {
 	for (uint64_t place = range->from; place < range->to && !atomic_load(&a->ends); place++) {
 		int r = place == range->but ? 0 : give_one(a, place);
@@ -103,7 +103,7 @@ static void give_range(struct ahead *a, const struct range *range)
 
 static void *give(void *argument)
 {
-	struct ahead *a = argument;
+	struct mount_ahead *a = argument;
 
 	pthread_mutex_lock(&a->lock);
 	while (!atomic_load(&a->ends)) {
@@ -126,14 +126,14 @@ static void *give(void *argument)
 
 /* ---- who goes through the files ------------------------------------------------------------------------ */
 
-static bool is_at(const struct ahead *a, uint64_t place, uint64_t number)
+static bool is_at(const struct mount_ahead *a, uint64_t place, uint64_t number)
 {
 	uint64_t found;
 
 	return snapshot_by_path(a->snapshot, place, &found) == 0 && found == number;
 }
 
-static struct stream *find_stream(struct ahead *a, uint64_t number, uint64_t *ret_place)
+static struct stream *find_stream(struct mount_ahead *a, uint64_t number, uint64_t *ret_place)
 {
 	for (size_t i = 0; i < N_STREAMS; i++)
 		for (uint64_t place = a->streams[i].from; place < a->streams[i].to; place++)
@@ -145,7 +145,7 @@ static struct stream *find_stream(struct ahead *a, uint64_t number, uint64_t *re
 }
 
 /* The one that was used longest ago. */
-static struct stream *find_unused(struct ahead *a)
+static struct stream *find_unused(struct mount_ahead *a)
 {
 	struct stream *oldest = &a->streams[0];
 
@@ -155,7 +155,7 @@ static struct stream *find_unused(struct ahead *a)
 	return oldest;
 }
 
-static bool was_read(const struct ahead *a, uint64_t number)
+static bool was_read(const struct mount_ahead *a, uint64_t number)
 {
 	for (size_t i = 0; i < N_RECENT; i++)
 		if (a->recent[i] == number + 1)
@@ -163,7 +163,7 @@ static bool was_read(const struct ahead *a, uint64_t number)
 	return false;
 }
 
-static bool follows_another(const struct ahead *a, uint64_t place)
+static bool follows_another(const struct mount_ahead *a, uint64_t place)
 {
 	uint64_t before;
 
@@ -171,7 +171,7 @@ static bool follows_another(const struct ahead *a, uint64_t place)
 }
 
 /* The program is at this place: what comes next is to be given. */
-static void extend(struct ahead *a, struct stream *s, uint64_t place, uint32_t bytes)
+static void extend(struct mount_ahead *a, struct stream *s, uint64_t place, uint32_t bytes)
 {
 	uint64_t n_samples = snapshot_info(a->snapshot)->n_samples;
 	uint32_t most = WINDOW_BYTES / (bytes ? bytes : 1);
@@ -195,7 +195,7 @@ static void extend(struct ahead *a, struct stream *s, uint64_t place, uint32_t b
 	pthread_cond_signal(&a->more);
 }
 
-void ahead_read(struct ahead *a, uint64_t number, const struct snapshot_sample *sample)
+void ahead_read(struct mount_ahead *a, uint64_t number, const struct snapshot_sample *sample)
 {
 	uint64_t place;
 	struct stream *s;
@@ -216,19 +216,19 @@ void ahead_read(struct ahead *a, uint64_t number, const struct snapshot_sample *
 }
 
 int ahead_new(const struct tree *tree, struct views *views, int lister_fd, ahead_store_fn store, void *user,
-	      struct ahead **ret)
+	      struct mount_ahead **ret)
 {
-	struct ahead *a = calloc(1, sizeof(*a));
+	struct mount_ahead *a = calloc(1, sizeof(*a));
 	int r;
 
 	if (!a)
 		return -ENOMEM;
-	*a = (struct ahead){.tree = tree,
-			    .snapshot = tree->snapshot,
-			    .views = views,
-			    .lister_fd = lister_fd,
-			    .store = store,
-			    .user = user};
+	*a = (struct mount_ahead){.tree = tree,
+				  .snapshot = tree->snapshot,
+				  .views = views,
+				  .lister_fd = lister_fd,
+				  .store = store,
+				  .user = user};
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->more, NULL);
 	r = -pthread_create(&a->thread, NULL, give, a);
@@ -240,7 +240,7 @@ int ahead_new(const struct tree *tree, struct views *views, int lister_fd, ahead
 	return 0;
 }
 
-void ahead_free(struct ahead *a)
+void ahead_free(struct mount_ahead *a)
 {
 	if (!a)
 		return;

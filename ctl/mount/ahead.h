@@ -16,7 +16,7 @@
 
 #define AHEAD_FILE_BYTES (256u << 10) /* of longer ones the way is a small part */
 
-struct ahead;
+struct mount_ahead;
 
 /* Puts bytes into the page cache: the whole of a file of which the kernel has nothing or some. -ENOENT: the
  * kernel does not know the inode, since it has not looked it up. */
@@ -24,8 +24,8 @@ typedef int (*ahead_store_fn)(void *user, uint64_t inode, const uint8_t *data, s
 
 /* All are borrowed but lister_fd, which lister_fork() gave; -EBADF: there is none. -ENOMEM, -EAGAIN. */
 int ahead_new(const struct tree *tree, struct views *views, int lister_fd, ahead_store_fn store, void *user,
-	      struct ahead **ret);
+	      struct mount_ahead **ret);
 /* NULL is fine. */
-void ahead_free(struct ahead *a);
+void ahead_free(struct mount_ahead *a);
 /* The kernel asked for this sample's bytes, all of them. */
-void ahead_read(struct ahead *a, uint64_t number, const struct snapshot_sample *sample);
+void ahead_read(struct mount_ahead *a, uint64_t number, const struct snapshot_sample *sample);

@@ -149,7 +149,7 @@ int files_store(void *session, uint64_t inode, const uint8_t *data, size_t bytes
 	return fuse_lowlevel_notify_store(session, inode, 0, &buffer, FUSE_BUF_NO_SPLICE);
 }
 
-struct listing {
+struct folder_listing {
 	fuse_req_t request;
 	const struct files *files;
 	char *buffer;
@@ -158,7 +158,7 @@ struct listing {
 };
 
 /* 1: the buffer is full. -EIO. */
-static int add(struct listing *l, const char *name, size_t length, uint64_t inode, off_t next)
+static int add(struct folder_listing *l, const char *name, size_t length, uint64_t inode, off_t next)
 {
 	char terminated[CHUNK_NAME_MAX + 1];
 	struct fuse_entry_param entry;
@@ -182,7 +182,7 @@ static int add(struct listing *l, const char *name, size_t length, uint64_t inod
 }
 
 /* 1: there is more. */
-static int list(struct listing *l, uint64_t inode, const char *folder, size_t length, off_t offset)
+static int list(struct folder_listing *l, uint64_t inode, const char *folder, size_t length, off_t offset)
 {
 	uint64_t cursor = offset > 2 ? (uint64_t)offset - TREE_OFFSET_LISTED : 0;
 	struct snapshot_entry entry;
@@ -206,7 +206,7 @@ static int list(struct listing *l, uint64_t inode, const char *folder, size_t le
 static void answer_listing(fuse_req_t request, fuse_ino_t inode, size_t size, off_t offset, bool plus)
 {
 	struct files *f = files_of(request);
-	struct listing l = {.request = request, .files = f, .size = size, .plus = plus};
+	struct folder_listing l = {.request = request, .files = f, .size = size, .plus = plus};
 	_cleanup_(freep) char *buffer = l.buffer = malloc(size);
 	const char *folder;
 	size_t length;

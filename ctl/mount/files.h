@@ -18,7 +18,7 @@ enum files_checked { CHECKED_NOT, CHECKED_RIGHT, CHECKED_WRONG };
 struct files {
 	struct tree tree;
 	struct views *views;
-	struct ahead *ahead; /* NULL: there is none */
+	struct mount_ahead *ahead; /* NULL: there is none */
 	void (*say)(const char *line);
 	pthread_mutex_t lock; /* of checking */
 	_Atomic(enum files_checked) checked;

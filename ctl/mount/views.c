@@ -19,7 +19,7 @@
 #define N_RECENT     16
 
 struct view {
-	struct reader *reader;
+	struct view_reader *reader;
 	void *lease; /* NULL: unused */
 	const uint8_t *base;
 	uint32_t chunk;
@@ -29,7 +29,7 @@ struct view {
 	uint64_t used_ns;
 };
 
-struct reader {
+struct view_reader {
 	struct diesel_session *session;
 	struct view views[MAX_VIEWS];
 	bool busy;      /* a thread asks by it */
@@ -42,7 +42,7 @@ struct views {
 	void (*say)(const char *line);
 	pthread_mutex_t lock; /* of all below, but for what a busy reader's thread does with its session */
 	pthread_cond_t changed;
-	struct reader *readers[MAX_READERS];
+	struct view_reader *readers[MAX_READERS];
 	uint32_t n_readers, max_readers;
 	bool opening;
 	struct view **by_chunk;    /* NULL: not in view */
@@ -80,7 +80,7 @@ static void drop_view(struct views *v, struct view *view)
 	view->lease = NULL;
 }
 
-static void reader_free(struct views *v, struct reader *r)
+static void reader_free(struct views *v, struct view_reader *r)
 {
 	for (uint32_t i = 0; i < MAX_VIEWS; i++) {
 		if (r->views[i].lease)
@@ -112,7 +112,7 @@ void views_stop(struct views *v)
 
 /* Of the reader: an unused one, else that which was used longest ago and that nobody reads. NULL: all are in
  * use. */
-static struct view *find_room(struct reader *r)
+static struct view *find_room(struct view_reader *r)
 {
 	uint32_t n = diesel_session_max_held(r->session);
 	struct view *best = NULL;
@@ -134,13 +134,13 @@ static bool is_better_room(const struct view *a, const struct view *b)
 }
 
 /* The best reader to ask by, and the view to fill: an unused one before one that is given up. */
-static struct reader *find_reader(struct views *v, struct view **ret_room)
+static struct view_reader *find_reader(struct views *v, struct view **ret_room)
 {
-	struct reader *best = NULL;
+	struct view_reader *best = NULL;
 
 	*ret_room = NULL;
 	for (uint32_t i = 0; i < v->n_readers; i++) {
-		struct reader *r = v->readers[i];
+		struct view_reader *r = v->readers[i];
 		struct view *room = r->busy ? NULL : find_room(r);
 
 		if (room && (!best || is_better_room(room, *ret_room))) {
@@ -197,7 +197,7 @@ static int open_reader(struct views *v)
 						       .batch = 1,
 						       .slots = MAX_VIEWS + 1,
 						       .reconnect_ms = RECONNECT_MS};
-	struct reader *r = calloc(1, sizeof(*r));
+	struct view_reader *r = calloc(1, sizeof(*r));
 	char error[512] = "no memory";
 	int result;
 
@@ -253,7 +253,7 @@ static int take(struct views *v, struct diesel_session *s, uint64_t number, stru
 }
 
 /* Fills the view. Called with the lock, and gives it up meanwhile. */
-static int load(struct views *v, struct reader *r, struct view *room, uint64_t number,
+static int load(struct views *v, struct view_reader *r, struct view *room, uint64_t number,
 		const struct snapshot_sample *sample)
 {
 	uint32_t ahead = note_recent(v, sample->chunk);
@@ -284,7 +284,7 @@ static int load(struct views *v, struct reader *r, struct view *room, uint64_t n
 }
 
 /* A reader whose session failed for good is of no use; the next read opens another one. */
-static void drop_failed(struct views *v, struct reader *r)
+static void drop_failed(struct views *v, struct view_reader *r)
 {
 	for (uint32_t i = 0; i < MAX_VIEWS; i++) {
 		if (r->views[i].users > 0)
@@ -318,7 +318,7 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 {
 	for (;;) {
 		struct view *view = find_view(v, number, sample), *room;
-		struct reader *r;
+		struct view_reader *r;
 		int result = 0;
 
 		if (view) {
@@ -399,7 +399,7 @@ void views_tidy(struct views *v, uint64_t idle_ns)
 
 	pthread_mutex_lock(&v->lock);
 	for (uint32_t i = v->n_readers; i-- > 0;) {
-		struct reader *r = v->readers[i];
+		struct view_reader *r = v->readers[i];
 		uint64_t last_ns = r->used_ns;
 		bool used = r->busy;
 

@@ -25,7 +25,7 @@
 #define ROUNDS_MAX (UINT64_C(31) * 24 * 3600)
 
 /* What holds for the whole recording. */
-struct source {
+struct recorded_source {
 	const struct analysis *analysis;
 	double batch_samples;
 };
@@ -35,7 +35,7 @@ static double per(uint64_t ns, double whole)
 	return whole > 0 ? (double)ns / (double)NS_PER_S / whole : NAN;
 }
 
-static void fill_shares(const struct source *source, const struct analysis_stretch *s,
+static void fill_shares(const struct recorded_source *source, const struct analysis_stretch *s,
 			struct stall_sample *sample)
 {
 	double share[SHARE_COUNT];
@@ -58,7 +58,7 @@ static void fill_shares(const struct source *source, const struct analysis_stret
 }
 
 /* fetch_rate and prep_rate are those of a replay of the whole recording; device_rate is this second's. */
-static void fill_rates(const struct source *source, struct stall_sample *sample)
+static void fill_rates(const struct recorded_source *source, struct stall_sample *sample)
 {
 	const struct predictions *p = source->analysis->predictions;
 	const struct page_cache *cache = source->analysis->page_cache;
@@ -76,7 +76,7 @@ static void fill_rates(const struct source *source, struct stall_sample *sample)
 }
 
 /* Such a loader's workers read for themselves, so a sample's cost is their CPU time and their fetches. */
-static void fill_work(const struct source *source, const struct analysis_stretch *s,
+static void fill_work(const struct recorded_source *source, const struct analysis_stretch *s,
 		      struct stall_sample *sample)
 {
 	enum analysis_loader loader = source->analysis->loader;
@@ -96,7 +96,7 @@ static void fill_work(const struct source *source, const struct analysis_stretch
 	}
 }
 
-static struct stall_sample sample_of(const struct source *source, uint64_t begin_ns, uint64_t end_ns)
+static struct stall_sample sample_of(const struct recorded_source *source, uint64_t begin_ns, uint64_t end_ns)
 {
 	struct analysis_stretch s = analysis_stretch(source->analysis, begin_ns, end_ns);
 	struct stall_sample sample = stall_sample_unknown();
@@ -120,7 +120,7 @@ int recorded_analysis_rounds(const struct analysis *analysis, const struct recor
 			     int (*visit)(void *user, const struct history_round *round), void *user)
 {
 	const struct tuner_config config = tuner_config_default();
-	struct source source = {.analysis = analysis, .batch_samples = 1};
+	struct recorded_source source = {.analysis = analysis, .batch_samples = 1};
 	struct stall_node node = stall_node_unknown();
 	uint64_t n_rounds = (analysis->window_end_ns - analysis->window_begin_ns) / NS_PER_S;
 	int r = 0;

@@ -42,10 +42,10 @@
 #define MAX_READS 8
 #define N_PIECES  (READER_OWN_BYTES / PIECE_BYTES)
 
-struct reading;
+struct read_request;
 
 struct chunk {
-	struct reading *reading;
+	struct read_request *reading;
 	struct reader_order order;
 	struct reader_report report;
 	int folder_fd, memory_fd, fd;
@@ -63,12 +63,12 @@ struct chunk {
 };
 
 /* A buffer, and what is read into it. */
-struct piece {
+struct read_piece {
 	struct io_op op;
 	uv_work_t work;
-	struct reading *reading;
+	struct read_request *reading;
 	struct chunk *chunk;
-	struct piece *next_free;
+	struct read_piece *next_free;
 	uint8_t *buffer;
 	bool is_shown;   /* the buffer is in memory that those see who decompress */
 	uint64_t offset; /* in the chunk's file */
@@ -79,12 +79,12 @@ struct piece {
 	int result;               /* of writing it */
 };
 
-struct reading {
+struct read_request {
 	int fd;
 	uv_loop_t loop;
 	uv_poll_t poll;
 	struct io *io;
-	struct piece pieces[N_PIECES], *free_pieces;
+	struct read_piece pieces[N_PIECES], *free_pieces;
 	struct shared_memory shown; /* of the pieces, from the first compressed chunk on */
 	struct unpackers *unpackers;
 	uint32_t n_reads; /* under way */
@@ -150,7 +150,7 @@ static void skip_blocks(struct chunk *c)
 }
 
 /* As many whole blocks as fit, in the whole pages that they lie in. */
-static void cut_blocks(struct piece *p, struct chunk *c)
+static void cut_blocks(struct read_piece *p, struct chunk *c)
 {
 	uint64_t begin = c->at - c->at % CHUNK_ALIGN, end = begin;
 
@@ -172,7 +172,7 @@ static void cut_blocks(struct piece *p, struct chunk *c)
 	skip_blocks(c);
 }
 
-static void cut_range(struct piece *p, struct chunk *c)
+static void cut_range(struct read_piece *p, struct chunk *c)
 {
 	const struct reader_range *r = &c->order.ranges[c->range];
 	uint64_t left = r->offset + r->bytes - c->at;
@@ -182,7 +182,7 @@ static void cut_range(struct piece *p, struct chunk *c)
 	advance(c, p->bytes);
 }
 
-static void read_piece(struct piece *p, struct chunk *c)
+static void read_piece(struct read_piece *p, struct chunk *c)
 {
 	p->chunk = c;
 	if (c->order.is_compressed)
@@ -205,11 +205,11 @@ static void read_piece(struct piece *p, struct chunk *c)
 
 /* Reads on, as many pieces at a time as there may be. A chunk is read to its end before the next one: so
  * the first is there early. */
-static void read_on(struct reading *r)
+static void read_on(struct read_request *r)
 {
 	while (r->first && r->free_pieces && r->n_reads < MAX_READS) {
 		struct chunk *c = r->first;
-		struct piece *p = r->free_pieces;
+		struct read_piece *p = r->free_pieces;
 
 		r->free_pieces = p->next_free;
 		read_piece(p, c);
@@ -224,7 +224,7 @@ static void read_on(struct reading *r)
 /* What is not being read yet will not be. */
 static void give_up(struct chunk *c)
 {
-	struct reading *r = c->reading;
+	struct read_request *r = c->reading;
 	struct chunk **link = &r->first;
 
 	while (*link && *link != c)
@@ -238,10 +238,10 @@ static void give_up(struct chunk *c)
 	c->block = c->blocks.n;
 }
 
-static void piece_done(struct piece *p)
+static void piece_done(struct read_piece *p)
 {
 	struct chunk *c = p->chunk;
-	struct reading *r = c->reading;
+	struct read_request *r = c->reading;
 
 	p->next_free = r->free_pieces;
 	r->free_pieces = p;
@@ -272,7 +272,7 @@ static void cut_run(const struct chunk_blocks *b, uint32_t i, uint32_t end, stru
 }
 
 /* Nothing of them is interpreted here: this process may read what others may not. */
-static int write_blocks(struct piece *p)
+static int write_blocks(struct read_piece *p)
 {
 	const struct chunk *c = p->chunk;
 	const struct chunk_blocks *b = &c->blocks;
@@ -307,7 +307,7 @@ static int write_blocks(struct piece *p)
 
 static void write_work(uv_work_t *work)
 {
-	struct piece *p = work->data;
+	struct read_piece *p = work->data;
 
 	if (p->chunk->order.is_compressed)
 		p->result = write_blocks(p);
@@ -317,7 +317,7 @@ static void write_work(uv_work_t *work)
 
 static void write_done(uv_work_t *work, int status)
 {
-	struct piece *p = work->data;
+	struct read_piece *p = work->data;
 	struct reader_report *report = &p->chunk->report;
 
 	(void)status;
@@ -341,7 +341,7 @@ static void write_done(uv_work_t *work, int status)
 
 static void on_piece(struct io_op *op)
 {
-	struct piece *p = (struct piece *)op;
+	struct read_piece *p = (struct read_piece *)op;
 	struct chunk *c = p->chunk;
 	struct reader_report *report = &c->report;
 
@@ -388,7 +388,7 @@ static bool are_ranges(const struct reader_order *o)
 
 static void chunk_begin(struct chunk *c)
 {
-	struct reading *r = c->reading;
+	struct read_request *r = c->reading;
 
 	*r->last = c;
 	r->last = &c->next;
@@ -449,7 +449,7 @@ static void on_head(struct io_op *op)
 static void ask(void *user)
 {
 	static const struct reader_report wanted = {.id = READER_UNPACKER};
-	const struct reading *r = user;
+	const struct read_request *r = user;
 	ssize_t n;
 
 	do
@@ -458,7 +458,7 @@ static void ask(void *user)
 }
 
 /* From the first compressed chunk on. */
-static int show_buffers(struct reading *r)
+static int show_buffers(struct read_request *r)
 {
 	struct unpackers_options options = {.memory_bytes = READER_OWN_BYTES,
 					    .n_threads = N_THREADS,
@@ -616,7 +616,7 @@ static int receive_order(int fd, struct chunk *c)
 
 static void on_order(uv_poll_t *poll, int status, int events)
 {
-	struct reading *r = poll->data;
+	struct read_request *r = poll->data;
 	struct chunk *c = calloc(1, sizeof(*c));
 	int got;
 
@@ -639,7 +639,7 @@ static void on_order(uv_poll_t *poll, int status, int events)
 
 static void populate_work(uv_work_t *work)
 {
-	const struct piece *p = work->data;
+	const struct read_piece *p = work->data;
 
 	/* Where the kernel is too old for that, the first read pays for the pages. */
 	(void)kernel_populate(p->buffer, PIECE_BYTES);
@@ -647,7 +647,7 @@ static void populate_work(uv_work_t *work)
 
 static void populate_done(uv_work_t *work, int status)
 {
-	struct piece *p = work->data;
+	struct read_piece *p = work->data;
 
 	(void)status;
 	p->next_free = p->reading->free_pieces;
@@ -658,7 +658,7 @@ static void populate_done(uv_work_t *work, int status)
 /* Huge pages where there are any: that makes a read's pages few. To get them can take milliseconds each,
  * where the host of a virtual machine has to find them first; so threads do that, most of it before the first
  * order comes. */
-static bool make_buffers(struct reading *r)
+static bool make_buffers(struct read_request *r)
 {
 	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -669,7 +669,7 @@ static bool make_buffers(struct reading *r)
 	memory += HUGE_PAGE_BYTES - (uintptr_t)memory % HUGE_PAGE_BYTES;
 	(void)madvise(memory, READER_OWN_BYTES, MADV_HUGEPAGE);
 	for (uint32_t i = 0; i < N_PIECES; i++) {
-		struct piece *p = &r->pieces[i];
+		struct read_piece *p = &r->pieces[i];
 
 		p->op = (struct io_op){.kind = IO_READ, .done = on_piece};
 		p->reading = r;
@@ -683,7 +683,7 @@ static bool make_buffers(struct reading *r)
 
 int reader_run(int fd, bool use_uring)
 {
-	struct reading r = {.fd = fd};
+	struct read_request r = {.fd = fd};
 
 	/* Without it checkpoints wait for what is read ahead. Where storage has no order, nothing is lost. */
 	(void)kernel_io_last();

@@ -11,7 +11,7 @@
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 
-struct slot {
+struct stager_slot {
 	bool is_taken, is_ordered;
 	struct stager_job *job; /* NULL: forgotten */
 };
@@ -21,7 +21,7 @@ struct stager {
 	int fd;
 	uv_poll_t poll;
 	bool closed;
-	struct slot slots[STAGER_SLOTS];
+	struct stager_slot slots[STAGER_SLOTS];
 };
 
 static void on_closed(uv_handle_t *handle)
@@ -41,7 +41,7 @@ struct stager *stager_free(struct stager *s)
 	return NULL;
 }
 
-static void order_done(struct stager *s, struct slot *slot, int result, const struct error *err)
+static void order_done(struct stager *s, struct stager_slot *slot, int result, const struct error *err)
 {
 	struct stager_job *job = slot->job;
 
@@ -139,7 +139,7 @@ int stager_begin(struct stager *s, bool writes, struct stager_job *job)
 	for (uint32_t i = first; i < end; i++) {
 		if (s->slots[i].is_taken)
 			continue;
-		s->slots[i] = (struct slot){.is_taken = true, .job = job};
+		s->slots[i] = (struct stager_slot){.is_taken = true, .job = job};
 		job->slot = i;
 		return 0;
 	}
@@ -148,12 +148,12 @@ int stager_begin(struct stager *s, bool writes, struct stager_job *job)
 
 void stager_finish(struct stager *s, struct stager_job *job)
 {
-	s->slots[job->slot] = (struct slot){.is_taken = false};
+	s->slots[job->slot] = (struct stager_slot){.is_taken = false};
 }
 
 void stager_forget(struct stager *s, struct stager_job *job)
 {
-	struct slot *slot = &s->slots[job->slot];
+	struct stager_slot *slot = &s->slots[job->slot];
 
 	slot->job = NULL;
 	slot->is_taken = slot->is_ordered;

@@ -22,7 +22,7 @@
 #define REST_MIN_NS (60 * NS_PER_S)
 #define REST_MAX_NS (3600 * NS_PER_S)
 
-struct reader {
+struct message_reader {
 	int fd, pidfd;
 	struct ahead *ahead;
 	struct batch_log log;
@@ -33,7 +33,7 @@ struct reader {
 
 static void on_ahead(void *user, uint64_t batch, const char *names, uint32_t n)
 {
-	struct reader *r = user;
+	struct message_reader *r = user;
 
 	for (uint32_t i = 0; i < n; i++, names += strlen(names) + 1)
 		ahead_add(r->ahead, batch, names);
@@ -41,11 +41,11 @@ static void on_ahead(void *user, uint64_t batch, const char *names, uint32_t n)
 
 static void on_done(void *user, uint64_t batch)
 {
-	ahead_done(((struct reader *)user)->ahead, batch);
+	ahead_done(((struct message_reader *)user)->ahead, batch);
 }
 
 /* Returns false if nobody listens any more. */
-static bool say(struct reader *r, uint64_t now_ns)
+static bool say(struct message_reader *r, uint64_t now_ns)
 {
 	struct ahead_counters done = ahead_count(r->ahead);
 	struct assist_told told = {.state = r->log.judge.state, .charged = r->charged};
@@ -67,7 +67,7 @@ static bool say(struct reader *r, uint64_t now_ns)
 }
 
 /* A job that rests is not watched; after a while it may have changed. */
-static void rest(struct reader *r, uint64_t now_ns)
+static void rest(struct message_reader *r, uint64_t now_ns)
 {
 	if (r->log.judge.state == ASSIST_HELPS)
 		r->rest_ns = 0;
@@ -83,7 +83,7 @@ static void rest(struct reader *r, uint64_t now_ns)
 	}
 }
 
-static void take(struct reader *r, const char *bytes, size_t n)
+static void take(struct message_reader *r, const char *bytes, size_t n)
 {
 	struct index_record record;
 
@@ -99,7 +99,7 @@ static void take(struct reader *r, const char *bytes, size_t n)
 	}
 }
 
-static void serve(struct reader *r)
+static void serve(struct message_reader *r)
 {
 	static char bytes[ASSIST_FEED_BYTES];
 
@@ -131,7 +131,7 @@ static void serve(struct reader *r)
 
 int assist_reader_run(int fd, const struct assist_order *order, bool observe)
 {
-	static struct reader r;
+	static struct message_reader r;
 	struct error err = ERROR_INIT;
 	int code, null_fd;
 

@@ -22,7 +22,7 @@
 #define GROUPS_MAX   1024
 #define STATUS_BYTES 65536
 
-struct credentials {
+struct identity_credentials {
 	uid_t uid;
 	gid_t gid, groups[GROUPS_MAX];
 	size_t n_groups;
@@ -57,7 +57,7 @@ static int check_id(const char *text, const char *line, uint32_t expected)
 	return 0;
 }
 
-static int parse_groups(const char *text, struct credentials *c)
+static int parse_groups(const char *text, struct identity_credentials *c)
 {
 	const char *at = strstr(text, "\nGroups:");
 	char *end;
@@ -79,7 +79,7 @@ static int parse_groups(const char *text, struct credentials *c)
 }
 
 /* Of a process with this user and group; else -EPERM. */
-static int credentials_read(int process, uid_t uid, gid_t gid, struct credentials *ret)
+static int credentials_read(int process, uid_t uid, gid_t gid, struct identity_credentials *ret)
 {
 	_cleanup_(freep) char *text = malloc(STATUS_BYTES);
 	int r = text ? read_text(process, "status", text, STATUS_BYTES) : -ENOMEM;
@@ -145,9 +145,9 @@ static bool join_groups(int process)
 
 /* What it sees, if it still is whose it was: it may become a program with other rights at any moment, and
  * stand in a folder that its user may not enter. */
-static int enter_root(int process, const struct credentials *c)
+static int enter_root(int process, const struct identity_credentials *c)
 {
-	static struct credentials now;
+	static struct identity_credentials now;
 	_cleanup_(closep) int mounts = openat(process, "ns/mnt", O_RDONLY | O_CLOEXEC);
 	_cleanup_(closep) int root = openat(process, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_(closep) int current = openat(process, "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -163,7 +163,7 @@ static int enter_root(int process, const struct credentials *c)
 	return 0;
 }
 
-static int become(const struct credentials *c)
+static int become(const struct identity_credentials *c)
 {
 	const struct rlimit none = {0, 0}, files = {256, 256};
 
@@ -179,7 +179,7 @@ static int become(const struct credentials *c)
 
 int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *ret_charged, struct error *err)
 {
-	static struct credentials c;
+	static struct identity_credentials c;
 	_cleanup_(closep) int process = -EBADF;
 	struct proc_stat stat;
 	char path[32];

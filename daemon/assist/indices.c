@@ -22,17 +22,17 @@ enum {
 
 #define FRAME_BYTES 8
 
-struct reader {
+struct index_reader {
 	const uint8_t *at, *end;
 };
 
 /* Returns the next byte, or -1. */
-static int next(struct reader *r)
+static int next(struct index_reader *r)
 {
 	return r->at < r->end ? *r->at++ : -1;
 }
 
-static bool skip_if(struct reader *r, int op)
+static bool skip_if(struct index_reader *r, int op)
 {
 	if (r->at >= r->end || *r->at != op)
 		return false;
@@ -41,7 +41,7 @@ static bool skip_if(struct reader *r, int op)
 }
 
 /* Reads a number: 0, -EBADMSG, or -ERANGE if it is negative. */
-static int number(struct reader *r, uint32_t *ret)
+static int number(struct index_reader *r, uint32_t *ret)
 {
 	int op = next(r), n_bytes = op == OP_BININT1 ? 1 : op == OP_BININT2 ? 2 : op == OP_BININT ? 4 : 0;
 	uint32_t value = 0;
@@ -56,7 +56,7 @@ static int number(struct reader *r, uint32_t *ret)
 	return 0;
 }
 
-static bool head(struct reader *r)
+static bool head(struct index_reader *r)
 {
 	int version;
 
@@ -74,7 +74,7 @@ static bool head(struct reader *r)
 }
 
 /* From a mark to the list's end, or one number. Python writes 1,000 numbers at a time. */
-static int append(struct reader *r, uint32_t *ret, size_t max, int *n)
+static int append(struct index_reader *r, uint32_t *ret, size_t max, int *n)
 {
 	bool many = skip_if(r, OP_MARK);
 	int code;
@@ -92,7 +92,7 @@ static int append(struct reader *r, uint32_t *ret, size_t max, int *n)
 
 int indices_parse(const uint8_t *bytes, size_t n_bytes, uint32_t *ret, size_t max, uint32_t *ret_number)
 {
-	struct reader r = {.at = bytes, .end = bytes + n_bytes};
+	struct index_reader r = {.at = bytes, .end = bytes + n_bytes};
 	uint32_t batch;
 	int n = 0, code;
 

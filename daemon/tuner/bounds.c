@@ -6,7 +6,7 @@
 
 #define RECOVER_MIN 0.05 /* a step of less than this part is not worth taking */
 
-static uint64_t bound_of(const struct round *round, const struct plan *p, enum tuner_knob knob,
+static uint64_t bound_of(const struct tuner_round *round, const struct knob_plan *p, enum tuner_knob knob,
 			 uint64_t value)
 {
 	double need = p->now.need_bytes, max = INFINITY;
@@ -26,7 +26,8 @@ static uint64_t bound_of(const struct round *round, const struct plan *p, enum t
 	return (double)value > max ? (uint64_t)max : value;
 }
 
-static void apply_pin(struct round *round, size_t index, enum tuner_knob knob, const struct tuner_pin *pin)
+static void apply_pin(struct tuner_round *round, size_t index, enum tuner_knob knob,
+		      const struct tuner_pin *pin)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t value = bound_of(round, &round->plans[index], knob, pin->value);
@@ -42,7 +43,7 @@ static void apply_pin(struct round *round, size_t index, enum tuner_knob knob, c
 			     (unsigned long long)value);
 }
 
-static void shrink(struct round *round, size_t index, enum tuner_knob knob, uint64_t value)
+static void shrink(struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob);
@@ -69,7 +70,7 @@ static void shrink(struct round *round, size_t index, enum tuner_knob knob, uint
 	}
 }
 
-void round_apply_bounds(struct round *round, size_t index)
+void round_apply_bounds(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
@@ -89,7 +90,7 @@ void round_apply_bounds(struct round *round, size_t index)
 }
 
 /* Gives back what pressure took as the ceiling rises, as far as it is still wanted. */
-bool round_recover(struct round *round, size_t index)
+bool round_recover(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, TUNER_CACHE_BYTES), before = job->cache_before_pressure;

@@ -33,7 +33,7 @@ static double share(double x)
 	return x > 1 ? 1 : x;
 }
 
-static void clean_shares(const struct stall_sample *raw, struct figures *f)
+static void clean_shares(const struct stall_sample *raw, struct job_figures *f)
 {
 	double checkpoint = share(raw->shares.checkpoint_stall), device = sane(raw->device_rate, RATE_MAX);
 
@@ -48,7 +48,7 @@ static void clean_shares(const struct stall_sample *raw, struct figures *f)
 	f->demand = device > 0 ? fmax(device, f->rate) : NAN;
 }
 
-static void clean_storage(const struct stall_sample *raw, struct figures *f)
+static void clean_storage(const struct stall_sample *raw, struct job_figures *f)
 {
 	f->latency_s = positive(raw->chunk_latency_s, SECONDS_MAX);
 	f->latency_p95_s = positive(raw->chunk_latency_p95_s, SECONDS_MAX);
@@ -64,9 +64,9 @@ static void clean_storage(const struct stall_sample *raw, struct figures *f)
 	f->ready = sane(raw->ready_samples, BYTES_MAX);
 }
 
-bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figures *ret)
+bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_figures *ret)
 {
-	struct figures f = {.at_ns = raw->at_ns};
+	struct job_figures f = {.at_ns = raw->at_ns};
 
 	if (!raw->job || !(raw->covered_s >= COVERED_MIN_S && raw->covered_s <= COVERED_MAX_S))
 		return false;

@@ -36,7 +36,7 @@ static struct stall_node clean_node(const struct stall_node *node)
 	return n;
 }
 
-static void plan_begin(struct plan *plan, const struct tuner_job *job)
+static void plan_begin(struct knob_plan *plan, const struct tuner_job *job)
 {
 	plan->n = job_estimate(job, job->changed_ns, &plan->now);
 	plan->demand = plan->now.demand;
@@ -48,7 +48,7 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,
 		  struct tuner_result *ret)
 {
-	struct round round = {
+	struct tuner_round round = {
 	    .config = config, .state = state, .node = clean_node(node), .now_ns = now_ns, .ret = ret};
 
 	ret->n_decisions = ret->n_verdicts = ret->n_views = 0;

@@ -28,7 +28,7 @@ static const struct {
 } fields[] = {
 #define FIELD(name, by_knobs)                                                                                \
 	{                                                                                                    \
-		offsetof(struct figures, name), by_knobs                                                     \
+		offsetof(struct job_figures, name), by_knobs                                                 \
 	}
     FIELD(rate, true),           FIELD(wait, true),
     FIELD(fetch_wait, true),     FIELD(prep_wait, true),
@@ -50,17 +50,17 @@ static const struct {
 #undef FIELD
 };
 
-static double *field_of(struct figures *f, size_t i)
+static double *field_of(struct job_figures *f, size_t i)
 {
 	return (double *)((char *)f + fields[i].offset);
 }
 
-static const struct figures *seen_at(const struct tuner_job *job, uint32_t back)
+static const struct job_figures *seen_at(const struct tuner_job *job, uint32_t back)
 {
 	return &job->seen[(job->n_seen - 1 - back) % SEEN_MAX];
 }
 
-void job_see(struct tuner_job *job, const struct figures *f)
+void job_see(struct tuner_job *job, const struct job_figures *f)
 {
 	job->seen[job->n_seen++ % SEEN_MAX] = *f;
 	if (job->n_seen >= 2 * SEEN_MAX) /* keeps n_seen from overflowing */
@@ -90,7 +90,7 @@ static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t sinc
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
 
 	for (uint32_t i = 0; i < n && found < ESTIMATE_SAMPLES; i++) {
-		const struct figures *f = seen_at(job, i);
+		const struct job_figures *f = seen_at(job, i);
 		double v = *(const double *)((const char *)f + fields[field].offset);
 
 		if (f->from_ns >= since_ns && !isnan(v))
@@ -106,7 +106,7 @@ static double demand_of(const struct tuner_job *job, double otherwise)
 	double samples = 0, seconds = 0;
 
 	for (uint32_t i = 0; i < n && found < ESTIMATE_SAMPLES; i++) {
-		const struct figures *f = seen_at(job, i);
+		const struct job_figures *f = seen_at(job, i);
 		double covered = (double)(f->at_ns - f->from_ns) / 1e9;
 
 		if (f->from_ns < job->phase_ns || !(f->busy >= BUSY_MIN) || !(f->rate > 0))
@@ -118,9 +118,9 @@ static double demand_of(const struct tuner_job *job, double otherwise)
 	return found && seconds > 0 ? samples / seconds : otherwise;
 }
 
-uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret)
+uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct job_figures *ret)
 {
-	struct figures f = {0};
+	struct job_figures f = {0};
 	double x[ESTIMATE_SAMPLES];
 	uint32_t n = 0;
 
@@ -144,7 +144,7 @@ uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct fig
 	return n;
 }
 
-double demand_least(const struct figures *f, uint32_t n)
+double demand_least(const struct job_figures *f, uint32_t n)
 {
 	return n >= ESTIMATE_SAMPLES && f->rate > 0 && f->busy < BUSY_MIN ? f->rate / BUSY_MIN : NAN;
 }
@@ -157,7 +157,7 @@ uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_s
 	if (since_ns < job->phase_ns)
 		since_ns = job->phase_ns;
 	for (uint32_t i = 0; i < n; i++) {
-		const struct figures *f = seen_at(job, i);
+		const struct job_figures *f = seen_at(job, i);
 
 		if (f->from_ns < since_ns || !(f->rate >= 0))
 			continue;
@@ -178,9 +178,9 @@ static bool other(double now, double then, double ratio)
 	return now > 0 && then > 0 && (now > then * ratio || now < then / ratio);
 }
 
-bool job_differs(const struct tuner_job *job, const struct figures *now)
+bool job_differs(const struct tuner_job *job, const struct job_figures *now)
 {
-	const struct figures *then = &job->settled;
+	const struct job_figures *then = &job->settled;
 	double demand = now->busy >= BUSY_MIN ? now->rate / now->busy : now->demand;
 	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
 
@@ -196,7 +196,7 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }
 
-void job_envelope_add(struct tuner_job *job, const struct figures *f)
+void job_envelope_add(struct tuner_job *job, const struct job_figures *f)
 {
 	uint32_t i;
 
@@ -219,7 +219,7 @@ void job_envelope_clear(struct tuner_job *job)
 	memset(job->worst_latency, 0, sizeof(job->worst_latency));
 }
 
-void job_envelope(const struct tuner_job *job, struct figures *f)
+void job_envelope(const struct tuner_job *job, struct job_figures *f)
 {
 	double bandwidth = f->bandwidth, latency = 0;
 

@@ -20,34 +20,34 @@
 #define LEAST 0.05 /* part of the CPU time that is always left */
 
 /* Returns true if enough is known of the job's decoding to say anything. */
-static bool forms_known(const struct figures *f)
+static bool forms_known(const struct job_figures *f)
 {
 	return f->decoded > 0 && f->fresh_s > 0 && f->daemon_cpu_s > 0;
 }
 
-double forms_all_bytes(const struct figures *f)
+double forms_all_bytes(const struct job_figures *f)
 {
 	double stored = f->chunk_bytes / f->samples_per_chunk;
 
 	return model_form_memory(f->decoded, f->form_size > 0 ? f->form_size : MODEL_FORM_TIMES * stored);
 }
 
-double forms_cover(const struct figures *f, double bytes)
+double forms_cover(const struct job_figures *f, double bytes)
 {
 	return model_form_cover(bytes, forms_all_bytes(f));
 }
 
-static double out_of_form_s(const struct figures *f)
+static double out_of_form_s(const struct job_figures *f)
 {
 	return f->form_s > 0 ? f->form_s : MODEL_FORM_PART * f->fresh_s;
 }
 
-static double forms_hit(const struct figures *f, double bytes)
+static double forms_hit(const struct job_figures *f, double bytes)
 {
 	return forms_cover(f, bytes) * (f->form_serve >= 0 ? f->form_serve : 1);
 }
 
-double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes)
+double forms_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes)
 {
 	double form_s = out_of_form_s(f), to = (double)bytes, then, now;
 
@@ -61,7 +61,7 @@ double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, 
 	return fmax(f->daemon_cpu_s + then - now, LEAST * f->daemon_cpu_s);
 }
 
-uint64_t forms_target(const struct tuner_job *job, const struct figures *f, double goal)
+uint64_t forms_target(const struct tuner_job *job, const struct job_figures *f, double goal)
 {
 	uint64_t now = job->in_force.value[TUNER_FORM_BYTES];
 	double want;
@@ -72,12 +72,12 @@ uint64_t forms_target(const struct tuner_job *job, const struct figures *f, doub
 	return want > (double)now * STEP ? (uint64_t)want : now;
 }
 
-bool forms_fill(const struct figures *f, uint64_t bytes)
+bool forms_fill(const struct job_figures *f, uint64_t bytes)
 {
 	return forms_known(f) && !(f->form_hit >= FILLED * forms_hit(f, (double)bytes));
 }
 
-uint64_t forms_fill_ns(const struct figures *f)
+uint64_t forms_fill_ns(const struct job_figures *f)
 {
 	double epochs_s = f->decoded > 0 && f->rate > 0 ? FILL_EPOCHS * f->decoded / f->rate : 0;
 
@@ -86,7 +86,7 @@ uint64_t forms_fill_ns(const struct figures *f)
 
 /* By either of two clocks. That of all decoding also sees what nobody thought of, but neighbours make CPU
  * time longer, in some seconds more than in others; the decoders' own are means of the job's life. */
-bool forms_save(const struct change *c, const struct figures *after, double part)
+bool forms_save(const struct knob_change *c, const struct job_figures *after, double part)
 {
 	double promised = c->cpu_before - c->cpu_expected, all = c->cpu_before - after->daemon_cpu_s;
 	double own = after->form_hit * (after->fresh_s - after->form_s);

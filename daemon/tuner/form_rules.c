@@ -28,10 +28,10 @@ static void hold(struct tuner_job *job, uint64_t now_ns)
 	l->up_until_ns = now_ns + l->up_hold_ns;
 }
 
-bool round_bound_forms(struct round *round, size_t index)
+bool round_bound_forms(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
-	const struct figures *f = &round->plans[index].now;
+	const struct job_figures *f = &round->plans[index].now;
 	uint64_t now = round_value(job, TUNER_FORM_BYTES);
 
 	if (!now || job->asked[TUNER_FORM_BYTES] || round_pin(round->config, job->job, TUNER_FORM_BYTES))
@@ -55,9 +55,10 @@ bool round_bound_forms(struct round *round, size_t index)
 	return false;
 }
 
-void round_explain_forms(const struct round *round, size_t index, uint64_t value, char *text, size_t size)
+void round_explain_forms(const struct tuner_round *round, size_t index, uint64_t value, char *text,
+			 size_t size)
 {
-	const struct figures *f = &round->plans[index].now;
+	const struct job_figures *f = &round->plans[index].now;
 	double all = forms_all_bytes(f);
 	char memory[24], serve[48] = "";
 

@@ -45,7 +45,7 @@ static void shift_job(struct tuner_job *job, uint64_t by_ns)
 }
 
 /* If the clock goes back, all remembered times go back with it, so that no deadline is an hour away. */
-static void follow_clock(struct round *round)
+static void follow_clock(struct tuner_round *round)
 {
 	struct tuner_state *s = round->state;
 
@@ -96,7 +96,7 @@ static struct tuner_job *find_or_add(struct tuner_state *s, uint64_t id, uint64_
 	return job;
 }
 
-static void not_applied(struct round *round, struct tuner_job *job, enum tuner_knob knob)
+static void not_applied(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob)
 {
 	char text[TUNER_REASON_BYTES];
 
@@ -113,7 +113,7 @@ static uint64_t could_follow_ns(const struct tuner_job *job, enum tuner_knob kno
 	return knob == TUNER_CLIENT_WORKERS ? job->took_ns : job->asked_ns[knob];
 }
 
-static void take_knobs(struct round *round, struct tuner_job *job, const struct tuner_knobs *knobs,
+static void take_knobs(struct tuner_round *round, struct tuner_job *job, const struct tuner_knobs *knobs,
 		       bool takes, bool first)
 {
 	if (takes && !job->took_ns)
@@ -142,14 +142,14 @@ static void take_knobs(struct round *round, struct tuner_job *job, const struct 
 	}
 }
 
-void round_take_samples(struct round *round, const struct stall_sample *samples, size_t n)
+void round_take_samples(struct tuner_round *round, const struct stall_sample *samples, size_t n)
 {
 	struct tuner_state *s = round->state;
 
 	follow_clock(round);
 	for (size_t i = 0; i < n; i++) {
 		struct tuner_job *job = NULL;
-		struct figures f;
+		struct job_figures f;
 		bool first;
 
 		if (figures_clean(&samples[i], round->now_ns, &f))

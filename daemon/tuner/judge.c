@@ -41,10 +41,10 @@
 #define LESSON_NS     (60 * SECOND_NS)
 #define LESSON_MAX_NS (3600 * SECOND_NS)
 
-void round_verdict(struct round *round, struct tuner_job *job, enum tuner_knob knob,
-		   enum tuner_outcome outcome, const struct figures *after, const char *text)
+void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob,
+		   enum tuner_outcome outcome, const struct job_figures *after, const char *text)
 {
-	struct change *c = &job->changes[knob];
+	struct knob_change *c = &job->changes[knob];
 	struct tuner_verdict *v;
 
 	if (!c->open)
@@ -75,7 +75,7 @@ static uint64_t beyond(enum tuner_knob knob, uint64_t old_value, uint64_t new_va
 	return new_value > old_value ? old_value + 1 : old_value - 1;
 }
 
-static void learn(struct tuner_job *job, enum tuner_knob knob, const struct change *c, uint64_t now_ns)
+static void learn(struct tuner_job *job, enum tuner_knob knob, const struct knob_change *c, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[knob];
 	bool up = c->new_value > c->old_value;
@@ -93,11 +93,11 @@ static void learn(struct tuner_job *job, enum tuner_knob knob, const struct chan
 	}
 }
 
-static void undo(struct round *round, size_t index, enum tuner_knob knob, const struct figures *after,
-		 const char *why)
+static void undo(struct tuner_round *round, size_t index, enum tuner_knob knob,
+		 const struct job_figures *after, const char *why)
 {
 	struct tuner_job *job = &round->state->jobs[index];
-	struct change c = job->changes[knob];
+	struct knob_change c = job->changes[knob];
 	char text[TUNER_REASON_BYTES];
 
 	snprintf(text, sizeof(text), "%s: %.0f samples/s before, %.0f after; waited %.1f%%, %.1f%%", why,
@@ -108,10 +108,10 @@ static void undo(struct round *round, size_t index, enum tuner_knob knob, const 
 		     "decision %llu %s", (unsigned long long)c.id, text);
 }
 
-static void accept(struct round *round, struct tuner_job *job, enum tuner_knob knob,
-		   const struct figures *after)
+static void accept(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob,
+		   const struct job_figures *after)
 {
-	const struct change *c = &job->changes[knob];
+	const struct knob_change *c = &job->changes[knob];
 	char text[TUNER_REASON_BYTES];
 
 	snprintf(text, sizeof(text),
@@ -120,7 +120,7 @@ static void accept(struct round *round, struct tuner_job *job, enum tuner_knob k
 	round_verdict(round, job, knob, TUNER_VERIFIED, after, text);
 }
 
-static bool changed_itself(const struct change *c, const struct figures *after)
+static bool changed_itself(const struct knob_change *c, const struct job_figures *after)
 {
 	if (c->wait_before > WAIT_HIDES && after->wait > WAIT_HIDES)
 		return false;
@@ -130,20 +130,20 @@ static bool changed_itself(const struct change *c, const struct figures *after)
 }
 
 /* Of several changes in one second, the one whose kind of wait grew more is to blame. */
-static bool is_to_blame(const struct change *c, enum tuner_knob knob, const struct figures *after)
+static bool is_to_blame(const struct knob_change *c, enum tuner_knob knob, const struct job_figures *after)
 {
 	double fetch = after->fetch_wait - c->fetch_before, prep = after->prep_wait - c->prep_before;
 
 	return knob_is_of_storage(knob) ? fetch >= prep : prep >= fetch;
 }
 
-static bool is_worse(const struct change *c, const struct figures *after)
+static bool is_worse(const struct knob_change *c, const struct job_figures *after)
 {
 	return after->rate < c->rate_before * WORSE_RATE && after->wait > c->wait_before + WORSE_WAIT;
 }
 
 /* Returns true if the loss is larger than the stray of single seconds explains. */
-static bool is_certain(const struct change *c, double stray, uint32_t n, const struct figures *after)
+static bool is_certain(const struct knob_change *c, double stray, uint32_t n, const struct job_figures *after)
 {
 	double spread = fmax(stray, n < SAMPLES_SURE ? c->stray_before : 0);
 	double error =
@@ -152,7 +152,7 @@ static bool is_certain(const struct change *c, double stray, uint32_t n, const s
 	return c->rate_before - after->rate > ERRORS * error * c->rate_before;
 }
 
-static bool has_helped(const struct change *c, const struct figures *after)
+static bool has_helped(const struct knob_change *c, const struct job_figures *after)
 {
 	double promised = c->rate_expected / c->rate_before - 1, got = after->rate / c->rate_before - 1;
 
@@ -161,7 +161,7 @@ static bool has_helped(const struct change *c, const struct figures *after)
 
 /* If deeper reading brings less than it should, that tells what storage can give. Returns false if it brought
  * nothing. */
-static bool learn_storage(struct tuner_job *job, const struct change *c, const struct figures *after)
+static bool learn_storage(struct tuner_job *job, const struct knob_change *c, const struct job_figures *after)
 {
 	double depth = (double)c->new_value / fmax((double)c->old_value, 1), rise;
 
@@ -180,8 +180,8 @@ static bool learn_storage(struct tuner_job *job, const struct change *c, const s
 }
 
 /* Returns true while a larger cache is filling: its effect shows when it is filled. */
-static bool is_filling(const struct round *round, const struct tuner_job *job, const struct change *c,
-		       const struct figures *f)
+static bool is_filling(const struct tuner_round *round, const struct tuner_job *job,
+		       const struct knob_change *c, const struct job_figures *f)
 {
 	double x = target_cached_ratio(f, (double)c->new_value);
 
@@ -193,8 +193,8 @@ static bool is_filling(const struct round *round, const struct tuner_job *job, c
 struct trial {
 	size_t index;
 	enum tuner_knob knob;
-	const struct change *change;
-	const struct figures *after;
+	const struct knob_change *change;
+	const struct job_figures *after;
 	uint32_t n; /* samples that `after` is made from */
 	double stray;
 	bool calm; /* the job may be changed now: a settled job is changed once per cooldown, and undoing is a
@@ -203,7 +203,7 @@ struct trial {
 };
 
 /* While jumping nothing is undone: the next jump uses what was learnt, and sets the depth that is needed. */
-static void judge_useless_depth(struct round *round, const struct trial *t)
+static void judge_useless_depth(struct tuner_round *round, const struct trial *t)
 {
 	static const char why[] = "storage gave no more for reading deeper";
 
@@ -215,9 +215,9 @@ static void judge_useless_depth(struct round *round, const struct trial *t)
 
 /* Returns true if nothing more is to be judged in this round: the change was undone, or another second may
  * tell. */
-static bool judge_loss(struct round *round, const struct trial *t)
+static bool judge_loss(struct tuner_round *round, const struct trial *t)
 {
-	const struct change *c = t->change;
+	const struct knob_change *c = t->change;
 	bool up = c->new_value > c->old_value, certain;
 
 	if (!is_worse(c, t->after) || !is_to_blame(c, t->knob, t->after))
@@ -229,7 +229,7 @@ static bool judge_loss(struct round *round, const struct trial *t)
 }
 
 /* The job was given more, and it hardly helped. */
-static void judge_no_gain(struct round *round, const struct trial *t)
+static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 {
 	struct tuner_job *job = &round->state->jobs[t->index];
 
@@ -248,9 +248,9 @@ static void judge_no_gain(struct round *round, const struct trial *t)
 }
 
 /* By CPU time: what a shared machine leaves of the rate says little, and forms take an epoch to fill. */
-static void judge_forms(struct round *round, const struct trial *t)
+static void judge_forms(struct tuner_round *round, const struct trial *t)
 {
-	const struct change *c = t->change;
+	const struct knob_change *c = t->change;
 	char text[TUNER_REASON_BYTES];
 
 	if (forms_save(c, t->after, PART_OF_PROMISE)) {
@@ -267,11 +267,11 @@ static void judge_forms(struct round *round, const struct trial *t)
 	}
 }
 
-static void judge_one(struct round *round, const struct trial *t)
+static void judge_one(struct tuner_round *round, const struct trial *t)
 {
 	struct tuner_job *job = &round->state->jobs[t->index];
-	const struct change *c = t->change;
-	const struct figures *after = t->after;
+	const struct knob_change *c = t->change;
+	const struct job_figures *after = t->after;
 
 	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after))
 		round_verdict(round, job, t->knob, TUNER_UNCLEAR, after,
@@ -288,14 +288,14 @@ static void judge_one(struct round *round, const struct trial *t)
 		judge_no_gain(round, t);
 }
 
-void round_judge(struct round *round, size_t index)
+void round_judge(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 	bool jumping = job->phase == TUNER_PHASE_JUMPING;
 
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		const struct change *c = &job->changes[k];
-		struct figures after;
+		const struct knob_change *c = &job->changes[k];
+		struct job_figures after;
 		struct trial t = {.index = index, .knob = (enum tuner_knob)k, .change = c, .after = &after};
 		uint64_t since = job->changed_ns > c->at_ns ? job->changed_ns : c->at_ns;
 

@@ -21,7 +21,7 @@
 /* Bandwidth that differs by less than this ratio is that of the same storage. */
 #define SAME_STORAGE 1.3
 
-static const struct figures *newest(const struct tuner_job *job)
+static const struct job_figures *newest(const struct tuner_job *job)
 {
 	return &job->seen[(job->n_seen - 1) % SEEN_MAX];
 }
@@ -51,7 +51,7 @@ static bool is_same_storage(const struct tuner_job *job)
 	return now > then / SAME_STORAGE && now < then * SAME_STORAGE;
 }
 
-static void change_phase(struct round *round, struct tuner_job *job)
+static void change_phase(struct tuner_round *round, struct tuner_job *job)
 {
 	uint64_t now_ns = round->now_ns;
 	bool steady = !is_unsteady(job, now_ns);
@@ -77,9 +77,9 @@ static void change_phase(struct round *round, struct tuner_job *job)
 	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);
 }
 
-static void watch(struct round *round, struct tuner_job *job)
+static void watch(struct tuner_round *round, struct tuner_job *job)
 {
-	struct figures now;
+	struct job_figures now;
 	double away;
 
 	/* While forms are made, all is slower; then it is faster. */
@@ -105,7 +105,7 @@ static void watch(struct round *round, struct tuner_job *job)
 		change_phase(round, job);
 }
 
-static void watch_idle(struct round *round, struct tuner_job *job)
+static void watch_idle(struct tuner_round *round, struct tuner_job *job)
 {
 	if (newest(job)->rate > 0) {
 		job->idle_ns = 0;
@@ -119,7 +119,7 @@ static void watch_idle(struct round *round, struct tuner_job *job)
 		job->phase = TUNER_PHASE_IDLE;
 }
 
-void round_update_phase(struct round *round, size_t index)
+void round_update_phase(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 

@@ -49,7 +49,7 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 }
 
 /* Finds how much of the headroom others took, per second. */
-static void look(struct pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
+static void look(struct tuner_pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
 {
 	double headroom = figure(node->memory_headroom_bytes), seconds = (double)(now_ns - p->seen_ns) / 1e9;
 
@@ -63,7 +63,7 @@ static void look(struct pressure *p, const struct stall_node *node, double held,
 }
 
 /* Returns true if headroom is short, or will be: it fell for two seconds, because one step is not a trend. */
-static bool is_short(const struct pressure *p, const struct stall_node *node, double reserve)
+static bool is_short(const struct tuner_pressure *p, const struct stall_node *node, double reserve)
 {
 	return figure(node->memory_headroom_bytes) - fmin(p->falls, p->fell) * AHEAD_S < reserve / 2 ||
 	       node->oom_kills > 0;
@@ -74,7 +74,7 @@ static bool is_waited_for(const struct stall_node *node)
 	return !(figure(node->memory_free_bytes) > figure(node->memory_limit_bytes) / FREE_SHARE);
 }
 
-static bool is_tight(const struct pressure *p, const struct stall_node *node, double reserve)
+static bool is_tight(const struct tuner_pressure *p, const struct stall_node *node, double reserve)
 {
 	bool felt = figure(node->memory_some_avg10) >= SOME_TIGHT ||
 		    figure(node->memory_full_avg10) >= FULL_TIGHT ||
@@ -91,7 +91,7 @@ static bool is_calm(const struct stall_node *node, double reserve)
 	       !(node->oom_kills > 0);
 }
 
-static void cut(struct pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
+static void cut(struct tuner_pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
 {
 	double some = figure(node->memory_some_avg10);
 
@@ -104,7 +104,7 @@ static void cut(struct pressure *p, const struct stall_node *node, double held, 
 	p->some_at_cut = isnan(some) ? 0 : some;
 }
 
-static bool cut_again(const struct pressure *p, const struct stall_node *node, double reserve,
+static bool cut_again(const struct tuner_pressure *p, const struct stall_node *node, double reserve,
 		      uint64_t now_ns)
 {
 	if (is_short(p, node, reserve))
@@ -112,7 +112,7 @@ static bool cut_again(const struct pressure *p, const struct stall_node *node, d
 	return now_ns >= p->cut_ns + AGAIN_NS && figure(node->memory_some_avg10) > p->some_at_cut + RISE;
 }
 
-static void recover(struct pressure *p, double headroom, double reserve, uint64_t now_ns)
+static void recover(struct tuner_pressure *p, double headroom, double reserve, uint64_t now_ns)
 {
 	double raised;
 
@@ -128,8 +128,8 @@ static void recover(struct pressure *p, double headroom, double reserve, uint64_
 	p->ceiling_bytes = raised >= p->before_bytes ? 0 : raised;
 }
 
-double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
-			double held, uint64_t now_ns)
+double pressure_ceiling(struct tuner_pressure *p, const struct tuner_config *config,
+			const struct stall_node *node, double held, uint64_t now_ns)
 {
 	double reserve = pressure_reserve(config, node);
 

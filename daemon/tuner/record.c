@@ -9,7 +9,7 @@
 
 #include "lib/units.h"
 
-static double others_cache(const struct round *round, size_t index)
+static double others_cache(const struct tuner_round *round, size_t index)
 {
 	double sum = 0;
 
@@ -19,7 +19,7 @@ static double others_cache(const struct round *round, size_t index)
 	return sum;
 }
 
-static double others_workers(const struct round *round, size_t index, enum tuner_knob knob)
+static double others_workers(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	double sum = 0;
 
@@ -31,7 +31,7 @@ static double others_workers(const struct round *round, size_t index, enum tuner
 }
 
 /* How high the knob may go. */
-static double most_of(const struct round *round, size_t index, enum tuner_knob knob)
+static double most_of(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	double workers = round->workers_total - others_workers(round, index, knob);
 
@@ -46,7 +46,7 @@ static double most_of(const struct round *round, size_t index, enum tuner_knob k
 }
 
 /* Whatever a rule wants, no knob grows beyond the sums; shrinking is never prevented. */
-static uint64_t clamp(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value)
+static uint64_t clamp(const struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value)
 {
 	uint64_t old = round_value(&round->state->jobs[index], knob);
 	double most;
@@ -61,13 +61,13 @@ static uint64_t clamp(const struct round *round, size_t index, enum tuner_knob k
 	return most <= (double)old ? old : (uint64_t)most;
 }
 
-void round_decide(struct round *round, size_t index, const struct wish *wish, const char *format, ...)
+void round_decide(struct tuner_round *round, size_t index, const struct wish *wish, const char *format, ...)
 {
 	enum tuner_knob knob = wish->knob;
 	enum tuner_rule rule = wish->rule;
 	double expected = wish->expected;
 	struct tuner_job *job = &round->state->jobs[index];
-	const struct plan *plan = &round->plans[index];
+	const struct knob_plan *plan = &round->plans[index];
 	uint64_t old = round_value(job, knob), since_ns = job->changed_ns;
 	uint64_t value = clamp(round, index, knob, wish->value);
 	struct tuner_decision *d;
@@ -106,22 +106,22 @@ void round_decide(struct round *round, size_t index, const struct wish *wish, co
 		return;
 	(void)job_stray(job, since_ns, &stray);
 	forms = knob == TUNER_FORM_BYTES ? forms_daemon_cpu_s(job, &plan->now, value) : NAN;
-	job->changes[knob] = (struct change){.open = true,
-					     .id = d->id,
-					     .at_ns = round->now_ns,
-					     .rule = rule,
-					     .old_value = old,
-					     .new_value = value,
-					     .rate_before = plan->now.rate,
-					     .wait_before = plan->now.wait,
-					     .fetch_before = plan->now.fetch_wait,
-					     .prep_before = plan->now.prep_wait,
-					     .demand_before = plan->demand,
-					     .bandwidth_before = plan->now.bandwidth,
-					     .rate_expected = expected,
-					     .cpu_before = plan->now.daemon_cpu_s,
-					     .cpu_expected = forms,
-					     .stray_before = stray};
+	job->changes[knob] = (struct knob_change){.open = true,
+						  .id = d->id,
+						  .at_ns = round->now_ns,
+						  .rule = rule,
+						  .old_value = old,
+						  .new_value = value,
+						  .rate_before = plan->now.rate,
+						  .wait_before = plan->now.wait,
+						  .fetch_before = plan->now.fetch_wait,
+						  .prep_before = plan->now.prep_wait,
+						  .demand_before = plan->demand,
+						  .bandwidth_before = plan->now.bandwidth,
+						  .rate_expected = expected,
+						  .cpu_before = plan->now.daemon_cpu_s,
+						  .cpu_expected = forms,
+						  .stray_before = stray};
 }
 
 static const char *bytes_text(char buffer[24], double bytes)
@@ -129,11 +129,11 @@ static const char *bytes_text(char buffer[24], double bytes)
 	return isnan(bytes) ? "?" : units_format_bytes(buffer, 24, (uint64_t)fmin(fmax(bytes, 0), 1e18));
 }
 
-void round_explain(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value, char *text,
-		   size_t size)
+void round_explain(const struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value,
+		   char *text, size_t size)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
-	const struct figures *f = &round->plans[index].now;
+	const struct job_figures *f = &round->plans[index].now;
 	char one[24], two[24], handoff[64] = "";
 
 	switch (knob) {
@@ -169,12 +169,12 @@ void round_explain(const struct round *round, size_t index, enum tuner_knob knob
 	}
 }
 
-void round_views(struct round *round)
+void round_views(struct tuner_round *round)
 {
 	round->ret->n_views = round->state->n_jobs;
 	for (uint32_t i = 0; i < round->state->n_jobs; i++) {
 		const struct tuner_job *job = &round->state->jobs[i];
-		const struct figures *f = &round->plans[i].now;
+		const struct job_figures *f = &round->plans[i].now;
 		struct tuner_view *v = &round->ret->views[i];
 
 		*v = (struct tuner_view){.job = job->job,

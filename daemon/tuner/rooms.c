@@ -39,7 +39,7 @@ static double or_zero(double x)
 }
 
 /* Jobs on one dataset share its chunks: what one keeps, the others need not. */
-static double shared_part(const struct round *round, size_t index)
+static double shared_part(const struct tuner_round *round, size_t index)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint32_t n = 0;
@@ -50,9 +50,9 @@ static double shared_part(const struct round *round, size_t index)
 }
 
 /* Returns the claimed bytes of chunks in memory; *ret_borrowed is what is beyond the job's claim. */
-static double cache_held(const struct round *round, size_t index, double *ret_borrowed)
+static double cache_held(const struct tuner_round *round, size_t index, double *ret_borrowed)
 {
-	const struct figures *f = &round->plans[index].now;
+	const struct job_figures *f = &round->plans[index].now;
 	double set = (double)round->state->jobs[index].in_force.value[TUNER_CACHE_BYTES], claimed;
 
 	*ret_borrowed = 0;
@@ -64,7 +64,7 @@ static double cache_held(const struct round *round, size_t index, double *ret_bo
 }
 
 /* How much of its claim the job uses. */
-static double cache_in_use(const struct tuner_job *job, const struct figures *f)
+static double cache_in_use(const struct tuner_job *job, const struct job_figures *f)
 {
 	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];
 
@@ -72,7 +72,7 @@ static double cache_in_use(const struct tuner_job *job, const struct figures *f)
 }
 
 /* Sums over all jobs. */
-void round_make_totals(struct round *round)
+void round_make_totals(struct tuner_round *round)
 {
 	const struct tuner_config *c = round->config;
 	double limit = round->node.memory_limit_bytes, headroom = round->node.memory_headroom_bytes;
@@ -101,10 +101,10 @@ void round_make_totals(struct round *round)
 }
 
 /* What a job could use if it were alone. */
-static struct room room_alone(const struct round *round, size_t index)
+static struct memory_room room_alone(const struct tuner_round *round, size_t index)
 {
 	const struct tuner_config *c = round->config;
-	const struct figures *f = &round->plans[index].now;
+	const struct job_figures *f = &round->plans[index].now;
 	double own = or_zero(f->daemon_busy) +
 		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
 	double cores = round->node.cores_idle >= 0 ? round->node.cores_idle + own : round->node.cores;
@@ -113,7 +113,7 @@ static struct room room_alone(const struct round *round, size_t index)
 	if (round->node.cores > 0)
 		cores = fmin(fmax(cores, round->node.cores / round->state->n_jobs), round->node.cores);
 	/* Pressure stops at what sessions need; an operator's limit does not. */
-	return (struct room){
+	return (struct memory_room){
 	    .cache_bytes =
 		round->cache_hard ? round->cache_growth : fmax(round->cache_growth, or_zero(f->need_bytes)),
 	    .prefetch = c->prefetch_chunks_max,
@@ -122,8 +122,8 @@ static struct room room_alone(const struct round *round, size_t index)
 	    .cores = cores > 0 ? fmax(cores, 1) : NAN};
 }
 
-static double gain_of(const struct round *round, size_t i, const struct room *room, enum tuner_knob knob,
-		      double fair)
+static double gain_of(const struct tuner_round *round, size_t i, const struct memory_room *room,
+		      enum tuner_knob knob, double fair)
 {
 	const struct tuner_job *job = &round->state->jobs[i];
 	struct tuner_knobs with = job->model, without = with;
@@ -137,7 +137,7 @@ static double gain_of(const struct round *round, size_t i, const struct room *ro
 	return a > b && b > 0 ? a / b - 1 : 0;
 }
 
-static struct claim claim_of(const struct round *round, size_t i, enum tuner_knob knob, double floor,
+static struct claim claim_of(const struct tuner_round *round, size_t i, enum tuner_knob knob, double floor,
 			     double fair)
 {
 	const struct tuner_job *job = &round->state->jobs[i];
@@ -155,7 +155,7 @@ static struct claim claim_of(const struct round *round, size_t i, enum tuner_kno
 	return c;
 }
 
-static void share_cache(struct round *round)
+static void share_cache(struct tuner_round *round)
 {
 	uint32_t n = round->state->n_jobs;
 	struct claim claims[TUNER_MAX_JOBS];
@@ -181,7 +181,7 @@ static void share_cache(struct round *round)
 	}
 }
 
-static void share_workers(struct round *round)
+static void share_workers(struct tuner_round *round)
 {
 	size_t n = round->state->n_jobs;
 	struct claim claims[2 * TUNER_MAX_JOBS];
@@ -208,28 +208,28 @@ static void share_workers(struct round *round)
 		sum++;
 	}
 	for (size_t i = 0; i < n; i++) {
-		struct room *room = &round->plans[i].room;
+		struct memory_room *room = &round->plans[i].room;
 
 		room->daemon_workers = (uint64_t)fmin((double)room->daemon_workers, claims[2 * i].given);
 		room->client_workers = (uint64_t)fmin((double)room->client_workers, claims[2 * i + 1].given);
 	}
 }
 
-static void ask_model(struct tuner_job *job, const struct plan *p)
+static void ask_model(struct tuner_job *job, const struct knob_plan *p)
 {
-	struct figures f = p->now;
+	struct job_figures f = p->now;
 
 	if (job->phase == TUNER_PHASE_SETTLED)
 		job_envelope(job, &f);
 	target_knobs(job, &f, &p->room, &job->model);
 }
 
-void round_make_rooms(struct round *round)
+void round_make_rooms(struct tuner_round *round)
 {
 	struct tuner_state *s = round->state;
 
 	for (uint32_t i = 0; i < s->n_jobs; i++) {
-		struct plan *p = &round->plans[i];
+		struct knob_plan *p = &round->plans[i];
 
 		p->room = room_alone(round, i);
 		if (p->n && s->jobs[i].phase != TUNER_PHASE_IDLE) {

@@ -5,14 +5,14 @@
 
 #include "state.h"
 
-struct plan {
-	struct figures now; /* the estimate since the last change; all NAN without samples */
+struct knob_plan {
+	struct job_figures now; /* the estimate since the last change; all NAN without samples */
 	double demand; /* as it was measured. NAN: not known; now.demand is then the least that it can be */
 	uint32_t n;    /* samples that the estimate is made from */
-	struct room room; /* what the job may have */
+	struct memory_room room; /* what the job may have */
 };
 
-struct round {
+struct tuner_round {
 	const struct tuner_config *config;
 	struct tuner_state *state;
 	struct stall_node node;
@@ -21,40 +21,41 @@ struct round {
 	double cache_growth; /* caches do not grow beyond this sum */
 	bool cache_hard;     /* cache_total is the operator's or the node's limit, and not set by pressure */
 	double workers_total;
-	struct plan plans[TUNER_MAX_JOBS]; /* by index in state->jobs */
+	struct knob_plan plans[TUNER_MAX_JOBS]; /* by index in state->jobs */
 	struct tuner_result *ret;
 };
 
 /* ---- intake.c: samples and clocks into jobs ---- */
-void round_take_samples(struct round *round, const struct stall_sample *samples, size_t n);
+void round_take_samples(struct tuner_round *round, const struct stall_sample *samples, size_t n);
 
 /* ---- rooms.c: limits, pressure and other jobs make each job's room ---- */
-void round_make_totals(struct round *round);
-void round_make_rooms(struct round *round);
+void round_make_totals(struct tuner_round *round);
+void round_make_rooms(struct tuner_round *round);
 /* The pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
 uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or asked for */
 
 /* ---- judge.c ---- */
-void round_judge(struct round *round, size_t index);
-void round_verdict(struct round *round, struct tuner_job *job, enum tuner_knob knob,
-		   enum tuner_outcome outcome, const struct figures *after, const char *text);
+void round_judge(struct tuner_round *round, size_t index);
+void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob,
+		   enum tuner_outcome outcome, const struct job_figures *after, const char *text);
 
 /* ---- phases.c: where the job stands ---- */
-void round_update_phase(struct round *round, size_t index);
+void round_update_phase(struct tuner_round *round, size_t index);
 
 /* ---- bounds.c ---- */
-void round_apply_bounds(struct round *round, size_t index);
+void round_apply_bounds(struct tuner_round *round, size_t index);
 /* Returns true if it turned the cache up again. */
-bool round_recover(struct round *round, size_t index);
+bool round_recover(struct tuner_round *round, size_t index);
 
 /* ---- form_rules.c ---- */
 /* Returns true if decoded forms were given up, or some of them. */
-bool round_bound_forms(struct round *round, size_t index);
-void round_explain_forms(const struct round *round, size_t index, uint64_t value, char *text, size_t size);
+bool round_bound_forms(struct tuner_round *round, size_t index);
+void round_explain_forms(const struct tuner_round *round, size_t index, uint64_t value, char *text,
+			 size_t size);
 
 /* ---- rules.c ---- */
-void round_apply_rules(struct round *round, size_t index);
+void round_apply_rules(struct tuner_round *round, size_t index);
 
 /* ---- record.c ---- */
 /* What a rule wants to do with a knob. */
@@ -66,12 +67,12 @@ struct wish {
 };
 
 /* Turns the knob; the value is clamped to the room. A value that changes nothing is not recorded. */
-void round_decide(struct round *round, size_t index, const struct wish *wish, const char *format, ...)
+void round_decide(struct tuner_round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Writes why the model wants this value of the knob. */
-void round_explain(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value, char *text,
-		   size_t size);
-void round_views(struct round *round);
+void round_explain(const struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value,
+		   char *text, size_t size);
+void round_views(struct tuner_round *round);
 /* Returns true if the knob shortens waits for storage; the others shorten waits for preparing. */
 static inline bool knob_is_of_storage(enum tuner_knob knob)
 {

@@ -48,7 +48,7 @@ static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double un
 }
 
 /* Returns true if the knob may be turned to `want` by choice. */
-static bool may_turn(const struct round *round, const struct tuner_job *job, enum tuner_knob knob,
+static bool may_turn(const struct tuner_round *round, const struct tuner_job *job, enum tuner_knob knob,
 		     uint64_t want)
 {
 	const struct lesson *l = &job->lessons[knob];
@@ -63,7 +63,7 @@ static bool may_turn(const struct round *round, const struct tuner_job *job, enu
 }
 
 /* The model's value of a knob if it is worth turning and may be turned; else its value now. */
-static uint64_t wanted_value(const struct round *round, size_t index, enum tuner_knob knob)
+static uint64_t wanted_value(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = job->model.value[knob];
@@ -74,9 +74,9 @@ static uint64_t wanted_value(const struct round *round, size_t index, enum tuner
 	return want;
 }
 
-static double rate_of(const struct round *round, size_t index, const struct tuner_knobs *knobs)
+static double rate_of(const struct tuner_round *round, size_t index, const struct tuner_knobs *knobs)
 {
-	const struct plan *p = &round->plans[index];
+	const struct knob_plan *p = &round->plans[index];
 
 	return target_rate(&round->state->jobs[index], &p->now, &p->room, knobs);
 }
@@ -90,7 +90,7 @@ static struct tuner_knobs current(const struct tuner_job *job)
 	return knobs;
 }
 
-static void turn(struct round *round, size_t index, enum tuner_knob knob, enum tuner_rule rule,
+static void turn(struct tuner_round *round, size_t index, enum tuner_knob knob, enum tuner_rule rule,
 		 uint64_t value, double expected)
 {
 	char why[160];
@@ -115,7 +115,7 @@ static bool awaits_verdict(const struct tuner_job *job)
 	return false;
 }
 
-static void settle(struct round *round, size_t index)
+static void settle(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
@@ -127,7 +127,7 @@ static void settle(struct round *round, size_t index)
 }
 
 /* Returns true if there is a wait that the knob could end. */
-static bool is_felt(const struct figures *f, enum tuner_knob knob)
+static bool is_felt(const struct job_figures *f, enum tuner_knob knob)
 {
 	return !((knob_is_of_storage(knob) ? f->fetch_wait : f->prep_wait) < FELT);
 }
@@ -135,7 +135,7 @@ static bool is_felt(const struct figures *f, enum tuner_knob knob)
 /* What a jump sets the knob to. The first jump does all that the model says; later ones raise a knob only if
  * a wait is felt. A jump cuts a cache only in a job that has never settled: what is dropped takes an epoch to
  * come back, and a new phase's first seconds are no reason to drop it. */
-static uint64_t jump_value(const struct round *round, size_t index, enum tuner_knob knob)
+static uint64_t jump_value(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = wanted_value(round, index, knob);
@@ -147,7 +147,7 @@ static uint64_t jump_value(const struct round *round, size_t index, enum tuner_k
 	return knob == TUNER_CACHE_BYTES && job->settled.at_ns ? now : want;
 }
 
-static void jump(struct round *round, size_t index)
+static void jump(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 	struct tuner_knobs to = current(job);
@@ -180,7 +180,7 @@ static void jump(struct round *round, size_t index)
 }
 
 /* The knob that brings most if it alone is turned; -1: none is worth it. */
-static int best_single(const struct round *round, size_t index, double *ret_rate)
+static int best_single(const struct tuner_round *round, size_t index, double *ret_rate)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
 	const struct tuner_knobs now = current(job);
@@ -216,7 +216,8 @@ static int best_single(const struct round *round, size_t index, double *ret_rate
 
 /* Returns true if the job may have so much. Deeper reading is of no use if storage is known to give all that
  * it can. */
-static bool has_room(const struct tuner_job *job, const struct plan *p, enum tuner_knob knob, uint64_t want)
+static bool has_room(const struct tuner_job *job, const struct knob_plan *p, enum tuner_knob knob,
+		     uint64_t want)
 {
 	switch (knob) {
 	case TUNER_PREFETCH_CHUNKS: return want <= p->room.prefetch && !(job->full_bandwidth > 0);
@@ -229,10 +230,10 @@ static bool has_room(const struct tuner_job *job, const struct plan *p, enum tun
 }
 
 /* Tries a small step against a stall that the model cannot explain, where the stall is felt. */
-static void try_step(struct round *round, size_t index)
+static void try_step(struct tuner_round *round, size_t index)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
-	const struct plan *p = &round->plans[index];
+	const struct knob_plan *p = &round->plans[index];
 	const struct tuner_knobs knobs = current(job);
 	double x = target_cached_ratio(&p->now, (double)knobs.value[TUNER_CACHE_BYTES]);
 	bool fetch = p->now.fetch_wait > p->now.prep_wait;
@@ -261,7 +262,7 @@ static void try_step(struct round *round, size_t index)
 	    100 * p->now.wait, 100 * p->now.fetch_wait, 100 * p->now.prep_wait);
 }
 
-static void relieve(struct round *round, size_t index)
+static void relieve(struct tuner_round *round, size_t index)
 {
 	const struct tuner_knobs now = current(&round->state->jobs[index]);
 	double expected;
@@ -281,12 +282,12 @@ static void relieve(struct round *round, size_t index)
 }
 
 /* Turns down the first knob that is higher than the model wants, most expensive first. */
-static void give_back(struct round *round, size_t index)
+static void give_back(struct tuner_round *round, size_t index)
 {
 	static const enum tuner_knob order[] = {TUNER_CLIENT_WORKERS, TUNER_DAEMON_WORKERS, TUNER_CACHE_BYTES,
 						TUNER_PREFETCH_CHUNKS};
 	struct tuner_job *job = &round->state->jobs[index];
-	const struct figures *figures = &round->plans[index].now;
+	const struct job_figures *figures = &round->plans[index].now;
 	const struct tuner_knobs now = current(job);
 	uint64_t since = job->surplus_ns;
 
@@ -313,10 +314,10 @@ static void give_back(struct round *round, size_t index)
 	}
 }
 
-static void apply_settled(struct round *round, size_t index)
+static void apply_settled(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
-	const struct plan *p = &round->plans[index];
+	const struct knob_plan *p = &round->plans[index];
 
 	if (!(p->now.wait > STALL)) {
 		job->stall_ns = 0;
@@ -338,7 +339,7 @@ static void apply_settled(struct round *round, size_t index)
 
 /* Gives back what the job can get again at once; what took an epoch to fill stays as long as nobody wants
  * it. */
-static void rest(struct round *round, size_t index)
+static void rest(struct tuner_round *round, size_t index)
 {
 	static const uint64_t least[TUNER_N_KNOBS] = {
 	    [TUNER_PREFETCH_CHUNKS] = 1, [TUNER_DAEMON_WORKERS] = 1, [TUNER_CLIENT_WORKERS] = 0};
@@ -356,7 +357,7 @@ static void rest(struct round *round, size_t index)
 				     "took no data for %.0f s", (double)(round->now_ns - job->idle_ns) / 1e9);
 }
 
-static void wake(struct round *round, size_t index)
+static void wake(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
@@ -370,7 +371,7 @@ static void wake(struct round *round, size_t index)
 				     "takes data again: what it had before");
 }
 
-void round_apply_rules(struct round *round, size_t index)
+void round_apply_rules(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 

@@ -4,8 +4,8 @@
 /*
  * What the tuner remembers, and the parts that make a decision. All plain data, all bounded.
  *
- *   clean     a raw sample -> struct figures, or refused
- *   estimate  the last figures -> one struct figures: medians; has the job changed?
+ *   clean     a raw sample -> struct job_figures, or refused
+ *   estimate  the last figures -> one struct job_figures: medians; has the job changed?
  *   target    figures -> the knobs that the stall model wants, and the rate it expects
  *   pressure  the node's memory -> how much all caches may take
  *   share     targets of all jobs -> limits for each
@@ -24,7 +24,7 @@
 #define SAMPLES_MIN      2 /* seconds after a change before it is judged: one may be a hiccup */
 
 /* A cleaned sample, or an estimate from several. NAN: not known. Units as in struct stall_sample. */
-struct figures {
+struct job_figures {
 	uint64_t at_ns, from_ns; /* covers from_ns .. at_ns */
 	double rate;             /* consumption */
 	double wait, fetch_wait, prep_wait;
@@ -39,7 +39,7 @@ struct figures {
 };
 
 /* A change whose effect is to be judged. */
-struct change {
+struct knob_change {
 	bool open;
 	uint64_t id, at_ns;
 	enum tuner_rule rule;
@@ -61,14 +61,14 @@ struct tuner_job {
 	uint64_t first_ns, last_ns; /* samples */
 	enum tuner_phase phase;
 	uint32_t tunable, n_trainers;
-	struct figures seen[SEEN_MAX]; /* ring */
-	uint32_t n_seen;               /* ever since phase_ns */
+	struct job_figures seen[SEEN_MAX]; /* ring */
+	uint32_t n_seen;                   /* ever since phase_ns */
 
 	struct tuner_knobs in_force, wanted, model;
 	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
 	uint64_t asked_ns[TUNER_N_KNOBS], refused_until_ns[TUNER_N_KNOBS];
 	uint64_t took_ns; /* when it first took samples after client workers were asked for; 0: not yet */
-	struct change changes[TUNER_N_KNOBS];
+	struct knob_change changes[TUNER_N_KNOBS];
 	struct lesson lessons[TUNER_N_KNOBS];
 
 	uint64_t phase_ns;   /* figures from before this belong to another phase */
@@ -77,7 +77,7 @@ struct tuner_job {
 	uint32_t n_jumps;
 	uint64_t surplus_ns, stall_ns, idle_ns; /* since when there is one; 0: there is none */
 	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
-	struct figures settled;                 /* estimate when it settled */
+	struct job_figures settled;             /* estimate when it settled */
 	double wait_stray; /* mean distance of single seconds' waits from that of `settled` */
 	struct tuner_knobs before_idle;
 	uint64_t cache_before_pressure; /* 0: not cut */
@@ -94,7 +94,7 @@ struct tuner_job {
 	uint64_t flips_ns[3]; /* when the last changes of phase were, newest first */
 };
 
-struct pressure {
+struct tuner_pressure {
 	bool tight;
 	double ceiling_bytes; /* for all caches together; 0: none */
 	double before_bytes;  /* what they had before */
@@ -110,77 +110,77 @@ struct tuner_state {
 	uint64_t last_now_ns, next_id;
 	uint32_t n_jobs;
 	struct tuner_job jobs[TUNER_MAX_JOBS];
-	struct pressure pressure;
+	struct tuner_pressure pressure;
 };
 
 /* ---- clean.c ---- */
 
 /* Returns false if the sample is refused, as one from the future or older than 5 s is. */
-bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figures *ret);
+bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_figures *ret);
 
 /* ---- estimate.c ---- */
 
-void job_see(struct tuner_job *job, const struct figures *figures);
+void job_see(struct tuner_job *job, const struct job_figures *figures);
 /* Estimates from samples that lie wholly after since_ns; figures that do not depend on knobs are taken from
  * the whole phase. Returns the number of samples since since_ns; if 0, the figures that depend on knobs are
  * NAN. */
-uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret);
+uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct job_figures *ret);
 /* *ret_stray: the standard deviation of single seconds' rates after since_ns, as a part of their mean; 0 with
  * fewer than two. Returns the number of seconds, which may be more than an estimate is made from. */
 uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray);
 /* What a job asks for at least that does nothing but wait, of which demand is not known; else NAN. */
-double demand_least(const struct figures *f, uint32_t n);
+double demand_least(const struct job_figures *f, uint32_t n);
 /* Returns true if the newest sample differs so much from when the job settled that the model has to be asked
  * again. */
-bool job_differs(const struct tuner_job *job, const struct figures *newest);
+bool job_differs(const struct tuner_job *job, const struct job_figures *newest);
 /* The worst storage of the last minute: a settled job is sized for it, so that knobs do not follow a
  * neighbour that comes and goes. job_envelope() puts it into *figures where it was clearly worse. */
-void job_envelope_add(struct tuner_job *job, const struct figures *figures);
+void job_envelope_add(struct tuner_job *job, const struct job_figures *figures);
 void job_envelope_clear(struct tuner_job *job);
-void job_envelope(const struct tuner_job *job, struct figures *figures);
+void job_envelope(const struct tuner_job *job, struct job_figures *figures);
 
 /* ---- target.c ---- */
 
-struct room {
+struct memory_room {
 	double cache_bytes;
 	uint64_t prefetch, daemon_workers, client_workers;
 	double cores; /* cores that the job can have: its own and idle ones; NAN: not known */
 };
 
 /* The rate that the model expects with these knobs; NAN if too little is known. */
-double target_rate(const struct tuner_job *job, const struct figures *f, const struct room *room,
+double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
 		   const struct tuner_knobs *knobs);
 /* The least knobs for the best rate within the room; a knob about which too little is known stays. */
-void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
+void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
 		  struct tuner_knobs *ret);
 /* The share of the dataset that a cache of this size keeps. */
-double target_cached_ratio(const struct figures *f, double cache_bytes);
+double target_cached_ratio(const struct job_figures *f, double cache_bytes);
 
 /* ---- form_model.c: what decoded forms save ---- */
 
 /* What forms of all samples would take, in bytes. */
-double forms_all_bytes(const struct figures *f);
+double forms_all_bytes(const struct job_figures *f);
 /* The share of samples that have a form in so many bytes, and that come out of one: forms of random crops
  * serve some of these, and not others. */
-double forms_cover(const struct figures *f, double bytes);
+double forms_cover(const struct job_figures *f, double bytes);
 /* The daemon's CPU time a sample once forms of so many bytes are there. */
-double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes);
+double forms_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
 /* What the job should have, within what is left; what it has, if it would be no faster with more. goal: the
  * best rate that other knobs give. */
-uint64_t forms_target(const struct tuner_job *job, const struct figures *f, double goal);
+uint64_t forms_target(const struct tuner_job *job, const struct job_figures *f, double goal);
 /* Returns true if not all that fits has a form yet, or none of that was used: it takes an epoch or two. */
-bool forms_fill(const struct figures *f, uint64_t bytes);
+bool forms_fill(const struct job_figures *f, uint64_t bytes);
 /* How long that may take. */
-uint64_t forms_fill_ns(const struct figures *f);
+uint64_t forms_fill_ns(const struct job_figures *f);
 /* Returns true if forms save at least this part of the CPU time that they promised. */
-bool forms_save(const struct change *c, const struct figures *after, double part);
+bool forms_save(const struct knob_change *c, const struct job_figures *after, double part);
 
 /* ---- pressure.c ---- */
 
 /* Updates *p. Returns the bytes that all caches together may take; INFINITY: no such bound. held: bytes of
  * chunks that they hold. */
-double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
-			double held, uint64_t now_ns);
+double pressure_ceiling(struct tuner_pressure *p, const struct tuner_config *config,
+			const struct stall_node *node, double held, uint64_t now_ns);
 double pressure_reserve(const struct tuner_config *config, const struct stall_node *node);
 
 /* ---- share.c ---- */

@@ -30,14 +30,14 @@
  * once. */
 #define DEPTH_STEP 4
 
-static double sample_bytes(const struct figures *f)
+static double sample_bytes(const struct job_figures *f)
 {
 	return f->chunk_bytes / f->samples_per_chunk;
 }
 
 /* What a cache has for chunks: all but slots and snapshot, and the second window of a batch at a window's
  * edge. */
-static double chunk_room(const struct figures *f, double cache_bytes)
+static double chunk_room(const struct job_figures *f, double cache_bytes)
 {
 	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
 
@@ -46,7 +46,7 @@ static double chunk_room(const struct figures *f, double cache_bytes)
 
 /* What is needed last goes first, so that what passes through memory takes nothing from what an epoch finds
  * (daemon/cache/policy.h). */
-double target_cached_ratio(const struct figures *f, double cache_bytes)
+double target_cached_ratio(const struct job_figures *f, double cache_bytes)
 {
 	double room = chunk_room(f, cache_bytes);
 
@@ -57,18 +57,18 @@ double target_cached_ratio(const struct figures *f, double cache_bytes)
 
 /* Returns true if reading further ahead puts more reads under way: not if there are fewer than allowed
  * (something else limits them), and not if there are more (windows ask for them). */
-static bool depth_limits(const struct figures *f, double depth)
+static bool depth_limits(const struct job_figures *f, double depth)
 {
 	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
 }
 
 /* Returns true if it is known what storage can give. If storage clearly gives more, it is known no longer. */
-static bool knows_full(const struct tuner_job *job, const struct figures *f)
+static bool knows_full(const struct tuner_job *job, const struct job_figures *f)
 {
 	return job->full_bandwidth > 0 && !(f->bandwidth > job->full_bandwidth * STALE);
 }
 
-static double bandwidth_at(const struct tuner_job *job, const struct figures *f, double depth)
+static double bandwidth_at(const struct tuner_job *job, const struct job_figures *f, double depth)
 {
 	double now = (double)job->in_force.value[TUNER_PREFETCH_CHUNKS];
 	double full = knows_full(job, f) ? job->full_bandwidth : 0, full_depth = (double)job->full_depth;
@@ -95,7 +95,7 @@ static double bandwidth_at(const struct tuner_job *job, const struct figures *f,
  * when it does not wait. A window of g chunks is needed at once: while one is consumed, `depth` chunks of the
  * next can be read. The trainer waits for the rest, unless ready batches bridge that time.
  */
-static double fetch_rate(const struct tuner_job *job, const struct figures *f, double x, double depth,
+static double fetch_rate(const struct tuner_job *job, const struct job_figures *f, double x, double depth,
 			 double rate)
 {
 	double seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x); /* per chunk, on average */
@@ -108,7 +108,7 @@ static double fetch_rate(const struct tuner_job *job, const struct figures *f, d
 	return g * f->samples_per_chunk / fmax(g * f->samples_per_chunk / rate + late, g * seconds);
 }
 
-static double handoff(const struct figures *f)
+static double handoff(const struct job_figures *f)
 {
 	double bytes = sample_bytes(f);
 
@@ -118,7 +118,7 @@ static double handoff(const struct figures *f)
 }
 
 /* The trainer's rate with n client workers; without any, it does their work itself. */
-static double client_rate(const struct figures *f, const struct room *room, double n)
+static double client_rate(const struct job_figures *f, const struct memory_room *room, double n)
 {
 	double step = f->demand > 0 ? 1 / f->demand : 0;
 
@@ -131,13 +131,13 @@ static double client_rate(const struct figures *f, const struct room *room, doub
 	return fmin(n / f->client_cpu_s, 1 / (handoff(f) + step));
 }
 
-static double daemon_rate(double cpu_s, const struct room *room, double n)
+static double daemon_rate(double cpu_s, const struct memory_room *room, double n)
 {
 	return cpu_s > 0 ? model_prep_rate(n, room->cores >= 1 ? room->cores : 0, cpu_s) : INFINITY;
 }
 
 /* The limit that cores set, as daemon and client workers share them. */
-static double cpu_rate(const struct figures *f, double daemon_cpu_s, const struct room *room)
+static double cpu_rate(const struct job_figures *f, double daemon_cpu_s, const struct memory_room *room)
 {
 	double cpu_s = (daemon_cpu_s > 0 ? daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
 
@@ -147,13 +147,13 @@ static double cpu_rate(const struct figures *f, double daemon_cpu_s, const struc
 	return daemon_cpu_s > f->daemon_cpu_s ? room->cores / cpu_s : fmax(room->cores / cpu_s, f->rate);
 }
 
-static bool knows_storage(const struct tuner_job *job, const struct figures *f)
+static bool knows_storage(const struct tuner_job *job, const struct job_figures *f)
 {
 	return (f->bandwidth > 0 || job->full_bandwidth > 0) && f->chunk_bytes > 0 &&
 	       f->samples_per_chunk > 0;
 }
 
-double target_rate(const struct tuner_job *job, const struct figures *f, const struct room *room,
+double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
 		   const struct tuner_knobs *knobs)
 {
 	double cpu_s = forms_daemon_cpu_s(job, f, knobs->value[TUNER_FORM_BYTES]);
@@ -172,7 +172,7 @@ double target_rate(const struct tuner_job *job, const struct figures *f, const s
 	return fmin(model_speed(fetch, prep, client), cpu_rate(f, cpu_s, room));
 }
 
-static uint64_t best_client_workers(const struct figures *f, const struct room *room, double goal)
+static uint64_t best_client_workers(const struct job_figures *f, const struct memory_room *room, double goal)
 {
 	uint64_t most = room->client_workers, best = 0;
 	double best_rate = 0;
@@ -196,7 +196,7 @@ static uint64_t best_client_workers(const struct figures *f, const struct room *
 
 /* The read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, and what a
  * window needs. */
-static uint64_t depth_needed(const struct tuner_job *job, const struct figures *f, double x, double rate,
+static uint64_t depth_needed(const struct tuner_job *job, const struct job_figures *f, double x, double rate,
 			     uint64_t most)
 {
 	double missing = rate * (1 - x), tail = f->latency_p95_s > 0 ? f->latency_p95_s : f->latency_s * TAIL;
@@ -221,7 +221,7 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 	return depth < 1 ? 1 : depth > (double)most ? most : (uint64_t)depth;
 }
 
-static double cache_bytes_for(const struct figures *f, double x, double depth)
+static double cache_bytes_for(const struct job_figures *f, double x, double depth)
 {
 	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
 	double other = need - fmin(f->window * f->chunk_bytes, need);
@@ -232,7 +232,7 @@ static double cache_bytes_for(const struct figures *f, double x, double depth)
 
 /* If memory is short, it may be too little for reading so far ahead: the least depth that makes the most of
  * it. */
-static uint64_t depth_within(const struct tuner_job *job, const struct figures *f, double bytes,
+static uint64_t depth_within(const struct tuner_job *job, const struct job_figures *f, double bytes,
 			     uint64_t most)
 {
 	double best = 0;
@@ -252,7 +252,7 @@ static uint64_t depth_within(const struct tuner_job *job, const struct figures *
 
 /* Of the chunks ahead, those in memory are no reads: with a part of them cached, so many reads under way
  * reach further. No further than to half of the chunks in memory (daemon/cache/policy.h). */
-static uint64_t depth_in_visits(const struct figures *f, const struct room *room, uint64_t depth)
+static uint64_t depth_in_visits(const struct job_figures *f, const struct memory_room *room, uint64_t depth)
 {
 	double x = target_cached_ratio(f, room->cache_bytes);
 	double most = chunk_room(f, room->cache_bytes) / f->chunk_bytes / 2 - f->window, visits;
@@ -267,8 +267,8 @@ static uint64_t depth_in_visits(const struct figures *f, const struct room *room
  * the most hopeful bandwidth and what the measured one would need, until deeper reading has shown which is
  * right.
  */
-static void storage_targets(const struct tuner_job *job, const struct figures *f, const struct room *room,
-			    double goal, struct tuner_knobs *ret)
+static void storage_targets(const struct tuner_job *job, const struct job_figures *f,
+			    const struct memory_room *room, double goal, struct tuner_knobs *ret)
 {
 	double now = (double)ret->value[TUNER_CACHE_BYTES], s = sample_bytes(f), chunk = f->chunk_bytes;
 	double hope = bandwidth_at(job, f, (double)room->prefetch);
@@ -291,7 +291,8 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 }
 
 /* The most that storage can feed within the room. */
-static double best_fetch(const struct tuner_job *job, const struct figures *f, const struct room *room)
+static double best_fetch(const struct tuner_job *job, const struct job_figures *f,
+			 const struct memory_room *room)
 {
 	double best = 0;
 
@@ -305,7 +306,8 @@ static double best_fetch(const struct tuner_job *job, const struct figures *f, c
 }
 
 /* The best rate that any knobs within the room give. */
-static double best_rate(const struct tuner_job *job, const struct figures *f, const struct room *room)
+static double best_rate(const struct tuner_job *job, const struct job_figures *f,
+			const struct memory_room *room)
 {
 	double client = 0, fetch = knows_storage(job, f) ? best_fetch(job, f, room) : INFINITY;
 
@@ -316,7 +318,7 @@ static double best_rate(const struct tuner_job *job, const struct figures *f, co
 	    cpu_rate(f, f->daemon_cpu_s, room));
 }
 
-void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
+void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
 		  struct tuner_knobs *ret)
 {
 	double goal;

@@ -18,7 +18,7 @@
 
 enum { GOES_ON = 1 };
 
-struct search {
+struct find_search {
 	struct path_text path;
 	uint64_t *result;
 	uint64_t hash;
@@ -75,13 +75,13 @@ static void fetch(const void *data, size_t bytes)
 	__builtin_prefetch((const char *)data + bytes - 1);
 }
 
-static void begin(const struct snapshot *s, struct path_text path, uint64_t *result, struct search *f)
+static void begin(const struct snapshot *s, struct path_text path, uint64_t *result, struct find_search *f)
 {
 	uint64_t hash = checksum_xxh3(path.text, path.length);
 	uint64_t first = snapshot_bucket_of(hash, s->header.n_buckets);
 	uint64_t end = first + SNAPSHOT_PROBE_MAX;
 
-	*f = (struct search){
+	*f = (struct find_search){
 	    .path = path,
 	    .result = result,
 	    .hash = hash,
@@ -91,7 +91,7 @@ static void begin(const struct snapshot *s, struct path_text path, uint64_t *res
 	__builtin_prefetch(&s->buckets[first]);
 }
 
-static int next_candidate(const struct snapshot *s, struct search *f)
+static int next_candidate(const struct snapshot *s, struct find_search *f)
 {
 	while (f->candidates) {
 		f->sample = s->buckets[f->bucket].samples[__builtin_ctz(f->candidates)];
@@ -109,7 +109,7 @@ static int next_candidate(const struct snapshot *s, struct search *f)
 	return GOES_ON;
 }
 
-static int look_at_bucket(const struct snapshot *s, struct search *f)
+static int look_at_bucket(const struct snapshot *s, struct find_search *f)
 {
 	const struct snapshot_bucket *b = &s->buckets[f->bucket];
 	uint32_t n = b->n_taken < SNAPSHOT_BUCKET_SLOTS ? b->n_taken : SNAPSHOT_BUCKET_SLOTS;
@@ -119,7 +119,7 @@ static int look_at_bucket(const struct snapshot *s, struct search *f)
 	return next_candidate(s, f);
 }
 
-static int look_at_record(const struct snapshot *s, struct search *f)
+static int look_at_record(const struct snapshot *s, struct find_search *f)
 {
 	struct path_text found = snapshot_path(s, f->sample);
 
@@ -132,7 +132,7 @@ static int look_at_record(const struct snapshot *s, struct search *f)
 }
 
 /* Ends the search, unless it returns GOES_ON. */
-static int step(const struct snapshot *s, struct search *f)
+static int step(const struct snapshot *s, struct find_search *f)
 {
 	switch (f->next) {
 	case LOOK_AT_BUCKET: return look_at_bucket(s, f);
@@ -148,7 +148,7 @@ static int step(const struct snapshot *s, struct search *f)
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)
 {
 	struct path_text text = {path, path_length};
-	struct search f;
+	struct find_search f;
 	int r;
 
 	if (s->is_old)
@@ -173,7 +173,7 @@ static uint64_t find_old(const struct snapshot *s, const struct path_text *paths
 uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *paths, uint64_t n,
 			    uint64_t *samples)
 {
-	struct search searches[N_IN_TURN];
+	struct find_search searches[N_IN_TURN];
 	uint64_t n_begun = 0, n_found = 0;
 	unsigned n_going = 0;
 

@@ -145,7 +145,7 @@ int redis_buckets_count(struct redis_link *l, const struct redis_view *v, struct
 	return 0;
 }
 
-struct put {
+struct bucket_put {
 	unsigned bucket;
 	uint16_t field_bytes;
 	uint16_t bytes;
@@ -155,8 +155,8 @@ struct put {
 int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *field, size_t field_bytes,
 		   const void *data, size_t bytes)
 {
-	struct put put = {bucket_of(family, field, field_bytes), (uint16_t)field_bytes, (uint16_t)bytes,
-			  p->data.bytes};
+	struct bucket_put put = {bucket_of(family, field, field_bytes), (uint16_t)field_bytes,
+				 (uint16_t)bytes, p->data.bytes};
 	int r = buffer_append(&p->data, field, field_bytes);
 
 	if (r == 0)
@@ -166,7 +166,7 @@ int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *f
 
 static int compare_fields(const void *a, const void *b, void *data)
 {
-	const struct put *x = a, *y = b;
+	const struct bucket_put *x = a, *y = b;
 
 	if (x->field_bytes != y->field_bytes)
 		return x->field_bytes < y->field_bytes ? -1 : 1;
@@ -175,7 +175,7 @@ static int compare_fields(const void *a, const void *b, void *data)
 
 static int compare_puts(const void *a, const void *b, void *data)
 {
-	const struct put *x = a, *y = b;
+	const struct bucket_put *x = a, *y = b;
 	int order = (x->bucket > y->bucket) - (x->bucket < y->bucket);
 
 	if (order == 0)
@@ -184,8 +184,8 @@ static int compare_puts(const void *a, const void *b, void *data)
 }
 
 /* The first of those of one bucket, as one command. Returns how many. */
-static size_t add_command(const struct redis_puts *p, const struct put *list, size_t n, struct redis_link *l,
-			  const struct redis_view *v)
+static size_t add_command(const struct redis_puts *p, const struct bucket_put *list, size_t n,
+			  struct redis_link *l, const struct redis_view *v)
 {
 	const char *args[SCRIPT_MAX_ARGS], *data = (const char *)p->data.data;
 	size_t sizes[SCRIPT_MAX_ARGS], i = 0, k = 1;
@@ -209,7 +209,7 @@ static size_t add_command(const struct redis_puts *p, const struct put *list, si
 int redis_puts_flush(struct redis_puts *p, struct redis_link *l, const struct redis_view *v,
 		     struct error *err)
 {
-	struct put *list = (struct put *)p->list.data;
+	struct bucket_put *list = (struct bucket_put *)p->list.data;
 	size_t n = p->list.bytes / sizeof(*list);
 	int r = 0;
 
@@ -279,18 +279,18 @@ int redis_bucket_value(const redisReply *reply, const struct redis_view *v, cons
 }
 
 /* One bucket as it is read: HSCAN may give a field twice. */
-struct scan {
+struct bucket_scan {
 	char cursor[24];
 	unsigned n_calls;
 	bool done;
 	struct buffer data; /* fields and values of the view */
-	struct buffer list; /* struct put */
+	struct buffer list; /* struct bucket_put */
 };
 
-static int take_pair(struct scan *s, const redisReply *field, const redisReply *value,
+static int take_pair(struct bucket_scan *s, const redisReply *field, const redisReply *value,
 		     const struct redis_view *v)
 {
-	struct put put = {.offset = s->data.bytes, .field_bytes = (uint16_t)field->len};
+	struct bucket_put put = {.offset = s->data.bytes, .field_bytes = (uint16_t)field->len};
 	const unsigned char *data;
 	size_t bytes = 0;
 	int r;
@@ -309,7 +309,7 @@ static int take_pair(struct scan *s, const redisReply *field, const redisReply *
 	return r < 0 ? r : buffer_append(&s->list, &put, sizeof(put));
 }
 
-static int take_scan(struct scan *s, const redisReply *reply, const struct redis_view *v)
+static int take_scan(struct bucket_scan *s, const redisReply *reply, const struct redis_view *v)
 {
 	const redisReply *pairs =
 	    reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 ? reply->element[1] : NULL;
@@ -328,9 +328,9 @@ static int take_scan(struct scan *s, const redisReply *reply, const struct redis
 }
 
 /* Sorts, takes out what came twice, and compares the number with the mark. */
-static int settle(struct scan *s, const redisReply *mark, const struct redis_view *v)
+static int settle(struct bucket_scan *s, const redisReply *mark, const struct redis_view *v)
 {
-	struct put *list = (struct put *)s->list.data;
+	struct bucket_put *list = (struct bucket_put *)s->list.data;
 	size_t n = s->list.bytes / sizeof(*list), kept = 0;
 	struct mark wanted;
 	int r = mark_of(mark, v, &wanted);
@@ -346,7 +346,7 @@ static int settle(struct scan *s, const redisReply *mark, const struct redis_vie
 
 /* Reads some buckets as a whole. */
 static int read_buckets(struct redis_link *l, const struct redis_view *v, unsigned first, unsigned n,
-			struct scan *scans, struct error *err)
+			struct bucket_scan *scans, struct error *err)
 {
 	char key[KEY_BYTES];
 	unsigned asked[SCAN_N];
@@ -389,9 +389,9 @@ static int read_buckets(struct redis_link *l, const struct redis_view *v, unsign
 	return r < 0 ? damaged(l, r, err) : 0;
 }
 
-static int call_each(const struct scan *s, redis_value_callback *callback, void *context)
+static int call_each(const struct bucket_scan *s, redis_value_callback *callback, void *context)
 {
-	const struct put *list = (const struct put *)s->list.data;
+	const struct bucket_put *list = (const struct bucket_put *)s->list.data;
 	int r = 0;
 
 	for (size_t i = 0; i < s->list.bytes / sizeof(*list) && r == 0; i++) {
@@ -407,7 +407,7 @@ int redis_buckets_each(struct redis_link *l, const struct redis_view *v, enum re
 {
 	unsigned first = family == REDIS_PATHS ? 0 : N_PATHS,
 		 end = family == REDIS_PATHS ? N_PATHS : N_BUCKETS;
-	struct scan scans[SCAN_N] = {0};
+	struct bucket_scan scans[SCAN_N] = {0};
 	int r = 0;
 
 	for (; first < end && r == 0; first += SCAN_N) {

@@ -36,17 +36,17 @@ int redis_random_hex(char *ret, size_t digits)
 
 /* A folder is known by its inode and time of birth, which stay when it is moved, and are the same on all
  * nodes that mount it. 0: the file system has no such time. */
-struct folder {
+struct redis_folder {
 	unsigned long long inode, born_ns;
 };
 
-static int folder_of(int dir_fd, struct folder *ret)
+static int folder_of(int dir_fd, struct redis_folder *ret)
 {
 	struct statx st;
 
 	if (statx(dir_fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0)
 		return -errno;
-	*ret = (struct folder){.inode = st.stx_ino};
+	*ret = (struct redis_folder){.inode = st.stx_ino};
 	if (st.stx_mask & STATX_BTIME)
 		ret->born_ns = (unsigned long long)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec;
 	return 0;
@@ -55,7 +55,7 @@ static int folder_of(int dir_fd, struct folder *ret)
 /* Returns false if the line says nothing that is known. */
 static bool is_written_for(const char *line, int dir_fd, bool *ret)
 {
-	struct folder then, now;
+	struct redis_folder then, now;
 
 	if (sscanf(line, "folder %llu %llu", &then.inode, &then.born_ns) != 2)
 		return false;
@@ -125,7 +125,7 @@ int redis_place_write(int dir_fd, const char *dataset_path, const struct redis_p
 {
 	_cleanup_(closep) int fd = -EBADF, folder = -EBADF;
 	char url[REDIS_URL_TEXT];
-	struct folder of;
+	struct redis_folder of;
 
 	unlinkat(dir_fd, META_REDIS_TMP, 0);
 	fd = openat(dir_fd, META_REDIS_TMP, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);

@@ -14,11 +14,11 @@
 #define TEXT_OF(number)  TEXT_OF_(number)
 #define TEXT_OF_(number) #number
 
-void reading_free(struct reading *g)
+void reading_free(struct node_reading *g)
 {
 	free(g->names);
 	free(g->entries);
-	*g = (struct reading){0};
+	*g = (struct node_reading){0};
 }
 
 void reading_ask_names(struct redis_link *link, const char *prefix, const struct registry_group_id *group)
@@ -29,7 +29,7 @@ void reading_ask_names(struct redis_link *link, const char *prefix, const struct
 			NULL);
 }
 
-int reading_add_name(struct reading *g, const char *text, size_t bytes)
+int reading_add_name(struct node_reading *g, const char *text, size_t bytes)
 {
 	if (!member_is_name(text, bytes))
 		return -EBADMSG;
@@ -45,7 +45,7 @@ static int compare_names(const void *left, const void *right)
 	return strcmp(((const struct reading_name *)left)->text, ((const struct reading_name *)right)->text);
 }
 
-static void sort_names(struct reading *g)
+static void sort_names(struct node_reading *g)
 {
 	size_t n = 0;
 
@@ -57,7 +57,7 @@ static void sort_names(struct reading *g)
 	g->n_names = n;
 }
 
-int reading_take_names(struct reading *g, const redisReply *reply)
+int reading_take_names(struct node_reading *g, const redisReply *reply)
 {
 	size_t bytes = 0;
 	int r = 0;
@@ -75,7 +75,7 @@ int reading_take_names(struct reading *g, const redisReply *reply)
 }
 
 /* A value is of the node that its key names, and of the group. */
-static void take_value(struct reading *g, struct reading_name *name, const redisReply *reply)
+static void take_value(struct node_reading *g, struct reading_name *name, const redisReply *reply)
 {
 	struct registry_entry entry;
 
@@ -86,7 +86,7 @@ static void take_value(struct reading *g, struct reading_name *name, const redis
 	g->entries[g->n_entries++] = entry;
 }
 
-static int take_values(struct redis_link *link, struct reading *g, size_t first)
+static int take_values(struct redis_link *link, struct node_reading *g, size_t first)
 {
 	for (size_t i = 0; i < g->n_names; i++)
 		if (!redis_link_reply(link, first + i))
@@ -101,14 +101,14 @@ static int take_values(struct redis_link *link, struct reading *g, size_t first)
 	return 0;
 }
 
-int reading_values(struct redis_link *link, const char *prefix, struct reading *groups, size_t n,
+int reading_values(struct redis_link *link, const char *prefix, struct node_reading *groups, size_t n,
 		   struct error *err)
 {
 	size_t n_asked = 0, n_values = 0, first = 0;
 	int r = 0;
 
 	for (; n_asked < n; n_asked++) {
-		struct reading *g = &groups[n_asked];
+		struct node_reading *g = &groups[n_asked];
 
 		sort_names(g);
 		if (n_asked && n_values + g->n_names > READING_MAX_VALUES)
@@ -131,7 +131,7 @@ int reading_values(struct redis_link *link, const char *prefix, struct reading *
 	return r < 0 ? r : (int)n_asked;
 }
 
-const struct registry_entry *reading_find(const struct reading *g, const char *node)
+const struct registry_entry *reading_find(const struct node_reading *g, const char *node)
 {
 	for (size_t i = 0; i < g->n_entries; i++)
 		if (strcmp(g->entries[i].member.node, node) == 0)

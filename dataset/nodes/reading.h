@@ -15,7 +15,7 @@ struct reading_name {
 	bool is_litter; /* what its key holds is nothing, or nothing that any version of ours wrote */
 };
 
-struct reading {
+struct node_reading {
 	struct registry_group_id group;
 	struct reading_name *names; /* sorted, each once */
 	size_t n_names, n_room;
@@ -28,16 +28,16 @@ struct reading {
 void reading_ask_names(struct redis_link *link, const char *prefix, const struct registry_group_id *group);
 /* Puts the names of the reply to those that are there. NULL: -EAGAIN. -ENOMEM; -EBADMSG: no such set, or one
  * that no nodes made. */
-int reading_take_names(struct reading *g, const redisReply *reply);
+int reading_take_names(struct node_reading *g, const redisReply *reply);
 /* A name more. -ENOMEM; -EBADMSG: it can be none. */
-int reading_add_name(struct reading *g, const char *text, size_t bytes);
+int reading_add_name(struct node_reading *g, const char *text, size_t bytes);
 /* The values of all names of these groups, each once; g->result says whether they could be had. Returns how
  * many of the groups were read, at least one: as many as belong in one go. -errno: none, also as results. */
-int reading_values(struct redis_link *link, const char *prefix, struct reading *groups, size_t n,
+int reading_values(struct redis_link *link, const char *prefix, struct node_reading *groups, size_t n,
 		   struct error *err);
-void reading_free(struct reading *g);
+void reading_free(struct node_reading *g);
 /* NULL: it is not there. */
-const struct registry_entry *reading_find(const struct reading *g, const char *node);
+const struct registry_entry *reading_find(const struct node_reading *g, const char *node);
 
 /* What the URL and the environment say of the server; the prefix is its own, or ours. */
 int registry_settings(const char *url, unsigned wait_s, struct redis_settings *ret,

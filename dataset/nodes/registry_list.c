@@ -70,10 +70,10 @@ static int ask_set(struct asking *a, struct key key, const char *last, const red
 	return 0;
 }
 
-static int ask_groups(struct asking *a, struct reading **ret, size_t *ret_n, struct error *err)
+static int ask_groups(struct asking *a, struct node_reading **ret, size_t *ret_n, struct error *err)
 {
 	const redisReply *reply;
-	struct reading *groups;
+	struct node_reading *groups;
 	size_t n = 0;
 	int r = ask_set(a, key_groups(a->prefix), TEXT_OF(MAX_GROUPS), &reply, err);
 
@@ -94,7 +94,7 @@ static int ask_groups(struct asking *a, struct reading **ret, size_t *ret_n, str
 }
 
 /* Of some groups. One in which somebody put more than a reply may bring is left out. */
-static int ask_names(struct asking *a, struct reading *groups, size_t n, struct error *err)
+static int ask_names(struct asking *a, struct node_reading *groups, size_t n, struct error *err)
 {
 	int r;
 
@@ -111,7 +111,7 @@ static int ask_names(struct asking *a, struct reading *groups, size_t n, struct 
 	return r == -EPROTO ? 0 : r;
 }
 
-static int ask_members(struct asking *a, struct reading *groups, size_t n, struct error *err)
+static int ask_members(struct asking *a, struct node_reading *groups, size_t n, struct error *err)
 {
 	size_t n_names = 0;
 	int r = 0;
@@ -136,7 +136,8 @@ static int compare_entries(const void *left, const void *right)
 	return groups ? groups : strcmp(a->member.node, b->member.node);
 }
 
-static int gather(const struct reading *groups, size_t n_groups, struct registry_entry **ret, size_t *ret_n)
+static int gather(const struct node_reading *groups, size_t n_groups, struct registry_entry **ret,
+		  size_t *ret_n)
 {
 	struct registry_entry *all;
 	size_t n = 0;
@@ -161,7 +162,7 @@ static int gather(const struct reading *groups, size_t n_groups, struct registry
 
 int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err)
 {
-	struct reading *groups = NULL;
+	struct node_reading *groups = NULL;
 	struct asking a = {0};
 	size_t n = 0;
 	int r = asking_open(url, &a, err);

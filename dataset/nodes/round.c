@@ -43,7 +43,7 @@ static int64_t now_ms(void)
 	return (int64_t)(clock_realtime_ns() / NS_PER_MS);
 }
 
-struct round {
+struct node_round {
 	struct registry *r;
 	struct registry_group *groups[REGISTRY_MAX_GROUPS]; /* to be renewed */
 	size_t n;
@@ -54,13 +54,13 @@ struct round {
 	struct error problem;
 };
 
-static void note_problem(struct round *round, const struct error *err)
+static void note_problem(struct node_round *round, const struct error *err)
 {
 	if (!round->problem.code && err->code)
 		round->problem = *err;
 }
 
-static void note_refusal(struct round *round, const redisReply *reply)
+static void note_refusal(struct node_round *round, const redisReply *reply)
 {
 	char said[200];
 
@@ -69,7 +69,7 @@ static void note_refusal(struct round *round, const redisReply *reply)
 			  text_printable(said, sizeof(said), reply->str, reply->len));
 }
 
-static void run(struct round *round, struct error *err)
+static void run(struct node_round *round, struct error *err)
 {
 	if (redis_link_run(round->r->link, err) == 0)
 		round->has_answered = true;
@@ -77,7 +77,7 @@ static void run(struct round *round, struct error *err)
 		note_problem(round, err);
 }
 
-static void command(struct round *round, size_t n, const char *const *args)
+static void command(struct node_round *round, size_t n, const char *const *args)
 {
 	/* As reads, because a write waits for replicas: what a replica that takes over does not know yet is
 	 * renewed in a second. */
@@ -102,7 +102,7 @@ static void take_report(struct registry *r)
 }
 
 /* What callers want, as of now. Groups that are left are no longer theirs. */
-static void take_wanted(struct round *round, bool only_changed)
+static void take_wanted(struct node_round *round, bool only_changed)
 {
 	struct registry *r = round->r;
 	size_t n = 0;
@@ -141,7 +141,7 @@ static int compare_turns(const void *left, const void *right)
 	return compare_numbers(a->read_ns, b->read_ns);
 }
 
-static void order_groups(struct round *round)
+static void order_groups(struct node_round *round)
 {
 	for (size_t i = 0; i < round->n; i++) {
 		struct registry_group *g = round->groups[i];
@@ -159,14 +159,14 @@ static void order_groups(struct round *round)
 		qsort(round->groups, round->n, sizeof(*round->groups), compare_turns);
 }
 
-static bool is_to_be_read(const struct round *round, const struct registry_group *g)
+static bool is_to_be_read(const struct node_round *round, const struct registry_group *g)
 {
 	return round->begin_ns >= g->read_again_ns;
 }
 
 /* Returns how many commands it is. What lay there before comes first, the names last, if they are asked for.
  */
-static size_t ask_renewal(struct round *round, const struct registry_group *g)
+static size_t ask_renewal(struct node_round *round, const struct registry_group *g)
 {
 	const char *prefix = round->r->prefix, *node = g->self.member.node;
 	struct key key = key_node(prefix, &g->self.group, node), names = key_nodes(prefix, &g->self.group);
@@ -203,7 +203,7 @@ static void judge_former(struct registry_group *g, const redisReply *reply)
 
 /* A set that no node can have made: it is made anew, and the others add themselves with their next renewal.
  */
-static void replace_set(struct round *round, struct registry_group *g)
+static void replace_set(struct node_round *round, struct registry_group *g)
 {
 	struct key names = key_nodes(round->r->prefix, &g->self.group);
 	struct number now = number(now_ms());
@@ -215,8 +215,8 @@ static void replace_set(struct round *round, struct registry_group *g)
 	run(round, &err);
 }
 
-static void take_renewal(struct round *round, struct registry_group *g, struct reading *reading, size_t first,
-			 size_t n)
+static void take_renewal(struct node_round *round, struct registry_group *g, struct node_reading *reading,
+			 size_t first, size_t n)
 {
 	struct redis_link *link = round->r->link;
 	int r = 0;
@@ -240,7 +240,8 @@ static void take_renewal(struct round *round, struct registry_group *g, struct r
 }
 
 /* Of all in one go. If somebody put more there than a reply may bring, it is found by halves. */
-static void renew(struct round *round, struct registry_group **groups, struct reading *readings, size_t n)
+static void renew(struct node_round *round, struct registry_group **groups, struct node_reading *readings,
+		  size_t n)
 {
 	size_t n_commands[REGISTRY_MAX_GROUPS], first = 0;
 	struct error err = ERROR_INIT;
@@ -287,7 +288,8 @@ static void tell_members(struct registry *r, struct registry_group *g, struct re
 }
 
 /* Those that are there, this node, and who was there before the server lost its memory. */
-static void take_members(struct round *round, struct registry_group *g, const struct reading *reading)
+static void take_members(struct node_round *round, struct registry_group *g,
+			 const struct node_reading *reading)
 {
 	struct registry_member *members = calloc(reading->n_entries + g->n_members + 1, sizeof(*members));
 	bool trusts = clock_monotonic_ns() < g->trusted_ns;
@@ -314,7 +316,7 @@ static void take_members(struct round *round, struct registry_group *g, const st
 
 /* Names that nobody stands behind: they would be in the way of others. One that comes back just now adds
  * itself again in a second. */
-static void remove_litter(struct round *round, const struct reading *reading)
+static void remove_litter(struct node_round *round, const struct node_reading *reading)
 {
 	struct key names = key_nodes(round->r->prefix, &reading->group);
 	const char **args = calloc(2 + reading->n_names, sizeof(*args));
@@ -333,8 +335,8 @@ static void remove_litter(struct round *round, const struct reading *reading)
 	free(args);
 }
 
-static void read_groups(struct round *round, struct registry_group **groups, struct reading *readings,
-			size_t n)
+static void read_groups(struct node_round *round, struct registry_group **groups,
+			struct node_reading *readings, size_t n)
 {
 	size_t n_read = 0;
 
@@ -358,10 +360,10 @@ static void read_groups(struct round *round, struct registry_group **groups, str
 }
 
 /* Renews those groups that were well, or those that were not, and reads them. */
-static void renew_and_read(struct round *round, bool sick)
+static void renew_and_read(struct node_round *round, bool sick)
 {
 	struct registry_group *groups[REGISTRY_MAX_GROUPS];
-	struct reading *readings = calloc(round->n + 1, sizeof(*readings));
+	struct node_reading *readings = calloc(round->n + 1, sizeof(*readings));
 	size_t n = 0, n_due = 0;
 
 	for (size_t i = 0; i < round->n && readings; i++)
@@ -387,7 +389,7 @@ static void renew_and_read(struct round *round, bool sick)
 }
 
 /* Clocks need not agree: who is taken out by another's adds itself again in a second. */
-static void ask_trim(struct round *round, const char *key)
+static void ask_trim(struct node_round *round, const char *key)
 {
 	struct number oldest = number(now_ms() - INDEX_MS), newest = number(now_ms() + SKEW_MS),
 		      last = number(-INDEX_MAX - 1), keep = number(INDEX_MS);
@@ -400,7 +402,7 @@ static void ask_trim(struct round *round, const char *key)
 
 /* The set of all groups, for people. Asked for also by a node without any: so it knows whether the server is
  * there. */
-static void ask_index(struct round *round)
+static void ask_index(struct node_round *round)
 {
 	const char *args[2 + 2 * REGISTRY_MAX_GROUPS];
 	struct key key = key_groups(round->r->prefix);
@@ -419,7 +421,7 @@ static void ask_index(struct round *round)
 }
 
 /* The first command says whether it worked. */
-static void ask_report(struct round *round, const char *text)
+static void ask_report(struct node_round *round, const char *text)
 {
 	const char *node = round->r->self.node;
 	struct key key = key_report(round->r->prefix, node), set = key_reports(round->r->prefix);
@@ -436,7 +438,7 @@ static void ask_report(struct round *round, const char *text)
 }
 
 /* What is for people. A set of the wrong type is made anew the next time. */
-static void tell_people(struct round *round)
+static void tell_people(struct node_round *round)
 {
 	struct redis_link *link = round->r->link;
 	struct error err = ERROR_INIT;
@@ -465,7 +467,7 @@ static void tell_people(struct round *round)
 }
 
 /* Takes away what this node said in these groups; not what another one said that has its name by now. */
-static void leave(struct round *round, struct registry_group **groups, size_t n)
+static void leave(struct node_round *round, struct registry_group **groups, size_t n)
 {
 	struct redis_link *link = round->r->link;
 	bool is_ours[REGISTRY_ROOM] = {false};
@@ -512,7 +514,7 @@ static void tell_server(struct registry *r, bool is_up, const char *problem)
 	pthread_mutex_unlock(&r->calling);
 }
 
-static void judge_server(struct round *round, bool only_changed)
+static void judge_server(struct node_round *round, bool only_changed)
 {
 	struct registry *r = round->r;
 	bool is_up = !round->problem.code, has_rival = false;
@@ -531,7 +533,7 @@ static void judge_server(struct round *round, bool only_changed)
 	r->has_rival = has_rival;
 }
 
-static int connect_link(struct round *round)
+static int connect_link(struct node_round *round)
 {
 	struct registry *r = round->r;
 	int result;
@@ -546,7 +548,7 @@ static int connect_link(struct round *round)
 
 void registry_round(struct registry *r, bool only_changed)
 {
-	struct round *round = calloc(1, sizeof(*round));
+	struct node_round *round = calloc(1, sizeof(*round));
 
 	if (!round)
 		return; /* in a second again */
@@ -572,7 +574,7 @@ void registry_round(struct registry *r, bool only_changed)
 
 void registry_farewell(struct registry *r)
 {
-	struct round *round = calloc(1, sizeof(*round));
+	struct node_round *round = calloc(1, sizeof(*round));
 	struct error err = ERROR_INIT;
 
 	if (round && r->link && r->server_is_up == 1) {

@@ -116,7 +116,7 @@ static int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64
 #define NO_WINDOW           UINT64_MAX
 
 /* The samples of one window of a lane in visiting order. */
-struct cursor {
+struct shuffle_cursor {
 	uint64_t window;
 	uint64_t *samples;
 	uint64_t capacity;
@@ -132,11 +132,11 @@ struct shuffle_plan {
 	uint64_t *first_sample; /* n_chunks + 1: number of each chunk's first sample */
 	uint64_t
 	    *place; /* n_chunks: of its first sample in the list that lanes are cut out of; one lane: NULL */
-	uint64_t *lane_visit;   /* n_lanes + 1: each lane's first place in visits */
-	uint64_t *lane_window;  /* n_lanes + 1: and in windows */
-	uint64_t *visits;       /* n_visits: lane after lane, the chunk that is visited i-th */
-	uint64_t *first;        /* n_windows + 1: the place in its lane of each window's first sample */
-	struct cursor *cursors; /* n_lanes */
+	uint64_t *lane_visit;  /* n_lanes + 1: each lane's first place in visits */
+	uint64_t *lane_window; /* n_lanes + 1: and in windows */
+	uint64_t *visits;      /* n_visits: lane after lane, the chunk that is visited i-th */
+	uint64_t *first;       /* n_windows + 1: the place in its lane of each window's first sample */
+	struct shuffle_cursor *cursors; /* n_lanes */
 };
 
 static uint64_t chunk_count(const struct shuffle_plan *p, uint64_t chunk)
@@ -316,7 +316,8 @@ static int plan_make(struct shuffle_plan *p, const struct shuffle_spec *spec)
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
 {
 	if (spec->window_chunks == 0 || spec->world == 0 || spec->rank >= spec->world || spec->batch == 0 ||
-	    spec->lanes > MAX_LANES || spec->n_chunks >= SIZE_MAX / sizeof(struct cursor) - MAX_LANES ||
+	    spec->lanes > MAX_LANES ||
+	    spec->n_chunks >= SIZE_MAX / sizeof(struct shuffle_cursor) - MAX_LANES ||
 	    (spec->lanes > 1 && spec->shuffle && !spec->base))
 		return -EINVAL;
 	struct shuffle_plan *p = calloc(1, sizeof(*p));
@@ -516,7 +517,7 @@ static uint64_t list_samples(const struct shuffle_plan *p, uint64_t lane, uint64
 /* Fills the lane's cursor with window w. */
 static int load_window(struct shuffle_plan *p, uint64_t lane, uint64_t w)
 {
-	struct cursor *c = &p->cursors[lane];
+	struct shuffle_cursor *c = &p->cursors[lane];
 	uint64_t n = window_end(p, lane, w) - p->first[w], filled = 0, visit, end;
 
 	if (c->window == w)
@@ -623,15 +624,16 @@ void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, ui
 }
 
 /* A row of samples of one lane: places [first, first + n) of it. */
-struct run {
+struct chunk_run {
 	uint64_t lane, first, n;
 };
 
 /* The run of a lane that a batch has, or of the first lane that it has any of: of places [at, end) of the
  * sorted step. */
-static struct run run_at(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t at, uint64_t end)
+static struct chunk_run run_at(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t at,
+			       uint64_t end)
 {
-	struct run run = {.lane = sorted_count(p->n_lanes, l, lower_lanes(p, step, n, l) <= at) - 1};
+	struct chunk_run run = {.lane = sorted_count(p->n_lanes, l, lower_lanes(p, step, n, l) <= at) - 1};
 	uint64_t lower = lower_lanes(p, step, n, run.lane), above = lower_lanes(p, step, n, run.lane + 1);
 
 	run.first = lanes_own_before(step, p->n_lanes, run.lane) + at - lower;
@@ -639,7 +641,7 @@ static struct run run_at(const struct shuffle_plan *p, uint64_t step, uint64_t n
 	return run;
 }
 
-static int copy_run(struct shuffle_plan *p, const struct run *run, uint64_t *samples)
+static int copy_run(struct shuffle_plan *p, const struct chunk_run *run, uint64_t *samples)
 {
 	for (uint64_t place = run->first, end = run->first + run->n; place < end;) {
 		uint64_t w = window_at(p, run->lane, place), until = window_end(p, run->lane, w);
@@ -663,7 +665,7 @@ int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, 
 		return r;
 	(void)shuffle_cut_step(&plan->cut, batch, &step, &n);
 	for (uint64_t at = first - step, end = at + count; at < end;) {
-		struct run run = run_at(plan, step, n, at, end);
+		struct chunk_run run = run_at(plan, step, n, at, end);
 
 		r = copy_run(plan, &run, samples);
 		if (r < 0)
@@ -685,7 +687,7 @@ int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint6
 		return r;
 	(void)shuffle_cut_step(&plan->cut, batch, &step, &n);
 	for (uint64_t at = first - step, end = at + count; at < end;) {
-		struct run run = run_at(plan, step, n, at, end);
+		struct chunk_run run = run_at(plan, step, n, at, end);
 		uint64_t last = window_at(plan, run.lane, run.first + run.n - 1);
 
 		/* No more than one for each sample: windows without any lie only between lanes' ends. */

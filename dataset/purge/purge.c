@@ -55,7 +55,7 @@ static inline bool purge_is_holed(const struct purge_chunk *c)
 	return c->n_live && c->n_live < c->known.n_records;
 }
 
-struct collect {
+struct purge_collect {
 	struct purge_plan *plan;
 	bool kept; /* counts for the oldest version */
 	struct error *err;
@@ -104,7 +104,7 @@ static int no_memory(struct error *err)
 
 static int take_chunk(const struct meta_chunk *chunk, void *context)
 {
-	struct collect *c = context;
+	struct purge_collect *c = context;
 	struct purge_chunk entry = {.known = *chunk};
 
 	return buffer_append(&c->plan->chunks, &entry, sizeof(entry)) < 0 ? no_memory(c->err) : 0;
@@ -112,12 +112,12 @@ static int take_chunk(const struct meta_chunk *chunk, void *context)
 
 static int take_change(const struct change *change, void *context)
 {
-	struct collect *c = context;
+	struct purge_collect *c = context;
 
 	return buffer_append(&c->plan->log, change, sizeof(*change)) < 0 ? no_memory(c->err) : 0;
 }
 
-static struct purge_chunk *chunk_of(struct collect *c, const struct meta_path *path)
+static struct purge_chunk *chunk_of(struct purge_collect *c, const struct meta_path *path)
 {
 	size_t at = purge_find_chunk(c->plan, &path->chunk), n;
 
@@ -129,7 +129,7 @@ static struct purge_chunk *chunk_of(struct collect *c, const struct meta_path *p
 
 static int count_path(const struct meta_path *path, void *context)
 {
-	struct collect *c = context;
+	struct purge_collect *c = context;
 	struct purge_chunk *chunk = chunk_of(c, path);
 
 	if (!chunk)
@@ -140,7 +140,7 @@ static int count_path(const struct meta_path *path, void *context)
 
 static int take_sample(const struct meta_path *path, void *context)
 {
-	struct collect *c = context;
+	struct purge_collect *c = context;
 	const struct purge_chunk *chunk = chunk_of(c, path);
 
 	if (!chunk)
@@ -178,7 +178,7 @@ static uint64_t find_oldest(struct purge_plan *p, const struct purge_options *o)
 /* What the oldest version has of each chunk. */
 static int count_kept(struct purge_plan *p, const struct purge_options *o, struct error *err)
 {
-	struct collect c = {.plan = p, .kept = true, .err = err};
+	struct purge_collect c = {.plan = p, .kept = true, .err = err};
 	struct place *place = NULL;
 	struct meta *meta = NULL;
 	size_t n;
@@ -239,7 +239,7 @@ static void choose(struct purge_plan *p)
 static int purge_plan_make(struct purge_plan *p, struct meta *meta, const struct purge_options *o,
 			   struct error *err)
 {
-	struct collect c = {.plan = p, .err = err};
+	struct purge_collect c = {.plan = p, .err = err};
 	int r = meta_each_chunk(meta, take_chunk, &c, err);
 
 	if (r == 0)

@@ -85,7 +85,7 @@ struct found {
 	struct meta_path sample;
 };
 
-struct listing {
+struct look_up_listing {
 	struct path_text directory;
 	bool recursive;
 	struct buffer text;
@@ -105,7 +105,7 @@ static int compare_found(const void *a, const void *b, void *text)
 }
 
 /* Sorts, and leaves one of each: a directory comes with each sample below it. */
-static void settle(struct listing *l)
+static void settle(struct look_up_listing *l)
 {
 	struct found *list = (struct found *)l->list.data;
 	size_t n = l->list.bytes / sizeof(*list), kept = 0;
@@ -121,7 +121,7 @@ static void settle(struct listing *l)
 
 static int collect(const struct meta_path *path, void *context)
 {
-	struct listing *l = context;
+	struct look_up_listing *l = context;
 	struct path_text whole = {path->path, path->path_length};
 	size_t skip = l->directory.length ? l->directory.length + 1 : 0;
 	struct found found = {.offset = l->text.bytes, .length = path->path_length, .sample = *path};
@@ -152,7 +152,7 @@ static int collect(const struct meta_path *path, void *context)
 int look_up_list(struct look_up *l, const char *directory, size_t length, bool recursive,
 		 look_up_callback *callback, void *context, struct error *err)
 {
-	struct listing listing = {
+	struct look_up_listing listing = {
 	    .directory = {directory, length}, .recursive = recursive, .settle_at = SETTLE_FIRST};
 	int r = meta_each_path(l->meta, collect, &listing, err);
 

@@ -21,7 +21,7 @@ struct version_place {
 	struct place *of; /* the dataset as it is now */
 };
 
-struct replay {
+struct version_replay {
 	const char *name;
 	uint64_t version;
 	struct change wanted, last; /* entries of the log; version 0: none */
@@ -79,7 +79,7 @@ static const struct place_ops version_ops = {
 
 static int take_change(const struct change *change, void *context)
 {
-	struct replay *r = context;
+	struct version_replay *r = context;
 
 	r->last = *change;
 	if (change->version == r->version)
@@ -87,7 +87,7 @@ static int take_change(const struct change *change, void *context)
 	return 0;
 }
 
-static int check_version(struct meta *meta, struct replay *r, const struct meta_info *info)
+static int check_version(struct meta *meta, struct version_replay *r, const struct meta_info *info)
 {
 	int result = meta_each_change(meta, take_change, r, r->err);
 
@@ -108,7 +108,7 @@ static int check_version(struct meta *meta, struct replay *r, const struct meta_
 
 static int replay_chunk(const struct meta_chunk *chunk, void *context)
 {
-	struct replay *r = context;
+	struct version_replay *r = context;
 	_cleanup_(freep) void *head = NULL;
 	struct chunk_view view;
 	char name[STORE_NAME_MAX];
@@ -131,7 +131,7 @@ static int replay_chunk(const struct meta_chunk *chunk, void *context)
 	return result;
 }
 
-static int replay_all(struct meta *meta, struct replay *r, const struct meta_info *info)
+static int replay_all(struct meta *meta, struct version_replay *r, const struct meta_info *info)
 {
 	static const struct chunk_id lowest;
 	struct meta_info before;
@@ -144,7 +144,7 @@ static int replay_all(struct meta *meta, struct replay *r, const struct meta_inf
 	return result < 0 ? result : meta_commit(r->to, r->version, &r->wanted, r->err);
 }
 
-static int make_snapshot(struct replay *r, const char *folder)
+static int make_snapshot(struct version_replay *r, const char *folder)
 {
 	_cleanup_(closep) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int result = fd < 0 ? error_errno(r->err, -errno, "cannot open %s", folder)
@@ -172,7 +172,8 @@ static int make_folder(struct place *p, struct error *err)
 	return r;
 }
 
-static int fill(struct version_place *v, struct meta *meta, const struct meta_info *info, struct replay *r)
+static int fill(struct version_place *v, struct meta *meta, const struct meta_info *info,
+		struct version_replay *r)
 {
 	int result = check_version(meta, r, info);
 
@@ -193,7 +194,7 @@ static int fill(struct version_place *v, struct meta *meta, const struct meta_in
 
 int version_open(const char *name, uint64_t version, struct place **ret, struct error *err)
 {
-	struct replay replay = {.name = name, .version = version, .err = err};
+	struct version_replay replay = {.name = name, .version = version, .err = err};
 	struct version_place *v = calloc(1, sizeof(*v));
 	struct meta_info info = {0};
 	struct meta *meta = NULL;

@@ -6,13 +6,13 @@
 
 #include "lib/text.h"
 
-struct refusal {
+struct refusal_words {
 	const char *begins;
 	int code;
 	const char *advice;
 };
 
-static const struct refusal known[] = {
+static const struct refusal_words known[] = {
     {"DIESELLOST", -EBADMSG, "keys of the dataset are missing or not ours: run `dieselctl rebuild`"},
     {"DIESELBUSY", -EBUSY, "the metadata was changed by another dieselctl just now; try again"},
     {"DIESELOTHER", -EEXIST,

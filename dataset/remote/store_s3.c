@@ -69,14 +69,14 @@ static int s3_read(struct store *s, const struct chunk_id *id, uint64_t offset, 
 	return bucket_read(bucket_of(s), key_of(id, key), offset, buffer, bytes, err);
 }
 
-struct listing {
+struct bucket_listing {
 	struct store_object *objects;
 	size_t n, n_allocated;
 };
 
 static int take_object(const char *key, uint64_t bytes, void *context)
 {
-	struct listing *l = context;
+	struct bucket_listing *l = context;
 	struct store_object object = {.bytes = bytes};
 	char text[CHUNK_ID_TEXT];
 
@@ -99,7 +99,7 @@ static int s3_list(struct store *s, const struct chunk_id *after, struct store_o
 		   struct error *err)
 {
 	struct error list_err = ERROR_INIT;
-	struct listing l = {0};
+	struct bucket_listing l = {0};
 	char key[KEY_BYTES];
 	int r = bucket_list(bucket_of(s), FOLDER, after ? key_of(after, key) : NULL, 0, take_object, &l,
 			    &list_err);

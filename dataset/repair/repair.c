@@ -19,14 +19,14 @@ static struct broken *broken_of(const struct repair *r, size_t *ret_n)
 	return (struct broken *)r->broken.data;
 }
 
-struct collector {
+struct repair_collector {
 	struct repair *repair;
 	bool no_memory;
 };
 
 static void collect_damage(const struct verify_damage *d, void *context)
 {
-	struct collector *c = context;
+	struct repair_collector *c = context;
 	const struct verify_callbacks *callbacks = &c->repair->options->verify;
 	struct broken b = {0};
 
@@ -43,14 +43,16 @@ static void collect_damage(const struct verify_damage *d, void *context)
 
 static void pass_note(const char *text, void *context)
 {
-	const struct verify_callbacks *callbacks = &((struct collector *)context)->repair->options->verify;
+	const struct verify_callbacks *callbacks =
+	    &((struct repair_collector *)context)->repair->options->verify;
 
 	callbacks->note(text, callbacks->context);
 }
 
 static void pass_progress(const char *what, uint64_t done, uint64_t n_chunks, uint64_t bytes, void *context)
 {
-	const struct verify_callbacks *callbacks = &((struct collector *)context)->repair->options->verify;
+	const struct verify_callbacks *callbacks =
+	    &((struct repair_collector *)context)->repair->options->verify;
 
 	if (callbacks->progress)
 		callbacks->progress(what, done, n_chunks, bytes, callbacks->context);
@@ -77,7 +79,7 @@ static void sort_broken(struct repair *r)
 
 static int find_damage(struct repair *r, const char *path, struct error *err)
 {
-	struct collector collector = {.repair = r};
+	struct repair_collector collector = {.repair = r};
 	const struct verify_callbacks callbacks = {
 	    .damage = collect_damage, .note = pass_note, .progress = pass_progress, .context = &collector};
 	int result = verify_dataset(path, &callbacks, &r->result.verified, err);

@@ -181,7 +181,7 @@ static int get(struct store_plain *p, const struct chunk_id *id, struct known **
 }
 
 /* What is wanted of the payload, and where it goes. */
-struct want {
+struct plain_want {
 	uint64_t begin, end; /* in the payload */
 	unsigned char *to;
 };
@@ -207,7 +207,7 @@ static int decode_error(const struct store_plain *p, const struct known *k, uint
 
 /* One block to where it goes, by way of a buffer where not all of it is wanted. */
 static int put_block(const struct store_plain *p, const struct known *k, uint32_t i, const void *stored,
-		     const struct want *w, void *buffer, struct error *err)
+		     const struct plain_want *w, void *buffer, struct error *err)
 {
 	uint64_t at = (uint64_t)i * k->blocks.block_bytes, end = at + chunk_block_plain(&k->blocks, i);
 	bool is_whole = at >= w->begin && end <= w->end;
@@ -223,8 +223,8 @@ static int put_block(const struct store_plain *p, const struct known *k, uint32_
 }
 
 /* The blocks from *next on that one read brings. */
-static int read_run(const struct store_plain *p, const struct known *k, const struct want *w, uint32_t *next,
-		    uint64_t *offset, struct error *err)
+static int read_run(const struct store_plain *p, const struct known *k, const struct plain_want *w,
+		    uint32_t *next, uint64_t *offset, struct error *err)
 {
 	_cleanup_(freep) unsigned char *stored = NULL, *buffer = NULL;
 	uint32_t end = *next;
@@ -248,7 +248,7 @@ static int read_run(const struct store_plain *p, const struct known *k, const st
 	return r;
 }
 
-static int read_payload(const struct store_plain *p, const struct known *k, const struct want *w,
+static int read_payload(const struct store_plain *p, const struct known *k, const struct plain_want *w,
 			struct error *err)
 {
 	uint64_t offset = k->blocks.payload_offset;
@@ -267,7 +267,7 @@ static int read_compressed(const struct store_plain *p, const struct known *k, u
 {
 	uint64_t head = k->blocks.payload_offset;
 	size_t n = offset < head ? (head - offset < bytes ? (size_t)(head - offset) : bytes) : 0;
-	struct want want;
+	struct plain_want want;
 	char name[STORE_NAME_MAX];
 	int r = 0;
 

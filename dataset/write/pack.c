@@ -19,7 +19,8 @@
 /* Adopts the chunks that an interrupted run packed from the same source, with or without rewriting, as it is
  * now, and marks their *ret_n_files files to be skipped. The commit drops chunks that hold anything else. */
 
-static struct source_file *find_record(const struct source *source, const struct chunk_view *view, uint32_t i)
+static struct source_file *find_record(const struct pack_source *source, const struct chunk_view *view,
+				       uint32_t i)
 {
 	const struct chunk_record *r = &view->records[i];
 
@@ -28,7 +29,7 @@ static struct source_file *find_record(const struct source *source, const struct
 
 /* Returns true if each of the chunk's files is in the source, unchanged, and not in an earlier chunk, and was
  * packed as it is to be now. */
-static bool is_current(const struct source *source, const struct chunk_view *view, bool rewrites)
+static bool is_current(const struct pack_source *source, const struct chunk_view *view, bool rewrites)
 {
 	if (view->header->flags & CHUNK_FLAG_TOMBSTONE)
 		return false;
@@ -44,7 +45,7 @@ static bool is_current(const struct source *source, const struct chunk_view *vie
 }
 
 /* 0 or -errno. */
-static int pack_resume(struct writer *w, struct source *source, bool rewrites, uint64_t *ret_n_files,
+static int pack_resume(struct writer *w, struct pack_source *source, bool rewrites, uint64_t *ret_n_files,
 		       struct error *err)
 {
 	size_t n;
@@ -80,7 +81,7 @@ static int pack_resume(struct writer *w, struct source *source, bool rewrites, u
 struct pack {
 	const struct pack_options *options;
 	struct writer *writer;
-	struct source *source;
+	struct pack_source *source;
 	uint64_t *order; /* numbers of the files to read */
 	size_t n_order;
 	struct pack_result result;

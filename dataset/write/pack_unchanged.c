@@ -25,7 +25,7 @@ static int compare_doubts(const void *a, const void *b)
 	return chunk_id_compare(&x->chunk, &y->chunk);
 }
 
-static int look_up(struct writer *w, struct source *source, struct buffer *doubts, uint64_t *n_files,
+static int look_up(struct writer *w, struct pack_source *source, struct buffer *doubts, uint64_t *n_files,
 		   struct error *err)
 {
 	for (size_t i = 0; i < source->n_files; i++) {
@@ -55,7 +55,7 @@ static int look_up(struct writer *w, struct source *source, struct buffer *doubt
 }
 
 /* n doubts about samples of one chunk. Files of a chunk that cannot be read are packed again. */
-static int settle(struct writer *w, struct source *source, const struct doubt *doubts, size_t n,
+static int settle(struct writer *w, struct pack_source *source, const struct doubt *doubts, size_t n,
 		  uint64_t *n_files, struct error *err)
 {
 	_cleanup_(freep) void *head = NULL;
@@ -76,7 +76,7 @@ static int settle(struct writer *w, struct source *source, const struct doubt *d
 	return 0;
 }
 
-int pack_unchanged(struct writer *w, struct source *source, uint64_t *ret_n_files, struct error *err)
+int pack_unchanged(struct writer *w, struct pack_source *source, uint64_t *ret_n_files, struct error *err)
 {
 	struct buffer buffer = {0};
 	uint64_t n_files = 0;

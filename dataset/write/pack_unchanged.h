@@ -8,4 +8,4 @@
 #include "source.h"
 
 /* 0 or -errno. */
-int pack_unchanged(struct writer *w, struct source *source, uint64_t *ret_n_files, struct error *err);
+int pack_unchanged(struct writer *w, struct pack_source *source, uint64_t *ret_n_files, struct error *err);

@@ -19,14 +19,14 @@
 /* How many files a thread takes at a time. Small ones are read faster than a thread is woken for each. */
 #define BATCH 8u
 
-struct slot {
+struct ahead_slot {
 	struct read_item item;
 	uint64_t charged_bytes; /* to the budget */
 	bool done;
 };
 
 struct read_ahead {
-	const struct source *source;
+	const struct pack_source *source;
 	const uint64_t *order;
 	size_t n;
 	struct read_ahead_options options;
@@ -35,7 +35,7 @@ struct read_ahead {
 	pthread_cond_t filled; /* the slot that the caller waits for is done */
 	pthread_cond_t room;   /* a good part of slots and budget is free, or stop */
 	unsigned n_idle;       /* threads that wait for room */
-	struct slot slots[N_SLOTS];
+	struct ahead_slot slots[N_SLOTS];
 	size_t next_read; /* place in the order that the next free thread takes */
 	size_t next_out;  /* place that the caller gets next */
 	bool holding;     /* the caller still uses slot next_out - 1 */
@@ -113,9 +113,10 @@ static unsigned claim(struct read_ahead *ra, size_t *ret_first)
 
 	*ret_first = ra->next_read;
 	while (n < BATCH && may_read(ra)) {
-		struct slot *slot = &ra->slots[ra->next_read % N_SLOTS];
+		struct ahead_slot *slot = &ra->slots[ra->next_read % N_SLOTS];
 
-		*slot = (struct slot){.charged_bytes = ra->source->files[ra->order[ra->next_read]].bytes};
+		*slot =
+		    (struct ahead_slot){.charged_bytes = ra->source->files[ra->order[ra->next_read]].bytes};
 		ra->used_bytes += slot->charged_bytes;
 		ra->next_read++;
 		n++;
@@ -169,7 +170,7 @@ static int start_threads(struct read_ahead *ra, unsigned n_threads)
 	return ra->n_threads ? 0 : r; /* fewer threads will do */
 }
 
-int read_ahead_new(const struct source *source, const uint64_t *order, size_t n,
+int read_ahead_new(const struct pack_source *source, const uint64_t *order, size_t n,
 		   const struct read_ahead_options *options, struct read_ahead **ret)
 {
 	struct read_ahead *ra = calloc(1, sizeof(*ra));
@@ -222,11 +223,11 @@ static void wake_readers(struct read_ahead *ra)
 		pthread_cond_broadcast(&ra->room);
 }
 
-static void release(struct read_ahead *ra, struct slot *slot)
+static void release(struct read_ahead *ra, struct ahead_slot *slot)
 {
 	free(slot->item.data);
 	ra->used_bytes -= slot->charged_bytes;
-	*slot = (struct slot){0};
+	*slot = (struct ahead_slot){0};
 	ra->holding = false;
 }
 
@@ -237,7 +238,7 @@ struct read_item read_ahead_next(struct read_ahead *ra)
 	if (ra->holding)
 		release(ra, &ra->slots[(ra->next_out - 1) % N_SLOTS]);
 	wake_readers(ra);
-	struct slot *slot = &ra->slots[ra->next_out % N_SLOTS];
+	struct ahead_slot *slot = &ra->slots[ra->next_out % N_SLOTS];
 
 	ra->waiting = true;
 	while (!slot->done)

@@ -33,7 +33,7 @@ struct read_ahead_options {
 };
 
 /* source and order, which has n numbers of files, are borrowed. 0 or -errno. */
-int read_ahead_new(const struct source *source, const uint64_t *order, size_t n,
+int read_ahead_new(const struct pack_source *source, const uint64_t *order, size_t n,
 		   const struct read_ahead_options *options, struct read_ahead **ret);
 void read_ahead_free(struct read_ahead *ra);
 

@@ -29,7 +29,7 @@ struct level {
 	unsigned depth;
 };
 
-struct scan {
+struct source_walk {
 	const char *root;
 	dev_t exclude_device;
 	ino_t exclude_inode;
@@ -43,7 +43,7 @@ struct scan {
 	struct error *err;
 };
 
-static int report(struct scan *scan, int code, const char *what)
+static int report(struct source_walk *scan, int code, const char *what)
 {
 	char path[200];
 	struct error err = ERROR_INIT;
@@ -64,7 +64,7 @@ static uint64_t mtime_of(const struct stat *st)
 	return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-static int add_file(struct scan *scan, size_t length, const struct stat *st)
+static int add_file(struct source_walk *scan, size_t length, const struct stat *st)
 {
 	struct source_file file = {
 	    .path_offset = scan->paths.bytes,
@@ -79,17 +79,18 @@ static int add_file(struct scan *scan, size_t length, const struct stat *st)
 	return 0;
 }
 
-static int take_file(struct scan *scan, size_t length, const struct stat *st)
+static int take_file(struct source_walk *scan, size_t length, const struct stat *st)
 {
 	int r = survey_file(scan->survey, scan->path, scan->err);
 
 	return r > 0 ? add_file(scan, length, st) : r;
 }
 
-static int walk(struct scan *scan, int parent_fd, const char *name, size_t length,
+static int walk(struct source_walk *scan, int parent_fd, const char *name, size_t length,
 		const struct level *parent);
 
-static int visit(struct scan *scan, int dir_fd, const char *name, size_t start, const struct level *level)
+static int visit(struct source_walk *scan, int dir_fd, const char *name, size_t start,
+		 const struct level *level)
 {
 	size_t separator = start ? 1 : 0, length = start + separator + strlen(name);
 	struct stat st;
@@ -124,7 +125,7 @@ static bool is_above(const struct level *level, const struct stat *st)
 }
 
 /* 1: all in this directory is to be looked at; 0: it is left out. */
-static int enter(struct scan *scan, int fd, size_t length)
+static int enter(struct source_walk *scan, int fd, size_t length)
 {
 	bool is_root = length == 0;
 
@@ -141,7 +142,8 @@ static int enter(struct scan *scan, int fd, size_t length)
 	return is_root ? 1 : survey_folder(scan->survey, scan->path, scan->err);
 }
 
-static int walk(struct scan *scan, int parent_fd, const char *name, size_t length, const struct level *parent)
+static int walk(struct source_walk *scan, int parent_fd, const char *name, size_t length,
+		const struct level *parent)
 {
 	_cleanup_(closep) int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
@@ -182,10 +184,11 @@ static int compare_files(const void *a, const void *b, void *paths)
 }
 
 int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, struct survey *survey,
-		source_unreadable_callback *unreadable, void *context, struct source **ret, struct error *err)
+		source_unreadable_callback *unreadable, void *context, struct pack_source **ret,
+		struct error *err)
 {
 	_cleanup_(closep) int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct scan scan = {
+	struct source_walk scan = {
 	    .root = root,
 	    .exclude_device = exclude_device,
 	    .exclude_inode = exclude_inode,
@@ -201,7 +204,7 @@ int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, str
 
 	if (r == 0)
 		r = survey_end(survey, err);
-	struct source *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
+	struct pack_source *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
 
 	if (!s || !(s->root = strdup(root))) {
 		free(s);
@@ -220,7 +223,7 @@ int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, str
 	return 0;
 }
 
-void source_free(struct source *s)
+void source_free(struct pack_source *s)
 {
 	if (!s)
 		return;
@@ -231,7 +234,7 @@ void source_free(struct source *s)
 	free(s);
 }
 
-struct source_file *source_find(const struct source *s, struct path_text path)
+struct source_file *source_find(const struct pack_source *s, struct path_text path)
 {
 	size_t at = sorted_count(s->n_files, i, path_order_compare(source_path(s, &s->files[i]), path) < 0);
 	bool found = at < s->n_files && path_order_compare(source_path(s, &s->files[at]), path) == 0;

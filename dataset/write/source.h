@@ -25,7 +25,7 @@ struct source_file {
 	bool skip; /* set by the packer if it has this file already */
 };
 
-struct source {
+struct pack_source {
 	char *root; /* as given, for error texts */
 	int dir_fd;
 	struct source_file *files;
@@ -40,14 +40,14 @@ typedef int source_unreadable_callback(int code, const char *text, void *context
 /* The directory with exclude_device and exclude_inode is left out: the dataset may lie in the source. Errors
  * as those of the survey, which is ended; -errno. */
 int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, struct survey *survey,
-		source_unreadable_callback *unreadable, void *context, struct source **ret,
+		source_unreadable_callback *unreadable, void *context, struct pack_source **ret,
 		struct error *err);
-void source_free(struct source *s);
+void source_free(struct pack_source *s);
 
-static inline struct path_text source_path(const struct source *s, const struct source_file *f)
+static inline struct path_text source_path(const struct pack_source *s, const struct source_file *f)
 {
 	return (struct path_text){s->paths + f->path_offset, f->path_length};
 }
 
 /* The file of this path, or NULL. */
-struct source_file *source_find(const struct source *s, struct path_text path);
+struct source_file *source_find(const struct pack_source *s, struct path_text path);

@@ -18,7 +18,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Every view of it, and the detail of a job. */
-static void draw(struct sample *sample)
+static void draw(struct top_sample *sample)
 {
 	static const unsigned int keys[] = {'2', 't', '3', '4', '5', '1', '\n', 27, 'h'};
 	struct model model;
@@ -45,7 +45,7 @@ static void read_file(const uint8_t *data, size_t size)
 	if (reel_open_fd(fd, "fuzz", &reader, NULL))
 		return;
 	for (size_t i = 0; i < reel_n(reader) && i < RECORDS_MAX; i++) {
-		struct sample *sample;
+		struct top_sample *sample;
 
 		if (!reel_read(reader, i, &sample, NULL))
 			draw(sample);
@@ -55,7 +55,7 @@ static void read_file(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct sample *sample;
+	struct top_sample *sample;
 	char *json;
 
 	setlocale(LC_CTYPE, "C.UTF-8");

@@ -19,7 +19,7 @@ struct census {
 	const char *root;
 	pid_t *only, own;
 	size_t n_only;
-	struct process *items; /* by pid */
+	struct census_process *items; /* by pid */
 	size_t n, n_allocated;
 	uint32_t scan;
 };
@@ -55,7 +55,7 @@ struct census *census_free(struct census *census)
 	return NULL;
 }
 
-const struct process *census_list(const struct census *census, size_t *ret_n)
+const struct census_process *census_list(const struct census *census, size_t *ret_n)
 {
 	*ret_n = census->n;
 	return census->items;
@@ -63,12 +63,12 @@ const struct process *census_list(const struct census *census, size_t *ret_n)
 
 static int compare_pid(const void *key, const void *item)
 {
-	pid_t pid = *(const pid_t *)key, other = ((const struct process *)item)->pid;
+	pid_t pid = *(const pid_t *)key, other = ((const struct census_process *)item)->pid;
 
 	return (pid > other) - (pid < other);
 }
 
-const struct process *census_find(const struct census *census, pid_t pid)
+const struct census_process *census_find(const struct census *census, pid_t pid)
 {
 	if (!census->n)
 		return NULL;
@@ -93,14 +93,14 @@ static bool is_chosen(const struct census *census, pid_t pid)
 }
 
 /* Finds out what a process is, as far as can be told by now. */
-static void look(struct census *census, struct process *process, uint64_t now_ns)
+static void look(struct census *census, struct census_process *process, uint64_t now_ns)
 {
 	struct proc_stat stat;
 
 	if (proc_stat_read(census->root, process->pid, &stat))
 		return;
 	if (process->start_ticks != stat.start_ticks)
-		*process = (struct process){.pid = process->pid, .seen = process->seen};
+		*process = (struct census_process){.pid = process->pid, .seen = process->seen};
 	process->start_ticks = stat.start_ticks;
 	process->parent = stat.parent;
 	process->is_kernel = stat.parent == 2 || process->pid == 2;
@@ -115,7 +115,7 @@ static void look(struct census *census, struct process *process, uint64_t now_ns
 }
 
 /* The topmost ancestor that trains, itself included. */
-static pid_t root_of(const struct census *census, const struct process *process)
+static pid_t root_of(const struct census *census, const struct census_process *process)
 {
 	pid_t root = 0;
 
@@ -129,19 +129,19 @@ static pid_t root_of(const struct census *census, const struct process *process)
 
 static bool merge(struct census *census, const pid_t *pids, size_t n)
 {
-	struct process *items = census->items;
+	struct census_process *items = census->items;
 	size_t n_kept = 0, n_old = census->n;
 	bool changed = false;
 
 	for (size_t i = 0; i < n; i++) {
-		struct process *known =
+		struct census_process *known =
 		    n_old ? bsearch(&pids[i], items, n_old, sizeof(*items), compare_pid) : NULL;
 
 		if (known)
 			known->seen = census->scan;
 		else
 			items[census->n++] =
-			    (struct process){.pid = pids[i], .seen = census->scan, .check_ns = 1};
+			    (struct census_process){.pid = pids[i], .seen = census->scan, .check_ns = 1};
 		changed |= !known;
 	}
 	for (size_t i = 0; i < census->n; i++)
@@ -154,7 +154,7 @@ static bool merge(struct census *census, const pid_t *pids, size_t n)
 
 static int compare_items(const void *left, const void *right)
 {
-	return compare_pid(&((const struct process *)left)->pid, right);
+	return compare_pid(&((const struct census_process *)left)->pid, right);
 }
 
 int census_scan(struct census *census, uint64_t now_ns)
@@ -167,7 +167,8 @@ int census_scan(struct census *census, uint64_t now_ns)
 	if (r < 0)
 		return r;
 	if (census->n + n > census->n_allocated) {
-		struct process *grown = reallocarray(census->items, 2 * (census->n + n), sizeof(*grown));
+		struct census_process *grown =
+		    reallocarray(census->items, 2 * (census->n + n), sizeof(*grown));
 
 		if (!grown)
 			return -ENOMEM;
@@ -179,7 +180,7 @@ int census_scan(struct census *census, uint64_t now_ns)
 	if (changed)
 		qsort(census->items, census->n, sizeof(*census->items), compare_items);
 	for (size_t i = 0; i < census->n; i++) {
-		struct process *process = &census->items[i], before = *process;
+		struct census_process *process = &census->items[i], before = *process;
 
 		if (!process->check_ns || now_ns < process->check_ns)
 			continue;

@@ -15,7 +15,7 @@
 
 struct census;
 
-struct process {
+struct census_process {
 	pid_t pid, parent;
 	uint64_t start_ticks; /* tells processes that had the same pid apart */
 	pid_t root;           /* of its job; 0: it belongs to none */
@@ -37,8 +37,8 @@ struct census *census_free(struct census *census);
 int census_scan(struct census *census, uint64_t now_ns);
 
 /* Processes by pid, valid until the next scan. */
-const struct process *census_list(const struct census *census, size_t *ret_n);
-const struct process *census_find(const struct census *census, pid_t pid);
+const struct census_process *census_list(const struct census *census, size_t *ret_n);
+const struct census_process *census_find(const struct census *census, pid_t pid);
 
 /* What people call a process with this command line: "train.py", a module, a program. */
 void process_name(const char *command, char *buffer, size_t size);

@@ -101,7 +101,7 @@ static void get_name(const json_t *object, const char *key, char *buffer, size_t
 		process_name(command, buffer, size);
 }
 
-static int fill_dataset(const json_t *from, struct sample *sample)
+static int fill_dataset(const json_t *from, struct top_sample *sample)
 {
 	struct dataset_sample *to = sample_add(sample, SAMPLE_DATASETS);
 
@@ -315,7 +315,7 @@ static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sam
 	}
 }
 
-static int fill_job(const json_t *from, const json_t *cluster, double now_s, struct sample *sample)
+static int fill_job(const json_t *from, const json_t *cluster, double now_s, struct top_sample *sample)
 {
 	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
 	const json_t *knobs = json_object_get(from, "knobs");
@@ -356,7 +356,7 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 }
 
 /* Batches that wait for the trainer, over all sessions of a job. */
-static void fill_ready(const json_t *sessions, struct sample *sample)
+static void fill_ready(const json_t *sessions, struct top_sample *sample)
 {
 	for (size_t i = 0; i < json_array_size(sessions) && i < ITEMS_MAX; i++) {
 		const json_t *session = json_array_get(sessions, i);
@@ -387,7 +387,7 @@ static int open_answer(const char *text, const char *schema, json_t **ret_root, 
 			 "dieseld answers in a form that is not known here: both must be of one version");
 }
 
-int daemon_status_fill(const char *json, double now_s, struct sample *sample, struct error *err)
+int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)
 {
 	const json_t *list;
 	json_t *root;
@@ -407,7 +407,7 @@ int daemon_status_fill(const char *json, double now_s, struct sample *sample, st
 	return r < 0 ? error_set(err, r, "no memory for dieseld's answer") : 0;
 }
 
-static int fill_decision(const json_t *from, double now_s, struct sample *sample)
+static int fill_decision(const json_t *from, double now_s, struct top_sample *sample)
 {
 	struct decision_sample *to = sample_add(sample, SAMPLE_DECISIONS);
 	double time_s = NAN;
@@ -428,7 +428,7 @@ static int fill_decision(const json_t *from, double now_s, struct sample *sample
 	return 0;
 }
 
-int daemon_why_fill(const char *json, double now_s, struct sample *sample, struct error *err)
+int daemon_why_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)
 {
 	const json_t *list;
 	json_t *root;

@@ -10,14 +10,14 @@
 #include <stddef.h>
 
 struct error;
-struct sample;
+struct top_sample;
 
 /* Takes "diesel.status/1": the daemon, its datasets, its jobs (ids "d1", ...). now_s counts from 1970.
  * -EBADMSG: not such an answer; -ENOMEM. */
-int daemon_status_fill(const char *json, double now_s, struct sample *sample, struct error *err);
+int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
 /* Takes "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */
-int daemon_why_fill(const char *json, double now_s, struct sample *sample, struct error *err);
+int daemon_why_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
 /* The verdict, by its shares as the daemon has them. */
 struct job_sample;

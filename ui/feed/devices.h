@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sample;
+struct top_sample;
 
 struct disk {
 	char name[32];
@@ -22,7 +22,7 @@ struct devices {
 };
 
 /* Adds the disks that did anything since the machine started; none if /proc cannot be read. -ENOMEM. */
-int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct sample *sample);
+int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample);
 void devices_free(struct devices *devices);
 
 /* Parses one line. Returns false if the disk never did anything, or this is no such line. */

@@ -13,7 +13,7 @@
 
 struct error;
 struct feed;
-struct sample;
+struct top_sample;
 
 /* What a view needs beyond jobs. Collecting it costs something, so it is done only when asked for. */
 enum feed_want {
@@ -40,7 +40,7 @@ struct feed_ops {
 	void (*work)(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns);
 	/* The current state, in which unavailable parts say so. A reel gives its next record, and -ENODATA at
 	 * its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
-	int (*sample)(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
+	int (*sample)(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct top_sample **ret_sample,
 		      struct error *err);
 	/* Reels only, else NULL: chooses the record that sample() gives next. -EINVAL: no such time.
 	 * FEED_SEEK_REWIND returns how many records it went back. */

@@ -25,11 +25,11 @@ static uint64_t job_of(void *user, uint64_t pid)
 	return (uint64_t)feed_node_job_of(user, (pid_t)pid);
 }
 
-static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
-		       struct error *err)
+static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
+		       struct top_sample **ret_sample, struct error *err)
 {
 	struct both *both = (struct both *)feed;
-	struct sample *node = NULL, *daemon = NULL;
+	struct top_sample *node = NULL, *daemon = NULL;
 	int r = both->node->ops->sample(both->node, wanted, now_ns, &node, err);
 
 	if (r == 0)

@@ -22,7 +22,7 @@
 #define ANSWER_MS 150
 #define STALE_S   5.0
 
-struct answer {
+struct daemon_answer {
 	char *status, *why; /* NULL: refused, see err */
 	struct error err;
 	uint64_t at_ns; /* 0: none yet */
@@ -35,22 +35,22 @@ struct daemon_feed {
 	pthread_mutex_t lock; /* protects what follows, up to the loop's own */
 	pthread_cond_t changed;
 	bool is_asked, wants_why, stops;
-	struct answer answer;
+	struct daemon_answer answer;
 	/* the loop's own */
 	bool is_slow; /* the daemon did not answer in time last time */
 	bool was_up;
 	double read_bytes, read_s; /* at the last answer, for the rate */
 };
 
-static void answer_free(struct answer *answer)
+static void answer_free(struct daemon_answer *answer)
 {
 	free(answer->status);
 	free(answer->why);
-	*answer = (struct answer){0};
+	*answer = (struct daemon_answer){0};
 }
 
 /* A connection that broke is opened again once: the daemon may have been restarted. */
-static void ask(struct admin **admin, const char *socket, bool wants_why, struct answer *answer)
+static void ask(struct admin **admin, const char *socket, bool wants_why, struct daemon_answer *answer)
 {
 	int r = -ECONNRESET;
 
@@ -78,7 +78,7 @@ static void *serve(void *user)
 
 	pthread_mutex_lock(&feed->lock);
 	while (!feed->stops) {
-		struct answer answer = {0};
+		struct daemon_answer answer = {0};
 		bool wants_why = feed->wants_why;
 
 		if (!feed->is_asked) {
@@ -103,7 +103,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 }
 
 /* Asks, waits a moment, and takes what is there by then; the caller frees. */
-static void take_answer(struct daemon_feed *feed, bool wants_why, uint64_t now_ns, struct answer *ret)
+static void take_answer(struct daemon_feed *feed, bool wants_why, uint64_t now_ns, struct daemon_answer *ret)
 {
 	struct timespec until;
 	int r = 0;
@@ -135,7 +135,8 @@ static void fill_rate(struct daemon_feed *feed, struct daemon_sample *daemon, do
 	}
 }
 
-static int fill(struct daemon_feed *feed, const struct answer *answer, uint64_t now_ns, struct sample *sample)
+static int fill(struct daemon_feed *feed, const struct daemon_answer *answer, uint64_t now_ns,
+		struct top_sample *sample)
 {
 	struct daemon_sample *daemon = &sample->daemon;
 	double age_s = answer->at_ns ? ((double)now_ns - (double)answer->at_ns) / 1e9 : INFINITY;
@@ -165,12 +166,12 @@ static int fill(struct daemon_feed *feed, const struct answer *answer, uint64_t 
 	return r == -ENOMEM ? r : 0;
 }
 
-static int take_sample(struct feed *base, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
-		       struct error *err)
+static int take_sample(struct feed *base, unsigned int wanted, uint64_t now_ns,
+		       struct top_sample **ret_sample, struct error *err)
 {
 	struct daemon_feed *feed = (struct daemon_feed *)base;
-	struct sample *sample = sample_new();
-	struct answer answer;
+	struct top_sample *sample = sample_new();
+	struct daemon_answer answer;
 	int r;
 
 	if (!sample)

@@ -52,7 +52,7 @@ static void introduce(struct node_job *job)
 
 static void node_poll(struct node *node, uint64_t now_ns);
 
-static int job_add(struct node *node, const struct process *process)
+static int job_add(struct node *node, const struct census_process *process)
 {
 	struct node_job *jobs = reallocarray(node->jobs, node->n_jobs + 1, sizeof(*jobs));
 	struct node_job *job;
@@ -83,12 +83,12 @@ static int job_add(struct node *node, const struct process *process)
 
 static bool is_still_job(const struct node *node, const struct node_job *job)
 {
-	const struct process *process = census_find(node->census, job->root);
+	const struct census_process *process = census_find(node->census, job->root);
 
 	return process && process->start_ticks == job->start_ticks && process->root == job->root;
 }
 
-static bool is_known(const struct node *node, const struct process *process)
+static bool is_known(const struct node *node, const struct census_process *process)
 {
 	for (size_t i = 0; i < node->n_jobs; i++)
 		if (node->jobs[i].root == process->pid && node->jobs[i].start_ticks == process->start_ticks)
@@ -123,7 +123,7 @@ static void keep_jobs(struct node *node, bool (*keep)(const struct node *node, c
 /* Attaches to new jobs and forgets those that went. -ENOMEM. */
 static int node_jobs_update(struct node *node)
 {
-	const struct process *list;
+	const struct census_process *list;
 	size_t n;
 
 	keep_jobs(node, is_still_job);
@@ -144,10 +144,10 @@ static void add_resources(struct node *node, const struct node_job *job, uint64_
 	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : 0;
 	uint64_t used_ns = 0;
 	bool any = false;
-	struct process *list;
+	struct census_process *list;
 	size_t n;
 
-	list = (struct process *)census_list(node->census, &n);
+	list = (struct census_process *)census_list(node->census, &n);
 	to->n_processes = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint64_t cpu_ns;
@@ -207,7 +207,7 @@ static void analyse_due(struct node *node, uint64_t now_ns)
 }
 
 static int job_sample(struct node *node, struct node_job *job, unsigned int wanted, uint64_t now_ns,
-		      struct sample *sample)
+		      struct top_sample *sample)
 {
 	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
 
@@ -230,7 +230,8 @@ static int job_sample(struct node *node, struct node_job *job, unsigned int want
 }
 
 /* Analyses what is due, and fills jobs (and places). -ENOMEM. */
-static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample)
+static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns,
+			    struct top_sample *sample)
 {
 	int r = 0;
 
@@ -246,7 +247,7 @@ static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now
 static const char *name_of(void *user, pid_t pid)
 {
 	const struct node *node = user;
-	const struct process *process = census_find(node->census, pid);
+	const struct census_process *process = census_find(node->census, pid);
 
 	for (size_t i = 0; process && i < node->n_jobs; i++)
 		if (node->jobs[i].root == process->root)
@@ -255,7 +256,7 @@ static const char *name_of(void *user, pid_t pid)
 }
 
 /* Adds the GPUs, and which jobs compute on them. -ENOMEM. */
-static int node_gpus_sample(struct node *node, struct sample *sample)
+static int node_gpus_sample(struct node *node, struct top_sample *sample)
 {
 	return gpus_look(&node->gpus, name_of, node, sample);
 }
@@ -312,7 +313,7 @@ static void fill_rates(const struct node_task *before, const struct node_task *n
 		to->read_bytes_per_s = (double)(now->read_bytes - before->read_bytes) / s;
 }
 
-static const char *role_of_process(const struct node_job *job, const struct process *process)
+static const char *role_of_process(const struct node_job *job, const struct census_process *process)
 {
 	const struct analysis *analysis = job->analysis;
 
@@ -326,8 +327,8 @@ static const char *role_of_process(const struct node_job *job, const struct proc
 	return process->has_library ? "worker" : "helper";
 }
 
-static int add_task(struct node *node, const struct node_job *job, const struct process *process, pid_t tid,
-		    double s, struct sample *sample)
+static int add_task(struct node *node, const struct node_job *job, const struct census_process *process,
+		    pid_t tid, double s, struct top_sample *sample)
 {
 	_cleanup_(freep) char *stat_text = read_task_file(process->pid, tid, "stat", 1024);
 	_cleanup_(freep) char *wchan = NULL;
@@ -364,8 +365,8 @@ static int add_task(struct node *node, const struct node_job *job, const struct 
 	return 0;
 }
 
-static int add_process(struct node *node, const struct node_job *job, const struct process *process,
-		       bool threads, double s, struct sample *sample)
+static int add_process(struct node *node, const struct node_job *job, const struct census_process *process,
+		       bool threads, double s, struct top_sample *sample)
 {
 	_cleanup_(freep) pid_t *tids = NULL;
 	size_t n = 0;
@@ -379,7 +380,7 @@ static int add_process(struct node *node, const struct node_job *job, const stru
 	return r;
 }
 
-static const struct node_job *job_of(const struct node *node, const struct process *process)
+static const struct node_job *job_of(const struct node *node, const struct census_process *process)
 {
 	for (size_t i = 0; process->root && i < node->n_jobs; i++)
 		if (node->jobs[i].root == process->root)
@@ -388,10 +389,11 @@ static const struct node_job *job_of(const struct node *node, const struct proce
 }
 
 /* Adds the jobs' processes, if they are wanted. -ENOMEM. */
-static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample)
+static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns,
+			       struct top_sample *sample)
 {
 	double s = node->looked_ns ? (double)(now_ns - node->looked_ns) / 1e9 : 0;
-	const struct process *list;
+	const struct census_process *list;
 	struct node_task *old;
 	size_t n;
 	int r = 0;
@@ -432,7 +434,7 @@ static double rate(uint64_t now, uint64_t before, double s)
 }
 
 /* Fills in diesel-top's own cost. */
-static void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample)
+static void node_self_sample(struct node *node, uint64_t now_ns, struct top_sample *sample)
 {
 	struct self_sample *to = &sample->self;
 	struct collector_stats stats;
@@ -602,11 +604,11 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 									     : node->scan_budget.next_ns;
 }
 
-static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
-		       struct error *err)
+static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
+		       struct top_sample **ret_sample, struct error *err)
 {
 	struct node *node = (struct node *)feed;
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	int r;
 
 	if (!sample)
@@ -705,7 +707,7 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 
 pid_t feed_node_job_of(const struct feed *feed, pid_t pid)
 {
-	const struct process *process = census_find(((const struct node *)feed)->census, pid);
+	const struct census_process *process = census_find(((const struct node *)feed)->census, pid);
 
 	return process ? process->root : 0;
 }

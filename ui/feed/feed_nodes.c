@@ -74,7 +74,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 }
 
 /* How many there are, who is silent, and why nothing new is known. */
-static void fill_source(const struct nodes_feed *feed, struct sample *sample)
+static void fill_source(const struct nodes_feed *feed, struct top_sample *sample)
 {
 	struct self_sample *self = &sample->self;
 	char text[sizeof(self->source)] = "", age[32];
@@ -106,7 +106,7 @@ static int compare_jobs(const void *left, const void *right)
 	return of_a != of_b ? compare_numbers(of_b, of_a) : strcmp(a->node, b->node);
 }
 
-static int fill(const struct nodes_feed *feed, uint64_t now_ns, struct sample *sample)
+static int fill(const struct nodes_feed *feed, uint64_t now_ns, struct top_sample *sample)
 {
 	double since_s = now_ns > feed->at_ns ? (double)(now_ns - feed->at_ns) / 1e9 : 0;
 	int r = 0;
@@ -139,11 +139,11 @@ static void wait_for_answer(struct nodes_feed *feed, uint64_t now_ns)
 	feed->is_slow = r != 0;
 }
 
-static int take_sample(struct feed *base, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
-		       struct error *err)
+static int take_sample(struct feed *base, unsigned int wanted, uint64_t now_ns,
+		       struct top_sample **ret_sample, struct error *err)
 {
 	struct nodes_feed *feed = (struct nodes_feed *)base;
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	int r;
 
 	if (!sample)

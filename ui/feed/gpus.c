@@ -27,7 +27,7 @@ static void add_name(char *names, size_t size, const char *name)
 
 /* Adds one GPU, as gpus_look() does. */
 static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
-		    void *user, struct sample *sample)
+		    void *user, struct top_sample *sample)
 {
 	struct gpu_sample_row *to = sample_add(sample, SAMPLE_GPUS);
 
@@ -50,7 +50,7 @@ static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_
 }
 
 int gpus_look(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
-	      struct sample *sample)
+	      struct top_sample *sample)
 {
 	_cleanup_(freep) struct nvml_gpu *found = NULL;
 	struct error err = ERROR_INIT;

@@ -10,7 +10,7 @@
 
 struct nvml;
 struct nvml_gpu;
-struct sample;
+struct top_sample;
 
 struct gpus {
 	struct nvml *nvml; /* NULL: not yet opened, or see problem */
@@ -21,5 +21,5 @@ struct gpus {
 /* Adds the GPUs. job_of() names the job that a process belongs to, or returns NULL. Without NVML there are
  * none, and sample->host.gpus says why. -ENOMEM. */
 int gpus_look(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
-	      struct sample *sample);
+	      struct top_sample *sample);
 void gpus_free(struct gpus *gpus);

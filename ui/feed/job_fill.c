@@ -102,7 +102,7 @@ void job_fill(const struct analysis *analysis, struct job_sample *job)
 }
 
 static int add_place(const struct page_cache_place *place, const char *job, double window_s,
-		     struct sample *sample)
+		     struct top_sample *sample)
 {
 	struct place_sample *to;
 
@@ -119,7 +119,7 @@ static int add_place(const struct page_cache_place *place, const char *job, doub
 	return 0;
 }
 
-int job_fill_places(const struct analysis *analysis, const char *job, struct sample *sample)
+int job_fill_places(const struct analysis *analysis, const char *job, struct top_sample *sample)
 {
 	const struct page_cache *cache = analysis->page_cache;
 	double window_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) * NS_TO_S;
@@ -134,7 +134,7 @@ int job_fill_places(const struct analysis *analysis, const char *job, struct sam
 	return r;
 }
 
-int job_fill_hops(const struct analysis *analysis, const char *job, struct sample *sample)
+int job_fill_hops(const struct analysis *analysis, const char *job, struct top_sample *sample)
 {
 	const struct wait_chain *chain = analysis->chain;
 

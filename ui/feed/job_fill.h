@@ -5,13 +5,13 @@
 
 struct analysis;
 struct job_sample;
-struct sample;
+struct top_sample;
 
 /* Fills in what the analysis knows, and leaves the rest as it is. */
 void job_fill(const struct analysis *analysis, struct job_sample *job);
 
 /* Adds the files and folders that the job read most. 0 or -ENOMEM. */
-int job_fill_places(const struct analysis *analysis, const char *job, struct sample *sample);
+int job_fill_places(const struct analysis *analysis, const char *job, struct top_sample *sample);
 
 /* Adds the wait of its last slow step. 0 or -ENOMEM. */
-int job_fill_hops(const struct analysis *analysis, const char *job, struct sample *sample);
+int job_fill_hops(const struct analysis *analysis, const char *job, struct top_sample *sample);

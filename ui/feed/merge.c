@@ -77,7 +77,7 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	take_count(&to->n_workers, from->n_workers);
 }
 
-static struct job_sample *find(struct sample *sample, uint64_t pid, size_t n)
+static struct job_sample *find(struct top_sample *sample, uint64_t pid, size_t n)
 {
 	for (size_t i = 0; pid && i < n; i++)
 		if (sample->jobs[i].pid == pid)
@@ -85,7 +85,7 @@ static struct job_sample *find(struct sample *sample, uint64_t pid, size_t n)
 	return NULL;
 }
 
-static int copy_list(struct sample *to, enum sample_list list, const void *items, size_t n, size_t size)
+static int copy_list(struct top_sample *to, enum sample_list list, const void *items, size_t n, size_t size)
 {
 	for (size_t i = 0; i < n; i++) {
 		void *item = sample_add(to, list);
@@ -97,7 +97,7 @@ static int copy_list(struct sample *to, enum sample_list list, const void *items
 	return 0;
 }
 
-int merge_daemon(struct sample *node, const struct sample *daemon,
+int merge_daemon(struct top_sample *node, const struct top_sample *daemon,
 		 uint64_t (*job_of)(void *user, uint64_t pid), void *user)
 {
 	size_t n_own = node->n_jobs;

@@ -6,9 +6,9 @@
 
 #include <stdint.h>
 
-struct sample;
+struct top_sample;
 
 /* Adds to `node` what `daemon` has. job_of() turns the pid of a daemon's job into the pid of the node's job
  * that is the same; 0: none is. On -ENOMEM, adds as much as it could. */
-int merge_daemon(struct sample *node, const struct sample *daemon,
+int merge_daemon(struct top_sample *node, const struct top_sample *daemon,
 		 uint64_t (*job_of)(void *user, uint64_t pid), void *user);

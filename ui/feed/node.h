@@ -18,7 +18,7 @@
 
 struct analysis;
 struct live;
-struct sample;
+struct top_sample;
 struct source;
 
 struct node_job {

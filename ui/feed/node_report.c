@@ -65,7 +65,7 @@ static void fill_name(const json_t *from, struct job_sample *to)
 		snprintf(to->name, sizeof(to->name), "%s", program);
 }
 
-static int fill_job(const json_t *from, const char *node, double age_s, struct sample *sample)
+static int fill_job(const json_t *from, const char *node, double age_s, struct top_sample *sample)
 {
 	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
 	const json_t *shares = json_object_get(from, "shares");
@@ -96,7 +96,7 @@ static int fill_job(const json_t *from, const char *node, double age_s, struct s
 	return 0;
 }
 
-int node_report_fill(const char *json, const char *node, double age_s, struct sample *sample)
+int node_report_fill(const char *json, const char *node, double age_s, struct top_sample *sample)
 {
 	json_t *root = json_loads(json, 0, NULL), *jobs = json_object_get(root, "jobs");
 	const char *schema = json_string_value(json_object_get(root, "schema"));

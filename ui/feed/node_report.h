@@ -6,10 +6,10 @@
  * range. Pure. */
 
 struct error;
-struct sample;
+struct top_sample;
 
 #define NODE_SILENT_S 10.0 /* a daemon says something every 2 s */
 
 /* Adds the node and its jobs. 0, also for a report that is not understood, which the node's state says;
  * -ENOMEM. */
-int node_report_fill(const char *json, const char *node, double age_s, struct sample *sample);
+int node_report_fill(const char *json, const char *node, double age_s, struct top_sample *sample);

@@ -20,8 +20,8 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 }
 
-static int next_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
-		       struct error *err)
+static int next_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
+		       struct top_sample **ret_sample, struct error *err)
 {
 	struct replay *replay = (struct replay *)feed;
 

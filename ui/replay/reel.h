@@ -17,7 +17,7 @@
 struct error;
 struct reel_reader;
 struct reel_writer;
-struct sample;
+struct top_sample;
 
 #define REEL_MAGIC     "DSLREEL\n"
 #define REEL_VERSION   1
@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct reel_header) == 40, "stored");
 /* Creates a file, or opens a reel to add to it; any other file is left alone (-EEXIST). */
 int reel_create(const char *path, struct reel_writer **ret_writer, struct error *err);
 /* After a failure, -ENOSPC and the like, the file ends with the record before; do not call this again. */
-int reel_write(struct reel_writer *writer, const struct sample *sample, struct error *err);
+int reel_write(struct reel_writer *writer, const struct top_sample *sample, struct error *err);
 void reel_writer_close(struct reel_writer *writer);
 
 /* -ENOENT, ...; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records are of a newer diesel-top. */
@@ -52,7 +52,7 @@ double reel_time_s(const struct reel_reader *reader, size_t i);
 /* The last record that is not later than this, or 0 if all are. */
 size_t reel_find(const struct reel_reader *reader, double time_s);
 /* -EBADMSG: this one is damaged. */
-int reel_read(struct reel_reader *reader, size_t i, struct sample **ret_sample, struct error *err);
+int reel_read(struct reel_reader *reader, size_t i, struct top_sample **ret_sample, struct error *err);
 /* How many damaged or torn records, and stretches that are no record, were met so far. */
 size_t reel_n_skipped(const struct reel_reader *reader);
 

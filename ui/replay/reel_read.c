@@ -24,7 +24,7 @@
 
 #define SEARCH_BYTES 65536
 
-struct entry {
+struct reel_entry {
 	uint64_t offset; /* of the stored bytes */
 	uint64_t time_us;
 	uint32_t stored_bytes, raw_bytes;
@@ -34,7 +34,7 @@ struct entry {
 struct reel_reader {
 	int fd;
 	char *name;
-	struct entry *entries;
+	struct reel_entry *entries;
 	size_t n, n_allocated, n_skipped, n_newer;
 	uint64_t size;
 };
@@ -83,10 +83,10 @@ static int add(struct reel_reader *reader, uint64_t offset, const struct reel_he
 {
 	if (array_room(reader->entries, reader->n, reader->n_allocated) < 0)
 		return -ENOMEM;
-	reader->entries[reader->n++] = (struct entry){.offset = offset + sizeof(*header),
-						      .time_us = header->time_us,
-						      .stored_bytes = header->stored_bytes,
-						      .raw_bytes = header->raw_bytes};
+	reader->entries[reader->n++] = (struct reel_entry){.offset = offset + sizeof(*header),
+							   .time_us = header->time_us,
+							   .stored_bytes = header->stored_bytes,
+							   .raw_bytes = header->raw_bytes};
 	return 0;
 }
 
@@ -217,8 +217,8 @@ size_t reel_n_skipped(const struct reel_reader *reader)
 	return reader->n_skipped;
 }
 
-static int unpack(const struct reel_reader *reader, const struct entry *entry, struct sample **ret_sample,
-		  struct error *err)
+static int unpack(const struct reel_reader *reader, const struct reel_entry *entry,
+		  struct top_sample **ret_sample, struct error *err)
 {
 	_cleanup_(freep) char *stored = malloc(entry->stored_bytes + (size_t)1);
 	_cleanup_(freep) char *json = malloc(entry->raw_bytes + (size_t)1);
@@ -238,9 +238,9 @@ static int unpack(const struct reel_reader *reader, const struct entry *entry, s
 	return sample_from_json(json, n, ret_sample, err);
 }
 
-int reel_read(struct reel_reader *reader, size_t i, struct sample **ret_sample, struct error *err)
+int reel_read(struct reel_reader *reader, size_t i, struct top_sample **ret_sample, struct error *err)
 {
-	struct entry *entry = &reader->entries[i];
+	struct reel_entry *entry = &reader->entries[i];
 	int r = unpack(reader, entry, ret_sample, err);
 
 	if (r == -ENOMEM || r == 0)

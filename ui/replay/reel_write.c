@@ -113,7 +113,7 @@ static int append(struct reel_writer *writer, const char *bytes, size_t n, struc
 	return 0;
 }
 
-int reel_write(struct reel_writer *writer, const struct sample *sample, struct error *err)
+int reel_write(struct reel_writer *writer, const struct top_sample *sample, struct error *err)
 {
 	_cleanup_(freep) char *json = sample_to_json(sample, false);
 	_cleanup_(freep) char *record = NULL;

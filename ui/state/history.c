@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct history_series *find(const struct history *history, const char *job)
+static struct history_series *find(const struct top_history *history, const char *job)
 {
 	for (size_t i = 0; i < history->n_series; i++)
 		if (!strcmp(history->series[i]->job, job))
@@ -14,12 +14,12 @@ static struct history_series *find(const struct history *history, const char *jo
 	return NULL;
 }
 
-const struct history_series *history_find(const struct history *history, const char *job)
+const struct history_series *history_find(const struct top_history *history, const char *job)
 {
 	return find(history, job);
 }
 
-static struct history_series *add(struct history *history, const char *job)
+static struct history_series *add(struct top_history *history, const char *job)
 {
 	struct history_series **grown =
 	    reallocarray(history->series, history->n_series + 1, sizeof(struct history_series *));
@@ -36,7 +36,7 @@ static struct history_series *add(struct history *history, const char *job)
 	return series;
 }
 
-static void forget(struct history *history)
+static void forget(struct top_history *history)
 {
 	size_t n_kept = 0;
 
@@ -49,13 +49,13 @@ static void forget(struct history *history)
 	history->n_series = n_kept;
 }
 
-int history_add(struct history *history, const struct sample *sample)
+int history_add(struct top_history *history, const struct top_sample *sample)
 {
 	history->n_samples++;
 	for (size_t i = 0; i < sample->n_jobs; i++) {
 		const struct job_sample *job = &sample->jobs[i];
 		struct history_series *series = find(history, job->id);
-		struct history_point *point;
+		struct top_history_point *point;
 
 		if (!strcmp(job->state, "exited"))
 			continue;
@@ -71,15 +71,15 @@ int history_add(struct history *history, const struct sample *sample)
 	return 0;
 }
 
-void history_clear(struct history *history)
+void history_clear(struct top_history *history)
 {
 	for (size_t i = 0; i < history->n_series; i++)
 		free(history->series[i]);
 	free(history->series);
-	*history = (struct history){0};
+	*history = (struct top_history){0};
 }
 
-const struct history_point *history_point(const struct history_series *series, size_t ago)
+const struct top_history_point *history_point(const struct history_series *series, size_t ago)
 {
 	if (ago >= series->n || ago >= HISTORY_POINTS)
 		return NULL;

@@ -11,7 +11,7 @@
 
 #define HISTORY_POINTS 600
 
-struct history_point {
+struct top_history_point {
 	float share[SHARE_COUNT]; /* NAN: not known */
 	float steps_per_s;
 };
@@ -20,21 +20,21 @@ struct history_series {
 	char job[48];
 	size_t n; /* points so far; may exceed HISTORY_POINTS */
 	uint64_t last_used;
-	struct history_point points[HISTORY_POINTS]; /* a ring */
+	struct top_history_point points[HISTORY_POINTS]; /* a ring */
 };
 
-struct history {
+struct top_history {
 	struct history_series **series;
 	size_t n_series;
 	uint64_t n_samples;
 };
 
 /* Adds a point for each job of the sample. -ENOMEM: some have none. */
-int history_add(struct history *history, const struct sample *sample);
-void history_clear(struct history *history);
+int history_add(struct top_history *history, const struct top_sample *sample);
+void history_clear(struct top_history *history);
 
 /* Returns NULL if nothing is known of the job. */
-const struct history_series *history_find(const struct history *history, const char *job);
+const struct history_series *history_find(const struct top_history *history, const char *job);
 
 /* The point `ago` samples before the last one; NULL: there was none. */
-const struct history_point *history_point(const struct history_series *series, size_t ago);
+const struct top_history_point *history_point(const struct history_series *series, size_t ago);

@@ -207,8 +207,8 @@ static const struct field self_fields[] = {
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define LIST(type, fields, member)                                                                           \
 	{                                                                                                    \
-#member, sizeof(type), fields, N_OF(fields), offsetof(struct sample, member),                \
-		    offsetof(struct sample, n_##member)                                                      \
+#member, sizeof(type), fields, N_OF(fields), offsetof(struct top_sample, member),            \
+		    offsetof(struct top_sample, n_##member)                                                  \
 	}
 
 const struct field_table sample_lists[SAMPLE_LISTS] = {
@@ -224,9 +224,9 @@ const struct field_table sample_lists[SAMPLE_LISTS] = {
 };
 
 const struct field_table sample_objects[SAMPLE_OBJECTS] = {
-    {"host", sizeof(O), host_fields, N_OF(host_fields), offsetof(struct sample, host), 0},
-    {"daemon", sizeof(A), daemon_fields, N_OF(daemon_fields), offsetof(struct sample, daemon), 0},
-    {"self", sizeof(X), self_fields, N_OF(self_fields), offsetof(struct sample, self), 0},
+    {"host", sizeof(O), host_fields, N_OF(host_fields), offsetof(struct top_sample, host), 0},
+    {"daemon", sizeof(A), daemon_fields, N_OF(daemon_fields), offsetof(struct top_sample, daemon), 0},
+    {"self", sizeof(X), self_fields, N_OF(self_fields), offsetof(struct top_sample, self), 0},
 };
 
 /* Makes everything unknown: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
@@ -243,9 +243,9 @@ static void fields_clear(const struct field_table *table, void *item)
 	}
 }
 
-struct sample *sample_new(void)
+struct top_sample *sample_new(void)
 {
-	struct sample *sample = calloc(1, sizeof(*sample));
+	struct top_sample *sample = calloc(1, sizeof(*sample));
 
 	if (!sample)
 		return NULL;
@@ -255,17 +255,17 @@ struct sample *sample_new(void)
 	return sample;
 }
 
-static void **items_of(struct sample *sample, const struct field_table *table)
+static void **items_of(struct top_sample *sample, const struct field_table *table)
 {
 	return (void **)((char *)sample + table->items_offset);
 }
 
-static size_t *n_of(struct sample *sample, const struct field_table *table)
+static size_t *n_of(struct top_sample *sample, const struct field_table *table)
 {
 	return (size_t *)((char *)sample + table->n_offset);
 }
 
-struct sample *sample_free(struct sample *sample)
+struct top_sample *sample_free(struct top_sample *sample)
 {
 	if (!sample)
 		return NULL;
@@ -275,7 +275,7 @@ struct sample *sample_free(struct sample *sample)
 	return NULL;
 }
 
-void *sample_add(struct sample *sample, enum sample_list list)
+void *sample_add(struct top_sample *sample, enum sample_list list)
 {
 	const struct field_table *table = &sample_lists[list];
 	void **items = items_of(sample, table);
@@ -302,7 +302,7 @@ double sample_stall(const struct job_sample *job)
 	       job->share[SHARE_CHECKPOINT_STALL] + job->share[SHARE_CPU_STARVED];
 }
 
-const struct job_sample *sample_job(const struct sample *sample, const char *id)
+const struct job_sample *sample_job(const struct top_sample *sample, const char *id)
 {
 	for (size_t i = 0; i < sample->n_jobs; i++)
 		if (!strcmp(sample->jobs[i].id, id))

@@ -196,7 +196,7 @@ struct self_sample {
 	uint64_t n_lost, n_tasks;
 };
 
-struct sample {
+struct top_sample {
 	double time_s;     /* since 1970 */
 	double interval_s; /* since the one before; NAN: the first */
 	struct host_sample host;
@@ -228,14 +228,14 @@ enum sample_list {
 };
 
 /* A sample in which nothing is known yet. NULL: no memory. */
-struct sample *sample_new(void);
-struct sample *sample_free(struct sample *sample);
+struct top_sample *sample_new(void);
+struct top_sample *sample_free(struct top_sample *sample);
 
 /* Adds an item with nothing known to a list; valid until the next call for this list. NULL: no memory. */
-void *sample_add(struct sample *sample, enum sample_list list);
+void *sample_add(struct top_sample *sample, enum sample_list list);
 
 /* The shares of data wait, checkpoint and starving together: what could be won. NAN if not known. */
 double sample_stall(const struct job_sample *job);
 
 /* The job of this id, or NULL. */
-const struct job_sample *sample_job(const struct sample *sample, const char *id);
+const struct job_sample *sample_job(const struct top_sample *sample, const char *id);

@@ -25,7 +25,8 @@ struct field_table {
 	size_t item_size;
 	const struct field *fields;
 	size_t n_fields;
-	size_t items_offset, n_offset; /* of lists; in struct sample. Objects: items_offset is the object's */
+	size_t items_offset,
+	    n_offset; /* of lists; in struct top_sample. Objects: items_offset is the object's */
 };
 
 extern const struct field_table sample_lists[SAMPLE_LISTS];

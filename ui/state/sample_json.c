@@ -53,7 +53,7 @@ static json_t *item_to_json(const struct field_table *table, const char *item)
 	return object;
 }
 
-static json_t *list_to_json(const struct field_table *table, const struct sample *sample)
+static json_t *list_to_json(const struct field_table *table, const struct top_sample *sample)
 {
 	const char *items = *(char *const *)((const char *)sample + table->items_offset);
 	size_t n = *(const size_t *)((const char *)sample + table->n_offset);
@@ -64,7 +64,7 @@ static json_t *list_to_json(const struct field_table *table, const struct sample
 	return list;
 }
 
-char *sample_to_json(const struct sample *sample, bool pretty)
+char *sample_to_json(const struct top_sample *sample, bool pretty)
 {
 	json_t *root = json_pack("{s:s}", "schema", SAMPLE_SCHEMA);
 	char *text;
@@ -129,7 +129,7 @@ static void item_from_json(const struct field_table *table, void *item, const js
 	}
 }
 
-static int list_from_json(enum sample_list list, struct sample *sample, const json_t *values)
+static int list_from_json(enum sample_list list, struct top_sample *sample, const json_t *values)
 {
 	size_t n = json_array_size(values);
 
@@ -157,11 +157,11 @@ static int schema_check(const json_t *root, struct error *err)
 	return error_set(err, -EBADMSG, "no sample of diesel-top");
 }
 
-int sample_from_json(const char *text, size_t length, struct sample **ret_sample, struct error *err)
+int sample_from_json(const char *text, size_t length, struct top_sample **ret_sample, struct error *err)
 {
 	json_error_t problem;
 	json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
-	struct sample *sample = NULL;
+	struct top_sample *sample = NULL;
 	int r;
 
 	if (!root)

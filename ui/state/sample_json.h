@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 struct error;
-struct sample;
+struct top_sample;
 
 /* pretty: indented, for people. Caller frees. NULL: no memory. */
-char *sample_to_json(const struct sample *sample, bool pretty);
+char *sample_to_json(const struct top_sample *sample, bool pretty);
 
 /* text is from outside. -EBADMSG: no JSON, or not of this schema; -EPROTONOSUPPORT: a newer one; -ENOMEM. */
-int sample_from_json(const char *text, size_t length, struct sample **ret_sample, struct error *err);
+int sample_from_json(const char *text, size_t length, struct top_sample **ret_sample, struct error *err);

@@ -122,7 +122,7 @@ void bar_legend(struct screen *screen, int y, int x, const double *share)
 void bar_plot(struct screen *screen, int y, int x, int rows, int width, const struct history_series *series)
 {
 	for (int column = 0; series && column < width; column++) {
-		const struct history_point *point = history_point(series, (size_t)(width - 1 - column));
+		const struct top_history_point *point = history_point(series, (size_t)(width - 1 - column));
 		double share[SHARE_COUNT];
 		int cells[SHARE_COUNT], row = rows - 1;
 

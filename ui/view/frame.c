@@ -26,7 +26,7 @@ static int put_left_of(struct screen *screen, int y, int end, enum style style, 
 
 static void draw_title(const struct model *model, struct screen *screen)
 {
-	const struct sample *s = model->sample;
+	const struct top_sample *s = model->sample;
 	char text[SAMPLE_ERROR_BYTES + 96], time[FORMAT_BYTES], age[FORMAT_BYTES];
 	int end = screen->cols;
 

@@ -31,7 +31,7 @@ void model_destroy(struct model *model)
 }
 
 /* Keeps jobs that were there and are gone for a while; they are drawn pale. */
-static int keep_exited(const struct sample *before, struct sample *now)
+static int keep_exited(const struct top_sample *before, struct top_sample *now)
 {
 	double s = isfinite(now->interval_s) ? now->interval_s : now->time_s - before->time_s;
 
@@ -52,9 +52,9 @@ static int keep_exited(const struct sample *before, struct sample *now)
 	return 0;
 }
 
-int model_take(struct model *model, struct sample *sample)
+int model_take(struct model *model, struct top_sample *sample)
 {
-	struct sample *before = model->sample;
+	struct top_sample *before = model->sample;
 	int r = history_add(&model->history, sample);
 
 	if (before && before->time_s <= sample->time_s)
@@ -167,7 +167,7 @@ static bool is_exited(const void *item)
 
 static size_t list_of(const struct model *model, const char **ret_items)
 {
-	const struct sample *sample = model->sample;
+	const struct top_sample *sample = model->sample;
 
 	switch (model->view) {
 	case VIEW_JOBS:

@@ -75,8 +75,8 @@ enum model_action {
 
 struct model {
 	struct charset charset;
-	struct sample *sample; /* NULL: none yet */
-	struct history history;
+	struct top_sample *sample; /* NULL: none yet */
+	struct top_history history;
 	enum view view;
 	enum overlay overlay;
 	enum prompt prompt;
@@ -102,7 +102,7 @@ void model_destroy(struct model *model);
 
 /* Takes over the sample, and adds to it jobs that ended less than MODEL_EXITED_S ago. On -ENOMEM, some are
  * missing. */
-int model_take(struct model *model, struct sample *sample);
+int model_take(struct model *model, struct top_sample *sample);
 
 /* key: a Unicode character or enum model_key. */
 enum model_action model_key(struct model *model, unsigned int key);

@@ -13,7 +13,7 @@
 #define NO_ROW SIZE_MAX
 
 /* Rows as a tree, by their indexes in the sorted table. */
-struct tree {
+struct job_tree {
 	struct tree_pid {
 		uint64_t pid;
 		size_t row;
@@ -24,7 +24,7 @@ struct tree {
 	size_t n;
 };
 
-static void tree_free(struct tree *tree)
+static void tree_free(struct job_tree *tree)
 {
 	free(tree->pids);
 	free(tree->child);
@@ -44,22 +44,22 @@ static int tree_pid_compare(const void *left, const void *right)
 }
 
 /* The first row of this process. */
-static size_t row_of(const struct tree *tree, uint64_t pid)
+static size_t row_of(const struct job_tree *tree, uint64_t pid)
 {
 	size_t at = sorted_count(tree->n, i, tree->pids[i].pid < pid);
 
 	return at < tree->n && tree->pids[at].pid == pid ? tree->pids[at].row : NO_ROW;
 }
 
-static int tree_init(struct tree *tree, const void *const *workers, size_t n)
+static int tree_init(struct job_tree *tree, const void *const *workers, size_t n)
 {
-	*tree = (struct tree){.pids = calloc(n + 1, sizeof(*tree->pids)),
-			      .child = calloc(n + 1, sizeof(*tree->child)),
-			      .sibling = calloc(n + 1, sizeof(*tree->sibling)),
-			      .is_root = calloc(n + 1, sizeof(*tree->is_root)),
-			      .placed = calloc(n + 1, sizeof(*tree->placed)),
-			      .open = calloc(n + 1, sizeof(*tree->open)),
-			      .n = n};
+	*tree = (struct job_tree){.pids = calloc(n + 1, sizeof(*tree->pids)),
+				  .child = calloc(n + 1, sizeof(*tree->child)),
+				  .sibling = calloc(n + 1, sizeof(*tree->sibling)),
+				  .is_root = calloc(n + 1, sizeof(*tree->is_root)),
+				  .placed = calloc(n + 1, sizeof(*tree->placed)),
+				  .open = calloc(n + 1, sizeof(*tree->open)),
+				  .n = n};
 	if (!tree->pids || !tree->child || !tree->sibling || !tree->is_root || !tree->placed || !tree->open)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ static int tree_init(struct tree *tree, const void *const *workers, size_t n)
 }
 
 /* Places a root and all rows below it. depth_of[root] is set already. */
-static void place(struct tree *tree, struct table *table, const void **ret_rows, size_t *n, int *depth_of,
+static void place(struct job_tree *tree, struct table *table, const void **ret_rows, size_t *n, int *depth_of,
 		  size_t root)
 {
 	size_t n_open = 0;
@@ -104,7 +104,7 @@ static void place(struct tree *tree, struct table *table, const void **ret_rows,
 
 int tree_make(struct table *table)
 {
-	_cleanup_(tree_free) struct tree tree = {0};
+	_cleanup_(tree_free) struct job_tree tree = {0};
 	_cleanup_(freep) int *depth_of = calloc(table->n + 1, sizeof(*depth_of));
 	const void **rows = calloc(table->n + 1, sizeof(*rows));
 	size_t n = 0;

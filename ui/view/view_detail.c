@@ -113,7 +113,7 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 /* Several pieces in a row that are each shorter than a hundredth of the wait become one, so that what held
  * the step up shows, and not the hand-overs around it. Writes the job's hops to `to` and returns how many
  * there are. */
-static size_t chain_collect(const struct sample *sample, const char *job, struct hop_sample *to)
+static size_t chain_collect(const struct top_sample *sample, const char *job, struct hop_sample *to)
 {
 	double total_s = 0;
 	size_t n = 0, run = 0;

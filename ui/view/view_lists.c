@@ -21,7 +21,7 @@ void view_workers(struct model *model, struct screen *screen, int y, int rows)
 
 void view_storage(struct model *model, struct screen *screen, int y, int rows)
 {
-	const struct sample *s = model->sample;
+	const struct top_sample *s = model->sample;
 	int devices = (int)s->n_devices + 1;
 
 	if (devices > rows / 2)
@@ -32,7 +32,7 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	view_table(model, screen, y, rows, "files are known by BPF, and with one job watched (-p PID)");
 }
 
-static bool gpu_waits_known(const struct sample *sample)
+static bool gpu_waits_known(const struct top_sample *sample)
 {
 	for (size_t i = 0; i < sample->n_jobs; i++)
 		if (isfinite(sample->jobs[i].gpu_wait))
@@ -42,7 +42,7 @@ static bool gpu_waits_known(const struct sample *sample)
 
 void view_gpu(struct model *model, struct screen *screen, int y, int rows)
 {
-	const struct sample *s = model->sample;
+	const struct top_sample *s = model->sample;
 	int gpus = (int)s->n_gpus + 1;
 
 	if (s->n_gpus) {
@@ -118,7 +118,7 @@ static void draw_words(struct model *model, struct screen *screen, int y, int ro
 
 void view_daemon(struct model *model, struct screen *screen, int y, int rows)
 {
-	const struct sample *s = model->sample;
+	const struct top_sample *s = model->sample;
 	const struct daemon_sample *d = &s->daemon;
 	int used, words, datasets = (int)s->n_datasets + 1;
 

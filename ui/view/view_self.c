@@ -9,7 +9,7 @@
 
 #define SEEN_ROWS 6
 
-struct line {
+struct self_line {
 	const char *name;
 	double value;
 	char *(*format)(char *buffer, double value);
@@ -27,7 +27,7 @@ static char *format_thousandth(char *buffer, double ratio)
 void view_self(struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct self_sample *s = &model->sample->self;
-	const struct line lines[] = {
+	const struct self_line lines[] = {
 	    {"CPU", s->cpu_ratio, format_thousandth, "%", "of one core, all of diesel-top"},
 	    {"  events", s->poll_ratio, format_thousandth, "%", "taking in what BPF or /proc gives"},
 	    {"  analysis", s->analysis_ratio, format_thousandth, "%", "of the last seconds of each job"},

@@ -41,7 +41,7 @@ static void test_source_order_and_links(void **state)
 {
 	static const char *const expected[] = {"top", "a/1", "a-b/1", "b/linked", "b/dir/1", "b/dir/2"};
 	struct survey survey = {0};
-	struct source *s;
+	struct pack_source *s;
 
 	write_text(*state, "src/a/1", "x");
 	write_text(*state, "src/a-b/1", "x");
@@ -76,7 +76,7 @@ static void test_source_troubles(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct survey survey = {0};
-	struct source *s;
+	struct pack_source *s;
 	int n_told = 0;
 
 	write_text(*state, "a/1", "x");
@@ -95,7 +95,7 @@ static void test_source_troubles(void **state)
 }
 
 /* Small budget, many threads: everything comes, in order, once. */
-static int start(const struct source *s, const uint64_t *order, size_t n, unsigned n_threads,
+static int start(const struct pack_source *s, const uint64_t *order, size_t n, unsigned n_threads,
 		 uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret)
 {
 	const struct read_ahead_options options = {
@@ -109,7 +109,7 @@ static void test_read_ahead(void **state)
 	enum { N = 3000 };
 	uint64_t order[N];
 	struct survey survey = {0};
-	struct source *s;
+	struct pack_source *s;
 	struct read_ahead *ra;
 
 	for (int i = 0; i < N; i++) {
@@ -151,7 +151,7 @@ static void test_changed_files(void **state)
 {
 	static const uint64_t order[] = {0, 1, 2, 3};
 	struct survey survey = {0};
-	struct source *s;
+	struct pack_source *s;
 	struct read_ahead *ra;
 
 	for (const char *const *name = (const char *const[]){"a", "b", "c", "d", NULL}; *name; name++)

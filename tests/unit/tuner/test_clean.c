@@ -24,7 +24,7 @@ static struct stall_sample usual(void)
 static void test_usual(void **state)
 {
 	struct stall_sample s = usual();
-	struct figures f;
+	struct job_figures f;
 
 	(void)state;
 	assert_true(figures_clean(&s, NOW, &f));
@@ -36,7 +36,7 @@ static void test_usual(void **state)
 static void test_refused(void **state)
 {
 	static const double covered[] = {NAN, 0, 0.1, 31, -1, INFINITY}, rates[] = {NAN, -1, INFINITY, 1e300};
-	struct figures f;
+	struct job_figures f;
 	struct stall_sample s;
 
 	(void)state;
@@ -62,7 +62,7 @@ static void test_refused(void **state)
 static void test_absurd_figures(void **state)
 {
 	static const double bad[] = {NAN, -1, INFINITY, -INFINITY, 1e300};
-	struct figures f;
+	struct job_figures f;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -81,7 +81,7 @@ static void test_absurd_figures(void **state)
 static void test_shares(void **state)
 {
 	struct stall_sample s = usual();
-	struct figures f;
+	struct job_figures f;
 
 	(void)state;
 	s.shares.fetch_stall = 1.03; /* clocks differ a little */

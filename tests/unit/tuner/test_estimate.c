@@ -11,7 +11,7 @@ static struct tuner_job job;
 /* One second with this rate and wait. */
 static void see(double rate, double wait)
 {
-	struct figures f = {.rate = rate, .wait = wait, .busy = 1 - wait, .demand = rate / (1 - wait)};
+	struct job_figures f = {.rate = rate, .wait = wait, .busy = 1 - wait, .demand = rate / (1 - wait)};
 
 	f.latency_s = f.bandwidth = f.reading = f.handoff_s = f.daemon_cpu_s = f.client_cpu_s = NAN;
 	f.from_ns = job.last_ns;
@@ -77,7 +77,7 @@ static void test_stray_since(void **state)
 
 static void test_a_wait_that_strays_is_no_other_job(void **state)
 {
-	const struct figures *now;
+	const struct job_figures *now;
 
 	(void)state;
 	see(500, 0.3);

@@ -20,7 +20,7 @@ static struct stall_node node_with(double some, double headroom)
 	return n;
 }
 
-static double at(struct pressure *p, uint64_t second, double some, double headroom, double in_use)
+static double at(struct tuner_pressure *p, uint64_t second, double some, double headroom, double in_use)
 {
 	struct stall_node node = node_with(some, headroom);
 
@@ -29,7 +29,7 @@ static double at(struct pressure *p, uint64_t second, double some, double headro
 
 static void test_calm_is_unbounded(void **state)
 {
-	struct pressure p = {0};
+	struct tuner_pressure p = {0};
 
 	(void)state;
 	assert_true(isinf(at(&p, 0, 0, 8 * GIB, 4 * GIB)));
@@ -39,7 +39,7 @@ static void test_calm_is_unbounded(void **state)
 
 static void test_halves_in_the_same_second(void **state)
 {
-	struct pressure p = {0};
+	struct tuner_pressure p = {0};
 
 	(void)state;
 	assert_true(at(&p, 0, 12, 8 * GIB, 4 * GIB) == 2 * GIB);
@@ -54,7 +54,7 @@ static void test_halves_in_the_same_second(void **state)
  */
 static void test_waits_of_others(void **state)
 {
-	struct pressure p = {0};
+	struct tuner_pressure p = {0};
 	struct stall_node node = node_with(40, 8 * GIB);
 
 	(void)state;
@@ -67,23 +67,23 @@ static void test_waits_of_others(void **state)
 
 static void test_causes(void **state)
 {
-	struct pressure p;
+	struct tuner_pressure p;
 	struct stall_node node;
 
 	(void)state;
-	p = (struct pressure){0};
+	p = (struct tuner_pressure){0};
 	assert_true(at(&p, 0, 0, 100e6, 4 * GIB) == 2 * GIB); /* headroom below half of the reserve */
-	p = (struct pressure){0};
+	p = (struct tuner_pressure){0};
 	node = node_with(0, 8 * GIB);
 	node.memory_full_avg10 = 6;
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
-	p = (struct pressure){0};
+	p = (struct tuner_pressure){0};
 	node = node_with(2, 8 * GIB);
 	node.memory_some_now = 20; /* the mean of ten seconds does not know yet */
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
 	node.memory_some_now = 90; /* once: what follows is said by the mean */
 	assert_true(pressure_ceiling(&p, &config, &node, 2 * GIB, 5 * SECOND_NS) == 2 * GIB);
-	p = (struct pressure){0};
+	p = (struct tuner_pressure){0};
 	node = node_with(0, 8 * GIB);
 	node.oom_kills = 1;
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
@@ -92,7 +92,7 @@ static void test_causes(void **state)
 /* Others take 100 MB a second: what will be gone before the next look is gone. */
 static void test_sees_it_coming(void **state)
 {
-	struct pressure p = {0};
+	struct tuner_pressure p = {0};
 
 	(void)state;
 	config.reserve_bytes = 40000000;
@@ -104,11 +104,11 @@ static void test_sees_it_coming(void **state)
 	/* Dropping gave 64 MB, others took 100 MB: not enough yet. */
 	assert_true(at(&p, 5, 0, 64e6, 64e6) == 32e6);
 	/* A step is no trend, and what our own caches take is no danger. */
-	p = (struct pressure){0};
+	p = (struct tuner_pressure){0};
 	assert_true(isinf(at(&p, 0, 0, 500e6, 128e6)));
 	assert_true(isinf(at(&p, 1, 0, 200e6, 128e6)));
 	assert_true(isinf(at(&p, 2, 0, 190e6, 128e6)));
-	p = (struct pressure){0};
+	p = (struct tuner_pressure){0};
 	assert_true(isinf(at(&p, 0, 0, 500e6, 0)));
 	assert_true(isinf(at(&p, 1, 0, 300e6, 200e6)));
 	assert_true(isinf(at(&p, 2, 0, 100e6, 400e6)));
@@ -117,7 +117,7 @@ static void test_sees_it_coming(void **state)
 
 static void test_recovers_in_steps(void **state)
 {
-	struct pressure p = {0};
+	struct tuner_pressure p = {0};
 	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
 	int raises = 0;
 	uint64_t lifted = 0;
@@ -141,7 +141,7 @@ static void test_recovers_in_steps(void **state)
 /* Recovery never takes the last of the headroom. */
 static void test_recovers_within_headroom(void **state)
 {
-	struct pressure p = {0};
+	struct tuner_pressure p = {0};
 	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
 
 	(void)state;

@@ -10,8 +10,8 @@
 #define MIB 0x1p20
 
 static struct tuner_job job;
-static struct figures f;
-static struct room room;
+static struct job_figures f;
+static struct memory_room room;
 
 /* 100 samples a chunk of 10 MB, a dataset of 1 GB, storage of 100 MB/s with 4 reads under way: 1000
  * samples/s. */
@@ -20,26 +20,26 @@ static int setup(void **state)
 	(void)state;
 	memset(&job, 0, sizeof(job));
 	job.in_force = (struct tuner_knobs){.value = {400000000, 4, 2, 0}};
-	f = (struct figures){.rate = 500,
-			     .wait = 0,
-			     .demand = 500,
-			     .latency_s = 0.4,
-			     .latency_p95_s = 0.4,
-			     .bandwidth = 100e6,
-			     .in_flight = 4,
-			     .reading = 1,
-			     .hit = 1,
-			     .chunk_bytes = 10e6,
-			     .samples_per_chunk = 100,
-			     .window = 1,
-			     .ready = 100,
-			     .daemon_cpu_s = NAN,
-			     .client_cpu_s = NAN,
-			     .handoff_s = NAN,
-			     .dataset_bytes = 1e9,
-			     .cached_bytes = 0,
-			     .need_bytes = 20e6};
-	room = (struct room){
+	f = (struct job_figures){.rate = 500,
+				 .wait = 0,
+				 .demand = 500,
+				 .latency_s = 0.4,
+				 .latency_p95_s = 0.4,
+				 .bandwidth = 100e6,
+				 .in_flight = 4,
+				 .reading = 1,
+				 .hit = 1,
+				 .chunk_bytes = 10e6,
+				 .samples_per_chunk = 100,
+				 .window = 1,
+				 .ready = 100,
+				 .daemon_cpu_s = NAN,
+				 .client_cpu_s = NAN,
+				 .handoff_s = NAN,
+				 .dataset_bytes = 1e9,
+				 .cached_bytes = 0,
+				 .need_bytes = 20e6};
+	room = (struct memory_room){
 	    .cache_bytes = 2e9, .prefetch = 64, .daemon_workers = 8, .client_workers = 8, .cores = 8};
 	return 0;
 }

@@ -53,7 +53,7 @@ static void test_nothing_is_cut(void **state)
 	    "{\"knob\": \"k\", \"reason\": \"" LONG_TEXT "\", \"effect\": {\"text\": \"" LONG_TEXT "\"}}}]}";
 	static const char why[] = "{\"schema\": \"diesel.why/1\", \"decisions\": [{\"reason\": \"" LONG_TEXT
 				  "\", \"effect\": {\"text\": \"" LONG_TEXT "\"}}]}";
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 
 	assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
 	assert_string_equal(sample->daemon.sensing, "client: " LONG_TEXT);
@@ -69,7 +69,7 @@ static void test_nothing_is_cut(void **state)
 
 static void test_status(void **state)
 {
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	const struct job_sample *job;
 
 	assert_int_equal(daemon_status_fill(status, 1000, sample, NULL), 0);
@@ -127,7 +127,7 @@ static void test_verdicts(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct sample *sample = sample_new();
+		struct top_sample *sample = sample_new();
 		char answer[256];
 
 		snprintf(
@@ -142,7 +142,7 @@ static void test_verdicts(void **state)
 
 static void test_decisions(void **state)
 {
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 
 	assert_int_equal(
 	    daemon_why_fill(
@@ -161,7 +161,7 @@ static void test_decisions(void **state)
 /* Of another version, or of nobody: unknown, never wrong. */
 static void test_strange_answers(void **state)
 {
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	struct error err = ERROR_INIT;
 
 	assert_int_equal(daemon_status_fill("", 0, sample, &err), -EBADMSG);
@@ -187,7 +187,7 @@ static uint64_t job_of(void *user, uint64_t pid)
 /* The trainer 1234 is a child of the process 1000 that the node's job began with. */
 static void test_merge(void **state)
 {
-	struct sample *node = sample_new(), *daemon = sample_new();
+	struct top_sample *node = sample_new(), *daemon = sample_new();
 	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
 
 	strcpy(job->id, "1000.5");
@@ -215,7 +215,7 @@ static void test_merge(void **state)
 /* Where the node knows no shares, the daemon's are taken, and said to be the daemon's. */
 static void test_merge_takes_shares(void **state)
 {
-	struct sample *node = sample_new(), *daemon = sample_new();
+	struct top_sample *node = sample_new(), *daemon = sample_new();
 	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
 
 	job->pid = 1000;
@@ -249,7 +249,7 @@ static void test_nodes_of_a_job(void **state)
 	    "   \"storage\": {\"chunks_per_s\": 9, \"bytes_per_s\": null, \"latency_s\": 0.08}}}},"
 	    "{\"id\": 4, \"uid\": 7, \"nodes\": null, \"now\": {\"tiers\": {\"memory\": {\"chunks_per_s\": "
 	    "1}}}}]}";
-	struct sample *node = sample_new(), *sample = sample_new();
+	struct top_sample *node = sample_new(), *sample = sample_new();
 	const struct job_sample *job;
 
 	((struct job_sample *)sample_add(node, SAMPLE_JOBS))->pid = 1000;

@@ -16,7 +16,8 @@
 static struct model model;
 static struct screen *screen;
 
-static struct job_sample *add_job(struct sample *sample, const char *name, double fetch, double steps_per_s)
+static struct job_sample *add_job(struct top_sample *sample, const char *name, double fetch,
+				  double steps_per_s)
 {
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
@@ -34,9 +35,9 @@ static struct job_sample *add_job(struct sample *sample, const char *name, doubl
 	return job;
 }
 
-static struct sample *three_jobs(double time_s)
+static struct top_sample *three_jobs(double time_s)
 {
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 
 	sample->time_s = time_s;
 	sample->interval_s = 1;
@@ -121,7 +122,7 @@ static void test_sorting(void **state)
 /* The cursor stays on its job while the order changes. */
 static void test_cursor_goes_with_the_job(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 
 	frame_draw(&model, screen);
 	press("j");
@@ -164,7 +165,7 @@ static void test_filter_and_search(void **state)
 /* A job that is gone stays for some seconds, pale, and goes then. */
 static void test_exited_jobs(void **state)
 {
-	struct sample *next;
+	struct top_sample *next;
 
 	for (int i = 1; i <= MODEL_EXITED_S + 3; i++) {
 		int head, row;
@@ -212,7 +213,7 @@ static void test_views_and_overlays(void **state)
 /* Where the chunks of a job on several nodes come from, within 80 columns; of other jobs, nothing of it. */
 static void test_tiers_of_a_job(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 	struct job_sample *job = &next->jobs[0];
 	int head;
 
@@ -255,7 +256,7 @@ static void test_wants(void **state)
 
 static void test_decision_and_problems_are_shown(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 
 	strcpy(next->jobs[0].decision, "prefetch-chunks 4 -> 9");
 	strcpy(next->jobs[0].why, "a chunk takes 80 ms");
@@ -273,7 +274,7 @@ static void test_decision_and_problems_are_shown(void **state)
 
 static void test_which_daemon(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 
 	strcpy(next->daemon.state, "up");
 	strcpy(next->daemon.version, "0.1.0");
@@ -289,7 +290,7 @@ static void test_which_daemon(void **state)
 
 static void test_gpus(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 	struct gpu_sample_row *gpu;
 
 	strcpy(next->host.gpus, "there is no driver");
@@ -315,7 +316,7 @@ static void test_gpus(void **state)
 /* Of a wait with many short pieces the long one is seen, whatever the screen's height. */
 static void test_chain(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 
 	for (int i = 0; i < 60; i++) {
 		struct hop_sample *hop = sample_add(next, SAMPLE_HOPS);
@@ -337,7 +338,7 @@ static void test_chain(void **state)
 
 static void test_tree(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 	static const uint64_t pids[][2] = {{20, 10}, {10, 1}, {30, 20}, {21, 10}, {7, 8}, {8, 7}};
 
 	for (size_t i = 0; i < 6; i++) {
@@ -423,7 +424,7 @@ static void test_nothing_yet(void **state)
 /* A screen without colours and beyond ASCII nothing: all of it is ASCII. */
 static void test_ascii(void **state)
 {
-	struct sample *next = three_jobs(1001);
+	struct top_sample *next = three_jobs(1001);
 
 	strcpy(next->jobs[0].name, "训练\033[31m.py");
 	model.charset = (struct charset){false, false};

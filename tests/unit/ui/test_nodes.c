@@ -10,9 +10,9 @@
 #include "ui/feed/node_report.h"
 #include "ui/state/sample.h"
 
-static struct sample *filled(const char *json, double age_s)
+static struct top_sample *filled(const char *json, double age_s)
 {
-	struct sample *s = sample_new();
+	struct top_sample *s = sample_new();
 
 	assert_non_null(s);
 	assert_int_equal(node_report_fill(json, "gpu-07", age_s, s), 0);
@@ -23,17 +23,18 @@ static struct sample *filled(const char *json, double age_s)
 
 static void test_report(void **state)
 {
-	struct sample *s = filled("{\"schema\": \"diesel.node/1\", \"version\": \"0.1.0\", \"uptime_s\": "
-				  "60.5, \"omitted\": 2, \"jobs\": ["
-				  "{\"id\": 3, \"pid\": 1234, \"uid\": 1000, \"name\": \"python3 train.py "
-				  "--x\", \"job\": \"4711\", \"age_s\": 9,"
-				  " \"dataset\": \"/data/x\", \"measured_s\": 8, \"stall_s\": 2.5, "
-				  "\"source\": \"bpf\", \"samples_per_s\": 640,"
-				  " \"steps_per_s\": null, \"shares\": {\"fetch_stall\": 0.5, "
-				  "\"prep_stall\": 0.1, \"checkpoint_stall\": null}},"
-				  "{\"id\": 4, \"name\": \"a.py\", \"job\": null, \"dataset\": null, "
-				  "\"measured_s\": 0, \"stall_s\": null}]}",
-				  1.5);
+	struct top_sample *s =
+	    filled("{\"schema\": \"diesel.node/1\", \"version\": \"0.1.0\", \"uptime_s\": "
+		   "60.5, \"omitted\": 2, \"jobs\": ["
+		   "{\"id\": 3, \"pid\": 1234, \"uid\": 1000, \"name\": \"python3 train.py "
+		   "--x\", \"job\": \"4711\", \"age_s\": 9,"
+		   " \"dataset\": \"/data/x\", \"measured_s\": 8, \"stall_s\": 2.5, "
+		   "\"source\": \"bpf\", \"samples_per_s\": 640,"
+		   " \"steps_per_s\": null, \"shares\": {\"fetch_stall\": 0.5, "
+		   "\"prep_stall\": 0.1, \"checkpoint_stall\": null}},"
+		   "{\"id\": 4, \"name\": \"a.py\", \"job\": null, \"dataset\": null, "
+		   "\"measured_s\": 0, \"stall_s\": null}]}",
+		   1.5);
 	const struct job_sample *job = s->jobs;
 
 	assert_string_equal(s->nodes->state, "up");
@@ -64,7 +65,7 @@ static void test_report(void **state)
 
 static void test_ids(void **state)
 {
-	struct sample *s = sample_new();
+	struct top_sample *s = sample_new();
 	static const char report[] = "{\"schema\": \"diesel.node/1\", \"jobs\": [{\"id\": 1}]}";
 
 	assert_int_equal(node_report_fill(report, "a", 0, s), 0);
@@ -98,7 +99,7 @@ static void test_hostile(void **state)
 	    "{\"fetch_stall\": 7, \"prep_stall\": -1, \"device\": [], \"cpu_starved\": 1e400}}]}",
 	};
 	char long_name[8192];
-	struct sample *s;
+	struct top_sample *s;
 
 	for (size_t i = 0; i < sizeof(not_known) / sizeof(not_known[0]); i++) {
 		s = filled(not_known[i], 0);
@@ -132,7 +133,7 @@ static void test_hostile(void **state)
 static void test_many_jobs(void **state)
 {
 	char *json = malloc(40 + 12 * 100000), *at = json;
-	struct sample *s;
+	struct top_sample *s;
 
 	at += sprintf(at, "{\"schema\": \"diesel.node/1\", \"jobs\": [{\"id\":0}");
 	for (int i = 1; i < 50000; i++)

@@ -28,7 +28,7 @@ static void write_records(int first, int n)
 
 	assert_int_equal(reel_create(path, &writer, &err), 0);
 	for (int i = first; i < first + n; i++) {
-		struct sample *sample = sample_new();
+		struct top_sample *sample = sample_new();
 		struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 		sample->time_s = 1000 + i;
@@ -76,7 +76,7 @@ static size_t readable(size_t *ret_skipped)
 
 	assert_int_equal(reel_open(path, &reader, NULL), 0);
 	for (size_t i = 0; i < reel_n(reader); i++) {
-		struct sample *sample;
+		struct top_sample *sample;
 
 		if (reel_read(reader, i, &sample, NULL))
 			continue;
@@ -202,7 +202,7 @@ static void test_newer_version(void **state)
 static void test_full_disk(void **state)
 {
 	struct reel_writer *writer;
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	struct error err = ERROR_INIT;
 
 	if (access("/dev/full", W_OK))
@@ -214,7 +214,7 @@ static void test_full_disk(void **state)
 
 static uint64_t steps_of_next(struct feed *feed)
 {
-	struct sample *sample;
+	struct top_sample *sample;
 	uint64_t n;
 
 	if (feed->ops->sample(feed, 0, 0, &sample, NULL) == -ENODATA)

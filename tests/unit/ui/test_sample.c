@@ -15,9 +15,9 @@
 #include "ui/state/sample.h"
 #include "ui/state/sample_json.h"
 
-static struct sample *back(const char *json, int expected)
+static struct top_sample *back(const char *json, int expected)
 {
-	struct sample *sample = NULL;
+	struct top_sample *sample = NULL;
 	struct error err = ERROR_INIT;
 
 	assert_int_equal(sample_from_json(json, strlen(json), &sample, &err), expected);
@@ -27,7 +27,7 @@ static struct sample *back(const char *json, int expected)
 
 static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 {
-	struct sample *sample = sample_new(), *read;
+	struct top_sample *sample = sample_new(), *read;
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 	struct hop_sample *hop;
 	char *json;
@@ -59,7 +59,7 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 /* A command line can hold any bytes. */
 static void test_bytes_that_are_no_utf8(void **state)
 {
-	struct sample *sample = sample_new(), *read;
+	struct top_sample *sample = sample_new(), *read;
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 	char *json;
 
@@ -75,7 +75,7 @@ static void test_bytes_that_are_no_utf8(void **state)
 static void test_json_from_outside(void **state)
 {
 	char text[600];
-	struct sample *sample;
+	struct top_sample *sample;
 
 	back("", -EBADMSG);
 	back("[]", -EBADMSG);
@@ -112,7 +112,7 @@ static void test_analysis_to_job(void **state)
 				    .steps = steps,
 				    .n_steps = 20,
 				    .workers = {.n_at_once = 3}};
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 	for (uint64_t i = 0; i < 20; i++)
@@ -137,7 +137,7 @@ static void test_what_is_hidden_is_unknown(void **state)
 				    .window_end_ns = 2000000000,
 				    .observed_ns = 2000000000,
 				    .share_ns = {1000000000, 600000000, 400000000}};
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 	job_fill(&analysis, job);
@@ -156,7 +156,7 @@ static void test_what_is_hidden_is_unknown(void **state)
 static void test_insufficient_analysis(void **state)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "only 1 step"};
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 	job_fill(&analysis, job);
@@ -177,7 +177,7 @@ static void test_compiling_analysis(void **state)
 				    .n_steps = 2,
 				    .observed_ns = 11 * NS_PER_S,
 				    .window_end_ns = 11 * NS_PER_S};
-	struct sample *sample = sample_new();
+	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 	(void)state;

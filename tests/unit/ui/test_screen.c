@@ -155,8 +155,8 @@ static void test_bar_without_colour_is_letters(void **state)
 
 static void test_history_is_a_ring(void **state)
 {
-	struct history history = {0};
-	struct sample *sample = sample_new();
+	struct top_history history = {0};
+	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 	const struct history_series *series;
 

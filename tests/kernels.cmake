@@ -8,4 +8,3 @@ target_include_directories(kernels_guest PRIVATE ${CMAKE_SOURCE_DIR}/client/incl
 diesel_script_test(integration kernels /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/kernels/kernels.py --short)
 set_tests_properties(integration.kernels PROPERTIES TIMEOUT 1800)
 diesel_script_test(unit kernel_types /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/kernels/test_types.py)
-add_dependencies(diesel_unit_tests kernels_guest)

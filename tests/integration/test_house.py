@@ -44,6 +44,16 @@ class House(unittest.TestCase):
         self.assertEqual([f"{path.relative_to(ROOT)}: {files}" for path, files in n.items()
                           if files > ROOM_MAX], [])
 
+    def test_tests_with_threads_are_listed(self):
+        """They run with ThreadSanitizer, too."""
+        text = re.search(r"set\(with_threads([^)]*)\)", (ROOT / "tests" / "CMakeLists.txt").read_text())[1]
+        programs = sorted(BIN.glob("test_*"))
+        self.assertGreater(len(programs), 100)
+        starting = {"test_" + name.replace(".", "_") for name in text.split()}
+        for program in programs:
+            symbols = subprocess.run(["nm", "--undefined-only", program], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(program.name in starting, " pthread_create" in symbols, program.name)
+
     def test_a_symbol_has_one_definition_in_a_program(self):
         for program in PROGRAMS:
             inputs = subprocess.run(["ninja", "-C", BIN.parent, "-t", "inputs", f"bin/{program}"], capture_output=True,

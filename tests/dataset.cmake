@@ -4,7 +4,6 @@ foreach(module blocks chunk fairness meta pack shuffle snapshot snapshot_hash sn
 endforeach()
 target_sources(test_dataset_blocks PRIVATE ${CMAKE_SOURCE_DIR}/client/elsewhere/zstd_decode.c) # libdiesel's way to libzstd
 target_link_libraries(test_dataset_blocks PRIVATE ${CMAKE_DL_LIBS})
-target_compile_definitions(test_dataset_snapshot PRIVATE TESTS_DIR="${CMAKE_CURRENT_SOURCE_DIR}") # old snapshots
 
 foreach(case full limit refuse)
   diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})

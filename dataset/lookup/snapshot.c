@@ -18,41 +18,24 @@
 #include "lib/sorted.h"
 #include "snapshot_map.h"
 
-/* The part of the header that all formats have, and the sections behind it. */
 static int read_header(struct snapshot *s, struct error *err)
 {
 	struct snapshot_header *h = &s->header;
-	struct snapshot_old_header old;
-	size_t needed;
 
-	memcpy(h, s->map, offsetof(struct snapshot_header, sections));
+	memcpy(h, s->map, sizeof(*h));
 	if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof(h->magic)) != 0)
 		return error_set(err, -EBADMSG, "%s is no snapshot (wrong magic); " SNAPSHOT_DAMAGED,
 				 s->origin);
-	if (h->format > SNAPSHOT_VERSION)
-		return error_set(
-		    err, -EPROTONOSUPPORT,
-		    "%s has snapshot format version %u, this program knows up to %u; update it, or "
-		    "run `dieselctl snapshot` with this one",
-		    s->origin, h->format, SNAPSHOT_VERSION);
-	s->is_old = h->format < SNAPSHOT_PLAIN;
-	needed = s->is_old ? sizeof(old) : sizeof(*h);
-	if (s->map_bytes < needed ||
-	    checksum_xxh3_gap(s->map, needed, offsetof(struct snapshot_header, header_xxh3)) !=
-		h->header_xxh3)
+	if (h->format != SNAPSHOT_FORMAT)
+		return error_set(err, -EPROTONOSUPPORT,
+				 "%s has snapshot format %u, this program reads %u; %srun `dieselctl "
+				 "snapshot` with this one",
+				 s->origin, h->format, SNAPSHOT_FORMAT,
+				 h->format > SNAPSHOT_FORMAT ? "update it, or " : "");
+	if (checksum_xxh3_gap(s->map, sizeof(*h), offsetof(struct snapshot_header, header_xxh3)) !=
+	    h->header_xxh3)
 		return error_set(err, -EBADMSG,
 				 "%s: header is damaged (checksum mismatch); " SNAPSHOT_DAMAGED, s->origin);
-	if (!s->is_old) {
-		memcpy(h, s->map, sizeof(*h));
-		return 0;
-	}
-	memcpy(&old, s->map, sizeof(old));
-	memcpy(h->sections, old.sections, sizeof(old.sections));
-	if (h->format == SNAPSHOT_OLD_DIGESTS) {
-		h->flags = SNAPSHOT_FLAG_DIGESTS;
-		h->sections[SNAPSHOT_DIGESTS] = (struct snapshot_extent){
-		    old.digests_offset, h->n_chunks * sizeof(struct digest), old.digests_xxh3};
-	}
 	return 0;
 }
 
@@ -64,9 +47,8 @@ static int check_header(const struct snapshot *s, struct error *err)
 		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " SNAPSHOT_DAMAGED,
 				 s->origin, s->map_bytes < h->file_bytes ? "is truncated" : "is too long",
 				 (unsigned long long)s->map_bytes, (unsigned long long)h->file_bytes);
-	if (h->format < SNAPSHOT_OLD_PLAIN ||
-	    h->n_sections != (s->is_old ? SNAPSHOT_OLD_N_SECTIONS : SNAPSHOT_N_SECTIONS) ||
-	    h->n_samples > SNAPSHOT_MAX_SAMPLES || h->n_chunks > UINT32_MAX)
+	if (h->n_sections != SNAPSHOT_N_SECTIONS || h->n_samples > SNAPSHOT_MAX_SAMPLES ||
+	    h->n_chunks > UINT32_MAX)
 		return error_set(err, -EBADMSG, "%s: header contradicts itself; " SNAPSHOT_DAMAGED,
 				 s->origin);
 	return 0;
@@ -76,16 +58,10 @@ static int check_header(const struct snapshot *s, struct error *err)
 static bool index_fits(const struct snapshot *s)
 {
 	const struct snapshot_header *h = &s->header;
-	uint64_t bytes = h->sections[SNAPSHOT_HASH].bytes, n;
+	uint64_t bytes = h->sections[SNAPSHOT_HASH].bytes, n = bytes / sizeof(struct snapshot_bucket);
 
-	if (!s->is_old) {
-		n = bytes / sizeof(struct snapshot_bucket);
-		return bytes % sizeof(struct snapshot_bucket) == 0 && h->n_buckets > 0 && h->n_buckets <= n &&
-		       h->n_samples <= n * SNAPSHOT_BUCKET_SLOTS;
-	}
-	n = bytes / sizeof(struct snapshot_old_slot);
-	return n > 0 && (n & (n - 1)) == 0 && h->n_samples <= n / 4 * 3 &&
-	       bytes % sizeof(struct snapshot_old_slot) == 0;
+	return bytes % sizeof(struct snapshot_bucket) == 0 && h->n_buckets > 0 && h->n_buckets <= n &&
+	       h->n_samples <= n * SNAPSHOT_BUCKET_SLOTS;
 }
 
 /* Checks that the sections lie in the file and have the lengths that the counts ask for. */
@@ -95,8 +71,7 @@ static int check_sections(const struct snapshot *s, struct error *err)
 	bool has_digests = h->flags & SNAPSHOT_FLAG_DIGESTS;
 	const uint64_t needed[SNAPSHOT_N_SECTIONS] = {
 	    [SNAPSHOT_CHUNKS] = h->n_chunks * sizeof(struct snapshot_chunk_entry),
-	    [SNAPSHOT_RECORDS] = h->n_samples * (s->is_old ? sizeof(struct snapshot_old_record)
-							   : sizeof(struct snapshot_record)),
+	    [SNAPSHOT_RECORDS] = h->n_samples * sizeof(struct snapshot_record),
 	    [SNAPSHOT_HASH] = h->sections[SNAPSHOT_HASH].bytes,
 	    [SNAPSHOT_TREE] = h->n_samples * sizeof(uint32_t),
 	    [SNAPSHOT_PATHS] = h->sections[SNAPSHOT_PATHS].bytes,
@@ -129,15 +104,9 @@ static void bind_sections(struct snapshot *s)
 	const struct snapshot_header *h = &s->header;
 
 	s->chunks = section_start(s, SNAPSHOT_CHUNKS);
-	if (s->is_old) {
-		s->old_records = section_start(s, SNAPSHOT_RECORDS);
-		s->old_slots = section_start(s, SNAPSHOT_HASH);
-		s->n_old_slots = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_old_slot);
-	} else {
-		s->records = section_start(s, SNAPSHOT_RECORDS);
-		s->buckets = section_start(s, SNAPSHOT_HASH);
-		s->n_all_buckets = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_bucket);
-	}
+	s->records = section_start(s, SNAPSHOT_RECORDS);
+	s->buckets = section_start(s, SNAPSHOT_HASH);
+	s->n_all_buckets = h->sections[SNAPSHOT_HASH].bytes / sizeof(struct snapshot_bucket);
 	s->tree = section_start(s, SNAPSHOT_TREE);
 	s->paths = section_start(s, SNAPSHOT_PATHS);
 	s->paths_bytes = h->sections[SNAPSHOT_PATHS].bytes;
@@ -158,7 +127,7 @@ static void bind_sections(struct snapshot *s)
 	    .created_ns = h->created_ns,
 	    .file_bytes = h->file_bytes,
 	    .has_digests = s->digests != NULL,
-	    .is_compressed = h->format > SNAPSHOT_PLAIN,
+	    .is_compressed = h->flags & SNAPSHOT_FLAG_COMPRESSED,
 	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
 	};
 }
@@ -169,7 +138,7 @@ static int map_file(struct snapshot *s, int fd, struct error *err)
 
 	if (fstat(fd, &st) < 0)
 		return error_errno(err, -errno, "cannot read %s", s->origin);
-	if (st.st_size < (off_t)sizeof(struct snapshot_old_header))
+	if (st.st_size < (off_t)sizeof(struct snapshot_header))
 		return error_set(err, -EBADMSG, "%s is truncated: %lld bytes; " SNAPSHOT_DAMAGED, s->origin,
 				 (long long)st.st_size);
 	void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
@@ -369,9 +338,7 @@ int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapsh
 		return -EBADMSG;
 	uint32_t record = (uint32_t)(sample - c->first_sample);
 
-	if (s->is_old) {
-		record = s->old_records[sample].record;
-	} else if (c->has_places) {
+	if (c->has_places) {
 		const unsigned char *places = snapshot_places(s, c);
 
 		if (!places)
@@ -396,7 +363,7 @@ int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapsh
 
 void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample)
 {
-	if (!s->is_old && sample < s->info.n_samples)
+	if (sample < s->info.n_samples)
 		__builtin_prefetch(&s->records[sample]);
 }
 
@@ -406,10 +373,6 @@ int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns)
 
 	if (sample >= s->info.n_samples)
 		return -ERANGE;
-	if (s->is_old) {
-		*ret_ns = s->old_records[sample].mtime_ns;
-		return 0;
-	}
 	chunk = chunk_of(s, sample);
 	if (chunk >= s->info.n_chunks)
 		return -EBADMSG;

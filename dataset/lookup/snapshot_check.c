@@ -23,8 +23,6 @@ static int check_section(const struct snapshot *s, enum snapshot_section section
 	};
 	const struct snapshot_extent *e = &s->header.sections[section];
 
-	if (s->is_old && section == SNAPSHOT_TIMES)
-		return 0; /* they are in the records */
 	if (section == SNAPSHOT_DIGESTS && !s->digests)
 		return 0;
 	return checksum_xxh3(s->map + e->offset, e->bytes) == e->xxh3 ? 0 : damaged(s, names[section], err);

@@ -34,30 +34,6 @@ struct find_search {
 	} next;
 };
 
-static int find_in_slots(const struct snapshot *s, struct path_text path, uint64_t *ret_sample)
-{
-	uint64_t hash = checksum_xxh3(path.text, path.length);
-	uint32_t tag = (uint32_t)(hash >> 32);
-
-	/* Bounded, because an index may have been made to be slow. */
-	for (uint64_t i = 0; i < s->n_old_slots && i < SNAPSHOT_OLD_PROBE_MAX; i++) {
-		const struct snapshot_old_slot *slot = &s->old_slots[(hash + i) & (s->n_old_slots - 1)];
-
-		if (slot->sample_plus_1 == 0)
-			return -ENOENT;
-		if (slot->tag != tag)
-			continue;
-		struct path_text found = snapshot_path(s, slot->sample_plus_1 - 1);
-
-		if (found.text && found.length == path.length &&
-		    memcmp(found.text, path.text, path.length) == 0) {
-			*ret_sample = slot->sample_plus_1 - 1;
-			return 0;
-		}
-	}
-	return -ENOENT;
-}
-
 /* Which of the first n tags are this one: a bit each. */
 static uint32_t equal_tags(const struct snapshot_bucket *b, uint32_t n, uint8_t tag)
 {
@@ -147,27 +123,14 @@ static int step(const struct snapshot *s, struct find_search *f)
 
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)
 {
-	struct path_text text = {path, path_length};
 	struct find_search f;
 	int r;
 
-	if (s->is_old)
-		return find_in_slots(s, text, ret_sample);
-	begin(s, text, ret_sample, &f);
+	begin(s, (struct path_text){path, path_length}, ret_sample, &f);
 	do
 		r = step(s, &f);
 	while (r == GOES_ON);
 	return r;
-}
-
-static uint64_t find_old(const struct snapshot *s, const struct path_text *paths, uint64_t n,
-			 uint64_t *samples)
-{
-	uint64_t n_found = 0;
-
-	for (uint64_t i = 0; i < n; i++)
-		n_found += find_in_slots(s, paths[i], &samples[i]) == 0;
-	return n_found;
 }
 
 uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *paths, uint64_t n,
@@ -179,8 +142,6 @@ uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *pa
 
 	for (uint64_t i = 0; i < n; i++)
 		samples[i] = SNAPSHOT_NOT_FOUND;
-	if (s->is_old)
-		return find_old(s, paths, n, samples);
 	for (; n_going < N_IN_TURN && n_begun < n; n_begun++)
 		begin(s, paths[n_begun], &samples[n_begun], &searches[n_going++]);
 	while (n_going > 0) {

@@ -3,16 +3,14 @@
 
 /*
  * The bytes of a snapshot file (docs/formats.md): the header, and the sections, each 64-byte aligned, in any
- * order. Little endian. What is written has format 3, or 4 if a chunk is compressed, which is the only
- * difference; formats 1 and 2, of older programs, are read (snapshot_format_old.h).
+ * order. Little endian.
  */
 
 #include "dataset/snapshot.h"
 
-#define SNAPSHOT_MAGIC   "DSLSNAP"
-#define SNAPSHOT_VERSION 4 /* the newest that is known */
-#define SNAPSHOT_PLAIN   3 /* no chunk is compressed */
-#define SNAPSHOT_ALIGN   64u
+#define SNAPSHOT_MAGIC  "DSLSNAP"
+#define SNAPSHOT_FORMAT 4
+#define SNAPSHOT_ALIGN  64u
 
 enum snapshot_section {
 	SNAPSHOT_CHUNKS,  /* n_chunks x struct snapshot_chunk_entry, ids ascending */
@@ -34,6 +32,7 @@ struct snapshot_extent {
 
 enum snapshot_flag {
 	SNAPSHOT_FLAG_DIGESTS = 1 << 0,
+	SNAPSHOT_FLAG_COMPRESSED = 1 << 1, /* some chunk is */
 };
 
 struct snapshot_header {
@@ -71,7 +70,7 @@ struct snapshot_chunk_entry {
 	uint8_t time_bytes;    /* 0 .. 8 */
 	uint8_t time_unit;     /* enum snapshot_time_unit */
 	uint8_t has_places;    /* the times are behind n_samples x uint32_t */
-	uint8_t is_compressed; /* in format 4: the file is shorter than file_bytes */
+	uint8_t is_compressed; /* the file is shorter than file_bytes */
 	uint64_t base_ns;
 };
 

@@ -8,23 +8,18 @@
 
 #include "dataset/path_order.h"
 #include "lib/clock.h"
-#include "snapshot_format_old.h"
+#include "snapshot_format.h"
 
 struct snapshot {
 	const unsigned char *map;
 	uint64_t map_bytes;
 	char *origin;
 	struct snapshot_info info;
-	bool is_old; /* format 1 or 2: old_records and old_slots stand for records and buckets */
-	/* A copy, brought into the form of format 3. */
-	struct snapshot_header header;
+	struct snapshot_header header; /* a copy */
 	const struct snapshot_chunk_entry *chunks;
 	const struct snapshot_record *records;
-	const struct snapshot_old_record *old_records;
 	const struct snapshot_bucket *buckets;
 	uint64_t n_all_buckets; /* with those behind n_buckets */
-	const struct snapshot_old_slot *old_slots;
-	uint64_t n_old_slots; /* a power of two */
 	const uint32_t *tree;
 	const char *paths;
 	uint64_t paths_bytes;
@@ -35,7 +30,7 @@ struct snapshot {
 	atomic_bool is_checked; /* snapshot_check_lookups() has passed */
 };
 
-/* What a record says, whatever the format. */
+/* What a record says. */
 struct snapshot_fields {
 	uint64_t xxh3;
 	uint64_t offset;
@@ -69,20 +64,7 @@ static inline struct snapshot_fields snapshot_unpack(const struct snapshot_recor
 /* Of a sample < n_samples. */
 static inline struct snapshot_fields snapshot_fields(const struct snapshot *s, uint64_t sample)
 {
-	if (!s->is_old)
-		return snapshot_unpack(&s->records[sample]);
-	const struct snapshot_old_record *r = &s->old_records[sample];
-
-	return (struct snapshot_fields){
-	    .xxh3 = r->xxh3,
-	    .offset = r->offset,
-	    .path_offset = r->path_offset,
-	    .bytes = r->bytes,
-	    .stored_bytes = r->stored_bytes,
-	    .mode = r->mode,
-	    .path_length = r->path_length,
-	    .encoding = r->encoding,
-	};
+	return snapshot_unpack(&s->records[sample]);
 }
 
 /* Its text is NULL when the record is out of bounds. */

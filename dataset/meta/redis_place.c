@@ -18,8 +18,6 @@
 #include "dataset/redis/redis_env.h"
 
 #define FIRST_LINE "diesel-metadata 2"
-/* Without the folder, so that nobody knows of a copy. */
-#define OLDER_LINE "diesel-metadata 1"
 #define MAX_LINES  4
 
 int redis_random_hex(char *ret, size_t digits)
@@ -80,7 +78,7 @@ int redis_place_read(int dir_fd, const char *dataset_path, struct redis_place *r
 	char text[REDIS_URL_TEXT + 200], *lines[MAX_LINES] = {text};
 	struct redis_place place = {0};
 	size_t bytes = 0;
-	bool is_older, is_ours = true;
+	bool is_ours = true;
 	int r;
 
 	if (asprintf(&path, "%s/" META_REDIS_FILE, dataset_path) < 0) {
@@ -100,12 +98,11 @@ int redis_place_read(int dir_fd, const char *dataset_path, struct redis_place *r
 		if (lines[i])
 			*lines[i]++ = '\0';
 	}
-	is_older = strcmp(text, OLDER_LINE) == 0;
-	if (strncmp(text, "diesel-metadata ", 16) == 0 && strcmp(text, FIRST_LINE) != 0 && !is_older)
+	if (strncmp(text, "diesel-metadata ", 16) == 0 && strcmp(text, FIRST_LINE) != 0)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s is of a newer version than this program knows; update it", path);
-	if (!lines[2] || (!is_older && strcmp(text, FIRST_LINE) != 0) ||
-	    (!is_older && !(lines[3] && is_written_for(lines[3], dir_fd, &is_ours))) ||
+				 "%s is of another version than this program knows; update it", path);
+	if (strcmp(text, FIRST_LINE) != 0 || !lines[2] || !lines[3] ||
+	    !is_written_for(lines[3], dir_fd, &is_ours) ||
 	    redis_url_parse(lines[1], true, &place.url, NULL) < 0 || strlen(lines[2]) != 32 ||
 	    strspn(lines[2], "0123456789abcdef") != 32)
 		return error_set(err, -EBADMSG,

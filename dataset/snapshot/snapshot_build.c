@@ -516,7 +516,7 @@ void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t create
 	b->end = sizeof(b->header);
 	b->header = (struct snapshot_header){
 	    .magic = SNAPSHOT_MAGIC,
-	    .format = SNAPSHOT_PLAIN,
+	    .format = SNAPSHOT_FORMAT,
 	    .n_sections = SNAPSHOT_N_SECTIONS,
 	    .version = version,
 	    .created_ns = created_ns,
@@ -538,7 +538,7 @@ int builder_write_header(struct snapshot_builder *b)
 		if (c->file_bytes > h->max_chunk_file_bytes)
 			h->max_chunk_file_bytes = c->file_bytes;
 		if (c->is_compressed)
-			h->format = SNAPSHOT_VERSION;
+			h->flags |= SNAPSHOT_FLAG_COMPRESSED;
 	}
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 	/* Sections may end in a gap, or in nothing. */

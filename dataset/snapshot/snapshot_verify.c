@@ -144,8 +144,6 @@ static int verify_hash(const struct snapshot *s, struct error *err)
 	uint64_t n_taken = 0;
 
 	/* verify_index() finds every sample; there must be no more slots than samples. */
-	for (uint64_t i = 0; i < s->n_old_slots; i++)
-		n_taken += s->old_slots[i].sample_plus_1 != 0;
 	for (uint64_t i = 0; i < s->n_all_buckets; i++)
 		n_taken += s->buckets[i].n_taken;
 	if (n_taken != s->info.n_samples)

@@ -14,7 +14,7 @@
 #include "dataset/chunk_builder.h"
 #include "dataset/snapshot.h"
 #include "dataset/snapshot/snapshot_build.h"
-#include "dataset/lookup/snapshot_format_old.h"
+#include "dataset/lookup/snapshot_format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,19 +27,12 @@ static void sign_section(const unsigned char *file, size_t bytes, struct snapsho
 static void sign(unsigned char *file, size_t bytes)
 {
 	struct snapshot_header *h = (struct snapshot_header *)file;
-	struct snapshot_old_header *old = (struct snapshot_old_header *)file;
-	bool is_old = bytes >= sizeof(*old) && h->format < SNAPSHOT_PLAIN;
 
-	if (bytes < (is_old ? sizeof(*old) : sizeof(*h)))
+	if (bytes < sizeof(*h))
 		return;
-	for (int i = 0; i < (is_old ? SNAPSHOT_OLD_N_SECTIONS : SNAPSHOT_N_SECTIONS); i++)
+	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++)
 		sign_section(file, bytes, &h->sections[i]);
-	if (is_old && old->digests_offset <= bytes &&
-	    h->n_chunks <= (bytes - old->digests_offset) / sizeof(struct digest))
-		old->digests_xxh3 =
-		    checksum_xxh3(file + old->digests_offset, h->n_chunks * sizeof(struct digest));
-	h->header_xxh3 = checksum_xxh3_gap(h, is_old ? sizeof(*old) : sizeof(*h),
-					   offsetof(struct snapshot_header, header_xxh3));
+	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
 static void require(int fine)

@@ -661,9 +661,8 @@ int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uin
 	struct error why = ERROR_INIT;
 	int r;
 
-	if (c->too_many || (base->digests != NULL) != (c->digests.bytes > 0) ||
-	    !come_behind(c, base) || snapshot_verify_tables(base, NULL) < 0 ||
-	    snapshot_check_rest(base, NULL) < 0)
+	if (c->too_many || (base->digests != NULL) != (c->digests.bytes > 0) || !come_behind(c, base) ||
+	    snapshot_verify_tables(base, NULL) < 0 || snapshot_check_rest(base, NULL) < 0)
 		return SNAPSHOT_NOT_UPDATED;
 	r = changes_resolve(c, base, &why);
 	if (r == -EEXIST)

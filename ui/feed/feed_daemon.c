@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread of its own asks the daemon. It is handed requests and hands back answers, so that a daemon that
- * hangs does not hang the screen. */
 #include "feed.h"
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "asker.h"
 #include "client/admin.h"
 #include "daemon_status.h"
 #include "lib/clock.h"
@@ -31,13 +28,14 @@ struct daemon_answer {
 struct daemon_feed {
 	struct feed feed;
 	char *socket;
-	pthread_t thread;
-	pthread_mutex_t lock; /* protects what follows, up to the loop's own */
-	pthread_cond_t changed;
-	bool is_asked, wants_why, stops;
+	struct asker asker;
+	/* the thread's own */
+	struct admin *admin; /* NULL: not connected */
+	struct daemon_answer heard;
+	/* with the asker's lock */
+	bool wants_why;
 	struct daemon_answer answer;
-	/* the loop's own */
-	bool is_slow; /* the daemon did not answer in time last time */
+	/* the screen's own */
 	bool was_up;
 	double read_bytes, read_s; /* at the last answer, for the rate */
 };
@@ -71,31 +69,24 @@ static void ask(struct admin **admin, const char *socket, bool wants_why, struct
 	answer->at_ns = clock_monotonic_ns();
 }
 
-static void *serve(void *user)
+static void ask_daemon(void *user)
 {
 	struct daemon_feed *feed = user;
-	struct admin *admin = NULL;
 
-	pthread_mutex_lock(&feed->lock);
-	while (!feed->stops) {
-		struct daemon_answer answer = {0};
-		bool wants_why = feed->wants_why;
+	pthread_mutex_lock(&feed->asker.lock);
+	bool wants_why = feed->wants_why;
 
-		if (!feed->is_asked) {
-			pthread_cond_wait(&feed->changed, &feed->lock);
-			continue;
-		}
-		feed->is_asked = false;
-		pthread_mutex_unlock(&feed->lock);
-		ask(&admin, feed->socket, wants_why, &answer);
-		pthread_mutex_lock(&feed->lock);
-		answer_free(&feed->answer);
-		feed->answer = answer;
-		pthread_cond_broadcast(&feed->changed);
-	}
-	pthread_mutex_unlock(&feed->lock);
-	admin_close(admin);
-	return NULL;
+	pthread_mutex_unlock(&feed->asker.lock);
+	ask(&feed->admin, feed->socket, wants_why, &feed->heard);
+}
+
+static void keep_answer(void *user)
+{
+	struct daemon_feed *feed = user;
+
+	answer_free(&feed->answer);
+	feed->answer = feed->heard;
+	feed->heard = (struct daemon_answer){0};
 }
 
 static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
@@ -105,24 +96,14 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 /* Asks, waits a moment, and takes what is there by then; the caller frees. */
 static void take_answer(struct daemon_feed *feed, bool wants_why, uint64_t now_ns, struct daemon_answer *ret)
 {
-	struct timespec until;
-	int r = 0;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += (long)(feed->is_slow ? 0 : ANSWER_MS * NS_PER_MS);
-	until.tv_sec += until.tv_nsec / (long)NS_PER_S;
-	until.tv_nsec %= (long)NS_PER_S;
-	pthread_mutex_lock(&feed->lock);
-	feed->is_asked = true;
+	pthread_mutex_lock(&feed->asker.lock);
 	feed->wants_why = wants_why;
-	pthread_cond_broadcast(&feed->changed);
-	while (r == 0 && feed->answer.at_ns < now_ns)
-		r = pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
-	feed->is_slow = r != 0;
+	pthread_mutex_unlock(&feed->asker.lock);
+	asker_wait(&feed->asker, now_ns, ANSWER_MS);
 	*ret = feed->answer;
 	ret->status = feed->answer.status ? strdup(feed->answer.status) : NULL;
 	ret->why = feed->answer.why ? strdup(feed->answer.why) : NULL;
-	pthread_mutex_unlock(&feed->lock);
+	pthread_mutex_unlock(&feed->asker.lock);
 }
 
 static void fill_rate(struct daemon_feed *feed, struct daemon_sample *daemon, double at_s)
@@ -192,19 +173,10 @@ static void daemon_close(struct feed *base)
 {
 	struct daemon_feed *feed = (struct daemon_feed *)base;
 
-	pthread_mutex_lock(&feed->lock);
-	feed->stops = true;
-	pthread_cond_broadcast(&feed->changed);
-	pthread_mutex_unlock(&feed->lock);
-	/* A thread that waits for a hanging daemon is left behind: the process ends anyway. */
-	if (feed->is_slow) {
-		pthread_detach(feed->thread);
+	if (!asker_stop(&feed->asker))
 		return;
-	}
-	pthread_join(feed->thread, NULL);
+	admin_close(feed->admin);
 	answer_free(&feed->answer);
-	pthread_cond_destroy(&feed->changed);
-	pthread_mutex_destroy(&feed->lock);
 	free(feed->socket);
 	free(feed);
 }
@@ -214,7 +186,6 @@ static const struct feed_ops daemon_ops = {.work = work, .sample = take_sample, 
 int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *err)
 {
 	struct daemon_feed *feed = calloc(1, sizeof(*feed));
-	pthread_condattr_t attributes;
 	int r;
 
 	if (!feed || !(feed->socket = strdup(socket ? socket : ""))) {
@@ -222,12 +193,10 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
 		return error_set(err, -ENOMEM, "no memory to begin");
 	}
 	feed->feed.ops = &daemon_ops;
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_mutex_init(&feed->lock, NULL);
-	pthread_cond_init(&feed->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
-	r = -pthread_create(&feed->thread, NULL, serve, feed);
+	feed->asker.ask = ask_daemon;
+	feed->asker.keep = keep_answer;
+	feed->asker.user = feed;
+	r = asker_start(&feed->asker);
 	if (r < 0) {
 		free(feed->socket);
 		free(feed);

@@ -332,6 +332,9 @@ class Control(Case):
         self.assertIn("why: ", text)
         self.assertIn("measured: ", text)
         self.assertIn("*", ctl(daemon, "jobs"))
+        top = subprocess.run([f"{BIN}/diesel-top", "--once", "-d", "0.2", "--daemon", "--socket", daemon.socket], capture_output=True,
+                             text=True, check=True)
+        self.assertIn("prefetch-chunks", [d["knob"] for d in json.loads(top.stdout)["decisions"]], top.stdout)
         status = daemon.status()
         self.assertEqual([j["id"] for j in status["jobs"]], [job])
         # Killed and started again: the same job, with its number and its pins.

@@ -4,12 +4,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
+
+#include "dataset/tls_socket.h"
 
 #define IDENTITY     "diesel-peer-1"
 #define SECRET_BYTES 32
@@ -30,32 +31,6 @@ struct net_tls_keys {
 struct net_tls {
 	SSL *ssl;
 };
-
-/* OpenSSL's own socket sends a signal for a peer that went away. */
-static int socket_write(BIO *b, const char *data, int bytes)
-{
-	ssize_t n = send((int)(intptr_t)BIO_get_data(b), data, (size_t)bytes, MSG_NOSIGNAL);
-
-	BIO_clear_retry_flags(b);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		BIO_set_retry_write(b);
-	return (int)n;
-}
-
-static int socket_read(BIO *b, char *data, int bytes)
-{
-	ssize_t n = recv((int)(intptr_t)BIO_get_data(b), data, (size_t)bytes, 0);
-
-	BIO_clear_retry_flags(b);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		BIO_set_retry_read(b);
-	return (int)n;
-}
-
-static long socket_control(BIO *b, int what, long number, void *data)
-{
-	return what == BIO_CTRL_FLUSH;
-}
 
 /* A session that never was, with our secret: that is how OpenSSL takes a key from outside. */
 static SSL_SESSION *session_of_key(SSL *ssl)
@@ -106,13 +81,10 @@ static int derive(const uint8_t *key, size_t bytes, uint8_t secret[SECRET_BYTES]
 static int make_context(struct net_tls_keys *k)
 {
 	k->context = SSL_CTX_new(TLS_method());
-	k->socket = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+	k->socket = tls_socket_method();
 	if (!k->context || !k->socket || !SSL_CTX_set_min_proto_version(k->context, TLS1_3_VERSION) ||
 	    !SSL_CTX_set_ciphersuites(k->context, CIPHERS) || !SSL_CTX_set_num_tickets(k->context, 0))
 		return -ENOMEM;
-	BIO_meth_set_write(k->socket, socket_write);
-	BIO_meth_set_read(k->socket, socket_read);
-	BIO_meth_set_ctrl(k->socket, socket_control);
 	SSL_CTX_set_app_data(k->context, k);
 	/* Many records at once, and not each one's header and then the rest of it. */
 	SSL_CTX_set_read_ahead(k->context, 1);
@@ -160,13 +132,11 @@ int net_tls_new(struct net_tls_keys *keys, int fd, bool dials, struct net_tls **
 	if (!t)
 		return -ENOMEM;
 	t->ssl = SSL_new(keys->context);
-	b = t->ssl ? BIO_new(keys->socket) : NULL;
+	b = t->ssl ? tls_socket_new(keys->socket, fd) : NULL;
 	if (!b) {
 		net_tls_free(t);
 		return -ENOMEM;
 	}
-	BIO_set_data(b, (void *)(intptr_t)fd);
-	BIO_set_init(b, 1);
 	SSL_set_bio(t->ssl, b, b);
 	if (dials)
 		SSL_set_connect_state(t->ssl);

@@ -7,12 +7,12 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
+#include "dataset/tls_socket.h"
 #include "lib/clock.h"
 #include "redis_wait.h"
 
@@ -25,41 +25,12 @@ struct redis_tls {
 	SSL *ssl;
 };
 
-/* OpenSSL's own socket sends a signal for a peer that went away. */
-static int socket_write(BIO *b, const char *data, int bytes)
-{
-	ssize_t n = send((int)(intptr_t)BIO_get_data(b), data, (size_t)bytes, MSG_NOSIGNAL);
-
-	BIO_clear_retry_flags(b);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		BIO_set_retry_write(b);
-	return (int)n;
-}
-
-static int socket_read(BIO *b, char *data, int bytes)
-{
-	ssize_t n = recv((int)(intptr_t)BIO_get_data(b), data, (size_t)bytes, 0);
-
-	BIO_clear_retry_flags(b);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		BIO_set_retry_read(b);
-	return (int)n;
-}
-
-static long socket_control(BIO *b, int what, long number, void *data)
-{
-	return what == BIO_CTRL_FLUSH;
-}
-
 static int make_context(struct redis_tls_config *c)
 {
 	c->context = SSL_CTX_new(TLS_client_method());
-	c->socket = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+	c->socket = tls_socket_method();
 	if (!c->context || !c->socket)
 		return -ENOMEM;
-	BIO_meth_set_write(c->socket, socket_write);
-	BIO_meth_set_read(c->socket, socket_read);
-	BIO_meth_set_ctrl(c->socket, socket_control);
 	SSL_CTX_set_min_proto_version(c->context, TLS1_2_VERSION);
 	SSL_CTX_set_verify(c->context, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_mode(c->context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -174,7 +145,7 @@ int redis_tls_open(struct redis_tls_config *c, int fd, const char *name, const c
 {
 	struct redis_tls *t = calloc(1, sizeof(*t));
 	X509 *certificate;
-	BIO *bio = BIO_new(c->socket);
+	BIO *bio = tls_socket_new(c->socket, fd);
 	int r;
 
 	if (t)
@@ -184,8 +155,6 @@ int redis_tls_open(struct redis_tls_config *c, int fd, const char *name, const c
 		redis_tls_close(t);
 		return error_errno(err, -ENOMEM, "TLS");
 	}
-	BIO_set_data(bio, (void *)(intptr_t)fd);
-	BIO_set_init(bio, 1);
 	SSL_set_bio(t->ssl, bio, bio);
 	r = shake(t, fd, until_ns, name, err);
 	certificate = r == 0 ? SSL_get1_peer_certificate(t->ssl) : NULL;

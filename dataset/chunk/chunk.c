@@ -102,9 +102,18 @@ static int check_records(const struct chunk_view *view, const char *origin, stru
 	return 0;
 }
 
-static int parse(const void *head, size_t head_bytes, uint64_t file_bytes, bool is_plain, const char *origin,
-		 struct chunk_view *ret_view, uint64_t *needed, struct error *err)
+struct chunk_bytes {
+	const void *head;
+	size_t head_bytes;
+	uint64_t file_bytes;
+	bool is_plain;
+};
+
+static int parse(const struct chunk_bytes *b, const char *origin, struct chunk_view *ret_view,
+		 uint64_t *needed, struct error *err)
 {
+	const void *head = b->head;
+	uint64_t head_bytes = b->head_bytes, file_bytes = b->file_bytes;
 	const struct chunk_header *header = head;
 	int r;
 
@@ -127,7 +136,7 @@ static int parse(const void *head, size_t head_bytes, uint64_t file_bytes, bool 
 	    header->head_xxh3)
 		return error_set(err, -EBADMSG,
 				 "%s: the chunk's head is damaged (checksum mismatch); " DAMAGED, origin);
-	r = check_header(header, file_bytes, is_plain, origin, err);
+	r = check_header(header, file_bytes, b->is_plain, origin, err);
 	if (r < 0)
 		return r;
 
@@ -147,14 +156,17 @@ static int parse(const void *head, size_t head_bytes, uint64_t file_bytes, bool 
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
 		     struct chunk_view *ret_view, uint64_t *needed, struct error *err)
 {
-	return parse(head, head_bytes, file_bytes, false, origin, ret_view, needed, err);
+	const struct chunk_bytes bytes = {.head = head, .head_bytes = head_bytes, .file_bytes = file_bytes};
+
+	return parse(&bytes, origin, ret_view, needed, err);
 }
 
 int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origin,
 		      struct chunk_view *ret_view, struct error *err)
 {
+	const struct chunk_bytes bytes = {plain, plain_bytes, plain_bytes, .is_plain = true};
 	uint64_t needed;
-	int r = parse(plain, plain_bytes, plain_bytes, true, origin, ret_view, &needed, err);
+	int r = parse(&bytes, origin, ret_view, &needed, err);
 
 	return r == -EAGAIN ? error_set(err, -EBADMSG, "%s: its head is longer than the file", origin) : r;
 }

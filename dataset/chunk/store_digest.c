@@ -12,31 +12,21 @@
 
 #define DIGEST_READ_BYTES (4u << 20)
 
-static int add_block(struct store *s, const struct chunk_id *id, const struct chunk_blocks *blocks,
-		     uint32_t i, uint64_t offset, unsigned char *buffer, struct digest_stream *stream,
-		     struct error *err)
+static int cannot(struct store *s, const struct chunk_id *id, int code, struct error *err)
 {
-	unsigned char *plain = buffer + CHUNK_BLOCK_MAX_BYTES;
 	char name[STORE_NAME_MAX];
-	int r = store_read(s, id, offset, buffer, chunk_block_stored(blocks, i), err);
 
-	if (r < 0)
-		return r;
-	r = chunk_block_decode(blocks, i, buffer, plain, compress_decode);
-	if (r == 0)
-		r = digest_stream_add(stream, plain, chunk_block_plain(blocks, i));
-	return r < 0 ? error_errno(err, r, "cannot compute the SHA-256 of %s", store_describe(s, id, name))
-		     : 0;
+	return error_errno(err, code, "cannot compute the SHA-256 of %s", store_describe(s, id, name));
 }
 
-/* Of the plain form of a compressed chunk. */
+/* Of the plain form of a compressed chunk. buffer: DIGEST_READ_BYTES. */
 static int digest_plain(struct store *s, const struct chunk_id *id, unsigned char *buffer,
 			struct digest_stream *stream, struct error *err)
 {
+	unsigned char *plain = buffer + CHUNK_BLOCK_MAX_BYTES;
 	_cleanup_(freep) void *head = NULL;
 	struct chunk_blocks blocks;
 	struct chunk_view view;
-	char name[STORE_NAME_MAX];
 	int r = store_read_head(s, id, &head, &view, err);
 
 	if (r < 0)
@@ -44,13 +34,19 @@ static int digest_plain(struct store *s, const struct chunk_id *id, unsigned cha
 	uint64_t offset = view.header->payload_offset;
 
 	if (chunk_blocks_in_head(view.header, &blocks) < 0 || digest_stream_add(stream, head, offset) < 0)
-		return error_errno(err, -ENOTSUP, "cannot compute the SHA-256 of %s",
-				   store_describe(s, id, name));
-	for (uint32_t i = 0; i < blocks.n && r == 0; i++) {
-		r = add_block(s, id, &blocks, i, offset, buffer, stream, err);
+		return cannot(s, id, -ENOTSUP, err);
+	for (uint32_t i = 0; i < blocks.n; i++) {
+		r = store_read(s, id, offset, buffer, chunk_block_stored(&blocks, i), err);
+		if (r < 0)
+			return r;
+		r = chunk_block_decode(&blocks, i, buffer, plain, compress_decode);
+		if (r == 0)
+			r = digest_stream_add(stream, plain, chunk_block_plain(&blocks, i));
+		if (r < 0)
+			return cannot(s, id, r, err);
 		offset += chunk_block_stored(&blocks, i);
 	}
-	return r;
+	return 0;
 }
 
 static bool is_compressed(const unsigned char *file, size_t bytes)
@@ -65,12 +61,11 @@ int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret,
 {
 	_cleanup_(freep) unsigned char *buffer = malloc(DIGEST_READ_BYTES);
 	struct digest_stream *stream = NULL;
-	char name[STORE_NAME_MAX];
 	uint64_t bytes = 0;
 	int r = buffer ? digest_stream_new(&stream) : -ENOMEM;
 
 	if (r < 0)
-		return error_errno(err, r, "cannot compute the SHA-256 of %s", store_describe(s, id, name));
+		return cannot(s, id, r, err);
 	r = store_size(s, id, &bytes, err);
 	for (uint64_t offset = 0; offset < bytes && r == 0;) {
 		size_t n = bytes - offset < DIGEST_READ_BYTES ? bytes - offset : DIGEST_READ_BYTES;
@@ -81,13 +76,11 @@ int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret,
 			break;
 		}
 		if (r == 0 && digest_stream_add(stream, buffer, n) < 0)
-			r = error_errno(err, -ENOTSUP, "cannot compute the SHA-256 of %s",
-					store_describe(s, id, name));
+			r = cannot(s, id, -ENOTSUP, err);
 		offset += n;
 	}
 	if (r == 0 && digest_stream_finish(stream, ret) < 0)
-		r = error_errno(err, -ENOTSUP, "cannot compute the SHA-256 of %s",
-				store_describe(s, id, name));
+		r = cannot(s, id, -ENOTSUP, err);
 	digest_stream_free(stream);
 	return r;
 }

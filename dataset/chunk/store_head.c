@@ -11,17 +11,17 @@
 /* Most heads are shorter than this, so one read is enough for them. */
 #define FIRST_READ_BYTES (64u << 10)
 
-int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
-		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *needed, struct error *err)
+int store_parse_head(struct store *s, const struct store_object *object, const void *head, size_t head_bytes,
+		     struct chunk_view *ret_view, uint64_t *needed, struct error *err)
 {
 	char name[STORE_NAME_MAX];
 	struct chunk_view view;
-	int r =
-	    chunk_parse_head(head, head_bytes, file_bytes, store_describe(s, id, name), &view, needed, err);
+	int r = chunk_parse_head(head, head_bytes, object->bytes, store_describe(s, &object->id, name), &view,
+				 needed, err);
 
 	if (r < 0)
 		return r;
-	if (chunk_id_compare(&view.header->id, id) != 0)
+	if (chunk_id_compare(&view.header->id, &object->id) != 0)
 		return error_set(err, -EBADMSG, "%s holds another chunk than its name says; restore the file",
 				 name);
 	*ret_view = view;
@@ -59,7 +59,7 @@ int store_read_head_of(struct store *s, const struct store_object *object, size_
 		head = grown;
 		r = store_read(s, &object->id, head_bytes, (char *)head + head_bytes, n - head_bytes, err);
 		if (r == 0)
-			r = store_parse_head(s, &object->id, head, n, object->bytes, &view, &needed, err);
+			r = store_parse_head(s, object, head, n, &view, &needed, err);
 	}
 	if (r < 0)
 		return r;

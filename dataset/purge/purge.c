@@ -354,22 +354,23 @@ static int read_chunk(struct purge *p, const struct meta_chunk *known, unsigned 
 {
 	struct store *store = writer_store(p->w);
 	_cleanup_(freep) unsigned char *file = NULL;
-	uint64_t bytes = known->file_bytes, needed;
+	struct store_object object = {.id = known->id, .bytes = known->file_bytes};
+	uint64_t needed;
 	char name[STORE_NAME_MAX];
 	void *plain = NULL;
 	int r = 0;
 
 	store_describe(store, &known->id, name);
 	if (known->flags & CHUNK_FLAG_COMPRESSED)
-		r = store_size(store, &known->id, &bytes, p->err);
+		r = store_size(store, &known->id, &object.bytes, p->err);
 	if (r < 0)
 		return r;
-	file = malloc(bytes ? bytes : 1);
+	file = malloc(object.bytes ? object.bytes : 1);
 	if (!file)
 		return error_errno(p->err, -ENOMEM, "%s", name);
-	r = store_read(store, &known->id, 0, file, bytes, p->err);
+	r = store_read(store, &known->id, 0, file, object.bytes, p->err);
 	if (r == 0)
-		r = store_parse_head(store, &known->id, file, bytes, bytes, ret_view, &needed, p->err);
+		r = store_parse_head(store, &object, file, object.bytes, ret_view, &needed, p->err);
 	if (r == -EAGAIN)
 		r = error_set(p->err, -EBADMSG, "%s is damaged: its head is longer than the file", name);
 	if (r == 0 && (ret_view->header->flags & CHUNK_FLAG_COMPRESSED)) {

@@ -253,8 +253,7 @@ static int read_head(struct verify *v, struct chunk_file *f, struct error *err)
 	int r;
 
 	if (f->whole)
-		return store_parse_head(v->store, &object->id, f->whole, object->bytes, object->bytes,
-					&f->view, &needed, err);
+		return store_parse_head(v->store, object, f->whole, object->bytes, &f->view, &needed, err);
 	r = store_read_head(v->store, &object->id, &f->head, &f->view, err);
 	if (r == 0)
 		v->result.bytes += f->view.header->payload_offset;

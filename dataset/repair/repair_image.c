@@ -167,8 +167,9 @@ static int read_head(struct store *store, const struct chunk_id *id, void **ret,
 		return -ENOMEM;
 	r = store_read(store, id, 0, head, header.payload_offset, err);
 	if (r == 0) /* what was read this time says how long it is */
-		r = store_parse_head(store, id, head, header.payload_offset, chunk_stored_bytes(head), &view,
-				     &needed, err);
+		r = store_parse_head(store,
+				     &(struct store_object){.id = *id, .bytes = chunk_stored_bytes(head)},
+				     head, header.payload_offset, &view, &needed, err);
 	if (r == -EAGAIN || (r == 0 && (view.header->payload_offset != header.payload_offset ||
 					view.header->file_bytes > REPAIR_MAX_BYTES)))
 		return -EBADMSG;
@@ -413,52 +414,63 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 	return 0;
 }
 
+/* A compressed chunk that is being made of its plain form. */
+struct stored_form {
+	struct store *store;
+	const struct repair_image *image;
+	struct chunk_blocks blocks;
+	struct compressor *compressor;
+	unsigned char *file, *scratch;
+};
+
 /* A block as the file has it, if that is the right one; else compressed again. */
-static int put_block(struct store *store, const struct repair_image *image, const struct chunk_blocks *blocks,
-		     uint32_t i, struct compressor *c, unsigned char *to, uint64_t offset,
-		     unsigned char *scratch)
+static int put_block(const struct stored_form *f, uint32_t i, uint64_t offset)
 {
-	const unsigned char *plain = image->data + blocks->payload_offset + (uint64_t)i * blocks->block_bytes;
+	const struct chunk_blocks *blocks = &f->blocks;
+	const unsigned char *plain =
+	    f->image->data + blocks->payload_offset + (uint64_t)i * blocks->block_bytes;
 	uint32_t bytes = chunk_block_plain(blocks, i), stored = chunk_block_stored(blocks, i);
+	unsigned char *to = f->file + offset;
 
 	if (stored == bytes) {
 		memcpy(to, plain, bytes);
 		return 0;
 	}
-	if (store_read(store, &image->view.header->id, offset, to, stored, NULL) == 0 &&
-	    compress_decode(scratch, bytes, to, stored) == 0 && memcmp(scratch, plain, bytes) == 0)
+	if (store_read(f->store, &f->image->view.header->id, offset, to, stored, NULL) == 0 &&
+	    compress_decode(f->scratch, bytes, to, stored) == 0 && memcmp(f->scratch, plain, bytes) == 0)
 		return 0;
-	return compressor_fit(c, to, stored, plain, bytes);
+	return compressor_fit(f->compressor, to, stored, plain, bytes);
 }
 
 int repair_image_store(struct store *store, struct repair_image *image, struct error *err)
 {
 	const struct chunk_header *h = image->view.header;
-	_cleanup_(freep) unsigned char *file = NULL, *scratch = NULL;
-	struct compressor *c = NULL;
-	struct chunk_blocks blocks;
+	struct stored_form f = {.store = store, .image = image};
 	uint64_t at = h->payload_offset;
 	int r;
 
 	if (!(h->flags & CHUNK_FLAG_COMPRESSED))
 		return 0;
-	file = calloc(1, h->stored_bytes);
-	scratch = malloc(CHUNK_BLOCK_MAX_BYTES);
-	r = file && scratch ? chunk_blocks_in_head(h, &blocks) : -ENOMEM;
+	f.file = calloc(1, h->stored_bytes);
+	f.scratch = malloc(CHUNK_BLOCK_MAX_BYTES);
+	r = f.file && f.scratch ? chunk_blocks_in_head(h, &f.blocks) : -ENOMEM;
 	if (r == 0)
-		r = compressor_new(h->level ? h->level : COMPRESS_LEVEL_MIN, &c);
+		r = compressor_new(h->level ? h->level : COMPRESS_LEVEL_MIN, &f.compressor);
 	if (r == 0)
-		memcpy(file, image->data, h->payload_offset);
-	for (uint32_t i = 0; r == 0 && i < blocks.n; i++) {
-		r = put_block(store, image, &blocks, i, c, file + at, at, scratch);
-		at += chunk_block_stored(&blocks, i);
+		memcpy(f.file, image->data, h->payload_offset);
+	for (uint32_t i = 0; r == 0 && i < f.blocks.n; i++) {
+		r = put_block(&f, i, at);
+		at += chunk_block_stored(&f.blocks, i);
 	}
-	compressor_free(c);
+	compressor_free(f.compressor);
+	free(f.scratch);
+	if (r < 0)
+		free(f.file);
 	if (r == -ENODATA)
 		return error_set(err, r, "this libzstd does not make its blocks as short as they were");
 	if (r < 0)
 		return error_errno(err, r, "its compressed form");
-	image->file = steal_pointer(file);
+	image->file = f.file;
 	image->file_bytes = h->stored_bytes;
 	return 0;
 }

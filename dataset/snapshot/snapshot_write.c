@@ -11,6 +11,16 @@
 #include "lib/file_open.h"
 #include "lib/text.h"
 
+/* The file that is written, and what it is to say. */
+struct staged_snapshot {
+	int fd;
+	int dataset_fd;
+	const char *dataset_path;
+	uint64_t version;
+	uint64_t created_ns;
+	const struct snapshot_progress *progress; /* or NULL */
+};
+
 struct build_context {
 	struct snapshot_builder *builder;
 	const char *dataset_path;
@@ -45,26 +55,29 @@ static void builder_freep(struct snapshot_builder **b)
 	snapshot_builder_free(*b);
 }
 
-static int build(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
-		 const char *dataset_path, int fd, const struct snapshot_progress *progress,
-		 struct error *err)
+static int finish(struct snapshot_builder *builder, const struct staged_snapshot *s, struct error *err)
+{
+	return snapshot_builder_finish(builder, s->version, s->created_ns, s->fd, s->dataset_path, err);
+}
+
+static int build(struct meta *meta, const struct staged_snapshot *s, struct error *err)
 {
 	struct meta_info info = {0};
 	_cleanup_(builder_freep) struct snapshot_builder *builder = NULL;
-	int r = snapshot_builder_new(dataset_fd, SNAPSHOT_BUILD_BYTES, &builder);
-	struct build_context c = {.builder = builder, .dataset_path = dataset_path, .err = err};
+	int r = snapshot_builder_new(s->dataset_fd, SNAPSHOT_BUILD_BYTES, &builder);
+	struct build_context c = {.builder = builder, .dataset_path = s->dataset_path, .err = err};
 
 	if (r < 0)
 		return error_errno(err, r, "snapshot");
-	if (progress && progress->callback) {
+	if (s->progress && s->progress->callback) {
 		r = meta_info(meta, &info, err);
-		snapshot_builder_show(builder, info.n_paths, progress->callback, progress->context);
+		snapshot_builder_show(builder, info.n_paths, s->progress->callback, s->progress->context);
 	}
 	if (r == 0)
 		r = meta_each_chunk(meta, add_chunk, &c, err);
 	if (r == 0)
 		r = meta_each_path(meta, add_path, &c, err);
-	return r < 0 ? r : snapshot_builder_finish(builder, version, created_ns, fd, dataset_path, err);
+	return r < 0 ? r : finish(builder, s, err);
 }
 
 static void snapshot_closep(struct snapshot **s)
@@ -100,8 +113,7 @@ static bool is_of(const struct snapshot *base, struct meta *meta, const struct m
 }
 
 /* SNAPSHOT_NOT_UPDATED leaves the file empty. */
-static int update(const struct snapshot_source *from, uint64_t version, uint64_t created_ns, int dataset_fd,
-		  const char *dataset_path, int fd, struct error *err)
+static int update(const struct snapshot_source *from, const struct staged_snapshot *s, struct error *err)
 {
 	_cleanup_(snapshot_closep) struct snapshot *base = NULL;
 	_cleanup_(closep) int base_fd = -EBADF;
@@ -109,28 +121,25 @@ static int update(const struct snapshot_source *from, uint64_t version, uint64_t
 
 	if (!from->changes)
 		return r;
-	base_fd = file_to_read(dataset_fd, SNAPSHOT_FILE, false);
-	if (base_fd >= 0 && snapshot_open_fd(base_fd, dataset_path, &base, NULL) == 0 &&
+	base_fd = file_to_read(s->dataset_fd, SNAPSHOT_FILE, false);
+	if (base_fd >= 0 && snapshot_open_fd(base_fd, s->dataset_path, &base, NULL) == 0 &&
 	    is_of(base, from->meta, from->before))
-		r = snapshot_update(base, from->changes, version, created_ns, fd, dataset_path, err);
-	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(fd, 0) < 0)
-		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, dataset_path);
+		r = snapshot_update(base, from->changes, s->version, s->created_ns, s->fd, s->dataset_path,
+				    err);
+	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(s->fd, 0) < 0)
+		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, s->dataset_path);
 	return r;
 }
 
-static int write_file(const struct snapshot_source *from, uint64_t version, uint64_t created_ns,
-		      int dataset_fd, const char *dataset_path, int fd,
-		      const struct snapshot_progress *progress, struct error *err)
+static int write_file(const struct snapshot_source *from, const struct staged_snapshot *s, struct error *err)
 {
-	if (from->builder && progress)
-		snapshot_builder_show(from->builder, 0, progress->callback, progress->context);
+	if (from->builder && s->progress)
+		snapshot_builder_show(from->builder, 0, s->progress->callback, s->progress->context);
 	if (from->builder)
-		return snapshot_builder_finish(from->builder, version, created_ns, fd, dataset_path, err);
-	int r = update(from, version, created_ns, dataset_fd, dataset_path, fd, err);
+		return finish(from->builder, s, err);
+	int r = update(from, s, err);
 
-	return r == SNAPSHOT_NOT_UPDATED
-		   ? build(from->meta, version, created_ns, dataset_fd, dataset_path, fd, progress, err)
-		   : r;
+	return r == SNAPSHOT_NOT_UPDATED ? build(from->meta, s, err) : r;
 }
 
 int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
@@ -152,7 +161,8 @@ int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, ui
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" SNAPSHOT_STAGED_FILE, dataset_path);
-	int r = write_file(from, version, created_ns, dataset_fd, dataset_path, fd, progress, err);
+	const struct staged_snapshot staged = {fd, dataset_fd, dataset_path, version, created_ns, progress};
+	int r = write_file(from, &staged, err);
 
 	if (r < 0) {
 		snapshot_unstage(dataset_fd);

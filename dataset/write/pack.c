@@ -163,8 +163,12 @@ static int scan_source(struct pack *p, struct error *err)
 	if (!place_is_elsewhere(p->options->dataset) && stat(p->options->dataset, &st) < 0)
 		return error_errno(err, -errno, "cannot find %s", p->options->dataset);
 	survey_begin(p->options->survey, p->options->source);
-	int r = source_scan(p->options->source, st.st_dev, st.st_ino, p->options->survey, unreadable, p,
-			    &p->source, err);
+	const struct source_options options = {.root = p->options->source,
+					       .exclude_device = st.st_dev,
+					       .exclude_inode = st.st_ino,
+					       .unreadable = unreadable,
+					       .context = p};
+	int r = source_scan(&options, p->options->survey, &p->source, err);
 
 	if (r < 0) {
 		error_prefix(err, "nothing packed");

@@ -59,17 +59,18 @@ static int add_again(struct writer *w, const struct chunk_id *id, struct error *
 	_cleanup_(freep) void *plain = NULL;
 	char name[STORE_NAME_MAX];
 	struct chunk_view view;
-	uint64_t bytes, needed;
-	int r = store_size(writer_store(w), id, &bytes, err);
+	struct store_object object = {.id = *id};
+	uint64_t needed;
+	int r = store_size(writer_store(w), id, &object.bytes, err);
 
 	if (r < 0)
 		return r;
-	file = malloc(bytes);
+	file = malloc(object.bytes);
 	if (!file)
 		return error_errno(err, -ENOMEM, "%s", store_describe(writer_store(w), id, name));
-	r = store_read(writer_store(w), id, 0, file, bytes, err);
+	r = store_read(writer_store(w), id, 0, file, object.bytes, err);
 	if (r == 0)
-		r = store_parse_head(writer_store(w), id, file, bytes, bytes, &view, &needed, err);
+		r = store_parse_head(writer_store(w), &object, file, object.bytes, &view, &needed, err);
 	if (r == -EAGAIN)
 		return error_set(err, -EBADMSG, "%s is damaged: its head is longer than the file",
 				 store_describe(writer_store(w), id, name));

@@ -30,12 +30,8 @@ struct level {
 };
 
 struct source_walk {
-	const char *root;
-	dev_t exclude_device;
-	ino_t exclude_inode;
+	const struct source_options *options;
 	struct survey *survey;
-	source_unreadable_callback *unreadable;
-	void *context;
 	struct buffer files; /* struct source_file */
 	struct buffer paths;
 	uint64_t n_other;
@@ -49,8 +45,8 @@ static int report(struct source_walk *scan, int code, const char *what)
 	struct error err = ERROR_INIT;
 
 	text_printable(path, sizeof(path), scan->path, strlen(scan->path));
-	error_errno(&err, code, "cannot read %s%s%s%s", scan->root, *path ? "/" : "", path, what);
-	int r = scan->unreadable(code, err.text, scan->context);
+	error_errno(&err, code, "cannot read %s%s%s%s", scan->options->root, *path ? "/" : "", path, what);
+	int r = scan->options->unreadable(code, err.text, scan->options->context);
 
 	if (r < 0 && scan->err)
 		*scan->err = err;
@@ -75,7 +71,7 @@ static int add_file(struct source_walk *scan, size_t length, const struct stat *
 
 	if (buffer_append(&scan->paths, scan->path, length + 1) < 0 ||
 	    buffer_append(&scan->files, &file, sizeof(file)) < 0)
-		return error_errno(scan->err, -ENOMEM, "%s", scan->root);
+		return error_errno(scan->err, -ENOMEM, "%s", scan->options->root);
 	return 0;
 }
 
@@ -108,7 +104,7 @@ static int visit(struct source_walk *scan, int dir_fd, const char *name, size_t 
 		r = take_file(scan, length, &st);
 	else if (!S_ISDIR(st.st_mode))
 		scan->n_other++;
-	else if (st.st_dev == scan->exclude_device && st.st_ino == scan->exclude_inode)
+	else if (st.st_dev == scan->options->exclude_device && st.st_ino == scan->options->exclude_inode)
 		survey_leave_dataset(scan->survey, scan->path);
 	else
 		r = walk(scan, dir_fd, name, length, level);
@@ -135,7 +131,7 @@ static int enter(struct source_walk *scan, int fd, size_t length)
 			    scan->err, -EINVAL,
 			    "%s is a dataset already: copy it with cp -r, or add --as-files to pack "
 			    "its files as they are",
-			    scan->root);
+			    scan->options->root);
 		survey_leave_dataset(scan->survey, scan->path);
 		return 0;
 	}
@@ -183,34 +179,25 @@ static int compare_files(const void *a, const void *b, void *paths)
 				  (struct path_text){(char *)paths + y->path_offset, y->path_length});
 }
 
-int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, struct survey *survey,
-		source_unreadable_callback *unreadable, void *context, struct pack_source **ret,
+int source_scan(const struct source_options *options, struct survey *survey, struct pack_source **ret,
 		struct error *err)
 {
-	_cleanup_(closep) int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct source_walk scan = {
-	    .root = root,
-	    .exclude_device = exclude_device,
-	    .exclude_inode = exclude_inode,
-	    .survey = survey,
-	    .unreadable = unreadable,
-	    .context = context,
-	    .err = err,
-	};
+	_cleanup_(closep) int fd = open(options->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct source_walk scan = {.options = options, .survey = survey, .err = err};
 
 	if (fd < 0)
-		return error_errno(err, -errno, "cannot read the source %s", root);
+		return error_errno(err, -errno, "cannot read the source %s", options->root);
 	int r = walk(&scan, fd, ".", 0, NULL);
 
 	if (r == 0)
 		r = survey_end(survey, err);
 	struct pack_source *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
 
-	if (!s || !(s->root = strdup(root))) {
+	if (!s || !(s->root = strdup(options->root))) {
 		free(s);
 		buffer_free(&scan.files);
 		buffer_free(&scan.paths);
-		return r < 0 ? r : error_errno(err, -ENOMEM, "%s", root);
+		return r < 0 ? r : error_errno(err, -ENOMEM, "%s", options->root);
 	}
 	s->dir_fd = steal_fd(&fd);
 	s->files = (struct source_file *)scan.files.data;

@@ -37,10 +37,17 @@ struct pack_source {
 /* Called for what cannot be read. A result other than 0 ends the walk, which returns it. */
 typedef int source_unreadable_callback(int code, const char *text, void *context);
 
-/* The directory with exclude_device and exclude_inode is left out: the dataset may lie in the source. Errors
- * as those of the survey, which is ended; -errno. */
-int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode, struct survey *survey,
-		source_unreadable_callback *unreadable, void *context, struct pack_source **ret,
+struct source_options {
+	const char *root;
+	/* The directory that is left out, as the dataset may lie in the source; 0: none. */
+	dev_t exclude_device;
+	ino_t exclude_inode;
+	source_unreadable_callback *unreadable;
+	void *context; /* of unreadable */
+};
+
+/* Errors as those of the survey, which is ended; -errno. */
+int source_scan(const struct source_options *options, struct survey *survey, struct pack_source **ret,
 		struct error *err);
 void source_free(struct pack_source *s);
 

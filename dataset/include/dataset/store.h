@@ -94,8 +94,8 @@ char *store_describe(const struct store *s, const struct chunk_id *id, char text
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
 /* As chunk_parse_head(); also checks that the chunk is the one that the object's name says. */
-int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
-		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *needed, struct error *err);
+int store_parse_head(struct store *s, const struct store_object *object, const void *head, size_t head_bytes,
+		     struct chunk_view *ret_view, uint64_t *needed, struct error *err);
 
 /* Reads the head of a chunk and checks it as store_parse_head() does. *ret_view points into *ret_head, which
  * the caller frees. */

@@ -29,6 +29,14 @@ static int accept_all(int code, const char *text, void *context)
 	return 0;
 }
 
+static int scan(const char *root, struct survey *survey, source_unreadable_callback *unreadable,
+		void *context, struct pack_source **ret, struct error *err)
+{
+	return source_scan(
+	    &(struct source_options){.root = root, .unreadable = unreadable, .context = context}, survey, ret,
+	    err);
+}
+
 static void link_path(const char *root, const char *target, const char *name)
 {
 	char *path = path_in(root, name);
@@ -56,7 +64,7 @@ static void test_source_order_and_links(void **state)
 	link_path(*state, "../top", "src/b/linked");
 	link_path(*state, "../../elsewhere", "src/b/dir");
 	assert_int_equal(mkfifo(fifo, 0600), 0);
-	assert_int_equal(source_scan(root, 0, 0, &survey, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(scan(root, &survey, refuse, NULL, &s, NULL), 0);
 	assert_int_equal(s->n_files, 6);
 	assert_int_equal(s->n_other, 1);
 	for (size_t i = 0; i < 6; i++) {
@@ -81,15 +89,15 @@ static void test_source_troubles(void **state)
 
 	write_text(*state, "a/1", "x");
 	link_path(*state, "..", "a/loop");
-	assert_int_equal(source_scan(*state, 0, 0, &survey, refuse, NULL, &s, &err), -ELOOP);
+	assert_int_equal(scan(*state, &survey, refuse, NULL, &s, &err), -ELOOP);
 	assert_non_null(strstr(err.text, "a/loop"));
 	link_path(*state, "nowhere", "dangling");
-	assert_int_equal(source_scan(*state, 0, 0, &survey, accept_all, &n_told, &s, &err), 0);
+	assert_int_equal(scan(*state, &survey, accept_all, &n_told, &s, &err), 0);
 	assert_int_equal(n_told, 2);
 	assert_int_equal(s->n_files, 1);
 	source_free(s);
 	survey_free(&survey);
-	assert_int_equal(source_scan("/nowhere", 0, 0, &survey, refuse, NULL, &s, &err), -ENOENT);
+	assert_int_equal(scan("/nowhere", &survey, refuse, NULL, &s, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nowhere"));
 	source_free(NULL);
 }
@@ -120,7 +128,7 @@ static void test_read_ahead(void **state)
 		write_text(*state, name, text);
 		order[i] = (uint64_t)(N - 1 - i);
 	}
-	assert_int_equal(source_scan(*state, 0, 0, &survey, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(scan(*state, &survey, refuse, NULL, &s, NULL), 0);
 	for (uint64_t budget = 1; budget < 5000; budget += 1111) {
 		assert_int_equal(start(s, order, N, 7, budget, 15, &ra), 0);
 		for (int i = 0; i < N; i++) {
@@ -156,7 +164,7 @@ static void test_changed_files(void **state)
 
 	for (const char *const *name = (const char *const[]){"a", "b", "c", "d", NULL}; *name; name++)
 		write_text(*state, *name, "1234");
-	assert_int_equal(source_scan(*state, 0, 0, &survey, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(scan(*state, &survey, refuse, NULL, &s, NULL), 0);
 	char *a = path_in(*state, "a"), *b = path_in(*state, "b");
 
 	unlink(a);

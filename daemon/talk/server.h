@@ -5,8 +5,7 @@
  * The daemon's socket: listens, keeps connections and sessions, and decides which chunk is read next. One
  * event loop; after each round of events, on_settle() (server.c) starts whatever the events made possible.
  *
- * Locks: none here, nor in sensing and metrics, which are the loop's too. The process has two: the pool's
- * (pool.h) and that of the history's queue. No thread holds both, so they need no order.
+ * It takes no lock: docs/architecture.md has the table of threads and locks.
  */
 
 #include "daemon/apart/closer.h"

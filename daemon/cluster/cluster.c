@@ -13,6 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
+#include "lib/list.h"
 #include "lib/log.h"
 
 #define TICK_MS         100
@@ -90,11 +91,7 @@ static void watch(struct cluster *c, uint64_t after_ms)
 
 static void question_free(struct cluster_question *q)
 {
-	struct cluster_question **at = &q->cluster->questions;
-
-	while (*at != q)
-		at = &(*at)->next;
-	*at = q->next;
+	LL_DELETE(q->cluster->questions, q);
 	free(q);
 }
 
@@ -190,11 +187,7 @@ static void give_back_all(struct cluster *c)
 
 static void read_remove(struct cluster *c, struct cluster_read *read)
 {
-	struct cluster_read **at = &c->reads;
-
-	while (*at != read)
-		at = &(*at)->next;
-	*at = read->next;
+	LL_DELETE(c->reads, read);
 	c->n_sent -= read->is_sent;
 }
 

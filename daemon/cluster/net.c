@@ -11,6 +11,7 @@
 #include "cluster_private.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/list.h"
 
 /* Groups of this node, and who is in them. The registry's thread hands lists over; the last one of a group
  * counts. */
@@ -21,7 +22,7 @@ static void on_members(void *user, const struct registry_group_id *group,
 		       const struct registry_member *members, size_t count)
 {
 	struct net *n = user;
-	struct net_update *u, **at = &n->updates;
+	struct net_update *u;
 
 	if (count > CLUSTER_MAX_MEMBERS)
 		count = CLUSTER_MAX_MEMBERS;
@@ -33,9 +34,7 @@ static void on_members(void *user, const struct registry_group_id *group,
 	u->n = count;
 	memcpy(u->members, members, count * sizeof(u->members[0]));
 	pthread_mutex_lock(&n->lock);
-	while (*at)
-		at = &(*at)->next;
-	*at = u;
+	LL_APPEND(n->updates, u);
 	pthread_mutex_unlock(&n->lock);
 	uv_async_send(&n->wake);
 }
@@ -238,15 +237,13 @@ static void net_members_join(struct net *n, const struct cluster_order *o)
 static void net_members_leave(struct net *n, const struct cluster_order *o)
 {
 	struct registry_group_id id;
-	struct net_group *g, **at = &n->groups;
+	struct net_group *g;
 
 	registry_group_id(&o->key, &id);
 	g = find(n, &id);
 	if (!g)
 		return;
-	while (*at != g)
-		at = &(*at)->next;
-	*at = g->next;
+	LL_DELETE(n->groups, g);
 	if (n->registry)
 		registry_leave(n->registry, &g->key);
 	free(g->members);

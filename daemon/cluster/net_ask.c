@@ -9,6 +9,7 @@
 
 #include "lib/fd_io.h"
 #include "lib/huge_pages.h"
+#include "lib/list.h"
 #include "net.h"
 
 /* Peers whose bytes were not what they said they were. */
@@ -51,11 +52,7 @@ static void ask_free(struct net *n, struct net_ask *a)
 
 static void ask_remove(struct net_conn *c, struct net_ask *a)
 {
-	struct net_ask **at = &c->asks;
-
-	while (*at != a)
-		at = &(*at)->next;
-	*at = a->next;
+	LL_DELETE(c->asks, a);
 	c->n_asks--;
 	if (c->piece_of == a)
 		c->piece_of = NULL;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/list.h"
 #include "net.h"
 
 /* In and out in one turn of the loop, so that each peer gets its turn. */
@@ -55,23 +56,17 @@ void net_conn_poll(struct net_conn *c)
 
 static void on_closed(uv_handle_t *handle)
 {
-	struct net_conn *c = handle->data, **at = &c->net->conns;
+	struct net_conn *c = handle->data;
 
-	while (*at != c)
-		at = &(*at)->next;
-	*at = c->next;
+	LL_DELETE(c->net->conns, c);
 	close(c->fd);
 	free(c);
 }
 
 static void leave_again(struct net_conn *c)
 {
-	struct net_conn **at = &c->net->agains;
-
-	while (*at && *at != c)
-		at = &(*at)->next_again;
-	if (*at)
-		*at = c->next_again;
+	if (c->net->agains) /* it may have been taken out already, by on_again() */
+		LL_DELETE2(c->net->agains, c, next_again);
 	c->reads_again = false;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/fd_io.h"
+#include "lib/list.h"
 #include "net.h"
 
 /* Of one peer, that the daemon has at one time: each holds a chunk in memory. The others wait here. */
@@ -39,11 +40,7 @@ static void given(struct net *n, uint64_t here_id)
 /* Its memory is let go of. */
 static void question_remove(struct net_conn *c, struct net_question *q)
 {
-	struct net_question **at = &c->questions;
-
-	while (*at != q)
-		at = &(*at)->next;
-	*at = q->next;
+	LL_DELETE(c->questions, q);
 	c->n_questions--;
 	if (c->gives == q)
 		c->gives = NULL;
@@ -101,7 +98,7 @@ bool net_give_may_read(struct net_conn *c)
 
 void net_give_question(struct net_conn *c, const struct net_frame *f)
 {
-	struct net_question *q, **at = &c->questions;
+	struct net_question *q;
 
 	c->tokens -= 1;
 	if (c->n_questions >= NET_MAX_QUESTIONS || find(c, f->id)) {
@@ -120,9 +117,7 @@ void net_give_question(struct net_conn *c, const struct net_frame *f)
 	q->group = f->group;
 	q->chunk = f->chunk;
 	q->memory_fd = -EBADF;
-	while (*at)
-		at = &(*at)->next;
-	*at = q;
+	LL_APPEND(c->questions, q);
 	c->n_questions++;
 	ask_on(c);
 }

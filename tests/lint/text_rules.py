@@ -45,6 +45,7 @@ OWNERS = {
     "sys/sdt.h": (),
     "term.h": ("ui",),
     "uthash.h": ("bpf/collect",),
+    "utlist.h": ("lib",),
     "uv.h": ("daemon",),
     "webp/": ("image",),
     "wordexp.h": ("ctl",),

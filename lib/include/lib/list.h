@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Lists are utlist's: LL_ of items that have a `next` (appending and deleting walk the list), DL_ of items that also
- * have a `prev`. container_of() leads from a member back to the struct that it lies in. */
+/* Lists are utlist's: LL_ of items that have a `next` (appending and deleting walk the list), DL_ of items
+ * that also have a `prev`. container_of() leads from a member back to the struct that it lies in. */
 
 #include <stddef.h>
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "partition.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "checkpoint.h"
@@ -126,131 +128,152 @@ void partition_free(struct partition *partition)
 	*partition = (struct partition){0};
 }
 
-/* What the trainer's other threads did from at_ns on: the most telling of their states, and until when all
- * of them stay in theirs. */
-static enum timeline_state helpers_at(const struct partition *partition, uint64_t at_ns, uint64_t *end_ns)
+/* What the trainer did at one moment. Looking narrows end_ns to where it stays so. */
+struct moment {
+	const struct partition *partition;
+	uint64_t at_ns, end_ns;
+	struct timeline_piece piece; /* its state UNKNOWN and end_ns 0: not looked at */
+};
+
+static const struct timeline_piece *piece_of(struct moment *m)
 {
+	if (!m->piece.end_ns)
+		m->piece = timeline_piece_at(m->partition->roles->trainer, m->at_ns, m->end_ns);
+	m->end_ns = min_ns(m->end_ns, m->piece.end_ns);
+	return &m->piece;
+}
+
+static bool is_without_core(struct moment *m)
+{
+	return piece_of(m)->state == STATE_QUEUE;
+}
+
+static bool is_on_core(struct moment *m)
+{
+	return piece_of(m)->state == STATE_CPU;
+}
+
+static bool is_unknown(struct moment *m)
+{
+	return piece_of(m)->state == STATE_UNKNOWN;
+}
+
+/* Only that thread lets the trainer go on, whatever it did meanwhile. */
+static bool is_ended_by_saver(struct moment *m)
+{
+	return checkpoint_ends(m->partition->timeline, m->partition->saves, piece_of(m)->off);
+}
+
+static bool is_woken_by_stranger(struct moment *m)
+{
+	const struct partition *p = m->partition;
+	const struct timeline_off *off = piece_of(m)->off;
+	const struct timeline_thread *waker =
+	    off && off->waker_tid ? timeline_find(p->timeline, off->waker_tid, off->waking_ns) : NULL;
+
+	return !waker || waker == p->roles->trainer || !timeline_same_process(waker, p->roles->trainer);
+}
+
+/* The most telling of the states of the trainer's other threads. */
+static enum timeline_state helpers_state(struct moment *m)
+{
+	const struct partition *p = m->partition;
 	enum timeline_state state = STATE_SLEEP;
 
-	for (size_t i = 0; i < partition->n_helpers; i++) {
-		struct timeline_piece piece = timeline_piece_at(partition->helpers[i], at_ns, *end_ns);
+	for (size_t i = 0; i < p->n_helpers; i++) {
+		struct timeline_piece piece = timeline_piece_at(p->helpers[i], m->at_ns, m->end_ns);
 
-		*end_ns = piece.end_ns;
+		m->end_ns = piece.end_ns;
 		if (piece.state == STATE_CPU || (piece.state == STATE_QUEUE && state != STATE_CPU))
 			state = piece.state;
 	}
 	return state;
 }
 
-static bool woken_by_helper(const struct partition *partition, const struct timeline_off *off)
+static bool is_helped(struct moment *m)
 {
-	const struct timeline_thread *waker;
-
-	if (!off || !off->waker_tid)
+	if (helpers_state(m) != STATE_CPU)
 		return false;
-	waker = timeline_find(partition->timeline, off->waker_tid, off->waking_ns);
-	return waker && waker != partition->roles->trainer &&
-	       timeline_same_process(waker, partition->roles->trainer);
+	if (m->partition->helped_ns)
+		*m->partition->helped_ns += m->end_ns - m->at_ns;
+	return true;
 }
 
-typedef void partition_part(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			    uint64_t share_ns[SHARE_COUNT]);
-
-/* Each piece of the interval goes to `inside` where the list covers it, else to `outside`. */
-static void partition_by(const struct partition *partition, const struct interval_list *list,
-			 uint64_t begin_ns, uint64_t end_ns, partition_part *inside, partition_part *outside,
-			 uint64_t share_ns[SHARE_COUNT])
+static bool is_helper_without_core(struct moment *m)
 {
-	uint64_t at_ns = begin_ns;
+	return helpers_state(m) == STATE_QUEUE;
+}
 
-	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
-		uint64_t from_ns = i < list->n ? min_ns(list->items[i].begin_ns, end_ns) : end_ns;
-		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
+#define LIST(member) offsetof(struct partition, member)
 
-		if (from_ns > at_ns) {
-			outside(partition, at_ns, from_ns, share_ns);
-			at_ns = from_ns;
+/* Who gets a moment that is no data wait: the first row that claims it, by its list of intervals or else by
+ * its test; nobody: other. Rows behind those of states speak of a trainer that sleeps. */
+static const struct claim {
+	size_t list;
+	bool (*is)(struct moment *m);
+	enum analysis_share share;
+} claims[] = {
+    {LIST(checkpoints), NULL, SHARE_CHECKPOINT_STALL},
+    {LIST(compiling), NULL, SHARE_COMPILING},
+    {0, is_without_core, SHARE_CPU_STARVED},
+    {LIST(gpu_waits), NULL, SHARE_DEVICE},
+    {0, is_on_core, SHARE_DEVICE},
+    {0, is_unknown, SHARE_OTHER},
+    {LIST(collectives), NULL, SHARE_DEVICE},
+    {LIST(gil_sleeps), NULL, SHARE_CPU_STARVED},
+    {0, is_ended_by_saver, SHARE_CHECKPOINT_STALL},
+    {0, is_woken_by_stranger, SHARE_OTHER},
+    {LIST(helper_compiling), NULL, SHARE_COMPILING},
+    {0, is_helped, SHARE_DEVICE},
+    {0, is_helper_without_core, SHARE_CPU_STARVED},
+};
+
+#define N_CLAIMS (sizeof(claims) / sizeof(claims[0]))
+
+static const struct interval_list *list_of(const struct partition *partition, const struct claim *claim)
+{
+	return (const struct interval_list *)((const char *)partition + claim->list);
+}
+
+/* *next: the first interval of the list that does not end before the moment. */
+static bool list_covers(const struct interval_list *list, size_t *next, struct moment *m)
+{
+	const struct interval *item;
+
+	while (*next < list->n && list->items[*next].end_ns <= m->at_ns)
+		++*next;
+	if (*next == list->n)
+		return false;
+	item = &list->items[*next];
+	if (item->begin_ns > m->at_ns) {
+		m->end_ns = min_ns(m->end_ns, item->begin_ns);
+		return false;
+	}
+	m->end_ns = min_ns(m->end_ns, item->end_ns);
+	return true;
+}
+
+static void partition_busy(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			   uint64_t share_ns[SHARE_COUNT])
+{
+	size_t next[N_CLAIMS];
+
+	for (size_t i = 0; i < N_CLAIMS; i++)
+		next[i] = claims[i].is ? 0 : interval_list_from(list_of(partition, &claims[i]), begin_ns);
+	while (begin_ns < end_ns) {
+		struct moment m = {.partition = partition, .at_ns = begin_ns, .end_ns = end_ns};
+		enum analysis_share share = SHARE_OTHER;
+
+		for (size_t i = 0; i < N_CLAIMS; i++) {
+			if (claims[i].is ? claims[i].is(&m)
+					 : list_covers(list_of(partition, &claims[i]), &next[i], &m)) {
+				share = claims[i].share;
+				break;
+			}
 		}
-		if (to_ns > at_ns)
-			inside(partition, at_ns, to_ns, share_ns);
-		at_ns = to_ns;
+		share_ns[share] += m.end_ns - begin_ns;
+		begin_ns = m.end_ns;
 	}
-}
-
-static void partition_compiling(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-				uint64_t share_ns[SHARE_COUNT])
-{
-	share_ns[SHARE_COMPILING] += end_ns - begin_ns;
-}
-
-/* Asleep until another of its threads is done. */
-static void partition_helped(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			     uint64_t share_ns[SHARE_COUNT])
-{
-	for (uint64_t at_ns = begin_ns, until_ns; at_ns < end_ns; at_ns = until_ns) {
-		enum timeline_state state;
-
-		until_ns = end_ns;
-		state = helpers_at(partition, at_ns, &until_ns);
-		share_ns[state == STATE_CPU     ? SHARE_DEVICE
-			 : state == STATE_QUEUE ? SHARE_CPU_STARVED
-						: SHARE_OTHER] += until_ns - at_ns;
-		if (state == STATE_CPU && partition->helped_ns)
-			*partition->helped_ns += until_ns - at_ns;
-	}
-}
-
-/* A piece of one sleep, at neither the ranks' meeting nor the interpreter lock. */
-static void partition_awaited(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			      uint64_t share_ns[SHARE_COUNT])
-{
-	const struct timeline_off *off = timeline_piece_at(partition->roles->trainer, begin_ns, end_ns).off;
-
-	/* Only that thread lets the trainer go on, whatever it did meanwhile. */
-	if (checkpoint_ends(partition->timeline, partition->saves, off))
-		share_ns[SHARE_CHECKPOINT_STALL] += end_ns - begin_ns;
-	else if (woken_by_helper(partition, off))
-		partition_by(partition, &partition->helper_compiling, begin_ns, end_ns, partition_compiling,
-			     partition_helped, share_ns);
-	else
-		share_ns[SHARE_OTHER] += end_ns - begin_ns;
-}
-
-static void partition_locked(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			     uint64_t share_ns[SHARE_COUNT])
-{
-	share_ns[SHARE_CPU_STARVED] += end_ns - begin_ns;
-}
-
-static void partition_unmet(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			    uint64_t share_ns[SHARE_COUNT])
-{
-	partition_by(partition, &partition->gil_sleeps, begin_ns, end_ns, partition_locked, partition_awaited,
-		     share_ns);
-}
-
-static void partition_collective(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-				 uint64_t share_ns[SHARE_COUNT])
-{
-	share_ns[SHARE_DEVICE] += end_ns - begin_ns;
-}
-
-/* A piece of one sleep. */
-static void partition_sleep(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			    uint64_t share_ns[SHARE_COUNT])
-{
-	partition_by(partition, &partition->collectives, begin_ns, end_ns, partition_collective,
-		     partition_unmet, share_ns);
-}
-
-/* Waiting for the GPU, spinning or asleep; a trainer without a core waits for the core instead. */
-static void partition_gpu(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			  uint64_t share_ns[SHARE_COUNT])
-{
-	struct timeline_account account = timeline_account(partition->roles->trainer, begin_ns, end_ns);
-
-	share_ns[SHARE_CPU_STARVED] += account.queue_ns;
-	share_ns[SHARE_DEVICE] += end_ns - begin_ns - account.queue_ns;
 }
 
 uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
@@ -273,52 +296,6 @@ uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns
 	}
 	*ret_spin_ns = spin_ns;
 	return wait_ns;
-}
-
-/* Neither wait, checkpoint nor GPU. */
-static void partition_rest(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			   uint64_t share_ns[SHARE_COUNT])
-{
-	for (uint64_t at_ns = begin_ns; at_ns < end_ns;) {
-		struct timeline_piece piece = timeline_piece_at(partition->roles->trainer, at_ns, end_ns);
-		uint64_t ns = piece.end_ns - piece.begin_ns;
-
-		switch (piece.state) {
-		case STATE_CPU: share_ns[SHARE_DEVICE] += ns; break;
-		case STATE_QUEUE: share_ns[SHARE_CPU_STARVED] += ns; break;
-		case STATE_SLEEP:
-		case STATE_BLOCK: partition_sleep(partition, piece.begin_ns, piece.end_ns, share_ns); break;
-		case STATE_UNKNOWN: share_ns[SHARE_OTHER] += ns; break;
-		}
-		at_ns = piece.end_ns;
-	}
-}
-
-static void partition_checkpoint(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-				 uint64_t share_ns[SHARE_COUNT])
-{
-	share_ns[SHARE_CHECKPOINT_STALL] += end_ns - begin_ns;
-}
-
-static void partition_driver(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			     uint64_t share_ns[SHARE_COUNT])
-{
-	partition_by(partition, &partition->gpu_waits, begin_ns, end_ns, partition_gpu, partition_rest,
-		     share_ns);
-}
-
-static void partition_unsaved(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			      uint64_t share_ns[SHARE_COUNT])
-{
-	partition_by(partition, &partition->compiling, begin_ns, end_ns, partition_compiling,
-		     partition_driver, share_ns);
-}
-
-static void partition_busy(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			   uint64_t share_ns[SHARE_COUNT])
-{
-	partition_by(partition, &partition->checkpoints, begin_ns, end_ns, partition_checkpoint,
-		     partition_unsaved, share_ns);
 }
 
 uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
@@ -344,11 +321,20 @@ static void partition_wait(const struct partition *partition, size_t wait, uint6
 	share_ns[SHARE_PREP_STALL] += ns - fetch_ns;
 }
 
+static uint64_t sum_of(const uint64_t share_ns[SHARE_COUNT])
+{
+	uint64_t sum_ns = 0;
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		sum_ns += share_ns[i];
+	return sum_ns;
+}
+
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			uint64_t share_ns[SHARE_COUNT])
 {
 	const struct data_waits *waits = partition->waits;
-	uint64_t at_ns = begin_ns;
+	uint64_t at_ns = begin_ns, before_ns __attribute__((unused)) = sum_of(share_ns);
 
 	for (size_t i = data_waits_from(waits, begin_ns); at_ns < end_ns; i++) {
 		uint64_t from_ns = i < waits->n ? min_ns(waits->items[i].begin_ns, end_ns) : end_ns;
@@ -362,6 +348,7 @@ void partition_interval(const struct partition *partition, uint64_t begin_ns, ui
 			partition_wait(partition, i, to_ns - at_ns, share_ns);
 		at_ns = to_ns;
 	}
+	assert(sum_of(share_ns) - before_ns == end_ns - begin_ns);
 }
 
 void partition_fetch(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,

@@ -20,7 +20,7 @@
 #include "daemon/storage/read_holds.h"
 #include "daemon/apart/reader.h"
 #include "daemon/storage/shared_memory.h"
-#include "stage.h"
+#include "daemon/cache/sources/stage.h"
 #include "cached_dataset.h"
 #include "daemon/cache/peers/gives.h"
 
@@ -59,7 +59,7 @@ struct cache {
 	struct readers readers;
 	struct read_turns *turns; /* borrowed by jobs, too */
 	struct read_holds holds;  /* reading ahead gives way to checkpoints */
-	struct load *loads;       /* under way: load/ */
+	struct chunk_load *loads; /* under way: sources/ */
 	struct pool *pool;
 	struct carry *carry;     /* NULL: chunks end with the daemon */
 	struct stage *stage;     /* NULL: there is no staging */
@@ -234,11 +234,6 @@ uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes);
 /* Takes in what was carried over a restart (cache_carried.c). It is idle until somebody wants it, and given
  * up like other idle chunks. */
 void cache_restore(struct cache *c);
-/* Takes a carried chunk's memory out of the cache, to be copied; it counts as being released. Afterwards it
- * is either freed, or attached again as if nothing had happened. */
-struct segment *cache_detach_carried(struct cache *c, struct cached_dataset *d, uint64_t chunk);
-void cache_attach_carried(struct cache *c, struct segment *s);
-void cache_free_carried(struct cache *c, struct segment *s);
 /* Makes a segment of this memory, and takes it over. 0 or -ENOMEM. */
 int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct shared_memory *memory,
 		      struct segment **ret);
@@ -251,7 +246,7 @@ static inline uint64_t cache_total_bytes(const struct cache *c)
 	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->form_bytes + c->kept_batch_bytes;
 }
 
-/* Used by load/ and cache_fit.c. */
+/* Used by sources/ and cache_fit.c. */
 /* Memory for the chunk. NULL: there is no room, or none that may be had for a chunk at this distance. */
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 				   uint32_t distance, int *ret_error);

@@ -18,7 +18,7 @@
 #include "daemon/storage/place.h"
 #include "policy.h"
 #include "daemon/storage/proof.h"
-#include "stage_pace.h"
+#include "daemon/cache/sources/stage_pace.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -42,16 +42,22 @@ enum chunk_state {
 	CHUNK_BAD, /* quarantined: `error` says why */
 };
 
+/* Where it is read from, for who waits for it. */
+enum chunk_from {
+	CHUNK_FROM_STORAGE, /* or from memory */
+	CHUNK_FROM_STAGING,
+	CHUNK_FROM_NODE,
+};
+
 struct cached_chunk {
 	enum chunk_state state;
 	bool kept;
 	bool is_foreign; /* in memory; another node of the jobs that use it is its owner (peers/sharers.h) */
 	bool is_taken;   /* in memory; it has left for another node's lane, which has it */
-	bool is_asked;   /* READING: of another node */
-	bool is_staged;  /* READING: from the staging disk */
+	enum chunk_from from; /* READING */
 	uint32_t pins;
 	struct segment *segment; /* from READING to READY; if CARRIED, the carried one */
-	uint64_t *part;          /* NULL: all of its samples are there; else a bit for each (chunk_part.c) */
+	uint64_t *part;          /* NULL: all of its samples are there; else a bit for each (load_part.c) */
 	uint64_t bytes;          /* of the segment that it takes */
 	uint64_t last_use;
 	uint64_t retry_ns; /* BAD because a read failed: when to try again; 0: damaged, never */
@@ -200,8 +206,8 @@ struct cached_want {
 };
 
 /*
- * chunk_part.c. Of a chunk of which few samples are wanted, these alone may be read. Returns true if the
- * chunk, which is READY, has all of its samples that are wanted.
+ * sources/load_part.c. Of a chunk of which few samples are wanted, these alone may be read. Returns true if
+ * the chunk, which is READY, has all of its samples that are wanted.
  */
 bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
 /* Returns true if it has to be loaded before the samples are there. */

@@ -138,7 +138,9 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 
 static enum batch_wait reading_from(const struct cached_chunk *k)
 {
-	return k->is_asked ? BATCH_PEERS : k->is_staged ? BATCH_STAGING : BATCH_FETCH;
+	return k->from == CHUNK_FROM_NODE      ? BATCH_PEERS
+	       : k->from == CHUNK_FROM_STAGING ? BATCH_STAGING
+					       : BATCH_FETCH;
 }
 
 static void wait_for(enum batch_wait *wait, enum batch_wait what)

@@ -11,7 +11,7 @@
 
 #include "daemon/node/cache_quota.h"
 #include "lib/error.h"
-#include "daemon/cache/stage.h"
+#include "daemon/cache/sources/stage.h"
 
 struct serving_knobs {
 	uint64_t cache_bytes;     /* segments, batch slots and snapshot copies together */

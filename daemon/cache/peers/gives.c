@@ -107,7 +107,7 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 	k = &m->dataset->chunks[chunk];
 	if (k->state == CHUNK_READY && !k->part)
 		answer(c, g, m->dataset, chunk);
-	else if (cached_is_loading(k) && !k->is_asked)
+	else if (cached_is_loading(k) && k->from != CHUNK_FROM_NODE)
 		return 0;
 	/* Who asks because it was in this node's lanes until now reads it from storage, then. */
 	else if (m->n_sessions == 0 || !sharer_serves(m, chunk))
@@ -115,7 +115,7 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 	else if (k->state == CHUNK_BAD)
 		refuse(c, g, -EIO);
 	/* Nodes that do not agree on the owner would wait for each other. */
-	else if (k->is_asked)
+	else if (k->from == CHUNK_FROM_NODE)
 		refuse(c, g, -EAGAIN);
 	else {
 		*ret = (struct give_want){.sharer = m, .chunk = chunk};

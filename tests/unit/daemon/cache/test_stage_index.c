@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/cache/stage_index.h"
+#include "daemon/cache/sources/stage_index.h"
 
 #define OWNER 1000
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/test.h"
 
-#include "daemon/cache/stage_pace.h"
+#include "daemon/cache/sources/stage_pace.h"
 
 static void add(struct stage_mean *m, uint64_t ns, int n)
 {

@@ -25,17 +25,17 @@ static void test_what_comes_from_afar_counts(void **state)
 	assert_int_equal(check(), BATCH_READY);
 	chunks[3].state = CHUNK_VERIFYING;
 	assert_int_equal(check(), BATCH_VERIFY);
-	chunks[0] = (struct cached_chunk){.state = CHUNK_READING, .is_staged = true};
+	chunks[0] = (struct cached_chunk){.state = CHUNK_READING, .from = CHUNK_FROM_STAGING};
 	assert_int_equal(check(), BATCH_STAGING);
-	chunks[1] = (struct cached_chunk){.state = CHUNK_READING, .is_asked = true};
+	chunks[1] = (struct cached_chunk){.state = CHUNK_READING, .from = CHUNK_FROM_NODE};
 	assert_int_equal(check(), BATCH_PEERS);
 	/* Not there, and read from storage. */
-	chunks[0].is_staged = false;
+	chunks[0].from = CHUNK_FROM_STORAGE;
 	assert_int_equal(check(), BATCH_FETCH);
 	chunks[0] = (struct cached_chunk){.state = CHUNK_ABSENT};
 	assert_int_equal(check(), BATCH_FETCH);
 	/* It need not be looked for where it was before. */
-	chunks[0] = (struct cached_chunk){.state = CHUNK_READY, .is_staged = true, .is_asked = true};
+	chunks[0] = (struct cached_chunk){.state = CHUNK_READY, .from = CHUNK_FROM_NODE};
 	chunks[1].state = CHUNK_READY;
 	assert_int_equal(check(), BATCH_VERIFY);
 }

@@ -55,36 +55,10 @@ struct stage_figures {
 	uint64_t skipped; /* chunks that memory gave up before they were written */
 };
 
-/* A chunk that is being read from staging. The caller's. */
-struct stage_read {
-	struct stager_job job;
-	struct stage *stage;
-	struct staged *file;
-	int memory_fd;
-	uint64_t begin_ns, patience_ns;
-	bool gives; /* it has come, and is being copied */
-	struct stage_read *next;
-	/* 0, or a negative errno with *err filled. The memory is the caller's again. */
-	void (*done)(struct stage_read *read, int result, const struct error *err);
-};
-
 int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cache,
 	      const struct stage_options *options, const struct quota *quota, struct stage **ret);
 /* Everybody who reads is forgotten. The loop must run once more. Accepts NULL. */
 struct stage *stage_free(struct stage *g);
-
-/* The file with this chunk, or NULL; the caller lets it go. Its stamp is that which the chunk's own file must
- * have. */
-struct staged *stage_find(struct stage *g, const struct cached_dataset *d,
-			  const struct snapshot_chunk *chunk);
-void stage_let_go(struct stage *g, struct staged *file);
-/* It is not what was written: it goes. */
-void stage_spoil(struct stage *g, struct staged *file);
-
-/* Reads the file into this memory, within patience_ns. Returns 0, and done() is called later; or a negative
- * errno. */
-int stage_fetch(struct stage *g, struct stage_read *read, struct staged *file, int memory_fd,
-		uint64_t patience_ns);
 
 /* A chunk was read from storage and verified: it is written if that is worth while. */
 void stage_put(struct stage *g, struct segment *segment);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stage.h"
+#include "source.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cache.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/units.h"
@@ -16,7 +16,11 @@
 #define MAX_TROUBLE 3               /* so often in a row */
 #define HANG_NS     (30 * NS_PER_S) /* a write that takes longer */
 #define MEASURED    8               /* chunks read back to know the disk */
-#define N_WANTS     64 /* chunks in memory that wait to be written: more would be given up first */
+/* How long a chunk may take to come: as long as storage may take is not too long. */
+#define PATIENCE_TIMES  4
+#define MIN_PATIENCE_NS (2 * NS_PER_S)
+#define MAX_PATIENCE_NS (30 * NS_PER_S)
+#define N_WANTS         64 /* chunks in memory that wait to be written: more would be given up first */
 
 /* A chunk that is to be written, if memory still has it when its turn comes. */
 struct want {
@@ -33,6 +37,17 @@ struct put {
 	bool takes;    /* the chunk is pinned */
 	bool measures; /* it is written, and referred to */
 	uint64_t begin_ns;
+};
+
+/* A chunk that a load may have from here. */
+struct staged_copy {
+	struct stager_job job;
+	struct stage *stage;
+	struct chunk_load *load;
+	struct staged *file;
+	uint64_t begin_ns, patience_ns;
+	bool gives; /* it has come, and is being copied */
+	struct staged_copy *next;
 };
 
 struct stage {
@@ -52,7 +67,7 @@ struct stage {
 	uint32_t first_want, n_wants;
 	struct stager_job remove;
 	struct staged *removing;
-	struct stage_read *reads;
+	struct staged_copy *reads;
 	uv_timer_t timer;
 	uint32_t n_trouble;   /* in a row */
 	uint64_t off_ns;      /* nothing is asked until then */
@@ -123,7 +138,8 @@ static int64_t now_s(void)
 	return (int64_t)time(NULL);
 }
 
-struct staged *stage_find(struct stage *g, const struct cached_dataset *d, const struct snapshot_chunk *chunk)
+static struct staged *find_file(const struct stage *g, const struct cached_dataset *d,
+				const struct snapshot_chunk *chunk)
 {
 	const struct staged_key key = key_of(d, &chunk->id);
 	struct staged *f;
@@ -131,13 +147,10 @@ struct staged *stage_find(struct stage *g, const struct cached_dataset *d, const
 	if (!g || !is_usable(g) || d->pace.is_off)
 		return NULL;
 	f = stage_index_find(&g->index, &key);
-	if (!f || f->state != STAGED_READY || f->stamp.bytes != chunk->file_bytes)
-		return NULL;
-	f->refs++;
-	return f;
+	return f && f->state == STAGED_READY && f->stamp.bytes == chunk->file_bytes ? f : NULL;
 }
 
-void stage_let_go(struct stage *g, struct staged *f)
+static void let_go(struct stage *g, struct staged *f)
 {
 	if (--f->refs > 0)
 		return;
@@ -147,7 +160,8 @@ void stage_let_go(struct stage *g, struct staged *f)
 		pump(g);
 }
 
-void stage_spoil(struct stage *g, struct staged *f)
+/* It is not what was written: it goes. */
+static void spoil(struct stage *g, struct staged *f)
 {
 	g->figures.damaged++;
 	if (f->state == STAGED_READY)
@@ -156,18 +170,19 @@ void stage_spoil(struct stage *g, struct staged *f)
 
 /* Reading */
 
-static void read_remove(struct stage_read *q)
+static void read_remove(struct staged_copy *q)
 {
-	struct stage_read **link = &q->stage->reads;
+	struct staged_copy **link = &q->stage->reads;
 
 	while (*link != q)
 		link = &(*link)->next;
 	*link = q->next;
 }
 
-static void read_end(struct stage_read *q, int result, const struct error *err)
+static void read_end(struct staged_copy *q, int result)
 {
 	struct stage *g = q->stage;
+	struct chunk_load *l = q->load;
 
 	read_remove(q);
 	if (g->stager)
@@ -178,43 +193,43 @@ static void read_end(struct stage_read *q, int result, const struct error *err)
 		if (q->file->set)
 			q->file->set->used_s = now_s();
 		works(g);
+		stage_note(g, l->dataset, true, load_share_ns(l), l->meta.file_bytes);
+		l->dataset->from_staging = true;
 	}
-	q->done(q, result, err);
+	load_brought(l, result);
 }
 
 static void on_given(struct stager_job *job, int result, const struct error *err)
 {
-	struct stage_read *q = (struct stage_read *)job;
+	struct staged_copy *q = (struct staged_copy *)job;
 
+	(void)err;
 	q->stage->figures.failed += result < 0;
-	read_end(q, result, err);
+	read_end(q, result);
 }
 
 /* A file that is gone or has another length says nothing of the disk. */
 static void on_fetched(struct stager_job *job, int result, const struct error *err)
 {
-	struct stage_read *q = (struct stage_read *)job;
+	struct staged_copy *q = (struct staged_copy *)job;
 	struct stage *g = q->stage;
-	struct error cannot = ERROR_INIT;
 
 	if (result == 0) {
 		q->gives = true;
-		result = stager_order(g->stager, job, STAGER_GIVE, NULL, q->file->stamp.bytes, q->memory_fd,
-				      on_given);
+		result = stager_order(g->stager, job, STAGER_GIVE, NULL, q->file->stamp.bytes,
+				      q->load->segment->memory.fd, on_given);
 		if (result == 0)
 			return;
-		error_errno(&cannot, result, "its reader cannot be told");
-		err = &cannot;
 	} else if (result == -EBADMSG || result == -ENOENT) {
-		stage_spoil(g, q->file);
+		spoil(g, q->file);
 	} else {
 		g->figures.failed++;
 		trouble(g, err->text);
 	}
-	read_end(q, result, err);
+	read_end(q, result);
 }
 
-static void on_late(struct stage_read *q)
+static void on_late(struct staged_copy *q)
 {
 	struct stage *g = q->stage;
 	struct error err = ERROR_INIT;
@@ -224,37 +239,71 @@ static void on_late(struct stage_read *q)
 	stager_forget(g->stager, &q->job);
 	g->figures.late++;
 	trouble(g, err.text);
-	q->done(q, -ETIMEDOUT, &err);
+	load_brought(q->load, -ETIMEDOUT);
 }
 
-int stage_fetch(struct stage *g, struct stage_read *q, struct staged *file, int memory_fd,
-		uint64_t patience_ns)
+static void *staging_find(struct chunk_load *l, const struct cached_want *want)
 {
+	struct staged *f = find_file(l->cache->stage, l->dataset, &l->meta);
+	struct staged_copy *q = f ? calloc(1, sizeof(*q)) : NULL;
+
+	(void)want;
+	if (!q)
+		return NULL;
+	f->refs++;
+	q->load = l;
+	q->file = f;
+	load_expect(l, &f->stamp);
+	return q;
+}
+
+/* Within a bounded time: who waits then reads from storage. */
+static int staging_begin(struct chunk_load *l)
+{
+	struct staged_copy *q = l->copy.state;
+	struct stage *g = l->cache->stage;
 	char name[STAGER_NAME_BYTES];
 	int r;
 
-	if (!g || !is_usable(g) || file->state == STAGED_LOST)
+	if (!g || !is_usable(g) || q->file->state == STAGED_LOST)
 		return -EAGAIN;
 	r = stager_begin(g->stager, false, &q->job);
 	if (r < 0)
 		return r;
-	staged_name(file, name);
-	r = stager_order(g->stager, &q->job, STAGER_FETCH, name, file->stamp.bytes, -EBADF, on_fetched);
+	staged_name(q->file, name);
+	r = stager_order(g->stager, &q->job, STAGER_FETCH, name, q->file->stamp.bytes, -EBADF, on_fetched);
 	if (r < 0) {
 		stager_finish(g->stager, &q->job);
 		return r;
 	}
 	q->stage = g;
-	q->file = file;
-	q->memory_fd = memory_fd;
 	q->begin_ns = clock_monotonic_ns();
-	q->patience_ns = patience_ns;
-	q->gives = false;
+	q->patience_ns =
+	    load_patience_ns(l, PATIENCE_TIMES, MIN_PATIENCE_NS, MIN_PATIENCE_NS, MAX_PATIENCE_NS);
 	q->next = g->reads;
 	g->reads = q;
 	watch(g);
 	return 0;
 }
+
+static void staging_end(struct chunk_load *l, enum source_end how)
+{
+	struct staged_copy *q = l->copy.state;
+
+	if (how == SOURCE_SPOILT)
+		spoil(l->cache->stage, q->file);
+	let_go(l->cache->stage, q->file);
+	free(q);
+}
+
+const struct chunk_source source_staging = {
+    .kind = SOURCE_NEAR,
+    .from = CHUNK_FROM_STAGING,
+    .copied_by = "as staged",
+    .find = staging_find,
+    .begin = staging_begin,
+    .end = staging_end,
+};
 
 /* Removing */
 
@@ -677,7 +726,7 @@ static void on_tick(uv_timer_t *timer)
 	struct stage *g = timer->data;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	for (struct stage_read *q = g->reads, *next; q; q = next) {
+	for (struct staged_copy *q = g->reads, *next; q; q = next) {
 		next = q->next;
 		if (!q->gives && now_ns > q->begin_ns + q->patience_ns)
 			on_late(q);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of which some samples alone are read, because few are wanted. Who wants others has the whole chunk
- * read, which then takes the place of the part (chunk_load.c). */
+ * read, which then takes the place of the part (load.c). */
 #include "daemon/cache/cached_dataset.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A chunk that is in memory, wherever it came from, is held against what the snapshot says of it, by a
  * worker. */
-#include "load.h"
+#include "source.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 
 /* Whether all of the file was verified, not its head and samples alone, and goes to where nothing of it is.
  */
-static bool is_handed_over_whole(const struct load *l)
+static bool is_handed_over_whole(const struct chunk_load *l)
 {
 	return l->meta.has_sha256 && !l->into;
 }
 
 /* Copies verified bytes to the segment that clients may map. Where a part of the chunk is in use, that stays
  * as it is. */
-static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes, bool has)
+static void hand_over(const struct chunk_load *l, uint64_t offset, uint64_t bytes, bool has)
 {
 	if (l->lent && !has)
 		memcpy(l->lent->memory.data + offset, l->segment->memory.data + offset, bytes);
@@ -26,7 +26,7 @@ static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes, boo
 
 /* Whether a sample is what the head, which the snapshot's chunk table vouches for, says of its record. The
  * snapshot's own records were not verified when it was opened, if they are many. */
-static bool agrees(const struct load *l, const struct chunk_record *record, const char *names,
+static bool agrees(const struct chunk_load *l, const struct chunk_record *record, const char *names,
 		   const struct snapshot_sample *s)
 {
 	return record->offset == s->offset && record->stored_bytes == s->stored_bytes &&
@@ -36,7 +36,7 @@ static bool agrees(const struct load *l, const struct chunk_record *record, cons
 }
 
 /* Of a part, nothing stays that was read but not verified. */
-static void wipe(const struct load *l, uint64_t from, uint64_t to)
+static void wipe(const struct chunk_load *l, uint64_t from, uint64_t to)
 {
 	uint8_t *data = l->segment->memory.data;
 	uint64_t first = (from + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN, last = to - to % CHUNK_ALIGN;
@@ -52,7 +52,7 @@ static void wipe(const struct load *l, uint64_t from, uint64_t to)
 	memset(data + last, 0, to - last);
 }
 
-static int verify_samples(struct load *l, const struct chunk_view *view)
+static int verify_samples(struct chunk_load *l, const struct chunk_view *view)
 {
 	const uint64_t *part =
 	    l->dataset->chunks[l->chunk].part; /* that `into` has: it stays as long as we read */
@@ -73,16 +73,16 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 		if (r < 0 || s.record >= view->header->n_records || s.record <= last)
 			return error_set(&l->error, -EBADMSG,
 					 "%s: has no record for sample %llu: run `dieselctl verify`",
-					 l->origin, number);
+					 l->read.order.origin, number);
 		last = s.record;
 		record = &view->records[s.record];
 		if (!agrees(l, record, view->names, &s))
 			return error_set(&l->error, -EBADMSG,
 					 "%s: sample %.*s differs from the snapshot: run `dieselctl verify`",
-					 l->origin, (int)record->name_length,
+					 l->read.order.origin, (int)record->name_length,
 					 view->names + record->name_offset);
-		r = chunk_verify_record(view, s.record, l->segment->memory.data + s.offset, l->origin,
-					&l->error);
+		r = chunk_verify_record(view, s.record, l->segment->memory.data + s.offset,
+					l->read.order.origin, &l->error);
 		if (r < 0)
 			return r;
 		wipe(l, end, s.offset);
@@ -95,50 +95,50 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 }
 
 /* Runs before anything is handed over: the chunk's own checksums protect against accidents only. */
-static int verify_digest(struct load *l)
+static int verify_digest(struct chunk_load *l)
 {
 	const struct iovec file = {l->segment->memory.data, l->meta.file_bytes};
 	struct digest found;
 	int r = l->meta.has_sha256 ? digest_of(&file, 1, &found) : 0;
 
 	if (r < 0)
-		return error_errno(&l->error, r, "%s: cannot compute its SHA-256", l->origin);
+		return error_errno(&l->error, r, "%s: cannot compute its SHA-256", l->read.order.origin);
 	if (l->meta.has_sha256 && !digest_equal(&found, &l->meta.sha256))
 		return error_set(&l->error, -EBADMSG,
 				 "%s: is not the file that was packed (its SHA-256 is not the snapshot's): "
 				 "restore it",
-				 l->origin);
+				 l->read.order.origin);
 	return 0;
 }
 
 /* Copies as from a file: whatever happens to that memory meanwhile, what is verified is our copy. */
-static int copy_memory(struct load *l)
+static int copy_memory(struct chunk_load *l)
 {
-	int fd = l->carried ? l->carried->memory.fd : l->sibling_fd;
 	size_t done;
 
-	if (!l->copies || !(l->carried || l->sibling))
+	if (!l->copy.source || !l->copy.source->memory)
 		return 0;
-	if (fd_read_at(fd, l->segment->memory.data, l->meta.file_bytes, 0, &done) < 0 ||
+	if (fd_read_at(l->copy.source->memory(l), l->segment->memory.data, l->meta.file_bytes, 0, &done) <
+		0 ||
 	    done < l->meta.file_bytes)
-		return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->origin);
+		return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->read.order.origin);
 	return 0;
 }
 
 void load_verify_work(struct pool_task *task)
 {
-	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
+	struct chunk_load *l = (struct chunk_load *)((char *)task - offsetof(struct chunk_load, verify));
 	struct chunk_view view;
 	int r = copy_memory(l);
 
 	if (r == 0)
-		r = chunk_parse_plain(l->segment->memory.data, l->meta.file_bytes, l->origin, &view,
-				      &l->error);
+		r = chunk_parse_plain(l->segment->memory.data, l->meta.file_bytes, l->read.order.origin,
+				      &view, &l->error);
 	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
 		       view.header->head_xxh3 != l->meta.head_xxh3))
 		r = error_set(&l->error, -EBADMSG,
 			      "%s: is not the chunk that the snapshot describes: run `dieselctl verify`",
-			      l->origin);
+			      l->read.order.origin);
 	if (r == 0)
 		r = verify_digest(l);
 	/* With what is between samples: copies of that memory are held against the digest again. */

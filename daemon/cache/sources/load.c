@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One chunk's way into memory, step by step: its storage opens it, and reads it or leaves it to a copy; a
+ * worker verifies it. One more try if anything was wrong, several within half a minute if storage gave an
+ * error, then quarantine.
+ */
+#include "source.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/clock.h"
+#include "lib/log.h"
+
+#define STUCK_NS (10 * NS_PER_S)
+#define RETRY_NS (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
+
+/* Storage that is away for a moment gives errors where it is mounted so (NFS with soft, a FUSE that is
+ * started again), and lets readers wait where it is not. Reads are repeated after 1, 2, 4, 8 and 16 s. */
+#define N_WAITS 5
+
+#define ROW(name) &source_##name,
+static const struct chunk_source *const sources[] = {CHUNK_SOURCES(ROW)};
+#undef ROW
+
+enum load_step {
+	LOAD_OPEN,     /* the storage is asked */
+	LOAD_OPENED,   /* it has answered */
+	LOAD_BRING,    /* the copy's source is asked */
+	LOAD_BROUGHT,  /* it has answered */
+	LOAD_VERIFY,   /* the chunk is there: a worker verifies it */
+	LOAD_VERIFIED, /* it has done so */
+	LOAD_FAIL,     /* l->error says why */
+	LOAD_READY,    /* the end: it is in memory */
+	LOAD_BAD,      /* the end: it is not */
+	LOAD_PAUSE,    /* somebody else goes on, or it has ended */
+};
+
+static void load_go_on(struct chunk_load *l, enum load_step step);
+
+struct load_wait {
+	uv_timer_t timer;
+	struct chunk_load *load;
+};
+
+static void free_wait(uv_handle_t *timer)
+{
+	free(timer->data);
+}
+
+static void end_wait(struct chunk_load *l)
+{
+	if (l->wait)
+		uv_close((uv_handle_t *)&l->wait->timer, free_wait);
+	l->wait = NULL;
+}
+
+/* Copies */
+
+static struct cached_chunk *chunk_of(const struct chunk_load *l)
+{
+	return &l->dataset->chunks[l->chunk];
+}
+
+/* The first source of this kind that has the chunk. */
+static struct chunk_origin find_source(struct chunk_load *l, const struct cached_want *want,
+				       enum source_kind kind)
+{
+	struct chunk_origin found = {.source = NULL};
+
+	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]) && !found.state; i++)
+		if (sources[i]->kind == kind)
+			found = (struct chunk_origin){sources[i], sources[i]->find(l, want)};
+	return found.state ? found : (struct chunk_origin){.source = NULL};
+}
+
+void load_expect(struct chunk_load *l, const struct access_stamp *known)
+{
+	l->read.order.is_known = true;
+	l->read.order.known = *known;
+}
+
+static void leave_copy(struct chunk_load *l, enum source_end how)
+{
+	if (!l->copy.source)
+		return;
+	l->copy.source->end(l, how);
+	l->copy = (struct chunk_origin){.source = NULL};
+	l->read.order.is_known = l->read.order.only_check = false;
+	chunk_of(l)->from = CHUNK_FROM_STORAGE;
+}
+
+uint64_t load_patience_ns(const struct chunk_load *l, double times, uint64_t unknown_ns, uint64_t min_ns,
+			  uint64_t max_ns)
+{
+	double usual_s = read_latency_quantile_s(&l->job->counters.latency, NULL, 0.5, 1);
+	uint64_t ns = isnan(usual_s) ? unknown_ns : (uint64_t)(times * usual_s * (double)NS_PER_S);
+
+	return ns < min_ns ? min_ns : ns < max_ns ? ns : max_ns;
+}
+
+uint64_t load_share_ns(const struct chunk_load *l)
+{
+	const struct cached_dataset *d = l->dataset;
+
+	return (clock_monotonic_ns() - l->begin_ns) / (d->n_loading - d->n_verifying);
+}
+
+/* The ends */
+
+/* What counts while it is under way. */
+static void load_begin(struct chunk_load *l)
+{
+	struct cached_dataset *d = l->dataset;
+	struct cache *c = l->cache;
+
+	l->is_begun = true;
+	l->next = c->loads;
+	c->loads = l;
+	c->n_loading++;
+	d->n_loading++;
+	d->loading_bytes += chunk_of(l)->bytes;
+	d->n_for_peers += l->is_for_peer;
+}
+
+/* The one way out, from wherever it has come to. */
+static void load_free(struct chunk_load *l)
+{
+	struct cached_dataset *d = l->dataset;
+	struct cache *c = l->cache;
+	enum source_end how = l->is_begun ? SOURCE_LEFT : SOURCE_BACK;
+
+	if (l->is_begun) {
+		struct chunk_load **link = &c->loads;
+
+		while (*link != l)
+			link = &(*link)->next;
+		*link = l->next;
+		c->n_loading--;
+		d->n_loading--;
+		d->loading_bytes -= chunk_of(l)->bytes;
+		d->n_for_peers -= l->is_for_peer;
+	} else if (l->segment) {
+		cache_drop_segment(c, l->segment);
+	}
+	end_wait(l);
+	leave_copy(l, how);
+	if (l->storage.source && l->storage.source->end)
+		l->storage.source->end(l, how);
+	read_turns_end(&l->ticket);
+	job_unref(l->job);
+	place_unref(l->place);
+	free(l->part);
+	free(l);
+}
+
+static enum load_step load_end(struct chunk_load *l)
+{
+	struct cache *c = l->cache;
+
+	load_free(l);
+	c->on_change(c->user);
+	return LOAD_PAUSE;
+}
+
+static enum load_step load_ready(struct chunk_load *l)
+{
+	struct cache *c = l->cache;
+	struct cached_chunk *k = chunk_of(l);
+	bool is_read = !l->copy.source;
+
+	leave_copy(l, SOURCE_USED);
+	k->segment->stamp = l->read.stamp;
+	free(k->part);
+	k->part = l->part;
+	l->part = NULL;
+	cache_note_ready(c, l->dataset, l->chunk);
+	if (is_read && !k->part)
+		stage_put(c->stage, k->segment);
+	return load_end(l);
+}
+
+static enum load_step load_bad(struct chunk_load *l)
+{
+	struct cache *c = l->cache;
+	struct cached_chunk *k = chunk_of(l);
+	bool damage = l->result == -EBADMSG || l->result == -EPROTONOSUPPORT || l->result == -ENOENT;
+
+	k->state = CHUNK_BAD;
+	k->retry_ns = damage ? 0 : clock_monotonic_ns() + RETRY_NS;
+	free(k->error);
+	k->error = strdup(l->error.text);
+	l->dataset->n_bad++;
+	c->counters.damaged++;
+	cache_drop_segment(c, l->segment);
+	log_limited(c->lines_of(c->user, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)", l->error.text);
+	return load_end(l);
+}
+
+/* Reading */
+
+static void count_read(struct chunk_load *l)
+{
+	l->cache->counters.reads++;
+	l->cache->counters.read_bytes += l->read_bytes;
+	job_read_begin(l->job, l->begin_ns);
+}
+
+/* While several are awaited, storage takes from one to the next. */
+static void note_reading(const struct chunk_load *l)
+{
+	struct cached_dataset *d = l->dataset;
+	uint64_t now_ns = clock_monotonic_ns();
+	uint64_t from_ns = l->begin_ns > d->read_done_ns ? l->begin_ns : d->read_done_ns;
+
+	stage_mean_add(&d->reading, now_ns - from_ns, l->meta.file_bytes);
+	d->read_done_ns = now_ns;
+}
+
+static void on_opened(struct reader_job *job)
+{
+	load_go_on((struct chunk_load *)job, LOAD_OPENED);
+}
+
+/* Of a chunk with a copy the file is looked at, and seldom read. */
+static void turn_begin(struct chunk_load *l)
+{
+	const struct read_want want = {.lanes = &l->job->read_lanes,
+				       .storage = cached_storage(l->dataset),
+				       .uid = l->job->uid,
+				       .weight = l->job->read_weight,
+				       .bytes = l->copy.source ? 0 : l->read_bytes};
+
+	read_turns_begin(l->cache->turns, &want, l->begin_ns, &l->ticket);
+}
+
+static int ask_storage(struct chunk_load *l)
+{
+	int r;
+
+	l->result = 0;
+	l->read.cpu_ns = 0;
+	l->read.error = ERROR_INIT;
+	l->read.done = on_opened;
+	r = l->storage.source->begin(l);
+	if (r < 0)
+		return r;
+	l->begin_ns = clock_monotonic_ns();
+	turn_begin(l);
+	if (!l->copy.source)
+		count_read(l);
+	return 0;
+}
+
+static enum load_step load_open(struct chunk_load *l)
+{
+	int r = ask_storage(l);
+
+	if (r == 0)
+		return LOAD_PAUSE;
+	l->result = error_errno(&l->error, r, "%s: cannot be read", l->read.order.origin);
+	return LOAD_BAD;
+}
+
+/* The storage has read, or has failed to. */
+static void note_read(struct chunk_load *l)
+{
+	struct cache *c = l->cache;
+	const struct reader_job *job = &l->read;
+
+	c->counters.buffered += job->buffered;
+	/* A compressed chunk was counted with what it takes in memory; less came from storage. */
+	if (job->result == 0 && job->read_bytes) {
+		c->counters.read_bytes += job->read_bytes - l->read_bytes;
+		l->read_bytes = job->read_bytes;
+	}
+	job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), job->result == 0 ? l->read_bytes : 0);
+	if (job->result == 0 && !l->part) {
+		stage_note(c->stage, l->dataset, false, load_share_ns(l), l->meta.file_bytes);
+		note_reading(l);
+	}
+}
+
+static enum load_step load_opened(struct chunk_load *l)
+{
+	const struct reader_job *job = &l->read;
+
+	l->result = job->result;
+	l->error = job->error;
+	pool_lane_charge(l->cache->pool, &l->job->lane, job->cpu_ns);
+	if (l->copy.source && l->result == 0 && !job->unchanged && !job->order.only_check) {
+		/* The file is another one now, and was read. */
+		leave_copy(l, SOURCE_LEFT);
+		count_read(l);
+		read_turns_charge(&l->ticket, l->job->read_weight, l->read_bytes);
+	}
+	if (!l->copy.source)
+		note_read(l);
+	read_turns_end(&l->ticket);
+	if (l->storage.source->has_other_way && l->storage.source->has_other_way(l))
+		return LOAD_OPEN;
+	if (l->result < 0)
+		return LOAD_FAIL;
+	return l->copy.source ? LOAD_BRING : LOAD_VERIFY;
+}
+
+static enum load_step load_bring(struct chunk_load *l)
+{
+	int r = l->copy.source->begin(l);
+
+	if (r == 0)
+		return LOAD_PAUSE;
+	l->result = r < 0 ? r : 0;
+	return LOAD_BROUGHT;
+}
+
+void load_brought(struct chunk_load *l, int result)
+{
+	l->result = result;
+	load_go_on(l, LOAD_BROUGHT);
+}
+
+static enum load_step load_have_brought(struct chunk_load *l)
+{
+	chunk_of(l)->from = CHUNK_FROM_STORAGE;
+	if (l->result == 0)
+		return LOAD_VERIFY;
+	leave_copy(l, SOURCE_LEFT);
+	return LOAD_OPEN;
+}
+
+static void verify_done(struct pool_task *task)
+{
+	struct chunk_load *l = (struct chunk_load *)((char *)task - offsetof(struct chunk_load, verify));
+
+	load_go_on(l, LOAD_VERIFIED);
+}
+
+static enum load_step load_verify(struct chunk_load *l)
+{
+	chunk_of(l)->state = CHUNK_VERIFYING;
+	l->dataset->n_verifying++;
+	/* For what nobody wants yet, nothing goes. */
+	l->lent = l->into ? l->into : l->is_warm ? NULL : cache_take_lent(l->cache, l->segment, l->distance);
+	l->verify.work = load_verify_work;
+	l->verify.done = verify_done;
+	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
+	/* From here on the client waits for CPU work. */
+	l->cache->on_change(l->cache->user);
+	return LOAD_PAUSE;
+}
+
+static enum load_step load_verified(struct chunk_load *l)
+{
+	l->dataset->n_verifying--;
+	if (l->lent)
+		cache_fill_done(l->segment, l->lent, l->result == 0);
+	l->lent = NULL;
+	return l->result < 0 ? LOAD_FAIL : LOAD_READY;
+}
+
+/* Failing */
+
+static bool is_storage_error(int result)
+{
+	switch (-result) {
+	case EIO:
+	case EREMOTEIO:
+	case ESTALE:
+	case ETIMEDOUT:
+	case EHOSTDOWN:
+	case EHOSTUNREACH:
+	case ENETDOWN:
+	case ENETUNREACH:
+	case ENOTCONN:
+	case ECONNREFUSED:
+	case ECONNRESET:
+	case ECONNABORTED: return true;
+	default: return false;
+	}
+}
+
+static void on_waited(uv_timer_t *timer)
+{
+	struct chunk_load *l = ((struct load_wait *)timer->data)->load;
+
+	end_wait(l);
+	load_go_on(l, LOAD_OPEN);
+}
+
+/* Returns true if it is read again later. */
+static bool wait_for_storage(struct chunk_load *l)
+{
+	uint32_t seconds = 1u << l->n_waits;
+
+	if (!is_storage_error(l->result) || l->n_waits == N_WAITS)
+		return false;
+	l->wait = calloc(1, sizeof(*l->wait));
+	if (!l->wait)
+		return false;
+	l->n_waits++;
+	l->wait->load = l;
+	uv_timer_init(l->cache->readers.loop, &l->wait->timer);
+	l->wait->timer.data = l->wait;
+	uv_timer_start(&l->wait->timer, on_waited, seconds * 1000, 0);
+	l->cache->counters.retries++;
+	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING,
+		    "%s; reading it again in %u s", l->error.text, seconds);
+	return true;
+}
+
+/* Reads once more, which cures a bit that flipped on the way, but not damage. A failure of a copy says
+ * nothing about storage, and does not count. */
+static enum load_step load_fail(struct chunk_load *l)
+{
+	struct log_limit *lines = l->cache->lines_of(l->cache->user, l->job->uid);
+	struct cached_chunk *k = chunk_of(l);
+
+	if (l->copy.source) {
+		log_limited(lines, LOG_LEVEL_WARNING, "%s (%s); reading it from storage", l->error.text,
+			    l->copy.source->copied_by);
+		leave_copy(l, k->state == CHUNK_VERIFYING ? SOURCE_SPOILT : SOURCE_LEFT);
+	} else if (l->is_repeated) {
+		return wait_for_storage(l) ? LOAD_PAUSE : LOAD_BAD;
+	} else {
+		log_limited(lines, LOG_LEVEL_WARNING, "%s; reading it again", l->error.text);
+		l->is_repeated = true;
+	}
+	k->state = CHUNK_READING;
+	return LOAD_OPEN;
+}
+
+static void load_go_on(struct chunk_load *l, enum load_step step)
+{
+	static enum load_step (*const steps[])(struct chunk_load *) = {
+	    [LOAD_OPEN] = load_open,     [LOAD_OPENED] = load_opened,
+	    [LOAD_BRING] = load_bring,   [LOAD_BROUGHT] = load_have_brought,
+	    [LOAD_VERIFY] = load_verify, [LOAD_VERIFIED] = load_verified,
+	    [LOAD_FAIL] = load_fail,     [LOAD_READY] = load_ready,
+	    [LOAD_BAD] = load_bad,
+	};
+
+	while (step != LOAD_PAUSE)
+		step = steps[step](l);
+}
+
+void cache_abandon_loads(struct cache *c)
+{
+	while (c->loads)
+		load_free(c->loads);
+}
+
+/* Of one dataset; uid may be CACHE_ANYBODY. */
+static uint64_t stuck_of(const struct cache *c, const struct cached_dataset *d, uint32_t uid, uint64_t now_ns)
+{
+	uint64_t bytes = 0;
+
+	for (const struct chunk_load *l = c->loads; l; l = l->next)
+		if (l->dataset == d && l->begin_ns + STUCK_NS < now_ns &&
+		    (uid == CACHE_ANYBODY || l->job->uid == uid))
+			bytes += d->chunks[l->chunk].bytes;
+	return bytes;
+}
+
+uint64_t cache_stuck_bytes(const struct cache *c, uint32_t uid)
+{
+	uint64_t now_ns = clock_monotonic_ns(), bytes = 0;
+
+	for (const struct cached_dataset *d = c->datasets; d && c->loads; d = d->next) {
+		uint64_t stuck = d->n_loading > 0 ? stuck_of(c, d, uid, now_ns) : 0;
+		uint64_t need = d->n_sessions > 0 ? cached_need_bytes(d) : 0;
+
+		bytes += stuck > need ? stuck - need : 0;
+	}
+	return bytes;
+}
+
+uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
+{
+	uint64_t bytes = 0;
+
+	for (const struct chunk_load *l = c->loads; l; l = l->next)
+		bytes += l->job->uid == uid ? l->dataset->chunks[l->chunk].bytes : 0;
+	return bytes;
+}
+
+/* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. For
+ * what nobody wants yet nothing goes. */
+static struct segment *take_part(struct cache *c, const struct cached_chunk *k, bool is_warm)
+{
+	if (k->pins > 0 || is_warm)
+		return k->segment;
+	cache_forget_chunk(c, k->segment);
+	return NULL;
+}
+
+static void order_fill(struct chunk_load *l)
+{
+	struct reader_order *o = &l->read.order;
+	char id[CHUNK_ID_TEXT];
+
+	chunk_id_format(&l->meta.id, id);
+	o->bytes = l->meta.file_bytes;
+	o->is_compressed = l->meta.is_compressed;
+	o->payload_offset = l->meta.payload_offset;
+	o->head_xxh3 = l->meta.head_xxh3;
+	o->rights = l->dataset->identity.rights;
+	snprintf(o->name, sizeof(o->name), "%s.chunk", id);
+	snprintf(o->origin, sizeof(o->origin), "%s/chunks/%s", l->dataset->path, o->name);
+}
+
+/* Where it comes from, and how much of it. 0 or -ENOMEM. */
+static int find_sources(struct chunk_load *l, const struct cached_want *want)
+{
+	l->storage = find_source(l, want, SOURCE_STORAGE);
+	if (!l->storage.source)
+		return -ENOMEM;
+	l->read_bytes = l->meta.file_bytes;
+	l->copy = find_source(l, want, SOURCE_NEAR);
+	if (!l->copy.source && !l->into)
+		l->part = cached_plan_part(l->dataset, &l->meta, want, &l->read.order, &l->read_bytes);
+	if (!l->copy.source && !l->part)
+		l->copy = find_source(l, want, SOURCE_FAR);
+	return 0;
+}
+
+static int find_memory(struct chunk_load *l)
+{
+	struct cached_dataset *d = l->dataset;
+	struct cache *c = l->cache;
+	int r;
+
+	if (l->into) /* it is none of those that may go */
+		cache_pin(c, d, l->chunk);
+	l->segment = l->is_warm ? cache_take_spare(c, d, l->chunk, l->distance, l->job, &r)
+				: cache_take_segment(c, d, l->chunk, l->distance, &r);
+	if (l->into)
+		cache_unpin(d, l->chunk);
+	return l->segment ? 0 : r;
+}
+
+static void show_reading(struct chunk_load *l)
+{
+	struct cached_chunk *k = chunk_of(l);
+
+	l->dataset->n_bad -= k->state == CHUNK_BAD;
+	l->dataset->n_cached -= k->state == CHUNK_READY;
+	k->state = CHUNK_READING;
+	k->from = l->copy.source ? l->copy.source->from : CHUNK_FROM_STORAGE;
+	k->segment = l->into ? l->into : l->segment;
+	/* Or it would look as if it held nothing. */
+	l->segment->filling = l->into != NULL;
+}
+
+int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
+	       struct place *place, const struct cached_want *want)
+{
+	struct cached_chunk *k = &d->chunks[chunk];
+	struct chunk_load *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return -ENOMEM;
+	l->cache = c;
+	l->dataset = d;
+	l->chunk = chunk;
+	l->job = job_ref(job);
+	l->place = place_ref(place);
+	l->distance = distance;
+	l->is_for_peer = want->for_peer;
+	l->is_warm = want->is_warm;
+	r = snapshot_chunk_get(d->snapshot, chunk, &l->meta);
+	if (r == 0 && l->meta.file_bytes > k->bytes) /* a verified snapshot has no such entry */
+		r = -EBADMSG;
+	if (r == 0) {
+		l->into = k->part ? take_part(c, k, want->is_warm) : NULL;
+		order_fill(l);
+		r = find_sources(l, want);
+	}
+	if (r == 0)
+		r = find_memory(l);
+	if (r == 0)
+		r = ask_storage(l);
+	if (r < 0) {
+		load_free(l);
+		return r;
+	}
+	load_begin(l);
+	show_reading(l);
+	return 0;
+}

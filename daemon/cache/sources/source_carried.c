@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks that are in memory from before a restart (carry.h). That memory is taken out of the cache while it
+ * is copied, and counts as being released. */
+#include "source.h"
+
+#include <stdlib.h>
+
+static void *carried_find(struct chunk_load *l, const struct cached_want *want)
+{
+	struct cached_chunk *k = &l->dataset->chunks[l->chunk];
+	struct cache *c = l->cache;
+	struct segment *s = k->segment;
+
+	(void)want;
+	if (k->state != CHUNK_CARRIED)
+		return NULL;
+	cache_keep(c, s, false);
+	k->segment = NULL;
+	k->state = CHUNK_ABSENT;
+	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
+	c->n_segments--;
+	c->segment_bytes -= s->memory.bytes;
+	l->dataset->held_bytes -= s->memory.bytes;
+	c->releasing_bytes += s->memory.bytes;
+	load_expect(l, &s->stamp);
+	return s;
+}
+
+static int carried_begin(struct chunk_load *l)
+{
+	(void)l;
+	return 1;
+}
+
+static int carried_memory(const struct chunk_load *l)
+{
+	return ((const struct segment *)l->copy.state)->memory.fd;
+}
+
+static void carried_put_back(struct cache *c, struct segment *s)
+{
+	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
+
+	c->segments[s->id & (SEGMENT_MAX - 1)] = s;
+	c->n_segments++;
+	c->segment_bytes += s->memory.bytes;
+	s->dataset->held_bytes += s->memory.bytes;
+	k->segment = s;
+	k->state = CHUNK_CARRIED;
+}
+
+static void carried_end(struct chunk_load *l, enum source_end how)
+{
+	struct segment *s = l->copy.state;
+	struct cache *c = l->cache;
+
+	c->counters.carried += how == SOURCE_USED;
+	c->releasing_bytes -= s->memory.bytes;
+	if (how == SOURCE_BACK) {
+		carried_put_back(c, s);
+		return;
+	}
+	carry_drop(c->carry, s);
+	shared_memory_free(&s->memory);
+	free(s);
+}
+
+const struct chunk_source source_carried = {
+    .kind = SOURCE_NEAR,
+    .copied_by = "carried over the restart",
+    .find = carried_find,
+    .begin = carried_begin,
+    .memory = carried_memory,
+    .end = carried_end,
+};

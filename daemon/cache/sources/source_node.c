@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks whose owner is another node of the job's (peers/sharers.h). */
+#include "source.h"
+
+#include <stdlib.h>
+
+#include "daemon/cache/peers/sharers.h"
+#include "lib/clock.h"
+
+/* The owner may have to read the chunk first, which takes as long as it takes here; several that are asked
+ * for together wait for each other. While nothing is known of the storage, it may be slow. */
+#define ASK_MIN_NS     (3 * NS_PER_S / 2)
+#define ASK_MAX_NS     (30 * NS_PER_S)
+#define ASK_UNKNOWN_NS (10 * NS_PER_S)
+#define ASK_TIMES      8
+
+struct node_copy {
+	struct cluster_read read;
+	struct chunk_load *load;
+	struct sharer *sharer;
+	bool is_awaited; /* counted in the dataset's n_asking */
+};
+
+static void *node_find(struct chunk_load *l, const struct cached_want *want)
+{
+	struct cached_dataset *d = l->dataset;
+	struct sharer *m = want->for_peer ? NULL : sharers_find(d, l->job);
+	struct node_copy *n = sharer_has_elsewhere(m, l->chunk) ? calloc(1, sizeof(*n)) : NULL;
+
+	if (!n)
+		return NULL;
+	n->load = l;
+	n->sharer = sharer_ref(m);
+	n->is_awaited = true;
+	d->n_asking++;
+	/* Whatever the file holds, it is not read: what comes from there is verified. */
+	load_expect(l, &(struct access_stamp){.dev = d->identity.chunks_dev, .bytes = l->meta.file_bytes});
+	l->read.order.only_check = true;
+	return n;
+}
+
+/* Nothing more is asked of the node. */
+static void end_waiting(struct node_copy *n)
+{
+	n->load->dataset->n_asking -= n->is_awaited;
+	n->is_awaited = false;
+}
+
+static void on_done(struct cluster_read *read, int result, const struct error *err)
+{
+	struct node_copy *n = (struct node_copy *)read;
+	struct chunk_load *l = n->load;
+
+	(void)err; /* it is counted, and said by the module */
+	job_ask_end(l->job, l->begin_ns, clock_monotonic_ns(), result, read->bytes);
+	end_waiting(n);
+	load_brought(l, result);
+}
+
+static int node_begin(struct chunk_load *l)
+{
+	struct node_copy *n = l->copy.state;
+	int r;
+
+	l->begin_ns = clock_monotonic_ns();
+	n->read = (struct cluster_read){
+	    .group = n->sharer->group,
+	    .chunk = l->meta.id,
+	    .place = sharer_asks(n->sharer, l->chunk),
+	    .bytes = l->meta.file_bytes,
+	    .memory_fd = l->segment->memory.fd,
+	    .patience_ns = load_patience_ns(l, ASK_TIMES, ASK_UNKNOWN_NS, ASK_MIN_NS, ASK_MAX_NS),
+	    .done = on_done};
+	r = cluster_fetch(&n->read);
+	if (r == 0)
+		job_ask_begin(l->job, l->begin_ns);
+	return r;
+}
+
+static void node_end(struct chunk_load *l, enum source_end how)
+{
+	struct node_copy *n = l->copy.state;
+
+	if (how == SOURCE_SPOILT) {
+		l->job->counters.peer_failed++;
+		cluster_spoilt(&n->read);
+	}
+	end_waiting(n);
+	sharer_unref(n->sharer);
+	free(n);
+}
+
+const struct chunk_source source_node = {
+    .kind = SOURCE_FAR,
+    .from = CHUNK_FROM_NODE,
+    .copied_by = "as another node has it",
+    .find = node_find,
+    .begin = node_begin,
+    .end = node_end,
+};

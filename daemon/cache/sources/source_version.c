@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks that another version of the dataset has in memory. */
+#include "source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct version_copy {
+	struct access_stamp stamp;      /* that the chunk had there when it was found */
+	struct cached_dataset *dataset; /* the chunk is pinned there while it is copied; NULL: not yet */
+	uint64_t chunk;
+	int fd; /* of its memory, borrowed */
+};
+
+/* The chunk in memory of another version; NULL: none has it. */
+static struct segment *find_ready(const struct chunk_load *l, struct cached_dataset **ret,
+				  uint64_t *ret_chunk)
+{
+	for (struct cached_dataset *o = l->cache->datasets; o; o = o->next) {
+		struct segment *s =
+		    cached_has_chunks_of(o, l->dataset) ? cached_find_ready(o, &l->meta, ret_chunk) : NULL;
+
+		if (s) {
+			*ret = o;
+			return s;
+		}
+	}
+	return NULL;
+}
+
+/* Nothing is pinned while the storage opens the chunk's file, which takes as long as it takes. */
+static void *version_find(struct chunk_load *l, const struct cached_want *want)
+{
+	struct cached_dataset *o;
+	uint64_t chunk;
+	const struct segment *s = find_ready(l, &o, &chunk);
+	struct version_copy *v = s ? calloc(1, sizeof(*v)) : NULL;
+
+	(void)want;
+	if (!v)
+		return NULL;
+	v->stamp = s->stamp;
+	load_expect(l, &v->stamp);
+	return v;
+}
+
+static int version_begin(struct chunk_load *l)
+{
+	struct version_copy *v = l->copy.state;
+	struct cached_dataset *o;
+	uint64_t chunk;
+	const struct segment *s = find_ready(l, &o, &chunk);
+
+	if (!s || !access_stamp_equal(&s->stamp, &v->stamp))
+		return -ESTALE;
+	cache_pin(l->cache, o, chunk);
+	v->dataset = o;
+	v->chunk = chunk;
+	v->fd = s->memory.fd;
+	return 1;
+}
+
+static int version_memory(const struct chunk_load *l)
+{
+	return ((const struct version_copy *)l->copy.state)->fd;
+}
+
+static void version_end(struct chunk_load *l, enum source_end how)
+{
+	struct version_copy *v = l->copy.state;
+
+	l->cache->counters.shared += how == SOURCE_USED;
+	if (v->dataset)
+		cache_unpin(v->dataset, v->chunk);
+	free(v);
+}
+
+const struct chunk_source source_version = {
+    .kind = SOURCE_NEAR,
+    .copied_by = "as another version has it",
+    .find = version_find,
+    .begin = version_begin,
+    .memory = version_memory,
+    .end = version_end,
+};

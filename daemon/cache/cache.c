@@ -13,9 +13,9 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {
 	struct cached_dataset **link = &c->datasets;
 
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		if (c->segments[i] && c->segments[i]->dataset == d)
-			cache_drop_segment(c, c->segments[i]);
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		if (c->segments.all[i] && c->segments.all[i]->dataset == d)
+			cache_drop_segment(c, c->segments.all[i]);
 	}
 	forms_drop_all(c, d);
 	sharers_end_dataset(d);
@@ -23,7 +23,7 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 		link = &(*link)->next;
 	*link = d->next;
 	reader_let_go(&d->reader);
-	c->snapshot_bytes -= d->copy_bytes;
+	c->snapshot_bytes -= d->copy.bytes;
 	c->needs_changed = true;
 	carry_drop_dataset(c->carry, d);
 	cached_free(d);
@@ -42,8 +42,8 @@ static bool is_droppable(const struct cache *c, const struct cached_dataset *d)
 {
 	if (cached_is_used(d) || d->pinned_bytes > 0)
 		return false;
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *s = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *s = c->segments.all[i];
 		const struct cached_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
 
 		if (k && cached_is_loading(k))
@@ -56,17 +56,17 @@ void cache_find_holders(struct cache *c)
 {
 	c->n_held = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
-		d->copy_held = d->refs == 0 && d->copy_lent && shared_memory_copy_is_held(d->copy_fd);
-		d->copy_lent = d->copy_lent && cached_is_used(d);
-		c->n_held += d->copy_held;
+		d->copy.is_held = d->refs == 0 && d->copy.is_lent && shared_memory_copy_is_held(d->copy.fd);
+		d->copy.is_lent = d->copy.is_lent && cached_is_used(d);
+		c->n_held += d->copy.is_held;
 	}
 }
 
 void cache_init(struct cache *c, uint64_t bytes)
 {
 	c->limit_bytes = c->budget_bytes = bytes;
-	c->lend_bytes = c->ceiling_bytes = UINT64_MAX;
-	c->max_segments = SEGMENT_MAX;
+	c->node.lend_bytes = c->node.ceiling_bytes = UINT64_MAX;
+	c->segments.max = SEGMENT_MAX;
 	pool_lane_init(&c->release_lane, POOL_DAEMON);
 }
 
@@ -76,8 +76,8 @@ void cache_free(struct cache *c)
 	cache_abandon_loads(c);
 	while (c->datasets)
 		cache_drop_dataset(c, c->datasets);
-	free(c->segments);
-	free(c->generations);
+	free(c->segments.all);
+	free(c->segments.generations);
 	free(c->victims.victims);
 }
 
@@ -134,35 +134,36 @@ int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct sh
 	struct segment *s;
 	uint32_t index = 0;
 
-	while (index < c->size_segments && c->segments[index])
+	while (index < c->segments.size && c->segments.all[index])
 		index++;
-	if (index == c->size_segments) {
-		uint32_t size = c->size_segments ? c->size_segments * 2 : 64;
-		struct segment **segments = reallocarray(c->segments, size, sizeof(struct segment *));
+	if (index == c->segments.size) {
+		uint32_t size = c->segments.size ? c->segments.size * 2 : 64;
+		struct segment **segments = reallocarray(c->segments.all, size, sizeof(struct segment *));
 		uint16_t *generations;
 
 		if (!segments || size > SEGMENT_MAX)
 			return -ENOMEM;
-		c->segments = segments;
-		generations = reallocarray(c->generations, size, sizeof(*generations));
+		c->segments.all = segments;
+		generations = reallocarray(c->segments.generations, size, sizeof(*generations));
 		if (!generations)
 			return -ENOMEM;
-		c->generations = generations;
-		for (uint32_t i = c->size_segments; i < size; i++) {
-			c->segments[i] = NULL;
-			c->generations[i] = 0;
+		c->segments.generations = generations;
+		for (uint32_t i = c->segments.size; i < size; i++) {
+			c->segments.all[i] = NULL;
+			c->segments.generations[i] = 0;
 		}
-		c->size_segments = size;
+		c->segments.size = size;
 	}
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	s->memory = *memory;
 	s->dataset = d;
-	s->id = index | (uint32_t)c->generations[index] << SEGMENT_INDEX_BITS;
-	c->generations[index] = (c->generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
-	c->segments[index] = s;
-	c->n_segments++;
+	s->id = index | (uint32_t)c->segments.generations[index] << SEGMENT_INDEX_BITS;
+	c->segments.generations[index] =
+	    (c->segments.generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
+	c->segments.all[index] = s;
+	c->segments.n++;
 	c->segment_bytes += memory->bytes;
 	d->held_bytes += memory->bytes;
 	*ret = s;
@@ -202,7 +203,7 @@ static void release_done(struct pool_task *task)
 
 	c->releasing_bytes -= r->bytes;
 	free(r);
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes)
@@ -227,8 +228,8 @@ void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes
 void cache_drop_segment(struct cache *c, struct segment *s)
 {
 	cache_forget_chunk(c, s);
-	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
-	c->n_segments--;
+	c->segments.all[s->id & (SEGMENT_MAX - 1)] = NULL;
+	c->segments.n--;
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
 	carry_drop(c->carry, s);
@@ -266,7 +267,7 @@ static uint64_t borrowed_chunk_bytes(const struct cache *c)
 
 uint64_t cache_borrowed_bytes(const struct cache *c)
 {
-	return borrowed_chunk_bytes(c) + c->form_bytes + c->kept_batch_bytes;
+	return borrowed_chunk_bytes(c) + c->forms.bytes + c->kept_batches.bytes;
 }
 
 uint64_t cache_claimed_chunk_bytes(const struct cache *c)
@@ -279,9 +280,9 @@ uint64_t cache_lendable_bytes(const struct cache *c)
 	uint64_t claimed = cache_claimed_chunk_bytes(c);
 
 	/* The claimed part was in memory when lending was decided: nobody else is short of it. */
-	if (c->lend_bytes == UINT64_MAX || claimed >= c->lend_claimed_bytes)
-		return c->lend_bytes;
-	return c->lend_bytes + (c->lend_claimed_bytes - claimed);
+	if (c->node.lend_bytes == UINT64_MAX || claimed >= c->node.lend_claimed_bytes)
+		return c->node.lend_bytes;
+	return c->node.lend_bytes + (c->node.lend_claimed_bytes - claimed);
 }
 
 uint64_t cache_claimed_bytes(const struct cache *c)
@@ -289,7 +290,7 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 	uint64_t bytes = c->slot_bytes + cache_claimed_chunk_bytes(c);
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
-		bytes += cached_is_used(d) ? d->copy_bytes : 0;
+		bytes += cached_is_used(d) ? d->copy.bytes : 0;
 	return bytes;
 }
 
@@ -297,8 +298,8 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 static uint64_t chunk_limit(const struct cache *c)
 {
 	uint64_t limit = cache_segment_limit(c, c->budget_bytes);
-	uint64_t others = max_u64(c->form_bytes, c->form_limit_bytes) +
-			  max_u64(c->kept_batch_bytes, c->kept_batch_room_bytes);
+	uint64_t others = max_u64(c->forms.bytes, c->forms.limit_bytes) +
+			  max_u64(c->kept_batches.bytes, c->kept_batches.room_bytes);
 
 	return limit > others ? limit - others : 0;
 }
@@ -307,9 +308,9 @@ static uint64_t chunk_limit(const struct cache *c)
 static bool may_add(const struct cache *c, const struct cached_dataset *d, uint64_t bytes)
 {
 	if (c->segment_bytes + bytes > chunk_limit(c) ||
-	    c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES >= c->max_segments)
+	    c->segments.n + c->forms.n_extents + c->n_held * CACHE_HELD_FILES >= c->segments.max)
 		return false;
-	return d->held_bytes + bytes <= d->claim_bytes || c->lend_bytes == UINT64_MAX ||
+	return d->held_bytes + bytes <= d->claim_bytes || c->node.lend_bytes == UINT64_MAX ||
 	       cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
 }
 
@@ -333,9 +334,9 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 			*ret_error = r;
 		}
 		/* Forms of the last job are in the way of this one's chunks. */
-		if (!warm && c->form_bytes > c->form_limit_bytes && forms_drop_any(c))
+		if (!warm && c->forms.bytes > c->forms.limit_bytes && forms_drop_any(c))
 			continue;
-		if (!warm && c->kept_batch_bytes > c->kept_batch_limit_bytes && cache_give_up_batch(c))
+		if (!warm && c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 			continue;
 		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
 		which.own = !warm && d->held_bytes + bytes > d->room_bytes;
@@ -417,24 +418,24 @@ static bool make_borrowed_room(struct cache *c, uint64_t bytes)
 			return false;
 		evict(c, victim);
 	}
-	return c->lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
+	return c->node.lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
 }
 
 bool cache_make_form_room(struct cache *c, uint64_t bytes)
 {
-	return c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES <
-		   c->max_segments - c->max_segments / 8 &&
+	return c->segments.n + c->forms.n_extents + c->n_held * CACHE_HELD_FILES <
+		   c->segments.max - c->segments.max / 8 &&
 	       make_borrowed_room(c, bytes);
 }
 
 bool cache_make_batch_room(struct cache *c, uint64_t bytes)
 {
-	return c->kept_batch_bytes + bytes <= c->kept_batch_limit_bytes && make_borrowed_room(c, bytes);
+	return c->kept_batches.bytes + bytes <= c->kept_batches.limit_bytes && make_borrowed_room(c, bytes);
 }
 
 bool cache_give_up_batch(struct cache *c)
 {
-	return c->kept_batch_bytes > 0 && c->give_up_batch(c);
+	return c->kept_batches.bytes > 0 && c->handler.give_up_batch(c);
 }
 
 bool cache_make_room(struct cache *c, uint64_t bytes)
@@ -498,16 +499,16 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	cache_keep(c, k->segment,
 		   !k->is_foreign && c->kept_bytes + k->segment->memory.bytes <= c->keep_limit_bytes &&
 		       d->kept_bytes + k->segment->memory.bytes <= d->keep_bytes &&
-		       c->n_segments <= c->max_segments - c->max_segments / 8);
+		       c->segments.n <= c->segments.max - c->segments.max / 8);
 }
 
 struct segment *cache_find_segment(const struct cache *c, uint32_t id)
 {
 	uint32_t index = id & (SEGMENT_MAX - 1);
 
-	if (index >= c->size_segments || !c->segments[index] || c->segments[index]->id != id)
+	if (index >= c->segments.size || !c->segments.all[index] || c->segments.all[index]->id != id)
 		return NULL;
-	return c->segments[index];
+	return c->segments.all[index];
 }
 
 bool cache_is_ready(const struct segment *s)
@@ -559,7 +560,7 @@ void cache_add_dataset(struct cache *c, struct cached_dataset *d)
 	d->idle_since_ns = clock_monotonic_ns();
 	d->next = c->datasets;
 	c->datasets = d;
-	c->snapshot_bytes += d->copy_bytes;
+	c->snapshot_bytes += d->copy.bytes;
 }
 
 struct cached_dataset *cache_find_dataset(struct cache *c, const struct proof_identity *identity)

@@ -27,7 +27,7 @@
 /* A segment belongs to one dataset for life: a client that still maps it must never see another's data. */
 struct segment {
 	struct shared_memory memory;
-	uint32_t id; /* index in cache.segments | generation << 20 */
+	uint32_t id; /* index in cache.segments.all | generation << 20 */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
 	bool lent;           /* a client may map it: only verified bytes are ever written into it */
@@ -55,6 +55,58 @@ struct cache_counters {
 	uint64_t given, given_bytes; /* to other nodes of a job */
 };
 
+/* All segments that there are. */
+struct cache_segments {
+	struct segment **all; /* by index; NULL: none */
+	uint16_t *generations;
+	uint32_t n, size;
+	uint32_t max; /* each is a descriptor */
+};
+
+/* What the node leaves: memory that others want, and memory that nobody wants. */
+struct cache_node_memory {
+	uint64_t ceiling_bytes;      /* less than the operator's limit while the node is short of memory;
+					UINT64_MAX: none */
+	uint64_t least_bytes;        /* that no ceiling takes away: the operator's */
+	uint64_t lend_bytes;         /* what chunks may take now beyond what jobs claim */
+	uint64_t lend_claimed_bytes; /* of chunks, when that was set */
+};
+
+/* Decoded forms (forms.h), all of it borrowed. */
+struct cache_forms {
+	uint64_t bytes, limit_bytes; /* chunks take no more than the rest */
+	uint32_t n_extents;          /* each is a descriptor */
+};
+
+/* Kept batches (kept.h), all of it borrowed. */
+struct cache_kept_batches {
+	uint64_t bytes;
+	uint64_t asked_bytes; /* what all that jobs are behind would take */
+	uint64_t limit_bytes; /* the most that may be taken for that */
+	uint64_t room_bytes;  /* what is left to it: chunks and forms take no more than the rest */
+};
+
+/* Segments that are laid into huge pages (stay.c), one at a time. */
+struct cache_stays {
+	struct stay *one; /* NULL: there is none at work */
+	uint64_t again_ns;
+};
+
+struct cache_handler {
+	/* A chunk became ready or bad, or memory came free. */
+	void (*changed)(void *user);
+	/* Adds what each payer has of the cache beside sessions, and sets who has datasets open; or NULL. */
+	void (*count_paid)(void *user, uint64_t paid[CACHE_QUOTA_PAYERS]);
+	/* Returns 0 if the session that is being opened may have so many bytes of memory for batches, and
+	 * makes room for them; or NULL: it may. */
+	int (*may_take)(void *user, uint64_t bytes, struct error *err);
+	/* Gives up a kept batch; false: none can be had now. NULL: there never was one. */
+	bool (*give_up_batch)(struct cache *c);
+	/* The limit on log lines that this user may cause. */
+	struct log_limit *(*lines_of)(void *user, uint32_t uid);
+	void *user;
+};
+
 struct cache {
 	struct readers readers;
 	struct read_turns *turns; /* borrowed by jobs, too */
@@ -69,28 +121,16 @@ struct cache {
 	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* by each payer for batches of its sessions */
 	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* and for those that are kept */
 	uint64_t limit_bytes;                          /* the operator's: what sessions may need together */
-	uint64_t
-	    ceiling_bytes;     /* less than limit_bytes while the node is short of memory; UINT64_MAX: none */
-	uint64_t least_bytes;  /* that no ceiling takes away: the operator's */
 	uint64_t budget_bytes; /* what the cache may take: the smaller of limit and ceiling, but never less
 				  than the open sessions need */
+	struct cache_node_memory node;
 	uint64_t unclaimed_bytes;
-	uint64_t lend_bytes; /* what chunks may take now beyond what jobs claim: memory nobody else wants */
-	uint64_t lend_claimed_bytes; /* of chunks, when that was set */
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
-	uint64_t form_bytes;             /* of forms.h, all of it borrowed */
-	uint64_t form_limit_bytes;       /* what is left to forms: chunks take no more than the rest */
-	uint32_t n_form_extents;         /* each is a descriptor */
-	uint64_t kept_batch_bytes;       /* of kept.h, all of it borrowed */
-	uint64_t kept_batch_asked_bytes; /* what all that jobs are behind would take */
-	uint64_t kept_batch_limit_bytes; /* the most that may be taken for that */
-	uint64_t kept_batch_room_bytes;  /* what is left to it: chunks and forms take no more than the rest */
-	uint64_t releasing_bytes;        /* given up, and on their way back to the system */
+	struct cache_forms forms;
+	struct cache_kept_batches kept_batches;
+	uint64_t releasing_bytes; /* given up, and on their way back to the system */
 	uint64_t kept_bytes, keep_limit_bytes;
-	struct segment **segments; /* by index */
-	uint16_t *generations;
-	uint32_t n_segments, size_segments;
-	uint32_t max_segments; /* each is a descriptor */
+	struct cache_segments segments;
 	struct cached_dataset *datasets;
 	uint32_t n_held; /* of these, those whose snapshot is still held though its client has gone */
 	struct victim_list victims; /* whatever it is that wants room */
@@ -98,26 +138,24 @@ struct cache {
 	uint64_t clock;             /* for last_use */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
-	struct stay *stay;  /* NULL: there is none at work */
-	uint64_t stay_ns;   /* nor before then */
+	struct cache_stays stays;
 	bool needs_changed; /* sessions or datasets changed: cache_fit() is due */
 	bool closing;       /* the daemon stops: memory is left to the clients that map it */
 	bool said_bare;     /* that images are decoded without a sandbox */
 	bool unfit; /* it takes more than it should, because too much is in use now: call cache_fit() again */
 	struct cache_counters counters;
-	/* A chunk became ready or bad, or memory came free. */
-	void (*on_change)(void *user);
-	/* Adds what each payer has of the cache beside sessions, and sets who has datasets open; or NULL. */
-	void (*count_paid)(void *user, uint64_t paid[CACHE_QUOTA_PAYERS]);
-	/* Returns 0 if the session that is being opened may have so many bytes of memory for batches, and
-	 * makes room for them; or NULL: it may. */
-	int (*may_take)(void *user, uint64_t bytes, struct error *err);
-	/* Gives up a kept batch; false: none can be had now. NULL: there never was one. */
-	bool (*give_up_batch)(struct cache *c);
-	/* The limit on log lines that this user may cause. */
-	struct log_limit *(*lines_of)(void *user, uint32_t uid);
-	void *user;
+	struct cache_handler handler;
 };
+
+static inline void cache_changed(const struct cache *c)
+{
+	c->handler.changed(c->handler.user);
+}
+
+static inline struct log_limit *cache_lines_of(const struct cache *c, uint32_t uid)
+{
+	return c->handler.lines_of(c->handler.user, uid);
+}
 
 /* Chunks of a dataset being read at one time, and as many being verified meanwhile: enough to keep a disk
  * busy, few enough to bound what a seek wastes. A dataset whose storage hangs holds up its own chunks, and no
@@ -134,7 +172,7 @@ struct cache {
 /* Descriptors that a dataset with a held snapshot takes from those for chunks. */
 #define CACHE_HELD_FILES 3
 
-void cache_init(struct cache *c, uint64_t bytes); /* max_segments: as many as there can be */
+void cache_init(struct cache *c, uint64_t bytes); /* as many segments as there can be */
 void cache_free(struct cache *c);                 /* nothing may be pinned */
 
 /* Bytes that segments may take, of a budget. */
@@ -243,7 +281,7 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d);
 /* All memory that counts in the budget. */
 static inline uint64_t cache_total_bytes(const struct cache *c)
 {
-	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->form_bytes + c->kept_batch_bytes;
+	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->forms.bytes + c->kept_batches.bytes;
 }
 
 /* Used by sources/ and cache_fit.c. */

@@ -16,7 +16,7 @@ static struct cached_dataset *find_dataset(const struct cache *c, uint32_t slot)
 {
 	struct cached_dataset *d = c->datasets;
 
-	while (d && d->carry_slot != slot)
+	while (d && d->carried.slot != slot)
 		d = d->next;
 	return d;
 }
@@ -62,8 +62,8 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_da
 		return r;
 	carry_adopt_dataset(c->carry, slot, d);
 	/* Clients of the previous daemon may still have it. */
-	d->copy_lent = true;
-	d->copy_uid = (uint32_t)e->copy_uid;
+	d->copy.is_lent = true;
+	d->copy.uid = (uint32_t)e->copy_uid;
 	cache_add_dataset(c, d);
 	return 0;
 }
@@ -82,7 +82,7 @@ static int restore_chunk(struct cache *c, uint32_t slot, const struct carry_chun
 	r = shared_memory_check(fd, e->bytes);
 	if (r < 0)
 		return r;
-	if (c->n_segments >= c->max_segments)
+	if (c->segments.n >= c->segments.max)
 		return -EMFILE;
 	r = cache_add_segment(c, d, &memory, &s);
 	if (r < 0)
@@ -142,9 +142,9 @@ void cache_restore(struct cache *c)
 	if (n_refused)
 		log_warning("%u chunk%s not used: what the service manager kept is not as dieseld made it",
 			    n_refused, units_plural(n_refused));
-	if (c->n_segments)
-		log_info("%u chunk%s, %s, carried over the restart", c->n_segments,
-			 units_plural(c->n_segments),
+	if (c->segments.n)
+		log_info("%u chunk%s, %s, carried over the restart", c->segments.n,
+			 units_plural(c->segments.n),
 			 units_format_bytes(bytes, sizeof(bytes), c->segment_bytes));
 	cache_fit(c);
 }

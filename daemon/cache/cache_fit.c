@@ -30,7 +30,7 @@ uint64_t cache_floor_bytes(const struct cache *c)
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (cached_is_used(d))
-			bytes += d->copy_bytes;
+			bytes += d->copy.bytes;
 		if (d->n_sessions > 0)
 			bytes += cached_need_bytes(d);
 	}
@@ -40,7 +40,7 @@ uint64_t cache_floor_bytes(const struct cache *c)
 static uint64_t taken_by(const struct cached_dataset *d, uint64_t more_bytes)
 {
 	return max_u64(d->n_sessions > 0 ? cached_need_bytes(d) : 0,
-		       d->pinned_bytes + d->loading_bytes + more_bytes);
+		       d->pinned_bytes + d->loads.bytes + more_bytes);
 }
 
 uint64_t cache_taken_bytes(const struct cache *c)
@@ -48,7 +48,7 @@ uint64_t cache_taken_bytes(const struct cache *c)
 	uint64_t bytes = c->slot_bytes;
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
-		bytes += taken_by(d, 0) + (cached_is_used(d) ? d->copy_bytes : 0);
+		bytes += taken_by(d, 0) + (cached_is_used(d) ? d->copy.bytes : 0);
 	return bytes;
 }
 
@@ -61,7 +61,7 @@ static void set_budget(struct cache *c)
 {
 	uint64_t floor = cache_floor_bytes(c);
 
-	c->budget_bytes = min_u64(c->limit_bytes, max_u64(c->ceiling_bytes, c->least_bytes));
+	c->budget_bytes = min_u64(c->limit_bytes, max_u64(c->node.ceiling_bytes, c->node.least_bytes));
 	if (c->budget_bytes < floor)
 		c->budget_bytes = floor;
 }
@@ -77,13 +77,13 @@ static void share_forms(struct cache *c, uint64_t limit)
 		for (const struct forms *f = d->forms; f; f = f->next)
 			asked += f->refs > 0 ? f->asked_bytes : 0;
 	}
-	c->form_limit_bytes = limit > taken ? limit - taken : 0;
-	if (c->form_limit_bytes > asked)
-		c->form_limit_bytes = asked;
+	c->forms.limit_bytes = limit > taken ? limit - taken : 0;
+	if (c->forms.limit_bytes > asked)
+		c->forms.limit_bytes = asked;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		for (struct forms *f = d->forms; f; f = f->next)
 			f->limit_bytes = f->refs > 0 && asked > 0
-					     ? (uint64_t)((double)c->form_limit_bytes *
+					     ? (uint64_t)((double)c->forms.limit_bytes *
 							  ((double)f->asked_bytes / (double)asked))
 					     : 0;
 	}
@@ -102,13 +102,13 @@ static void share_kept_batches(struct cache *c, uint64_t limit)
 
 		taken += d->n_sessions > 0 ? max_u64(ahead_bytes(d), claimed) : 0;
 	}
-	c->kept_batch_limit_bytes = min_u64(less(limit, taken), c->budget_bytes / CACHE_BATCH_PART);
-	c->kept_batch_room_bytes = min_u64(c->kept_batch_asked_bytes, c->kept_batch_limit_bytes);
+	c->kept_batches.limit_bytes = min_u64(less(limit, taken), c->budget_bytes / CACHE_BATCH_PART);
+	c->kept_batches.room_bytes = min_u64(c->kept_batches.asked_bytes, c->kept_batches.limit_bytes);
 }
 
 static uint32_t payers_of(const struct cached_dataset *d)
 {
-	return d->payers ? d->payers : 1u << CACHE_QUOTA_REST;
+	return d->payers.serving ? d->payers.serving : 1u << CACHE_QUOTA_REST;
 }
 
 /* The i-th of n equal parts, which are all of it together. */
@@ -131,13 +131,13 @@ static uint64_t paid_part(uint64_t bytes, uint32_t payers, uint32_t payer)
 static void count_paid(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 {
 	memcpy(paid, c->paid_other_bytes, sizeof(c->paid_other_bytes));
-	if (c->count_paid)
-		c->count_paid(c->user, paid);
+	if (c->handler.count_paid)
+		c->handler.count_paid(c->handler.user, paid);
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
-		uint32_t openers = d->openers ? d->openers : payers_of(d);
+		uint32_t openers = d->payers.open ? d->payers.open : payers_of(d);
 
 		for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS && cached_is_used(d); i++)
-			paid[i] += paid_part(d->copy_bytes, openers, i);
+			paid[i] += paid_part(d->copy.bytes, openers, i);
 	}
 }
 
@@ -177,14 +177,14 @@ static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahea
 	uint64_t need = cached_need_bytes(d), paid = 0, needed = 0;
 
 	for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS; i++)
-		paid += payers >> i & 1 ? d->paid_need_bytes[i] : 0;
+		paid += payers >> i & 1 ? d->payers.need_bytes[i] : 0;
 	for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS; i++) {
 		uint64_t own = part_of(need, n, k);
 
 		if (!(payers >> i & 1))
 			continue;
 		if (paid > 0)
-			own = (uint64_t)((double)need * ((double)d->paid_need_bytes[i] / (double)paid));
+			own = (uint64_t)((double)need * ((double)d->payers.need_bytes[i] / (double)paid));
 		if (needed + own > need || k + 1 == n)
 			own = need - needed;
 		needed += own;
@@ -238,10 +238,10 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 		}
 	}
 	cache_quotas_share(w.quotas, w.all, w.n, limit);
-	c->form_limit_bytes = 0;
+	c->forms.limit_bytes = 0;
 	for (size_t i = 0; i < w.n; i++) {
 		*w.into[i] += w.all[i].given;
-		c->form_limit_bytes += w.all[i].stage == 1 ? w.all[i].given : 0;
+		c->forms.limit_bytes += w.all[i].stage == 1 ? w.all[i].given : 0;
 	}
 	return 0;
 }
@@ -250,7 +250,7 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
  * is room. */
 static void fit_decoded(struct cache *c)
 {
-	while (c->kept_batch_bytes > c->kept_batch_limit_bytes && cache_give_up_batch(c))
+	while (c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 		continue;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		for (struct forms *f = d->forms; f; f = f->next) {
@@ -294,15 +294,15 @@ static void share_out(struct cache *c)
 	limit = cache_segment_limit(c, c->budget_bytes);
 	/* Snapshots that nobody uses go when somebody wants the room. */
 	for (const struct cached_dataset *d = c->datasets; d && c->quotas.n > 0; d = d->next)
-		limit += cached_is_used(d) ? 0 : d->copy_bytes;
+		limit += cached_is_used(d) ? 0 : d->copy.bytes;
 	share_kept_batches(c, limit);
-	limit -= c->kept_batch_room_bytes;
+	limit -= c->kept_batches.room_bytes;
 	(void)policy_share_out(shares, n, limit);
 	if (c->quotas.n == 0)
 		share_forms(c, limit);
 	else if (share_by_quotas(c, shares, limit) < 0)
 		return;
-	limit -= c->form_limit_bytes;
+	limit -= c->forms.limit_bytes;
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions == 0)
@@ -406,14 +406,14 @@ void cache_fit(struct cache *c)
 	set_budget(c);
 	share_out(c);
 	fit_decoded(c);
-	entries = calloc(c->n_segments + 1, sizeof(*entries));
+	entries = calloc(c->segments.n + 1, sizeof(*entries));
 	if (!entries) {
 		c->unfit = true;
 		return;
 	}
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		if (c->segments[i])
-			entries[n++].segment = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		if (c->segments.all[i])
+			entries[n++].segment = c->segments.all[i];
 	}
 	cache_rank(c, NULL, entries, n);
 	keep_less(c, entries, n);
@@ -431,10 +431,10 @@ void cache_fit(struct cache *c)
 
 void cache_lend(struct cache *c, uint64_t bytes)
 {
-	uint64_t before = c->lend_bytes;
+	uint64_t before = c->node.lend_bytes;
 
-	c->lend_bytes = bytes;
-	c->lend_claimed_bytes = cache_claimed_chunk_bytes(c);
+	c->node.lend_bytes = bytes;
+	c->node.lend_claimed_bytes = cache_claimed_chunk_bytes(c);
 	/* More room that nobody can use is not worth a pass through all segments. */
 	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
 		cache_fit(c);
@@ -442,9 +442,9 @@ void cache_lend(struct cache *c, uint64_t bytes)
 
 void cache_hold_down(struct cache *c, uint64_t bytes)
 {
-	uint64_t before = c->ceiling_bytes;
+	uint64_t before = c->node.ceiling_bytes;
 
-	c->ceiling_bytes = bytes;
+	c->node.ceiling_bytes = bytes;
 	if (bytes != before && (cache_total_bytes(c) > bytes || before < c->limit_bytes))
 		cache_fit(c);
 }

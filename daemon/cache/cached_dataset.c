@@ -34,30 +34,30 @@ static int choose_sizes(struct cached_dataset *d)
 		sizes[i] = d->chunks[i].bytes;
 	qsort(sizes, n, sizeof(*sizes), descending);
 	d->segment_bytes = sizes[0] <= 2 * sizes[n / 2] ? sizes[0] : sizes[n / 16];
-	while (d->n_giants < n && sizes[d->n_giants] > d->segment_bytes)
-		d->n_giants++;
-	d->giant_bytes = calloc(d->n_giants + 1, sizeof(*d->giant_bytes));
-	if (!d->giant_bytes)
+	while (d->giants.n < n && sizes[d->giants.n] > d->segment_bytes)
+		d->giants.n++;
+	d->giants.bytes = calloc(d->giants.n + 1, sizeof(*d->giants.bytes));
+	if (!d->giants.bytes)
 		return -ENOMEM;
-	for (uint64_t i = 0; i < d->n_giants; i++) {
+	for (uint64_t i = 0; i < d->giants.n; i++) {
 		sum += sizes[i];
-		d->giant_bytes[i + 1] = sum;
+		d->giants.bytes[i + 1] = sum;
 	}
 	for (uint64_t i = 0; i < n; i++) {
 		if (d->chunks[i].bytes < d->segment_bytes)
 			d->chunks[i].bytes = d->segment_bytes;
 	}
-	d->all_bytes = sum + (n - d->n_giants) * d->segment_bytes;
+	d->all_bytes = sum + (n - d->giants.n) * d->segment_bytes;
 	return 0;
 }
 
 bool cached_is_still(struct cached_dataset *d, struct proof *proof)
 {
-	if (d->original_fd >= 0)
+	if (d->copy.original_fd >= 0)
 		return true;
-	if (proof->replaced || !access_stamp_equal(&d->original, &proof->snapshot))
+	if (proof->replaced || !access_stamp_equal(&d->copy.original, &proof->snapshot))
 		return false;
-	d->original_fd = steal_fd(&proof->snapshot_fd);
+	d->copy.original_fd = steal_fd(&proof->snapshot_fd);
 	return true;
 }
 
@@ -111,9 +111,9 @@ uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n)
 {
 	if (n > d->info.n_chunks)
 		n = d->info.n_chunks;
-	if (n <= d->n_giants)
-		return d->giant_bytes[n];
-	return d->giant_bytes[d->n_giants] + (n - d->n_giants) * d->segment_bytes;
+	if (n <= d->giants.n)
+		return d->giants.bytes[n];
+	return d->giants.bytes[d->giants.n] + (n - d->giants.n) * d->segment_bytes;
 }
 
 uint64_t cached_need_bytes(const struct cached_dataset *d)
@@ -194,10 +194,10 @@ int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, st
 	}
 	proof_origin(proof, origin, sizeof(origin));
 	d->identity = proof->identity;
-	d->copy_fd = copy_fd;
-	d->copy_bytes = proof->snapshot_bytes;
-	d->original = proof->snapshot;
-	d->original_fd = proof->snapshot_fd;
+	d->copy.fd = copy_fd;
+	d->copy.bytes = proof->snapshot_bytes;
+	d->copy.original = proof->snapshot;
+	d->copy.original_fd = proof->snapshot_fd;
 	proof->snapshot_fd = -EBADF;
 	d->asked_bytes = UINT64_MAX;
 	d->path = strdup(proof->path);
@@ -224,12 +224,12 @@ void cached_free(struct cached_dataset *d)
 		free(d->chunks[i].error);
 	free(d->base);
 	free(d->chunks);
-	free(d->giant_bytes);
+	free(d->giants.bytes);
 	free(d->victims.victims);
 	free(d->lent_victims.victims);
 	snapshot_close(d->snapshot);
-	closep(&d->copy_fd);
-	closep(&d->original_fd);
+	closep(&d->copy.fd);
+	closep(&d->copy.original_fd);
 	free(d->path);
 	free(d);
 }

@@ -90,29 +90,65 @@ struct victim_list {
 	bool is_warm; /* see struct candidates */
 };
 
-struct cached_dataset {
-	struct cached_dataset *next;
-	struct proof_identity identity;
-	char *path; /* for texts only */
+/* Where it is in what is carried over a restart; slot 0: nowhere. */
+struct dataset_slot {
+	uint32_t slot, n_chunks;
+};
+
+/* A sealed copy of the snapshot in memory, which clients get descriptors of, and the file that it is of. */
+struct snapshot_copy {
 	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset was
 	 * carried over a restart, and no client has shown the file since. */
 	int original_fd;
 	struct access_stamp original; /* of that file */
-	int copy_fd;                  /* sealed memory copy; clients get descriptors of their own */
-	/* Lent: a client got the copy; copy_uid is the latest such client's user. Held: somebody still has
-	 * it, though no client is connected. */
-	bool copy_lent, copy_held;
-	uint32_t copy_uid;
+	int fd;
+	uint64_t bytes;
+	/* Lent: a client got the copy; uid is the latest such client's user. Held: somebody still has it,
+	 * though no client is connected. */
+	bool is_lent, is_held;
+	uint32_t uid;
+};
+
+/* The chunks that are much larger than most: a giant sample is a chunk of its own. */
+struct giant_chunks {
+	uint64_t n, *bytes; /* [i]: sum of the i largest; n + 1 of them */
+};
+
+/* Bit i of a set: payer i (cache_quota.h). */
+struct dataset_payers {
+	uint32_t open;                           /* who has it open, or had its copy last */
+	uint32_t serving;                        /* who has a session; 0: not known yet */
+	uint64_t need_bytes[CACHE_QUOTA_PAYERS]; /* the part of the dataset's by each payer's sessions */
+};
+
+/* Chunks that are being loaded. */
+struct dataset_loads {
+	uint64_t bytes;
+	uint32_t n, n_verifying;        /* of those: read already */
+	uint32_t n_asking, n_for_peers; /* of those: from another node; because one asked */
+};
+
+/* What is known of its storage, and of staging. */
+struct dataset_pace {
+	struct stage_pace staging; /* stage.h's */
+	struct stage_mean reading; /* time from one chunk that comes to the next, of those that are awaited */
+	uint64_t read_done_ns;     /* when the last one came */
+	bool from_staging;         /* some have come from there */
+};
+
+struct cached_dataset {
+	struct cached_dataset *next;
+	struct proof_identity identity;
+	char *path; /* for texts only */
+	struct snapshot_copy copy;
 	struct place_list places; /* of the clients that have it open */
-	uint64_t copy_bytes;
 	struct snapshot *snapshot;
 	struct snapshot_info info;
-	/* Segments are of one size, so that a segment can be used again for any chunk, except those of the
-	 * few chunks that are much larger than most (a giant sample is a chunk of its own). */
+	/* Segments are of one size, so that a segment can be used again for any chunk but the giants. */
 	uint64_t segment_bytes;
-	uint64_t n_giants, *giant_bytes; /* [i]: sum of the i largest; n_giants + 1 of them */
-	uint64_t all_bytes;              /* of segments for all chunks */
-	uint32_t refs;                   /* connections and sessions */
+	struct giant_chunks giants;
+	uint64_t all_bytes; /* of segments for all chunks */
+	uint32_t refs;      /* connections and sessions */
 	uint32_t n_sessions;
 	struct group *groups;     /* daemon/serve/group.h's */
 	struct sharer *sharers;   /* peers/sharers.h */
@@ -120,31 +156,25 @@ struct cached_dataset {
 	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */
 	uint64_t asked_bytes;     /* its jobs' cache knobs; UINT64_MAX: no limit */
-	uint32_t openers;         /* bit i: payer i (cache_quota.h) has it open, or had its copy last */
-	uint32_t payers;          /* bit i: it has a session; 0: not known yet */
-	uint64_t paid_need_bytes[CACHE_QUOTA_PAYERS]; /* the part of need_bytes by each payer's sessions */
+	struct dataset_payers payers;
 	/* The cache's: */
 	uint64_t held_bytes, kept_bytes; /* of its segments */
 	uint64_t claim_bytes;            /* what its jobs may insist on */
 	uint64_t room_bytes, keep_bytes; /* claim and what it may borrow: room to hold chunks, and the part
 					    for those that are kept */
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
-	uint64_t loading_bytes, pinned_bytes;
-	uint32_t n_loading, n_verifying;     /* of those loaded: read already */
-	uint32_t n_asking, n_for_peers;      /* of those loaded: from another node; because one asked */
-	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
-	struct reader *reader;               /* NULL while there is none */
-	struct fetchers fetchers;            /* in its place, if identity.is_fetched */
+	uint64_t pinned_bytes;
+	struct dataset_loads loads;
+	struct dataset_slot carried; /* carry.h's */
+	struct reader *reader;       /* NULL while there is none */
+	struct fetchers fetchers;    /* in its place, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	uint64_t *base; /* list of its chunks that lanes are cut out of; NULL: no session has needed it */
 	struct cached_cursor *cursors; /* of its sessions that have an order */
 	bool evicts;                   /* chunks go for others: it matters when they are needed */
 	struct victim_list victims, lent_victims;
-	struct stage_pace pace;    /* stage.h's */
-	struct stage_mean reading; /* time from one chunk that comes to the next, of those that are awaited */
-	uint64_t read_done_ns;     /* when the last one came */
-	bool from_staging;         /* some have come from there */
-	struct forms *forms;       /* decoded forms of its samples: forms.h */
+	struct dataset_pace pace;
+	struct forms *forms; /* decoded forms of its samples: forms.h */
 	struct cached_chunk *chunks;
 };
 
@@ -160,7 +190,7 @@ static inline uint64_t cached_storage(const struct cached_dataset *d)
 /* Returns true if somebody has it open, or at least still holds the copy of its snapshot. */
 static inline bool cached_is_used(const struct cached_dataset *d)
 {
-	return d->refs > 0 || d->copy_held;
+	return d->refs > 0 || d->copy.is_held;
 }
 
 /* Returns true if somebody serves it, and no more of it is in memory than its payers have room for. */

@@ -178,7 +178,7 @@ static bool has_share(const struct carry *c, const struct cached_dataset *d, boo
 		const struct cached_dataset *o = c->served[i];
 
 		if (o && o->identity.rights.uid == uid)
-			n += chunk ? o->n_carry_chunks : 1;
+			n += chunk ? o->carried.n_chunks : 1;
 	}
 	return n < quota_share(&c->quota, uid, max);
 }
@@ -191,12 +191,12 @@ static void put_dataset(struct carry *c, struct cached_dataset *d)
 	if (i == c->header->n_datasets || strlen(d->path) >= sizeof(e->path) || !has_share(c, d, false))
 		return;
 	*e = (struct carry_dataset){.identity = d->identity,
-				    .original = d->original,
-				    .copy_bytes = d->copy_bytes,
-				    .copy_uid = d->copy_uid};
+				    .original = d->copy.original,
+				    .copy_bytes = d->copy.bytes,
+				    .copy_uid = d->copy.uid};
 	strcpy(e->path, d->path);
 	__atomic_store_n(&e->is_used, 1, __ATOMIC_SEQ_CST);
-	slot_begin(c, i, SLOT_ADDS, d->copy_fd);
+	slot_begin(c, i, SLOT_ADDS, d->copy.fd);
 	carry_adopt_dataset(c, i + 1, d);
 }
 
@@ -214,14 +214,14 @@ static void put_memory(struct carry *c, struct segment *s)
 
 void carry_adopt_dataset(struct carry *c, uint32_t slot, struct cached_dataset *d)
 {
-	d->carry_slot = slot;
+	d->carried.slot = slot;
 	c->served[slot - 1] = d;
 }
 
 void carry_adopt_chunk(uint32_t slot, struct segment *s)
 {
 	s->carry_slot = slot;
-	s->dataset->n_carry_chunks++;
+	s->dataset->carried.n_chunks++;
 }
 
 void carry_put(struct carry *c, struct segment *s)
@@ -231,14 +231,14 @@ void carry_put(struct carry *c, struct segment *s)
 
 	if (!c || c->broken)
 		return;
-	if (!d->carry_slot)
+	if (!d->carried.slot)
 		put_dataset(c, d);
-	if (d->carry_slot && !s->carry_slot)
+	if (d->carried.slot && !s->carry_slot)
 		put_memory(c, s);
-	if (!d->carry_slot || !s->carry_slot)
+	if (!d->carried.slot || !s->carry_slot)
 		return;
 	e = chunk_at(c, s->carry_slot);
-	e->dataset = d->carry_slot - 1;
+	e->dataset = d->carried.slot - 1;
 	e->chunk = s->chunk;
 	e->bytes = s->memory.bytes;
 	e->stamp = s->stamp;
@@ -258,23 +258,23 @@ void carry_drop(struct carry *c, struct segment *s)
 		return;
 	slot_end(c, s->carry_slot - 1);
 	s->carry_slot = 0;
-	s->dataset->n_carry_chunks--;
+	s->dataset->carried.n_chunks--;
 }
 
 void carry_drop_dataset(struct carry *c, struct cached_dataset *d)
 {
-	if (!c || !d->carry_slot)
+	if (!c || !d->carried.slot)
 		return;
-	__atomic_store_n(&c->datasets[d->carry_slot - 1].is_used, 0, __ATOMIC_SEQ_CST);
-	c->served[d->carry_slot - 1] = NULL;
-	slot_end(c, d->carry_slot - 1);
-	d->carry_slot = 0;
+	__atomic_store_n(&c->datasets[d->carried.slot - 1].is_used, 0, __ATOMIC_SEQ_CST);
+	c->served[d->carried.slot - 1] = NULL;
+	slot_end(c, d->carried.slot - 1);
+	d->carried.slot = 0;
 }
 
 void carry_note_user(struct carry *c, const struct cached_dataset *d)
 {
-	if (c && d->carry_slot)
-		c->datasets[d->carry_slot - 1].copy_uid = d->copy_uid;
+	if (c && d->carried.slot)
+		c->datasets[d->carried.slot - 1].copy_uid = d->copy.uid;
 }
 
 /* The next slot after `slot` and before `end` that came back; 0: none. */

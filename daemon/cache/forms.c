@@ -58,7 +58,7 @@ static int grow_index(struct cache *c, struct forms *f)
 			*slot_of(f, sample_of(&old[i])) = old[i];
 	free(old);
 	f->bytes += more;
-	c->form_bytes += more;
+	c->forms.bytes += more;
 	return 0;
 }
 
@@ -132,8 +132,8 @@ static void extent_drop(struct cache *c, struct form_extent **link)
 	}
 	f->n_extents--;
 	f->bytes -= e->memory.bytes;
-	c->form_bytes -= e->memory.bytes;
-	c->n_form_extents--;
+	c->forms.bytes -= e->memory.bytes;
+	c->forms.n_extents--;
 	/* Until it is free. */
 	c->releasing_bytes += e->memory.bytes;
 	e->forms = NULL;
@@ -167,8 +167,8 @@ static struct form_extent *extent_new(struct cache *c, struct forms *f)
 	f->extents = e;
 	f->n_extents++;
 	f->bytes += bytes;
-	c->form_bytes += bytes;
-	c->n_form_extents++;
+	c->forms.bytes += bytes;
+	c->forms.n_extents++;
 	return e;
 }
 
@@ -264,7 +264,7 @@ void forms_close(struct forms *f)
 /* The last extent has gone. */
 static void drop_index(struct cache *c, struct forms *f)
 {
-	c->form_bytes -= f->bytes; /* that of the index */
+	c->forms.bytes -= f->bytes; /* that of the index */
 	free(f->slots);
 	f->slots = NULL;
 	f->bytes = f->n_slots = 0;

@@ -164,7 +164,7 @@ void lend_watch_start(struct lend_watch *w, uv_loop_t *loop, const char *root, s
 
 void lend_watch_update(struct lend_watch *w)
 {
-	if (w->cache->n_segments == 0 && w->cache->form_bytes == 0 && w->cache->kept_batch_bytes == 0) {
+	if (w->cache->segments.n == 0 && w->cache->forms.bytes == 0 && w->cache->kept_batches.bytes == 0) {
 		uv_timer_stop(&w->timer);
 		w->looked_ns = 0;
 	} else if (!uv_is_active((uv_handle_t *)&w->timer)) {

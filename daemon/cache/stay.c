@@ -35,11 +35,11 @@ static void stay_done(struct pool_task *task)
 	struct stay *t = (struct stay *)task;
 	struct cache *c = t->cache;
 
-	c->stay = NULL;
-	c->stay_ns = clock_monotonic_ns() + REST * t->took_ns;
+	c->stays.one = NULL;
+	c->stays.again_ns = clock_monotonic_ns() + REST * t->took_ns;
 	cache_unpin(t->segment->dataset, t->segment->chunk);
 	free(t);
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 void cache_note_use(struct cache *c, struct cached_dataset *d, uint64_t chunk)
@@ -47,16 +47,17 @@ void cache_note_use(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	struct segment *s = d->chunks[chunk].segment;
 	uint64_t now;
 
-	if (s->huge || c->stay || c->closing)
+	if (s->huge || c->stays.one || c->closing)
 		return;
 	now = clock_monotonic_ns();
-	if (now < c->stay_ns || now - s->since_ns < STAY_NS)
+	if (now < c->stays.again_ns || now - s->since_ns < STAY_NS)
 		return;
-	c->stay = calloc(1, sizeof(*c->stay));
-	if (!c->stay)
+	c->stays.one = calloc(1, sizeof(*c->stays.one));
+	if (!c->stays.one)
 		return;
 	s->huge = true;
-	*c->stay = (struct stay){.task = {.work = stay_work, .done = stay_done}, .cache = c, .segment = s};
+	*c->stays.one =
+	    (struct stay){.task = {.work = stay_work, .done = stay_done}, .cache = c, .segment = s};
 	cache_pin(c, d, chunk);
-	pool_submit(c->pool, &c->release_lane, &c->stay->task);
+	pool_submit(c->pool, &c->release_lane, &c->stays.one->task);
 }

@@ -92,7 +92,7 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 		return false;
 	if (which->beyond_quotas && s->dataset != which->wanting && cached_is_paid(s->dataset))
 		return false;
-	if (which->is_warm && (s->dataset->n_sessions > 0 || s->dataset->copy_uid != which->uid))
+	if (which->is_warm && (s->dataset->n_sessions > 0 || s->dataset->copy.uid != which->uid))
 		return false;
 	return !like ||
 	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
@@ -101,16 +101,16 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 /* Fills the list anew. Without memory it is empty. */
 static void look_for_victims(const struct cache *c, const struct candidates *which, struct victim_list *list)
 {
-	_cleanup_(freep) struct cache_entry *entries = calloc(c->n_segments + 1, sizeof(*entries));
+	_cleanup_(freep) struct cache_entry *entries = calloc(c->segments.n + 1, sizeof(*entries));
 	uint32_t n = 0, most;
 
 	list->n = list->next = 0;
 	list->own = which->own;
 	list->beyond_quotas = which->beyond_quotas;
 	list->is_warm = which->is_warm;
-	for (uint32_t i = 0; entries && i < c->size_segments; i++) {
-		if (c->segments[i] && is_candidate(which, c->segments[i]))
-			entries[n++].segment = c->segments[i];
+	for (uint32_t i = 0; entries && i < c->segments.size; i++) {
+		if (c->segments.all[i] && is_candidate(which, c->segments.all[i]))
+			entries[n++].segment = c->segments.all[i];
 	}
 	most = n / PART + 1;
 	if (most > list->size) {

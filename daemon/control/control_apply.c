@@ -107,7 +107,7 @@ void control_apply_limits(struct control *c)
 	struct error note = ERROR_INIT;
 
 	knobs.cache_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MAX);
-	c->serving->cache.least_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MIN);
+	c->serving->cache.node.least_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MIN);
 	/* Threads that no job may use only sleep: what is tuned is each job's own number. */
 	if (tuned || knobs.workers > workers_max)
 		knobs.workers = workers_max;

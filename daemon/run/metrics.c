@@ -576,8 +576,8 @@ static void cache_figures(FILE *text, const struct cache *c)
 	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"batches\"} %" PRIu64 "\n", c->slot_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"snapshots\"} %" PRIu64 "\n", c->snapshot_bytes);
-	fprintf(text, "diesel_cache_bytes{kind=\"forms\"} %" PRIu64 "\n", c->form_bytes);
-	fprintf(text, "diesel_cache_bytes{kind=\"kept_batches\"} %" PRIu64 "\n", c->kept_batch_bytes);
+	fprintf(text, "diesel_cache_bytes{kind=\"forms\"} %" PRIu64 "\n", c->forms.bytes);
+	fprintf(text, "diesel_cache_bytes{kind=\"kept_batches\"} %" PRIu64 "\n", c->kept_batches.bytes);
 	metrics_number(text, "diesel_cache_claimed_bytes", "gauge",
 		       "Of the memory taken, what jobs insist on.", claimed);
 	metrics_number(text, "diesel_cache_borrowed_bytes", "gauge",

@@ -74,7 +74,7 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 	const struct ring_work *work = &q->control->work;
 	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
 
-	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)q->dataset->copy_bytes;
+	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)q->dataset->copy.bytes;
 	sample->ready_samples += (double)q->n_slots * q->batch;
 	if (q->batch > sample->batch)
 		sample->batch = q->batch;

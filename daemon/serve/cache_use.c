@@ -92,7 +92,7 @@ void serving_count_cache(struct serving *s, uint64_t now_ns)
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		q->job->cache_use.bytes += q->cost_bytes;
 		uses[n++] = (struct use){.what = q->dataset,
-					 .bytes = q->dataset->held_bytes + q->dataset->copy_bytes,
+					 .bytes = q->dataset->held_bytes + q->dataset->copy.bytes,
 					 .job = q->job};
 		if (q->forms)
 			uses[n++] = (struct use){.what = q->forms, .bytes = q->forms->bytes, .job = q->job};

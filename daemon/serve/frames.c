@@ -54,7 +54,7 @@ static void punch_done(struct pool_task *task)
 	f->n_going--;
 	c->releasing_bytes -= f->frame_bytes;
 	try_free(f);
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 /* The earlier batch goes first: whoever is behind has yet to get the later one. */

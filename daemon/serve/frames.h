@@ -71,7 +71,7 @@ uint32_t frames_join(struct frames *f, uint32_t n);
 void frames_leave(struct frames *f, uint32_t n);
 
 /* A frame for one of its sessions' slots, with a reference; FRAME_NONE: not before a copy out of one, or its
- * way back to the system, has ended, which calls cache.on_change(). What it held is gone. */
+ * way back to the system, has ended, which calls cache.handler.changed(). What it held is gone. */
 uint32_t frames_take(struct frames *f);
 /* The same of this one, which has no reference: whoever chose it may have the memory. */
 void frames_take_this(struct frames *f, uint32_t frame);

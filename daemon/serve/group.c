@@ -123,7 +123,7 @@ static struct group *group_new(struct session *s)
 	g->timer.data = g;
 	uv_unref((uv_handle_t *)&g->timer);
 	g->dataset = s->dataset;
-	s->cache->give_up_batch = give_up_batch;
+	s->cache->handler.give_up_batch = give_up_batch;
 	g->next = s->dataset->groups;
 	s->dataset->groups = g;
 	return g;
@@ -364,7 +364,7 @@ void group_keep_ended(struct slot *slot)
 		kept_enter(&g->kept, slot->keep_frame, &s->frames->frame[slot->frame].batch, &followers);
 	}
 	frames_unref(to, slot->keep_frame);
-	s->cache->on_change(s->cache->user); /* who waits for it finds it */
+	cache_changed(s->cache); /* who waits for it finds it */
 }
 
 void group_passed(struct session *s, uint64_t epoch, uint64_t index)

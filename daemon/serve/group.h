@@ -71,7 +71,8 @@ struct group_source {
 /* Returns true if the batch need not be decoded by the session. */
 bool group_find(const struct session *s, const struct batch *b, struct group_source *ret);
 
-/* Returns true if the batch is just being copied, to be kept: cache.on_change() is called when it is. */
+/* Returns true if the batch is just being copied, to be kept: cache.handler.changed() is called when it is.
+ */
 bool group_is_copied(const struct session *s, const struct batch *b);
 
 /*

@@ -83,7 +83,7 @@ static void give_back(struct kept *k, uint32_t frame)
 {
 	struct cache *c = k->frames->cache;
 
-	c->kept_batch_bytes -= k->frames->frame_bytes;
+	c->kept_batches.bytes -= k->frames->frame_bytes;
 	frames_give_back(k->frames, frame);
 	/* Without memory for the list the frame is not used again. */
 	if (array_room(k->cold, k->n_cold, k->size_cold) == 0)
@@ -155,10 +155,10 @@ static bool begin(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t 
 
 static void set_asked(struct kept *k, struct cache *c, uint64_t bytes)
 {
-	c->kept_batch_asked_bytes += bytes - k->asked_bytes;
+	c->kept_batches.asked_bytes += bytes - k->asked_bytes;
 	k->asked_bytes = bytes;
 	c->needs_changed = true;
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 /* There was no room for the batch at this position: chunks that nobody misses are to leave some. */
@@ -180,7 +180,7 @@ void kept_end(struct kept *k)
 	if (!k->frames)
 		return;
 	c = k->frames->cache;
-	c->kept_batch_bytes -= kept_bytes(k);
+	c->kept_batches.bytes -= kept_bytes(k);
 	if (k->asked_bytes > 0)
 		set_asked(k, c, 0);
 	frames_leave(k->frames, k->frames->n_frames);
@@ -243,7 +243,7 @@ static uint32_t take_frame(struct kept *k, struct cache *c, uint64_t use,
 	if (may_grow && cache_make_batch_room(c, k->frames->frame_bytes)) {
 		frame = find_cold(k);
 		if (frame != FRAME_NONE) {
-			c->kept_batch_bytes += k->frames->frame_bytes;
+			c->kept_batches.bytes += k->frames->frame_bytes;
 			return frame;
 		}
 	}

@@ -61,7 +61,7 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 		}
 		if (!is_first_of_dataset(s, q))
 			continue;
-		ret->other += d->copy_bytes;
+		ret->other += d->copy.bytes;
 		ret->need += need_of_job(s, job, d);
 		ret->cached += d->held_bytes;
 		ret->borrowed += d->held_bytes > d->claim_bytes ? d->held_bytes - d->claim_bytes : 0;
@@ -161,12 +161,12 @@ static void find_payers(struct serving *s)
 	memset(s->cache.paid_other_bytes, 0, sizeof(s->cache.paid_other_bytes));
 	memset(s->cache.paid_kept_bytes, 0, sizeof(s->cache.paid_kept_bytes));
 	for (struct cached_dataset *d = s->cache.datasets; d; d = d->next) {
-		d->payers = 0;
-		memset(d->paid_need_bytes, 0, sizeof(d->paid_need_bytes));
+		d->payers.serving = 0;
+		memset(d->payers.need_bytes, 0, sizeof(d->payers.need_bytes));
 	}
 	for (struct session *q = s->sessions; q; q = q->next) {
-		q->dataset->payers |= 1u << q->payer;
-		q->dataset->paid_need_bytes[q->payer] += q->need_bytes;
+		q->dataset->payers.serving |= 1u << q->payer;
+		q->dataset->payers.need_bytes[q->payer] += q->need_bytes;
 		s->cache.paid_other_bytes[q->payer] += q->cost_bytes;
 		s->cache.paid_kept_bytes[q->payer] += group_kept_bytes(q);
 		if (q->forms)

@@ -192,7 +192,7 @@ static void note_damage(struct session *s, const struct batch *b)
 {
 	struct cache *c = s->cache;
 
-	log_limited(c->lines_of(c->user, s->uid), LOG_LEVEL_WARNING, "%s (%u of batch %llu of epoch %llu)",
+	log_limited(cache_lines_of(c, s->uid), LOG_LEVEL_WARNING, "%s (%u of batch %llu of epoch %llu)",
 		    b->damage, b->n_damaged, (unsigned long long)b->index, (unsigned long long)b->epoch);
 }
 
@@ -200,7 +200,7 @@ static void note_replaced(const struct session *s, uint64_t n)
 {
 	struct cache *c = s->cache;
 
-	log_limited(c->lines_of(c->user, s->uid), LOG_LEVEL_WARNING,
+	log_limited(cache_lines_of(c, s->uid), LOG_LEVEL_WARNING,
 		    "job %llu: %llu decoder%s replaced after ending, or taking too long for a sample: "
 		    "`journalctl -k -g "
 		    "dieseld` shows whether the kernel killed them",
@@ -291,7 +291,7 @@ static void fill_done(struct pool_task *task)
 		group_decode_ended(slot);
 	session_filled(slot);
 	session_try_free(s);
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 static void begin_fill(struct slot *slot)

@@ -10,7 +10,7 @@
  *
  * A slot is what the client knows a batch by, until it gives it back; the batch lies in a frame (frames.h).
  *
- * Loop thread only. It calls cache.on_change() when something may have become possible for others.
+ * Loop thread only. It calls cache.handler.changed() when something may have become possible for others.
  */
 
 #include "batch.h"

@@ -63,10 +63,11 @@ uint32_t session_far_ahead(const struct session *s, uint32_t own)
 	const struct session_pace *p = &s->pace;
 	uint32_t window = s->request.window_chunks, end = near(s, own), n_missing = 0, n_wanted, i = own;
 	double use_ns = p->visits > 0 ? p->used_ns / p->visits : 0;
-	double read_ns = d->reading.ns_per_byte * (double)d->segment_bytes;
+	double read_ns = d->pace.reading.ns_per_byte * (double)d->segment_bytes;
 	bool late = false;
 
-	if (d->reading.n == 0 || p->visits == 0 || (d->from_staging && !d->pace.is_off) || s->sharer)
+	if (d->pace.reading.n == 0 || p->visits == 0 || (d->pace.from_staging && !d->pace.staging.is_off) ||
+	    s->sharer)
 		return end;
 	for (uint32_t k = own; k < s->n_ahead && !late; k++) {
 		n_missing += is_awaited(d, s->ahead[k]);

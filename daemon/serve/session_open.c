@@ -166,7 +166,9 @@ static int session_frames(struct session *s)
 
 static int session_memory(struct session *s, int plugin_fd, struct error *err)
 {
-	int r = s->cache->may_take ? s->cache->may_take(s->cache->user, s->cost_bytes, err) : 0;
+	int r = s->cache->handler.may_take
+		    ? s->cache->handler.may_take(s->cache->handler.user, s->cost_bytes, err)
+		    : 0;
 
 	if (r < 0)
 		return r;

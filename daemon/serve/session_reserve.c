@@ -47,7 +47,7 @@ static void reserve(struct session *s, uint64_t need)
 	d->need_bytes = others + need;
 	s->need_bytes = need;
 	s->cache->needs_changed = true;
-	s->cache->on_change(s->cache->user);
+	cache_changed(s->cache);
 }
 
 static uint64_t largest_need(const struct session *s)

@@ -49,7 +49,7 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 			  d->path, (unsigned long long)d->info.version, (unsigned long long)q->version);
 		return connection_reply_error(c, &q->error, -ESTALE);
 	}
-	r = shared_memory_reader(d->copy_fd, &fd);
+	r = shared_memory_reader(d->copy.fd, &fd);
 	if (r < 0) {
 		error_errno(&q->error, r, "dieseld cannot open a snapshot in memory for a client");
 		return connection_reply_error(c, &q->error, r);
@@ -61,14 +61,14 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 	}
 	if (d->refs == 0)
 		cached_forget_errors(d);
-	d->openers = (d->refs > 0 ? d->openers : 0) | 1u << c->payer;
+	d->payers.open = (d->refs > 0 ? d->payers.open : 0) | 1u << c->payer;
 	d->refs++;
 	c->dataset = d;
 	protocol_init(&m, WIRE_DATASET_REPLY);
 	m.dataset_reply.version = d->info.version;
-	m.dataset_reply.snapshot_bytes = d->copy_bytes;
-	d->copy_lent = true;
-	d->copy_uid = c->uid;
+	m.dataset_reply.snapshot_bytes = d->copy.bytes;
+	d->copy.is_lent = true;
+	d->copy.uid = c->uid;
 	carry_note_user(c->server->serving.cache.carry, d);
 	return connection_reply(c, &m, &fd, 1);
 }

@@ -261,8 +261,8 @@ static bool is_still(const struct server *s)
 		if (q->n_filling > 0)
 			return false;
 	}
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *segment = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *segment = c->segments.all[i];
 
 		if (segment && cache_chunk_of(segment) && cache_chunk_of(segment)->pins > 0)
 			return false;
@@ -439,7 +439,7 @@ static void on_owners_changed(void *user, struct cluster_group *group)
 	struct cache *c = user;
 
 	sharers_note_changed(c, group);
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 int server_start_sharing(struct server *s, struct cluster_child *child)
@@ -477,11 +477,11 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	cache_init(&s->serving.cache, options->knobs.cache_bytes);
 	s->serving.cache.quotas = options->quotas;
 	server_size_by_files(s);
-	s->serving.cache.on_change = on_cache_change;
-	s->serving.cache.count_paid = server_count_paid;
-	s->serving.cache.may_take = server_may_take;
-	s->serving.cache.lines_of = lines_of;
-	s->serving.cache.user = s;
+	s->serving.cache.handler.changed = on_cache_change;
+	s->serving.cache.handler.count_paid = server_count_paid;
+	s->serving.cache.handler.may_take = server_may_take;
+	s->serving.cache.handler.lines_of = lines_of;
+	s->serving.cache.handler.user = s;
 	/* Anybody may talk to us; what they can read decides what they get. */
 	r = listen_open(socket_path, 0666, &s->listen_fd, &s->lock_fd, &s->place, err);
 	if (r < 0)

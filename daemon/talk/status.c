@@ -135,8 +135,8 @@ static json_t *cache_status(const struct cache *c)
 {
 	uint64_t pinned = 0, carried = 0, claimed;
 
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *s = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *s = c->segments.all[i];
 
 		pinned += s && cache_chunk_of(s) && cache_chunk_of(s)->pins > 0;
 		carried += s && s->carried ? s->memory.bytes : 0;
@@ -146,15 +146,15 @@ static json_t *cache_status(const struct cache *c)
 	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, "
 	    "s:o, s:o, s:o, s:o, s:o}",
 	    "budget_bytes", json_u64(c->budget_bytes), "claimed_bytes", json_u64(claimed), "borrowed_bytes",
-	    json_u64(cache_total_bytes(c) - claimed), "form_bytes", json_u64(c->form_bytes),
+	    json_u64(cache_total_bytes(c) - claimed), "form_bytes", json_u64(c->forms.bytes),
 	    "releasing_bytes", json_u64(c->releasing_bytes), "segment_bytes", json_u64(c->segment_bytes),
 	    "slot_bytes", json_u64(c->slot_bytes), "snapshot_bytes", json_u64(c->snapshot_bytes), "segments",
-	    (int)c->n_segments, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks", json_u64(pinned),
+	    (int)c->segments.n, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks", json_u64(pinned),
 	    "loading", (int)c->n_loading, "reads", json_u64(c->counters.reads), "read_bytes",
 	    json_u64(c->counters.read_bytes), "evictions", json_u64(c->counters.evictions), "quarantined",
 	    json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered), "carried",
 	    json_u64(c->counters.carried), "carried_bytes", json_u64(carried), "shared",
-	    json_u64(c->counters.shared), "kept_batch_bytes", json_u64(c->kept_batch_bytes));
+	    json_u64(c->counters.shared), "kept_batch_bytes", json_u64(c->kept_batches.bytes));
 }
 
 static json_t *stage_status(const struct stage *stage)

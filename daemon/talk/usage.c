@@ -35,7 +35,7 @@ void server_size_by_files(struct server *s)
 				 : SERVER_MAX_CONNECTIONS;
 	files -= (uint64_t)s->max_connections * CONNECTION_FILES;
 	/* Each segment takes one of the descriptors that are left. */
-	s->serving.cache.max_segments = files > SEGMENT_MAX ? SEGMENT_MAX : (uint32_t)files;
+	s->serving.cache.segments.max = files > SEGMENT_MAX ? SEGMENT_MAX : (uint32_t)files;
 }
 
 struct quota server_quota(const struct server *s)
@@ -59,13 +59,13 @@ static bool has_reader(const struct server *s, const struct cached_dataset *d, u
 /* Whether one more may be under way, of those that come the way that this one does. */
 static bool has_turn(const struct sharer *m, const struct cached_dataset *d, uint64_t chunk)
 {
-	uint32_t n_others = d->n_asking + d->n_for_peers;
+	uint32_t n_others = d->loads.n_asking + d->loads.n_for_peers;
 
 	if (sharer_has_elsewhere(m, chunk))
-		return d->n_asking < CACHE_MAX_ASKING;
-	return d->n_loading - n_others < CACHE_MAX_LOADING &&
-	       (d->n_loading <= n_others + d->n_verifying ||
-		d->n_loading - n_others - d->n_verifying < CACHE_MAX_READING);
+		return d->loads.n_asking < CACHE_MAX_ASKING;
+	return d->loads.n - n_others < CACHE_MAX_LOADING &&
+	       (d->loads.n <= n_others + d->loads.n_verifying ||
+		d->loads.n - n_others - d->loads.n_verifying < CACHE_MAX_READING);
 }
 
 /* Whether what is read ahead leaves what others need. */
@@ -99,14 +99,14 @@ int server_may_warm(const struct server *s, const struct session *q, uint64_t ch
 	if (has_room(s, d, q->uid, chunk, taken_bytes))
 		return 0;
 	/* What is on its way takes room twice. */
-	return d->n_loading > 0 ? -EAGAIN : -ENOSPC;
+	return d->loads.n > 0 ? -EAGAIN : -ENOSPC;
 }
 
 int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk)
 {
 	const struct cached_dataset *d = m->dataset;
 
-	if (d->n_for_peers >= CACHE_MAX_FOR_PEERS || !has_reader(s, d, m->job->uid))
+	if (d->loads.n_for_peers >= CACHE_MAX_FOR_PEERS || !has_reader(s, d, m->job->uid))
 		return -EAGAIN;
 	return has_room(s, d, m->job->uid, chunk, cache_taken_bytes(&s->serving.cache)) ? 0 : -EBUSY;
 }
@@ -131,8 +131,9 @@ static void add_dataset(const struct server *s, const struct cached_dataset *d, 
 
 	for (const struct connection *c = s->connections; c; c = c->next)
 		opened = opened || (c->dataset == d && is_of(whose, c->uid, c->payer));
-	if (d->copy_held && (whose->by_payer ? d->openers >> whose->payer & 1 : d->copy_uid == whose->uid)) {
-		u->of[QUOTA_BYTES] += d->copy_bytes;
+	if (d->copy.is_held &&
+	    (whose->by_payer ? d->payers.open >> whose->payer & 1 : d->copy.uid == whose->uid)) {
+		u->of[QUOTA_BYTES] += d->copy.bytes;
 		u->of[QUOTA_CHUNKS] += CACHE_HELD_FILES;
 	}
 	if (!opened)
@@ -143,7 +144,7 @@ static void add_dataset(const struct server *s, const struct cached_dataset *d, 
 		chunks = policy_join_need(d->info.n_chunks, chunks, q->need_chunks);
 		bytes += q->need_bytes;
 	}
-	u->of[QUOTA_BYTES] += d->copy_bytes + (bytes < d->all_bytes ? bytes : d->all_bytes);
+	u->of[QUOTA_BYTES] += d->copy.bytes + (bytes < d->all_bytes ? bytes : d->all_bytes);
 	u->of[QUOTA_CHUNKS] += chunks;
 }
 
@@ -164,7 +165,7 @@ static void look_at_all(const struct server *s, struct usage *ret)
 	*ret = (struct usage){0};
 	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
 		ret->of[QUOTA_CHUNKS] += policy_join_need(d->info.n_chunks, d->need_chunks, 0) +
-					 (d->copy_held ? CACHE_HELD_FILES : 0);
+					 (d->copy.is_held ? CACHE_HELD_FILES : 0);
 	ret->of[QUOTA_BYTES] =
 	    cache_floor_bytes(&s->serving.cache) + cache_stuck_bytes(&s->serving.cache, CACHE_ANYBODY);
 	for (const struct connection *c = s->connections; c; c = c->next)
@@ -187,7 +188,7 @@ int server_check_usage(struct server *s, const struct connection *c, struct erro
 	look_at_all(s, &all);
 	r = quota_check(&of_cache, c->uid, QUOTA_BYTES, &mine, &all, cache->limit_bytes, err);
 	if (r == 0)
-		r = quota_check(&quota, c->uid, QUOTA_CHUNKS, &mine, &all, cache->max_segments, err);
+		r = quota_check(&quota, c->uid, QUOTA_CHUNKS, &mine, &all, cache->segments.max, err);
 	if (r < 0 || cache->quotas.n == 0)
 		return r;
 	whose.by_payer = true;
@@ -217,11 +218,11 @@ void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS])
 	const struct server *s = user;
 
 	for (struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
-		d->openers = d->refs > 0 ? 0 : d->openers;
+		d->payers.open = d->refs > 0 ? 0 : d->payers.open;
 	for (const struct connection *c = s->connections; c; c = c->next) {
 		paid[c->payer] += connection_reserved_bytes(c);
 		if (c->dataset)
-			c->dataset->openers |= 1u << c->payer;
+			c->dataset->payers.open |= 1u << c->payer;
 	}
 }
 

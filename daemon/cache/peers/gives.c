@@ -55,7 +55,7 @@ void gives_asked(void *user, struct cluster_group *group, const struct chunk_id 
 		link = &(*link)->next;
 	*link = g;
 	c->gives.n++;
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 void gives_given(void *user, void *answer)
@@ -67,7 +67,7 @@ void gives_given(void *user, void *answer)
 	if (m && m->dataset == g->dataset)
 		sharer_taken(m, g->chunk);
 	give_remove(c, answer);
-	c->on_change(c->user);
+	cache_changed(c);
 }
 
 static void answer(struct cache *c, struct give *g, struct cached_dataset *d, uint64_t chunk)

@@ -303,8 +303,8 @@ static bool any_leaves(const struct cached_dataset *d, uint64_t chunk)
 
 void sharers_find_owners(struct cache *c, struct cached_dataset *d)
 {
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		struct segment *s = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		struct segment *s = c->segments.all[i];
 		const struct cached_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
 
 		if (!k)

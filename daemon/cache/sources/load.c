@@ -106,7 +106,7 @@ uint64_t load_share_ns(const struct chunk_load *l)
 {
 	const struct cached_dataset *d = l->dataset;
 
-	return (clock_monotonic_ns() - l->begin_ns) / (d->n_loading - d->n_verifying);
+	return (clock_monotonic_ns() - l->begin_ns) / (d->loads.n - d->loads.n_verifying);
 }
 
 /* The ends */
@@ -121,9 +121,9 @@ static void load_begin(struct chunk_load *l)
 	l->next = c->loads;
 	c->loads = l;
 	c->n_loading++;
-	d->n_loading++;
-	d->loading_bytes += chunk_of(l)->bytes;
-	d->n_for_peers += l->is_for_peer;
+	d->loads.n++;
+	d->loads.bytes += chunk_of(l)->bytes;
+	d->loads.n_for_peers += l->is_for_peer;
 }
 
 /* The one way out, from wherever it has come to. */
@@ -140,9 +140,9 @@ static void load_free(struct chunk_load *l)
 			link = &(*link)->next;
 		*link = l->next;
 		c->n_loading--;
-		d->n_loading--;
-		d->loading_bytes -= chunk_of(l)->bytes;
-		d->n_for_peers -= l->is_for_peer;
+		d->loads.n--;
+		d->loads.bytes -= chunk_of(l)->bytes;
+		d->loads.n_for_peers -= l->is_for_peer;
 	} else if (l->segment) {
 		cache_drop_segment(c, l->segment);
 	}
@@ -162,7 +162,7 @@ static enum load_step load_end(struct chunk_load *l)
 	struct cache *c = l->cache;
 
 	load_free(l);
-	c->on_change(c->user);
+	cache_changed(c);
 	return LOAD_PAUSE;
 }
 
@@ -196,7 +196,7 @@ static enum load_step load_bad(struct chunk_load *l)
 	l->dataset->n_bad++;
 	c->counters.damaged++;
 	cache_drop_segment(c, l->segment);
-	log_limited(c->lines_of(c->user, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)", l->error.text);
+	log_limited(cache_lines_of(c, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)", l->error.text);
 	return load_end(l);
 }
 
@@ -214,10 +214,10 @@ static void note_reading(const struct chunk_load *l)
 {
 	struct cached_dataset *d = l->dataset;
 	uint64_t now_ns = clock_monotonic_ns();
-	uint64_t from_ns = l->begin_ns > d->read_done_ns ? l->begin_ns : d->read_done_ns;
+	uint64_t from_ns = l->begin_ns > d->pace.read_done_ns ? l->begin_ns : d->pace.read_done_ns;
 
-	stage_mean_add(&d->reading, now_ns - from_ns, l->meta.file_bytes);
-	d->read_done_ns = now_ns;
+	stage_mean_add(&d->pace.reading, now_ns - from_ns, l->meta.file_bytes);
+	d->pace.read_done_ns = now_ns;
 }
 
 static void on_opened(struct reader_job *job)
@@ -342,20 +342,20 @@ static void verify_done(struct pool_task *task)
 static enum load_step load_verify(struct chunk_load *l)
 {
 	chunk_of(l)->state = CHUNK_VERIFYING;
-	l->dataset->n_verifying++;
+	l->dataset->loads.n_verifying++;
 	/* For what nobody wants yet, nothing goes. */
 	l->lent = l->into ? l->into : l->is_warm ? NULL : cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
 	/* From here on the client waits for CPU work. */
-	l->cache->on_change(l->cache->user);
+	cache_changed(l->cache);
 	return LOAD_PAUSE;
 }
 
 static enum load_step load_verified(struct chunk_load *l)
 {
-	l->dataset->n_verifying--;
+	l->dataset->loads.n_verifying--;
 	if (l->lent)
 		cache_fill_done(l->segment, l->lent, l->result == 0);
 	l->lent = NULL;
@@ -407,8 +407,8 @@ static bool wait_for_storage(struct chunk_load *l)
 	l->wait->timer.data = l->wait;
 	uv_timer_start(&l->wait->timer, on_waited, seconds * 1000, 0);
 	l->cache->counters.retries++;
-	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING,
-		    "%s; reading it again in %u s", l->error.text, seconds);
+	log_limited(cache_lines_of(l->cache, l->job->uid), LOG_LEVEL_WARNING, "%s; reading it again in %u s",
+		    l->error.text, seconds);
 	return true;
 }
 
@@ -416,7 +416,7 @@ static bool wait_for_storage(struct chunk_load *l)
  * nothing about storage, and does not count. */
 static enum load_step load_fail(struct chunk_load *l)
 {
-	struct log_limit *lines = l->cache->lines_of(l->cache->user, l->job->uid);
+	struct log_limit *lines = cache_lines_of(l->cache, l->job->uid);
 	struct cached_chunk *k = chunk_of(l);
 
 	if (l->copy.source) {
@@ -470,7 +470,7 @@ uint64_t cache_stuck_bytes(const struct cache *c, uint32_t uid)
 	uint64_t now_ns = clock_monotonic_ns(), bytes = 0;
 
 	for (const struct cached_dataset *d = c->datasets; d && c->loads; d = d->next) {
-		uint64_t stuck = d->n_loading > 0 ? stuck_of(c, d, uid, now_ns) : 0;
+		uint64_t stuck = d->loads.n > 0 ? stuck_of(c, d, uid, now_ns) : 0;
 		uint64_t need = d->n_sessions > 0 ? cached_need_bytes(d) : 0;
 
 		bytes += stuck > need ? stuck - need : 0;

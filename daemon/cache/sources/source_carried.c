@@ -17,8 +17,8 @@ static void *carried_find(struct chunk_load *l, const struct cached_want *want)
 	cache_keep(c, s, false);
 	k->segment = NULL;
 	k->state = CHUNK_ABSENT;
-	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
-	c->n_segments--;
+	c->segments.all[s->id & (SEGMENT_MAX - 1)] = NULL;
+	c->segments.n--;
 	c->segment_bytes -= s->memory.bytes;
 	l->dataset->held_bytes -= s->memory.bytes;
 	c->releasing_bytes += s->memory.bytes;
@@ -41,8 +41,8 @@ static void carried_put_back(struct cache *c, struct segment *s)
 {
 	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
 
-	c->segments[s->id & (SEGMENT_MAX - 1)] = s;
-	c->n_segments++;
+	c->segments.all[s->id & (SEGMENT_MAX - 1)] = s;
+	c->segments.n++;
 	c->segment_bytes += s->memory.bytes;
 	s->dataset->held_bytes += s->memory.bytes;
 	k->segment = s;

@@ -32,7 +32,7 @@ static void *node_find(struct chunk_load *l, const struct cached_want *want)
 	n->load = l;
 	n->sharer = sharer_ref(m);
 	n->is_awaited = true;
-	d->n_asking++;
+	d->loads.n_asking++;
 	/* Whatever the file holds, it is not read: what comes from there is verified. */
 	load_expect(l, &(struct access_stamp){.dev = d->identity.chunks_dev, .bytes = l->meta.file_bytes});
 	l->read.order.only_check = true;
@@ -42,7 +42,7 @@ static void *node_find(struct chunk_load *l, const struct cached_want *want)
 /* Nothing more is asked of the node. */
 static void end_waiting(struct node_copy *n)
 {
-	n->load->dataset->n_asking -= n->is_awaited;
+	n->load->dataset->loads.n_asking -= n->is_awaited;
 	n->is_awaited = false;
 }
 

@@ -144,7 +144,7 @@ static struct staged *find_file(const struct stage *g, const struct cached_datas
 	const struct staged_key key = key_of(d, &chunk->id);
 	struct staged *f;
 
-	if (!g || !is_usable(g) || d->pace.is_off)
+	if (!g || !is_usable(g) || d->pace.staging.is_off)
 		return NULL;
 	f = stage_index_find(&g->index, &key);
 	return f && f->state == STAGED_READY && f->stamp.bytes == chunk->file_bytes ? f : NULL;
@@ -194,7 +194,7 @@ static void read_end(struct staged_copy *q, int result)
 			q->file->set->used_s = now_s();
 		works(g);
 		stage_note(g, l->dataset, true, load_share_ns(l), l->meta.file_bytes);
-		l->dataset->from_staging = true;
+		l->dataset->pace.from_staging = true;
 	}
 	load_brought(l, result);
 }
@@ -479,7 +479,7 @@ static void on_taken(struct stager_job *job, int result, const struct error *err
 	char name[STAGER_NAME_BYTES];
 
 	(void)err;
-	g->cache->on_change(g->cache->user);
+	cache_changed(g->cache);
 	if (is_whole) {
 		staged_name(p->file, name);
 		if (stager_order(g->stager, job, STAGER_WRITE, name, p->file->stamp.bytes, -EBADF,
@@ -562,7 +562,7 @@ static void pump(struct stage *g)
 /* Returns true if memory will not have all of this dataset in the next epoch. */
 static bool is_too_large(const struct cache *c, const struct cached_dataset *d)
 {
-	uint64_t limit = cache_segment_limit(c, c->budget_bytes), wanted = c->form_limit_bytes;
+	uint64_t limit = cache_segment_limit(c, c->budget_bytes), wanted = c->forms.limit_bytes;
 
 	for (const struct cached_dataset *o = c->datasets; o; o = o->next)
 		wanted += o->n_sessions > 0 ? o->room_bytes : 0;
@@ -576,7 +576,7 @@ void stage_put(struct stage *g, struct segment *s)
 	struct staged_key key;
 	struct staged *f;
 
-	if (!g || !is_usable(g) || d->pace.is_off || !is_too_large(g->cache, d) ||
+	if (!g || !is_usable(g) || d->pace.staging.is_off || !is_too_large(g->cache, d) ||
 	    clock_monotonic_ns() < g->no_write_ns || s->stamp.dev != d->identity.chunks_dev ||
 	    s->stamp.bytes > STAGER_MAX_BYTES || snapshot_chunk_get(d->snapshot, s->chunk, &chunk) < 0 ||
 	    s->stamp.bytes != chunk.file_bytes)
@@ -607,13 +607,13 @@ void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, ui
 
 	if (!g || g->always)
 		return;
-	stage_mean_add(from_staging ? &d->pace.staged : &d->pace.storage, ns, bytes);
-	if (!stage_pace_decide(&d->pace, &g->disk))
+	stage_mean_add(from_staging ? &d->pace.staging.staged : &d->pace.staging.storage, ns, bytes);
+	if (!stage_pace_decide(&d->pace.staging, &g->disk))
 		return;
-	format_rate(&d->pace.storage, storage, sizeof(storage));
-	format_rate(d->pace.staged.n ? &d->pace.staged : &g->disk, staged, sizeof(staged));
+	format_rate(&d->pace.staging.storage, storage, sizeof(storage));
+	format_rate(d->pace.staging.staged.n ? &d->pace.staging.staged : &g->disk, staged, sizeof(staged));
 	log_info("%s: %s: a chunk comes from storage at %s/s, from staging at %s/s", d->path,
-		 d->pace.is_off ? "not staged" : "staged", storage, staged);
+		 d->pace.staging.is_off ? "not staged" : "staged", storage, staged);
 }
 
 /* The process */

@@ -46,7 +46,7 @@ static inline void start(struct fixture *f, const char *root, const struct datas
 	f->unit = f->d->segment_bytes;
 	f->d->refs = f->d->n_sessions = 1;
 	f->d->need_bytes = f->unit;
-	f->cache->limit_bytes = f->d->copy_bytes + n_chunks * f->unit;
+	f->cache->limit_bytes = f->d->copy.bytes + n_chunks * f->unit;
 	cache_fit(f->cache);
 	f->cache->round++;
 }

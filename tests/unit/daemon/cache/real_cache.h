@@ -50,9 +50,9 @@ static inline void real_cache_start(struct real_cache *f)
 	assert_int_equal(read_turns_new(&f->cache.turns), 0);
 	f->cache.readers = (struct readers){
 	    .loop = &f->loop, .nursery = &f->nursery, .max = 4, .on_end = real_cache_on_change, .user = f};
-	f->cache.on_change = real_cache_on_change;
-	f->cache.lines_of = real_cache_lines_of;
-	f->cache.user = f;
+	f->cache.handler.changed = real_cache_on_change;
+	f->cache.handler.lines_of = real_cache_lines_of;
+	f->cache.handler.user = f;
 	f->jobs = (struct jobs){.loop = &f->loop, .proc_root = "/proc"};
 	f->job = jobs_join(&f->jobs, &(struct job_member){.uid = getuid(), .world = 1, .stride = 1});
 	assert_non_null(f->job);
@@ -115,8 +115,8 @@ static inline void real_cache_check(const struct cache *c)
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		uint64_t held = 0, kept = 0, n_cached = 0;
 
-		for (uint32_t i = 0; i < c->size_segments; i++) {
-			const struct segment *s = c->segments[i];
+		for (uint32_t i = 0; i < c->segments.size; i++) {
+			const struct segment *s = c->segments.all[i];
 
 			if (!s || s->dataset != d)
 				continue;
@@ -131,10 +131,10 @@ static inline void real_cache_check(const struct cache *c)
 		assert_int_equal(d->n_cached, n_cached);
 		segment_bytes += held;
 		kept_bytes += kept;
-		snapshot_bytes += d->copy_bytes;
+		snapshot_bytes += d->copy.bytes;
 	}
 	assert_int_equal(c->segment_bytes, segment_bytes);
-	assert_int_equal(c->n_segments, n_segments);
+	assert_int_equal(c->segments.n, n_segments);
 	assert_int_equal(c->kept_bytes, kept_bytes);
 	assert_int_equal(c->snapshot_bytes, snapshot_bytes);
 }

@@ -80,7 +80,7 @@ static void test_who_goes_first(void **state)
 	/* What nobody uses goes before all others, also where no more than one chunk is in the way. */
 	cache_drop_segment(f.cache, f.d->chunks[10].segment);
 	idle = open_dataset(&f.f, *state, "idle", &even);
-	f.cache->limit_bytes += idle->copy_bytes;
+	f.cache->limit_bytes += idle->copy.bytes;
 	cache_fit(f.cache);
 	idle->room_bytes = UINT64_MAX;
 	assert_int_equal(fill(&f, idle, 0, 1), 0);
@@ -234,7 +234,7 @@ static void test_uneven_chunks(void **state)
 
 	start(&f, *state, &uneven, 10);
 	giant = f.d->chunks[N_CHUNKS - 1].bytes;
-	assert_int_equal(f.d->n_giants, 1);
+	assert_int_equal(f.d->giants.n, 1);
 	assert_true(giant > 4 * f.unit);
 	f.d->need_bytes = giant + 3 * f.unit;
 	cache_fit(f.cache);
@@ -292,29 +292,29 @@ static void test_descriptors_are_bounded(void **state)
 	int fd;
 
 	start(&f, *state, &even, N_CHUNKS);
-	f.cache->max_segments = 8;
+	f.cache->segments.max = 8;
 	for (uint64_t i = 0; i < 8; i++)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	assert_int_equal(f.d->kept_bytes, 7 * f.unit);
 	assert_int_equal(fill(&f, f.d, 8, 1), 0);
-	assert_int_equal(f.cache->n_segments, 8);
+	assert_int_equal(f.cache->segments.n, 8);
 	assert_int_equal(in_memory(f.d), 0x17f);
 	for (uint64_t i = 0; i < 9; i++) {
 		if (f.d->chunks[i].segment && i != 8)
 			cache_drop_segment(f.cache, f.d->chunks[i].segment);
 	}
 	held = open_dataset(&f.f, *state, "held", &even);
-	assert_int_equal(shared_memory_reader(held->copy_fd, &fd), 0);
-	held->copy_lent = true;
-	f.cache->limit_bytes += held->copy_bytes;
+	assert_int_equal(shared_memory_reader(held->copy.fd, &fd), 0);
+	held->copy.is_lent = true;
+	f.cache->limit_bytes += held->copy.bytes;
 	cache_fit(f.cache);
 	assert_int_equal(f.cache->n_held, 1);
 	assert_true(cached_is_used(held));
 	for (uint64_t i = 0; i < 4; i++)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
-	assert_int_equal(f.cache->n_segments, 8 - CACHE_HELD_FILES);
+	assert_int_equal(f.cache->segments.n, 8 - CACHE_HELD_FILES);
 	assert_int_equal(fill(&f, f.d, 5, 0), 0);
-	assert_int_equal(f.cache->n_segments, 8 - CACHE_HELD_FILES);
+	assert_int_equal(f.cache->segments.n, 8 - CACHE_HELD_FILES);
 	close(fd);
 	cache_find_holders(f.cache);
 	assert_int_equal(f.cache->n_held, 0);
@@ -381,7 +381,7 @@ static void test_where_what_is_verified_stays(void **state)
 	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 1), 0);
 	f.d->chunks[N_CHUNKS - 1].segment->lent = true;
 	assert_null(cache_take_lent(f.cache, from, 0)); /* there is room */
-	f.cache->limit_bytes = f.cache->budget_bytes = f.d->copy_bytes + f.cache->segment_bytes;
+	f.cache->limit_bytes = f.cache->budget_bytes = f.d->copy.bytes + f.cache->segment_bytes;
 	assert_null(cache_take_lent(f.cache, from, 0)); /* of another size */
 	other = open_dataset(&f.f, *state, "other", &uneven);
 	f.cache->budget_bytes = UINT64_MAX / 2;
@@ -482,7 +482,7 @@ static void test_idle_datasets(void **state)
 	cache_fit(f.cache);
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
 	cache_pin(f.cache, f.d, 0);
-	bytes = f.cache->limit_bytes - f.unit - f.d->copy_bytes;
+	bytes = f.cache->limit_bytes - f.unit - f.d->copy.bytes;
 	assert_false(cache_make_room(f.cache, bytes + 1));
 	assert_ptr_equal(f.cache->datasets, f.d);
 	assert_null(f.d->next);
@@ -504,7 +504,7 @@ static void test_idle_datasets(void **state)
 
 static bool is_at_rest(void *user)
 {
-	return !((struct cache *)user)->stay;
+	return !((struct cache *)user)->stays.one;
 }
 
 /* A chunk that is in use long after it was read gets other pages, and is not given up meanwhile. */
@@ -519,10 +519,10 @@ static void test_what_stays(void **state)
 	k = &f.d->chunks[0];
 	memset(k->segment->memory.data, 7, k->segment->memory.bytes);
 	cache_note_use(f.cache, f.d, 0);
-	assert_null(f.cache->stay); /* it has just come */
+	assert_null(f.cache->stays.one); /* it has just come */
 	k->segment->since_ns = f.d->chunks[1].segment->since_ns = 0;
 	cache_note_use(f.cache, f.d, 0);
-	assert_non_null(f.cache->stay);
+	assert_non_null(f.cache->stays.one);
 	assert_int_equal(k->pins, 1);
 	cache_note_use(f.cache, f.d, 1);
 	assert_int_equal(f.d->chunks[1].pins, 0); /* one at a time */
@@ -531,15 +531,15 @@ static void test_what_stays(void **state)
 	assert_true(k->segment->huge);
 	for (uint64_t i = 0; i < k->segment->memory.bytes; i++)
 		assert_int_equal(k->segment->memory.data[i], 7);
-	f.cache->stay_ns = UINT64_MAX;
+	f.cache->stays.again_ns = UINT64_MAX;
 	cache_note_use(f.cache, f.d, 1);
-	assert_null(f.cache->stay); /* and not all the time */
-	f.cache->stay_ns = 0;
+	assert_null(f.cache->stays.one); /* and not all the time */
+	f.cache->stays.again_ns = 0;
 	cache_note_use(f.cache, f.d, 0);
-	assert_null(f.cache->stay);
+	assert_null(f.cache->stays.one);
 	/* Another chunk in this memory has nothing to wait for. */
 	cache_note_use(f.cache, f.d, 1);
-	assert_non_null(f.cache->stay);
+	assert_non_null(f.cache->stays.one);
 	loop_until(&f.f.loop, is_at_rest, f.cache);
 	stop(&f);
 }

@@ -39,7 +39,7 @@ static void test_claimed_and_borrowed(void **state)
 	assert_int_equal(f.d->kept_bytes, 9 * f.unit);
 	f.cache->slot_bytes = 1000;
 	assert_int_equal(cache_borrowed_bytes(f.cache), 7 * f.unit);
-	assert_int_equal(cache_claimed_bytes(f.cache), 3 * f.unit + f.d->copy_bytes + 1000);
+	assert_int_equal(cache_claimed_bytes(f.cache), 3 * f.unit + f.d->copy.bytes + 1000);
 	f.cache->slot_bytes = 0;
 	f.cache->round++;
 	for (uint32_t i = 4; i < 10; i++)
@@ -94,7 +94,7 @@ static void test_claims_give_way(void **state)
 	start(&f, *state, &even, 10);
 	fit(&f);
 	fill_all(&f, f.d, 10);
-	cache_hold_down(f.cache, f.d->copy_bytes + 4 * f.unit);
+	cache_hold_down(f.cache, f.d->copy.bytes + 4 * f.unit);
 	assert_int_equal(count(f.d), 4);
 	real_cache_check(f.cache);
 	/* What is read takes the place of other chunks. */
@@ -102,10 +102,10 @@ static void test_claims_give_way(void **state)
 	assert_int_equal(fill(&f, f.d, 11, 0), 0);
 	assert_int_equal(count(f.d), 4);
 	/* Not below what the operator set, nor what its sessions need. */
-	f.cache->least_bytes = f.d->copy_bytes + 3 * f.unit;
+	f.cache->node.least_bytes = f.d->copy.bytes + 3 * f.unit;
 	cache_hold_down(f.cache, 1);
 	assert_int_equal(count(f.d), 3);
-	f.cache->least_bytes = 0;
+	f.cache->node.least_bytes = 0;
 	cache_hold_down(f.cache, 2);
 	assert_int_equal(count(f.d), 1);
 	cache_hold_down(f.cache, UINT64_MAX);
@@ -159,7 +159,7 @@ static void test_the_least_that_sessions_need(void **state)
 	f.d->asked_bytes = 0;
 	f.cache->limit_bytes = 100;
 	fit(&f);
-	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy_bytes + 3 * f.unit);
+	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy.bytes + 3 * f.unit);
 	assert_int_equal(f.cache->budget_bytes, cache_floor_bytes(f.cache));
 	assert_int_equal(cache_segment_limit(f.cache, f.cache->budget_bytes), 3 * f.unit);
 	assert_int_equal(cache_segment_limit(f.cache, 100), 0);
@@ -171,9 +171,9 @@ static void test_the_least_that_sessions_need(void **state)
 	f.d->need_bytes = UINT64_MAX / 4;
 	f.cache->limit_bytes = 2 * f.d->all_bytes;
 	fit(&f);
-	assert_int_equal(f.d->all_bytes, f.d->giant_bytes[1] + (N_CHUNKS - 1) * f.unit);
+	assert_int_equal(f.d->all_bytes, f.d->giants.bytes[1] + (N_CHUNKS - 1) * f.unit);
 	assert_int_equal(f.d->claim_bytes, f.d->all_bytes);
-	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy_bytes + f.d->all_bytes);
+	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy.bytes + f.d->all_bytes);
 	assert_int_equal(f.cache->budget_bytes, f.cache->limit_bytes);
 	/* Nobody's need is none, and neither is its snapshot's memory. */
 	f.d->n_sessions = f.d->refs = 0;
@@ -191,20 +191,20 @@ static void test_what_is_taken(void **state)
 	f.d->need_bytes = 3 * f.unit;
 	f.cache->slot_bytes = 5000;
 	before = cache_taken_bytes(f.cache);
-	assert_int_equal(before, 5000 + f.d->copy_bytes + 3 * f.unit);
+	assert_int_equal(before, 5000 + f.d->copy.bytes + 3 * f.unit);
 	/* What is used of what is needed is not taken twice. */
 	fill_all(&f, f.d, 2);
 	cache_pin(f.cache, f.d, 0);
 	cache_pin(f.cache, f.d, 0);
-	f.d->loading_bytes = f.unit;
+	f.d->loads.bytes = f.unit;
 	assert_int_equal(cache_taken_bytes(f.cache), before);
 	assert_int_equal(cache_take_more(f.d, f.unit), 0);
 	assert_int_equal(cache_take_more(f.d, 2 * f.unit), f.unit);
 	cache_pin(f.cache, f.d, 1);
 	assert_int_equal(cache_take_more(f.d, f.unit), f.unit);
-	f.d->loading_bytes = 2 * f.unit;
+	f.d->loads.bytes = 2 * f.unit;
 	assert_int_equal(cache_taken_bytes(f.cache), before + f.unit);
-	f.d->loading_bytes = 0;
+	f.d->loads.bytes = 0;
 	cache_unpin(f.d, 0);
 	cache_unpin(f.d, 0);
 	cache_unpin(f.d, 1);
@@ -224,7 +224,7 @@ static void test_two_datasets(void **state)
 	e->need_bytes = e->segment_bytes;
 	e->asked_bytes = 4 * e->segment_bytes;
 	f.d->asked_bytes = 2 * f.unit;
-	f.cache->limit_bytes = f.d->copy_bytes + e->copy_bytes + 4 * f.unit + 4 * e->segment_bytes;
+	f.cache->limit_bytes = f.d->copy.bytes + e->copy.bytes + 4 * f.unit + 4 * e->segment_bytes;
 	fit(&f);
 	assert_int_equal(f.d->claim_bytes, 2 * f.unit);
 	assert_int_equal(e->claim_bytes, 4 * e->segment_bytes);
@@ -255,7 +255,7 @@ static void test_who_goes_first(void **state)
 
 	start(&f, *state, &even, 10);
 	idle = open_dataset(&f.f, *state, "idle", &even);
-	f.cache->limit_bytes += idle->copy_bytes;
+	f.cache->limit_bytes += idle->copy.bytes;
 	fit(&f);
 	fill_all(&f, f.d, 6);
 	idle->room_bytes = UINT64_MAX;
@@ -282,7 +282,7 @@ static void test_who_goes_first(void **state)
 	fit(&f);
 	assert_ptr_equal(f.cache->datasets, f.d);
 	assert_null(f.d->next);
-	assert_int_equal(f.cache->snapshot_bytes, f.d->copy_bytes);
+	assert_int_equal(f.cache->snapshot_bytes, f.d->copy.bytes);
 	assert_int_equal(in_memory(f.d), 0x2f);
 	for (uint64_t i = 0; i < 4; i++)
 		cache_unpin(f.d, i);
@@ -313,7 +313,7 @@ static void test_what_is_kept(void **state)
 	fit(&f);
 	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
 	/* All that there is needs no room to pass through. */
-	f.cache->limit_bytes = f.d->copy_bytes + f.d->all_bytes;
+	f.cache->limit_bytes = f.d->copy.bytes + f.d->all_bytes;
 	fit(&f);
 	assert_int_equal(f.d->keep_bytes, f.d->all_bytes);
 	/* Nobody uses it any more: it is kept until somebody uses another. */
@@ -340,13 +340,13 @@ static struct cached_dataset *start_quotas(struct fixture *f, const char *root)
 	start(f, root, &even, 10);
 	own = open_dataset(&f->f, root, "own", &even);
 	own->refs = own->n_sessions = 1;
-	own->need_bytes = own->paid_need_bytes[1] = f->unit;
-	own->payers = 1u << 1;
-	f->d->payers = 1u << CACHE_QUOTA_REST;
-	f->d->paid_need_bytes[CACHE_QUOTA_REST] = f->unit;
+	own->need_bytes = own->payers.need_bytes[1] = f->unit;
+	own->payers.serving = 1u << 1;
+	f->d->payers.serving = 1u << CACHE_QUOTA_REST;
+	f->d->payers.need_bytes[CACHE_QUOTA_REST] = f->unit;
 	f->d->asked_bytes = own->asked_bytes = UINT64_MAX;
 	f->cache->quotas = (struct cache_quotas){.rows = {{.name = "alice", .percent = 50}}, .n = 1};
-	f->cache->limit_bytes = 2 * own->copy_bytes + 10 * f->unit;
+	f->cache->limit_bytes = 2 * own->copy.bytes + 10 * f->unit;
 	return own;
 }
 
@@ -383,8 +383,8 @@ static void test_quotas_hold(void **state)
 	fill_all(&f, own, 5);
 	assert_int_equal(count(own), 5);
 	assert_int_equal(count(f.d), 5);
-	assert_int_equal(paid_by(f.cache, 1), own->copy_bytes + 5 * f.unit);
-	assert_int_equal(paid_by(f.cache, CACHE_QUOTA_REST), f.d->copy_bytes + 5 * f.unit);
+	assert_int_equal(paid_by(f.cache, 1), own->copy.bytes + 5 * f.unit);
+	assert_int_equal(paid_by(f.cache, CACHE_QUOTA_REST), f.d->copy.bytes + 5 * f.unit);
 	/* Neither pushes the other out below its quota, also who waits. */
 	f.cache->round++;
 	for (uint32_t i = 10; i < 20; i++)
@@ -415,7 +415,7 @@ static void test_quotas_of_forms(void **state)
 	forms->asked_bytes = 100 * f.unit;
 	fit(&f);
 	assert_int_equal(own->room_bytes, 5 * f.unit);
-	assert_int_equal(f.cache->form_limit_bytes, forms->limit_bytes);
+	assert_int_equal(f.cache->forms.limit_bytes, forms->limit_bytes);
 	assert_true(forms->limit_bytes + f.d->room_bytes <= 5 * f.unit);
 	assert_true(forms->limit_bytes > 0 && f.d->room_bytes >= f.unit);
 	/* What she does not want is lent to them, too. */
@@ -437,24 +437,24 @@ static void test_quotas_of_many(void **state)
 	more->need_bytes = f.unit;
 	more->asked_bytes = UINT64_MAX;
 	f.cache->limit_bytes =
-	    4 * own->copy_bytes + 10 * f.unit; /* half of it, and room for five chunks in the other */
+	    4 * own->copy.bytes + 10 * f.unit; /* half of it, and room for five chunks in the other */
 	fit(&f);
-	assert_int_equal(own->room_bytes, own->copy_bytes + 5 * f.unit);
+	assert_int_equal(own->room_bytes, own->copy.bytes + 5 * f.unit);
 	assert_true(f.d->room_bytes + more->room_bytes <= 5 * f.unit);
 	assert_true(f.d->room_bytes >= f.unit && more->room_bytes >= f.unit);
 	/* What both have open counts for each in equal parts; but a large window counts for who has it. */
 	more->n_sessions = more->refs = 0;
-	f.d->payers |= 1u << 1;
-	own->payers = 1u << 1;
+	f.d->payers.serving |= 1u << 1;
+	own->payers.serving = 1u << 1;
 	f.d->need_bytes = 4 * f.unit;
-	f.d->paid_need_bytes[CACHE_QUOTA_REST] = 4 * f.unit;
-	f.cache->limit_bytes = 3 * own->copy_bytes + 10 * f.unit;
+	f.d->payers.need_bytes[CACHE_QUOTA_REST] = 4 * f.unit;
+	f.cache->limit_bytes = 3 * own->copy.bytes + 10 * f.unit;
 	fit(&f);
-	assert_true(own->room_bytes + f.d->room_bytes <= 10 * f.unit + own->copy_bytes);
+	assert_true(own->room_bytes + f.d->room_bytes <= 10 * f.unit + own->copy.bytes);
 	assert_true(own->room_bytes > 2 * f.unit);
 	assert_true(f.d->room_bytes > 5 * f.unit);
 	fill_all(&f, f.d, 4);
-	assert_int_equal(paid_by(f.cache, 1), own->copy_bytes + (f.d->copy_bytes + 4 * f.unit) / 2);
+	assert_int_equal(paid_by(f.cache, 1), own->copy.bytes + (f.d->copy.bytes + 4 * f.unit) / 2);
 	stop(&f);
 }
 

@@ -72,9 +72,9 @@ static enum chunk_state finish(struct fixture *f, uint64_t chunk)
 {
 	loop_until(&f->f.loop, is_over, f->cache);
 	real_cache_check(f->cache);
-	assert_int_equal(f->d->n_loading, 0);
-	assert_int_equal(f->d->n_verifying, 0);
-	assert_int_equal(f->d->loading_bytes, 0);
+	assert_int_equal(f->d->loads.n, 0);
+	assert_int_equal(f->d->loads.n_verifying, 0);
+	assert_int_equal(f->d->loads.bytes, 0);
 	assert_int_equal(f->f.job->n_reading, 0);
 	return f->d->chunks[chunk].state;
 }
@@ -195,8 +195,8 @@ static void test_read_and_verified(void **state)
 		assert_false(cache_is_ready(f.d->chunks[i].segment));
 	}
 	assert_int_equal(f.cache->n_loading, N_CHUNKS);
-	assert_int_equal(f.d->loading_bytes, N_CHUNKS * f.d->segment_bytes);
-	assert_int_equal(cache_loading_bytes(f.cache, getuid()), f.d->loading_bytes);
+	assert_int_equal(f.d->loads.bytes, N_CHUNKS * f.d->segment_bytes);
+	assert_int_equal(cache_loading_bytes(f.cache, getuid()), f.d->loads.bytes);
 	assert_int_equal(cache_loading_bytes(f.cache, getuid() + 1), 0);
 	assert_int_equal(cache_stuck_bytes(f.cache, CACHE_ANYBODY), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
@@ -447,7 +447,7 @@ static void test_not_now(void **state)
 	assert_int_equal(f.place->refs, 1);
 	f.cache->readers.max = 1;
 	/* Nor is there room for another one beside what is being read. */
-	f.cache->limit_bytes = f.d->copy_bytes + f.d->segment_bytes;
+	f.cache->limit_bytes = f.d->copy.bytes + f.d->segment_bytes;
 	cache_fit(f.cache);
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(load(&f, 1), -ENOSPC);
@@ -465,7 +465,7 @@ static void test_verified_before_it_is_lent(void **state)
 	uint8_t before[64];
 
 	start(&f, *state, &plain);
-	f.cache->limit_bytes = f.d->copy_bytes + 2 * f.d->segment_bytes;
+	f.cache->limit_bytes = f.d->copy.bytes + 2 * f.d->segment_bytes;
 	cache_fit(f.cache);
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
@@ -495,7 +495,7 @@ static void test_lent_with_its_gaps(void **state)
 	struct fixture f;
 
 	start(&f, *state, &with_gaps);
-	f.cache->limit_bytes = f.d->copy_bytes + 2 * f.d->segment_bytes;
+	f.cache->limit_bytes = f.d->copy.bytes + 2 * f.d->segment_bytes;
 	cache_fit(f.cache);
 	for (uint64_t i = 0; i < 2; i++) {
 		assert_int_equal(load(&f, i), 0);
@@ -657,7 +657,7 @@ static void test_abandoned(void **state)
 	cache_abandon_loads(f.cache);
 	assert_null(f.cache->loads);
 	assert_int_equal(f.cache->n_loading, 0);
-	assert_int_equal(f.d->loading_bytes, 0);
+	assert_int_equal(f.d->loads.bytes, 0);
 	assert_int_equal(f.f.job->refs, refs);
 	assert_int_equal(f.place->refs, 1);
 	stop(&f);

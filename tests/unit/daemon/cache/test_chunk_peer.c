@@ -182,8 +182,8 @@ static void finish(struct fixture *f)
 {
 	loop_until(&f->f.loop, is_over, f->cache);
 	real_cache_check(f->cache);
-	assert_int_equal(f->d->n_asking, 0);
-	assert_int_equal(f->d->n_for_peers, 0);
+	assert_int_equal(f->d->loads.n_asking, 0);
+	assert_int_equal(f->d->loads.n_for_peers, 0);
 }
 
 static char *file_of(const struct fixture *f, uint64_t chunk)
@@ -225,7 +225,7 @@ static void test_it_comes_from_there(void **state)
 
 	start(&f, *state);
 	load(&f, 1, false);
-	assert_int_equal(f.d->n_asking, 1);
+	assert_int_equal(f.d->loads.n_asking, 1);
 	loop_until(&f.f.loop, is_asked, NULL);
 	assert_int_equal(f.d->chunks[1].state, CHUNK_READING);
 	give(&f, 1, 0, false);
@@ -283,7 +283,7 @@ static void test_a_few_samples_are_read(void **state)
 
 	start_plan(&f, *state, &large);
 	assert_int_equal(cache_load(f.cache, f.d, 0, 0, f.f.job, f.place, &few), 0);
-	assert_int_equal(f.d->n_asking, 0);
+	assert_int_equal(f.d->loads.n_asking, 0);
 	finish(&f);
 	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
 	part = f.d->chunks[0].segment;
@@ -363,7 +363,7 @@ static void test_it_is_read_once_and_given(void **state)
 	assert_int_equal(gives_wanted(f.cache, &want, 1), 1);
 	assert_int_equal(want.chunk, 2);
 	load(&f, 2, true); /* of nobody else, whoever owns it */
-	assert_int_equal(f.d->n_for_peers, 1);
+	assert_int_equal(f.d->loads.n_for_peers, 1);
 	assert_int_equal(gives_wanted(f.cache, &want, 1), 0);
 	finish(&f);
 	assert_int_equal(n_fetches, 0);

@@ -33,18 +33,18 @@ static void setup(struct fixture *f, uint64_t cache_bytes)
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	cache_init(&f->cache, cache_bytes);
 	assert_int_equal(pool_new(&f->loop, 1, &f->cache.pool), 0);
-	f->cache.on_change = on_change;
+	f->cache.handler.changed = on_change;
 	f->cache.datasets = &f->dataset;
-	f->dataset.giant_bytes = f->giant_bytes;
-	f->dataset.original_fd = f->dataset.copy_fd = -1;
+	f->dataset.giants.bytes = f->giant_bytes;
+	f->dataset.copy.original_fd = f->dataset.copy.fd = -1;
 	f->dataset.n_sessions = f->dataset.refs = 1;
 }
 
 static void teardown(struct fixture *f)
 {
 	forms_drop_all(&f->cache, &f->dataset);
-	assert_int_equal(f->cache.form_bytes, 0);
-	assert_int_equal(f->cache.n_form_extents, 0);
+	assert_int_equal(f->cache.forms.bytes, 0);
+	assert_int_equal(f->cache.forms.n_extents, 0);
 	while (f->cache.releasing_bytes > 0)
 		uv_run(&f->loop, UV_RUN_ONCE);
 	f->cache.datasets = NULL;
@@ -114,7 +114,7 @@ static void test_what_is_entered_is_found(void **state)
 	assert_true(n > 1500 && n < 1700); /* 16 MiB, less the index */
 	assert_int_equal(count(forms, N_SAMPLES), n);
 	assert_int_equal(forms->n_entries, n);
-	assert_true(forms->bytes <= 16 * MIB && f.cache.form_bytes == forms->bytes);
+	assert_true(forms->bytes <= 16 * MIB && f.cache.forms.bytes == forms->bytes);
 	/* One by one: whatever goes, what is left is found. */
 	while (before = count(forms, N_SAMPLES), forms_drop_one(&f.cache, forms)) {
 		assert_true(count(forms, N_SAMPLES) < before);
@@ -185,7 +185,7 @@ static void test_an_extent_in_use_is_given_up(void **state)
 	forms_pin(e);
 	forms->asked_bytes = 0;
 	cache_fit(&f.cache);
-	assert_int_equal(f.cache.form_bytes, 0);
+	assert_int_equal(f.cache.forms.bytes, 0);
 	assert_int_equal(f.cache.releasing_bytes, e->memory.bytes);
 	assert_null(forms_find(forms, 1, &offset));
 	memset(e->memory.data, 1, 100); /* still there */
@@ -237,17 +237,17 @@ static void test_what_is_left_to_them(void **state)
 	one = open_forms(&f, 1, 30 * MIB);
 	assert_int_equal(one->limit_bytes, 30 * MIB);
 	two = open_forms(&f, 2, 90 * MIB);
-	assert_int_equal(f.cache.form_limit_bytes, 40 * MIB);
+	assert_int_equal(f.cache.forms.limit_bytes, 40 * MIB);
 	assert_int_equal(one->limit_bytes, 10 * MIB);
 	assert_int_equal(two->limit_bytes, 30 * MIB);
 	assert_int_equal(fill(&f, two, 0, 1000, MIB - 64), 29); /* less the index */
 	/* Sessions that need more take it back. */
 	assert_true(cache_make_room(&f.cache, 60 * MIB));
-	assert_true(f.cache.form_bytes <= 4 * MIB);
+	assert_true(f.cache.forms.bytes <= 4 * MIB);
 	/* So does memory that is short. */
 	assert_true(fill(&f, one, 0, 3, MIB - 64) > 0);
 	cache_lend(&f.cache, 0);
-	assert_int_equal(f.cache.form_bytes, 0);
+	assert_int_equal(f.cache.forms.bytes, 0);
 	assert_null(forms_grant(&f.cache, one));
 	forms_close(one);
 	forms_close(two);

@@ -148,7 +148,7 @@ static void memory(const struct machine *m, unsigned available_mib, unsigned act
 static uint64_t look(struct machine *m)
 {
 	lend_watch_look(&m->watch);
-	return m->cache.lend_bytes;
+	return m->cache.node.lend_bytes;
 }
 
 static void test_the_watch_sees_the_machine(void **state)
@@ -183,26 +183,26 @@ static void test_a_fall_is_seen_at_once(void **state)
 	memory(&m, 8192, 0);
 	assert_int_equal(uv_loop_init(&m.loop), 0);
 	cache_init(&m.cache, (uint64_t)(4 * GIB));
-	m.cache.form_bytes = (uint64_t)GIB; /* so that the watch does not sleep */
+	m.cache.forms.bytes = (uint64_t)GIB; /* so that the watch does not sleep */
 	lend_watch_start(&m.watch, &m.loop, m.root, &m.cache);
 	lend_watch_update(&m.watch);
-	assert_int_equal(m.cache.lend_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
+	assert_int_equal(m.cache.node.lend_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
 	assert_int_equal(uv_timer_get_due_in(&m.watch.timer), 1000);
 	/* Enough is left, so the next look is only sooner. */
 	memory(&m, 600, 0);
 	on_time(&m);
-	assert_int_equal(m.cache.lend_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
+	assert_int_equal(m.cache.node.lend_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
 	assert_in_range(uv_timer_get_due_in(&m.watch.timer), 1, 100);
 	memory(&m, 424, 0);
 	on_time(&m);
-	assert_int_equal(m.cache.lend_bytes, (uint64_t)(GIB - 88 * MIB));
+	assert_int_equal(m.cache.node.lend_bytes, (uint64_t)(GIB - 88 * MIB));
 	/* Nothing is borrowed any more. */
-	m.cache.form_bytes = 0;
+	m.cache.forms.bytes = 0;
 	m.cache.slot_bytes = (uint64_t)GIB;
 	memory(&m, 100, 0);
 	on_time(&m);
-	assert_int_equal(m.cache.lend_bytes, 0);
-	assert_int_equal(m.cache.ceiling_bytes, (uint64_t)(GIB - 156 * MIB));
+	assert_int_equal(m.cache.node.lend_bytes, 0);
+	assert_int_equal(m.cache.node.ceiling_bytes, (uint64_t)(GIB - 156 * MIB));
 	m.cache.slot_bytes = 0;
 	lend_watch_stop(&m.watch);
 	loop_end(&m.loop);

@@ -27,8 +27,8 @@ static void scene_begin(struct scene *c)
 	assert_int_equal(uv_loop_init(&c->loop), 0);
 	assert_int_equal(pool_new(&c->loop, 1, &c->cache.pool), 0);
 	pool_lane_init(&c->cache.release_lane, POOL_DAEMON);
-	c->cache.on_change = on_change;
-	c->cache.user = c;
+	c->cache.handler.changed = on_change;
+	c->cache.handler.user = c;
 }
 
 static void wait_for_pool(struct scene *c)

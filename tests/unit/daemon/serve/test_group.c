@@ -198,7 +198,7 @@ static void look(struct node *n, void *answer)
 	struct figures *f = answer;
 
 	*f = (struct figures){.at_rest = true,
-			      .kept_bytes = n->server.serving.cache.kept_batch_bytes,
+			      .kept_bytes = n->server.serving.cache.kept_batches.bytes,
 			      .reads = n->server.serving.cache.counters.reads};
 	for (const struct session *s = n->server.serving.sessions; s; s = s->next, f->n++) {
 		f->frame_bytes = s->frames->frame_bytes;
@@ -465,7 +465,7 @@ static void test_what_is_kept_need_not_be_read(void **state)
 static void lend_nothing(struct node *n, void *answer)
 {
 	cache_lend(&n->server.serving.cache, 0);
-	*(uint64_t *)answer = n->server.serving.cache.kept_batch_bytes;
+	*(uint64_t *)answer = n->server.serving.cache.kept_batches.bytes;
 }
 
 static void test_memory_that_others_want_goes_at_once(void **state)

@@ -172,8 +172,8 @@ static uint64_t sum_segments(const struct cache *c, uint64_t *ret_kept)
 	uint64_t sum = 0;
 
 	*ret_kept = 0;
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *s = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *s = c->segments.all[i];
 		const struct cached_chunk *k = s ? cache_chunk_of(s) : NULL;
 
 		sum += s ? s->memory.bytes : 0;

@@ -24,7 +24,7 @@ static struct fixture *make(void)
 
 	assert_non_null(f);
 	f->d = (struct cached_dataset){.segment_bytes = 100, .held_bytes = 2000, .chunks = f->chunks};
-	stage_mean_add(&f->d.reading, 100, 100);
+	stage_mean_add(&f->d.pace.reading, 100, 100);
 	f->s = (struct session){.dataset = &f->d,
 				.control = &f->control,
 				.ahead = f->ahead,
@@ -110,9 +110,9 @@ static void test_staged(void **state)
 		f->chunks[i].state = CHUNK_ABSENT;
 	use(f, 50, 0);
 	assert_true(session_far_ahead(&f->s, OWN) > OWN + 4);
-	f->s.dataset->from_staging = true;
+	f->s.dataset->pace.from_staging = true;
 	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
-	f->s.dataset->pace.is_off = true;
+	f->s.dataset->pace.staging.is_off = true;
 	assert_true(session_far_ahead(&f->s, OWN) > OWN + 4);
 	free(f);
 }

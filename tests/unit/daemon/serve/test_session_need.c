@@ -36,7 +36,7 @@ static void world_init(struct world *w, uint64_t n)
 {
 	uint64_t sizes[N_MAX];
 
-	w->dataset = (struct cached_dataset){.chunks = w->chunks, .n_giants = n, .giant_bytes = w->largest};
+	w->dataset = (struct cached_dataset){.chunks = w->chunks, .giants = {.n = n, .bytes = w->largest}};
 	w->dataset.info.n_chunks = n;
 	memcpy(w->ascending, w->samples, sizeof(w->ascending));
 	qsort(w->ascending, n, sizeof(*w->ascending), ascending);

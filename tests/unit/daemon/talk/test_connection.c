@@ -339,8 +339,8 @@ static void find_ready(struct node *n, void *answer)
 	const struct cache *c = &n->server.serving.cache;
 	struct ready *ready = answer;
 
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *s = c->segments[i];
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *s = c->segments.all[i];
 
 		if (!s || s->dataset->info.n_samples != ready->n_samples || !cache_is_ready(s))
 			continue;

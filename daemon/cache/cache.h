@@ -269,7 +269,7 @@ uint64_t cache_taken_bytes(const struct cache *c);
 /* How much cache_taken_bytes() would grow if a chunk of `bytes` of this dataset were read. */
 uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes);
 
-/* Takes in what was carried over a restart (cache_carried.c). It is idle until somebody wants it, and given
+/* Takes in what was carried over a restart (carry.c). It is idle until somebody wants it, and given
  * up like other idle chunks. */
 void cache_restore(struct cache *c);
 /* Makes a segment of this memory, and takes it over. 0 or -ENOMEM. */

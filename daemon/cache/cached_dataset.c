@@ -61,22 +61,6 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof)
 	return true;
 }
 
-bool cached_is_missing(const struct cached_chunk *chunk)
-{
-	return chunk->state == CHUNK_ABSENT || chunk->state == CHUNK_CARRIED;
-}
-
-bool cached_has_chunks_of(const struct cached_dataset *d, const struct cached_dataset *other)
-{
-	const struct proof_identity *a = &d->identity, *b = &other->identity;
-
-	if (d == other || a->is_fetched != b->is_fetched)
-		return false;
-	if (a->is_fetched)
-		return a->rights.uid == b->rights.uid;
-	return a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino;
-}
-
 int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id, uint64_t *ret)
 {
 	struct snapshot_chunk found = {0};
@@ -88,23 +72,6 @@ int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id,
 		return -ENOENT;
 	*ret = i;
 	return 0;
-}
-
-struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
-				  uint64_t *ret_chunk)
-{
-	struct snapshot_chunk found = {0};
-	const struct cached_chunk *k;
-	uint64_t i;
-
-	if (cached_find_chunk(d, &wanted->id, &i) < 0 || snapshot_chunk_get(d->snapshot, i, &found) < 0 ||
-	    found.head_xxh3 != wanted->head_xxh3 || found.file_bytes != wanted->file_bytes)
-		return NULL;
-	k = &d->chunks[i];
-	if (k->state != CHUNK_READY || k->part)
-		return NULL;
-	*ret_chunk = i;
-	return k->segment;
 }
 
 uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n)

@@ -207,14 +207,10 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 int cached_list_base(struct cached_dataset *d);
 
 /* Returns true if the chunk can be loaded: it is not in memory yet. */
-bool cached_is_missing(const struct cached_chunk *chunk);
-
-/* Returns true if the other one's chunks are in the same place, so that both may be versions of one dataset.
- * In a bucket each has a folder of its own, and they are one user's: there, what is in a chunk decides. */
-bool cached_has_chunks_of(const struct cached_dataset *d, const struct cached_dataset *other);
-/* Where the chunk that another one's snapshot describes is in this one's memory, whole. NULL: it is not. */
-struct segment *cached_find_ready(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
-				  uint64_t *ret_chunk);
+static inline bool cached_is_missing(const struct cached_chunk *chunk)
+{
+	return chunk->state == CHUNK_ABSENT || chunk->state == CHUNK_CARRIED;
+}
 
 /* The number of the chunk with this id. -ENOENT. */
 int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id, uint64_t *ret);
@@ -235,19 +231,9 @@ struct cached_want {
 	bool is_warm;  /* nobody wants it yet: it takes what nobody uses */
 };
 
-/*
- * sources/load_part.c. Of a chunk of which few samples are wanted, these alone may be read. Returns true if
- * the chunk, which is READY, has all of its samples that are wanted.
- */
-bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
-/* Returns true if it has to be loaded before the samples are there. */
-static inline bool cached_lacks(const struct cached_dataset *d, uint64_t chunk,
-				const struct cached_want *want)
-{
-	const struct cached_chunk *k = &d->chunks[chunk];
-
-	return cached_is_missing(k) || (k->state == CHUNK_READY && k->part && !cached_has(d, chunk, want));
-}
+/* sources/load_part.c. Of a chunk of which few samples are wanted, these alone may be read. Returns true if
+ * the chunk has to be loaded before the samples are there. */
+bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
 /* What to read of the chunk for these samples. Returns the bits of its samples, which the caller frees; NULL:
  * all of it, because that is hardly more work, or there is no memory. */
 struct reader_order;

@@ -2,9 +2,11 @@
 #include "carry.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,7 +20,27 @@
 #define RETRY_MS   100
 #define MAX_PAUSES 2000 /* in all, of a millisecond each */
 /* A store with room for fewer is not worth its index. */
-#define MIN_CHUNKS 4
+#define MIN_CHUNKS   4
+#define MAX_DATASETS 64
+/* So that all names, of 6 letters and a colon, fit in one environment string of 128 KiB. */
+#define MAX_CHUNKS 16384
+
+struct carry_dataset {
+	uint64_t is_used;
+	struct proof_identity identity;
+	struct access_stamp original; /* of its snapshot */
+	uint64_t copy_bytes;
+	uint64_t copy_uid; /* the user who got the copy last */
+	char path[PATH_MAX];
+};
+
+struct carry_chunk {
+	uint32_t is_valid;
+	uint32_t dataset; /* its number in the index */
+	uint64_t chunk;
+	uint64_t bytes; /* of its memory */
+	struct access_stamp stamp;
+};
 
 struct header {
 	char magic[8];
@@ -33,7 +55,7 @@ enum slot_state {
 	SLOT_CAME_BACK, /* stored, and nobody has taken it over yet */
 };
 
-struct slot {
+struct carry_slot {
 	enum slot_state state;
 	int fd; /* ADDS: borrowed; CAME_BACK: owned */
 };
@@ -47,7 +69,7 @@ struct carry {
 	struct carry_chunk *chunks;
 	struct cached_dataset **served; /* by dataset slot */
 	struct quota quota;
-	struct slot *slots;
+	struct carry_slot *slots;
 	uint32_t n_slots, next_chunk;
 	uint32_t n_due; /* slots that add or remove */
 	bool broken;
@@ -77,7 +99,7 @@ static long slot_named(const struct carry *c, const char *name)
 	return (long)(name[0] == 'd' ? i : c->header->n_datasets + i);
 }
 
-static bool is_due(const struct slot *s)
+static bool is_due(const struct carry_slot *s)
 {
 	return s->state == SLOT_ADDS || s->state == SLOT_REMOVES;
 }
@@ -93,7 +115,7 @@ static void give_up(struct carry *c, int why)
 /* Adds or removes it in the manager's store. 0; -EAGAIN: the manager does not listen now. */
 static int slot_send(struct carry *c, uint32_t i)
 {
-	struct slot *s = &c->slots[i];
+	struct carry_slot *s = &c->slots[i];
 	char name[FD_STORE_NAME_BYTES];
 	int r;
 
@@ -129,7 +151,7 @@ static void slot_begin(struct carry *c, uint32_t i, enum slot_state state, int f
 
 	if (c->broken)
 		return;
-	c->slots[i] = (struct slot){.state = state, .fd = fd};
+	c->slots[i] = (struct carry_slot){.state = state, .fd = fd};
 	c->n_due++;
 	r = slot_send(c, i);
 	if (r == -EAGAIN && !uv_is_active((uv_handle_t *)&c->retry))
@@ -140,7 +162,7 @@ static void slot_begin(struct carry *c, uint32_t i, enum slot_state state, int f
 
 static void slot_end(struct carry *c, uint32_t i)
 {
-	struct slot *s = &c->slots[i];
+	struct carry_slot *s = &c->slots[i];
 
 	if (s->state == SLOT_ADDS) {
 		s->state = SLOT_FREE;
@@ -183,6 +205,18 @@ static bool has_share(const struct carry *c, const struct cached_dataset *d, boo
 	return n < quota_share(&c->quota, uid, max);
 }
 
+static void adopt_dataset(struct carry *c, uint32_t slot, struct cached_dataset *d)
+{
+	d->carried.slot = slot;
+	c->served[slot - 1] = d;
+}
+
+static void adopt_chunk(uint32_t slot, struct segment *s)
+{
+	s->carry_slot = slot;
+	s->dataset->carried.n_chunks++;
+}
+
 static void put_dataset(struct carry *c, struct cached_dataset *d)
 {
 	uint32_t i = find_free(c, 0, c->header->n_datasets, 0);
@@ -197,7 +231,7 @@ static void put_dataset(struct carry *c, struct cached_dataset *d)
 	strcpy(e->path, d->path);
 	__atomic_store_n(&e->is_used, 1, __ATOMIC_SEQ_CST);
 	slot_begin(c, i, SLOT_ADDS, d->copy.fd);
-	carry_adopt_dataset(c, i + 1, d);
+	adopt_dataset(c, i + 1, d);
 }
 
 static void put_memory(struct carry *c, struct segment *s)
@@ -209,19 +243,7 @@ static void put_memory(struct carry *c, struct segment *s)
 		return;
 	c->next_chunk = i + 1;
 	slot_begin(c, first + i, SLOT_ADDS, s->memory.fd);
-	carry_adopt_chunk(first + i + 1, s);
-}
-
-void carry_adopt_dataset(struct carry *c, uint32_t slot, struct cached_dataset *d)
-{
-	d->carried.slot = slot;
-	c->served[slot - 1] = d;
-}
-
-void carry_adopt_chunk(uint32_t slot, struct segment *s)
-{
-	s->carry_slot = slot;
-	s->dataset->carried.n_chunks++;
+	adopt_chunk(first + i + 1, s);
 }
 
 void carry_put(struct carry *c, struct segment *s)
@@ -277,46 +299,6 @@ void carry_note_user(struct carry *c, const struct cached_dataset *d)
 		c->datasets[d->carried.slot - 1].copy_uid = d->copy.uid;
 }
 
-/* The next slot after `slot` and before `end` that came back; 0: none. */
-static uint32_t next_back(struct carry *c, uint32_t slot, uint32_t end, int *ret_fd)
-{
-	for (uint32_t i = slot; i < end; i++) {
-		if (c->slots[i].state != SLOT_CAME_BACK)
-			continue;
-		c->slots[i].state = SLOT_STORED;
-		*ret_fd = steal_fd(&c->slots[i].fd);
-		return i + 1;
-	}
-	return 0;
-}
-
-uint32_t carry_next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd)
-{
-	slot = next_back(c, slot, c->header->n_datasets, ret_fd);
-	if (slot) {
-		*ret = c->datasets[slot - 1];
-		ret->path[sizeof(ret->path) - 1] = '\0';
-	}
-	return slot;
-}
-
-uint32_t carry_next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd)
-{
-	slot = next_back(c, slot ? slot : c->header->n_datasets, c->n_slots - 1, ret_fd);
-	if (slot)
-		*ret = *chunk_at(c, slot);
-	return slot;
-}
-
-void carry_refuse(struct carry *c, uint32_t slot)
-{
-	if (slot <= c->header->n_datasets)
-		c->datasets[slot - 1].is_used = 0;
-	else
-		chunk_at(c, slot)->is_valid = 0;
-	slot_end(c, slot - 1);
-}
-
 /* Removes all that the store has, when there is no index that describes it. Only at the start, where the
  * daemon may wait a little for the manager. */
 static void remove_all(const struct fd_store_items *items)
@@ -348,9 +330,9 @@ static struct header header_for(uint32_t n)
 			   .dataset_bytes = sizeof(struct carry_dataset),
 			   .chunk_bytes = sizeof(struct carry_chunk)};
 
-	h.n_datasets = n / 4 < CARRY_MAX_DATASETS ? n / 4 : CARRY_MAX_DATASETS;
+	h.n_datasets = n / 4 < MAX_DATASETS ? n / 4 : MAX_DATASETS;
 	n -= h.n_datasets + 1;
-	h.n_chunks = n < CARRY_MAX_CHUNKS ? n : CARRY_MAX_CHUNKS;
+	h.n_chunks = n < MAX_CHUNKS ? n : MAX_CHUNKS;
 	return h;
 }
 
@@ -395,7 +377,7 @@ static void take_items(struct carry *c, struct fd_store_items *items)
 
 		if (item->fd < 0 || slot < 0 || slot == c->n_slots - 1 || c->slots[slot].state != SLOT_FREE)
 			continue;
-		c->slots[slot] = (struct slot){.state = SLOT_CAME_BACK, .fd = steal_fd(&item->fd)};
+		c->slots[slot] = (struct carry_slot){.state = SLOT_CAME_BACK, .fd = steal_fd(&item->fd)};
 	}
 	/* Drops entries that were never stored, or are no longer. */
 	for (uint32_t i = 0; i < c->n_slots - 1; i++) {
@@ -477,4 +459,183 @@ struct carry *carry_free(struct carry *c)
 	shared_memory_free(&c->index);
 	uv_close((uv_handle_t *)&c->retry, on_closed);
 	return NULL;
+}
+
+/* After a restart: what was left in the store is in the cache again, as idle. */
+
+/* The next slot after `slot` and before `end` that came back; 0: none. */
+static uint32_t next_back(struct carry *c, uint32_t slot, uint32_t end, int *ret_fd)
+{
+	for (uint32_t i = slot; i < end; i++) {
+		if (c->slots[i].state != SLOT_CAME_BACK)
+			continue;
+		c->slots[i].state = SLOT_STORED;
+		*ret_fd = steal_fd(&c->slots[i].fd);
+		return i + 1;
+	}
+	return 0;
+}
+
+static uint32_t next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd)
+{
+	slot = next_back(c, slot, c->header->n_datasets, ret_fd);
+	if (slot) {
+		*ret = c->datasets[slot - 1];
+		ret->path[sizeof(ret->path) - 1] = '\0';
+	}
+	return slot;
+}
+
+static uint32_t next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd)
+{
+	slot = next_back(c, slot ? slot : c->header->n_datasets, c->n_slots - 1, ret_fd);
+	if (slot)
+		*ret = *chunk_at(c, slot);
+	return slot;
+}
+
+static void refuse(struct carry *c, uint32_t slot)
+{
+	if (slot <= c->header->n_datasets)
+		c->datasets[slot - 1].is_used = 0;
+	else
+		chunk_at(c, slot)->is_valid = 0;
+	slot_end(c, slot - 1);
+}
+
+static struct cached_dataset *find_dataset(const struct cache *c, uint32_t slot)
+{
+	struct cached_dataset *d = c->datasets;
+
+	while (d && d->carried.slot != slot)
+		d = d->next;
+	return d;
+}
+
+/* The copy was verified before it was stored, and is sealed. The checks here are against something else in
+ * its place. */
+static int open_copy(struct proof *proof, int fd, struct cached_dataset **ret, struct error *err)
+{
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size != proof->snapshot_bytes || st.st_uid != geteuid() ||
+	    !shared_memory_is_sealed(fd)) {
+		close(fd);
+		return error_set(err, -EPERM, "%s: is no copy of a snapshot that this user made",
+				 proof->path);
+	}
+	r = proof_verify(proof, fd, err);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return cached_new(proof, fd, ret, err);
+}
+
+static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_dataset *e, int fd,
+			   struct error *err)
+{
+	struct proof proof = PROOF_INIT;
+	struct cached_dataset *d;
+	int r;
+
+	if (!e->is_used || cache_find_dataset(c, &e->identity)) {
+		close(fd);
+		return error_set(err, -ESTALE, "a dataset that is not in the index");
+	}
+	proof.identity = e->identity;
+	proof.snapshot = e->original;
+	proof.snapshot_bytes = e->copy_bytes;
+	memcpy(proof.path, e->path, sizeof(proof.path));
+	r = open_copy(&proof, fd, &d, err);
+	if (r < 0)
+		return r;
+	adopt_dataset(c->carry, slot, d);
+	/* Clients of the previous daemon may still have it. */
+	d->copy.is_lent = true;
+	d->copy.uid = (uint32_t)e->copy_uid;
+	cache_add_dataset(c, d);
+	return 0;
+}
+
+/* Damage is found when the chunk is wanted; this checks only what nothing else would find. */
+static int restore_chunk(struct cache *c, uint32_t slot, const struct carry_chunk *e, int fd)
+{
+	struct cached_dataset *d = e->is_valid ? find_dataset(c, e->dataset + 1) : NULL;
+	struct shared_memory memory = {.fd = fd, .bytes = e->bytes};
+	struct segment *s;
+	int r;
+
+	if (!d || e->chunk >= d->info.n_chunks || d->chunks[e->chunk].bytes != e->bytes ||
+	    d->chunks[e->chunk].state != CHUNK_ABSENT)
+		return -ESTALE;
+	r = shared_memory_check(fd, e->bytes);
+	if (r < 0)
+		return r;
+	if (c->segments.n >= c->segments.max)
+		return -EMFILE;
+	r = cache_add_segment(c, d, &memory, &s);
+	if (r < 0)
+		return r;
+	s->carried = true;
+	adopt_chunk(slot, s);
+	s->stamp = e->stamp;
+	s->chunk = e->chunk;
+	d->chunks[e->chunk].segment = s;
+	d->chunks[e->chunk].state = CHUNK_CARRIED;
+	return 0;
+}
+
+static void restore_datasets(struct cache *c)
+{
+	struct carry_dataset e;
+	uint32_t slot = 0;
+	int fd;
+
+	while ((slot = next_dataset(c->carry, slot, &e, &fd))) {
+		struct error err = ERROR_INIT;
+
+		if (restore_dataset(c, slot, &e, fd, &err) == 0)
+			continue;
+		log_warning("%s: not carried over the restart", err.text);
+		refuse(c->carry, slot);
+	}
+}
+
+/* Returns how many were refused. A chunk that is not in the index was given up while the daemon died: not
+ * counted. */
+static uint32_t restore_chunks(struct cache *c)
+{
+	struct carry_chunk e;
+	uint32_t slot = 0, n_refused = 0;
+	int fd;
+
+	while ((slot = next_chunk(c->carry, slot, &e, &fd))) {
+		int r = restore_chunk(c, slot, &e, fd);
+
+		if (r == 0)
+			continue;
+		n_refused += r != -ESTALE;
+		close(fd);
+		refuse(c->carry, slot);
+	}
+	return n_refused;
+}
+
+void cache_restore(struct cache *c)
+{
+	uint32_t n_refused;
+	char bytes[16];
+
+	restore_datasets(c);
+	n_refused = restore_chunks(c);
+	if (n_refused)
+		log_warning("%u chunk%s not used: what the service manager kept is not as dieseld made it",
+			    n_refused, units_plural(n_refused));
+	if (c->segments.n)
+		log_info("%u chunk%s, %s, carried over the restart", c->segments.n,
+			 units_plural(c->segments.n),
+			 units_format_bytes(bytes, sizeof(bytes), c->segment_bytes));
+	cache_fit(c);
 }

@@ -4,7 +4,7 @@
 /*
  * Chunks that outlive the daemon: descriptors of their memory lie in the service manager's store
  * (lib/fd_store.h), together with that of an index that says what they are. The next daemon gets them back:
- * chunks are *carried* over the restart (cache_carried.c).
+ * chunks are *carried* over the restart (cache_restore()).
  *
  * The index is shared memory of fixed size, so that what is written into it survives however the process
  * ends:
@@ -19,7 +19,6 @@
  * All functions accept NULL: there is no store. Loop thread only.
  */
 
-#include <limits.h>
 #include <uv.h>
 
 #include "lib/fd_store.h"
@@ -27,29 +26,8 @@
 #include "daemon/storage/shared_memory.h"
 #include "cached_dataset.h"
 
-#define CARRY_MAX_DATASETS 64
-/* So that all names, of 6 letters and a colon, fit in one environment string of 128 KiB. */
-#define CARRY_MAX_CHUNKS 16384
-
 struct carry;
 struct segment;
-
-struct carry_dataset {
-	uint64_t is_used;
-	struct proof_identity identity;
-	struct access_stamp original; /* of its snapshot */
-	uint64_t copy_bytes;
-	uint64_t copy_uid; /* the user who got the copy last */
-	char path[PATH_MAX];
-};
-
-struct carry_chunk {
-	uint32_t is_valid;
-	uint32_t dataset; /* its number in the index */
-	uint64_t chunk;
-	uint64_t bytes; /* of its memory */
-	struct access_stamp stamp;
-};
 
 /* Takes what came back out of items. *ret is NULL where there is no store. 0 or -errno. */
 int carry_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_items *items, struct carry **ret);
@@ -66,13 +44,3 @@ void carry_drop(struct carry *c, struct segment *s);
 void carry_drop_dataset(struct carry *c, struct cached_dataset *d);
 /* A client got its copy. */
 void carry_note_user(struct carry *c, const struct cached_dataset *d);
-
-/*
- * Returns the next slot after `slot` (0: the first) that came back, or 0. Slots count from 1. The descriptor
- * is the caller's from then on. Each slot is then adopted, or removed from the store by carry_refuse().
- */
-uint32_t carry_next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd);
-uint32_t carry_next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd);
-void carry_adopt_dataset(struct carry *c, uint32_t slot, struct cached_dataset *d);
-void carry_adopt_chunk(uint32_t slot, struct segment *s);
-void carry_refuse(struct carry *c, uint32_t slot);

@@ -21,9 +21,9 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "client/protocol.h"
 #include "daemon/apart/codec.h"
 #include "daemon/node/job_cores.h"
-#include "job_origin.h"
 #include "daemon/node/pool.h"
 #include "daemon/storage/read_latency.h"
 #include "daemon/storage/read_turns.h"
@@ -85,6 +85,21 @@ struct job_held {
 	uint64_t n, ns;              /* how often and how long, apart from the latest time */
 	uint64_t since_ns, until_ns; /* the latest time; 0: there was none */
 	uint64_t writer;             /* the job whose checkpoint it was then */
+};
+
+/*
+ * Who runs a job, as Slurm and Kubernetes know it: for metrics and the log, and for no decision.
+ *
+ * The numbers of a Slurm job and of a pod come from the control group of the job's process, which the kernel
+ * vouches for, where it has them. All else is the client's own word (WIRE_ORIGIN). Texts consist of
+ * letters, digits and "._-"; "": not known.
+ */
+struct job_origin {
+	char slurm_job[WIRE_ORIGIN_BYTES];
+	char account[WIRE_ORIGIN_BYTES];
+	char pod[WIRE_POD_BYTES];
+	char pod_uid[40];
+	char pod_namespace[WIRE_ORIGIN_BYTES];
 };
 
 struct jobs;
@@ -169,3 +184,13 @@ void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);
 bool job_is_held(const struct job *job, uint64_t now_ns);
 uint64_t job_held_ns(const struct job *job, uint64_t now_ns);
+
+/* job_origin.c */
+/* Takes what the client said. */
+void job_origin_said(struct job_origin *o, const struct wire_origin *said);
+/* Puts in its place what a text of /proc/PID/cgroup has. */
+void job_origin_group(struct job_origin *o, const char *text);
+/* The same for a process; one that is gone, or hidden, changes nothing. */
+void job_origin_process(struct job_origin *o, const char *proc_root, pid_t pid);
+/* Returns true if anything is known. */
+bool job_origin_is_known(const struct job_origin *o);

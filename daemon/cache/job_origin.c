@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "job_origin.h"
+#include "job.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@ static uint64_t next_wanted(const struct cached_want *want, uint64_t sample)
 	return next;
 }
 
-bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want)
+static bool has(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want)
 {
 	const uint64_t *part = d->chunks[chunk].part;
 	struct snapshot_chunk meta;
@@ -49,6 +49,13 @@ bool cached_has(const struct cached_dataset *d, uint64_t chunk, const struct cac
 			return false;
 	}
 	return true;
+}
+
+bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want)
+{
+	const struct cached_chunk *k = &d->chunks[chunk];
+
+	return cached_is_missing(k) || (k->state == CHUNK_READY && !has(d, chunk, want));
 }
 
 /* Adds these bytes, in whole pages. false: they are too many ranges, or not in order. */

@@ -12,13 +12,43 @@ struct version_copy {
 	int fd; /* of its memory, borrowed */
 };
 
+/* Returns true if the other one's chunks are in the same place, so that both may be versions of one dataset.
+ * In a bucket each has a folder of its own, and they are one user's: there, what is in a chunk decides. */
+static bool has_chunks_of(const struct cached_dataset *d, const struct cached_dataset *other)
+{
+	const struct proof_identity *a = &d->identity, *b = &other->identity;
+
+	if (d == other || a->is_fetched != b->is_fetched)
+		return false;
+	if (a->is_fetched)
+		return a->rights.uid == b->rights.uid;
+	return a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino;
+}
+
+/* Where the chunk that another one's snapshot describes is in this one's memory, whole. NULL: it is not. */
+static struct segment *find_in(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
+			       uint64_t *ret_chunk)
+{
+	struct snapshot_chunk found = {0};
+	const struct cached_chunk *k;
+	uint64_t i;
+
+	if (cached_find_chunk(d, &wanted->id, &i) < 0 || snapshot_chunk_get(d->snapshot, i, &found) < 0 ||
+	    found.head_xxh3 != wanted->head_xxh3 || found.file_bytes != wanted->file_bytes)
+		return NULL;
+	k = &d->chunks[i];
+	if (k->state != CHUNK_READY || k->part)
+		return NULL;
+	*ret_chunk = i;
+	return k->segment;
+}
+
 /* The chunk in memory of another version; NULL: none has it. */
 static struct segment *find_ready(const struct chunk_load *l, struct cached_dataset **ret,
 				  uint64_t *ret_chunk)
 {
 	for (struct cached_dataset *o = l->cache->datasets; o; o = o->next) {
-		struct segment *s =
-		    cached_has_chunks_of(o, l->dataset) ? cached_find_ready(o, &l->meta, ret_chunk) : NULL;
+		struct segment *s = has_chunks_of(o, l->dataset) ? find_in(o, &l->meta, ret_chunk) : NULL;
 
 		if (s) {
 			*ret = o;

@@ -37,7 +37,7 @@ static const struct render_format *format_of(const struct render_options *option
 	return options->steps ? render_format_with_steps(format) : format;
 }
 
-struct job {
+struct render_job {
 	const struct render_format *format;
 	const struct analysis *analysis;
 	const struct report_source *source;
@@ -45,7 +45,7 @@ struct job {
 
 static int write_report(FILE *stream, const void *user)
 {
-	const struct job *job = user;
+	const struct render_job *job = user;
 
 	return job->format->write(stream, job->analysis, job->source);
 }
@@ -55,7 +55,7 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 	_cleanup_(recording_closep) struct recording *recording = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	_cleanup_(render_source_free) struct render_source source = {0};
-	struct job job = {.format = format_of(options)};
+	struct render_job job = {.format = format_of(options)};
 	struct recording_analysis_options how = {.trainer_tid = options->trainer_tid,
 						 .checkpoint_overhead_max = options->checkpoint_overhead_max,
 						 .n_lane_segments_max = job.format->n_lane_segments_max};

@@ -16,7 +16,7 @@
 #define LIVE_PATHS_MAX                                                                                       \
 	4096 /* jobs have files and folders by the dozen; a job that makes up names must not fill memory */
 
-struct job {
+struct live_job {
 	uint32_t root_tgid;
 	struct live_events events;
 };
@@ -28,7 +28,7 @@ struct process {
 
 struct live {
 	struct live_config config;
-	struct job *jobs;
+	struct live_job *jobs;
 	size_t n_jobs;
 	/* Root of the job that processes found alive join; if it is 0 or was removed, they belong to no job.
 	 */
@@ -65,7 +65,7 @@ struct live *live_free(struct live *live)
 	return NULL;
 }
 
-static struct job *job_of(struct live *live, uint32_t root_tgid)
+static struct live_job *job_of(struct live *live, uint32_t root_tgid)
 {
 	for (size_t i = 0; i < live->n_jobs; i++)
 		if (live->jobs[i].root_tgid == root_tgid)
@@ -118,7 +118,7 @@ static void process_remove(struct live *live, uint32_t tgid)
 
 int live_add(struct live *live, uint32_t root_tgid)
 {
-	struct job *jobs;
+	struct live_job *jobs;
 
 	if (process_find(live, root_tgid))
 		return -EEXIST;
@@ -126,7 +126,7 @@ int live_add(struct live *live, uint32_t root_tgid)
 	if (!jobs)
 		return -ENOMEM;
 	live->jobs = jobs;
-	live->jobs[live->n_jobs++] = (struct job){.root_tgid = root_tgid};
+	live->jobs[live->n_jobs++] = (struct live_job){.root_tgid = root_tgid};
 	if (process_add(live, root_tgid, root_tgid) < 0) {
 		live->n_jobs--;
 		return -ENOMEM;
@@ -137,7 +137,7 @@ int live_add(struct live *live, uint32_t root_tgid)
 
 void live_remove(struct live *live, uint32_t root_tgid)
 {
-	struct job *job = job_of(live, root_tgid);
+	struct live_job *job = job_of(live, root_tgid);
 	size_t at, n = 0;
 
 	if (!job)
@@ -155,7 +155,7 @@ void live_remove(struct live *live, uint32_t root_tgid)
 int live_event(struct live *live, const struct event *event)
 {
 	struct process *process = process_find(live, event->tgid);
-	struct job *adopter = job_of(live, live->adopter), *job;
+	struct live_job *adopter = job_of(live, live->adopter), *job;
 	int r = 0;
 
 	if (!event->tid && live->n_jobs == 1)
@@ -207,7 +207,7 @@ int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct 
 	struct analysis_loss loss;
 	struct analysis_input input = {
 	    .root_tgid = root_tgid, .n_cpus = live->config.n_cpus, .attached = true, .shares_only = true};
-	struct job *job = job_of(live, root_tgid);
+	struct live_job *job = job_of(live, root_tgid);
 
 	if (!job)
 		return error_set(err, -ENOENT, "process %u is no job that is watched", root_tgid);

@@ -16,7 +16,7 @@
 #define BUILD_ID_MAX     64
 #define ASSEMBLY_MAX_GAP 4096 /* a function without a size reaches to the next symbol, but no further */
 
-struct segment {
+struct elf_segment {
 	uint64_t address, offset, bytes;
 };
 
@@ -37,7 +37,7 @@ struct table {
 
 struct elf_symbols {
 	int fd;
-	struct segment segments[SEGMENTS_MAX];
+	struct elf_segment segments[SEGMENTS_MAX];
 	size_t n_segments;
 	struct table table;
 };
@@ -65,7 +65,7 @@ static void segments_take(const struct elf_file *elf, struct elf_symbols *symbol
 		/* Only code: neighbouring segments share a page of the file, and only code is asked for. */
 		if (segment->p_type == PT_LOAD && segment->p_flags & PF_X)
 			symbols->segments[symbols->n_segments++] =
-			    (struct segment){segment->p_vaddr, segment->p_offset, segment->p_filesz};
+			    (struct elf_segment){segment->p_vaddr, segment->p_offset, segment->p_filesz};
 	}
 }
 
@@ -201,7 +201,7 @@ void elf_symbols_close(struct elf_symbols *symbols)
 static bool address_of(const struct elf_symbols *symbols, uint64_t file_offset, uint64_t *ret_address)
 {
 	for (size_t i = 0; i < symbols->n_segments; i++) {
-		const struct segment *segment = &symbols->segments[i];
+		const struct elf_segment *segment = &symbols->segments[i];
 		/* The kernel maps whole pages, so a mapping may begin a little before its segment. */
 		uint64_t begin = segment->offset & ~UINT64_C(4095);
 

@@ -15,10 +15,10 @@
 #define IDLE_MS 10000
 #define NOBODY  UINT32_MAX /* the spare reader's user */
 
-struct reader {
-	struct reader *next;
+struct reader_process {
+	struct reader_process *next;
 	struct readers *readers;
-	struct reader **slot; /* NULL: let go */
+	struct reader_process **slot; /* NULL: let go */
 	struct reader_job *jobs;
 	uint64_t n_orders;
 	uint32_t uid;
@@ -32,7 +32,7 @@ struct reader {
 
 static void on_closed(uv_handle_t *handle)
 {
-	struct reader *r = handle->data;
+	struct reader_process *r = handle->data;
 
 	if (--r->n_handles > 0)
 		return;
@@ -41,9 +41,9 @@ static void on_closed(uv_handle_t *handle)
 }
 
 /* Takes it out of the list; its memory goes when the handles are closed. */
-static void reader_remove(struct reader *r)
+static void reader_remove(struct reader_process *r)
 {
-	struct reader **link = &r->readers->first;
+	struct reader_process **link = &r->readers->first;
 
 	while (*link != r)
 		link = &(*link)->next;
@@ -56,7 +56,7 @@ static void reader_remove(struct reader *r)
 }
 
 /* The process sees the end of its socket and ends; we see that by the end of ours. */
-static void ask_to_end(struct reader *r)
+static void ask_to_end(struct reader_process *r)
 {
 	if (r->slot)
 		*r->slot = NULL;
@@ -71,7 +71,7 @@ static void on_idle(uv_timer_t *timer)
 
 static void on_late(uv_timer_t *timer)
 {
-	struct reader *r = timer->data;
+	struct reader_process *r = timer->data;
 
 	r->is_late = true;
 	log_warning("%s: storage has not answered for %llu s: jobs that read there wait for it",
@@ -80,7 +80,7 @@ static void on_late(uv_timer_t *timer)
 }
 
 /* Something has come of the reader's orders, or the first one of them goes out. */
-static void note_life(struct reader *r, const struct reader_job *job)
+static void note_life(struct reader_process *r, const struct reader_job *job)
 {
 	uint64_t now_ms = uv_now(r->readers->loop);
 
@@ -92,7 +92,7 @@ static void note_life(struct reader *r, const struct reader_job *job)
 	uv_timer_start(&r->timer, on_late, r->readers->late_ms ? r->readers->late_ms : READER_LATE_MS, 0);
 }
 
-static void job_done(struct reader *r, struct reader_job *job)
+static void job_done(struct reader_process *r, struct reader_job *job)
 {
 	struct reader_job **link = &r->jobs;
 
@@ -107,7 +107,7 @@ static void job_done(struct reader *r, struct reader_job *job)
 }
 
 /* All that it had to do has failed. */
-static void reader_ended(struct reader *r)
+static void reader_ended(struct reader_process *r)
 {
 	struct readers *readers = r->readers;
 
@@ -127,7 +127,7 @@ static void reader_ended(struct reader *r)
 }
 
 /* Starts a process for it. Where that cannot be sent, the reader is about to end. */
-static void give_unpacker(const struct reader *r)
+static void give_unpacker(const struct reader_process *r)
 {
 	static const struct reader_order order = {.id = READER_UNPACKER};
 	int fd = -EBADF, result = nursery_start(r->readers->nursery, NURSERY_UNPACKER, &fd);
@@ -140,7 +140,7 @@ static void give_unpacker(const struct reader *r)
 
 static void on_report(uv_poll_t *poll, int status, int events)
 {
-	struct reader *r = poll->data;
+	struct reader_process *r = poll->data;
 	struct reader_report report;
 	struct reader_job *job;
 	ssize_t n = recv(r->fd, &report, sizeof(report), MSG_DONTWAIT);
@@ -178,10 +178,10 @@ bool readers_have_room(const struct readers *rs)
 	return rs->spare || rs->n < rs->max;
 }
 
-static int reader_new(struct readers *rs, struct reader **slot, uint32_t uid)
+static int reader_new(struct readers *rs, struct reader_process **slot, uint32_t uid)
 {
 	enum nursery_kind kind = rs->use_uring ? NURSERY_READER_URING : NURSERY_READER_THREADS;
-	struct reader *r;
+	struct reader_process *r;
 	int result;
 
 	if (rs->n >= rs->max)
@@ -223,9 +223,9 @@ void readers_prepare(struct readers *rs)
 }
 
 /* The spare one if there is one. */
-static int reader_get(struct readers *rs, struct reader **slot, uint32_t uid)
+static int reader_get(struct readers *rs, struct reader_process **slot, uint32_t uid)
 {
-	struct reader *r = rs->spare;
+	struct reader_process *r = rs->spare;
 
 	if (!r)
 		return reader_new(rs, slot, uid);
@@ -236,10 +236,10 @@ static int reader_get(struct readers *rs, struct reader **slot, uint32_t uid)
 	return 0;
 }
 
-int readers_submit(struct readers *rs, struct reader **slot, uint32_t uid, struct reader_job *job,
+int readers_submit(struct readers *rs, struct reader_process **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd)
 {
-	struct reader *r;
+	struct reader_process *r;
 	int result = *slot ? 0 : reader_get(rs, slot, uid);
 
 	if (result < 0)
@@ -258,7 +258,7 @@ int readers_submit(struct readers *rs, struct reader **slot, uint32_t uid, struc
 	return 0;
 }
 
-void reader_let_go(struct reader **slot)
+void reader_let_go(struct reader_process **slot)
 {
 	if (*slot)
 		ask_to_end(*slot);
@@ -268,7 +268,7 @@ uint32_t readers_of(const struct readers *rs, uint32_t uid)
 {
 	uint32_t n = 0;
 
-	for (const struct reader *r = rs->first; r; r = r->next)
+	for (const struct reader_process *r = rs->first; r; r = r->next)
 		n += r->uid == uid;
 	return n;
 }

@@ -93,7 +93,7 @@ struct reader_job {
 	struct reader_job *next;
 };
 
-struct reader;
+struct reader_process;
 
 struct readers {
 	uv_loop_t *loop;
@@ -102,21 +102,21 @@ struct readers {
 	uint64_t
 	    late_ms; /* a line is logged of a reader that reports nothing for so long; 0: READER_LATE_MS */
 	uint32_t n, max; /* readers that live */
-	struct reader *first, *spare;
+	struct reader_process *first, *spare;
 	void (*on_end)(void *user); /* a reader has ended: there is room for another */
 	void *user;
 };
 
 /* Sends the order to the reader in *slot. If that is NULL, a reader is started for the user uid; *slot
  * becomes NULL again when it has ended. -EAGAIN: not now (on_end() tells when). */
-int readers_submit(struct readers *r, struct reader **slot, uint32_t uid, struct reader_job *job,
+int readers_submit(struct readers *r, struct reader_process **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd);
 /* Starts the spare reader, unless there is one or there is no room for it: somebody is about to read. */
 void readers_prepare(struct readers *r);
 /* Returns true if one more may be had. */
 bool readers_have_room(const struct readers *r);
 /* Lets the reader of this slot end; afterwards the slot may go. */
-void reader_let_go(struct reader **slot);
+void reader_let_go(struct reader_process **slot);
 /* How many of the readers were started for this user. */
 uint32_t readers_of(const struct readers *r, uint32_t uid);
 /* Leaves all readers to themselves: no done() is called any more. The loop must run once more. */

@@ -226,7 +226,7 @@ bool cache_make_room(struct cache *c, uint64_t bytes);
  * segment may be taken for a chunk at this distance (policy.h). The chunk is opened in this place first,
  * which is referred to until the load ends. want: which samples it is read for. */
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
-	       struct place *place, const struct cached_want *want);
+	       struct chunk_place *place, const struct cached_want *want);
 
 void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_unpin(struct cached_dataset *d, uint64_t chunk);

@@ -201,10 +201,10 @@ void cached_free(struct cached_dataset *d)
 	free(d);
 }
 
-struct place *cached_add_place(struct cached_dataset *d, struct proof *proof)
+struct chunk_place *cached_add_place(struct cached_dataset *d, struct proof *proof)
 {
 	bool is_new;
-	struct place *p = place_add(&d->places, proof->mount_id, steal_fd(&proof->chunks_fd), &is_new);
+	struct chunk_place *p = place_add(&d->places, proof->mount_id, steal_fd(&proof->chunks_fd), &is_new);
 
 	if (p && is_new)
 		cached_forget_errors(d);

@@ -29,7 +29,7 @@
 struct forms;
 struct group;
 struct sharer;
-struct reader;
+struct reader_process;
 struct segment;
 struct subset;
 
@@ -165,9 +165,9 @@ struct cached_dataset {
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
 	uint64_t pinned_bytes;
 	struct dataset_loads loads;
-	struct dataset_slot carried; /* carry.h's */
-	struct reader *reader;       /* NULL while there is none */
-	struct fetchers fetchers;    /* in its place, if identity.is_fetched */
+	struct dataset_slot carried;   /* carry.h's */
+	struct reader_process *reader; /* NULL while there is none */
+	struct fetchers fetchers;      /* in its place, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	uint64_t *base; /* list of its chunks that lanes are cut out of; NULL: no session has needed it */
 	struct cached_cursor *cursors; /* of its sessions that have an order */
@@ -261,7 +261,7 @@ void cached_free(struct cached_dataset *d);
 
 /* The place that a client of this dataset brought; takes the proof's descriptor. If it is new, bad chunks are
  * tried again. */
-struct place *cached_add_place(struct cached_dataset *d, struct proof *proof);
+struct chunk_place *cached_add_place(struct cached_dataset *d, struct proof *proof);
 
 /* Lets damaged chunks be tried again: somebody may have repaired them. */
 void cached_forget_errors(struct cached_dataset *d);

@@ -16,7 +16,7 @@
 /* The most that one entry takes: a group's has the names of its members. */
 #define ENTRY_BYTES_MAX (16u << 20)
 
-static struct admin chosen = {.who = ADMIN_ROOT};
+static struct admin_choice chosen = {.who = ADMIN_ROOT};
 
 uint32_t admin_overflow_id(const char *kind)
 {
@@ -86,12 +86,12 @@ int admin_find_group(const char *value, uint32_t *ret)
 	return find(value, true, ret);
 }
 
-int admin_parse(const char *name, const char *value, struct admin *ret, struct error *err)
+int admin_parse(const char *name, const char *value, struct admin_choice *ret, struct error *err)
 {
-	struct admin admin = {.who = ADMIN_USER};
+	struct admin_choice admin = {.who = ADMIN_USER};
 
 	if (strcmp(value, "none") == 0) {
-		*ret = (struct admin){.who = ADMIN_NONE};
+		*ret = (struct admin_choice){.who = ADMIN_NONE};
 		return 0;
 	}
 	if (!admin_may_be_name(value))
@@ -109,11 +109,11 @@ int admin_parse(const char *name, const char *value, struct admin *ret, struct e
 				 "%s: \"%s\" is uid %u, which stands for every user without a number here: "
 				 "name another one",
 				 name, value, admin.uid);
-	*ret = admin.uid == 0 ? (struct admin){.who = ADMIN_ROOT} : admin;
+	*ret = admin.uid == 0 ? (struct admin_choice){.who = ADMIN_ROOT} : admin;
 	return 0;
 }
 
-void admin_choose(const struct admin *admin)
+void admin_choose(const struct admin_choice *admin)
 {
 	chosen = *admin;
 }

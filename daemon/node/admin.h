@@ -22,7 +22,7 @@ enum admin_who {
 
 #define ADMIN_NAME_BYTES 48
 
-struct admin {
+struct admin_choice {
 	enum admin_who who;
 	uint32_t uid;                /* of ADMIN_USER */
 	char name[ADMIN_NAME_BYTES]; /* of ADMIN_USER, as the operator wrote it */
@@ -32,7 +32,7 @@ struct admin {
 /* Reads "root", "none", a user's name or number. Returns 0, also for a name that is not known: what knows it
  * may start after dieseld. -EINVAL: it cannot be a name, or the number stands for users that are not known
  * here. err begins with the setting's name. */
-int admin_parse(const char *name, const char *value, struct admin *ret, struct error *err);
+int admin_parse(const char *name, const char *value, struct admin_choice *ret, struct error *err);
 
 /* Returns true for numbers that can be a user's, and for whatever is no number at all. */
 bool admin_may_be_name(const char *value);
@@ -44,7 +44,7 @@ int admin_find_group(const char *value, uint32_t *ret);
 uint32_t admin_overflow_id(const char *kind);
 
 /* Decides for this process and for those that it forks from now on. Until then it is ADMIN_ROOT. */
-void admin_choose(const struct admin *admin);
+void admin_choose(const struct admin_choice *admin);
 
 /* Returns true if the user administers the daemon. */
 bool admin_is(uint32_t uid);

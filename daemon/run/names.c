@@ -16,7 +16,7 @@
 
 struct name_search {
 	struct cache_quotas quotas;
-	struct admin admin;
+	struct admin_choice admin;
 	atomic_bool is_done;
 };
 
@@ -125,7 +125,7 @@ void names_changed(struct names *n)
 	uv_timer_start(&n->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin *admin)
+void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin)
 {
 	*n = (struct names){.server = server, .admin = admin};
 	uv_timer_init(loop, &n->timer);

@@ -15,14 +15,14 @@
 
 struct names {
 	struct server *server;
-	struct admin *admin;
+	struct admin_choice *admin;
 	uv_timer_t timer;
 	struct name_search *search; /* under way; NULL: none */
 	uint32_t pause_s, left_s;
 };
 
 /* Borrows both. Logs one line with the names that are not known. */
-void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin *admin);
+void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin);
 /* The quotas were set to others. Logs as names_start(). */
 void names_changed(struct names *n);
 /* The loop must run once more. What is under way stays, for the process to end with. */

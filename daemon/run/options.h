@@ -36,7 +36,7 @@ struct options {
 	uint64_t cluster_limit;           /* cluster-limit in bytes per second */
 	struct cluster_options share;     /* the same, for cluster_fork(); redis NULL: no other nodes */
 	bool hide_names;                  /* in the metrics */
-	struct admin admin;               /* who administers; ADMIN_ROOT unless said otherwise */
+	struct admin_choice admin;        /* who administers; ADMIN_ROOT unless said otherwise */
 	char *metrics;                    /* ADDRESS:PORT or "off" */
 	uint32_t exit_when_idle_s;        /* 0: never */
 	int ready_fd;                     /* -1: none */

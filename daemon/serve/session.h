@@ -101,10 +101,10 @@ struct session {
 	struct cache *cache;
 	const struct serving_options *options;
 	struct cached_dataset *dataset;
-	struct place *place;   /* where it opens chunks; set by whoever opens the session, before the first
-				  session_pump() */
-	struct job *job;       /* set by whoever opens the session, before the first session_pump() */
-	struct sharer *sharer; /* of the job's nodes, set as these; NULL: it reads for itself */
+	struct chunk_place *place; /* where it opens chunks; set by whoever opens the session, before the
+				first session_pump() */
+	struct job *job;           /* set by whoever opens the session, before the first session_pump() */
+	struct sharer *sharer;     /* of the job's nodes, set as these; NULL: it reads for itself */
 	int64_t pid;
 	uint32_t uid;
 	uint32_t payer;                   /* cache_quota.h; set as the place */

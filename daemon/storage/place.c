@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new)
+struct chunk_place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new)
 {
-	struct place *p = list->first;
+	struct chunk_place *p = list->first;
 
 	while (p && (p->mount_id != mount_id || mount_id == PLACE_MOUNT_UNKNOWN))
 		p = p->next;
@@ -20,21 +20,22 @@ struct place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool
 		close(fd);
 		return NULL;
 	}
-	*p = (struct place){.next = list->first, .list = list, .refs = 1, .mount_id = mount_id, .fd = fd};
+	*p = (struct chunk_place){
+	    .next = list->first, .list = list, .refs = 1, .mount_id = mount_id, .fd = fd};
 	list->first = p;
 	list->n_added++;
 	return p;
 }
 
-struct place *place_ref(struct place *place)
+struct chunk_place *place_ref(struct chunk_place *place)
 {
 	place->refs++;
 	return place;
 }
 
-struct place *place_unref(struct place *place)
+struct chunk_place *place_unref(struct chunk_place *place)
 {
-	struct place **link;
+	struct chunk_place **link;
 
 	if (!place || --place->refs > 0)
 		return NULL;

@@ -14,12 +14,12 @@
 #include <stdint.h>
 
 struct place_list {
-	struct place *first;
+	struct chunk_place *first;
 	uint64_t n_added; /* ever; tells whether one was added meanwhile */
 };
 
-struct place {
-	struct place *next;
+struct chunk_place {
+	struct chunk_place *next;
 	struct place_list *list;
 	uint32_t refs;
 	uint64_t mount_id;
@@ -30,7 +30,7 @@ struct place {
 
 /* The place of this mount in the list, with one more reference; takes the descriptor over. *ret_new: there
  * was no place of this mount before. NULL: no memory; the descriptor is closed. */
-struct place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new);
-struct place *place_ref(struct place *place);
+struct chunk_place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new);
+struct chunk_place *place_ref(struct chunk_place *place);
 /* Accepts NULL; returns NULL. */
-struct place *place_unref(struct place *place);
+struct chunk_place *place_unref(struct chunk_place *place);

@@ -36,7 +36,7 @@ struct connection {
 	bool orphan_told;
 	bool closed;
 	struct cached_dataset *dataset;
-	struct place *place; /* the dataset's chunks as this client sees them */
+	struct chunk_place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
 	uint64_t *subset_words;  /* of the subset that the session to come is to serve; NULL: none was sent */
 	uint64_t subset_bytes;   /* of the cache that are reserved for it */

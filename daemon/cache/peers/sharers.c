@@ -68,7 +68,7 @@ static struct sharer *sharer_new(struct cache *c, struct cached_dataset *d, stru
 }
 
 struct sharer *sharers_join(struct cache *c, struct cached_dataset *d, struct job *job, const char *name,
-			    uint32_t n_nodes, struct place *place)
+			    uint32_t n_nodes, struct chunk_place *place)
 {
 	struct sharer *m = sharers_find(d, job);
 

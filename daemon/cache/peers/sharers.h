@@ -28,7 +28,7 @@
 struct cache;
 struct cached_dataset;
 struct job;
-struct place;
+struct chunk_place;
 
 struct sharer {
 	struct sharer *next;        /* of the dataset's */
@@ -38,8 +38,8 @@ struct sharer {
 	struct job *job;             /* not referred to: it ends the member */
 	struct cluster_group *group; /* NULL: the cache is about to be fitted, and joins then */
 	struct registry_group_key key;
-	struct place *place;     /* of its newest session; NULL: there is none */
-	struct lane_table lanes; /* of its order, where that has several */
+	struct chunk_place *place; /* of its newest session; NULL: there is none */
+	struct lane_table lanes;   /* of its order, where that has several */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
 	bool is_ended; /* out of the lists */
@@ -50,7 +50,7 @@ struct sharer {
 /* A session of the job begins. NULL: there is no cluster, no name, or no memory: it reads for itself.
  * n_nodes: that the job runs on; 0: not known. */
 struct sharer *sharers_join(struct cache *c, struct cached_dataset *d, struct job *job, const char *name,
-			    uint32_t n_nodes, struct place *place);
+			    uint32_t n_nodes, struct chunk_place *place);
 /* It has ended. Accepts NULL. */
 void sharer_leave(struct sharer *m);
 /* Of the job, of the dataset, or all. */

@@ -556,7 +556,7 @@ static void show_reading(struct chunk_load *l)
 }
 
 int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
-	       struct place *place, const struct cached_want *want)
+	       struct chunk_place *place, const struct cached_want *want)
 {
 	struct cached_chunk *k = &d->chunks[chunk];
 	struct chunk_load *l = calloc(1, sizeof(*l));

@@ -75,7 +75,7 @@ struct chunk_load {
 	uint64_t *part;          /* the samples to be read; NULL: all */
 	uint64_t read_bytes;     /* what that takes */
 	struct job *job;
-	struct place *place; /* of the session that asked */
+	struct chunk_place *place; /* of the session that asked */
 	uint32_t distance;
 	bool is_begun;    /* counted, and in the cache's list */
 	bool is_for_peer; /* another node asked for it */

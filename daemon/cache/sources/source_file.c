@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 struct file_search {
-	struct place *place; /* the one tried now; the first is that of the session that asked */
-	uint64_t n_places;   /* when the search through them began */
+	struct chunk_place *place; /* the one tried now; the first is that of the session that asked */
+	uint64_t n_places;         /* when the search through them began */
 };
 
 static void *file_find(struct chunk_load *l, const struct cached_want *want)
@@ -35,8 +35,8 @@ static int file_begin(struct chunk_load *l)
 static bool file_has_other_way(struct chunk_load *l)
 {
 	struct file_search *f = l->storage.state;
-	struct place *first = l->dataset->places.first;
-	struct place *next = f->place == l->place ? first : f->place->next;
+	struct chunk_place *first = l->dataset->places.first;
+	struct chunk_place *next = f->place == l->place ? first : f->place->next;
 
 	if (l->result != -EXDEV)
 		return false;

@@ -23,7 +23,7 @@ struct node {
 	uv_loop_t loop;
 	struct nursery nursery;
 	struct readers readers;
-	struct reader *slot;
+	struct reader_process *slot;
 	struct shared_memory memory;
 	char *path;
 	int folder_fd;
@@ -237,7 +237,7 @@ static pid_t find_reader(const struct node *n)
 static void test_its_end_ends_what_it_had(void **state)
 {
 	struct reader_job job, other;
-	struct reader *second = NULL;
+	struct reader_process *second = NULL;
 	struct node n;
 	pid_t pid;
 

@@ -84,7 +84,7 @@ static inline void real_cache_stop(struct real_cache *f)
 /* The dataset in this folder, as if a client had shown it: in the cache, and in use by nobody. The place is
  * to be let go by the test; NULL: nothing of it is going to be read. */
 static inline struct cached_dataset *real_cache_open(struct real_cache *f, const char *path,
-						     struct place **ret_place)
+						     struct chunk_place **ret_place)
 {
 	int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
 	    snapshot_fd = openat(dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC), copy_fd;

@@ -253,7 +253,7 @@ static void test_lists_are_compared_entry_by_entry(void **state)
 static void test_places_are_shared_by_mount(void **state)
 {
 	struct place_list list = {0};
-	struct place *a, *b, *c;
+	struct chunk_place *a, *b, *c;
 	bool is_new;
 
 	a = place_add(&list, 7, dup(0), &is_new);

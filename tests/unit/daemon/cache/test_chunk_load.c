@@ -27,7 +27,7 @@ struct fixture {
 	struct real_cache f;
 	struct cache *cache;
 	struct cached_dataset *d;
-	struct place *place;
+	struct chunk_place *place;
 	char *path;
 };
 

@@ -108,7 +108,7 @@ struct fixture {
 	struct real_cache f;
 	struct cache *cache;
 	struct cached_dataset *d;
-	struct place *place;
+	struct chunk_place *place;
 	struct sharer *sharer;
 	char *path;
 };

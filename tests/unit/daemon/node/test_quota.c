@@ -31,9 +31,9 @@ static void test_share(void **state)
 	assert_int_equal(check(geteuid(), 1024, 1024, 1024), 0);
 }
 
-static struct admin parsed(const char *value)
+static struct admin_choice parsed(const char *value)
 {
-	struct admin admin;
+	struct admin_choice admin;
 	struct error err = ERROR_INIT;
 
 	if (admin_parse("admin-user", value, &admin, &err) < 0)
@@ -44,15 +44,15 @@ static struct admin parsed(const char *value)
 static void test_admins(void **state)
 {
 	static const char *const wrong[] = {"", "-1", "4294967295", "4294967296", "65534"};
-	const struct admin root = parsed("root"), none = parsed("none"), user = parsed("900");
-	struct admin unknown;
+	const struct admin_choice root = parsed("root"), none = parsed("none"), user = parsed("900");
+	struct admin_choice unknown;
 	struct error err = ERROR_INIT;
 
 	assert_int_equal(root.who, ADMIN_ROOT);
 	assert_int_equal(parsed("0").who, ADMIN_ROOT);
 	assert_int_equal(parsed("daemon").uid, 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		struct admin admin;
+		struct admin_choice admin;
 
 		assert_int_equal(admin_parse("admin-user", wrong[i], &admin, &err), -EINVAL);
 		assert_ptr_equal(strstr(err.text, "admin-user: "), err.text);

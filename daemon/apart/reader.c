@@ -10,6 +10,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/list.h"
 #include "lib/log.h"
 
 #define IDLE_MS 10000
@@ -43,11 +44,7 @@ static void on_closed(uv_handle_t *handle)
 /* Takes it out of the list; its memory goes when the handles are closed. */
 static void reader_remove(struct reader_process *r)
 {
-	struct reader_process **link = &r->readers->first;
-
-	while (*link != r)
-		link = &(*link)->next;
-	*link = r->next;
+	LL_DELETE(r->readers->first, r);
 	r->readers->n--;
 	if (r->slot)
 		*r->slot = NULL;
@@ -94,11 +91,7 @@ static void note_life(struct reader_process *r, const struct reader_job *job)
 
 static void job_done(struct reader_process *r, struct reader_job *job)
 {
-	struct reader_job **link = &r->jobs;
-
-	while (*link != job)
-		link = &(*link)->next;
-	*link = job->next;
+	LL_DELETE(r->jobs, job);
 	if (!r->jobs)
 		uv_timer_stop(&r->timer);
 	if (!r->jobs && r->slot)
@@ -206,8 +199,7 @@ static int reader_new(struct readers *rs, struct reader_process **slot, uint32_t
 	r->readers = rs;
 	r->slot = slot;
 	r->uid = uid;
-	r->next = rs->first;
-	rs->first = r;
+	LL_PREPEND(rs->first, r);
 	rs->n++;
 	uv_poll_start(&r->poll, UV_READABLE, on_report);
 	uv_unref((uv_handle_t *)&r->poll);
@@ -253,8 +245,7 @@ int readers_submit(struct readers *rs, struct reader_process **slot, uint32_t ui
 					: result; /* on_report() is about to see that it has ended */
 	if (!r->jobs)
 		note_life(r, job);
-	job->next = r->jobs;
-	r->jobs = job;
+	LL_PREPEND(r->jobs, job);
 	return 0;
 }
 

@@ -6,22 +6,19 @@
 
 #include "forms.h"
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "lib/minmax.h"
 #include "daemon/cache/peers/sharers.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {
-	struct cached_dataset **link = &c->datasets;
-
 	for (uint32_t i = 0; i < c->segments.size; i++) {
 		if (c->segments.all[i] && c->segments.all[i]->dataset == d)
 			cache_drop_segment(c, c->segments.all[i]);
 	}
 	forms_drop_all(c, d);
 	sharers_end_dataset(d);
-	while (*link != d)
-		link = &(*link)->next;
-	*link = d->next;
+	LL_DELETE(c->datasets, d);
 	reader_let_go(&d->reader);
 	c->snapshot_bytes -= d->copy.bytes;
 	c->needs_changed = true;
@@ -558,8 +555,7 @@ void cache_add_dataset(struct cache *c, struct cached_dataset *d)
 			cache_drop_dataset(c, o);
 	}
 	d->idle_since_ns = clock_monotonic_ns();
-	d->next = c->datasets;
-	c->datasets = d;
+	LL_PREPEND(c->datasets, d);
 	c->snapshot_bytes += d->copy.bytes;
 }
 

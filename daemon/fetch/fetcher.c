@@ -8,6 +8,7 @@
 
 #include "client/transport.h"
 #include "lib/fd_io.h"
+#include "lib/list.h"
 #include "lib/text.h"
 #include "daemon/storage/shared_memory.h"
 
@@ -209,7 +210,7 @@ int fetcher_answer(struct fetcher *f, const struct wire_fetched *answer)
 
 static void fail_done(struct pool_task *task)
 {
-	struct fetch *q = (struct fetch *)((char *)task - offsetof(struct fetch, fail));
+	struct fetch *q = container_of(task, struct fetch, fail);
 
 	fail(q, -ENOTCONN, nobody);
 	q->is_new = false;
@@ -265,8 +266,7 @@ int fetcher_new(struct fetchers *list, struct pool *pool, int socket, struct fet
 	f->list = list;
 	f->pool = pool;
 	f->socket = socket;
-	f->next = list->first;
-	list->first = f;
+	LL_PREPEND(list->first, f);
 	*ret = f;
 	return 0;
 }
@@ -278,16 +278,12 @@ int fetcher_memory(const struct fetcher *f)
 
 void fetcher_end(struct fetcher *f)
 {
-	struct fetcher **link;
 	struct fetchers *list;
 
 	if (!f)
 		return;
 	list = f->list;
-	link = &list->first;
-	while (*link != f)
-		link = &(*link)->next;
-	*link = f->next;
+	LL_DELETE(list->first, f);
 	f->list = NULL;
 	for (uint32_t i = 0; i < WIRE_LANDINGS; i++) {
 		struct piece *p = &f->pieces[i];

@@ -7,6 +7,7 @@
 
 #include "daemon/cache/cache.h"
 #include "lib/cleanup.h"
+#include "lib/list.h"
 #include "sharers.h"
 
 struct give {
@@ -22,11 +23,7 @@ struct give {
 
 static void give_remove(struct cache *c, struct give *g)
 {
-	struct give **link = &c->gives.first;
-
-	while (*link != g)
-		link = &(*link)->next;
-	*link = g->next;
+	LL_DELETE(c->gives.first, g);
 	c->gives.n--;
 	if (g->dataset)
 		cache_unpin(g->dataset, g->chunk);
@@ -44,16 +41,14 @@ void gives_asked(void *user, struct cluster_group *group, const struct chunk_id 
 		 struct cluster_question *question)
 {
 	struct cache *c = user;
-	struct give **link = &c->gives.first, *g = c->gives.n < GIVES_MAX ? calloc(1, sizeof(*g)) : NULL;
+	struct give *g = c->gives.n < GIVES_MAX ? calloc(1, sizeof(*g)) : NULL;
 
 	if (!g) {
 		cluster_refuse(question, -EBUSY);
 		return;
 	}
 	*g = (struct give){.group = group, .id = *chunk, .question = question, .fd = -EBADF};
-	while (*link)
-		link = &(*link)->next;
-	*link = g;
+	LL_APPEND(c->gives.first, g);
 	c->gives.n++;
 	cache_changed(c);
 }

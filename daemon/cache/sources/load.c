@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "lib/log.h"
 
 #define STUCK_NS (10 * NS_PER_S)
@@ -118,8 +119,7 @@ static void load_begin(struct chunk_load *l)
 	struct cache *c = l->cache;
 
 	l->is_begun = true;
-	l->next = c->loads;
-	c->loads = l;
+	LL_PREPEND(c->loads, l);
 	c->n_loading++;
 	d->loads.n++;
 	d->loads.bytes += chunk_of(l)->bytes;
@@ -134,11 +134,7 @@ static void load_free(struct chunk_load *l)
 	enum source_end how = l->is_begun ? SOURCE_LEFT : SOURCE_BACK;
 
 	if (l->is_begun) {
-		struct chunk_load **link = &c->loads;
-
-		while (*link != l)
-			link = &(*link)->next;
-		*link = l->next;
+		LL_DELETE(c->loads, l);
 		c->n_loading--;
 		d->loads.n--;
 		d->loads.bytes -= chunk_of(l)->bytes;
@@ -334,7 +330,7 @@ static enum load_step load_have_brought(struct chunk_load *l)
 
 static void verify_done(struct pool_task *task)
 {
-	struct chunk_load *l = (struct chunk_load *)((char *)task - offsetof(struct chunk_load, verify));
+	struct chunk_load *l = container_of(task, struct chunk_load, verify);
 
 	load_go_on(l, LOAD_VERIFIED);
 }

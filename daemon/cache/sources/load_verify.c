@@ -8,6 +8,7 @@
 
 #include "dataset/chunk.h"
 #include "lib/fd_io.h"
+#include "lib/list.h"
 
 /* Whether all of the file was verified, not its head and samples alone, and goes to where nothing of it is.
  */
@@ -127,7 +128,7 @@ static int copy_memory(struct chunk_load *l)
 
 void load_verify_work(struct pool_task *task)
 {
-	struct chunk_load *l = (struct chunk_load *)((char *)task - offsetof(struct chunk_load, verify));
+	struct chunk_load *l = container_of(task, struct chunk_load, verify);
 	struct chunk_view view;
 	int r = copy_memory(l);
 

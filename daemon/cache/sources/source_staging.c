@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "lib/log.h"
 #include "lib/units.h"
 
@@ -170,21 +171,12 @@ static void spoil(struct stage *g, struct staged *f)
 
 /* Reading */
 
-static void read_remove(struct staged_copy *q)
-{
-	struct staged_copy **link = &q->stage->reads;
-
-	while (*link != q)
-		link = &(*link)->next;
-	*link = q->next;
-}
-
 static void read_end(struct staged_copy *q, int result)
 {
 	struct stage *g = q->stage;
 	struct chunk_load *l = q->load;
 
-	read_remove(q);
+	LL_DELETE(g->reads, q);
 	if (g->stager)
 		stager_finish(g->stager, &q->job);
 	if (result == 0) {
@@ -235,7 +227,7 @@ static void on_late(struct staged_copy *q)
 	struct error err = ERROR_INIT;
 
 	error_set(&err, -ETIMEDOUT, "a read has taken more than %.1f s", (double)q->patience_ns / 1e9);
-	read_remove(q);
+	LL_DELETE(g->reads, q);
 	stager_forget(g->stager, &q->job);
 	g->figures.late++;
 	trouble(g, err.text);
@@ -280,8 +272,7 @@ static int staging_begin(struct chunk_load *l)
 	q->begin_ns = clock_monotonic_ns();
 	q->patience_ns =
 	    load_patience_ns(l, PATIENCE_TIMES, MIN_PATIENCE_NS, MIN_PATIENCE_NS, MAX_PATIENCE_NS);
-	q->next = g->reads;
-	g->reads = q;
+	LL_PREPEND(g->reads, q);
 	watch(g);
 	return 0;
 }
@@ -309,7 +300,7 @@ const struct chunk_source source_staging = {
 
 static void on_removed(struct stager_job *job, int result, const struct error *err)
 {
-	struct stage *g = (struct stage *)((char *)job - offsetof(struct stage, remove));
+	struct stage *g = container_of(job, struct stage, remove);
 
 	stager_finish(g->stager, job);
 	if (result < 0)

@@ -18,7 +18,10 @@
 #include "client/launcher/origin.h"
 #include "private_copies.h"
 
-_Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
+_Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS && DIESEL_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
+_Static_assert(DIESEL_BATCH_MAX == WIRE_BATCH_MAX && DIESEL_GROUP_MAX == WIRE_GROUP_BYTES - 1 &&
+		   DIESEL_CLUSTER_MAX == WIRE_CLUSTER_BYTES - 1,
+	       "one limit");
 _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed batches are handed on as is");
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");

@@ -61,7 +61,7 @@ uint32_t diesel_session_wanted_workers(const struct diesel_session *session)
 {
 	return session->attachment
 		   ? atomic_load_explicit(&session->attachment->control->wanted_workers, memory_order_relaxed)
-		   : RING_NO_WISH;
+		   : DIESEL_NO_WISH;
 }
 
 const char *diesel_session_error(const struct diesel_session *session)

@@ -12,7 +12,8 @@
 set(clock_with_asan
   integration.what_if) # records, reports and predicts, and is short
 set(not_our_c
-  integration.batch_log             # Python
+  integration.abi                   # Python
+  integration.batch_log             # the same
   integration.bucketing             # the same
   integration.jax                   # the same
   integration.mixture               # the same

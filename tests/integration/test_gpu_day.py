@@ -34,7 +34,8 @@ def wheels(folder):
     with zipfile.ZipFile(folder / "diesel_loader-0-py3-none-any.whl", "w") as archive:
         for path in (ROOT / "client/python/diesel_loader").rglob("*.py"):
             archive.write(path, path.relative_to(ROOT / "client/python"))
-        archive.write(LIBRARY, "diesel_loader/libdiesel.so")
+        for path in (LIBRARY, LIBRARY.with_name("_abi.py")):
+            archive.write(path, f"diesel_loader/{path.name}")
     return folder
 
 

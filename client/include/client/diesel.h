@@ -27,6 +27,13 @@ extern "C" {
 
 #define DIESEL_DEFAULT_SOCKET "/run/diesel/dieseld.sock"
 
+#define DIESEL_ERROR_BYTES 512        /* of an `error` buffer that any line fits in */
+#define DIESEL_BATCH_MAX   (1 << 20)  /* samples */
+#define DIESEL_SLOTS_MAX   64         /* batches that a session holds */
+#define DIESEL_GROUP_MAX   31         /* bytes of a group's name */
+#define DIESEL_CLUSTER_MAX 63         /* bytes of a cluster's name */
+#define DIESEL_NO_WISH     UINT32_MAX /* from diesel_session_wanted_workers() */
+
 struct diesel_dataset;
 struct diesel_session;
 
@@ -269,7 +276,7 @@ struct diesel_session_options {
 	uint64_t first_batch; /* of this rank within the epoch: resume here */
 	uint32_t flags;       /* enum diesel_session_flag */
 	uint32_t rank, world; /* world >= 1 */
-	uint32_t batch;       /* samples per batch, >= 1 */
+	uint32_t batch;       /* samples per batch, 1 to DIESEL_BATCH_MAX */
 	uint32_t stride; /* this session delivers batches first, first+stride, ...; 1 unless several sessions
 			    share a rank */
 	uint32_t offset; /* worker processes share the work of one rank: batch % stride == offset */
@@ -420,6 +427,12 @@ uint32_t diesel_session_n_held(const struct diesel_session *session);
 uint32_t diesel_session_ready(const struct diesel_session *session);
 
 /* What Python work a batch costs and who does it; struct ring_work of client/ring.h says what each means. */
+enum diesel_work_policy {
+	DIESEL_POLICY_NONE = 0,  /* there is no Python work */
+	DIESEL_POLICY_FIXED = 1, /* the number of workers is the user's */
+	DIESEL_POLICY_AUTO = 2,  /* it is the daemon's */
+};
+
 struct diesel_work {
 	uint64_t n_batches, n_samples;
 	uint64_t next_ns, wait_ns, n_waits, inline_ns, handoff_ns;
@@ -427,7 +440,7 @@ struct diesel_work {
 	uint64_t cpu_ns, busy_ns, n_worked;
 	uint64_t result_bytes, worker_bytes;
 	uint32_t n_workers, n_deaths;
-	uint32_t policy; /* 0 no Python work, 1 the number of workers is the user's, 2 the daemon's */
+	uint32_t policy; /* enum diesel_work_policy */
 	uint32_t reserved;
 };
 
@@ -435,7 +448,7 @@ struct diesel_work {
 void diesel_session_report(struct diesel_session *session, const struct diesel_work *totals);
 
 /* How many worker processes of the caller's own (Python transforms) the daemon wants the job to run now, 0
- * included; UINT32_MAX: no wish, or the daemon is lost. No system call. */
+ * included; DIESEL_NO_WISH: none, or the daemon is lost. No system call. */
 uint32_t diesel_session_wanted_workers(const struct diesel_session *session);
 const char *diesel_session_error(const struct diesel_session *session);
 /* One line when something worth telling happened since the last call ("dieseld went away, waiting"), or

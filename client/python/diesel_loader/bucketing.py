@@ -12,7 +12,7 @@ import ctypes
 from . import errors, native, seeding
 
 DEFAULT_BATCHES = 8
-MAX_BATCHES = 24  # twice as many are held, of RING_MAX_SLOTS
+MAX_BATCHES = 24  # twice as many are held, of native.SLOTS_MAX
 
 
 def regroup(batches, length, turn):

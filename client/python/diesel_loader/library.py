@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
 
 from . import __path__ as folders
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LIBRARY = "libdiesel.so"
 SYSTEM_LIBRARY = "libdiesel.so.0"
 
 
-def open_library(needed: Iterable[str]) -> tuple[ctypes.CDLL, str]:
-    """(library with the functions that are needed, its version). ImportError: one line that says what was found, where,
-    and what to do."""
+# In the source tree, what the build makes of the headers lies beside the library. It comes last: an installed package has its own.
+if os.environ.get("DIESEL_LIB"):
+    folders.append(os.environ["DIESEL_LIB"])
+
+
+def open_library() -> tuple[ctypes.CDLL, str]:
+    """(library, its version). ImportError: one line that says what was found, where, and what to do."""
     found, remedy = _find()
     try:
         library = ctypes.CDLL(found)
@@ -29,17 +36,24 @@ def open_library(needed: Iterable[str]) -> tuple[ctypes.CDLL, str]:
         raise ImportError(f"cannot load {found} ({error}): {remedy}; {_what_fits()}") from None
     if not hasattr(library, "diesel_version"):
         raise ImportError(f"{found} is not libdiesel: {remedy}")
-    library.diesel_version.restype = ctypes.c_char_p
-    version = os.fsdecode(library.diesel_version())
+    version = _version_of(library)
     wanted = _installed_version()
     if wanted not in (None, version):
         raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
                           f"diesel_loader {wanted}: {remedy}")
-    missing = next((name for name in needed if not hasattr(library, name)), None)
-    if missing:
-        raise ImportError(f"{_file_of(library)} is libdiesel {version}, which has no {missing}(), but diesel_loader in "
-                          f"{os.path.dirname(__file__)} calls it: {remedy}")
+    if _beside("_abi.py") is None:
+        raise ImportError(f"{os.path.dirname(__file__)} is a source tree: build it with `./dev build`, and set DIESEL_LIB to its build/release/lib")
     return library, version
+
+
+def declare(library: ctypes.CDLL, functions: dict[str, tuple[Any, list[Any]]]) -> None:
+    """Gives the functions of the library their types. ImportError, as above: it has one not."""
+    for name, (result, arguments) in functions.items():
+        function = getattr(library, name, None)
+        if function is None:
+            raise ImportError(f"{_file_of(library)} is libdiesel {_version_of(library)}, which has no {name}(), but diesel_loader in "
+                              f"{os.path.dirname(__file__)} calls it: {_find()[1]}")
+        function.restype, function.argtypes = result, arguments
 
 
 def _find() -> tuple[str, str]:
@@ -65,6 +79,11 @@ def _what_fits() -> str:
         libc = None
     return (f"this Python is of {os.uname().machine} with {libc or 'a C library that is not glibc'}, and wheels take x86_64 "
             "with glibc 2.28 or newer: elsewhere, pip makes it with --no-binary diesel-loader, a C compiler and libxxhash")
+
+
+def _version_of(library: ctypes.CDLL) -> str:
+    library.diesel_version.restype = ctypes.c_char_p
+    return os.fsdecode(library.diesel_version())
 
 
 def _installed_version() -> str | None:

@@ -24,7 +24,7 @@ from .ranks import agreement, dealing, membership
 from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
 from .recipe.plan import Decoded, Plan, flatten, make_plan, whole_in_python
-from .recipe.recipe import DAMAGE, IMAGE
+from .recipe.recipe import DAMAGE
 from .session import Session
 from .stream import Stream, usable_cores
 from .worker import Setup
@@ -41,7 +41,6 @@ DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 DEFAULT_DEPTH = 2     # prefetch_factor
 SPARE_SLOTS = 3
-MAX_SLOTS = 64        # RING_MAX_SLOTS
 MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may want few workers
 
 
@@ -180,7 +179,7 @@ class Loader:
             why = "PyTorch reads the samples, by number"
         elif bucketed and not dataset.equal_bytes:
             why = "bucket_by_length sorts samples by their stored length"
-        elif made.recipe and made.recipe.kind == IMAGE and (other := dataset.no_image()):
+        elif made.recipe and made.recipe.kind == native.RECIPE_IMAGE and (other := dataset.no_image()):
             why = f"not all samples are JPEG, PNG or WebP, by their names, such as {other}"
         if by_codec:
             made = codec_plan(transform, dataset, why)
@@ -585,7 +584,7 @@ class Loader:
         to work ahead; 0 without either."""
         n = min(self.num_workers, MAX_CORES_HELD) if self._auto else self.num_workers
         n = n * self._worker_options["depth"] + 3 * self.bucket_by_length
-        return min(n + SPARE_SLOTS, MAX_SLOTS) if n else 0
+        return min(n + SPARE_SLOTS, native.SLOTS_MAX) if n else 0
 
     def __getstate__(self):
         return {**self.__dict__, "_stream": None, "_streams": [], "_batch_log": None}

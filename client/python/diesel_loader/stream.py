@@ -412,7 +412,7 @@ class Stream:
             pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
             self._resize(self._wanted)
             self._fill()
-        lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
+        lib.diesel_mark(native.MARK_WAIT_END, native.MARK_CAUSE_PREP)
         self.work.n_waits += 1
         self.work.wait_ns += time.perf_counter_ns() - begin
 
@@ -422,7 +422,7 @@ class Stream:
             return WAIT_MS
         left = begin + self._timeout_ns - time.perf_counter_ns()
         if left <= 0:
-            lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
+            lib.diesel_mark(native.MARK_WAIT_END, native.MARK_CAUSE_PREP)
             raise RuntimeError(f"DataLoader timed out after {self._timeout_ns / 1e9:g} seconds: no worker has done the next batch")
         return min(WAIT_MS, left // 1_000_000 + 1)
 

@@ -183,7 +183,8 @@ class Copies(Case):
         for name in ("one", "two"):
             folder = self.folder / name
             shutil.copytree(ROOT / "client/python/diesel_loader", folder / "diesel_loader", dirs_exist_ok=True)
-            shutil.copy(os.path.join(os.environ["DIESEL_LIB"], "libdiesel.so"), folder / "diesel_loader")
+            for file in ("libdiesel.so", "_abi.py"):
+                shutil.copy(os.path.join(os.environ["DIESEL_LIB"], file), folder / "diesel_loader")
             copies.append(str(folder))
         program = f"""
 import os, sys

@@ -72,7 +72,7 @@ class Wheel(dieseld_support.Case):
             xxhash = archive.read(f"diesel_loader-{VERSION}.dist-info/licenses/LICENSES/BSD-2-Clause.txt").decode()
         self.assertIn("Copyright (C) 2012-2020 Yann Collet", xxhash)  # in libdiesel: binaries have to come with it
         self.assertEqual(names, {f"diesel_loader/{name}" for name in [
-            "libdiesel.so", "py.typed", "version", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))]})
+            "_abi.py", "libdiesel.so", "py.typed", "version", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))]})
         for line in ("Name: diesel-loader", f"Version: {VERSION}", "License-Expression: Apache-2.0 AND BSD-2-Clause",
                      "Provides-Extra: torch"):
             self.assertIn(line + "\n", metadata)

@@ -11,7 +11,7 @@ SOON_S = 1    # for the others to begin
 WAIT_S = 10   # for those to go on that have
 PAUSE_S = 0.01
 
-_n_loaders = {}  # of each name: all ranks make their loaders in one order
+_n_loaders: dict[str, int] = {}  # of each name: all ranks make their loaders in one order
 
 
 def number(name):

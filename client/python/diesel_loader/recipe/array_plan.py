@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from .. import native
 from ..transforms import array, image
-from .recipe import BYTES, LAYOUTS, MAX_DIMENSIONS, MIDDLE, NORMALISE, NUMPY, RANDOM_CROP, ROWS, STORED, TYPES, UNIT, WHOLE
+from .recipe import LAYOUTS, STORED, TYPES
 from .recipe import NotUnderstood, Recipe
 
 TYPE_CHECKING = False
@@ -37,12 +38,12 @@ def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
             raise NotUnderstood("is an array of Python objects (dtype object): save it as one of numbers")
         name = kind if not isinstance(kind, str) or kind[1:2] not in KINDS else KINDS[kind[1]] + (
             "" if kind[1] == "b" else str(8 * int(kind[2:])))
-        is_shape = len(shape) <= MAX_DIMENSIONS and all(type(side) is int and side >= 0 for side in shape)
+        is_shape = len(shape) <= native.RECIPE_TENSOR_DIMENSIONS and all(type(side) is int and side >= 0 for side in shape)
     except (KeyError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         raise NotUnderstood("is a .npy file with a damaged header") from None
     if not isinstance(name, str) or name not in STORED or not is_shape:
         raise NotUnderstood(f"is an array of the type {kind!r} and the shape {shape!r}: dieseld has integers, bool, float16, "
-                            f"float32 and float64, in at most {MAX_DIMENSIONS} dimensions")
+                            f"float32 and float64, in at most {native.RECIPE_TENSOR_DIMENSIONS} dimensions")
     if 0 in shape:
         raise NotUnderstood(f"is an array without numbers, of the shape {shape!r}")
     return name, shape
@@ -85,9 +86,9 @@ class ArrayBuilder:
             raise NotUnderstood(f"layout {step.layout!r} is of {len(step.layout)} dimensions, and the arrays have the shape {shape}")
         self._letters = step.layout or ""
         recipe, tensor = self.recipe, self.recipe.tensor
-        recipe.kind, recipe.shape = NUMPY if type(step) is array.FromNumpy else BYTES, WHOLE
+        recipe.kind, recipe.shape = native.RECIPE_NUMPY if type(step) is array.FromNumpy else native.RECIPE_BYTES, native.RECIPE_WHOLE
         recipe.type = tensor.stored = STORED[dtype]
-        recipe.flags = ROWS if step.layout == "HWC" else 0
+        recipe.flags = native.RECIPE_ROWS if step.layout == "HWC" else 0
         tensor.layout, tensor.n_dimensions = LAYOUTS[step.layout], len(shape)
         tensor.dimensions[:len(shape)] = shape
         self.has_size = True
@@ -95,21 +96,21 @@ class ArrayBuilder:
     def _needs(self, letter, what):
         """The dimension of that letter."""
         if letter not in self._letters:
-            raise NotUnderstood(f"nothing says which dimension is the {what}: give {'FromNumpy' if self.recipe.kind == NUMPY else 'FromBytes'} "
+            raise NotUnderstood(f"nothing says which dimension is the {what}: give {'FromNumpy' if self.recipe.kind == native.RECIPE_NUMPY else 'FromBytes'} "
                                 "a layout that has it")
         return self._letters.index(letter)
 
     def _crop(self, step):
         recipe, sides = self.recipe, self.recipe.tensor.dimensions
         row, column = self._needs("H", "height"), self._needs("W", "width")
-        if recipe.shape != WHOLE:
+        if recipe.shape != native.RECIPE_WHOLE:
             raise NotUnderstood("dieseld crops once")
         height, width = step.size
         if self._any_side:
             sides[row] = sides[column] = 0
         elif height > sides[row] or width > sides[column]:
             raise NotUnderstood(f"the arrays are smaller, {sides[row]} x {sides[column]}")
-        recipe.shape = RANDOM_CROP if type(step) is array.RandomCrop else MIDDLE
+        recipe.shape = native.RECIPE_RANDOM_CROP if type(step) is array.RandomCrop else native.RECIPE_MIDDLE
         recipe.height, recipe.width = height, width
 
     def _flip(self, step):
@@ -122,7 +123,7 @@ class ArrayBuilder:
     def _to(self, name, scale):
         recipe, now = self.recipe, self.recipe.dtype
         stored = next(known for known, number in STORED.items() if number == recipe.tensor.stored)
-        is_stored = recipe.type == recipe.tensor.stored and not recipe.flags & NORMALISE
+        is_stored = recipe.type == recipe.tensor.stored and not recipe.flags & native.RECIPE_NORMALISE
         can = name in FLOATING if is_stored else now == "float32" and name in FLOATING
         if is_stored and name == "uint8":
             can = stored not in FLOATING and not scale
@@ -132,25 +133,25 @@ class ArrayBuilder:
             raise NotUnderstood(f"dieseld does not make {name} of {now}" + (", scaled" if scale and name == "uint8" else ""))
         recipe.type = TYPES[name]
         if is_stored and scale and name in FLOATING and stored not in (*FLOATING, "bool"):
-            recipe.flags |= UNIT
+            recipe.flags |= native.RECIPE_UNIT
 
     def _to_tensor(self, step):
         self._needs("C", "channels")
         self._to(step.dtype, step.scale)
-        self.recipe.flags = (self.recipe.flags & ~ROWS) | (ROWS if step.layout == "HWC" else 0)
+        self.recipe.flags = (self.recipe.flags & ~native.RECIPE_ROWS) | (native.RECIPE_ROWS if step.layout == "HWC" else 0)
 
     def _to_dtype(self, step):
         self._to(step.dtype, step.scale)
 
     def _normalize(self, step):
         recipe, n = self.recipe, len(step.mean)
-        if recipe.dtype != "float32" or recipe.flags & NORMALISE:
+        if recipe.dtype != "float32" or recipe.flags & native.RECIPE_NORMALISE:
             raise NotUnderstood("dieseld normalises float32, once")
         if n > 1:
             channels = recipe.tensor.dimensions[self._needs("C", "channels")]
             if n != channels:
                 raise NotUnderstood(f"its mean and std are of {n} channels, and the arrays have {channels}")
-        recipe.flags |= NORMALISE
+        recipe.flags |= native.RECIPE_NORMALISE
         recipe.tensor.n_means = n
         recipe.tensor.mean[:n], recipe.tensor.std[:n] = step.mean, step.std
 

@@ -9,7 +9,7 @@ import os
 from .. import errors, native
 from ..transforms.declared import Transform
 from .plan import DAEMON, WORKER, Plan, Step, flatten
-from .recipe import CODEC, NAME_BYTES, OPTIONS_BYTES, Recipe
+from .recipe import Recipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Codec(Transform):
 
     def __init__(self, name: str, options: str = "") -> None:
         self.name, self.options = name, options
-        for what, text, size in (("name", name, NAME_BYTES), ("options", options, OPTIONS_BYTES)):
+        for what, text, size in (("name", name, native.RECIPE_NAME_BYTES), ("options", options, native.RECIPE_OPTIONS_BYTES)):
             if not isinstance(text, str):
                 raise TypeError(f"a codec's {what} must be a text, not {text!r}")
             if len(text.encode()) >= size or "\0" in text:
@@ -52,7 +52,7 @@ def codec_plan(transform: Any, dataset: Dataset, why_not: str | None) -> Plan:
     if why_not:
         raise ValueError(f"{first} is dieseld's to run, and here it cannot: {why_not}")
     check_no_codec(rest)
-    recipe = Recipe(kind=CODEC)
+    recipe = Recipe(kind=native.RECIPE_CODEC)
     recipe.codec.name, recipe.codec.options = first.name.encode(), first.options.encode()
     recipe.type = _output(dataset, recipe)
     steps = [Step(first, DAEMON, f"{recipe.dtype} {list(recipe.dimensions)}")]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib
 from types import SimpleNamespace
 
+from .. import native
 from ..transforms.declared import Transform
 from .array_plan import ArrayBuilder, is_of_arrays
-from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, RANDOM_CROP, ROWS, TENSOR_COLOURS, TYPES, UNIT, WHOLE, Recipe
+from .recipe import FILTERS, TYPES, Recipe
 from .recipe import NotUnderstood as _NotUnderstood
 
 TYPE_CHECKING = False
@@ -84,8 +85,8 @@ def flatten(transform: Any) -> list[Any]:
 
 
 def _side(value):
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIDE:
-        raise _NotUnderstood(f"its size is not 1 to {MAX_SIDE} pixels")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= native.RECIPE_MAX_SIDE:
+        raise _NotUnderstood(f"its size is not 1 to {native.RECIPE_MAX_SIDE} pixels")
     return value
 
 
@@ -107,7 +108,7 @@ class _Builder:
     """Takes one step after the other, until one is not understood."""
 
     def __init__(self):
-        self.recipe = Recipe(kind=IMAGE, filter=FILTERS["bilinear"], flags=ROWS)
+        self.recipe = Recipe(kind=native.RECIPE_IMAGE, filter=FILTERS["bilinear"], flags=native.RECIPE_ROWS)
         self.kind = None  # "pil" of torchvision's and "array" of ours, to begin with
         self.has_size = False
         self.note = ""
@@ -173,7 +174,7 @@ class _Builder:
         scale, ratio = _pair(step.scale), _pair(step.ratio)
         if not 0 <= scale[0] <= scale[1] or not 0 < ratio[0] <= ratio[1] or scale[1] <= 0:
             raise _NotUnderstood("its scale or ratio is no range")
-        self.recipe.shape, self.recipe.height, self.recipe.width = RANDOM_BOX, height, width
+        self.recipe.shape, self.recipe.height, self.recipe.width = native.RECIPE_RANDOM_BOX, height, width
         self.recipe.scale[:], self.recipe.ratio[:] = scale, ratio
         self.has_size = True
 
@@ -185,7 +186,7 @@ class _Builder:
         if len(sides) == 1:
             self.shorter = _side(sides[0])
             return
-        self.recipe.shape = WHOLE
+        self.recipe.shape = native.RECIPE_WHOLE
         self.recipe.height, self.recipe.width = _height_and_width(sides)
         self.has_size = True
 
@@ -200,17 +201,17 @@ class _Builder:
         self.has_size = True
 
     def _CenterCrop(self, step):
-        self._crop(step, MIDDLE)
+        self._crop(step, native.RECIPE_MIDDLE)
 
     def _RandomCrop(self, step):
         if getattr(step, "padding", None):
             raise _NotUnderstood("dieseld does not pad")
-        self._crop(step, RANDOM_CROP)
+        self._crop(step, native.RECIPE_RANDOM_CROP)
 
     def _ImageClassification(self, step):
         """The preset of a classifier's weights: resized, the middle, as float32, normalised."""
         self._Resize(SimpleNamespace(size=step.resize_size, interpolation=step.interpolation, antialias=getattr(step, "antialias", None)))
-        self._crop(SimpleNamespace(size=step.crop_size), MIDDLE)
+        self._crop(SimpleNamespace(size=step.crop_size), native.RECIPE_MIDDLE)
         if self.kind == "pil":
             self._from_pil("tensor")
         self.kind = "tensor"
@@ -232,7 +233,7 @@ class _Builder:
 
     def _colours(self):
         """Of steps that change colours: PIL images' are changed otherwise than those of tensors."""
-        if self.is_ours and not self.recipe.flags & ROWS:
+        if self.is_ours and not self.recipe.flags & native.RECIPE_ROWS:
             raise _NotUnderstood("dieseld changes colours before ToTensor")
         if self.recipe.dtype != "uint8":
             raise _NotUnderstood("dieseld changes colours of uint8")
@@ -240,8 +241,8 @@ class _Builder:
             raise _NotUnderstood("dieseld changes colours after it has resized")
         if self.recipe.grey:
             raise _NotUnderstood("dieseld makes images grey last, and once")
-        of_tensors = TENSOR_COLOURS if self.kind in ("tensor", "image") else 0
-        if self.recipe.jitter and self.recipe.flags & TENSOR_COLOURS != of_tensors:
+        of_tensors = native.RECIPE_TENSOR_COLOURS if self.kind in ("tensor", "image") else 0
+        if self.recipe.jitter and self.recipe.flags & native.RECIPE_TENSOR_COLOURS != of_tensors:
             raise _NotUnderstood("dieseld changes colours of PIL images or of tensors, and not of both")
         return of_tensors
 
@@ -277,7 +278,7 @@ class _Builder:
         if p:
             self.recipe.flags |= of_tensors
         if channels == 1:
-            self.recipe.flags |= GREY
+            self.recipe.flags |= native.RECIPE_GREY
 
     def _Grayscale(self, step):
         self._grey(1, step.num_output_channels)
@@ -289,7 +290,7 @@ class _Builder:
         if self.kind != "pil":
             raise _NotUnderstood("it is an image already")
         self.kind = kind
-        self.recipe.flags &= ~ROWS
+        self.recipe.flags &= ~native.RECIPE_ROWS
 
     def _ToTensor(self, step):
         if self.is_ours:
@@ -303,11 +304,11 @@ class _Builder:
     def _to_array(self, step):
         if not self.has_size:
             raise _NotUnderstood("dieseld resizes before it makes numbers of an image")
-        if self.recipe.dtype != "uint8" or not self.recipe.flags & ROWS:
+        if self.recipe.dtype != "uint8" or not self.recipe.flags & native.RECIPE_ROWS:
             raise _NotUnderstood("dieseld makes it of uint8 [height, width, channels], once")
         self._to_dtype(step.dtype, step.scale)
         if step.layout == "CHW":
-            self.recipe.flags &= ~ROWS
+            self.recipe.flags &= ~native.RECIPE_ROWS
 
     def _PILToTensor(self, step):
         self._from_pil("tensor")
@@ -330,7 +331,7 @@ class _Builder:
             raise _NotUnderstood("dieseld resizes before it makes floating point of an image")
         self.recipe.type = TYPES["float32"]
         if unit:
-            self.recipe.flags |= UNIT
+            self.recipe.flags |= native.RECIPE_UNIT
 
     def _to_dtype(self, dtype, scale):
         name = str(dtype).replace("torch.", "")
@@ -358,13 +359,13 @@ class _Builder:
 
     def _Normalize(self, step):
         mean, std = [float(v) for v in step.mean], [float(v) for v in step.std]
-        if self.recipe.dtype != "float32" or self.recipe.flags & NORMALISE:
+        if self.recipe.dtype != "float32" or self.recipe.flags & native.RECIPE_NORMALISE:
             raise _NotUnderstood("dieseld normalises float32, once")
         n = self.recipe.channels
         if len(mean) not in (1, n) or len(std) not in (1, n) or not all(v > 0 for v in std):
             raise _NotUnderstood(f"its mean and std are not of {n} channel{'s'[:n != 1]}")
         self.recipe.mean[:], self.recipe.std[:] = (v if len(v) == 3 else v * 3 for v in (mean, std))
-        self.recipe.flags |= NORMALISE
+        self.recipe.flags |= native.RECIPE_NORMALISE
 
 
 def make_plan(transform: Any, first: Callable[[], tuple[str, bytes]] | None = None) -> Plan:
@@ -410,10 +411,10 @@ class Decoded:
 
     def make_channels_last(self) -> None:
         """Has the daemon lay batches out so. ValueError: they are no [B, C, H, W]."""
-        if self.recipe.flags & ROWS or not self.recipe.has_channels:
+        if self.recipe.flags & native.RECIPE_ROWS or not self.recipe.has_channels:
             made = "[B, H, W, C]" if self.recipe.has_channels else "arrays without channels"
             raise ValueError(f"memory_format=torch.channels_last is of batches [B, C, H, W], and the transform makes {made}")
-        self.recipe.flags |= ROWS
+        self.recipe.flags |= native.RECIPE_ROWS
         self.channels_last = True
 
     def finish(self, data: Any) -> Any:

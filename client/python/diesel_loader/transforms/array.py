@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..recipe.recipe import LAYOUTS, MAX_BYTES, MAX_DIMENSIONS, STORED
+from .. import native
+from ..recipe.recipe import LAYOUTS, STORED
 from .declared import Transform, dtype_name, whole
 from .image import height_and_width
 
@@ -29,11 +30,11 @@ class _From(Transform):
     @staticmethod
     def _shape(shape):
         try:
-            sides = tuple(whole("shape", side, 1, MAX_BYTES) for side in shape)
+            sides = tuple(whole("shape", side, 1, native.RECIPE_TENSOR_BYTES) for side in shape)
         except TypeError:
             sides = (0,)
-        if len(sides) > MAX_DIMENSIONS or not 1 <= math.prod(sides) <= MAX_BYTES:
-            raise ValueError(f"shape must be at most {MAX_DIMENSIONS} integers of at least 1, and of at most 1 GiB, not {shape!r}")
+        if len(sides) > native.RECIPE_TENSOR_DIMENSIONS or not 1 <= math.prod(sides) <= native.RECIPE_TENSOR_BYTES:
+            raise ValueError(f"shape must be at most {native.RECIPE_TENSOR_DIMENSIONS} integers of at least 1, and of at most 1 GiB, not {shape!r}")
         return sides
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from ..recipe.recipe import FILTERS, MAX_CHANNELS, MAX_SIDE, TYPES
+from .. import native
+from ..recipe.recipe import FILTERS, TYPES
 from .declared import Transform, dtype_name, interval, number_within, whole
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ def height_and_width(size: Any) -> tuple[int, int]:
     sides = list(size) if isinstance(size, (list, tuple)) else [size]
     if len(sides) not in (1, 2):
         raise ValueError(f"size must be a number of pixels or (height, width), not {size!r}")
-    sides = [whole("size", side, 1, MAX_SIDE) for side in sides]
+    sides = [whole("size", side, 1, native.RECIPE_MAX_SIDE) for side in sides]
     return sides[0], sides[-1]
 
 
@@ -114,5 +115,5 @@ class Normalize(Transform):
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         self.mean, self.std = [float(v) for v in mean], [float(v) for v in std]
         n = len(self.mean)
-        if n != len(self.std) or not 1 <= n <= MAX_CHANNELS or not all(map(math.isfinite, self.mean + self.std)) or min(self.std) <= 0:
-            raise ValueError(f"mean and std must be 1 to {MAX_CHANNELS} numbers each, std above 0, not {mean!r} and {std!r}")
+        if n != len(self.std) or not 1 <= n <= native.RECIPE_TENSOR_CHANNELS or not all(map(math.isfinite, self.mean + self.std)) or min(self.std) <= 0:
+            raise ValueError(f"mean and std must be 1 to {native.RECIPE_TENSOR_CHANNELS} numbers each, std above 0, not {mean!r} and {std!r}")

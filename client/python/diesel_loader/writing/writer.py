@@ -46,7 +46,7 @@ class Writer:
         self._lock = threading.RLock()
         self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # of the call at hand
         on_demand.find_dieselctl()
-        options = native.WriterOptions(chunk_bytes, (native.APPEND if append else 0) | (native.DIGESTS if digest else 0), zstd or 0,
+        options = native.WriterOptions(chunk_bytes, (native.WRITER_APPEND if append else 0) | (native.WRITER_DIGESTS if digest else 0), zstd or 0,
                                        None if meta is None else os.fsencode(meta))
         handle = ctypes.c_void_p()
         self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))

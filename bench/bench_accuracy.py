@@ -178,8 +178,9 @@ def served(dataset, images, *, seed, epochs, window, lanes, drift, world, batch)
     """What the ranks' loaders hand out, as Orders.of() has it; each sample's pixels are those of its file."""
     ranks = []
     for rank in range(world):
-        loader = diesel_loader.torch.DataLoader(dataset, batch_size=batch, shuffle=True, seed=seed, window_chunks=window, rank=rank,
-                                                world_size=world, drop_last=True, return_ids=True, lanes=lanes, drift=drift)
+        diesel = diesel_loader.torch
+        loader = diesel.DataLoader(dataset, batch_size=batch, shuffle=True, seed=seed, drop_last=True, batches=diesel.Batches(return_ids=True),
+                                   order=diesel.Order(window_chunks=window, lanes=lanes, drift=drift), job=diesel.Job(rank, world))
         ranks.append([])
         for _ in range(epochs):
             steps = []

@@ -65,7 +65,7 @@ def epoch(loader):
 
 def ours(dataset, transform, workers):
     loader = diesel_loader.torch.DataLoader(dataset, BATCH, transform=transform, num_workers=workers,
-                                            random_state=None)
+                                            decode=diesel_loader.torch.Decode(random_state=None))
     for _ in loader:
         pass
     work = loader._stream.work

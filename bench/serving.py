@@ -16,6 +16,17 @@ def pack(source, dataset, *options):
     return dataset
 
 
+def grouped(options):
+    """Options of a DataLoader that were told one by one, in the groups that it takes them in."""
+    from diesel_loader.options import GROUP_OF, GROUPS
+    plain = {name: value for name, value in options.items() if name not in GROUP_OF}
+    of_groups = {}
+    for name, value in options.items():
+        if name in GROUP_OF:
+            of_groups.setdefault(GROUP_OF[name], {})[name] = value
+    return {**plain, **{group: GROUPS[group](**told) for group, told in of_groups.items()}}
+
+
 class Daemon:
     """dieseld on a socket of its own in `folder`; sets DIESEL_SOCKET while it runs.
 

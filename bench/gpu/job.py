@@ -90,7 +90,7 @@ class Job:
             return iter(torch.utils.data.DataLoader(dataset, BATCH, sampler=sampler, num_workers=1,
                                                     pin_memory=kind.pinned and not self.device.simulated))
         import diesel_loader.torch
-        loader = diesel_loader.torch.DataLoader(self.options.dataset, BATCH, shuffle=True, device="cuda", drop_last=True)
+        loader = diesel_loader.torch.DataLoader(self.options.dataset, BATCH, shuffle=True, batches=diesel_loader.torch.Batches(device="cuda"), drop_last=True)
         return (data for _ in itertools.count() for data, _ in loader)
 
     def on_device(self, batch):

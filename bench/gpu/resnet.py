@@ -59,9 +59,9 @@ def stock(dataset, batch, size, workers, device):
 
 def diesel(dataset, batch, size, _, device):
     from diesel_loader import transforms
-    from diesel_loader.torch import DataLoader
+    from diesel_loader.torch import Batches, DataLoader
     steps = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
-    return endless(DataLoader(dataset, batch, shuffle=True, drop_last=True, transform=transforms.Compose(steps), device=device))
+    return endless(DataLoader(dataset, batch, shuffle=True, drop_last=True, transform=transforms.Compose(steps), batches=Batches(device=device)))
 
 
 def endless(loader):

@@ -54,7 +54,7 @@ class Loop:
 def ours(dataset, workers):
     import diesel_loader.torch
     options = {"transform": same, "num_workers": workers} if workers else {}
-    loader = diesel_loader.torch.DataLoader(dataset, BATCH, shuffle=True, device="cuda", **options)
+    loader = diesel_loader.torch.DataLoader(dataset, BATCH, shuffle=True, batches=diesel_loader.torch.Batches(device="cuda"), **options)
     return lambda: (data for data, _ in loader)
 
 

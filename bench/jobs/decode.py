@@ -41,10 +41,10 @@ def declared():
 
 
 def diesel(dataset, python=False):
-    from diesel_loader.torch import DataLoader
+    from diesel_loader.torch import DataLoader, Decode
     steps = transform(v1=True) if python or importlib.util.find_spec("torchvision") else declared()
     return DataLoader(dataset, BATCH, shuffle=True, transform=steps, num_workers=CORES if python else "auto",
-                      native=False if python else "require")
+                      decode=Decode(native=False if python else "require"))
 
 
 def torchvision(dataset, io=False):

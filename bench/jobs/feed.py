@@ -111,7 +111,7 @@ def loader_of(job, transform):
         return torch.utils.data.DataLoader(files, drop_last=True, **options)
     import diesel_loader.torch
     return diesel_loader.torch.DataLoader(job["data"], transform=transform, drop_last=True, seed=job.get("seed", 1),
-                                          window_chunks=job.get("window", 4), **options)
+                                          order=diesel_loader.torch.Order(window_chunks=job.get("window", 4)), **options)
 
 
 def run(job):

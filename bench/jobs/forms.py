@@ -18,7 +18,7 @@ import support
 from jobs import usage
 
 from diesel_loader import transforms
-from diesel_loader.numpy import DataLoader
+from diesel_loader.numpy import DataLoader, Decode
 
 TRANSFORM = transforms.Compose([
     transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
@@ -41,7 +41,7 @@ def forms():
 
 def main():
     dataset, warm_s, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-    source = batches(DataLoader(dataset, 64, shuffle=True, seed=1, transform=TRANSFORM, native="require"))
+    source = batches(DataLoader(dataset, 64, shuffle=True, seed=1, transform=TRANSFORM, decode=Decode(native="require")))
     end, n = time.monotonic() + warm_s, 0
     while time.monotonic() < end:
         next(source)

@@ -46,8 +46,8 @@ def first(samples):
 
 def diesel(dataset, n):
     import diesel_loader.torch
-    return diesel_loader.torch.DataLoader(dataset, 1, loader=number_of, collate_fn=first, num_workers=1,
-                                          prefetch_factor=AHEAD, random_state=None)
+    decode = diesel_loader.torch.Decode(loader=number_of, random_state=None)
+    return diesel_loader.torch.DataLoader(dataset, 1, decode=decode, collate_fn=first, num_workers=1, prefetch_factor=AHEAD)
 
 
 def pytorch(dataset, n):

@@ -21,8 +21,8 @@ SIDE, BATCH, EPOCHS = 64, 64, 2
 def loader_of(kind, path, workers):
     transform = transforms.Compose([transforms.RandomResizedCrop(SIDE), transforms.RandomHorizontalFlip(), transforms.PILToTensor()])
     if kind != "files":
-        from diesel_loader.torch import DataLoader
-        options = {"native": False, "num_workers": workers} if kind == "python" else {}
+        from diesel_loader.torch import DataLoader, Decode
+        options = {"decode": Decode(native=False), "num_workers": workers} if kind == "python" else {}
         return DataLoader(path, batch_size=BATCH, shuffle=True, seed=1, transform=transform, **options)
     return torch.utils.data.DataLoader(ImageFolder(path, transform), batch_size=BATCH, shuffle=True, num_workers=workers,
                                        persistent_workers=workers > 0)

@@ -30,9 +30,9 @@ def ports(first):
 
 
 def diesel(dataset, seed):
-    from diesel_loader.torch import DataLoader
+    from diesel_loader.torch import DataLoader, Decode
     steps = decode.transform(v1=True) if importlib.util.find_spec("torchvision") else decode.declared()
-    return DataLoader(dataset, decode.BATCH, shuffle=True, seed=int(seed), transform=steps, native="require", drop_last=True)
+    return DataLoader(dataset, decode.BATCH, shuffle=True, seed=int(seed), transform=steps, decode=Decode(native="require"), drop_last=True)
 
 
 def paced(dataset, steps, step_s):

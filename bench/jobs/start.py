@@ -11,7 +11,7 @@ import diesel_loader.numpy
 begin = time.perf_counter()
 dataset = diesel_loader.Dataset(sys.argv[1])
 opened = time.perf_counter()
-batches = iter(diesel_loader.numpy.DataLoader(dataset, batch_size=256, shuffle=True, seed=1, num_workers=0, return_ids=True))
+batches = iter(diesel_loader.numpy.DataLoader(dataset, batch_size=256, shuffle=True, seed=1, num_workers=0, batches=diesel_loader.numpy.Batches(return_ids=True)))
 data, labels, ids = next(batches)
 first = time.perf_counter()
 if data[:, :8].copy().view("<u8").ravel().tolist() != ids.tolist():

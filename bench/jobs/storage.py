@@ -52,9 +52,9 @@ def as_they_are(samples):
 
 
 def diesel(workers, lists, function, dataset, rank, world):
-    from diesel_loader.torch import DataLoader, list_collate
-    return DataLoader(dataset, BATCH, shuffle=True, transform=function, num_workers=0, native="require" if function else True,
-                      collate_fn=list_collate if lists else None, drop_last=True, rank=rank, world_size=world)
+    from diesel_loader.torch import DataLoader, Decode, Job, list_collate
+    return DataLoader(dataset, BATCH, shuffle=True, transform=function, num_workers=0, decode=Decode(native="require" if function else True),
+                      collate_fn=list_collate if lists else None, drop_last=True, job=Job(rank=rank, world_size=world))
 
 
 def pytorch(workers, lists, function, dataset, rank, world):

@@ -27,7 +27,7 @@ def last_state(journal):
 def main():
     path, socket, name = sys.argv[1:]
     dataset = diesel_loader.Dataset(path, socket=socket)
-    loader = diesel.DataLoader(dataset, batch_size=32, shuffle=True, seed=5, window_chunks=1, transform=digest, num_workers=2, return_ids=True)
+    loader = diesel.DataLoader(dataset, batch_size=32, shuffle=True, seed=5, order=diesel.Order(window_chunks=1), transform=digest, num_workers=2, batches=diesel.Batches(return_ids=True))
     journal = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with open(journal, encoding="utf-8", closefd=False) as file:
         text = file.read()

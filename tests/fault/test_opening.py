@@ -15,7 +15,7 @@ ITERATE = """
 import sys
 import diesel_loader, diesel_loader.numpy as diesel
 dataset = diesel_loader.Dataset(sys.argv[1], socket=sys.argv[2])
-loader = diesel.DataLoader(dataset, batch_size=64, return_ids=True, timeout=float(sys.argv[3]))
+loader = diesel.DataLoader(dataset, batch_size=64, batches=diesel.Batches(return_ids=True), timeout=float(sys.argv[3]))
 print("opened", flush=True)
 sys.stdin.readline()
 print(sorted(i for _, _, ids in loader for i in ids.tolist()) == list(range(len(dataset))))

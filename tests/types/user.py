@@ -64,11 +64,11 @@ def write(path: pathlib.Path) -> None:
 
 
 def train(path: pathlib.Path) -> None:
-    loader = diesel_loader.numpy.DataLoader(path, 64, shuffle=True, seed=1, version=3, transform=lambda data: data[:10], num_workers=2)
+    loader = diesel_loader.numpy.DataLoader(diesel_loader.Dataset(path, version=3), 64, shuffle=True, seed=1, transform=lambda data: data[:10], num_workers=2)
     augmented = transforms.Compose([transforms.RandomResizedCrop((224, 160), ratio=[0.5, 2]), transforms.RandomHorizontalFlip(),
                                     transforms.ToTensor("float32", layout="HWC"), transforms.Normalize([0, 0, 0], (1, 1, 1)),
                                     transforms.ToDtype(torch.float16), lambda array: array[::2]])
-    decoded = diesel_loader.numpy.DataLoader(path, transform=augmented, native=None, damaged="skip", group="search", lanes=4, drift=16)
+    decoded = diesel_loader.numpy.DataLoader(path, transform=augmented, decode=diesel_loader.numpy.Decode(native=None, damaged="skip"), job=diesel_loader.numpy.Job(group="search"), order=diesel_loader.numpy.Order(lanes=4, drift=16))
     assert_type(decoded.n_damaged, int)
     transforms.Compose([transforms.FromNumpy(layout="HWC"), transforms.RandomCrop(32), transforms.ToTensor()])
     transforms.FromBytes("int16", (16000,))

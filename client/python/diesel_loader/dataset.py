@@ -198,6 +198,7 @@ class Dataset:
     """
 
     version: int
+    is_pinned: bool  # whether it is to stay at its version, as the user has said
     equal_bytes: int | None  # the length of every sample; None: they differ
     subset: Subset | None  # None: all samples
     _n_samples: int        # of the whole
@@ -212,6 +213,7 @@ class Dataset:
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
                  version: int | None = None) -> None:
         self._connection = _Connection(place_of(path), socket, daemon, version_number(version))
+        self.is_pinned = version is not None
         self._describe()
 
     def go_to_version(self, version: int) -> None:

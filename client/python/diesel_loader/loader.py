@@ -20,6 +20,7 @@ from . import bucketing, errors, fingerprint, frameworks, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
+from .options import GROUPS, integer
 from .ranks import agreement, dealing, membership
 from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
@@ -57,37 +58,66 @@ os.register_at_fork(after_in_child=_choose_alone)
 
 
 class Loader:
-    """The engine of a DataLoader.
+    """What both DataLoaders have.
 
-    arrays: as of Assembly. dataset: a diesel_loader.Dataset. functions: loader, transform, target_transform and
-    collate_fn, each a callable or None. served: False if not dieseld gives the order, but the subclass. The others are
-    arguments of DataLoader, checked here: ValueError."""
+    dataset: the path of one, or a Dataset. Any other is TypeError, with the command that packs it.
+    batch_size: samples per batch.
+    shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
+    seed: of the shuffle, an integer of at least 0. The order is a pure function of (dataset version, seed, epoch, lanes, drift,
+        world size x batch size): the same on any machine, whatever the daemon's settings, and with torch and without.
+    transform: what dieseld runs (diesel_loader.transforms, docs/loader.md; print(loader.plan())), and callables behind it; or a
+        callable alone, called with each sample: an RGB PIL image where the path has an image's extension, else the stored
+        bytes, 1-D uint8.
+    order, decode, batches, job: an Order, Decode, Batches or Job of this module, for what is less common.
+    num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or None: as many
+        as the daemon says, at every batch; 0 is among its choices, and means that the trainer does it, because on cheap samples the
+        hand-off would cost more than it gives. While the daemon has no wish, as many as there are usable cores. An integer
+        means exactly that. Without any function there is no Python work, and no process: batches come ready from shared memory.
+    collate_fn: called with a list of (sample, label). list_collate leaves the samples in a list.
+    drop_last: leave out the last batch where it is not full.
+    timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
+    prefetch_factor, worker_init_fn, multiprocessing_context: as in PyTorch; worker_init_fn gets the lowest number that no other
+        worker has. With "spawn" or "forkserver", the first worker is started so, and all others by that one.
+    persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch while nothing is
+        changed: True by default, other than in PyTorch.
+
+    A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is one
+    uint8 array or tensor [B, n] when all samples of the dataset have the same length, else a list of B 1-D ones. With transforms
+    that dieseld runs, and none behind them, it is one [B, ...] of the shape and type that they give. What is of a whole batch views
+    shared memory that goes back to the daemon when the last reference is gone; a caller that keeps many batches gets
+    copies instead. All may be written to, and what workers give back may be kept.
+
+    An exception of a function is raised here with the worker's traceback as its text; the next next() goes on with the
+    following batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError names the
+    batch. Each iterator that is under way has workers of its own; state_dict() is of the one that was asked last. Raises
+    FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError, ValueError, and TypeError for a name that it does
+    not have, with what to write instead.
+    """
 
     dataset: Any  # each subclass knows which
     batch_size: Any
     drop_last: Any
 
-    def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], *, batch_size: Any, shuffle: Any, seed: Any,
-                 num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
-                 prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
-                 random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, lanes: Any = None, drift: Any = None,
-                 native_transform: Any = None, damaged: Any = "error", group: Any = None, cluster: Any = None, served: bool = True,
-                 version: Any = None) -> None:
-        for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
+    def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], groups: dict[str, Any], *, batch_size: Any, shuffle: Any,
+                 seed: Any, num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
+                 prefetch_factor: Any, persistent_workers: Any, served: bool = True) -> None:
+        # arrays: as of Assembly. functions: loader, transform, target_transform and collate_fn, each a callable or None. groups: those
+        # of options.py, by their names. served: False if not dieseld gives the order, but the subclass.
+        how, decode, batches, job = (groups[name] for name in GROUPS)
+        for name, value in (("record", batches.record), ("bucket_by_length", how.bucket_by_length)):
             if value and not served:
                 raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
                                  "batch_size=None")
-        if (rank is None) != (world_size is None):
+        if (job.rank is None) != (job.world_size is None):
             raise ValueError("give both rank and world_size, or neither")
-        if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
-            raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {random_state!r}')
-        self._given = None if rank is None else (integer("rank", rank, 0), integer("world_size", world_size, 1))
+        if decode.random_state not in (None, seeding.BATCH, seeding.SAMPLE):
+            raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {decode.random_state!r}')
+        self._given = None if job.rank is None else (integer("rank", job.rank, 0), integer("world_size", job.world_size, 1))
         self._seed = 0 if seed is None else integer("seed", seed, 0)
         self._served = served
-        self._version = version
         self.shuffle = bool(shuffle)
-        self.window_chunks = integer("window_chunks", window_chunks, 0)
-        self.lanes, self.drift = lanes, drift
+        self.window_chunks = integer("window_chunks", how.window_chunks, 0)
+        self.lanes, self.drift = how.lanes, how.drift
         auto = num_workers is None or num_workers == AUTO
         workers = None if auto else integer("num_workers", num_workers, 0, f', or "{AUTO}"')
         if batch_size is not None:
@@ -99,16 +129,16 @@ class Loader:
             raise ValueError(f"timeout must be at least 0, not {timeout!r}")
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
-        self._arrays, self._random_state = arrays, random_state
-        self._asked = (functions, workers, bucket_by_length, native_transform, damaged)
+        self._arrays, self._random_state = arrays, decode.random_state
+        self._asked = (functions, workers, how.bucket_by_length, decode.native, decode.damaged)
         self._fit()
-        self._return_ids = bool(return_ids)
-        self._record = None if record is None else os.path.abspath(os.fspath(record))
+        self._return_ids = bool(batches.return_ids)
+        self._record = None if batches.record is None else os.path.abspath(os.fspath(batches.record))
         self._batch_log: BatchLog | None = None
         self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
                                 "timeout": timeout}
-        self._group = _group_name(group)
-        self._cluster = _cluster_name(cluster)
+        self._group = _group_name(job.group)
+        self._cluster = _cluster_name(job.cluster)
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = self._next_samples = 0  # of all ranks
         self._start: tuple[int, int] | None = None  # an epoch, and samples of it that were had before, in other steps
@@ -223,13 +253,13 @@ class Loader:
         """loader, transform, target_transform and collate_fn, as they are to be used from now on."""
         return self._asked[0]
 
-    def _settings(self):
+    def _settings(self) -> tuple[list[Any], bytes | None, dict[str, Any]]:
         """What streams are made of: values, and what tells the functions' state."""
         functions = self._functions_now()
         state = fingerprint.of(*functions) if any(functions) else b""
         return [*functions, self.worker_init_fn, self.dataset], state, self._values()
 
-    def _values(self):
+    def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("num_workers", "batch_size", "drop_last", "shuffle", "window_chunks",
                                                        "lanes", "drift", "bucket_by_length", "timeout")}
 
@@ -313,7 +343,7 @@ class Loader:
         self._needs_order("state_dict")
         if self._position:
             epoch, batch = self._position
-            samples, (_, _, world_size, batch_size, _), dealt = order.position(*self._grid, batch), self._grid, self._dealt
+            samples, (_, _, world_size, batch_size, _), dealt = order.position(*(*self._grid, batch)), self._grid, self._dealt
         else:
             epoch, batch = self._next_place()
             samples, world_size, batch_size = self._next_samples, self.world_size, self.batch_size
@@ -323,7 +353,7 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on behind the last batch that was delivered when `state` was taken, of the version of the
-        dataset that was read then: a loader that was given no version opens it again.
+        dataset that was read then: it is opened again, unless the dataset was opened with a version of its own.
 
         Raises ValueError when the order would not be the same: another seed, another subset, ...; or when fewer samples are left
         than ranks; FileNotFoundError where the snapshot of that version is not kept any more."""
@@ -347,12 +377,12 @@ class Loader:
         self._resumed = self._is_told = True
 
     def _go_to_version(self, version):
-        """Resuming, a loader that was told no version takes the one that it resumes."""
+        """Resuming, a loader whose dataset was opened at no certain version takes the one that it resumes."""
         if version == self.dataset.version or not isinstance(version, int):
             return
-        if self._version is not None:
-            raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader was given "
-                             f"version={self._version}: give it the other one, or none")
+        if self.dataset.is_pinned:
+            raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader's dataset was opened with "
+                             f"version={self.dataset.version}: open it with the other one, or with none")
         dataset = copy.copy(self.dataset)  # it may be the user's own
         try:
             dataset.go_to_version(version)
@@ -454,14 +484,14 @@ class Loader:
             return
         self._has_said = True
         log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
-                    "of them, as where one rank validates alone, give rank=0 and world_size=1", self.dataset.path, *ranks, len(self.dataset))
+                    "of them, as where one rank validates alone, give job=Job(rank=0, world_size=1)", self.dataset.path, *ranks, len(self.dataset))
 
     def _say_unfair(self, ranks):
         if ranks[0] or not self.shuffle or self.window_chunks or self._has_said_unfair or self.dataset.is_fair:
             return
         self._has_said_unfair = True
         log.warning("%s: its chunks hold samples that lay together, as of one class, so each step has few classes, and training on it learns less: pack it "
-                    "again with `dieselctl pack --order random`, or give window_chunks=32, which takes as much more memory", self.dataset.path)
+                    "again with `dieselctl pack --order random`, or give order=Order(window_chunks=32), which takes as much more memory", self.dataset.path)
 
     def _agree(self, ranks, dealt, place):
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
@@ -478,7 +508,7 @@ class Loader:
         elif not self._is_alone:
             self._is_alone = True
             log.warning("%s: rank %d has its share of the samples of epoch %s, and not all of the %d ranks have begun it for %d s: a rank that is "
-                        "to have all samples is given rank=0 and world_size=1", self.dataset.path, ranks[0], place[0], ranks[1], agreement.WAIT_S)
+                        "to have all samples is given job=Job(rank=0, world_size=1)", self.dataset.path, ranks[0], place[0], ranks[1], agreement.WAIT_S)
 
     def _key(self):
         """The name of this loader in the store: the same on all ranks, where their loaders begin in one order."""
@@ -724,17 +754,6 @@ def _cluster_name(cluster: Any) -> bytes | None:
     return name
 
 
-def integer(name: str, value: Any, least: int, more: str = "") -> int:
-    """The value as an int: also NumPy's. ValueError if it is none, or below `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise ValueError(f"{name} must be an integer of at least {least}{more}, not {value!r}")
-    return number
-
-
 def _bucket_batches(value):
     """How many batches are regrouped at a time; 0: none."""
     if value is None or isinstance(value, bool):
@@ -745,14 +764,7 @@ def _bucket_batches(value):
     return n
 
 
-def check_version(dataset, version):
-    """ValueError where the dataset that was given is of another version than the one that is asked for."""
-    if version is not None and dataset.version != operator.index(version):
-        raise ValueError(f"{dataset.path} was opened at version {dataset.version}, not {version}: give its path, or open it with "
-                         f"version={version}")
-
-
-def check_methods(dataset):
+def check_methods(dataset: Any) -> None:
     """TypeError where a Dataset's class has methods of its own that give the samples: the daemon serves them, and would not ask."""
     for name in ("__getitem__", "__len__", "number", "read", "label", "sample_path"):
         if getattr(type(dataset), name).__module__.partition(".")[0] != __package__:

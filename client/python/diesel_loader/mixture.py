@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from . import seeding
+from .options import integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Mixture:
 
     def __init__(self, loaders: Sequence[Loader], weights: Sequence[float] | None = None, seed: int = 0,
                  stop: str = "first") -> None:
-        from .loader import Loader, integer
+        from .loader import Loader
         if not loaders or not all(isinstance(loader, Loader) and loader._served for loader in loaders):
             raise TypeError("loaders must be DataLoaders of diesel_loader, at least one, none with a sampler of its own")
         if len({id(loader) for loader in loaders}) != len(loaders):
@@ -129,7 +130,7 @@ class Mixture:
     def set_epoch(self, epoch: int) -> None:
         """The next epoch, also of an iterator that was asked for nothing yet, is this one, with the same batches whatever came before: its draws have steps of their own, and
         each loader begins its epoch of that number. Where load_state_dict() has gone to this very epoch, it goes on there."""
-        from .loader import integer
+
         self._told = integer("epoch", epoch, 0)
         if self._turn is None or not self._turn.begun:
             self._obey()

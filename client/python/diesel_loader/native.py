@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdiesel through ctypes: what the build makes of its headers (_abi.py, by client/python/make_abi.py), and memory that goes back to it.
+"""libdiesel through ctypes: the library of this package's version, what the build makes of its headers (_abi.py, by
+client/python/make_abi.py), and memory that goes back to it.
 
-Every call releases the GIL while it runs.
+What is installed has its version in the file `version` beside this one. The source tree has none: there, __version__
+is what the library says. Every call releases the GIL while it runs.
 """
 from __future__ import annotations
 
@@ -12,18 +14,119 @@ import os
 import weakref
 from ctypes import byref, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-from . import errors, library
-
-lib, VERSION = library.open_library()
-
-from ._abi import *  # noqa: E402, F403
-from ._abi import FUNCTIONS  # noqa: E402
+from . import __path__ as folders
+from . import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-library.declare(lib, FUNCTIONS)
+LIBRARY = "libdiesel.so"
+SYSTEM_LIBRARY = "libdiesel.so.0"
+
+
+# In the source tree, what the build makes of the headers lies beside the library. It comes last: an installed package has its own.
+if os.environ.get("DIESEL_LIB"):
+    folders.append(os.environ["DIESEL_LIB"])
+
+
+def open_library() -> tuple[ctypes.CDLL, str]:
+    """(library, its version). ImportError: one line that says what was found, where, and what to do."""
+    found, remedy = _find()
+    try:
+        library = ctypes.CDLL(found)
+    except OSError as error:
+        if found == SYSTEM_LIBRARY:
+            raise ImportError(f"{LIBRARY} not found ({error}): install diesel-loader with pip, or the system's package "
+                              "diesel, or set DIESEL_LIB to the folder that has it") from None
+        raise ImportError(f"cannot load {found} ({error}): {remedy}; {_what_fits()}") from None
+    if not hasattr(library, "diesel_version"):
+        raise ImportError(f"{found} is not libdiesel: {remedy}")
+    version = _version_of(library)
+    wanted = _installed_version()
+    if wanted not in (None, version):
+        raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
+                          f"diesel_loader {wanted}: {remedy}")
+    if _beside("_abi.py") is None:
+        raise ImportError(f"{os.path.dirname(__file__)} is a source tree: build it with `./dev build`, and set DIESEL_LIB to its build/release/lib")
+    return library, version
+
+
+def declare(library: ctypes.CDLL, functions: dict[str, tuple[Any, list[Any]]]) -> None:
+    """Gives the functions of the library their types. ImportError, as above: it has one not."""
+    for name, (result, arguments) in functions.items():
+        function = getattr(library, name, None)
+        if function is None:
+            raise ImportError(f"{_file_of(library)} is libdiesel {_version_of(library)}, which has no {name}(), but diesel_loader in "
+                              f"{os.path.dirname(__file__)} calls it: {_find()[1]}")
+        function.restype, function.argtypes = result, arguments
+
+
+def _find() -> tuple[str, str]:
+    """(what the linker loads, what to do if it is the wrong one): in DIESEL_LIB (a folder, as ./dev sets it), else
+    beside this package, as in a wheel, else the system's."""
+    folder = os.environ.get("DIESEL_LIB")
+    if folder:
+        path = os.path.join(folder, LIBRARY)
+        if not os.path.exists(path):
+            raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset it, or set it to a folder that has")
+        return path, "unset DIESEL_LIB, or set it to a folder with the right one"
+    beside = _beside(LIBRARY)
+    if beside:
+        return beside, "install diesel-loader again, with pip install --force-reinstall"
+    return SYSTEM_LIBRARY, "install one version of both"
+
+
+def _what_fits() -> str:
+    """Which libraries this Python may be able to load: a wheel's, or one that is made here."""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION")
+    except ValueError:
+        libc = None
+    return (f"this Python is of {os.uname().machine} with {libc or 'a C library that is not glibc'}, and wheels take x86_64 "
+            "with glibc 2.28 or newer: elsewhere, pip makes it with --no-binary diesel-loader, a C compiler and libxxhash")
+
+
+def _version_of(library: ctypes.CDLL) -> str:
+    library.diesel_version.restype = ctypes.c_char_p
+    return os.fsdecode(library.diesel_version())
+
+
+def _installed_version() -> str | None:
+    path = _beside("version")
+    if path is None:
+        return None
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _beside(name: str) -> str | None:
+    """A file that is installed with the package; None: it is not. An editable installation has two folders."""
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _file_of(library: ctypes.CDLL) -> str:
+    """The file that was loaded as libdiesel."""
+    address = ctypes.cast(library.diesel_version, ctypes.c_void_p).value or 0
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            place, *_, path = line.rstrip("\n").split(maxsplit=5)
+            first, end = (int(number, 16) for number in place.split("-"))
+            if first <= address < end:
+                return path
+    return SYSTEM_LIBRARY
+
+
+lib, VERSION = open_library()
+
+from ._abi import *  # noqa: E402, F403
+from ._abi import FUNCTIONS  # noqa: E402
+
+declare(lib, FUNCTIONS)
 libc_free = ctypes.CDLL(None).free
 libc_free.restype, libc_free.argtypes = None, [c_void_p]
 

@@ -30,7 +30,7 @@ def position(n_samples, start, world_size, batch_size, drop_last, batch):
     return lib.diesel_position(n_samples, start, world_size, batch_size, flags(False, drop_last), batch)
 
 
-class Order:
+class EpochOrder:
     """Batches of one rank, as indices of the dataset. options: of native.SessionOptions, window_chunks at least 1."""
 
     def __init__(self, dataset, **options):

@@ -6,7 +6,7 @@ import torch.utils.data
 import torch.utils.data.distributed
 
 from .frameworks import group
-from .order import Order, first_batch, flags, n_batches, position
+from .order import EpochOrder, first_batch, flags, n_batches, position
 from .ranks import dealing, membership
 
 STATE_VERSION = 2
@@ -54,7 +54,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         lanes, drift = dealt or self._dealt()
         rank, world_size = self._ranks()
         drop_last = self.drop_last if drop_last is None else drop_last
-        return Order(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
+        return EpochOrder(self.dataset, seed=self.seed if seed is None else seed, epoch=self.epoch, flags=flags(self.shuffle, drop_last), rank=rank,
                      world=world_size, batch=batch_size or self.batch_size, start=start, window_chunks=dealing.window(self.window_chunks, lanes, self.dataset),
                      lanes=lanes, drift=drift)
 

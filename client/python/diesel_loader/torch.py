@@ -17,8 +17,9 @@ from . import dataset as served
 from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
-from .loader import AUTO, Loader, check_methods, check_version, not_packed
+from .loader import AUTO, Loader, check_methods, not_packed
 from .mixture import Mixture
+from .options import Batches, Decode, Job, Order, check_groups, check_names
 from .ranks import agreement
 from .samplers import ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
@@ -26,14 +27,15 @@ from .tensors import Tensors, list_collate, pad_collate
 
 FUNCTIONS = ("loader", "transform", "target_transform")
 
-__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "list_collate", "pad_collate", "pil_loader"]
+__all__ = ["Batches", "ChunkShuffleSampler", "DataLoader", "Dataset", "Decode", "Job", "Mixture", "Order", "list_collate", "pad_collate",
+           "pil_loader"]
 
 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
     """A packed dataset as a map-style dataset, as torchvision's ImageFolder is one.
 
-    path, socket, daemon, version: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
-    if it is given none of its own.
+    path, socket, daemon, version: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader and Decode; the loader
+    uses them if it is given none of its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
 
@@ -117,115 +119,46 @@ class _AsTheirs(Dataset):
 class DataLoader(Loader, torch.utils.data.DataLoader):
     """Iterates a packed dataset in batches: a torch.utils.data.DataLoader in all that it is asked, fed by dieseld.
 
-    dataset: the path of one, or a Dataset. Any other dataset is TypeError, with the command that packs it.
-    batch_size: samples per batch. None: single samples, which PyTorch reads one by one (below).
-    shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
-    seed: of the shuffle. The order is a pure function of (dataset version, seed, epoch, lanes, drift, world size x
-        batch size): the same on any machine, whatever the daemon's settings. generator: a torch.Generator that the
-        seed is drawn from instead. Without both it is drawn from torch's own, which torch.manual_seed() sets, by rank 0 of a
-        process group for all; 0 where there are ranks without a group.
-    transform: called with each sample as ImageFolder would hand it over: an RGB PIL image where the path
-        has an image's extension, else a 1-D uint8 tensor. `loader` replaces that first step: called with the
-        1-D uint8 tensor of the stored bytes.
-    num_workers: processes that run loader, transform and collate_fn. "auto" (or None, the default): as many as
-        the daemon says, at every batch anew; 0 is among its choices, and means that the trainer does it, because
-        on cheap samples the hand-off would cost more than it gives. While the daemon has no wish, as many as
-        there are usable cores. An integer means exactly that, for ever. Without any of these functions there
-        is no Python work, and no process: batches come ready from shared memory.
-    native: which of the transforms dieseld runs (docs/loader.md; print(loader.plan())). None: the longest beginning of
-        torchvision's transforms that it understands; False: none; "require": ValueError unless it runs all of them.
-    damaged: what becomes of an image that dieseld cannot decode: "error": its batch is DamagedData, which names it; "skip":
-        its batch goes without it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
-    group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one transform"). A
-        name, of up to 31 bytes: who shares with whom does not depend on it.
-    cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
-        (docs/cluster.md). Default: $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else $SLURM_JOB_ID.$SLURM_STEP_ID; "": this
-        node reads for itself.
-    random_state: how Python's, NumPy's and torch's global generators are seeded for the functions above.
-        "batch" (default): once a batch, from (seed, epoch, rank, world_size, batch_size, batch); "sample":
-        before each sample, from (seed, epoch, sample), so that batch size and ranks do not matter either, at
-        some 15 us a sample; None: not at all, as in PyTorch. With the first two, random augmentation is the same
-        with any number of workers, even if it changes, and the trainer's own generators are left alone.
-        Generators that the functions own are theirs to seed.
-    drop_last: leave out the last batch where it is not full.
-    collate_fn: called with a list of (sample, label); default torch's default_collate. list_collate leaves the samples in a
-        list, and so spares the copy into one tensor.
-    return_ids: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B],
-        the numbers of the samples in the dataset, which dataset[number], dataset.sample_path(number) and `dieselctl ls`
-        have, too.
-    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
-        long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
-        "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
-    rank, world_size: this process's share. Default: torch.distributed, else the launcher's variables ($RANK and
-        $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see ranks/membership.py), else the whole; found
-        anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
-        each other. Every rank has the same number of batches, every sample is delivered once an epoch.
-    memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them
-        where it runs the whole transform; else workers put them so. None: as they come. Not with collate_fn or an order of one's own.
-    pin_memory: copy batches into page-locked memory; without effect beside `device`.
-    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors of a batch are when it is handed out. They are copied on a
-        stream of their own, out of memory that is page-locked once, and the next batch's copy begins before this one is
-        handed out (docs/loader.md). None or "cpu": in host memory. ValueError for any other; RuntimeError where torch
-        finds no GPU. Not with an order of one's own (below).
-    window_chunks: chunks whose samples are shuffled together; 0: 2 for each lane, and 8 where there is one, whatever the
-        daemon's settings.
-    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
-        each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/cluster.md).
-        None: world_size, and 1 without shuffle. A resumed epoch ends with its own lanes.
-    drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None, 0: no chunk.
-    bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
-        batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
-        a function of the above; all ranks have their long batches at the same steps. pad_collate pads.
-    timeout: seconds to wait for a daemon that went away; then TimeoutError; and for a batch from a worker, then
-        RuntimeError as in PyTorch. 0: 60 s; for a worker, no limit.
-    daemon: of a dataset that is given as a path, as of diesel_loader.Dataset: "auto" starts one if need be, "never" does not.
-    version: of the dataset, which then is read whatever is published meanwhile (diesel_loader.Dataset). Without it the newest;
-        load_state_dict() then opens the one that was read.
-    multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
-        number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
-    persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch while nothing is
-        changed; the default is True, other than in PyTorch, where the daemon serves. in_order: batches always come in order.
+    The arguments are PyTorch's, of the same names, order and meaning but for what is below; and, by name, seed, transform, order,
+    decode, batches and job.
+
+    batch_size=None: single samples, which PyTorch reads one by one (below). seed: where it is not given, it is drawn from generator, a
+    torch.Generator, or else from torch's own, which torch.manual_seed() sets, by rank 0 of a process group for all; 0 where there are
+    ranks without a group. collate_fn: default torch's default_collate. timeout: also for a batch from a worker, then RuntimeError as in
+    PyTorch; 0: no limit for a worker. pin_memory: copy batches into page-locked memory; without effect with Batches(device=...).
+    in_order: batches always come in order. torch.utils.data.get_worker_info() knows no num_workers.
 
     sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples
-    by number, past the daemon's cache. Ranks, `seed`, `lanes`, `random_state` and state_dict() are then the sampler's affair.
+    by number, past the daemon's cache. Ranks, `seed`, lanes, random_state and state_dict() are then the sampler's affair.
     torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles are understood where they are over the whole
     dataset, and served by the daemon as shuffle=True, False, and by rank (with no sample twice, where DistributedSampler pads).
 
-    A batch is [data, labels]: labels int64 [B], numbered as ImageFolder numbers class folders (-1 without).
-    Without loader, transform and collate_fn, data is one uint8 tensor [B, n] when all samples of the
-    dataset have the same length, else, and with list_collate, a list of B 1-D uint8 tensors. The former view shared memory that goes
-    back to the daemon when the last reference is gone; a caller that keeps many batches gets copies
-    instead. All may be written to.
-
-    What a worker gives back is pickled, its tensors and arrays by shared memory; they may be written to and kept.
-    An exception of a function is raised here with the worker's traceback as its text; the next next() goes on
-    with the following batch. A worker that dies is replaced, and its batch done again; if that kills another one,
-    RuntimeError names the batch. Each iterator that is under way has workers of its own; state_dict() is of the
-    one that was asked last.
+    What a worker gives back is pickled, its tensors and arrays by shared memory.
     """
+
+    __doc__ = f"{__doc__}\n{Loader.__doc__}"
 
     # DataLoader[...] may stand in annotations, as PyTorch's may.
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
+    @check_names
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=AUTO,
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=None,
-                 pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
-                 rank=None, world_size=None, window_chunks=0, lanes=None, drift=None, random_state=seeding.BATCH, return_ids=False, record=None,
-                 bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error",
-                 memory_format=None, group=None, cluster=None, version=None):
-        self.device = chosen(device)
-        given, dataset = dataset, _with_functions(dataset, loader, transform, target_transform, daemon, version)
-        check_version(dataset, version)
+                 pin_memory_device="", in_order=True, seed=None, transform=None, order=Order(), decode=Decode(), batches=Batches(), job=Job()):
+        check_groups(order=order, decode=decode, batches=batches, job=job)
+        self.device, memory_format = chosen(batches.device), batches.memory_format
+        functions = decode.loader, transform, decode.target_transform
+        given, dataset = dataset, _with_functions(dataset, *functions)
         has_methods = isinstance(dataset, Dataset) and _has_methods(dataset)
-        if return_ids and isinstance(dataset, _AsTheirs):
+        if batches.return_ids and isinstance(dataset, _AsTheirs):
             raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: have it give the numbers, too, without return_ids")
         # The user's own object, of which ours may be a copy: what is set there counts, where no argument says otherwise.
         self._asked_for = given
         self._source, self._parts = _source_of(given)
-        self._of_source = {name: getattr(self._source, name) for name, told in zip(FUNCTIONS, (loader, transform, target_transform))
+        self._of_source = {name: getattr(self._source, name) for name, told in zip(FUNCTIONS, functions)
                            if isinstance(self._source, Dataset) and not told}
-        if return_ids:
+        if batches.return_ids:
             dataset = copy.copy(dataset)
             dataset.return_ids = True
         if shuffle and (sampler is not None or batch_sampler is not None):
@@ -254,12 +187,10 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         self._accelerate = None
         Loader.__init__(
             self, Tensors(memory_format == torch.channels_last), dataset, (dataset.loader, dataset.transform, dataset.target_transform, collate_fn),
-            batch_size=batch_size, shuffle=understood.shuffle if understood else shuffle, seed=seed,
-            num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            lanes=lanes, drift=drift, random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            native_transform=native, damaged=damaged, group=group, cluster=cluster, served=is_served, version=version)
+            {"order": order, "decode": decode, "batches": batches, "job": job}, batch_size=batch_size,
+            shuffle=understood.shuffle if understood else shuffle, seed=seed, num_workers=num_workers, drop_last=drop_last, timeout=timeout,
+            worker_init_fn=worker_init_fn, multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers, served=is_served)
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
                          pin_memory_device=pin_memory_device, in_order=in_order)
@@ -539,13 +470,13 @@ def _source_of(dataset):
     return dataset, parts
 
 
-def _ours(dataset, daemon=served.AUTO, version=None):
+def _ours(dataset):
     """A Dataset of ours, which may be changed."""
     if isinstance(dataset, served.Dataset):
         _has_methods(dataset)
         return Dataset.of(dataset)
     if isinstance(dataset, (str, os.PathLike)):
-        return Dataset(dataset, daemon=daemon, version=version)
+        return Dataset(dataset)
     if isinstance(dataset, torch.utils.data.Subset):
         return Dataset.of_torch_subset(dataset)
     raise TypeError(not_packed(dataset))
@@ -569,9 +500,9 @@ def _has_methods(dataset):
     return base is torch.utils.data.Subset and _has_methods(dataset.dataset)
 
 
-def _with_functions(dataset, loader, transform, target_transform, daemon, version):
+def _with_functions(dataset, loader, transform, target_transform):
     """A Dataset of ours with these functions, or its own ones where there are none: then it is the given one, as in PyTorch."""
-    given, dataset = dataset, _ours(dataset, daemon, version)
+    given, dataset = dataset, _ours(dataset)
     if isinstance(given, Dataset) and not (loader or transform or target_transform):
         return given
     if isinstance(dataset, _AsTheirs) and (loader or transform or target_transform):

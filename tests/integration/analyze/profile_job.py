@@ -86,11 +86,11 @@ def served(dataset, native):
     """A dataset of photographs served by dieseld, which decodes them, or not."""
     from torchvision import transforms
 
-    from diesel_loader.torch import DataLoader
+    from diesel_loader.torch import DataLoader, Decode
 
     transform = transforms.Compose([transforms.RandomResizedCrop(64), transforms.RandomHorizontalFlip(), transforms.ToTensor()])
     batches = DataLoader(dataset, batch_size=BATCH, shuffle=True, seed=1, transform=transform, num_workers=N_WORKERS,
-                         native="require" if native == "native" else False)
+                         decode=Decode(native="require" if native == "native" else False))
     for epoch in range(N_BATCHES * BATCH // len(batches.dataset)):
         yield from batches
 

@@ -15,11 +15,12 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve()
-sys.path += [str(HERE.parents[1]), str(HERE.parents[1] / "redis")]
+sys.path += [str(HERE.parents[1]), str(HERE.parents[1] / "redis"), str(HERE.parents[3] / "bench")]
 import dieseld_support as support  # noqa: E402
 sys.path.append(str(HERE.parents[1] / "dieseld"))
 from hostile import MALLORY  # noqa: E402, F401
 import servers  # noqa: E402
+from serving import grouped  # noqa: E402
 
 try:
     import numpy  # noqa: F401
@@ -93,8 +94,8 @@ class Node:
 
     def loader(self, path, rank, world, **options):
         dataset = served.Dataset(str(path), socket=self.socket)
-        return diesel.DataLoader(dataset, **{"batch_size": 16, "shuffle": True, "seed": 5, "rank": rank, "world_size": world,
-                                             "cluster": "job", "window_chunks": 2, **options})
+        return diesel.DataLoader(dataset, **grouped({"batch_size": 16, "shuffle": True, "seed": 5, "rank": rank, "world_size": world,
+                                             "cluster": "job", "window_chunks": 2, **options}))
 
 
 def read_all(loaders, in_step=True):

@@ -17,7 +17,7 @@ import sys
 import diesel_loader.numpy as diesel
 from diesel_loader import dataset as served
 loader = diesel.DataLoader(served.Dataset(sys.argv[2], socket=sys.argv[1]), batch_size=16, shuffle=True, seed=5,
-                           rank=int(sys.argv[3]), world_size=2, cluster="job", window_chunks=2, lanes=1)
+                           job=diesel.Job(rank=int(sys.argv[3]), world_size=2, cluster="job"), order=diesel.Order(window_chunks=2, lanes=1))
 print(sum(len(data) for data, _ in loader))
 """
 

@@ -16,7 +16,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+from serving import Daemon, grouped, pack  # noqa: E402
 
 try:
     import numpy
@@ -26,7 +26,7 @@ except ImportError as error:
 
 import diesel_loader
 import diesel_loader.numpy
-from diesel_loader.torch import DataLoader
+from diesel_loader.torch import Batches, DataLoader
 from diesel_loader.transforms import Compose
 
 BAD = pathlib.Path(__file__).with_name("bad_codec.c")
@@ -78,7 +78,7 @@ class Case(unittest.TestCase):
         cls.daemon = cls.stack.enter_context(Daemon(cls.folder, "--metrics", "off", *options, *named))
 
     def loader(self, path, *args, kind=DataLoader, **options):
-        loader = kind(str(path), transform=diesel_loader.codec(*args), **{"batch_size": 4, "return_ids": True, **options})
+        loader = kind(str(path), transform=diesel_loader.codec(*args), **grouped({"batch_size": 4, "return_ids": True, **options}))
         self.addCleanup(loader.close)
         return loader
 
@@ -152,7 +152,7 @@ class Example(Case):
     def test_what_stands_behind_it_runs_in_python(self):
         both = Compose([diesel_loader.codec("wav", "length=60"), torch.abs])
         for workers in (0, 1):
-            loader = DataLoader(str(self.path), transform=both, batch_size=4, return_ids=True, num_workers=workers, seed=3)
+            loader = DataLoader(str(self.path), transform=both, batch_size=4, batches=Batches(return_ids=True), num_workers=workers, seed=3)
             self.addCleanup(loader.close)
             self.assertEqual([step.where for step in loader.plan().steps], ["dieseld", "Python"])
             plain = self.samples(self.loader(self.path, "wav", "length=60", seed=3))

@@ -65,9 +65,10 @@ class Scene:
     def note(self):
         self.states[self.engine.json("log", self.engine.dataset)["version"]] = sorted(self.files.values())
 
-    def loader(self, daemon, module=diesel_loader.torch, **options):
+    def loader(self, daemon, module=diesel_loader.torch, version=None, **options):
         os.environ["DIESEL_SOCKET"] = daemon.socket
-        return module.DataLoader(self.engine.dataset, batch_size=16, shuffle=True, seed=3, **options)
+        dataset = self.engine.dataset if version is None else diesel_loader.Dataset(self.engine.dataset, version=version)
+        return module.DataLoader(dataset, batch_size=16, shuffle=True, seed=3, **options)
 
 
 def samples(batches):
@@ -204,7 +205,7 @@ def test_resumed(engine, daemon):
     pinned.load_state_dict(state)
     assert first + samples(pinned) == whole
     said = refused(scene.loader(daemon, version=3), state, ValueError)
-    assert "version 1 of" in said and "was given version=3" in said, said
+    assert "version 1 of" in said and "was opened with version=3" in said, said
     part = diesel_loader.torch.DataLoader(Dataset(engine.dataset)[::2], batch_size=16, shuffle=True, seed=3)
     assert "was taken of version 3" in refused(part, state, ValueError)
     scene.purge()

@@ -27,9 +27,9 @@ SMALL = v1.Compose([v1.RandomResizedCrop(24, (0.3, 1)), v1.PILToTensor()])  # de
 OTHER_USER = """
 import json, os, sys
 os.setgid(65534); os.setuid(65534)
-from diesel_loader.torch import DataLoader
+from diesel_loader.torch import Batches, DataLoader
 import test_dieseld_forms as test_forms
-loader = DataLoader(sys.argv[1], transform=test_forms.BOX, batch_size=8, shuffle=True, seed=5, return_ids=True)
+loader = DataLoader(sys.argv[1], transform=test_forms.BOX, batch_size=8, shuffle=True, seed=5, batches=Batches(return_ids=True))
 for epoch in range(int(sys.argv[2])):
     for batch in loader:
         pass

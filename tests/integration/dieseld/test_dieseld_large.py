@@ -47,8 +47,8 @@ class Large(Case):
         """How many samples come, all of them right, and the errors that came in the place of others."""
         n, errors = 0, set()
         dataset = diesel_loader.Dataset(self.path, socket=daemon.socket)
-        batches = iter(diesel.DataLoader(dataset, batch_size=500, shuffle=True, seed=1, window_chunks=1, num_workers=0,
-                                         return_ids=True))
+        batches = iter(diesel.DataLoader(dataset, batch_size=500, shuffle=True, seed=1, order=diesel.Order(window_chunks=1), num_workers=0,
+                                         batches=diesel.Batches(return_ids=True)))
         while True:
             try:
                 data, labels, ids = next(batches)

@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
 import support
-from serving import Daemon, pack
+from serving import Daemon, grouped, pack
 
 try:
     import numpy
@@ -50,11 +50,11 @@ def make_pictures(folder, size=(640, 480)):
 JOB = """
 import hashlib, json, os, sys
 from diesel_loader import transforms
-from diesel_loader.numpy import DataLoader
+from diesel_loader.numpy import Batches, DataLoader, Decode
 if sys.argv[4:] and os.fork():
     os._exit(0)
 path, epochs, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-loader = DataLoader(path, 8, shuffle=True, seed=1, return_ids=True, native="require", transform=transforms.Compose([
+loader = DataLoader(path, 8, shuffle=True, seed=1, batches=Batches(return_ids=True), decode=Decode(native="require"), transform=transforms.Compose([
     transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), transforms.ToTensor()]))
 print(os.getpid(), flush=True)
 sys.stdin.readline()
@@ -91,8 +91,8 @@ class SharedCase(unittest.TestCase):
 
     @classmethod
     def make(cls, path=None, transform=BOX, **options):
-        return DataLoader(path or cls.path, **{"batch_size": BATCH, "shuffle": True, "seed": 1, "return_ids": True,
-                                               "native": "require", **options}, transform=transforms.Compose(transform))
+        return DataLoader(path or cls.path, **grouped({"batch_size": BATCH, "shuffle": True, "seed": 1, "return_ids": True,
+                                               "native": "require", **options}), transform=transforms.Compose(transform))
 
     def loader(self, *args, **options):
         made = self.make(*args, **options)
@@ -298,9 +298,9 @@ class Together(SharedCase):
 PACED = """
 import hashlib, json, os, sys
 from diesel_loader import transforms
-from diesel_loader.numpy import DataLoader
+from diesel_loader.numpy import Batches, DataLoader, Decode
 path, epochs, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-loader = DataLoader(path, 8, shuffle=True, seed=1, return_ids=True, native="require", transform=transforms.Compose([
+loader = DataLoader(path, 8, shuffle=True, seed=1, batches=Batches(return_ids=True), decode=Decode(native="require"), transform=transforms.Compose([
     transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), transforms.ToTensor()]))
 print(os.getpid(), flush=True)
 n = 0
@@ -318,10 +318,10 @@ sys.stdin.read()
 LIMITED = """
 import resource, sys
 from diesel_loader import transforms
-from diesel_loader.numpy import DataLoader
+from diesel_loader.numpy import Batches, DataLoader, Decode
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, 2 * (pages * resource.getpagesize() + (160 << 20),))
-loader = DataLoader(sys.argv[1], 8, native="require", transform=transforms.Compose([
+loader = DataLoader(sys.argv[1], 8, decode=Decode(native="require"), transform=transforms.Compose([
     transforms.Resize((224, 224)), transforms.ToTensor()]))
 print(sum(len(data) for data, _ in loader))
 """

@@ -21,7 +21,7 @@ TRAINER = """
 import os, sys, time
 import diesel_loader.numpy as diesel, diesel_loader
 path, socket, checkpoint, control = sys.argv[1:]
-loader = diesel.DataLoader(diesel_loader.Dataset(path, socket=socket), batch_size=16, window_chunks=1, shuffle=True)
+loader = diesel.DataLoader(diesel_loader.Dataset(path, socket=socket), batch_size=16, order=diesel.Order(window_chunks=1), shuffle=True)
 while True:
     for batch in loader:
         time.sleep(0.01)

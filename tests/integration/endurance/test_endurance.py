@@ -39,7 +39,7 @@ class Endurance(Case):
         subprocess.run([os.path.join(BIN, "dieselctl"), "pack", "--chunk-size", "4M", files, path], check=True, stdout=subprocess.DEVNULL)
         daemon = self.daemon(cache="22M")
         dataset = diesel_loader.Dataset(path, socket=daemon.socket)
-        loader = diesel.DataLoader(dataset, batch_size=BATCH, shuffle=True, seed=3, window_chunks=1, num_workers=0)
+        loader = diesel.DataLoader(dataset, batch_size=BATCH, shuffle=True, seed=3, order=diesel.Order(window_chunks=1), num_workers=0)
         figures = {}
         for epoch in range(EPOCHS):
             seen = set()

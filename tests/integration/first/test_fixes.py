@@ -352,10 +352,10 @@ class OfTheLoader(Fixes):
         self.options("--cache 16M")
         dataset = diesel_loader.Dataset(self.packed)
         with self.assertRaises(OSError) as caught:
-            diesel_numpy.DataLoader(dataset, batch_size=4, window_chunks=12)
-            list(diesel_numpy.DataLoader(dataset, batch_size=4, window_chunks=12))
+            diesel_numpy.DataLoader(dataset, batch_size=4, order=diesel_numpy.Order(window_chunks=12))
+            list(diesel_numpy.DataLoader(dataset, batch_size=4, order=diesel_numpy.Order(window_chunks=12)))
         name, fits = re.search(r"\((\w+)=(\d+) fits\)", str(caught.exception)).groups()
-        self.assertEqual(sum(1 for _ in diesel_numpy.DataLoader(dataset, batch_size=4, **{name: int(fits)})), 49)
+        self.assertEqual(sum(1 for _ in diesel_numpy.DataLoader(dataset, batch_size=4, order=diesel_numpy.Order(**{name: int(fits)}))), 49)
 
     def test_a_version(self):
         self.pack()
@@ -365,12 +365,28 @@ class OfTheLoader(Fixes):
         dataset = diesel_loader.Dataset(self.packed)
         (self.photos / "cat" / "2.txt").write_bytes(b"another")
         self.ctl("pack", "--append", self.photos, self.packed)
-        with self.assertRaises(ValueError) as caught:
+        with self.assertRaises(TypeError) as caught:
             diesel_numpy.DataLoader(dataset, version=2)
-        more, = re.findall(r"version=(\d+)", str(caught.exception))
-        self.assertIn("give its path", str(caught.exception))
-        diesel_numpy.DataLoader(str(self.packed), version=2)
-        diesel_numpy.DataLoader(diesel_loader.Dataset(self.packed, version=int(more)), version=2)
+        fix, = re.findall(r"DataLoader\((.*\)), ...\)", str(caught.exception))
+        found = eval(fix, {"diesel_loader": diesel_loader, "PATH": self.packed})  # noqa: S307
+        self.assertEqual(diesel_numpy.DataLoader(found).dataset.version, 2)
+
+    def test_an_option_that_is_in_a_group(self):
+        """Each name that a DataLoader does not have by itself is answered with a line that it takes."""
+        self.pack()
+        names = {**vars(diesel_numpy), "DataLoader": diesel_numpy.DataLoader}
+        for wrong, value in (("lanes", 1), ("damaged", "error"), ("record", str(self.packed) + ".log"), ("group", "g"), ("world_size", None)):
+            with self.assertRaises(TypeError) as caught:
+                diesel_numpy.DataLoader(str(self.packed), **{wrong: value})
+            said = str(caught.exception)
+            self.assertNotIn("\n", said)
+            group, fix = re.fullmatch(rf"DataLoader has {wrong} in a group: write (\w+)=(.*)", said).groups()
+            diesel_numpy.DataLoader(str(self.packed), **{group: eval(fix, names)})  # noqa: S307
+        for wrong, right in (("windw_chunks", r"order=Order\(window_chunks=...\)\?"), ("dro_last", r"drop_last=...\?"), ("zzz", r"help\(DataLoader\)")):
+            with self.assertRaisesRegex(TypeError, right):
+                diesel_numpy.DataLoader(str(self.packed), **{wrong: 1})
+        with self.assertRaisesRegex(TypeError, r"order must be Order\(...\), not 4"):
+            diesel_numpy.DataLoader(str(self.packed), order=4)
 
     def test_what_cannot_be_set(self):
         (self.photos / "dog").mkdir()
@@ -384,7 +400,7 @@ class OfTheLoader(Fixes):
         self.assertEqual(list(dataset.with_classes(["dog", "cat"]).targets), [1, 0])
         self.assertEqual(list(dataset.select([1]).targets), [1])
         self.assertEqual(len(dataset.filter("dog")), 1)
-        loader = diesel_numpy.DataLoader(dataset, batch_size=2, shuffle=False, target_transform=lambda label: 1 - label)
+        loader = diesel_numpy.DataLoader(dataset, batch_size=2, shuffle=False, decode=diesel_numpy.Decode(target_transform=lambda label: 1 - label))
         self.assertEqual([int(label) for _, labels in loader for label in labels], [1, 0])
 
 

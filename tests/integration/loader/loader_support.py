@@ -9,14 +9,14 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+from serving import Daemon, grouped, pack  # noqa: E402
 
 try:
     import numpy
 
     import diesel_loader.numpy as diesel
     from diesel_loader import native
-    from diesel_loader.order import Order
+    from diesel_loader.order import EpochOrder
 except ImportError as error:
     support.skip(f"needs {error.name}")
 
@@ -48,7 +48,7 @@ class LoaderCase(unittest.TestCase):
         cls.daemon = cls.enterClassContext(Daemon(cls.folder))
 
     def loader(self, name="equal", make=diesel.DataLoader, **options):
-        loader = make(self.sets[name], **{"batch_size": 16, "shuffle": True, "seed": 3, **options})
+        loader = make(self.sets[name], **grouped({"batch_size": 16, "shuffle": True, "seed": 3, **options}))
         self.addCleanup(loader.close)
         return loader
 
@@ -56,9 +56,9 @@ class LoaderCase(unittest.TestCase):
         """The numbers of the samples, batch by batch, in the order that the daemon's session has."""
         flags = (native.SHUFFLE if loader.shuffle else 0) | (native.DROP_LAST if loader.drop_last else 0)
         dealt = loader._lanes_of(epoch, loader.world_size)
-        order = Order(loader.dataset, seed=loader.seed, epoch=epoch, flags=flags, rank=loader.rank,
-                      world=loader.world_size, batch=loader.batch_size, window_chunks=loader._window(dealt) or 1, lanes=dealt[0],
-                      drift=dealt[1])
+        order = EpochOrder(loader.dataset, seed=loader.seed, epoch=epoch, flags=flags, rank=loader.rank,
+                           world=loader.world_size, batch=loader.batch_size, window_chunks=loader._window(dealt) or 1, lanes=dealt[0],
+                           drift=dealt[1])
         return [list(order.batch(k)) for k in range(len(order))]
 
     def contents(self, loader, numbers):
@@ -66,4 +66,4 @@ class LoaderCase(unittest.TestCase):
         return [(bytes(loader.dataset.read(n)), loader.dataset.label(n)) for n in numbers]
 
 
-__all__ = ["EQUAL", "N", "Daemon", "LoaderCase", "diesel", "flat", "numpy", "pack", "support"]
+__all__ = ["EQUAL", "N", "Daemon", "LoaderCase", "diesel", "flat", "grouped", "numpy", "pack", "support"]

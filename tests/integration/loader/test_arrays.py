@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 import unittest
 
-from loader_support import Daemon, diesel, numpy, pack
+from loader_support import Daemon, diesel, grouped, numpy, pack
 
 import diesel_loader
 from diesel_loader import transforms as t
@@ -55,7 +55,7 @@ class ArraysCase(unittest.TestCase):
         return self.dataset(arrays, lambda out, array: out.write(array.tobytes()))
 
     def loader(self, path, *steps, make=diesel.DataLoader, **options):
-        loader = make(path, transform=t.Compose(steps), **{"batch_size": 4, "seed": 5, "return_ids": True, **options})
+        loader = make(path, transform=t.Compose(steps), **grouped({"batch_size": 4, "seed": 5, "return_ids": True, **options}))
         self.addCleanup(loader.close)
         return loader
 

@@ -16,7 +16,7 @@ from diesel_loader import batch_log
 
 JOB = """
 import sys, diesel_loader.numpy as diesel
-batches = iter(diesel.DataLoader(sys.argv[1], 16, record=sys.argv[2]))
+batches = iter(diesel.DataLoader(sys.argv[1], 16, batches=diesel.Batches(record=sys.argv[2])))
 next(batches), next(batches)
 """
 

@@ -9,7 +9,7 @@ import unittest
 from unittest import mock
 
 # First: it says where the others are, and skips where they are not.
-from loader_support import N, Daemon, LoaderCase, diesel, flat, numpy, pack
+from loader_support import N, Daemon, LoaderCase, diesel, flat, grouped, numpy, pack
 from diesel_loader import DamagedData, bucketing
 from diesel_loader.session import Session
 
@@ -157,8 +157,8 @@ class Bucketing(LoaderCase):
         data[len(data) // 2] ^= 1
         chunk.write_bytes(data)
         options = {"batch_size": 2, "return_ids": True}
-        plain, plain_failed = self.ask_for_all(diesel.DataLoader(path, **options))
-        got, failed = self.ask_for_all(diesel.DataLoader(path, bucket_by_length=5, **options))
+        plain, plain_failed = self.ask_for_all(diesel.DataLoader(path, **grouped(options)))
+        got, failed = self.ask_for_all(diesel.DataLoader(path, **grouped({"bucket_by_length": 5, **options})))
         self.assertGreater(len(got), 10)
         self.assertEqual((len(failed), sorted(sum(got, []))), (len(plain_failed), sorted(sum(plain, []))))
         self.assertNotEqual(got, plain)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataLoader(..., device="cuda") on a real dieseld, with a stand-in for CUDA (standin_cuda.py): which bytes arrive, and when
+"""DataLoader(..., batches=Batches(device="cuda")) on a real dieseld, with a stand-in for CUDA (standin_cuda.py): which bytes arrive, and when
 memory may go. The same on a GPU, where there is one, is class OnAGpu."""
 import collections
 import contextlib

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from torch_support import Daemon, pack, support
+from torch_support import Daemon, grouped, pack, support
 
 import numpy
 import torch
@@ -152,7 +152,7 @@ class NativeCase(unittest.TestCase):
 
     def loader(self, transform, path=None, **options):
         options = {"batch_size": 8, "shuffle": True, "seed": 5, "return_ids": True, **options}
-        loader = DataLoader(path or self.path, transform=transform, **options)
+        loader = DataLoader(path or self.path, transform=transform, **grouped(options))
         self.addCleanup(loader.close)
         return loader
 

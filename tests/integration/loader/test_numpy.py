@@ -12,7 +12,7 @@ import time
 import unittest
 
 # First: it says where the others are, and skips where they are not.
-from loader_support import EQUAL, LoaderCase, diesel, flat, numpy, pack
+from loader_support import EQUAL, LoaderCase, diesel, flat, grouped, numpy, pack
 from PIL import Image
 
 from diesel_loader.dataset import status
@@ -245,7 +245,7 @@ class diesel_loader_of:
     """A loader that ends with the block."""
 
     def __init__(self, case, path, batch_size, **options):
-        self.loader = diesel.DataLoader(path, batch_size, **options)
+        self.loader = diesel.DataLoader(path, batch_size, **grouped(options))
 
     def __enter__(self):
         return self.loader

@@ -13,7 +13,7 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+from serving import Daemon, grouped, pack  # noqa: E402
 
 try:
     import numpy
@@ -62,7 +62,7 @@ class SubsetTest(unittest.TestCase):
         cls.paths = [path for path, _ in cls.all.samples]
 
     def loader(self, dataset, **options):
-        loader = diesel.DataLoader(dataset, **{"batch_size": 7, "shuffle": True, "seed": 3, **options})
+        loader = diesel.DataLoader(dataset, **grouped({"batch_size": 7, "shuffle": True, "seed": 3, **options}))
         self.addCleanup(loader.close)
         return loader
 
@@ -320,7 +320,7 @@ class Torchs(SubsetTest):
         expected = [self.bytes[i] for i in mixed.indices]
         for options in ({}, {"sampler": data.SequentialSampler(mixed)}, {"batch_sampler": [[0, 1], [2, 3, 4]]}):
             options = {"batch_size": 1, **options} if "batch_sampler" in options else {"batch_size": 2, **options}
-            loader = diesel.DataLoader(mixed, num_workers=0, **options)
+            loader = diesel.DataLoader(mixed, num_workers=0, **grouped(options))
             self.assertEqual(delivered(loader), expected, options)
         dataset = self.loader(mixed).dataset
         self.assertEqual([path for path, _ in dataset.samples], [self.paths[i] for i in mixed.indices])

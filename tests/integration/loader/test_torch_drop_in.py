@@ -11,7 +11,7 @@ import time
 import unittest
 
 # First: it skips where the others are not.
-from torch_support import Daemon, pack
+from torch_support import Daemon, grouped, pack
 import numpy
 import torch
 import torch.utils.data
@@ -100,7 +100,7 @@ class DropInTest(unittest.TestCase):
         cls.daemon = cls.enterClassContext(Daemon(cls.folder))
 
     def loader(self, name="equal", **options):
-        loader = diesel.DataLoader(self.sets[name], **{"batch_size": 16, **options})
+        loader = diesel.DataLoader(self.sets[name], **grouped({"batch_size": 16, **options}))
         self.addCleanup(loader.close)
         return loader
 
@@ -455,7 +455,7 @@ class Samplers(DropInTest):
             self.assertTrue(len(dataset) < 3 or mixed[0] != mixed[1])
         for options in ({"transform": torch.clone}, {"return_ids": True}):
             with self.assertRaisesRegex(ValueError, "methods of its own"):
-                diesel.DataLoader(part, 4, **options)
+                diesel.DataLoader(part, 4, **grouped(options))
 
         class Longer(diesel.Dataset):
             def __len__(self):

@@ -18,12 +18,12 @@ import warnings
 from unittest import mock
 
 # First: it skips where the others are not.
-from torch_support import Daemon, pack, support
+from torch_support import Daemon, grouped, pack, support
 import numpy
 import torch
 
 import diesel_loader.torch as diesel
-from diesel_loader.order import Order
+from diesel_loader.order import EpochOrder
 
 FRAMEWORKS = ("accelerate", "lightning", "transformers", "torchdata", "torchmetrics")
 if not any(importlib.util.find_spec(name) for name in FRAMEWORKS):
@@ -82,7 +82,7 @@ class FrameworkTest(unittest.TestCase):
         warnings.simplefilter("ignore")
 
     def loader(self, **options):
-        loader = diesel.DataLoader(self.path, **{"batch_size": 8, "shuffle": True, "seed": 1, **options})
+        loader = diesel.DataLoader(self.path, **grouped({"batch_size": 8, "shuffle": True, "seed": 1, **options}))
         self.addCleanup(loader.close)
         return loader
 
@@ -288,7 +288,7 @@ class FrameworkTest(unittest.TestCase):
             head, state = [keys(next(batches)[0]) for _ in range(5)], first.state_dict()
             resumed = loader()
             resumed.load_state_dict(state)
-            with mock.patch.object(Order, "batch", autospec=True, side_effect=Order.batch) as drawn:
+            with mock.patch.object(EpochOrder, "batch", autospec=True, side_effect=EpochOrder.batch) as drawn:
                 self.assertEqual(head + [keys(data) for data, _ in resumed], whole)
             self.assertEqual({call.args[1] for call in drawn.mock_calls} & {1, 2, 3}, set())  # nor 4, but for what iter() looks at
             self.assertEqual(sorted(key for batch in whole for key in batch), self.all)

@@ -273,7 +273,7 @@ class CtrlC(WorkersCase):
             while struck is None or struck.where:
                 n, struck = n + 1, Struck(n + 1)
                 path = folder / f"{goes_on}{n}.jsonl"
-                loader = diesel.DataLoader(self.sets["equal"], 100, shuffle=True, record=path, return_ids=True)
+                loader = diesel.DataLoader(self.sets["equal"], 100, shuffle=True, batches=diesel.Batches(record=path, return_ids=True))
                 got, batches, ended = [], iter(loader), False
                 with mock.patch.object(batch_log, "FLUSH_S", 0):
                     sys.setprofile(struck)
@@ -294,11 +294,12 @@ class CtrlC(WorkersCase):
 FORKS = """
 import os, sys
 import diesel_loader.torch as diesel
+from torch_support import grouped
 from workers_support import flat
 from test_torch_iterators import MODES
 
 path, mode, *ways = sys.argv[1:]
-loader = diesel.DataLoader(path, 4, shuffle=True, seed=3, **MODES[mode])
+loader = diesel.DataLoader(path, 4, shuffle=True, seed=3, **grouped(MODES[mode]))
 batches = iter(loader)
 got = [next(batches) for _ in range(5)]
 for how in ways:

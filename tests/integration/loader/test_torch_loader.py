@@ -14,7 +14,7 @@ import time
 import unittest
 
 # First: it skips where the others are not.
-from torch_support import Daemon, pack
+from torch_support import Daemon, grouped, pack
 import numpy
 import torch
 from PIL import Image
@@ -82,11 +82,11 @@ class LoaderTest(unittest.TestCase):
         cls.daemon = cls.enterClassContext(Daemon(cls.folder))
 
     def loader(self, name="equal", **options):
-        return diesel.DataLoader(self.sets[name], **{"batch_size": 32, "shuffle": True, "seed": 3, **options})
+        return diesel.DataLoader(self.sets[name], **grouped({"batch_size": 32, "shuffle": True, "seed": 3, **options}))
 
     def numbers_at(self, socket, **options):
         dataset = diesel.Dataset(self.sets["chunks"], socket=str(socket))
-        with contextlib.closing(diesel.DataLoader(dataset, 2, shuffle=True, seed=3, return_ids=True, **options)) as loader:
+        with contextlib.closing(diesel.DataLoader(dataset, 2, shuffle=True, seed=3, **grouped({"return_ids": True, **options}))) as loader:
             return [number for _, _, numbers in loader for number in numbers.tolist()]
 
     def test_equal_lengths_give_one_tensor_of_the_shapes_pytorch_gives(self):
@@ -284,7 +284,7 @@ class LoaderTest(unittest.TestCase):
             folder = self.enterContext(tempfile.TemporaryDirectory())
             with Daemon(folder) as first:
                 dataset = diesel.Dataset(self.sets["equal"], socket=str(first.socket))
-                loader = diesel.DataLoader(dataset, 5, True, seed=3, return_ids=True)
+                loader = diesel.DataLoader(dataset, 5, True, seed=3, batches=diesel.Batches(return_ids=True))
                 loader.load_state_dict(state)
                 batches = itertools.chain(loader, loader)
                 got = [i for *_, numbers in itertools.islice(batches, lost_after) for i in numbers.tolist()]
@@ -360,7 +360,7 @@ class LoaderTest(unittest.TestCase):
                 got = []
                 for rank in range(world):
                     sampler = diesel.ChunkShuffleSampler(dataset, rank=rank, **options)
-                    with contextlib.closing(diesel.DataLoader(dataset, shuffle=True, rank=rank, return_ids=True, **options)) as loader:
+                    with contextlib.closing(diesel.DataLoader(dataset, shuffle=True, **grouped({"rank": rank, "return_ids": True, **options}))) as loader:
                         for epoch in range(3):
                             sampler.set_epoch(epoch)
                             want = [[dataset.number(i) for i in numbers] for numbers in sampler.batches()]
@@ -477,10 +477,10 @@ class LoaderTest(unittest.TestCase):
                               ({"drift": -1}, "drift must be an integer of at least 0, not -1"), ({"drift": 1 << 17}, "at most 65536")):
             for make in (diesel.DataLoader, diesel_loader.numpy.DataLoader, diesel.ChunkShuffleSampler):
                 with self.assertRaisesRegex(ValueError, says) as caught:
-                    make(dataset, **options)
+                    make(dataset, **(options if make is diesel.ChunkShuffleSampler else grouped(options)))
                 self.assertNotIn("\n", str(caught.exception))
         with self.assertRaisesRegex(ValueError, "9 samples, too few for 10 lanes"):
-            diesel.DataLoader(dataset[:9], lanes=10)
+            diesel.DataLoader(dataset[:9], order=diesel.Order(lanes=10))
         loader = diesel.DataLoader(dataset)
         loader.lanes = 61
         with self.assertRaisesRegex(ValueError, "too few for 61 lanes"):

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 # First: it skips where the others are not.
-from torch_support import Daemon, pack
+from torch_support import Daemon, grouped, pack
 import torch.distributed
 
 import diesel_loader.torch as diesel
@@ -38,10 +38,11 @@ print(json.dumps([before, len(loader), len(batches), [bytes(item.tolist()).hex()
 RANK = """
 import json, logging, os, sys, torch, torch.distributed as dist, diesel_loader.torch as diesel
 from diesel_loader.ranks import dealing
+from torch_support import grouped
 path, file, rank, options, state, seed = sys.argv[1:]
 dist.init_process_group("gloo", init_method="file://" + file, rank=int(rank), world_size=2)
 torch.manual_seed(int(seed))
-loader = diesel.DataLoader(path, **{"batch_size": 4, "shuffle": True, "return_ids": True, **json.loads(options)})
+loader = diesel.DataLoader(path, **grouped({"batch_size": 4, "shuffle": True, "return_ids": True, **json.loads(options)}))
 state, said, log = json.loads(state), [], logging.Handler()
 log.emit = lambda record: said.append(record.getMessage())
 logging.getLogger("diesel_loader").addHandler(log)
@@ -188,7 +189,8 @@ class LoaderTest(unittest.TestCase):
         """What two ranks print, each given (options, state, seed of torch)."""
         with tempfile.TemporaryDirectory() as folder:
             jobs = [subprocess.Popen([sys.executable, "-c", RANK, self.dataset, f"{folder}/rendezvous", str(rank), json.dumps(options),
-                                      json.dumps(state), str(seed)], stdout=subprocess.PIPE, text=True)
+                                      json.dumps(state), str(seed)], stdout=subprocess.PIPE, text=True,
+                                     env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
                     for rank, (options, state, seed) in enumerate(each)]
             return [json.loads(job.communicate(timeout=120)[0]) for job in jobs]
 
@@ -248,7 +250,7 @@ class LoaderTest(unittest.TestCase):
     def test_a_state_goes_on_with_other_steps(self):
         """Whether they are whole steps or not."""
         def numbers(world, batch_size, state=None, n=100):
-            loaders = [diesel.DataLoader(self.dataset, batch_size, True, seed=3, return_ids=True, rank=rank, world_size=world)
+            loaders = [diesel.DataLoader(self.dataset, batch_size, True, seed=3, batches=diesel.Batches(return_ids=True), job=diesel.Job(rank=rank, world_size=world))
                        for rank in range(world)]
             for loader in loaders:
                 if state:
@@ -262,9 +264,9 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual(sorted(head + rest), list(range(N_SAMPLES)))
 
     def test_a_state_is_of_the_ranks_that_there_are_when_it_is_iterated(self):
-        first = diesel.DataLoader(self.dataset, 7, True, seed=3, return_ids=True)
+        first = diesel.DataLoader(self.dataset, 7, True, seed=3, batches=diesel.Batches(return_ids=True))
         seen = next(iter(first))[2].tolist()
-        loaders = [diesel.DataLoader(self.dataset, 5, True, seed=3, return_ids=True) for _ in range(3)]
+        loaders = [diesel.DataLoader(self.dataset, 5, True, seed=3, batches=diesel.Batches(return_ids=True)) for _ in range(3)]
         for loader in loaders:
             loader.load_state_dict(first.state_dict())
         for rank, loader in enumerate(loaders):
@@ -276,7 +278,7 @@ class LoaderTest(unittest.TestCase):
         dataset = diesel.Dataset(self.dataset)
         for world_size in (1, 4):
             lanes = {"shuffled": diesel.DataLoader(dataset, shuffle=True), "stored": diesel.DataLoader(dataset),
-                     "given": diesel.DataLoader(dataset, lanes=3)}
+                     "given": diesel.DataLoader(dataset, order=diesel.Order(lanes=3))}
             sampler = diesel.ChunkShuffleSampler(dataset)
             self.set(RANK=world_size - 1, WORLD_SIZE=world_size)
             self.assertEqual({name: loader.state_dict()["lanes"] for name, loader in lanes.items()},
@@ -296,7 +298,7 @@ class LoaderTest(unittest.TestCase):
             packed = pack(source, self.folder / order, "--chunk-size", "4M", "--order", order)
             self.assertEqual(diesel.Dataset(str(packed)).is_fair, is_fair)
             for options, says in (({"shuffle": True}, not is_fair), ({"shuffle": True, "window_chunks": 32}, False), ({}, False)):
-                loader = diesel.DataLoader(str(packed), rank=0, world_size=2, **options)
+                loader = diesel.DataLoader(str(packed), **grouped({"rank": 0, "world_size": 2, **options}))
                 with self.assertLogs("diesel_loader", "WARNING") as log:
                     logging.getLogger("diesel_loader").warning("one line at least")
                     for _ in range(2):
@@ -322,7 +324,7 @@ class LoaderTest(unittest.TestCase):
 
     def test_arguments_go_before_everything(self):
         self.set(RANK=1, WORLD_SIZE=2)
-        loader = diesel.DataLoader(self.dataset, batch_size=BATCH, rank=0, world_size=1)
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH, job=diesel.Job(rank=0, world_size=1))
         self.assertEqual(len(list(loader)), 16)
 
     def test_a_contradiction_is_refused_when_iterated(self):
@@ -334,7 +336,7 @@ class LoaderTest(unittest.TestCase):
 
     def test_fewer_samples_than_ranks(self):
         with self.assertRaisesRegex(ValueError, "fewer than the 100 ranks"):
-            diesel.DataLoader(self.dataset, rank=0, world_size=100)
+            diesel.DataLoader(self.dataset, job=diesel.Job(rank=0, world_size=100))
         loader = diesel.DataLoader(self.dataset)
         self.set(RANK=1, WORLD_SIZE=100)
         with self.assertRaisesRegex(ValueError, "fewer than the 100 ranks"):

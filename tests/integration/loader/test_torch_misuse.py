@@ -16,7 +16,7 @@ import time
 import unittest
 
 # First: it says where the others are, and skips where they are not.
-from torch_support import ROOT
+from torch_support import ROOT, grouped
 from workers_support import WorkersCase, alive, flat, same, wait_until
 import diesel_loader.torch as diesel
 
@@ -76,7 +76,7 @@ class Threads(Case):
 
             def iterate(number, options=options, got=got):
                 got[number] = collections.Counter(flat(diesel.DataLoader(self.sets["equal"], 16, shuffle=True, seed=number,
-                                                                         **options)))
+                                                                         **grouped(options))))
 
             threads = [threading.Thread(target=iterate, args=(i,)) for i in range(4)]
             for thread in threads:
@@ -209,7 +209,7 @@ print(lengths, len(loaders[0]))
 
 def job(dataset, what, mode, *more):
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    loader = diesel.DataLoader(dataset, 4, shuffle=True, seed=1, **MODES[mode])
+    loader = diesel.DataLoader(dataset, 4, shuffle=True, seed=1, **grouped(MODES[mode]))
     if what == "interrupted":
         print(json.dumps(interrupted(loader, random.Random(int(more[0])))))
     elif what == "one":

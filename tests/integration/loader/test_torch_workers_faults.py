@@ -7,7 +7,7 @@ import sys
 import unittest
 
 # First: it says where the others are, and skips where they are not.
-from workers_support import WorkersCase, alive, fails, first_bytes, flat, pids, same, wait_until, with_pid
+from workers_support import WorkersCase, alive, fails, first_bytes, flat, grouped, pids, same, wait_until, with_pid
 import diesel_loader.torch as diesel
 from diesel_loader import DamagedData
 from serving import pack
@@ -71,7 +71,7 @@ class FaultTest(WorkersCase):
     @classmethod
     def fresh(cls, **options):
         return diesel.DataLoader(cls.sets["equal"], batch_size=16, shuffle=True, seed=3, transform=same,
-                                 **{"num_workers": 0, **options})
+                                 **grouped({"num_workers": 0, **options}))
 
     def run_with(self, what, **options):
         """Batches with one that fails; (what was delivered, the exception)."""

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from loader_support import Daemon, diesel, numpy, pack
+from loader_support import Daemon, diesel, grouped, numpy, pack
 from PIL import Image, ImageEnhance
 
 import diesel_loader
@@ -25,10 +25,10 @@ import sys
 for name in ("torch", "torchvision", "PIL"):
     sys.modules[name] = None
 from diesel_loader import transforms
-from diesel_loader.numpy import DataLoader
+from diesel_loader.numpy import DataLoader, Decode
 transform = transforms.Compose([transforms.RandomResizedCrop((30, 40)), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
                                 transforms.Normalize((.5, .5, .5), (.25, .25, .25))])
-loader = DataLoader(sys.argv[1], 8, shuffle=True, transform=transform, native="require")
+loader = DataLoader(sys.argv[1], 8, shuffle=True, transform=transform, decode=Decode(native="require"))
 batches = list(loader)
 assert [(data.shape, str(data.dtype), labels.shape) for data, labels in batches] == [((8, 3, 30, 40), "float32", (8,))] * 3
 assert loader.num_workers == 0
@@ -60,7 +60,7 @@ class TransformsCase(unittest.TestCase):
 
     def loader(self, *steps, path=None, make=diesel.DataLoader, **options):
         options = {"batch_size": 8, "seed": 5, "return_ids": True, **options}
-        loader = make(path or self.path, transform=t.Compose(steps), **options)
+        loader = make(path or self.path, transform=t.Compose(steps), **grouped(options))
         self.addCleanup(loader.close)
         return loader
 

@@ -7,9 +7,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+from serving import Daemon, grouped, pack  # noqa: E402
 
-__all__ = ["Daemon", "pack", "support"]
+__all__ = ["Daemon", "grouped", "pack", "support"]
 
 try:
     import numpy  # noqa: F401

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 # First: it skips where the others are not.
-from torch_support import Daemon, pack
+from torch_support import Daemon, grouped, pack
 import numpy
 import torch
 
@@ -133,6 +133,6 @@ class WorkersCase(unittest.TestCase):
         self.addCleanup(lambda: [loader.close() for loader in self.loaders])
 
     def loader(self, name="equal", **options):
-        loader = diesel.DataLoader(self.sets[name], **{"batch_size": 16, "shuffle": True, "seed": 3, **options})
+        loader = diesel.DataLoader(self.sets[name], **grouped({"batch_size": 16, "shuffle": True, "seed": 3, **options}))
         self.loaders.append(loader)
         return loader

@@ -31,12 +31,12 @@ FETCHED = 1  # WIRE_DATASET_FETCHED
 JOB = """
 import hashlib, json, sys
 from diesel_loader import Dataset
-from diesel_loader.numpy import DataLoader
+from diesel_loader.numpy import DataLoader, Order
 options = json.loads(sys.argv[1])
 dataset = Dataset(options["url"], socket=options["socket"])
 if "select" in options:
     dataset = dataset.select(options["select"])
-loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3, window_chunks=1)
+loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3, order=Order(window_chunks=1))
 found = []
 try:
     for epoch in range(options.get("epochs", 1)):

@@ -31,8 +31,8 @@ from diesel_loader import dataset as served
 
 path, socket, enough = sys.argv[1:]
 dataset = served.Dataset(path, socket=socket)
-loader = diesel.DataLoader(dataset, batch_size=16, shuffle=True, seed=3, num_workers=0, window_chunks=1, return_ids=True,
-                           collate_fn=lambda samples: samples)
+loader = diesel.DataLoader(dataset, batch_size=16, shuffle=True, seed=3, num_workers=0, order=diesel.Order(window_chunks=1),
+                           batches=diesel.Batches(return_ids=True), collate_fn=lambda samples: samples)
 epoch = 0
 while not os.path.exists(enough):
     loader.set_epoch(epoch)

@@ -48,7 +48,7 @@ for epoch in range(5):
 """
 SERVED = """
 import os, sys, diesel_loader, diesel_loader.torch
-loader = diesel_loader.torch.DataLoader(sys.argv[1], batch_size=8, shuffle=True, seed=1, daemon="auto")
+loader = diesel_loader.torch.DataLoader(sys.argv[1], batch_size=8, shuffle=True, seed=1)
 n = sum(len(labels) for _, labels in loader)
 print(n, loader.dataset.socket, diesel_loader.status(loader.dataset.socket)["pid"])
 """

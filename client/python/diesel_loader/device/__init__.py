@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that are on a GPU when the training loop gets them: DataLoader(..., device="cuda").
+"""Batches that are on a GPU when the training loop gets them: DataLoader(..., batches=Batches(device="cuda")).
 
     memory    shared memory that batches lie in, registered with CUDA once
     transfer  copies of whole batches on a stream of their own

@@ -3,6 +3,8 @@
 follows from the number of ranks alone. A user gives a number or None; the pair (lanes, drift) of an epoch has numbers."""
 from __future__ import annotations
 
+from ..options import integer
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +28,6 @@ def window(window_chunks: int, lanes: int, dataset: Any) -> int:
 
 def check(lanes: Any, drift: Any, n_samples: int, path: str) -> tuple[int | None, int | None]:
     """Returns the user's values as int or None. ValueError where no order can have them."""
-    from ..loader import integer
     lanes = None if lanes is None else integer("lanes", lanes, 1)
     drift = None if drift is None else integer("drift", drift, 0)
     for name, value in (("lanes", lanes), ("drift", drift)):

@@ -49,7 +49,7 @@ int attachment_connect(const char *socket_path, const struct shown *shown, uint6
 		protocol_init(&request, WIRE_OPEN_DATASET);
 		request.open_dataset.version = version;
 		request.open_dataset.flags = shown->channel_fd >= 0 ? WIRE_DATASET_FETCHED : 0;
-		r = transport_call(&t, &request, (int[]){shown->dir_fd, shown->snapshot_fd}, 2,
+		r = transport_call(&t, &request, &(struct wire_fds){{shown->dir_fd, shown->snapshot_fd}, 2},
 				   WIRE_DATASET_REPLY, &reply, &fds, err);
 	}
 	if (r == 0 && version && reply.dataset_reply.version != version)
@@ -138,7 +138,7 @@ static int send_subset(struct attachment *a, const struct subset *subset, struct
 		protocol_init(&request, WIRE_SUBSET);
 		request.subset.part = first / WIRE_SUBSET_WORDS;
 		memcpy(request.subset.words, words + first, n * sizeof(*words));
-		r = transport_call(&a->transport, &request, NULL, 0, WIRE_SUBSET_REPLY, &reply, NULL, err);
+		r = transport_call(&a->transport, &request, NULL, WIRE_SUBSET_REPLY, &reply, NULL, err);
 		if (r < 0)
 			return r;
 	}
@@ -152,7 +152,7 @@ static int tell_origin(struct attachment *a, struct error *err)
 	protocol_init(&request, WIRE_ORIGIN);
 	if (a->transport.version < 8 || !origin_fill(&request.origin))
 		return 0;
-	return transport_call(&a->transport, &request, NULL, 0, WIRE_ORIGIN_REPLY, &reply, NULL, err);
+	return transport_call(&a->transport, &request, NULL, WIRE_ORIGIN_REPLY, &reply, NULL, err);
 }
 
 int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
@@ -179,7 +179,7 @@ int attachment_open(const char *socket_path, const struct shown *shown, uint64_t
 		r = tell_origin(a, err);
 	if (r == 0) {
 		message.open_session = *request;
-		r = transport_call(&a->transport, &message, NULL, 0, WIRE_SESSION_REPLY, &reply, &fds, err);
+		r = transport_call(&a->transport, &message, NULL, WIRE_SESSION_REPLY, &reply, &fds, err);
 	}
 	if (r == 0) {
 		r = adopt_reply(a, &reply, &fds, err);
@@ -236,7 +236,7 @@ int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct
 	protocol_init(&request, WIRE_SEEK);
 	request.seek.epoch = epoch;
 	request.seek.batch = batch;
-	r = transport_call(&a->transport, &request, NULL, 0, WIRE_SEEK_REPLY, &reply, NULL, err);
+	r = transport_call(&a->transport, &request, NULL, WIRE_SEEK_REPLY, &reply, NULL, err);
 	if (r < 0)
 		return r;
 	if (reply.seek_reply.generation != a->generation + 1)
@@ -250,7 +250,7 @@ void attachment_stop(struct attachment *a)
 	union wire_message request, reply;
 
 	protocol_init(&request, WIRE_STOP);
-	(void)transport_call(&a->transport, &request, NULL, 0, WIRE_STOP_REPLY, &reply, NULL, NULL);
+	(void)transport_call(&a->transport, &request, NULL, WIRE_STOP_REPLY, &reply, NULL, NULL);
 }
 
 bool attachment_is_lost(const struct attachment *a)
@@ -270,7 +270,7 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 
 	protocol_init(&request, WIRE_SEGMENT);
 	request.segment.segment = segment;
-	r = transport_call(&a->transport, &request, NULL, 0, WIRE_SEGMENT_REPLY, &reply, &fds, err);
+	r = transport_call(&a->transport, &request, NULL, WIRE_SEGMENT_REPLY, &reply, &fds, err);
 	if (r < 0)
 		return r;
 	if (reply.segment.segment != segment || !has_bytes(fds.fd[0], reply.segment.bytes)) {

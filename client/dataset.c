@@ -298,7 +298,7 @@ static int ask_codec(const char *socket_path, struct recipe_codec *codec, uint32
 	if (r == 0)
 		r = transport_hello(&transport, err);
 	if (r == 0)
-		r = transport_call(&transport, &request, NULL, 0, WIRE_CODEC_REPLY, &reply, NULL, err);
+		r = transport_call(&transport, &request, NULL, WIRE_CODEC_REPLY, &reply, NULL, err);
 	if (r == 0 && (strcmp(reply.codec.codec.name, codec->name) != 0 ||
 		       strcmp(reply.codec.codec.options, codec->options) != 0))
 		r = transport_refuse(&transport, err, "it is about another codec");

@@ -17,12 +17,12 @@ struct page_region {
 	uint64_t start, end, categories;
 };
 
-struct scan {
+struct page_scan {
 	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
 	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 
-#define SCAN_PAGEMAP _IOWR('f', 16, struct scan)
+#define SCAN_PAGEMAP _IOWR('f', 16, struct page_scan)
 #define IS_FILE      (UINT64_C(1) << 2)
 #define IS_PRESENT   (UINT64_C(1) << 3)
 #define IS_SWAPPED   (UINT64_C(1) << 4)
@@ -36,7 +36,7 @@ static int drop_known(uint64_t begin, uint64_t end)
 	if (fd < 0)
 		return -1;
 	while (begin < end) {
-		struct scan scan = {
+		struct page_scan scan = {
 		    .size = sizeof(scan),
 		    .start = begin,
 		    .end = end,

@@ -29,6 +29,36 @@ __attribute__((format(printf, 2, 3))) static void session_notice(struct diesel_s
 	s->has_notice = true;
 }
 
+_Static_assert(DIESEL_ASK_MAX == WIRE_ASK_SAMPLES, "one limit");
+_Static_assert(DIESEL_ASK_FEW == WIRE_ASK_FEW, "one number");
+
+static const struct asked_numbers *asked_at(const struct diesel_session *s, uint64_t index)
+{
+	return &s->asked[index % RING_MAX_SLOTS];
+}
+
+static void tell_batch(const struct diesel_session *s, uint64_t index)
+{
+	const struct asked_numbers *a = asked_at(s, index);
+	union wire_message message;
+
+	protocol_init(&message, WIRE_ASK);
+	message.ask.index = index;
+	message.ask.n_samples = a->n;
+	message.ask.ahead = a->ahead < WIRE_ASK_AHEAD || a->ahead == WIRE_ASK_FEW ? a->ahead : WIRE_ASK_AHEAD;
+	memcpy(message.ask.samples, a->samples, a->n * sizeof(*a->samples));
+	(void)transport_send(s->attachment->transport.fd, &message, NULL, 0);
+}
+
+/* If a message fails the daemon is gone, which the next wait finds out; what is asked for is told to the next
+ * one, which may have fewer slots. */
+static void tell_asked(struct diesel_session *s)
+{
+	while (s->attachment && s->asked_told < s->asked_end &&
+	       s->asked_told - s->index < s->attachment->n_slots)
+		tell_batch(s, s->asked_told++);
+}
+
 static int session_fail(struct diesel_session *s, const struct error *err, int code)
 {
 	return report_error(err, code, s->error, sizeof(s->error));
@@ -88,7 +118,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	s->request.window_chunks = a->window_chunks;
 	diesel_session_report(s, &s->work);
 	s->asked_told = s->index;
-	session_tell_asked(s);
+	tell_asked(s);
 	if (a->notice[0])
 		session_notice(s, "%s", a->notice);
 	return 0;
@@ -475,7 +505,7 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 		lease_release(lease);
 	if (r >= 0)
 		s->index = d.index + s->request.stride;
-	session_tell_asked(s);
+	tell_asked(s);
 	return r;
 }
 
@@ -542,4 +572,25 @@ int diesel_session_seek(struct diesel_session *s, uint64_t epoch, uint64_t batch
 		return 0;
 	(void)session_fail(s, &err, r);
 	return session_failed(s, r) == -EINTR ? 0 : r;
+}
+
+int diesel_session_ask(struct diesel_session *s, const uint64_t *samples, uint32_t n, uint32_t ahead)
+{
+	uint32_t n_slots = s->attachment ? s->attachment->n_slots : RING_MIN_SLOTS;
+	uint32_t n_held = diesel_session_n_held(s);
+	struct asked_numbers *a;
+
+	if (!s->asked || n == 0 || n > s->request.batch)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n; i++) {
+		if (samples[i] >= s->n_samples)
+			return -ERANGE;
+	}
+	if (s->asked_end - s->index + n_held >= n_slots)
+		return -EBUSY;
+	a = &s->asked[s->asked_end++ % RING_MAX_SLOTS];
+	*a = (struct asked_numbers){.n = n, .ahead = ahead};
+	memcpy(a->samples, samples, n * sizeof(*samples));
+	tell_asked(s);
+	return 0;
 }

@@ -5,7 +5,7 @@
 #include "client/diesel.h"
 
 /* A batch that was asked for and is not delivered yet: told to the next daemon too. */
-struct asked_batch {
+struct asked_numbers {
 	uint32_t n, ahead;
 	uint64_t samples[DIESEL_ASK_MAX];
 };
@@ -19,13 +19,13 @@ struct diesel_session {
 	uint64_t n_batches, start_batch;
 	uint64_t start_epoch; /* whose first `start` samples are behind, and first batch is start_batch */
 	uint32_t start;
-	uint64_t n_samples;        /* of the dataset */
-	struct asked_batch *asked; /* NULL: the session has an order. Batch i is at i % RING_MAX_SLOTS... */
-	uint64_t asked_end;        /* ... for index <= i < this */
-	uint64_t asked_told;       /* the first one that the daemon is not told of yet */
-	struct subset *subset;     /* its own too; NULL: all samples */
-	uint64_t n_chunks;         /* that it visits */
-	uint64_t epoch, index;     /* of the next batch to deliver */
+	uint64_t n_samples;          /* of the dataset */
+	struct asked_numbers *asked; /* NULL: the session has an order. Batch i is at i % RING_MAX_SLOTS... */
+	uint64_t asked_end;          /* ... for index <= i < this */
+	uint64_t asked_told;         /* the first one that the daemon is not told of yet */
+	struct subset *subset;       /* its own too; NULL: all samples */
+	uint64_t n_chunks;           /* that it visits */
+	uint64_t epoch, index;       /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */
 	uint64_t lost_ns;              /* when the daemon was lost */
@@ -34,9 +34,6 @@ struct diesel_session {
 	bool has_notice;
 	struct diesel_work work; /* as last reported: a new life of the daemon is told it again */
 };
-
-/* asked.c: tells the daemon of as many batches as it has slots for. */
-void session_tell_asked(struct diesel_session *s);
 
 /* launcher/cluster_name.c: what the job of this session is called on all of its nodes: the caller's name,
  * else the launcher's; "" where there is none, or the job has no other ranks. -EINVAL. */

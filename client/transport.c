@@ -255,7 +255,7 @@ static uint16_t next_sequence(struct transport *t, enum wire_type type)
 	return t->sequence;
 }
 
-int transport_call(struct transport *t, union wire_message *request, const int *fds, size_t n_fds,
+int transport_call(struct transport *t, union wire_message *request, const struct wire_fds *fds,
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
 		   struct error *err)
 {
@@ -267,7 +267,7 @@ int transport_call(struct transport *t, union wire_message *request, const int *
 		return error_set(err, -ECONNRESET, "dieseld went away");
 	request->header.sequence = next_sequence(t, (enum wire_type)request->header.type);
 	wait_for_the_rest(t);
-	r = transport_send(t->fd, request, fds, n_fds);
+	r = transport_send(t->fd, request, fds ? fds->fd : NULL, fds ? fds->n : 0);
 	/* A daemon that refuses may have answered and closed before the request went out. */
 	if (r == 0 || is_gone(r)) {
 		int received_r;
@@ -309,7 +309,7 @@ static int offer(struct transport *t, uint32_t version, uint32_t least, struct e
 	request.hello.version = version;
 	request.hello.least = least;
 	request.hello.revision = version == WIRE_VERSION ? WIRE_REVISION : 0;
-	r = transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+	r = transport_call(t, &request, NULL, WIRE_HELLO_REPLY, &reply, NULL, err);
 	if (r < 0)
 		return r;
 	if (reply.hello.version < least || reply.hello.version > version)

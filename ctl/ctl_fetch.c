@@ -331,11 +331,11 @@ static int attach(const struct fetch_run *f, struct transport *t, struct fetch_l
 
 	protocol_init(&request, WIRE_OPEN_DATASET);
 	request.open_dataset.flags = WIRE_DATASET_FETCHED;
-	r = transport_call(t, &request, (int[]){f->dir_fd, f->snapshot_fd}, 2, WIRE_DATASET_REPLY, &reply,
-			   NULL, err);
+	r = transport_call(t, &request, &(struct wire_fds){{f->dir_fd, f->snapshot_fd}, 2},
+			   WIRE_DATASET_REPLY, &reply, NULL, err);
 	if (r == 0) {
 		protocol_init(&request, WIRE_FETCHER);
-		r = transport_call(t, &request, NULL, 0, WIRE_FETCHER_REPLY, &reply, &fds, err);
+		r = transport_call(t, &request, NULL, WIRE_FETCHER_REPLY, &reply, &fds, err);
 	}
 	if (r == 0) {
 		r = fetch_link_new(t->fd, fds.fd[0], ret);

@@ -96,7 +96,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
 	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
 	_cleanup_(freep) char *text = NULL;
-	struct admin *admin = NULL;
+	struct admin_client *admin = NULL;
 	struct error err = ERROR_INIT;
 	int option, r;
 

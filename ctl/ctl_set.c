@@ -250,7 +250,7 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 static int send_request(const struct ctl_verb *verb, const struct set_request *q)
 {
 	_cleanup_(freep) char *text = NULL;
-	struct admin *admin = NULL;
+	struct admin_client *admin = NULL;
 	struct error err = ERROR_INIT;
 	int r = admin_open(q->daemon.socket, q->daemon.timeout_s, &admin, &err);
 

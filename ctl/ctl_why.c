@@ -299,7 +299,7 @@ static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 static int ask(const struct ctl_verb *verb, const struct ctl_daemon_options *o, uint64_t id, uint32_t max)
 {
 	_cleanup_(freep) char *text = NULL;
-	struct admin *admin = NULL;
+	struct admin_client *admin = NULL;
 	struct error err = ERROR_INIT;
 	int r = admin_open(o->socket, o->timeout_s, &admin, &err);
 

@@ -51,7 +51,7 @@ struct query {
 
 enum method { METHOD_GET, METHOD_HEAD, METHOD_PUT, METHOD_POST, METHOD_DELETE };
 
-struct request {
+struct s3_request {
 	enum method method;
 	const char *key; /* behind the prefix; NULL: the bucket itself */
 	struct query query[6];
@@ -102,7 +102,7 @@ void random_token(char text[2 * TOKEN_BYTES + 1]);
 char *uri_encode(const char *text, bool keep_slash);
 
 /* http.c: one attempt. -ETIMEDOUT, -EIO: it may be repeated; -EBADMSG; -ENOMEM. Any status is a success. */
-int http_perform(struct bucket *b, const struct request *r, struct answer *ret, struct error *err);
+int http_perform(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
 
 /* request.c: attempts until one is answered with 2xx, or with what repeating cannot change. */
 enum request_result {
@@ -110,7 +110,7 @@ enum request_result {
 	REQUEST_EXISTS,      /* 412, 409 of a conditional request */
 	REQUEST_PAST_END,    /* 416 */
 };
-int request_run(struct bucket *b, const struct request *r, struct answer *ret, struct error *err);
+int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
 /* The object's name for an error text. */
 #define OBJECT_NAME_MAX 400
 const char *object_name(const struct bucket *b, const char *key, char text[OBJECT_NAME_MAX]);

@@ -23,7 +23,7 @@ static const char *const method_names[] = {
 };
 
 struct exchange {
-	const struct request *request;
+	const struct s3_request *request;
 	struct answer *answer;
 	CURL *curl;
 	int part; /* of the body that is sent */
@@ -209,7 +209,7 @@ static void return_handle(struct bucket *b, CURL *curl)
 		curl_easy_cleanup(curl);
 }
 
-static int make_path(const struct bucket *b, const struct request *r, char **ret)
+static int make_path(const struct bucket *b, const struct s3_request *r, char **ret)
 {
 	_cleanup_(freep) char *raw = NULL;
 
@@ -227,7 +227,7 @@ static int make_path(const struct bucket *b, const struct request *r, char **ret
 	return 0;
 }
 
-static int make_query(const struct request *r, char **ret)
+static int make_query(const struct s3_request *r, char **ret)
 {
 	size_t bytes;
 	FILE *out = open_memstream(ret, &bytes);
@@ -271,7 +271,7 @@ static void copy_credentials(struct bucket *b, struct credentials *ret, int64_t 
 }
 
 /* The headers that are signed, in the order of their names, and the signature. */
-static int make_headers(struct bucket *b, const struct request *r, const char *path, const char *query,
+static int make_headers(struct bucket *b, const struct s3_request *r, const char *path, const char *query,
 			struct curl_slist **ret, struct error *err)
 {
 	char lines[MAX_SIGNED][256], hash[HASH_TEXT], date[32], range[64];
@@ -339,7 +339,7 @@ static int make_headers(struct bucket *b, const struct request *r, const char *p
 	return result < 0 ? error_errno(err, result, "request") : 0;
 }
 
-static uint64_t body_bytes(const struct request *r)
+static uint64_t body_bytes(const struct s3_request *r)
 {
 	uint64_t bytes = 0;
 
@@ -348,7 +348,7 @@ static uint64_t body_bytes(const struct request *r)
 	return bytes;
 }
 
-static void set_method(CURL *curl, const struct request *r, struct exchange *x)
+static void set_method(CURL *curl, const struct s3_request *r, struct exchange *x)
 {
 	switch (r->method) {
 	case METHOD_GET: curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); return;
@@ -373,7 +373,7 @@ static void set_options(const struct bucket *b, struct exchange *x, const char *
 			const struct curl_slist *headers)
 {
 	CURL *curl = x->curl;
-	const struct request *r = x->request;
+	const struct s3_request *r = x->request;
 	uint64_t bytes = body_bytes(r) + (r->buffer ? r->buffer_bytes : MAX_TEXT_BYTES / 8);
 	const char *ca = getenv("AWS_CA_BUNDLE");
 
@@ -428,7 +428,7 @@ static int result_of(const struct bucket *b, const struct exchange *x, CURLcode 
 	}
 }
 
-int http_perform(struct bucket *b, const struct request *r, struct answer *ret, struct error *err)
+int http_perform(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err)
 {
 	_cleanup_(freep) char *path = NULL, *query = NULL, *url = NULL;
 	_cleanup_(slistp_free) struct curl_slist *headers = NULL;

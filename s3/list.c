@@ -38,7 +38,7 @@ static bool url_decode(char *text)
 	return true;
 }
 
-struct walk {
+struct listing {
 	struct bucket *bucket;
 	const char *prefix; /* whole, with the bucket's */
 	char *last;         /* the key that came last, or that to begin behind; NULL: none */
@@ -46,12 +46,12 @@ struct walk {
 	void *context;
 };
 
-static int bad_list(const struct walk *w, const char *what, struct error *err)
+static int bad_list(const struct listing *w, const char *what, struct error *err)
 {
 	return error_set(err, -EBADMSG, "%s: the server's list %s", w->bucket->url, what);
 }
 
-static int take_page(struct walk *w, struct xml_list *page, struct error *err)
+static int take_page(struct listing *w, struct xml_list *page, struct error *err)
 {
 	size_t skip = strlen(w->bucket->prefix);
 
@@ -73,11 +73,11 @@ static int take_page(struct walk *w, struct xml_list *page, struct error *err)
 	return 0;
 }
 
-static int get_page(struct walk *w, const char *token, const char *after, unsigned max, struct xml_list *ret,
-		    struct error *err)
+static int get_page(struct listing *w, const char *token, const char *after, unsigned max,
+		    struct xml_list *ret, struct error *err)
 {
 	char number[16];
-	struct request r = {.method = METHOD_GET};
+	struct s3_request r = {.method = METHOD_GET};
 	struct answer a;
 
 	snprintf(number, sizeof(number), "%u", max && max < PAGE ? max : PAGE);
@@ -107,7 +107,7 @@ static int get_page(struct walk *w, const char *token, const char *after, unsign
 	return 0;
 }
 
-static int walk_pages(struct walk *w, const char *after, unsigned max, struct error *err)
+static int walk_pages(struct listing *w, const char *after, unsigned max, struct error *err)
 {
 	_cleanup_(freep) char *token = NULL;
 	unsigned n_empty = 0;
@@ -135,7 +135,7 @@ int bucket_list(struct bucket *b, const char *prefix, const char *after, unsigne
 		bucket_list_callback *callback, void *context, struct error *err)
 {
 	_cleanup_(freep) char *whole = NULL, *first = NULL;
-	struct walk w = {.bucket = b, .callback = callback, .context = context};
+	struct listing w = {.bucket = b, .callback = callback, .context = context};
 
 	if (asprintf(&whole, "%s%s", b->prefix, prefix) < 0) {
 		whole = NULL;

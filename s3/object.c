@@ -37,7 +37,7 @@ static int missing(struct bucket *b, const char *key, struct error *err)
 }
 
 /* For requests whose object is there, or that write it. */
-static int run(struct bucket *b, const struct request *r, struct answer *ret, struct error *err)
+static int run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err)
 {
 	int result = request_run(b, r, ret, err);
 
@@ -54,12 +54,12 @@ static int put_once(struct bucket *b, const char *key, const struct iovec *parts
 		    struct error *err)
 {
 	char token[2 * TOKEN_BYTES + 1];
-	struct request r = {.method = METHOD_PUT,
-			    .key = key,
-			    .if_none_match = !replace,
-			    .token = token,
-			    .parts = parts,
-			    .n_parts = n_parts};
+	struct s3_request r = {.method = METHOD_PUT,
+			       .key = key,
+			       .if_none_match = !replace,
+			       .token = token,
+			       .parts = parts,
+			       .n_parts = n_parts};
 	struct answer a;
 
 	random_token(token);
@@ -81,7 +81,8 @@ static bool find_upload(const struct answer *a, char *id, size_t size)
 
 static int upload_begin(struct upload *u, struct error *err)
 {
-	struct request r = {.method = METHOD_POST, .key = u->key, .query = {{"uploads", ""}}, .n_query = 1};
+	struct s3_request r = {
+	    .method = METHOD_POST, .key = u->key, .query = {{"uploads", ""}}, .n_query = 1};
 	char name[OBJECT_NAME_MAX];
 	struct answer a;
 
@@ -100,7 +101,7 @@ static int upload_begin(struct upload *u, struct error *err)
 
 static void upload_abort(struct upload *u)
 {
-	const struct request r = {
+	const struct s3_request r = {
 	    .method = METHOD_DELETE, .key = u->key, .query = {{"uploadId", u->id}}, .n_query = 1};
 	struct answer a;
 
@@ -112,7 +113,7 @@ static int upload_part(struct upload *u, int number, const struct iovec *parts, 
 		       struct error *err)
 {
 	char text[16], name[OBJECT_NAME_MAX];
-	const struct request r = {
+	const struct s3_request r = {
 	    .method = METHOD_PUT,
 	    .key = u->key,
 	    .query = {{"partNumber", text}, {"uploadId", u->id}},
@@ -144,7 +145,7 @@ static int upload_complete(struct upload *u, char **document, size_t *document_b
 	if (fclose(steal_pointer(u->done)) != 0)
 		return error_errno(err, -ENOMEM, "%s", u->key);
 	struct iovec body = {*document, *document_bytes};
-	const struct request r = {
+	const struct s3_request r = {
 	    .method = METHOD_POST,
 	    .key = u->key,
 	    .query = {{"uploadId", u->id}},
@@ -166,7 +167,7 @@ static int upload_complete(struct upload *u, char **document, size_t *document_b
 	if (result == 0)
 		return 0;
 	/* An answer may have been lost, and the upload be complete. */
-	const struct request look = {.method = METHOD_HEAD, .key = u->key};
+	const struct s3_request look = {.method = METHOD_HEAD, .key = u->key};
 	int found = request_run(u->bucket, &look, &a, NULL);
 	bool ours = found == 0 && !strcmp(a.token, u->token);
 
@@ -305,7 +306,7 @@ int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, s
 
 int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct error *err)
 {
-	const struct request r = {.method = METHOD_HEAD, .key = key};
+	const struct s3_request r = {.method = METHOD_HEAD, .key = key};
 	char name[OBJECT_NAME_MAX];
 	struct answer a;
 	int result = run(b, &r, &a, err);
@@ -321,7 +322,8 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 }
 
 /* A range that ends before what was asked for is all that is there; any other one is no answer. */
-static int check_range(struct bucket *b, const struct request *r, const struct answer *a, struct error *err)
+static int check_range(struct bucket *b, const struct s3_request *r, const struct answer *a,
+		       struct error *err)
 {
 	char name[OBJECT_NAME_MAX];
 
@@ -340,12 +342,12 @@ static int check_range(struct bucket *b, const struct request *r, const struct a
 int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
 		struct error *err)
 {
-	struct request r = {.method = METHOD_GET,
-			    .key = key,
-			    .has_range = true,
-			    .first = offset,
-			    .buffer = buffer,
-			    .buffer_bytes = bytes};
+	struct s3_request r = {.method = METHOD_GET,
+			       .key = key,
+			       .has_range = true,
+			       .first = offset,
+			       .buffer = buffer,
+			       .buffer_bytes = bytes};
 	char name[OBJECT_NAME_MAX];
 	struct answer a;
 
@@ -369,7 +371,7 @@ int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer
 
 int bucket_delete(struct bucket *b, const char *key, struct error *err)
 {
-	const struct request r = {.method = METHOD_DELETE, .key = key};
+	const struct s3_request r = {.method = METHOD_DELETE, .key = key};
 	struct answer a;
 	int result = request_run(b, &r, &a, err);
 

@@ -125,7 +125,8 @@ static const char *what_to_do(const struct answer *a)
 	return "is AWS_ENDPOINT_URL_S3 an S3 server?";
 }
 
-static int refused(const struct bucket *b, const struct request *r, const struct answer *a, struct error *err)
+static int refused(const struct bucket *b, const struct s3_request *r, const struct answer *a,
+		   struct error *err)
 {
 	char name[OBJECT_NAME_MAX], code[80] = "", region[80] = "", shown[64];
 	int result = a->status == 401 || a->status == 403 || is_expired(a) ? -EACCES
@@ -145,9 +146,9 @@ static int refused(const struct bucket *b, const struct request *r, const struct
 
 /* Something of that name is there. It may be this very upload, whose answer was lost: libcurl too sends a
  * request again when a connection that it had kept turns out to be closed. */
-static int judge_existing(struct bucket *b, const struct request *r, struct error *err)
+static int judge_existing(struct bucket *b, const struct s3_request *r, struct error *err)
 {
-	const struct request look = {.method = METHOD_HEAD, .key = r->key};
+	const struct s3_request look = {.method = METHOD_HEAD, .key = r->key};
 	struct answer a;
 
 	if (!r->token)
@@ -163,7 +164,7 @@ static int judge_existing(struct bucket *b, const struct request *r, struct erro
 	return ours ? 0 : REQUEST_EXISTS;
 }
 
-static int judge(struct bucket *b, const struct request *r, struct answer *a, struct error *err)
+static int judge(struct bucket *b, const struct s3_request *r, struct answer *a, struct error *err)
 {
 	if (a->status >= 200 && a->status < 300)
 		return 0;
@@ -176,7 +177,7 @@ static int judge(struct bucket *b, const struct request *r, struct answer *a, st
 	return refused(b, r, a, err);
 }
 
-int request_run(struct bucket *b, const struct request *r, struct answer *ret, struct error *err)
+int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err)
 {
 	for (unsigned attempt = 0;; attempt++) {
 		struct answer a;

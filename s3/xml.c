@@ -16,7 +16,7 @@
 #define MAX_DEPTH 16
 #define MAX_VALUE 8192
 
-struct parser {
+struct xml_parser {
 	XML_Parser xml;
 	const char *root; /* that the document has to have */
 	int depth;
@@ -43,7 +43,7 @@ static const char *local_name(const char *name)
 	return colon ? colon + 1 : name;
 }
 
-static void give_up(struct parser *p)
+static void give_up(struct xml_parser *p)
 {
 	p->bad = true;
 	XML_StopParser(p->xml, XML_FALSE);
@@ -51,7 +51,7 @@ static void give_up(struct parser *p)
 
 static void XMLCALL on_start(void *user, const XML_Char *full_name, const XML_Char **attributes)
 {
-	struct parser *p = user;
+	struct xml_parser *p = user;
 	const char *name = local_name(full_name);
 
 	(void)attributes;
@@ -68,7 +68,7 @@ static void XMLCALL on_start(void *user, const XML_Char *full_name, const XML_Ch
 	p->depth++;
 }
 
-static void end_object(struct parser *p)
+static void end_object(struct xml_parser *p)
 {
 	p->in_contents = false;
 	if (!p->object.key || !p->has_size ||
@@ -80,7 +80,7 @@ static void end_object(struct parser *p)
 	p->object = (struct xml_object){0};
 }
 
-static void set_text(struct parser *p, char **to)
+static void set_text(struct xml_parser *p, char **to)
 {
 	free(*to);
 	*to = strdup(p->value);
@@ -88,7 +88,7 @@ static void set_text(struct parser *p, char **to)
 		give_up(p);
 }
 
-static void end_in_list(struct parser *p, const char *name)
+static void end_in_list(struct xml_parser *p, const char *name)
 {
 	int64_t number;
 
@@ -114,7 +114,7 @@ static void end_in_list(struct parser *p, const char *name)
 
 static void XMLCALL on_end(void *user, const XML_Char *full_name)
 {
-	struct parser *p = user;
+	struct xml_parser *p = user;
 	const char *name = local_name(full_name);
 
 	p->depth--;
@@ -130,7 +130,7 @@ static void XMLCALL on_end(void *user, const XML_Char *full_name)
 
 static void XMLCALL on_text(void *user, const XML_Char *text, int n)
 {
-	struct parser *p = user;
+	struct xml_parser *p = user;
 
 	if (p->value_bytes + (size_t)n > MAX_VALUE) {
 		give_up(p);
@@ -151,7 +151,7 @@ static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char 
 	give_up(user);
 }
 
-static int parse(struct parser *p, const char *text, size_t bytes)
+static int parse(struct xml_parser *p, const char *text, size_t bytes)
 {
 	p->xml = XML_ParserCreate(NULL);
 	if (!p->xml)
@@ -170,7 +170,7 @@ static int parse(struct parser *p, const char *text, size_t bytes)
 int xml_parse_list(const char *text, size_t bytes, struct xml_list *ret)
 {
 	struct xml_list list = {0};
-	struct parser p = {.root = "ListBucketResult", .list = &list};
+	struct xml_parser p = {.root = "ListBucketResult", .list = &list};
 	int r = parse(&p, text, bytes);
 
 	if (r < 0) {
@@ -192,7 +192,7 @@ void xml_list_free(struct xml_list *l)
 
 bool xml_find(const char *text, size_t bytes, const char *root, const char *name, char *ret, size_t size)
 {
-	struct parser p = {.root = root, .wanted = name, .found = ret, .found_size = size};
+	struct xml_parser p = {.root = root, .wanted = name, .found = ret, .found_size = size};
 
 	ret[0] = '\0';
 	return parse(&p, text, bytes) == 0 && p.is_found;

@@ -23,7 +23,7 @@ static const char *const names[SQL_N_FILES] = {[SQL_MAIN] = SQL_FILES_NAME,
 					       [SQL_JOURNAL] = SQL_FILES_NAME "-journal",
 					       [SQL_WAL] = SQL_FILES_NAME "-wal"};
 
-struct open_file {
+struct database_file {
 	sqlite3_file base;
 	struct sql_files *files;
 	int fd;
@@ -32,9 +32,9 @@ struct open_file {
 	bool syncs_folder;
 };
 
-static struct open_file *file_of(sqlite3_file *file)
+static struct database_file *file_of(sqlite3_file *file)
 {
-	return (struct open_file *)file;
+	return (struct database_file *)file;
 }
 
 static int failed(struct sql_files *files, int r, int code)
@@ -61,7 +61,7 @@ static int file_close(sqlite3_file *file)
 
 static int file_read(sqlite3_file *file, void *buffer, int bytes, sqlite3_int64 offset)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	size_t done = 0;
 	int r = fd_read_at(f->fd, buffer, (size_t)bytes, (uint64_t)offset, &done);
 
@@ -80,7 +80,7 @@ static bool may_write(const struct sql_files *files)
 
 static int file_write(sqlite3_file *file, const void *buffer, int bytes, sqlite3_int64 offset)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 
 	if (!may_write(f->files))
 		return SQLITE_READONLY;
@@ -93,7 +93,7 @@ static int file_write(sqlite3_file *file, const void *buffer, int bytes, sqlite3
 
 static int file_truncate(sqlite3_file *file, sqlite3_int64 bytes)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 
 	if (!may_write(f->files))
 		return SQLITE_READONLY;
@@ -103,7 +103,7 @@ static int file_truncate(sqlite3_file *file, sqlite3_int64 bytes)
 /* The folder as well, behind the first sync of a file that was made: or its name may be lost. */
 static int file_sync(sqlite3_file *file, int flags)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	(void)flags;
 
 	if (f->files->are_copies)
@@ -132,7 +132,7 @@ uint64_t sql_files_bytes_by_header(int fd)
 
 static int file_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	struct stat st;
 
 	if (fstat(f->fd, &st) < 0)
@@ -147,14 +147,14 @@ static int file_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
 	return SQLITE_OK;
 }
 
-static int lock_failed(struct open_file *f, int r, int code)
+static int lock_failed(struct database_file *f, int r, int code)
 {
 	return r == -EAGAIN ? SQLITE_BUSY : failed(f->files, r, code);
 }
 
 static int file_lock(sqlite3_file *file, int lock)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	int r = 0;
 
 	if (f->files->are_copies || lock <= f->lock)
@@ -177,7 +177,7 @@ static int file_lock(sqlite3_file *file, int lock)
 
 static int file_unlock(sqlite3_file *file, int lock)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	int r = 0;
 
 	if (f->files->are_copies || lock >= f->lock)
@@ -198,7 +198,7 @@ static int file_unlock(sqlite3_file *file, int lock)
 
 static int file_check_reserved(sqlite3_file *file, int *ret)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 
 	*ret = !f->files->are_copies && (f->lock > SQLITE_LOCK_SHARED || sql_is_reserved(f->fd));
 	return SQLITE_OK;
@@ -207,7 +207,7 @@ static int file_check_reserved(sqlite3_file *file, int *ret)
 /* A file whose name leads elsewhere by now has no journal that anybody would find. */
 static int file_control(sqlite3_file *file, int operation, void *argument)
 {
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	struct stat named, st;
 
 	if (operation != SQLITE_FCNTL_HAS_MOVED || f->files->are_copies)
@@ -304,12 +304,12 @@ static int open_journal(const struct sql_files *files, bool creates, bool *made)
 static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *ret_flags)
 {
 	struct sql_files *files = files_of(vfs);
-	struct open_file *f = file_of(file);
+	struct database_file *f = file_of(file);
 	enum sql_file_kind kind = name ? kind_of(name) : SQL_N_FILES;
 	bool creates = flags & SQLITE_OPEN_CREATE, made = false;
 	int fd = -EACCES;
 
-	*f = (struct open_file){.files = files, .fd = -EBADF, .kind = kind};
+	*f = (struct database_file){.files = files, .fd = -EBADF, .kind = kind};
 	if (kind < SQL_N_FILES && files->are_copies)
 		fd = open_copy(files, kind, creates);
 	else if (kind == SQL_MAIN)
@@ -407,7 +407,7 @@ sqlite3_vfs *sql_files_vfs(struct sql_files *files)
 	snprintf(files->vfs_name, sizeof(files->vfs_name), "diesel-%u", atomic_fetch_add(&n, 1));
 	files->vfs = (sqlite3_vfs){
 	    .iVersion = 1,
-	    .szOsFile = sizeof(struct open_file),
+	    .szOsFile = sizeof(struct database_file),
 	    .mxPathname = 64,
 	    .zName = files->vfs_name,
 	    .pAppData = files,

@@ -175,7 +175,7 @@ static int own_daemon_folder(char *ret_folder, struct error *err)
 
 #define TEXT_MAX_BYTES (64u << 20)
 
-struct admin {
+struct admin_client {
 	struct transport transport;
 	bool asked; /* the connection's time was the first question's */
 };
@@ -204,7 +204,7 @@ static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
 	return 0;
 }
 
-static int ask(struct admin *c, union wire_message *request, char **ret_json, struct error *err)
+static int ask(struct admin_client *c, union wire_message *request, char **ret_json, struct error *err)
 {
 	union wire_message reply;
 	struct wire_fds fds;
@@ -213,7 +213,7 @@ static int ask(struct admin *c, union wire_message *request, char **ret_json, st
 	if (c->asked)
 		transport_restart(&c->transport);
 	c->asked = true;
-	r = transport_call(&c->transport, request, NULL, 0, WIRE_STATUS_REPLY, &reply, &fds, err);
+	r = transport_call(&c->transport, request, NULL, WIRE_STATUS_REPLY, &reply, &fds, err);
 	if (r < 0)
 		return r;
 	r = read_text(fds.fd[0], reply.status_reply.bytes, ret_json, err);
@@ -242,10 +242,10 @@ static int connect_to_one(uint32_t timeout_s, struct transport *transport, struc
 	return r;
 }
 
-int admin_open(const char *socket, uint32_t timeout_s, struct admin **ret, struct error *err)
+int admin_open(const char *socket, uint32_t timeout_s, struct admin_client **ret, struct error *err)
 {
 	const char *path = socket && *socket ? socket : getenv("DIESEL_SOCKET");
-	struct admin *c = calloc(1, sizeof(*c));
+	struct admin_client *c = calloc(1, sizeof(*c));
 	int r;
 
 	if (!c)
@@ -263,7 +263,7 @@ int admin_open(const char *socket, uint32_t timeout_s, struct admin **ret, struc
 	return 0;
 }
 
-void admin_close(struct admin *c)
+void admin_close(struct admin_client *c)
 {
 	if (!c)
 		return;
@@ -276,7 +276,7 @@ int admin_own_folder(char *ret_folder, struct error *err)
 	return own_daemon_folder(ret_folder, err);
 }
 
-int admin_status(struct admin *c, char **ret_json, struct error *err)
+int admin_status(struct admin_client *c, char **ret_json, struct error *err)
 {
 	union wire_message request;
 
@@ -284,7 +284,7 @@ int admin_status(struct admin *c, char **ret_json, struct error *err)
 	return ask(c, &request, ret_json, err);
 }
 
-int admin_jobs(struct admin *c, char **ret_json, struct error *err)
+int admin_jobs(struct admin_client *c, char **ret_json, struct error *err)
 {
 	union wire_message request;
 
@@ -292,7 +292,7 @@ int admin_jobs(struct admin *c, char **ret_json, struct error *err)
 	return ask(c, &request, ret_json, err);
 }
 
-int admin_why(struct admin *c, uint64_t job, uint32_t max, char **ret_json, struct error *err)
+int admin_why(struct admin_client *c, uint64_t job, uint32_t max, char **ret_json, struct error *err)
 {
 	union wire_message request;
 
@@ -302,7 +302,7 @@ int admin_why(struct admin *c, uint64_t job, uint32_t max, char **ret_json, stru
 	return ask(c, &request, ret_json, err);
 }
 
-int admin_set(struct admin *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
+int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
 	      char **ret_json, struct error *err)
 {
 	union wire_message request;

@@ -7,7 +7,7 @@
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size)
 {
 	struct error err = ERROR_INIT;
-	struct admin *admin = NULL;
+	struct admin_client *admin = NULL;
 	int r = admin_open(socket, ADMIN_TIMEOUT_S, &admin, &err);
 
 	if (r == 0)

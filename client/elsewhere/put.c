@@ -134,69 +134,67 @@ static int check(const struct diesel_writer *w, struct error *err)
 	return 0;
 }
 
-static int check_sample(const struct diesel_writer *w, const char *path, size_t length, size_t bytes,
-			const struct diesel_stat *stat, struct error *err)
+static int check_sample(const struct diesel_writer *w, const struct diesel_sample *s, struct error *err)
 {
 	char text[200];
 
-	text_printable(text, sizeof(text), path, length);
-	if (!chunk_name_is_valid(path, length))
+	text_printable(text, sizeof(text), s->path, s->path_length);
+	if (!chunk_name_is_valid(s->path, s->path_length))
 		return error_set(err, -EINVAL,
 				 "%s: '%s' is no path of a sample: it is relative, of names between single "
 				 "slashes, none of "
 				 "them . or .., and has at most %u bytes",
 				 w->name, text, CHUNK_NAME_MAX);
-	if (bytes > CHUNK_SAMPLE_MAX_BYTES)
+	if (s->bytes > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(err, -EFBIG,
 				 "%s: '%s' has %zu bytes, and a sample can have at most 1 GiB: split it",
-				 w->name, text, bytes);
-	if (stat && stat->mode & S_IFMT && !S_ISREG(stat->mode))
+				 w->name, text, s->bytes);
+	if (s->stat && s->stat->mode & S_IFMT && !S_ISREG(s->stat->mode))
 		return error_set(err, -EINVAL,
 				 "%s: '%s' has the mode of something that is no regular file: %o", w->name,
-				 text, stat->mode);
+				 text, s->stat->mode);
 	return 0;
 }
 
-static int put(struct diesel_writer *w, const char *path, size_t length, const void *data, size_t bytes,
-	       const struct diesel_stat *stat, struct error *err)
+static int put(struct diesel_writer *w, const struct diesel_sample *s, struct error *err)
 {
 	struct put_record record = {
-	    .bytes = bytes,
-	    .mtime_ns = stat ? stat->mtime_ns : clock_realtime_ns(),
-	    .mode = stat ? stat->mode | S_IFREG : MODE,
-	    .path_length = (uint32_t)length,
+	    .bytes = s->bytes,
+	    .mtime_ns = s->stat ? s->stat->mtime_ns : clock_realtime_ns(),
+	    .mode = s->stat ? s->stat->mode | S_IFREG : MODE,
+	    .path_length = (uint32_t)s->path_length,
 	};
 	char text[200];
 	int r = check(w, err);
 
 	if (r == 0)
-		r = check_sample(w, path, length, bytes, stat, err);
+		r = check_sample(w, s, err);
 	if (r == 0 && w->n - w->n_sent >= SEND_BYTES) /* a signal has left it */
 		r = flush(w, err);
 	if (r < 0)
 		return r;
-	r = reserve(w, sizeof(record) + length + bytes);
+	r = reserve(w, sizeof(record) + s->path_length + s->bytes);
 	if (r == 0)
-		r = path_set_add(&w->paths, path, length);
+		r = path_set_add(&w->paths, s->path, s->path_length);
 	if (r < 0)
 		return error_errno(err, r, "%s", w->name);
 	if (r == 0)
 		return error_set(err, -EEXIST, "%s: '%s' was put before, by this writer", w->name,
-				 text_printable(text, sizeof(text), path, length));
+				 text_printable(text, sizeof(text), s->path, s->path_length));
 	append(w, &record, sizeof(record));
-	append(w, path, length);
-	append(w, data, bytes);
+	append(w, s->path, s->path_length);
+	append(w, s->data, s->bytes);
 	r = w->n < SEND_BYTES ? 0 : flush(w, err);
 	return r == -EINTR ? 0 : r; /* the sample was taken */
 }
 
-int diesel_writer_put(struct diesel_writer *w, const char *path, size_t path_length, const void *data,
-		      size_t bytes, const struct diesel_stat *stat, char *error, size_t error_size)
+int diesel_writer_put(struct diesel_writer *w, const struct diesel_sample *sample, char *error,
+		      size_t error_size)
 {
 	struct error err = ERROR_INIT;
 
 	pthread_mutex_lock(&w->lock);
-	int r = put(w, path, path_length, data, bytes, stat, &err);
+	int r = put(w, sample, &err);
 
 	pthread_mutex_unlock(&w->lock);
 	return r < 0 ? report_error(&err, r, error, error_size) : 0;

@@ -130,7 +130,7 @@ static int start(const char *program, const char *folder, const char *socket, st
 /* socket NULL: DIESEL_SOCKET. 0, -ETIMEDOUT, or as admin_open(). */
 static int answers(const char *socket, uint32_t timeout_s, struct error *err)
 {
-	struct admin *admin = NULL;
+	struct admin_client *admin = NULL;
 	int r = admin_open(socket, timeout_s, &admin, err);
 
 	admin_close(admin);

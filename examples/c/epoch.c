@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct tally {
+struct epoch_sum {
 	uint64_t samples, bytes;
 	uint64_t sum; /* of the bytes: each is looked at, as in a job */
 };
@@ -41,11 +41,11 @@ static struct recipe recipe_of_images(uint32_t side)
 }
 
 /* tallies[n_classes + 1]: the last one is of samples without a class. */
-static void tally_batch(const struct diesel_batch *batch, struct tally *tallies, uint32_t n_classes)
+static void tally_batch(const struct diesel_batch *batch, struct epoch_sum *tallies, uint32_t n_classes)
 {
 	for (uint32_t i = 0; i < batch->n_items; i++) {
 		const struct diesel_item *item = &batch->items[i];
-		struct tally *t = &tallies[item->label < 0 ? n_classes : (uint32_t)item->label];
+		struct epoch_sum *t = &tallies[item->label < 0 ? n_classes : (uint32_t)item->label];
 		/* A packed batch is one array; of another, each sample lies by itself. */
 		const uint8_t *data =
 		    batch->packed ? batch->packed + (size_t)i * batch->item_bytes : item->data;
@@ -58,7 +58,7 @@ static void tally_batch(const struct diesel_batch *batch, struct tally *tallies,
 }
 
 /* Returns the number of samples that are damaged, or a negative errno. */
-static int64_t run_epoch(struct diesel_session *session, struct tally *tallies, uint32_t n_classes)
+static int64_t run_epoch(struct diesel_session *session, struct epoch_sum *tallies, uint32_t n_classes)
 {
 	struct diesel_batch batch;
 	int64_t damaged = 0;
@@ -80,7 +80,7 @@ static int64_t run_epoch(struct diesel_session *session, struct tally *tallies, 
 	return damaged;
 }
 
-static void print(const struct diesel_dataset *dataset, const struct tally *tallies, uint32_t n_classes)
+static void print(const struct diesel_dataset *dataset, const struct epoch_sum *tallies, uint32_t n_classes)
 {
 	for (uint32_t i = 0; i <= n_classes; i++) {
 		const char *name = "(no class)";
@@ -106,7 +106,7 @@ static int use(struct diesel_dataset *dataset, const struct diesel_session_optio
 {
 	struct diesel_dataset_info info;
 	struct diesel_session *session;
-	struct tally *tallies;
+	struct epoch_sum *tallies;
 	char error[512];
 	int64_t damaged;
 

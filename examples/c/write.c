@@ -28,11 +28,11 @@ static int put_all(struct diesel_writer *writer, char *error, size_t error_size)
 
 	for (int i = 0; i < N_SAMPLES && r == 0; i++) {
 		int length = snprintf(path, sizeof(path), "class%d/%04d.raw", i % 10, i);
+		struct diesel_sample sample = {path, (size_t)length, numbers, sizeof(numbers), NULL};
 
 		fill(numbers, i);
 		do /* a signal: its handler has run by now, and could have asked to stop */
-			r = diesel_writer_put(writer, path, (size_t)length, numbers, sizeof(numbers), NULL,
-					      error, error_size);
+			r = diesel_writer_put(writer, &sample, error, error_size);
 		while (r == -EINTR);
 	}
 	return r;

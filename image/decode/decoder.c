@@ -56,7 +56,7 @@ static bool inside(uint32_t begin, uint32_t length, uint32_t whole)
 	return length && begin < whole && length <= whole - begin;
 }
 
-int reading_check(const struct reading *reading, const char *kind, uint32_t width, uint32_t height,
+int reading_check(const struct image_source *reading, const char *kind, uint32_t width, uint32_t height,
 		  struct error *err)
 {
 	const struct image_request *request = reading->request;
@@ -107,7 +107,7 @@ static uint32_t divide_up(uint32_t a, uint32_t b)
 	return a / b + (a % b != 0);
 }
 
-struct image_box reading_plan(const struct reading *reading, uint32_t by, struct resample_plan *plan)
+struct image_box reading_plan(const struct image_source *reading, uint32_t by, struct resample_plan *plan)
 {
 	const struct image_request *request = reading->request;
 	const struct image_box *crop = &request->crop;
@@ -133,7 +133,7 @@ struct image_box reading_plan(const struct reading *reading, uint32_t by, struct
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err)
 {
-	struct reading reading = {
+	struct image_source reading = {
 	    .data = data,
 	    .bytes = bytes,
 	    .request = request,
@@ -190,7 +190,7 @@ int image_decode_whole(struct image_decoder *decoder, const void *data, size_t b
 					  .height = info->height,
 					  .filter = IMAGE_BILINEAR,
 					  .layout = IMAGE_HWC};
-	struct reading reading = {
+	struct image_source reading = {
 	    .data = data, .bytes = bytes, .request = &all, .pixels_max = decoder->pixels_max};
 	enum image_kind kind;
 	int r = image_kind(data, bytes, &kind, err);
@@ -212,7 +212,7 @@ int image_decode_whole(struct image_decoder *decoder, const void *data, size_t b
 int image_resize(struct image_decoder *decoder, const struct image_whole *whole, const uint8_t *data,
 		 const struct image_request *request, uint8_t *output, struct error *err)
 {
-	const struct reading reading = {.request = request, .pixels_max = decoder->pixels_max};
+	const struct image_source reading = {.request = request, .pixels_max = decoder->pixels_max};
 	size_t row_bytes = (size_t)divide_up(whole->info.width, whole->by) * IMAGE_CHANNELS;
 	struct resample_plan plan;
 	int r = check_output(request, err);

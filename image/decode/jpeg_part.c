@@ -186,7 +186,7 @@ static uint8_t next_marker(const uint8_t *data, size_t bytes, size_t *at, size_t
 }
 
 /* A walk over the intervals of a scan. */
-struct walk {
+struct intervals {
 	const uint8_t *data;
 	size_t bytes;
 	size_t at;     /* where the next interval begins */
@@ -194,7 +194,7 @@ struct walk {
 	uint64_t i, n; /* the next one, and how many the image has */
 };
 
-static bool next_interval(struct walk *walk)
+static bool next_interval(struct intervals *walk)
 {
 	uint8_t marker = next_marker(walk->data, walk->bytes, &walk->at, &walk->end);
 	bool restarts = marker >= RST_FIRST && marker <= RST_LAST;
@@ -209,7 +209,7 @@ int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *pa
 {
 	uint32_t row = BLOCK * layout->v;
 	uint64_t n_rows = (layout->height + row - 1) / row;
-	struct walk walk = {
+	struct intervals walk = {
 	    .data = data,
 	    .bytes = bytes,
 	    .at = layout->scan_at,

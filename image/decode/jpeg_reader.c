@@ -231,7 +231,7 @@ static void whole_pixels(uint32_t begin, uint32_t end, uint32_t n, uint32_t by, 
 }
 
 /* Gives the library the part of the image that the crop needs, if restart markers say where that is. */
-static int leave_out(struct jpeg_reader *reader, const struct reading *reading)
+static int leave_out(struct jpeg_reader *reader, const struct image_source *reading)
 {
 	struct resample_plan plan;
 	struct jpeg_layout layout;
@@ -266,7 +266,7 @@ static int leave_out(struct jpeg_reader *reader, const struct reading *reading)
 	return 0;
 }
 
-static int open_image(struct jpeg_reader *reader, const struct reading *reading)
+static int open_image(struct jpeg_reader *reader, const struct image_source *reading)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
 
@@ -290,7 +290,7 @@ static int open_image(struct jpeg_reader *reader, const struct reading *reading)
 	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height, reader->err);
 }
 
-static int read_image(struct jpeg_reader *reader, struct reading *reading)
+static int read_image(struct jpeg_reader *reader, struct image_source *reading)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
 	const struct image_request *request = reading->request;
@@ -412,7 +412,7 @@ static int read_pixels(struct jpeg_reader *reader, uint32_t by, uint8_t *pixels)
 	return 0;
 }
 
-static int read_whole(struct jpeg_reader *reader, const struct reading *reading,
+static int read_whole(struct jpeg_reader *reader, const struct image_source *reading,
 		      const struct image_whole *whole, uint8_t *to)
 {
 	const struct jpeg_decompress_struct *jpeg = &reader->jpeg;
@@ -430,7 +430,7 @@ static int read_whole(struct jpeg_reader *reader, const struct reading *reading,
 }
 
 /* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
-static int read_or_escape(struct jpeg_reader *reader, struct reading *reading,
+static int read_or_escape(struct jpeg_reader *reader, struct image_source *reading,
 			  const struct image_whole *whole, uint8_t *to)
 {
 	if (setjmp(reader->escape))
@@ -438,13 +438,13 @@ static int read_or_escape(struct jpeg_reader *reader, struct reading *reading,
 	return whole ? read_whole(reader, reading, whole, to) : read_image(reader, reading);
 }
 
-int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err)
+int jpeg_reader_read(struct jpeg_reader *reader, struct image_source *reading, struct error *err)
 {
 	return jpeg_reader_whole(reader, reading, NULL, NULL, err);
 }
 
-int jpeg_reader_whole(struct jpeg_reader *reader, struct reading *reading, const struct image_whole *whole,
-		      uint8_t *to, struct error *err)
+int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
+		      const struct image_whole *whole, uint8_t *to, struct error *err)
 {
 	reader->err = err;
 	reader->bytes = reading->bytes;

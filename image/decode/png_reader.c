@@ -161,7 +161,7 @@ static void read_interlaced(struct png_reader *reader, const struct image_box *c
 		}
 }
 
-static int open_image(struct png_reader *reader, const struct reading *reading)
+static int open_image(struct png_reader *reader, const struct image_source *reading)
 {
 	reader->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, reader, on_error, on_warning);
 	reader->info = reader->png ? png_create_info_struct(reader->png) : NULL;
@@ -178,7 +178,7 @@ static int open_image(struct png_reader *reader, const struct reading *reading)
 /* Behind the crop nothing is decoded, so that whether something is missing there has to be seen from the
  * chunks. A file that is cut behind its pixels is the picture that it is to Pillow: it is opened again as a
  * whole one. */
-static int open_sound(struct png_reader *reader, const struct reading *reading)
+static int open_sound(struct png_reader *reader, const struct image_source *reading)
 {
 	size_t bytes;
 	int r = open_image(reader, reading);
@@ -196,7 +196,7 @@ static int open_sound(struct png_reader *reader, const struct reading *reading)
 	return open_image(reader, reading);
 }
 
-static int read_image(struct png_reader *reader, struct reading *reading)
+static int read_image(struct png_reader *reader, struct image_source *reading)
 {
 	struct resample_plan plan;
 	int r = open_sound(reader, reading);
@@ -231,14 +231,14 @@ static int read_image(struct png_reader *reader, struct reading *reading)
 }
 
 /* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
-static int read_or_escape(struct png_reader *reader, struct reading *reading)
+static int read_or_escape(struct png_reader *reader, struct image_source *reading)
 {
 	if (setjmp(reader->escape))
 		return reader->failed;
 	return read_image(reader, reading);
 }
 
-int png_reader_read(struct png_reader *reader, struct reading *reading, struct error *err)
+int png_reader_read(struct png_reader *reader, struct image_source *reading, struct error *err)
 {
 	reader->err = err;
 	reader->data = reading->data;

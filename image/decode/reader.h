@@ -10,7 +10,7 @@
 int image_kind(const void *data, size_t bytes, enum image_kind *ret, struct error *err);
 
 /* One image to be read. */
-struct reading {
+struct image_source {
 	const uint8_t *data;
 	size_t bytes;
 	const struct image_request *request;
@@ -20,12 +20,12 @@ struct reading {
 };
 
 /* What both kinds of image are checked for before memory is taken for them. 0, -EFBIG or -EINVAL. */
-int reading_check(const struct reading *reading, const char *kind, uint32_t width, uint32_t height,
+int reading_check(const struct image_source *reading, const char *kind, uint32_t width, uint32_t height,
 		  struct error *err);
 
 /* What becomes of the crop, and in plan.part what is needed of it, for an image decoded at a scale of 1/by.
  * Returns the part, in pixels of the scaled image. */
-struct image_box reading_plan(const struct reading *reading, uint32_t by, struct resample_plan *plan);
+struct image_box reading_plan(const struct image_source *reading, uint32_t by, struct resample_plan *plan);
 
 struct jpeg_reader;
 struct png_reader;
@@ -35,11 +35,11 @@ struct webp_reader;
 int jpeg_reader_new(struct jpeg_reader **ret);
 void jpeg_reader_free(struct jpeg_reader *reader);
 /* Reads the crop's rows into the resampling; errors as image_decode(). */
-int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err);
+int jpeg_reader_read(struct jpeg_reader *reader, struct image_source *reading, struct error *err);
 
 /* Reads all of the image; `reading` has a request for it. Errors as image_decode_whole(). */
-int jpeg_reader_whole(struct jpeg_reader *reader, struct reading *reading, const struct image_whole *whole,
-		      uint8_t *to, struct error *err);
+int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
+		      const struct image_whole *whole, uint8_t *to, struct error *err);
 /* As image_scale(). */
 uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request);
 
@@ -60,11 +60,11 @@ void planes_free(struct planes *planes);
 /* The same for PNG. */
 int png_reader_new(struct png_reader **ret);
 void png_reader_free(struct png_reader *reader);
-int png_reader_read(struct png_reader *reader, struct reading *reading, struct error *err);
+int png_reader_read(struct png_reader *reader, struct image_source *reading, struct error *err);
 
 /* The same for WebP; of an animation the first frame, as Pillow. */
 int webp_reader_new(struct webp_reader **ret);
 void webp_reader_free(struct webp_reader *reader);
-int webp_reader_read(struct webp_reader *reader, struct reading *reading, struct error *err);
+int webp_reader_read(struct webp_reader *reader, struct image_source *reading, struct error *err);
 /* What the header says. 0 or -EBADMSG. */
 int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err);

@@ -97,7 +97,7 @@ static void axis_pixel(double *weights, int32_t *ret_fixed, struct span span, en
 }
 
 /* One direction of a plan: columns, or rows. */
-struct side {
+struct resample_side {
 	enum image_filter filter;
 	uint32_t n_input;
 	float begin;
@@ -106,11 +106,11 @@ struct side {
 	double scale, stretch, support;
 };
 
-static struct side side_make(const struct resample_plan *plan, bool rows)
+static struct resample_side side_make(const struct resample_plan *plan, bool rows)
 {
 	const struct image_box *window = &plan->window;
 	float begin = plan->box[rows ? 1 : 0], end = plan->box[rows ? 3 : 2];
-	struct side side = {
+	struct resample_side side = {
 	    .filter = plan->filter,
 	    .n_input = rows ? plan->height : plan->width,
 	    .begin = begin,
@@ -124,13 +124,13 @@ static struct side side_make(const struct resample_plan *plan, bool rows)
 	return side;
 }
 
-static double side_center(const struct side *side, uint32_t i)
+static double side_center(const struct resample_side *side, uint32_t i)
 {
 	return side->begin + (i + 0.5) * side->scale;
 }
 
 /* What an output pixel is made of. */
-static struct span side_span(const struct side *side, uint32_t i)
+static struct span side_span(const struct resample_side *side, uint32_t i)
 {
 	double center = side_center(side, i);
 	double first = trunc(center - side->support + 0.5), last = trunc(center + side->support + 0.5);
@@ -141,7 +141,7 @@ static struct span side_span(const struct side *side, uint32_t i)
 }
 
 /* left_out: input pixels in front of those that come. */
-static int axis_make(struct resample_axis *axis, const struct side *side, uint32_t left_out)
+static int axis_make(struct resample_axis *axis, const struct resample_side *side, uint32_t left_out)
 {
 	axis->n = side->n;
 	axis->taps = (uint32_t)ceil(side->support) * 2 + 1;
@@ -162,7 +162,7 @@ static int axis_make(struct resample_axis *axis, const struct side *side, uint32
 }
 
 /* The pixels from the first one that the window is made of to the last; at least one. */
-static struct span side_need(const struct side *side)
+static struct span side_need(const struct resample_side *side)
 {
 	struct span first = side_span(side, side->first), last = side_span(side, side->first + side->n - 1);
 	uint32_t begin = first.first < side->n_input ? first.first : side->n_input - 1;
@@ -314,7 +314,7 @@ static bool is_copy(const struct resample_plan *plan)
 
 void resample_choose(struct resample_plan *plan)
 {
-	struct side columns = side_make(plan, false), rows = side_make(plan, true);
+	struct resample_side columns = side_make(plan, false), rows = side_make(plan, true);
 	struct span x = side_need(&columns), y = side_need(&rows);
 
 	plan->part = is_copy(plan) ? plan->window : (struct image_box){x.first, y.first, x.n, y.n};
@@ -324,7 +324,7 @@ void resample_choose(struct resample_plan *plan)
 
 int resample_begin(struct resample *resample, const struct resample_plan *plan)
 {
-	struct side columns = side_make(plan, false), rows = side_make(plan, true);
+	struct resample_side columns = side_make(plan, false), rows = side_make(plan, true);
 
 	resample->plan = *plan;
 	resample->n_rows = 0;

@@ -54,7 +54,7 @@ int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct
 	return 0;
 }
 
-static int failed(VP8StatusCode status, const struct reading *reading, struct error *err)
+static int failed(VP8StatusCode status, const struct image_source *reading, struct error *err)
 {
 	if (status == VP8_STATUS_OUT_OF_MEMORY)
 		return error_errno(err, -ENOMEM, "WebP image of %zu bytes", reading->bytes);
@@ -83,7 +83,7 @@ static struct image_box with_margin(const struct image_box *part, const WebPIter
 }
 
 /* Decodes a box of the frame to the reader's pixels. */
-static int decode(struct webp_reader *reader, const struct reading *reading, const WebPIterator *frame,
+static int decode(struct webp_reader *reader, const struct image_source *reading, const WebPIterator *frame,
 		  const struct image_box *box, struct error *err)
 {
 	size_t row = (size_t)box->width * IMAGE_CHANNELS;
@@ -146,7 +146,7 @@ static void hand_on(const struct webp_reader *reader, struct resample *resample,
 	}
 }
 
-static int read_frame(struct webp_reader *reader, struct reading *reading, const WebPIterator *frame,
+static int read_frame(struct webp_reader *reader, struct image_source *reading, const WebPIterator *frame,
 		      struct error *err)
 {
 	struct resample_plan plan;
@@ -166,7 +166,7 @@ static int read_frame(struct webp_reader *reader, struct reading *reading, const
 	return 0;
 }
 
-int webp_reader_read(struct webp_reader *reader, struct reading *reading, struct error *err)
+int webp_reader_read(struct webp_reader *reader, struct image_source *reading, struct error *err)
 {
 	const WebPData file = {.bytes = reading->data, .size = reading->bytes};
 	_cleanup_(demuxer_freep) WebPDemuxer *demuxer = NULL;

@@ -47,11 +47,11 @@ static void saturate(uint8_t *pixels, size_t n, float factor)
 }
 
 /* Hue, saturation and value, where not all channels are equal. */
-struct hsv {
+struct pil_hsv {
 	uint8_t h, s, v;
 };
 
-static struct hsv hsv_of(const uint8_t *p, uint8_t least, uint8_t most)
+static struct pil_hsv hsv_of(const uint8_t *p, uint8_t least, uint8_t most)
 {
 	float range = (float)(most - least);
 	float red = (float)(most - p[0]) / range, green = (float)(most - p[1]) / range,
@@ -66,9 +66,9 @@ static struct hsv hsv_of(const uint8_t *p, uint8_t least, uint8_t most)
 	double turned = (double)hue / 6.0 + 1.0;
 
 	hue = (float)(turned >= 1.0 ? turned - 1.0 : turned); /* it is 5/6 to 1 5/6 */
-	return (struct hsv){.h = (uint8_t)((double)hue * 255.0),
-			    .s = (uint8_t)((double)(range / (float)most) * 255.0),
-			    .v = most};
+	return (struct pil_hsv){.h = (uint8_t)((double)hue * 255.0),
+				.s = (uint8_t)((double)(range / (float)most) * 255.0),
+				.v = most};
 }
 
 static uint8_t rounded(double value)
@@ -76,7 +76,7 @@ static uint8_t rounded(double value)
 	return (uint8_t)(value + 0.5);
 }
 
-static void rgb_of(struct hsv colour, uint8_t *ret)
+static void rgb_of(struct pil_hsv colour, uint8_t *ret)
 {
 	int sector = (int)((double)(float)colour.h * 6.0 / 255.0); /* 0 to 6 */
 	float rest = (float)((double)(float)colour.h * 6.0 / 255.0 - (double)(float)sector);
@@ -102,7 +102,7 @@ static void turn_hue(uint8_t *pixels, size_t n, float factor)
 		least = p[2] < least ? p[2] : least;
 		if (most == least)
 			continue; /* no saturation, and no hue to turn */
-		struct hsv colour = hsv_of(p, least, most);
+		struct pil_hsv colour = hsv_of(p, least, most);
 
 		colour.h = (uint8_t)(colour.h + by);
 		if (colour.s)

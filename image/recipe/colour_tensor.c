@@ -32,17 +32,17 @@ static float mean_grey(const uint8_t *pixels, size_t n)
 }
 
 /* Of [0, 1]. */
-struct hsv {
+struct tensor_hsv {
 	float h, s, v;
 };
 
-static struct hsv hsv_of(const float *p)
+static struct tensor_hsv hsv_of(const float *p)
 {
 	float most = fmaxf(p[0], fmaxf(p[1], p[2])), range = most - fminf(p[0], fminf(p[1], p[2]));
 	float hue;
 
 	if (range == 0.0f)
-		return (struct hsv){.v = most};
+		return (struct tensor_hsv){.v = most};
 	float red = (most - p[0]) / range, green = (most - p[1]) / range, blue = (most - p[2]) / range;
 
 	if (p[0] == most)
@@ -51,7 +51,8 @@ static struct hsv hsv_of(const float *p)
 		hue = red + 2.0f - blue;
 	else
 		hue = green + 4.0f - red;
-	return (struct hsv){.h = fmodf(hue * (1.0f / 6.0f) + 1.0f, 1.0f), .s = range / most, .v = most};
+	return (struct tensor_hsv){
+	    .h = fmodf(hue * (1.0f / 6.0f) + 1.0f, 1.0f), .s = range / most, .v = most};
 }
 
 static uint8_t byte_of(float value)
@@ -59,7 +60,7 @@ static uint8_t byte_of(float value)
 	return (uint8_t)(fminf(fmaxf(value, 0.0f), 1.0f) * 255.999f);
 }
 
-static void rgb_of(struct hsv colour, uint8_t *ret)
+static void rgb_of(struct tensor_hsv colour, uint8_t *ret)
 {
 	float h = colour.h * 6.0f, sector = floorf(h), rest = colour.s * (h - sector), v = colour.v;
 	uint8_t b = byte_of(v), p = byte_of((1.0f - colour.s) * v), q = byte_of((1.0f - rest) * v),
@@ -74,7 +75,7 @@ static void turn_hue(uint8_t *pixels, size_t n, float by)
 {
 	for (uint8_t *p = pixels; p < pixels + 3 * n; p += 3) {
 		const float rgb[] = {(float)p[0] / 255.0f, (float)p[1] / 255.0f, (float)p[2] / 255.0f};
-		struct hsv colour = hsv_of(rgb);
+		struct tensor_hsv colour = hsv_of(rgb);
 
 		colour.h += by;
 		colour.h -= floorf(colour.h);

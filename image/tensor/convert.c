@@ -9,7 +9,7 @@
 #define PIECE 1024 /* numbers */
 
 /* Goes through the numbers in their order. */
-struct walk {
+struct element_walk {
 	const uint8_t *data;
 	uint32_t n, bytes; /* dimensions; of a number */
 	uint64_t size[RECIPE_TENSOR_DIMENSIONS + 1];
@@ -19,9 +19,9 @@ struct walk {
 };
 
 /* Dimensions that lie behind each other are one: a walk has long rows where there are any. */
-static struct walk walk_of(const struct lie *lie, uint32_t bytes)
+static struct element_walk walk_of(const struct lie *lie, uint32_t bytes)
 {
-	struct walk w = {
+	struct element_walk w = {
 	    .data = lie->data, .at = lie->at, .bytes = bytes, .n = 1, .size = {1}, .stride = {bytes}};
 
 	for (uint32_t i = 0; i < lie->n_dimensions; i++) {
@@ -61,7 +61,7 @@ static void gather_row(const uint8_t *from, int64_t stride, uint32_t bytes, size
 }
 
 /* To the next row. */
-static void step(struct walk *w)
+static void step(struct element_walk *w)
 {
 	for (uint32_t i = w->n - 1; i-- > 0;) {
 		w->at += w->stride[i];
@@ -73,7 +73,7 @@ static void step(struct walk *w)
 }
 
 /* The next n numbers. */
-static void gather(struct walk *w, size_t n, uint8_t *out)
+static void gather(struct element_walk *w, size_t n, uint8_t *out)
 {
 	uint32_t row = w->n - 1;
 
@@ -230,7 +230,7 @@ void convert(const struct recipe *r, const struct lie *lie, uint8_t *out)
 {
 	enum recipe_type stored = r->tensor.stored, type = r->type;
 	uint32_t bytes = recipe_type_bytes(stored), out_bytes = recipe_type_bytes(type);
-	struct walk w = walk_of(lie, bytes);
+	struct element_walk w = walk_of(lie, bytes);
 	uint64_t total = 1, apart = between_channels(lie);
 	bool as_stored =
 	    type == stored && !(r->flags & (RECIPE_UNIT | RECIPE_NORMALISE)) && type != RECIPE_BOOL;

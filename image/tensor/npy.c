@@ -14,18 +14,18 @@
 #define MAGIC_BYTES 6
 #define NAME_BYTES  24 /* of a type, in messages */
 
-struct reader {
+struct npy_reader {
 	const char *at, *end;
 };
 
-static void skip_blanks(struct reader *r)
+static void skip_blanks(struct npy_reader *r)
 {
 	while (r->at < r->end && strchr(" \t\r\n", *r->at) && *r->at)
 		r->at++;
 }
 
 /* True, and behind it, if this letter is next. */
-static bool take(struct reader *r, char letter)
+static bool take(struct npy_reader *r, char letter)
 {
 	skip_blanks(r);
 	if (r->at == r->end || *r->at != letter)
@@ -34,7 +34,7 @@ static bool take(struct reader *r, char letter)
 	return true;
 }
 
-static bool take_word(struct reader *r, const char *word)
+static bool take_word(struct npy_reader *r, const char *word)
 {
 	size_t length = strlen(word);
 
@@ -46,7 +46,7 @@ static bool take_word(struct reader *r, const char *word)
 }
 
 /* A string without escapes. */
-static bool take_string(struct reader *r, struct reader *ret)
+static bool take_string(struct npy_reader *r, struct npy_reader *ret)
 {
 	char quote = 0;
 	const char *end;
@@ -60,17 +60,17 @@ static bool take_string(struct reader *r, struct reader *ret)
 	end = memchr(r->at, quote, (size_t)(r->end - r->at));
 	if (!end)
 		return false;
-	*ret = (struct reader){r->at, end};
+	*ret = (struct npy_reader){r->at, end};
 	r->at = end + 1;
 	return true;
 }
 
-static bool is_string(const struct reader *s, const char *text)
+static bool is_string(const struct npy_reader *s, const char *text)
 {
 	return (size_t)(s->end - s->at) == strlen(text) && memcmp(s->at, text, strlen(text)) == 0;
 }
 
-static int refuse_type(const struct reader *s, struct error *err)
+static int refuse_type(const struct npy_reader *s, struct error *err)
 {
 	char name[NAME_BYTES];
 	size_t n = 0;
@@ -87,7 +87,7 @@ static int refuse_type(const struct reader *s, struct error *err)
 	    "the array's type is '%s', and dieseld has integers, bool, float16, float32 and float64", name);
 }
 
-static int read_type(struct reader *r, struct npy *ret, struct error *err)
+static int read_type(struct npy_reader *r, struct npy *ret, struct error *err)
 {
 	static const struct {
 		const char *name; /* without the order of its bytes */
@@ -96,7 +96,7 @@ static int read_type(struct reader *r, struct npy *ret, struct error *err)
 		     {"u2", RECIPE_UINT16},  {"i2", RECIPE_INT16},   {"u4", RECIPE_UINT32},
 		     {"i4", RECIPE_INT32},   {"u8", RECIPE_UINT64},  {"i8", RECIPE_INT64},
 		     {"f2", RECIPE_FLOAT16}, {"f4", RECIPE_FLOAT32}, {"f8", RECIPE_FLOAT64}};
-	struct reader s, name;
+	struct npy_reader s, name;
 
 	if (!take_string(r, &s))
 		return error_set(
@@ -116,7 +116,7 @@ static int read_type(struct reader *r, struct npy *ret, struct error *err)
 }
 
 /* A number of digits, below 2^63, behind which a long of Python 2 may have an L. */
-static bool take_number(struct reader *r, uint64_t *ret)
+static bool take_number(struct npy_reader *r, uint64_t *ret)
 {
 	uint64_t value = 0;
 	const char *begin;
@@ -135,7 +135,7 @@ static bool take_number(struct reader *r, uint64_t *ret)
 	return true;
 }
 
-static bool read_shape(struct reader *r, struct npy *ret)
+static bool read_shape(struct npy_reader *r, struct npy *ret)
 {
 	uint64_t side;
 
@@ -168,14 +168,14 @@ static int damaged(struct error *err)
 }
 
 /* The dictionary: each of its entries once, in any order. */
-static int read_header(struct reader *r, struct npy *npy, struct error *err)
+static int read_header(struct npy_reader *r, struct npy *npy, struct error *err)
 {
 	unsigned seen = 0;
 
 	if (!take(r, '{'))
 		return damaged(err);
 	while (!take(r, '}')) {
-		struct reader key;
+		struct npy_reader key;
 		unsigned entry = 0;
 		int result = 0;
 
@@ -208,7 +208,7 @@ static int read_header(struct reader *r, struct npy *npy, struct error *err)
 }
 
 /* Where the dictionary lies. */
-static int find_header(const uint8_t *data, size_t bytes, struct reader *ret, struct error *err)
+static int find_header(const uint8_t *data, size_t bytes, struct npy_reader *ret, struct error *err)
 {
 	size_t begin, length;
 
@@ -228,14 +228,14 @@ static int find_header(const uint8_t *data, size_t bytes, struct reader *ret, st
 	if (length > bytes - begin)
 		return error_set(err, -EBADMSG, "the .npy file is truncated: its %zu bytes end in the header",
 				 bytes);
-	*ret = (struct reader){(const char *)data + begin, (const char *)data + begin + length};
+	*ret = (struct npy_reader){(const char *)data + begin, (const char *)data + begin + length};
 	return 0;
 }
 
 int npy_parse(const void *data, size_t bytes, struct npy *ret, struct error *err)
 {
 	struct npy npy = {.n_dimensions = 0};
-	struct reader r;
+	struct npy_reader r;
 	uint64_t wanted;
 	int result = find_header(data, bytes, &r, err);
 

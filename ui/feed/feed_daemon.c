@@ -30,7 +30,7 @@ struct daemon_feed {
 	char *socket;
 	struct asker asker;
 	/* the thread's own */
-	struct admin *admin; /* NULL: not connected */
+	struct admin_client *admin; /* NULL: not connected */
 	struct daemon_answer heard;
 	/* with the asker's lock */
 	bool wants_why;
@@ -48,7 +48,7 @@ static void answer_free(struct daemon_answer *answer)
 }
 
 /* A connection that broke is opened again once: the daemon may have been restarted. */
-static void ask(struct admin **admin, const char *socket, bool wants_why, struct daemon_answer *answer)
+static void ask(struct admin_client **admin, const char *socket, bool wants_why, struct daemon_answer *answer)
 {
 	int r = -ECONNRESET;
 

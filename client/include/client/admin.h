@@ -17,7 +17,7 @@
 #include "client/protocol.h"
 #include "lib/error.h"
 
-struct admin;
+struct admin_client;
 
 /* For those that do not say otherwise. */
 #define ADMIN_TIMEOUT_S 5
@@ -25,18 +25,18 @@ struct admin;
 /* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, where that one does
  * not let us in, the user's own, if it runs. Each question takes timeout_s at most, the first one with the
  * connection that it needs; then it is -ETIMEDOUT. */
-int admin_open(const char *socket, uint32_t timeout_s, struct admin **ret, struct error *err);
-void admin_close(struct admin *c);
+int admin_open(const char *socket, uint32_t timeout_s, struct admin_client **ret, struct error *err);
+void admin_close(struct admin_client *c);
 
 /* The folder of the user's own daemon, as diesel_loader chooses it, with room for PATH_MAX bytes; it is made
  * if it is missing. -ENOENT: no place will do, and err lists them with what is wrong with each. */
 int admin_own_folder(char *ret_folder, struct error *err);
 
 /* The caller frees the text. */
-int admin_status(struct admin *c, char **ret_json, struct error *err);
-int admin_jobs(struct admin *c, char **ret_json, struct error *err);
+int admin_status(struct admin_client *c, char **ret_json, struct error *err);
+int admin_jobs(struct admin_client *c, char **ret_json, struct error *err);
 /* The newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or of all jobs if job is 0; newest first. */
-int admin_why(struct admin *c, uint64_t job, uint32_t max, char **ret_json, struct error *err);
+int admin_why(struct admin_client *c, uint64_t job, uint32_t max, char **ret_json, struct error *err);
 /* All of the settings take effect, or none does. job 0: all jobs, including those to come. */
-int admin_set(struct admin *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
+int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
 	      char **ret_json, struct error *err);

@@ -172,18 +172,26 @@ struct diesel_writer_options {
 int diesel_writer_open(const char *path, const struct diesel_writer_options *options,
 		       struct diesel_writer **ret, char *error, size_t error_size);
 
+struct diesel_sample {
+	const char *path; /* relative, as `a/b.jpg`: no slash at either end, no empty name, none of . and ..;
+			     not terminated */
+	size_t path_length;
+	const void *data;
+	size_t bytes;
+	const struct diesel_stat *stat; /* its time of change and mode (0: 0644) are kept with the sample;
+					   NULL: now, 0644 */
+};
+
 /*
- * Adds a sample; data is copied. path: relative, as `a/b.jpg`: no slash at either end, no empty name, none of
- * . and ..; not terminated. stat: its time of change and mode (0: 0644) are kept with the sample; NULL: now,
- * 0644.
+ * Adds a sample, which is copied.
  *
  * 0; refused, and the writer goes on: -EEXIST: this writer has put the path before; -EINVAL: no such path can
  * be; -EFBIG: more than 1 GiB; -EINTR: a signal came while it waited, and the sample was not taken: call
  * again. Anything else, such as -ENOSPC, may be of a sample before, and ends the writer: each call gives it
  * again.
  */
-int diesel_writer_put(struct diesel_writer *writer, const char *path, size_t path_length, const void *data,
-		      size_t bytes, const struct diesel_stat *stat, char *error, size_t error_size);
+int diesel_writer_put(struct diesel_writer *writer, const struct diesel_sample *sample, char *error,
+		      size_t error_size);
 
 /* Makes all of it durable and visible, as one version: *ret_version, which may be NULL. Without samples, the
  * dataset stays as it is. -EINTR: call again; -EBUSY: other writers of a bucket were first, 16 times, and

@@ -71,9 +71,10 @@ void transport_drop(int socket);
 /*
  * Client side: numbers and sends a request, and waits for its reply of type `expected`. An ERROR reply
  * becomes its code with its text in err. -ECONNRESET: the daemon went away, or the connection was ended
- * before; -ETIMEDOUT: no reply; -EPROTO: a malformed one. ret_fds may be NULL when no descriptor comes.
+ * before; -ETIMEDOUT: no reply; -EPROTO: a malformed one. fds, which stay the caller's, and ret_fds may be
+ * NULL when no descriptor goes or comes.
  */
-int transport_call(struct transport *t, union wire_message *request, const int *fds, size_t n_fds,
+int transport_call(struct transport *t, union wire_message *request, const struct wire_fds *fds,
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
 		   struct error *err);
 

@@ -56,7 +56,7 @@ static int seek(struct pair *p, struct error *err)
 	union wire_message request, reply;
 
 	protocol_init(&request, WIRE_SEEK);
-	return transport_call(&p->transport, &request, NULL, 0, WIRE_SEEK_REPLY, &reply, NULL, err);
+	return transport_call(&p->transport, &request, NULL, WIRE_SEEK_REPLY, &reply, NULL, err);
 }
 
 /* Also where the right reply lies there by now. */

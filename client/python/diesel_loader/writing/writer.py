@@ -80,8 +80,9 @@ class Writer:
         if mtime_ns < 0:
             raise ValueError(f"mtime must be at least 0, not {mtime!r}")
         stat = native.Stat(mtime_ns, mode, 0, 0, 0)
+        sample = native.Sample(ctypes.cast(ctypes.c_char_p(name), ctypes.c_void_p), len(name), ctypes.cast(memory, ctypes.c_void_p), size, ctypes.pointer(stat))
         with self._lock:
-            self._call(lib.diesel_writer_put, self._open_handle(), name, len(name), memory, size, byref(stat))
+            self._call(lib.diesel_writer_put, self._open_handle(), byref(sample))
 
     def commit(self) -> int:
         """Makes all of it durable and visible, closes the writer, and returns the dataset's version. Raises OSError, and

@@ -313,12 +313,13 @@ static struct transport connect_by_hand(const struct bench *b)
 	assert_int_equal(transport_connect(b->node.socket, &t, &err), 0);
 	assert_int_equal(transport_hello(&t, &err), 0);
 	protocol_init(&m, WIRE_OPEN_DATASET);
-	if (transport_call(&t, &m, (int[]){dir, snapshot}, 2, WIRE_DATASET_REPLY, &reply, NULL, &err) < 0)
+	if (transport_call(&t, &m, &(struct wire_fds){{dir, snapshot}, 2}, WIRE_DATASET_REPLY, &reply, NULL,
+			   &err) < 0)
 		fail_msg("%s", err.text);
 	protocol_init(&m, WIRE_OPEN_SESSION);
 	m.open_session.flags = DIESEL_ASKED;
 	m.open_session.world = m.open_session.batch = m.open_session.stride = 1;
-	if (transport_call(&t, &m, NULL, 0, WIRE_SESSION_REPLY, &reply, NULL, &err) < 0)
+	if (transport_call(&t, &m, NULL, WIRE_SESSION_REPLY, &reply, NULL, &err) < 0)
 		fail_msg("%s", err.text);
 	close(dir);
 	close(snapshot);

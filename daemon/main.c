@@ -45,7 +45,7 @@ static void raise_file_limit(uint64_t cache_bytes)
 
 static void announce(const struct daemon *daemon)
 {
-	const struct options *o = daemon->options;
+	const struct daemon_options *o = daemon->options;
 	const struct server *s = daemon->server;
 	char cache[16];
 	ssize_t n = 0;
@@ -106,7 +106,7 @@ static void start_sharing(struct daemon *daemon)
 
 static int serve(struct daemon *daemon)
 {
-	const struct options *o = daemon->options;
+	const struct daemon_options *o = daemon->options;
 	struct error err = ERROR_INIT;
 	struct server server;
 	uv_loop_t loop;
@@ -185,7 +185,7 @@ static void fork_sensing(struct daemon *daemon)
 
 static void load_codecs(struct daemon *daemon)
 {
-	struct options *o = daemon->options;
+	struct daemon_options *o = daemon->options;
 	struct plugins *p = &daemon->plugins;
 
 	plugins_start(p, &daemon->nursery, o->codecs, o->n_codecs);
@@ -199,7 +199,7 @@ static void load_codecs(struct daemon *daemon)
 }
 
 /* --check-config */
-static int check(const struct options *o)
+static int check(const struct daemon_options *o)
 {
 	struct error err = ERROR_INIT;
 
@@ -214,7 +214,7 @@ static int check(const struct options *o)
 static int tune_and_serve(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
-	const struct options *o = daemon->options;
+	const struct daemon_options *o = daemon->options;
 	const struct control_options control = {.settings = o->settings,
 						.knobs = o->serve.knobs,
 						.socket = o->socket_path,
@@ -253,7 +253,7 @@ int main(int argc, char **argv)
 {
 	struct error err = ERROR_INIT;
 	struct limits limits;
-	struct options options;
+	struct daemon_options options;
 	int r;
 
 	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */

@@ -29,11 +29,11 @@ function(diesel_later name version protocol least)
     ${CMAKE_SOURCE_DIR}/daemon/talk/connection.c ${CMAKE_SOURCE_DIR}/daemon/talk/status.c)
   if("${ARGN}" STREQUAL FORMATS)
     diesel_replaced(${made} daemon/cache/carry.c carry.c "#define FORMAT     1" "#define FORMAT 2")
-    diesel_replaced(${made} daemon/history/history_file.c history_file.c "PRAGMA user_version = 1" "PRAGMA user_version = 2"
+    diesel_replaced(${made} daemon/history/history.c history.c "PRAGMA user_version = 1" "PRAGMA user_version = 2"
       "HISTORY_VERSION == 1" "HISTORY_VERSION == 2")
     diesel_replaced(${made} daemon/history/include/history/history.h history/history.h
       "#define HISTORY_VERSION 1" "#define HISTORY_VERSION 2")
-    list(APPEND daemon_sources ${made}/carry.c ${made}/history_file.c)
+    list(APPEND daemon_sources ${made}/carry.c ${made}/history.c)
   endif()
   add_executable(dieseld_${name} ${daemon_sources})
   add_library(diesel_shared_${name} SHARED ${CMAKE_SOURCE_DIR}/client/protocol.c ${CMAKE_SOURCE_DIR}/client/transport.c

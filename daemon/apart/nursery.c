@@ -28,7 +28,7 @@
 #define HELPER_FD (CHILD_FD + 1)
 
 /* Comes with one descriptor, the helper's end of its socket. */
-struct order {
+struct nursery_order {
 	uint32_t kind;
 };
 
@@ -73,7 +73,7 @@ _Noreturn static void helper_run(uint32_t kind)
 }
 
 /* Returns the next order's descriptor; negative: the daemon is gone. */
-static int receive_order(int fd, struct order *ret)
+static int receive_order(int fd, struct nursery_order *ret)
 {
 	int fds[FD_MESSAGE_MAX_FDS];
 	size_t n_fds;
@@ -86,7 +86,7 @@ static int receive_order(int fd, struct order *ret)
 static void nursery_run(int fd)
 {
 	const struct sigaction no_children = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT};
-	struct order order;
+	struct nursery_order order;
 	int theirs;
 
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -121,7 +121,7 @@ int nursery_fork(struct nursery *ret, struct error *err)
 
 int nursery_start(const struct nursery *n, enum nursery_kind kind, int *ret_fd)
 {
-	const struct order order = {.kind = kind};
+	const struct nursery_order order = {.kind = kind};
 	int fds[2], r;
 
 	if (n->fd < 0)

@@ -214,8 +214,8 @@ static int check_asking(const struct plugins *p, uint32_t uid, struct error *err
 	return 0;
 }
 
-int plugin_ask(struct plugins *p, uv_loop_t *loop, uint32_t uid, const struct recipe_codec *codec,
-	       plugin_answered *answered, void *user, struct plugin_question **ret, struct error *err)
+int plugin_ask(struct plugins *p, const struct recipe_codec *codec, const struct plugin_asker *asker,
+	       struct plugin_question **ret, struct error *err)
 {
 	const struct plugin_order order = {.opens = true, .codec = *codec};
 	const struct plugin *plugin;
@@ -223,20 +223,23 @@ int plugin_ask(struct plugins *p, uv_loop_t *loop, uint32_t uid, const struct re
 	int r = plugins_find(p, codec->name, &plugin, err);
 
 	if (r == 0)
-		r = check_asking(p, uid, err);
+		r = check_asking(p, asker->uid, err);
 	if (r < 0)
 		return r;
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return error_errno(err, -ENOMEM, "codec %s", codec->name);
-	*q = (struct plugin_question){
-	    .plugins = p, .uid = uid, .codec = *codec, .answered = answered, .user = user};
+	*q = (struct plugin_question){.plugins = p,
+				      .uid = asker->uid,
+				      .codec = *codec,
+				      .answered = asker->answered,
+				      .user = asker->user};
 	r = start(p->nursery, plugin->fd, &order, &q->fd);
 	if (r < 0) {
 		free(q);
 		return error_errno(err, r, "codec %s cannot be asked", codec->name);
 	}
-	r = uv_poll_init(loop, &q->poll, q->fd);
+	r = uv_poll_init(asker->loop, &q->poll, q->fd);
 	if (r < 0) {
 		close(q->fd);
 		free(q);

@@ -63,10 +63,17 @@ struct plugin_answer {
 /* answer: NULL, with err, if there is none. The question is gone then. */
 typedef void plugin_answered(void *user, const struct plugin_answer *answer, const struct error *err);
 
+struct plugin_asker {
+	uv_loop_t *loop;
+	uint32_t uid;
+	plugin_answered *answered;
+	void *user;
+};
+
 /* -ENOENT as plugins_find(); -EAGAIN: this user, or all, ask too much at one time; -ENOMEM, ... The callback
  * does not come from within this call. */
-int plugin_ask(struct plugins *p, uv_loop_t *loop, uint32_t uid, const struct recipe_codec *codec,
-	       plugin_answered *answered, void *user, struct plugin_question **ret, struct error *err);
+int plugin_ask(struct plugins *p, const struct recipe_codec *codec, const struct plugin_asker *asker,
+	       struct plugin_question **ret, struct error *err);
 /* No callback any more. The process ends by itself. */
 void plugin_forget(struct plugin_question *q);
 

@@ -311,12 +311,13 @@ static bool may_add(const struct cache *c, const struct cached_dataset *d, uint6
 	       cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
 }
 
-static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
-			    const struct job *warm, int *ret_error)
+struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
+				   uint32_t distance, const struct job *job, int *ret_error)
 {
+	bool spare = distance >= CACHE_SPARE_DISTANCE;
 	uint64_t bytes = d->chunks[chunk].bytes;
 	struct candidates which = {
-	    .wanting = d, .beyond_quotas = c->quotas.n > 0, .is_warm = warm, .uid = warm ? warm->uid : 0};
+	    .wanting = d, .beyond_quotas = c->quotas.n > 0, .is_spare = spare, .uid = spare ? job->uid : 0};
 	struct segment *s = NULL;
 
 	*ret_error = -ENOSPC;
@@ -331,18 +332,18 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 			*ret_error = r;
 		}
 		/* Forms of the last job are in the way of this one's chunks. */
-		if (!warm && c->forms.bytes > c->forms.limit_bytes && forms_drop_any(c))
+		if (!spare && c->forms.bytes > c->forms.limit_bytes && forms_drop_any(c))
 			continue;
-		if (!warm && c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
+		if (!spare && c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 			continue;
 		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
-		which.own = !warm && d->held_bytes + bytes > d->room_bytes;
+		which.own = !spare && d->held_bytes + bytes > d->room_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
-			if (!warm && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
+			if (!spare && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
 				continue;
 			/* By their sums quotas leave memory to who waits, but not descriptors. */
-			if (warm || distance > 0 || !which.beyond_quotas)
+			if (spare || distance > 0 || !which.beyond_quotas)
 				return NULL;
 			which.beyond_quotas = false;
 		} else if (c->segment_bytes <= chunk_limit(c) && is_reusable(victim, d, bytes)) {
@@ -355,18 +356,6 @@ static struct segment *take(struct cache *c, struct cached_dataset *d, uint64_t 
 	}
 	s->chunk = chunk;
 	return s;
-}
-
-struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
-				   uint32_t distance, int *ret_error)
-{
-	return take(c, d, chunk, distance, NULL, ret_error);
-}
-
-struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
-				 const struct job *job, int *ret_error)
-{
-	return take(c, d, chunk, distance, job, ret_error);
 }
 
 struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)

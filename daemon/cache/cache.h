@@ -97,9 +97,6 @@ struct cache_handler {
 	void (*changed)(void *user);
 	/* Adds what each payer has of the cache beside sessions, and sets who has datasets open; or NULL. */
 	void (*count_paid)(void *user, uint64_t paid[CACHE_QUOTA_PAYERS]);
-	/* Returns 0 if the session that is being opened may have so many bytes of memory for batches, and
-	 * makes room for them; or NULL: it may. */
-	int (*may_take)(void *user, uint64_t bytes, struct error *err);
 	/* Gives up a kept batch; false: none can be had now. NULL: there never was one. */
 	bool (*give_up_batch)(struct cache *c);
 	/* The limit on log lines that this user may cause. */
@@ -222,6 +219,12 @@ bool cache_give_up_batch(struct cache *c);
  * they count for him already: what is refused must cost nobody anything. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
+/*
+ * Chunks of sessions of the lowest priority are needed so far ahead, or later: farther than any order
+ * reaches. For these, memory is taken that nobody uses, and nobody but the job's user had last.
+ */
+#define CACHE_SPARE_DISTANCE (1u << 30)
+
 /* Starts to fill a chunk, which is absent or lacks samples (cached_lacks()), on behalf of a job. -ENOSPC: no
  * segment may be taken for a chunk at this distance (policy.h). The chunk is opened in this place first,
  * which is referred to until the load ends. want: which samples it is read for. */
@@ -285,13 +288,10 @@ static inline uint64_t cache_total_bytes(const struct cache *c)
 }
 
 /* Used by sources/ and cache_fit.c. */
-/* Memory for the chunk. NULL: there is no room, or none that may be had for a chunk at this distance. */
+/* Memory for the chunk, on behalf of the job. NULL: there is no room, or none that may be had for a chunk at
+ * this distance. */
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
-				   uint32_t distance, int *ret_error);
-/* For a chunk that nobody wants yet: only memory that nobody uses, and nobody but this job's user had last.
- */
-struct segment *cache_take_spare(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance,
-				 const struct job *job, int *ret_error);
+				   uint32_t distance, const struct job *job, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
 /* Takes the chunk out of the segment, which is then free for another one. */
 void cache_forget_chunk(struct cache *c, struct segment *segment);
@@ -329,7 +329,7 @@ struct candidates {
 	const struct segment *lent_like; /* of the same dataset and size as this one, and lent to clients */
 	bool own;                        /* only of that dataset */
 	bool beyond_quotas;              /* of others only what is beyond their quotas */
-	bool is_warm; /* only of datasets that nobody has open, and that this user had last */
+	bool is_spare; /* only of datasets that nobody has open, and that this user had last */
 	uint32_t uid;
 };
 /* The segment that goes for a chunk at this distance; NULL: none may go. The list is that of such calls. */

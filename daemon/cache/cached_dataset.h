@@ -87,7 +87,7 @@ struct victim_list {
 	uint32_t n, size, next;
 	bool own; /* of the dataset's own only */
 	bool beyond_quotas;
-	bool is_warm; /* see struct candidates */
+	bool is_spare; /* see struct candidates */
 };
 
 /* Where it is in what is carried over a restart; slot 0: nowhere. */
@@ -228,7 +228,6 @@ struct cached_want {
 	const uint64_t *samples;
 	uint32_t n;
 	bool for_peer; /* another node wants it, and counts on it not being asked of others */
-	bool is_warm;  /* nobody wants it yet: it takes what nobody uses */
 };
 
 /* sources/load_part.c. Of a chunk of which few samples are wanted, these alone may be read. Returns true if

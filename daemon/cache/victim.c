@@ -92,7 +92,7 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 		return false;
 	if (which->beyond_quotas && s->dataset != which->wanting && cached_is_paid(s->dataset))
 		return false;
-	if (which->is_warm && (s->dataset->n_sessions > 0 || s->dataset->copy.uid != which->uid))
+	if (which->is_spare && (s->dataset->n_sessions > 0 || s->dataset->copy.uid != which->uid))
 		return false;
 	return !like ||
 	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
@@ -107,7 +107,7 @@ static void look_for_victims(const struct cache *c, const struct candidates *whi
 	list->n = list->next = 0;
 	list->own = which->own;
 	list->beyond_quotas = which->beyond_quotas;
-	list->is_warm = which->is_warm;
+	list->is_spare = which->is_spare;
 	for (uint32_t i = 0; entries && i < c->segments.size; i++) {
 		if (c->segments.all[i] && is_candidate(which, c->segments.all[i]))
 			entries[n++].segment = c->segments.all[i];
@@ -156,7 +156,7 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
 				  struct victim_list *list, uint32_t distance)
 {
-	bool is_such = list->own == which->own && list->is_warm == which->is_warm &&
+	bool is_such = list->own == which->own && list->is_spare == which->is_spare &&
 		       list->beyond_quotas == which->beyond_quotas;
 	struct segment *s = is_such ? take_victim(c, which, list, distance) : NULL;
 

@@ -1,15 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON of jobs, decisions and the tuner. A figure that is not known is null. Times are Unix seconds. */
 #include <math.h>
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "control_private.h"
+#include "daemon/cache/cached_dataset.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/serve/session.h"
 #include "json_text.h"
 #include "lib/clock.h"
-#include "daemon/cache/peers/sharers.h"
+#include "lib/log.h"
+#include "lib/units.h"
 
-json_t *control_shares_json(const struct stall_shares *s)
+/* ---- where each value comes from ---- */
+
+static json_t *value_json(enum wire_setting_key key, uint64_t value)
+{
+	return key == WIRE_SET_TUNE ? json_string(settings_tune_name((enum wire_tune)value))
+				    : json_u64(value);
+}
+
+/* "default", "option" or "file", with file and line. */
+static void put_source(json_t *object, const struct settings_source *source)
+{
+	json_object_set_new(object, "from",
+			    json_string(!source->given ? "default"
+					: source->file ? "file"
+						       : "option"));
+	if (!source->file)
+		return;
+	json_object_set_new(object, "file", json_text(source->file));
+	json_object_set_new(object, "line", json_integer(source->line));
+}
+
+/* A value that was set, by whom, and what holds without it. A knob that is not configured has no value. */
+static json_t *set_json(const struct settings *s, enum wire_setting_key key, uint64_t value,
+			const struct settings_by *by)
+{
+	bool has_value = s->is_configured[key] || !settings_is_knob(key);
+	json_t *configured = json_object();
+
+	json_object_set_new(configured, "value",
+			    has_value ? value_json(key, settings_configured(s, key)) : json_null());
+	put_source(configured, settings_source_of(s, key));
+	return json_pack("{s:o, s:s, s:o, s:o, s:b, s:o}", "value", value_json(key, value), "from", "set",
+			 "uid", by->at_s ? json_u64(by->uid) : json_null(), "at",
+			 by->at_s ? json_u64(by->at_s) : json_null(), "until_restart", by->until_restart,
+			 "configured", configured);
+}
+
+static void append(json_t *all, json_t *one, enum wire_setting_key key, uint64_t job)
+{
+	json_object_set_new(one, "name", json_string(settings_name(key)));
+	json_object_set_new(one, "job", json_u64(job));
+	json_array_append_new(all, one);
+}
+
+/* Each value that can be set, and where it comes from. */
+static json_t *control_settings_json(const struct control *c)
+{
+	const struct settings *s = &c->settings;
+	json_t *all = json_array();
+
+	for (enum wire_setting_key key = WIRE_SET_CACHE; key < WIRE_N_SETTINGS; key++) {
+		json_t *one;
+
+		if (settings_is_of_job(key) || (settings_is_knob(key) && !s->is_configured[key]))
+			continue;
+		if (s->is_set[key]) {
+			one = set_json(s, key, s->set[key], &s->set_by[key]);
+		} else {
+			one = json_pack("{s:o}", "value", value_json(key, settings_get(s, key)));
+			put_source(one, settings_source_of(s, key));
+		}
+		append(all, one, key, 0);
+	}
+	for (uint32_t i = 0; i < s->n_pins; i++) {
+		enum wire_setting_key key = tuner_knob_table[s->pins[i].knob].key;
+
+		append(all, set_json(s, key, s->pins[i].value, &s->pin_by[i]), key, s->pins[i].job);
+	}
+	return all;
+}
+
+static void format_value(char text[32], enum wire_setting_key key, uint64_t value)
+{
+	if (key == WIRE_SET_TUNE)
+		snprintf(text, 32, "%s", settings_tune_name((enum wire_tune)value));
+	else if (settings_is_bytes(key))
+		units_format_bytes(text, 32, value);
+	else
+		snprintf(text, 32, "%llu", (unsigned long long)value);
+}
+
+static void log_override(const struct settings *s, enum wire_setting_key key, uint64_t job, uint64_t value,
+			 const struct settings_by *by)
+{
+	const struct settings_source *source = settings_source_of(s, key);
+	char is[32], was[32], who[80] = "", of[32] = "", job_word[24] = "", where[300], at[32];
+	struct tm tm;
+	time_t time = (time_t)by->at_s;
+
+	format_value(is, key, value);
+	format_value(was, key, settings_configured(s, key));
+	if (by->at_s && localtime_r(&time, &tm) && strftime(at, sizeof(at), "%F %T", &tm) > 0)
+		snprintf(who, sizeof(who), " by uid %u at %s", by->uid, at);
+	if (job)
+		snprintf(job_word, sizeof(job_word), "%llu ", (unsigned long long)job);
+	if (job)
+		snprintf(of, sizeof(of), " of job %llu", (unsigned long long)job);
+	if (source->file)
+		snprintf(where, sizeof(where), "%s:%d (%s)", source->file, source->line, was);
+	else if (source->given)
+		snprintf(where, sizeof(where), "the command line (%s)", was);
+	else if (settings_is_knob(key))
+		snprintf(where, sizeof(where), "the tuner");
+	else
+		snprintf(where, sizeof(where), "the default (%s)", was);
+	log_write(source->given ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
+		  "%s=%s%s, which was set%s, overrides %s: `dieselctl set %s--unset %s` takes it back",
+		  settings_name(key), is, of, who, where, job_word, settings_name(key));
+}
+
+void control_log_overrides(const struct control *c)
+{
+	const struct settings *s = &c->settings;
+
+	for (enum wire_setting_key key = WIRE_SET_CACHE; key < WIRE_N_SETTINGS; key++)
+		if (s->is_set[key])
+			log_override(s, key, 0, s->set[key], &s->set_by[key]);
+	for (uint32_t i = 0; i < s->n_pins; i++)
+		log_override(s, tuner_knob_table[s->pins[i].knob].key, s->pins[i].job, s->pins[i].value,
+			     &s->pin_by[i]);
+}
+
+/* ---- jobs, and what was decided ---- */
+
+static json_t *shares_json(const struct stall_shares *s)
 {
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "device", json_known(s->device), "gpu_wait",
 			 json_known(s->gpu_wait), "fetch_stall", json_known(s->fetch_stall), "prep_stall",
@@ -17,7 +148,7 @@ json_t *control_shares_json(const struct stall_shares *s)
 			 "cpu_starved", json_known(s->cpu_starved), "other", json_known(s->other));
 }
 
-const char *control_source_name(enum stall_source source)
+static const char *source_name(enum stall_source source)
 {
 	switch (source) {
 	case STALL_SOURCE_NONE: return "none";
@@ -93,8 +224,8 @@ static json_t *node_json(const struct stall_node *n)
 
 json_t *control_sample_json(const struct stall_sample *s, const struct stall_node *node)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o}", "source", control_source_name(s->source), "covered_s",
-				 json_known(s->covered_s), "shares", control_shares_json(&s->shares));
+	json_t *root = json_pack("{s:s, s:o, s:o}", "source", source_name(s->source), "covered_s",
+				 json_known(s->covered_s), "shares", shares_json(&s->shares));
 
 	add_figures(root, s);
 	json_object_set_new(root, "tiers", tiers_json(s));
@@ -337,10 +468,10 @@ static json_t *sensing_json(const struct control *c)
 	sensor_status_get(c->sensor, &s);
 	/* cpu_s is the child's own. The BPF programs run on the jobs' time, and for how long is not always
 	 * known. */
-	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source",
-			 control_source_name(s.source), "active", s.active, "why",
-			 s.why[0] ? json_text(s.why) : json_null(), "restarts", json_u64(s.n_restarts),
-			 "lost", json_u64(s.n_lost), "cpu_s", json_real((double)s.cpu_ns / 1e9), "bpf_run_s",
+	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source),
+			 "active", s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
+			 json_u64(s.n_restarts), "lost", json_u64(s.n_lost), "cpu_s",
+			 json_real((double)s.cpu_ns / 1e9), "bpf_run_s",
 			 s.bpf_run_ns ? json_real((double)s.bpf_run_ns / 1e9) : json_null(), "active_s",
 			 json_real((double)s.active_ns / 1e9), "resident_bytes", json_u64(s.resident_bytes));
 }
@@ -365,4 +496,148 @@ json_t *control_tune_json(struct control *c)
 			 "pins", pins, "settings", control_settings_json(c), "sensing", sensing_json(c),
 			 "history", history_json(c), "rounds", json_u64(c->n_rounds), "samples_refused",
 			 json_u64(c->n_refused));
+}
+
+/* ---- what is read ahead for jobs to come (--assist) ---- */
+
+void control_assist(struct control *c, const struct assist *assist)
+{
+	c->assist = assist;
+}
+
+static json_t *ahead_json(const struct assist_job *j)
+{
+	const struct assist_figures *f = &j->figures;
+
+	return json_pack("{s:o, s:o, s:o, s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pid",
+			 json_u64((uint64_t)j->pid), "uid", json_u64(j->uid), "name", json_text(j->name),
+			 "state", assist_job_state(j), "why", json_text(j->why), "charged_to_job",
+			 j->charged != 0, "batches", json_u64(f->batches), "samples", json_u64(f->samples),
+			 "known_samples", json_u64(f->known), "hits", json_u64(f->hits), "misses",
+			 json_u64(f->misses), "files_read_ahead", json_u64(f->files), "bytes_read_ahead",
+			 json_u64(f->bytes), "failed", json_u64(f->failed), "lost_records",
+			 json_u64(j->lost));
+}
+
+json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer)
+{
+	const struct assist_job *job;
+	json_t *jobs;
+
+	if (!c->assist)
+		return json_null();
+	jobs = json_array();
+	for (uint32_t i = 0; (job = assist_job_at(c->assist, i)); i++)
+		if (viewer->all || viewer->uid == job->uid)
+			json_array_append_new(jobs, ahead_json(job));
+	return json_pack("{s:o, s:o}", "problem",
+			 *assist_problem(c->assist) ? json_text(assist_problem(c->assist)) : json_null(),
+			 "jobs", jobs);
+}
+
+/* ---- what this node tells people at other places (diesel-top --nodes) ---- */
+
+#define MAX_JOBS   64
+#define TEXT_BYTES 160
+
+/* With room for the rest of the report. */
+#define RESERVED 256
+
+static json_t *short_text(const char *text)
+{
+	char cut[TEXT_BYTES];
+	size_t n = strnlen(text, sizeof(cut));
+
+	if (n == sizeof(cut)) /* between characters */
+		for (n--; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+			n--;
+	memcpy(cut, text, n);
+	cut[n] = '\0';
+	return json_text(cut);
+}
+
+static const struct session *newest_session(const struct control *c, const struct job *job)
+{
+	for (const struct session *s = c->serving->sessions; s; s = s->next)
+		if (s->job == job)
+			return s;
+	return NULL;
+}
+
+static json_t *short_json(const struct control *c, const struct job *job)
+{
+	const struct control_job *known = control_find_job(c, job->id);
+	const struct session *session = newest_session(c, job);
+	const struct stall_sample *s = known && known->has_sample ? &known->sample : NULL;
+	json_t *root = json_pack(
+	    "{s:o, s:o, s:o, s:o, s:o, s:o}", "id", json_u64(job->id), "pid", json_u64((uint64_t)job->pid),
+	    "uid", json_u64(job->uid), "name", short_text(job->name), "age_s",
+	    json_real((double)(clock_monotonic_ns() - job->begin_ns) / 1e9), "job",
+	    session && session->order.request.cluster[0] ? short_text(session->order.request.cluster)
+							 : json_null());
+
+	json_object_set_new(root, "dataset",
+			    session ? short_text(session->order.dataset->path) : json_null());
+	json_object_set_new(root, "measured_s", json_real(known ? known->measured_s : 0));
+	json_object_set_new(root, "stall_s",
+			    known && known->measured_s > 0 ? json_real(known->stall_s) : json_null());
+	if (s) {
+		json_object_set_new(root, "source", json_string(source_name(s->source)));
+		json_object_set_new(root, "samples_per_s", json_known(s->samples_per_s));
+		json_object_set_new(root, "steps_per_s", json_known(s->steps_per_s));
+		json_object_set_new(root, "shares", shares_json(&s->shares));
+	}
+	return root;
+}
+
+static double stall_of(const struct control *c, const struct job *job)
+{
+	const struct control_job *known = control_find_job(c, job->id);
+
+	return known ? known->stall_s : 0;
+}
+
+/* Those that waited the longest, in this order; `jobs` has room for MAX_JOBS. Returns how many there are in
+ * all. */
+static size_t worst_jobs(const struct control *c, const struct job **jobs, size_t *ret_n)
+{
+	size_t n = 0, n_all = 0;
+
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next, n_all++) {
+		size_t at = n < MAX_JOBS ? n++ : MAX_JOBS;
+
+		for (; at > 0 && stall_of(c, jobs[at - 1]) < stall_of(c, j); at--)
+			if (at < MAX_JOBS)
+				jobs[at] = jobs[at - 1];
+		if (at < MAX_JOBS)
+			jobs[at] = j;
+	}
+	*ret_n = n;
+	return n_all;
+}
+
+char *control_report(const struct control *c, double uptime_s, size_t max_bytes)
+{
+	const struct job *jobs[MAX_JOBS];
+	json_t *list = json_array(), *root;
+	size_t n = 0, n_all = c->serving ? worst_jobs(c, jobs, &n) : 0, n_told = 0, bytes = RESERVED;
+	char *text;
+
+	for (; n_told < n; n_told++) {
+		json_t *job = short_json(c, jobs[n_told]);
+
+		text = json_dumps(job, JSON_COMPACT);
+		bytes += text ? strlen(text) + 1 : max_bytes;
+		free(text);
+		if (bytes > max_bytes) {
+			json_decref(job);
+			break;
+		}
+		json_array_append_new(list, job);
+	}
+	root = json_pack("{s:s, s:s, s:o, s:o, s:o}", "schema", "diesel.node/1", "version", DIESEL_VERSION,
+			 "uptime_s", json_real(uptime_s), "omitted", json_u64(n_all - n_told), "jobs", list);
+	text = json_dumps(root, JSON_COMPACT);
+	json_decref(root);
+	return text;
 }

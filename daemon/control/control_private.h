@@ -68,7 +68,7 @@ struct control_job *control_find_job(const struct control *c, uint64_t id);
 /* Has the tuner forget the job, and the history know it, so that a replay does the same. */
 void control_forget(struct control *c, uint64_t id);
 
-/* control_apply.c: sets a job's knob, but a cache never below cache_min and what the job needs. Returns what
+/* control_round.c: sets a job's knob, but a cache never below cache_min and what the job needs. Returns what
  * it got. */
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
 /* Applies the limits and the mode of the whole daemon. */
@@ -78,16 +78,12 @@ void control_leave_cores(struct control *c);
 
 /* control_json.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);
-json_t *control_shares_json(const struct stall_shares *shares);
-const char *control_source_name(enum stall_source source);
 json_t *control_entry_json(const struct control_log_entry *entry);
 
-/* control_sources.c: each value that can be set, and where it comes from. */
-json_t *control_settings_json(const struct control *c);
 /* A line for each value that was set and goes before a configured one or a default. */
 void control_log_overrides(const struct control *c);
 
-/* control_assist.c: null without --assist. */
+/* Null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
 /* control_restart.c: what is kept in the history for the next start. The last time is when nothing is served

@@ -8,7 +8,7 @@
  * they can always look, and use the daemon.
  *
  * Nothing is counted here: what a user has is added up, from all that there is, when more is asked for
- * (usage.c).
+ * (server.c).
  *
  * Where --cache-quota has rows, a row takes the place of the share of the cache, and who has none shares what
  * the rows leave with all others that have none.

@@ -10,7 +10,7 @@
 
 #define BLANKS " \t\r\n\f\v"
 
-struct reading {
+struct config_reading {
 	const struct config_reader *reader;
 	const char *path;
 	struct error *err;
@@ -33,7 +33,7 @@ static char *strip(char *text)
 }
 
 /* A mistake at this place of the line. */
-__attribute__((format(printf, 3, 4))) static int mistake(const struct reading *r, const char *at,
+__attribute__((format(printf, 3, 4))) static int mistake(const struct config_reading *r, const char *at,
 							 const char *format, ...)
 {
 	char text[400];
@@ -45,7 +45,7 @@ __attribute__((format(printf, 3, 4))) static int mistake(const struct reading *r
 	return error_set(r->err, -EINVAL, "%s:%d:%d: %s", r->path, r->number, (int)(at - r->line) + 1, text);
 }
 
-static int begin_section(struct reading *r, char *text)
+static int begin_section(struct config_reading *r, char *text)
 {
 	char *end = strchr(text, ']');
 	const char *behind = end ? end + 1 + strspn(end + 1, BLANKS) : text;
@@ -75,7 +75,7 @@ static void cut_comment(char *value)
 	}
 }
 
-static int read_setting(struct reading *r, char *name, char *value)
+static int read_setting(struct config_reading *r, char *name, char *value)
 {
 	const struct config_reader *reader = r->reader;
 	struct error err = ERROR_INIT;
@@ -95,7 +95,7 @@ static int read_setting(struct reading *r, char *name, char *value)
 	return result < 0 ? mistake(r, *value ? value : name, "%s", err.text) : 0;
 }
 
-static int read_line(struct reading *r, char *copy)
+static int read_line(struct config_reading *r, char *copy)
 {
 	char *text = strip(copy), *equals = strpbrk(text, "=:"), *name, *value;
 
@@ -120,7 +120,7 @@ static int read_line(struct reading *r, char *copy)
 
 int config_file_read(const char *path, const struct config_reader *reader, struct error *err)
 {
-	struct reading r = {.reader = reader, .path = path, .err = err};
+	struct config_reading r = {.reader = reader, .path = path, .err = err};
 	_cleanup_(fclosep) FILE *file = fopen(path, "re");
 	_cleanup_(freep) char *line = NULL;
 	size_t size = 0;

@@ -69,7 +69,7 @@ static void watch_idle(struct daemon *d)
 		uv_timer_stop(&d->idle);
 }
 
-static bool same_cluster(const struct options *old, const struct options *new)
+static bool same_cluster(const struct daemon_options *old, const struct daemon_options *new)
 {
 	for (int i = 0; i < OPTIONS_N_CLUSTER; i++) {
 		const char *a = old->cluster[i], *b = new->cluster[i];
@@ -80,7 +80,7 @@ static bool same_cluster(const struct options *old, const struct options *new)
 	return true;
 }
 
-static bool same_codecs(const struct options *a, const struct options *b)
+static bool same_codecs(const struct daemon_options *a, const struct daemon_options *b)
 {
 	if (a->n_codecs != b->n_codecs)
 		return false;
@@ -91,7 +91,7 @@ static bool same_codecs(const struct options *a, const struct options *b)
 	return true;
 }
 
-static void warn_fixed(const struct options *old, const struct options *new)
+static void warn_fixed(const struct daemon_options *old, const struct daemon_options *new)
 {
 	const struct {
 		const char *name;
@@ -119,7 +119,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 
 /* Applies everything that can change while serving. Open sessions keep their window and number of batches:
  * their order and memory depend on these. */
-static void apply(struct daemon *d, struct options *new)
+static void apply(struct daemon *d, struct daemon_options *new)
 {
 	char cache[16];
 
@@ -161,7 +161,7 @@ static void on_reload(uv_signal_t *handle, int number)
 {
 	struct daemon *d = handle->data;
 	struct error err = ERROR_INIT;
-	struct options new;
+	struct daemon_options new;
 	char state[80];
 	int r;
 

@@ -28,19 +28,19 @@ struct daemon {
 	struct sensor_child child;
 	struct nursery nursery;
 	struct plugins plugins;
-	struct fd_store_items items; /* what the service manager passed */
-	char child_problem[240];     /* why there is no child, or "" */
-	struct options *options;     /* in force; replaced by a reload */
+	struct fd_store_items items;    /* what the service manager passed */
+	char child_problem[240];        /* why there is no child, or "" */
+	struct daemon_options *options; /* in force; replaced by a reload */
 	int argc;
 	char **argv;
 	uint64_t memory_bytes; /* for defaults */
 	uint32_t n_cpus;
 	int metrics_fd; /* a socket of the service manager's that listens; < 0: none */
-	struct metrics *metrics;
+	struct metrics_server *metrics;
 	struct metrics_totals totals; /* of the sensor's samples */
 	struct metrics_reloads reloads;
 	struct job_events events;
-	struct names names;
+	struct unknown_names names;
 	uv_signal_t sigterm, sigint, sighup;
 	uv_timer_t watchdog, idle;
 };

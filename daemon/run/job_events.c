@@ -72,12 +72,12 @@ void job_events_usage(const struct job_events *events, struct usage_totals *ret)
 /* How often it is looked who has how much of the cache, while there are jobs. */
 #define COUNT_MS 1000
 
-struct facts {
+struct job_facts {
 	struct log_field fields[MAX_FIELDS];
 	size_t n;
 };
 
-__attribute__((format(printf, 3, 4))) static void tell(struct facts *facts, const char *name,
+__attribute__((format(printf, 3, 4))) static void tell(struct job_facts *facts, const char *name,
 						       const char *format, ...)
 {
 	struct log_field *field = &facts->fields[facts->n++];
@@ -89,7 +89,7 @@ __attribute__((format(printf, 3, 4))) static void tell(struct facts *facts, cons
 	va_end(arguments);
 }
 
-static void tell_whose(struct facts *facts, const struct job *job)
+static void tell_whose(struct job_facts *facts, const struct job *job)
 {
 	const struct job_origin *o = &job->origin;
 	char program[64];
@@ -108,7 +108,7 @@ static void tell_whose(struct facts *facts, const struct job *job)
 	tell(facts, "namespace", "%s", o->pod_namespace);
 }
 
-static void tell_used(struct facts *facts, const struct job_events *events, const struct job *job)
+static void tell_used(struct job_facts *facts, const struct job_events *events, const struct job *job)
 {
 	struct usage_amounts n = amounts_of(events, job);
 
@@ -126,7 +126,7 @@ static void tell_used(struct facts *facts, const struct job_events *events, cons
 /* A client can begin as many jobs as it likes. */
 static void write_event(const struct job_events *events, const struct job *job, bool begins)
 {
-	struct facts facts = {.n = 0};
+	struct job_facts facts = {.n = 0};
 	uint64_t left_out;
 
 	if (!log_limit_take(server_lines_of(events->server, job->uid), clock_monotonic_ns(), &left_out))

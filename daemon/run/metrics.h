@@ -19,7 +19,7 @@ struct control;
 struct job_events;
 struct sensor;
 struct server;
-struct metrics;
+struct metrics_server;
 
 /* How often the configuration was read again (SIGHUP), and what came of it. The start counts as the first
  * time. */
@@ -51,9 +51,9 @@ int metrics_check_address(const char *address, struct error *err);
  * where that is negative, on address ("127.0.0.1:9467", "[::1]:9467"). -EINVAL: it is not an address;
  * -EADDRINUSE and the like. */
 int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct metrics_sources *sources,
-		  struct metrics **ret_metrics, struct error *err);
+		  struct metrics_server **ret_metrics, struct error *err);
 /* Returns true if the socket listens there. */
 bool metrics_listens_on(int fd, const char *address);
 
 /* Accepts NULL. The loop must run once more to close the handles. */
-void metrics_stop(struct metrics *metrics);
+void metrics_stop(struct metrics_server *metrics);

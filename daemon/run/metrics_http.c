@@ -28,7 +28,7 @@ struct client {
 	uint64_t begin_ns;
 };
 
-struct metrics {
+struct metrics_server {
 	struct client *clients; /* the newest first */
 	struct metrics_sources sources;
 	struct MHD_Daemon *http;
@@ -73,7 +73,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *client, con
 {
 	static char not_found[] = "dieseld has /metrics, /healthz and /readyz\n",
 		    not_allowed[] = "GET only\n", fine[] = "ok\n";
-	struct metrics *metrics = user;
+	struct metrics_server *metrics = user;
 	size_t length = 0;
 	char *text;
 
@@ -101,7 +101,7 @@ static void hang_up(const struct client *c)
 		shutdown(info->connect_fd, SHUT_RDWR);
 }
 
-static void hang_up_old(const struct metrics *metrics)
+static void hang_up_old(const struct metrics_server *metrics)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 	uint32_t n = 0;
@@ -114,7 +114,7 @@ static void hang_up_old(const struct metrics *metrics)
 static void on_connection(void *user, struct MHD_Connection *connection, void **context,
 			  enum MHD_ConnectionNotificationCode what)
 {
-	struct metrics *metrics = user;
+	struct metrics_server *metrics = user;
 	struct client **link = &metrics->clients, *c;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
@@ -137,7 +137,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 
 static void on_timer(uv_timer_t *timer);
 
-static void run(struct metrics *metrics)
+static void run(struct metrics_server *metrics)
 {
 	MHD_UNSIGNED_LONG_LONG wait_ms;
 
@@ -213,7 +213,7 @@ bool metrics_listens_on(int fd, const char *address)
 	return same;
 }
 
-static int start_http(struct metrics *metrics, int fd, const char *address, struct error *err)
+static int start_http(struct metrics_server *metrics, int fd, const char *address, struct error *err)
 {
 	struct addrinfo *info;
 	int r = resolve(address, &info, err);
@@ -244,9 +244,9 @@ static int start_http(struct metrics *metrics, int fd, const char *address, stru
 }
 
 int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct metrics_sources *sources,
-		  struct metrics **ret_metrics, struct error *err)
+		  struct metrics_server **ret_metrics, struct error *err)
 {
-	struct metrics *metrics = calloc(1, sizeof(*metrics));
+	struct metrics_server *metrics = calloc(1, sizeof(*metrics));
 	const union MHD_DaemonInfo *info;
 	int r;
 
@@ -270,7 +270,7 @@ int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct met
 
 static void on_closed(uv_handle_t *handle)
 {
-	struct metrics *metrics = handle->data;
+	struct metrics_server *metrics = handle->data;
 
 	if (--metrics->n_handles > 0)
 		return;
@@ -278,7 +278,7 @@ static void on_closed(uv_handle_t *handle)
 	free(metrics);
 }
 
-void metrics_stop(struct metrics *metrics)
+void metrics_stop(struct metrics_server *metrics)
 {
 	if (!metrics)
 		return;

@@ -32,7 +32,7 @@ static void *search(void *user)
 	return NULL;
 }
 
-static void start_search(struct names *n)
+static void start_search(struct unknown_names *n)
 {
 	struct name_search *s = malloc(sizeof(*s));
 	pthread_t thread;
@@ -49,7 +49,7 @@ static void start_search(struct names *n)
 }
 
 /* Returns how many names are not known. */
-static uint32_t count(const struct names *n)
+static uint32_t count(const struct unknown_names *n)
 {
 	const struct cache_quotas *q = &n->server->serving.cache.quotas;
 	uint32_t unknown = n->admin->is_unknown;
@@ -59,7 +59,7 @@ static uint32_t count(const struct names *n)
 	return unknown;
 }
 
-static void take(struct names *n, struct name_search *s)
+static void take(struct unknown_names *n, struct name_search *s)
 {
 	struct cache_quotas quotas = n->server->serving.cache.quotas;
 	uint32_t before = count(n);
@@ -78,7 +78,7 @@ static void take(struct names *n, struct name_search *s)
 
 static void on_tick(uv_timer_t *timer)
 {
-	struct names *n = timer->data;
+	struct unknown_names *n = timer->data;
 	struct name_search *s = n->search;
 
 	if (s && !atomic_load(&s->is_done))
@@ -97,7 +97,7 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-void names_changed(struct names *n)
+void names_changed(struct unknown_names *n)
 {
 	const struct cache_quotas *q = &n->server->serving.cache.quotas;
 	_cleanup_(freep) char *list = NULL;
@@ -125,16 +125,16 @@ void names_changed(struct names *n)
 	uv_timer_start(&n->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin)
+void names_start(struct unknown_names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin)
 {
-	*n = (struct names){.server = server, .admin = admin};
+	*n = (struct unknown_names){.server = server, .admin = admin};
 	uv_timer_init(loop, &n->timer);
 	n->timer.data = n;
 	uv_unref((uv_handle_t *)&n->timer);
 	names_changed(n);
 }
 
-void names_stop(struct names *n)
+void names_stop(struct unknown_names *n)
 {
 	uv_close((uv_handle_t *)&n->timer, NULL);
 }

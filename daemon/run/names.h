@@ -13,7 +13,7 @@
 #include "options.h"
 #include "daemon/talk/server.h"
 
-struct names {
+struct unknown_names {
 	struct server *server;
 	struct admin_choice *admin;
 	uv_timer_t timer;
@@ -22,8 +22,8 @@ struct names {
 };
 
 /* Borrows both. Logs one line with the names that are not known. */
-void names_start(struct names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin);
+void names_start(struct unknown_names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin);
 /* The quotas were set to others. Logs as names_start(). */
-void names_changed(struct names *n);
+void names_changed(struct unknown_names *n);
 /* The loop must run once more. What is under way stays, for the process to end with. */
-void names_stop(struct names *n);
+void names_stop(struct unknown_names *n);

@@ -32,9 +32,9 @@ static char *default_history(void)
 	return asprintf(&path, "%s/history.db", directory) < 0 ? NULL : path;
 }
 
-int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
+int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpus)
 {
-	*o = (struct options){
+	*o = (struct daemon_options){
 	    .serve = {.knobs = {.cache_bytes = memory_bytes / 4,
 				.prefetch_chunks = 8,
 				.workers = n_cpus < 4 ? (n_cpus ? n_cpus : 1) : 4},
@@ -58,7 +58,7 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 	return o->socket_path && o->metrics && o->history && o->stage && o->admin_socket ? 0 : -ENOMEM;
 }
 
-static const struct option_row *find_row(const char *name)
+static const struct daemon_option *find_row(const char *name)
 {
 	for (size_t i = 0; i < n_option_rows; i++)
 		if (strcmp(option_rows[i].name, name) == 0)
@@ -66,7 +66,7 @@ static const struct option_row *find_row(const char *name)
 	return NULL;
 }
 
-static int set_row(struct options *o, const struct option_row *row, const char *value,
+static int set_row(struct daemon_options *o, const struct daemon_option *row, const char *value,
 		   const struct settings_source *source, struct error *err)
 {
 	uint32_t n_codecs = o->n_codecs;
@@ -110,7 +110,7 @@ static size_t distance(const char *a, const char *b)
 
 static int unknown(const char *name, struct error *err)
 {
-	const struct option_row *row = find_row(name), *best = NULL;
+	const struct daemon_option *row = find_row(name), *best = NULL;
 	size_t least = 4;
 
 	if (row)
@@ -129,12 +129,12 @@ static int unknown(const char *name, struct error *err)
 
 static bool is_setting(void *user, const char *name)
 {
-	const struct option_row *row = find_row(name);
+	const struct daemon_option *row = find_row(name);
 
 	return row && !row->command;
 }
 
-static void append_example(struct error *err, const struct option_row *row)
+static void append_example(struct error *err, const struct daemon_option *row)
 {
 	size_t used = strlen(err->text);
 
@@ -144,9 +144,9 @@ static void append_example(struct error *err, const struct option_row *row)
 
 static int set_from_file(void *user, const char *name, const char *value, int line, struct error *err)
 {
-	struct options *o = user;
+	struct daemon_options *o = user;
 	const struct settings_source source = {.given = true, .file = o->file, .line = line};
-	const struct option_row *row = find_row(name);
+	const struct daemon_option *row = find_row(name);
 	const struct settings_source *before = row ? &o->source[row - option_rows] : NULL;
 	int r;
 
@@ -164,7 +164,7 @@ static int set_from_file(void *user, const char *name, const char *value, int li
 	return r;
 }
 
-static int options_read_file(struct options *o, const char *path, struct error *err)
+static int options_read_file(struct daemon_options *o, const char *path, struct error *err)
 {
 	const struct config_reader reader = {
 	    .section = "dieseld", .set = set_from_file, .knows = is_setting, .user = o};
@@ -176,13 +176,13 @@ static int options_read_file(struct options *o, const char *path, struct error *
 	return r;
 }
 
-const struct settings_source *options_source(const struct options *o, const char *name)
+const struct settings_source *options_source(const struct daemon_options *o, const char *name)
 {
 	return &o->source[find_row(name) - option_rows];
 }
 
 /* Puts the line of the file in front that the setting is on. */
-static int misplaced(const struct options *o, const char *name, int r, struct error *err)
+static int misplaced(const struct daemon_options *o, const char *name, int r, struct error *err)
 {
 	settings_place_error(options_source(o, name), err);
 	return r;
@@ -199,7 +199,7 @@ static void fill_long_options(struct option long_options[OPTIONS_MOST + 1])
 }
 
 /* One pass over the command line: for files, or for all else. */
-static int parse_pass(struct options *o, int argc, char **argv, bool files, struct error *err)
+static int parse_pass(struct daemon_options *o, int argc, char **argv, bool files, struct error *err)
 {
 	const struct settings_source source = {.given = true};
 	struct option long_options[OPTIONS_MOST + 1];
@@ -208,7 +208,7 @@ static int parse_pass(struct options *o, int argc, char **argv, bool files, stru
 	fill_long_options(long_options);
 	optind = 0;
 	while (r == 0 && (key = getopt_long(argc, argv, ":v", long_options, NULL)) != -1) {
-		const struct option_row *row;
+		const struct daemon_option *row;
 
 		if (key == '?' || key == ':')
 			return error_set(err, -EINVAL, "%s: %s; see dieseld --help", argv[optind - 1],
@@ -223,7 +223,7 @@ static int parse_pass(struct options *o, int argc, char **argv, bool files, stru
 }
 
 /* Checks that take more than one setting. */
-static int check_all(struct options *o, struct error *err)
+static int check_all(struct daemon_options *o, struct error *err)
 {
 	int r = option_check_cache(o, err);
 
@@ -238,7 +238,7 @@ static int check_all(struct options *o, struct error *err)
 	return r < 0 ? misplaced(o, "cluster", r, err) : settings_check(&o->settings, err);
 }
 
-int options_parse(struct options *o, int argc, char **argv, struct error *err)
+int options_parse(struct daemon_options *o, int argc, char **argv, struct error *err)
 {
 	int r;
 
@@ -257,7 +257,7 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 	return check_all(o, err);
 }
 
-void options_free(struct options *o)
+void options_free(struct daemon_options *o)
 {
 	free(o->socket_path);
 	free(o->admin_socket);

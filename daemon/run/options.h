@@ -24,7 +24,7 @@ enum options_cluster {
 	OPTIONS_N_CLUSTER,
 };
 
-struct options {
+struct daemon_options {
 	struct serving_options serve;
 	struct settings settings; /* of the tuner, as configured; nothing is set */
 	char *history;            /* a file, or "off" */
@@ -53,12 +53,12 @@ struct options {
 
 /* Fills in the defaults for a machine with this much memory and this many CPUs. The history is in the
  * service's state directory, if there is one (systemd.exec(5): STATE_DIRECTORY). */
-int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus);
+int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpus);
 /* The command line wins over the file. At the first mistake, err names the option, or the file and line. */
-int options_parse(struct options *o, int argc, char **argv, struct error *err);
+int options_parse(struct daemon_options *o, int argc, char **argv, struct error *err);
 /* Where the value of the option comes from, which must exist. */
-const struct settings_source *options_source(const struct options *o, const char *name);
+const struct settings_source *options_source(const struct daemon_options *o, const char *name);
 /* Checks folders, files and addresses, which dieseld itself looks at when it starts, or later. At the first
  * mistake, err has one line. */
-int options_check(const struct options *o, struct error *err);
-void options_free(struct options *o);
+int options_check(const struct daemon_options *o, struct error *err);
+void options_free(struct daemon_options *o);

@@ -49,7 +49,7 @@ static int check_path(const char *name, const char *path, mode_t kind, struct er
 }
 
 /* A path that was given. The default one is the business of whoever installs dieseld. */
-static int check_given(const struct options *o, const char *name, const char *path, mode_t kind,
+static int check_given(const struct daemon_options *o, const char *name, const char *path, mode_t kind,
 		       struct error *err)
 {
 	const struct settings_source *source = options_source(o, name);
@@ -61,7 +61,7 @@ static int check_given(const struct options *o, const char *name, const char *pa
 }
 
 /* Other users of the folder could read what is staged, or put their own in its place. */
-static int check_stage(const struct options *o, struct error *err)
+static int check_stage(const struct daemon_options *o, struct error *err)
 {
 	_cleanup_(freep) char *word = NULL;
 	struct stat st;
@@ -75,7 +75,7 @@ static int check_stage(const struct options *o, struct error *err)
 }
 
 /* A container that mounts the folder of the one has the other, too. */
-static int check_admin_socket(const struct options *o, struct error *err)
+static int check_admin_socket(const struct daemon_options *o, struct error *err)
 {
 	const char *slash = strrchr(o->admin_socket, '/'), *other = strrchr(o->socket_path, '/');
 
@@ -91,7 +91,7 @@ static int check_admin_socket(const struct options *o, struct error *err)
 }
 
 /* Serving does not depend on a codec: one of the command line that cannot be loaded is only named. */
-static int check_codecs(const struct options *o, struct error *err)
+static int check_codecs(const struct daemon_options *o, struct error *err)
 {
 	for (uint32_t i = 0; i < o->n_codecs; i++) {
 		_cleanup_(closep) int fd = -EBADF;
@@ -112,7 +112,7 @@ static int check_codecs(const struct options *o, struct error *err)
 }
 
 /* The line of the option that the text names. */
-static void place_cluster_error(const struct options *o, struct error *err)
+static void place_cluster_error(const struct daemon_options *o, struct error *err)
 {
 	static const char *const names[] = {"cluster-listen", "cluster-advertise", "cluster-name",
 					    "cluster-key"};
@@ -132,7 +132,8 @@ static void place_cluster_error(const struct options *o, struct error *err)
 }
 
 /* A line that changes nothing was meant to. */
-static int check_needed(const struct options *o, const char *name, const char *needed, struct error *err)
+static int check_needed(const struct daemon_options *o, const char *name, const char *needed,
+			struct error *err)
 {
 	const struct settings_source *source = options_source(o, name);
 
@@ -145,7 +146,7 @@ static int check_needed(const struct options *o, const char *name, const char *n
 }
 
 /* dieseld starts all the same (names.h). */
-static int check_names(const struct options *o, struct error *err)
+static int check_names(const struct daemon_options *o, struct error *err)
 {
 	const char *setting = "cache-quota";
 	int r = cache_quotas_check(setting, &o->serve.quotas, err);
@@ -162,7 +163,7 @@ static int check_names(const struct options *o, struct error *err)
 	return r;
 }
 
-int options_check(const struct options *o, struct error *err)
+int options_check(const struct daemon_options *o, struct error *err)
 {
 	static const char *const needs[][2] = {
 	    {"cluster-listen", "cluster"}, {"cluster-advertise", "cluster"}, {"cluster-name", "cluster"},

@@ -31,12 +31,12 @@ static void print_words(const char *before, size_t at, size_t width, const char 
 	putchar('\n');
 }
 
-static const char *value_of(const struct option_row *row)
+static const char *value_of(const struct daemon_option *row)
 {
 	return !row->value ? "" : row->words && strchr(row->words, '|') ? row->words : row->value;
 }
 
-static const char *help_of(const struct option_row *row, char text[TEXT_BYTES])
+static const char *help_of(const struct daemon_option *row, char text[TEXT_BYTES])
 {
 	snprintf(text, TEXT_BYTES, row->usual && row->value ? "%s (default: %s)" : "%s", row->help,
 		 row->usual);
@@ -55,7 +55,7 @@ static void print_help(void)
 	      "Runs in the foreground; SIGTERM or SIGINT ends it, SIGHUP reads the file again.\n",
 	      stdout);
 	for (size_t i = 0; i < n_option_rows; i++) {
-		const struct option_row *row = &option_rows[i];
+		const struct daemon_option *row = &option_rows[i];
 		size_t n;
 
 		if (row->group)
@@ -93,7 +93,7 @@ static const char *roff_of(const char *text, char roff[TEXT_BYTES])
 	return roff;
 }
 
-static const char *when_of(const struct option_row *row)
+static const char *when_of(const struct daemon_option *row)
 {
 	return row->command                    ? ""
 	       : row->applies == OPTION_RELOAD ? " A reload applies it."
@@ -102,7 +102,7 @@ static const char *when_of(const struct option_row *row)
 		   : " It takes effect at the next start.";
 }
 
-static const char *about_of(const struct option_row *row, char text[TEXT_BYTES])
+static const char *about_of(const struct daemon_option *row, char text[TEXT_BYTES])
 {
 	snprintf(text, TEXT_BYTES, "%s%s", row->about, when_of(row));
 	return text;
@@ -113,7 +113,7 @@ static void print_manual(void)
 	char text[TEXT_BYTES], roff[TEXT_BYTES];
 
 	for (size_t i = 0; i < n_option_rows; i++) {
-		const struct option_row *row = &option_rows[i];
+		const struct daemon_option *row = &option_rows[i];
 
 		if (row->group)
 			printf(".SS %s\n", row->group);
@@ -131,7 +131,7 @@ static void print_settings_that_apply(enum option_applies when, const char *titl
 
 	printf(".SS %s\n", title);
 	for (size_t i = 0; i < n_option_rows; i++) {
-		const struct option_row *row = &option_rows[i];
+		const struct daemon_option *row = &option_rows[i];
 
 		if (row->command || row->applies != when)
 			continue;
@@ -164,7 +164,7 @@ static void print_file(void)
 	    "[dieseld]\n",
 	    stdout);
 	for (size_t i = 0; i < n_option_rows; i++) {
-		const struct option_row *row = &option_rows[i];
+		const struct daemon_option *row = &option_rows[i];
 
 		if (row->command)
 			continue;
@@ -194,7 +194,7 @@ static void print_bash(void)
 	      "\tcase $previous in\n",
 	      stdout);
 	for (size_t i = 0; i < n_option_rows; i++) {
-		const struct option_row *row = &option_rows[i];
+		const struct daemon_option *row = &option_rows[i];
 
 		if (!row->value)
 			continue;
@@ -228,7 +228,7 @@ static void print_zsh_text(const char *text)
 	}
 }
 
-static void print_zsh_values(const struct option_row *row)
+static void print_zsh_values(const struct daemon_option *row)
 {
 	static const char *const places[] = {"", "_files", "_files -/", "_users"};
 
@@ -253,7 +253,7 @@ static void print_zsh(void)
 	      "_arguments",
 	      stdout);
 	for (size_t i = 0; i < n_option_rows; i++) {
-		const struct option_row *row = &option_rows[i];
+		const struct daemon_option *row = &option_rows[i];
 
 		printf(" \\\n\t'%s--%s[", row->set == option_codec ? "*" : "", row->name);
 		print_zsh_text(row->help);

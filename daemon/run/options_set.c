@@ -11,12 +11,12 @@
 #include "metrics.h"
 #include "daemon/apart/plugin.h"
 
-static void *field(struct options *o, const struct option_row *row)
+static void *field(struct daemon_options *o, const struct daemon_option *row)
 {
 	return (char *)o + row->at;
 }
 
-static void configure(struct options *o, const struct option_row *row, uint64_t value)
+static void configure(struct daemon_options *o, const struct daemon_option *row, uint64_t value)
 {
 	if (!row->key)
 		return;
@@ -24,12 +24,12 @@ static void configure(struct options *o, const struct option_row *row, uint64_t 
 	o->settings.is_configured[row->key] = true;
 }
 
-static int wrong(const struct option_row *row, const char *value, struct error *err)
+static int wrong(const struct daemon_option *row, const char *value, struct error *err)
 {
 	return error_set(err, -EINVAL, "%s: \"%s\" %s", row->name, value, row->says);
 }
 
-static int parse_number(const struct option_row *row, const char *value, uint64_t least, uint64_t most,
+static int parse_number(const struct daemon_option *row, const char *value, uint64_t least, uint64_t most,
 			uint64_t *ret, struct error *err)
 {
 	int64_t number;
@@ -41,7 +41,8 @@ static int parse_number(const struct option_row *row, const char *value, uint64_
 	return 0;
 }
 
-int option_number(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_number(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		  struct error *err)
 {
 	uint64_t number = 0;
 	int r = parse_number(row, value, row->least, row->most, &number, err);
@@ -53,7 +54,8 @@ int option_number(struct options *o, const struct option_row *row, const char *v
 	return 0;
 }
 
-int option_ready_fd(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_ready_fd(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		    struct error *err)
 {
 	uint64_t number = 0;
 	int r = parse_number(row, value, 0, 65535, &number, err);
@@ -63,7 +65,8 @@ int option_ready_fd(struct options *o, const struct option_row *row, const char 
 	return r;
 }
 
-int option_size(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_size(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		struct error *err)
 {
 	uint64_t bytes;
 
@@ -73,7 +76,8 @@ int option_size(struct options *o, const struct option_row *row, const char *val
 	return 0;
 }
 
-int option_cache(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_cache(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		 struct error *err)
 {
 	int r = option_size(o, row, value, err);
 
@@ -83,7 +87,8 @@ int option_cache(struct options *o, const struct option_row *row, const char *va
 }
 
 /* Its range is checked when all settings are known. */
-int option_tuned(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_tuned(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		 struct error *err)
 {
 	uint64_t number = 0;
 	int r = 0;
@@ -98,7 +103,8 @@ int option_tuned(struct options *o, const struct option_row *row, const char *va
 	return r;
 }
 
-int option_flag(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_flag(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		struct error *err)
 {
 	bool yes = !strcmp(value, "true") || !strcmp(value, "yes");
 
@@ -108,7 +114,7 @@ int option_flag(struct options *o, const struct option_row *row, const char *val
 	return 0;
 }
 
-static int find_word(const struct option_row *row, const char *value, uint32_t *ret, struct error *err)
+static int find_word(const struct daemon_option *row, const char *value, uint32_t *ret, struct error *err)
 {
 	size_t n = strlen(value);
 	uint32_t place = 0;
@@ -125,14 +131,15 @@ static int find_word(const struct option_row *row, const char *value, uint32_t *
 	return wrong(row, value, err);
 }
 
-int option_word(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_word(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		struct error *err)
 {
 	_Static_assert(sizeof(o->serve.require_digest) == sizeof(uint32_t),
 		       "a choice is a number of 32 bits");
 	return find_word(row, value, field(o, row), err);
 }
 
-int option_flag_of_words(struct options *o, const struct option_row *row, const char *value,
+int option_flag_of_words(struct daemon_options *o, const struct daemon_option *row, const char *value,
 			 struct error *err)
 {
 	uint32_t place;
@@ -143,7 +150,8 @@ int option_flag_of_words(struct options *o, const struct option_row *row, const 
 	return r;
 }
 
-int option_tune(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_tune(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		struct error *err)
 {
 	uint32_t place;
 	int r = find_word(row, value, &place, err);
@@ -155,7 +163,8 @@ int option_tune(struct options *o, const struct option_row *row, const char *val
 	return r;
 }
 
-int option_text(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_text(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		struct error *err)
 {
 	char *copy = strdup(value), **text = field(o, row);
 
@@ -167,7 +176,8 @@ int option_text(struct options *o, const struct option_row *row, const char *val
 }
 
 /* A path in a file holds wherever dieseld is started. */
-int option_path(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_path(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		struct error *err)
 {
 	bool off = row->words && strcmp(value, row->words) == 0;
 
@@ -183,7 +193,8 @@ int option_path(struct options *o, const struct option_row *row, const char *val
 }
 
 /* Whether it may be used is looked at when it is to be: the disk may not answer. */
-int option_stage(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_stage(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		 struct error *err)
 {
 	if (strcmp(value, "off") != 0 && (value[0] != '/' || strlen(value) >= PATH_MAX))
 		return error_set(err, -EINVAL, "%s: \"%s\" is neither an absolute path nor off", row->name,
@@ -191,24 +202,28 @@ int option_stage(struct options *o, const struct option_row *row, const char *va
 	return option_text(o, row, value, err);
 }
 
-int option_admin(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_admin(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		 struct error *err)
 {
 	return admin_parse(row->name, value, &o->admin, err);
 }
 
-int option_quotas(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_quotas(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		  struct error *err)
 {
 	return cache_quotas_parse(row->name, value, &o->serve.quotas, err);
 }
 
-int option_metrics(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_metrics(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		   struct error *err)
 {
 	int r = strcmp(value, "off") ? metrics_check_address(value, err) : 0;
 
 	return r < 0 ? r : option_text(o, row, value, err);
 }
 
-int option_codec(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_codec(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		 struct error *err)
 {
 	char **codecs, *copy;
 
@@ -235,7 +250,8 @@ int option_codec(struct options *o, const struct option_row *row, const char *va
 	return 0;
 }
 
-int option_cluster(struct options *o, const struct option_row *row, const char *value, struct error *err)
+int option_cluster(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		   struct error *err)
 {
 	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
 	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
@@ -245,7 +261,7 @@ int option_cluster(struct options *o, const struct option_row *row, const char *
 	return option_text(o, row, value, err);
 }
 
-int option_cluster_limit(struct options *o, const struct option_row *row, const char *value,
+int option_cluster_limit(struct daemon_options *o, const struct daemon_option *row, const char *value,
 			 struct error *err)
 {
 	uint64_t bytes = 0;
@@ -257,7 +273,7 @@ int option_cluster_limit(struct options *o, const struct option_row *row, const 
 	return option_text(o, row, value, err);
 }
 
-int option_check_cache(const struct options *o, struct error *err)
+int option_check_cache(const struct daemon_options *o, struct error *err)
 {
 	const struct settings_room *room = &o->settings.room;
 	uint64_t memory = room->machine_bytes ? room->machine_bytes : room->memory_bytes;
@@ -273,7 +289,7 @@ int option_check_cache(const struct options *o, struct error *err)
 	    units_format_bytes(most, sizeof(most), memory), (unsigned long long)(memory >> 20) / 4);
 }
 
-int option_check_cluster(struct options *o, struct error *err)
+int option_check_cluster(struct daemon_options *o, struct error *err)
 {
 	char **c = o->cluster;
 

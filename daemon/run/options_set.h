@@ -9,10 +9,11 @@
 
 #define OPTIONS_MIN_CACHE_BYTES (UINT64_C(16) << 20) /* a few of the smallest chunks */
 
-struct option_row;
+struct daemon_option;
 
 /* -EINVAL: the text has the option's name and what its value must be; -ENOMEM. */
-typedef int option_set(struct options *o, const struct option_row *row, const char *value, struct error *err);
+typedef int option_set(struct daemon_options *o, const struct daemon_option *row, const char *value,
+		       struct error *err);
 
 /* When a setting that was changed applies. */
 enum option_applies {
@@ -25,11 +26,11 @@ enum option_applies {
 enum option_takes { OPTION_TEXT, OPTION_FILE, OPTION_FOLDER, OPTION_USER };
 
 /* An option, and a setting of the file unless it is of the command line alone. */
-struct option_row {
+struct daemon_option {
 	const char *name;
 	option_set *set;           /* NULL: --config */
 	const char *example;       /* of a value, for whoever has to write another one */
-	size_t at;                 /* of the field in struct options */
+	size_t at;                 /* of the field in struct daemon_options */
 	uint64_t least, most;      /* of a number; of a flag: least is its value for "no" */
 	const char *says;          /* of a value that will not do */
 	const char *words;         /* of a choice, by "|"; their places are the values */
@@ -45,7 +46,7 @@ struct option_row {
 	const char *about; /* all there is to say; what is in backquotes is literal */
 };
 
-extern const struct option_row option_rows[];
+extern const struct daemon_option option_rows[];
 extern const size_t n_option_rows;
 
 option_set option_number, option_size, option_flag, option_word, option_flag_of_words, option_text,
@@ -53,5 +54,5 @@ option_set option_number, option_size, option_flag, option_word, option_flag_of_
     option_stage, option_quotas, option_cluster, option_cluster_limit, option_ready_fd;
 
 /* Checks that take more than one setting. */
-int option_check_cache(const struct options *o, struct error *err);
-int option_check_cluster(struct options *o, struct error *err);
+int option_check_cache(const struct daemon_options *o, struct error *err);
+int option_check_cluster(struct daemon_options *o, struct error *err);

@@ -12,10 +12,10 @@
 #define MIN_STAGE_BYTES (16ull << 20)
 #define MOST_BYTES      (UINT64_C(1) << 50)
 
-#define AT(member)    .at = offsetof(struct options, member)
-#define CLUSTER(what) .at = offsetof(struct options, cluster) + (what) * sizeof(char *)
+#define AT(member)    .at = offsetof(struct daemon_options, member)
+#define CLUSTER(what) .at = offsetof(struct daemon_options, cluster) + (what) * sizeof(char *)
 
-const struct option_row option_rows[] = {
+const struct daemon_option option_rows[] = {
     {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), OPTIONS_MIN_CACHE_BYTES, MOST_BYTES,
      "is not an amount of memory from 16M up", .group = "Memory and tuning", .value = "BYTES",
      .applies = OPTION_RELOAD,

@@ -39,8 +39,9 @@ static uint64_t dataset_key(const struct cached_dataset *d)
 
 static bool is_same_order(const struct session *a, const struct session *b)
 {
-	return a->dataset == b->dataset && a->request.world == b->request.world &&
-	       a->request.lanes == b->request.lanes && a->request.drift == b->request.drift;
+	return a->order.dataset == b->order.dataset && a->order.request.world == b->order.request.world &&
+	       a->order.request.lanes == b->order.request.lanes &&
+	       a->order.request.drift == b->order.request.drift;
 }
 
 /* Returns the parts of the session's order that this node has: of the chunks, those that its ranks need, and
@@ -48,12 +49,12 @@ static bool is_same_order(const struct session *a, const struct session *b)
 static void parts_here(const struct serving *serving, const struct session *s, double *ret_chunks,
 		       double *ret_samples)
 {
-	struct owner_lanes lanes = {.lanes = s->request.lanes > 1 ? s->request.lanes : 1};
-	struct owner_lanes ranks = {.lanes = s->request.world};
+	struct owner_lanes lanes = {.lanes = s->order.request.lanes > 1 ? s->order.request.lanes : 1};
+	struct owner_lanes ranks = {.lanes = s->order.request.world};
 
 	*ret_chunks = *ret_samples = 1;
 	for (const struct session *q = serving->sessions; q; q = q->next) {
-		const struct shuffle_plan *plan = q->plans[q->epoch & 1].plan;
+		const struct shuffle_plan *plan = q->order.plans[q->order.epoch & 1].plan;
 		uint64_t first, end;
 
 		if (!plan || !is_same_order(q, s))
@@ -61,7 +62,7 @@ static void parts_here(const struct serving *serving, const struct session *s, d
 		shuffle_rank_lanes(plan, &first, &end);
 		if (first < end)
 			owner_lanes_add(&lanes, (uint32_t)first, (uint32_t)end);
-		owner_lanes_add(&ranks, q->request.rank, q->request.rank + 1);
+		owner_lanes_add(&ranks, q->order.request.rank, q->order.request.rank + 1);
 	}
 	if (!lanes.n_runs) /* it has no order, or its ranks take nothing of it */
 		return;
@@ -71,15 +72,16 @@ static void parts_here(const struct serving *serving, const struct session *s, d
 
 static void add_session_state(struct stall_sample *sample, const struct session *q)
 {
-	const struct ring_work *work = &q->control->work;
+	const struct ring_work *work = &q->slots.control->work;
 	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
 
-	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)q->dataset->copy.bytes;
-	sample->ready_samples += (double)q->n_slots * q->batch;
-	if (q->batch > sample->batch)
-		sample->batch = q->batch;
-	if (q->request.window_chunks > sample->window_chunks)
-		sample->window_chunks = q->request.window_chunks;
+	sample->need_bytes +=
+	    (double)q->cost_bytes + (double)q->need_bytes + (double)q->order.dataset->copy.bytes;
+	sample->ready_samples += (double)q->slots.n * q->order.batch;
+	if (q->order.batch > sample->batch)
+		sample->batch = q->order.batch;
+	if (q->order.request.window_chunks > sample->window_chunks)
+		sample->window_chunks = q->order.request.window_chunks;
 	if (q->forms)
 		sample->tunable |= 1u << TUNER_FORM_BYTES;
 	if (policy == RING_WORK_AUTO)
@@ -123,8 +125,9 @@ static double form_size(const struct serving *serving, const struct job *job)
 	if (prospect->n >= SAMPLES_MIN)
 		return (double)prospect->bytes / (double)prospect->n;
 	for (const struct session *q = serving->sessions; q; q = q->next) {
-		if (q->job == job && q->forms && recipe_form(&q->request.recipe, &key) == RECIPE_FORM_MADE)
-			return (double)q->request.recipe.width * q->request.recipe.height * 3;
+		if (q->job == job && q->forms &&
+		    recipe_form(&q->order.request.recipe, &key) == RECIPE_FORM_MADE)
+			return (double)q->order.request.recipe.width * q->order.request.recipe.height * 3;
 	}
 	return NAN;
 }
@@ -153,14 +156,14 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 
 	/* If a job has several orders (training, validation), the figures are those of the largest one. */
 	for (const struct session *q = serving->sessions; q; q = q->next) {
-		if (q->job == job &&
-		    (!most || q->dataset->all_bytes > most->dataset->all_bytes ||
-		     (q->dataset->all_bytes == most->dataset->all_bytes && q->n_samples > most->n_samples)))
+		if (q->job == job && (!most || q->order.dataset->all_bytes > most->order.dataset->all_bytes ||
+				      (q->order.dataset->all_bytes == most->order.dataset->all_bytes &&
+				       q->order.n_samples > most->order.n_samples)))
 			most = q;
 	}
 	if (!most)
 		return;
-	d = most->dataset;
+	d = most->order.dataset;
 	parts_here(serving, most, &chunks, &samples);
 	sample->dataset = dataset_key(d);
 	sample->dataset_bytes = (double)d->all_bytes * chunks;
@@ -168,7 +171,7 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
 	/* Of a chunk that several nodes need, each has to bring the whole for its own part. */
 	sample->samples_per_chunk =
-	    (double)most->n_samples / (double)most->n_chunks * fmin(samples / chunks, 1);
+	    (double)most->order.n_samples / (double)most->order.n_chunks * fmin(samples / chunks, 1);
 	forms_fill(sample, serving, job, chunks);
 }
 

@@ -18,7 +18,7 @@ _Static_assert((int)MARK_NEXT_BEGIN == DIESEL_MARK_NEXT_BEGIN && (int)MARK_NEXT_
 		   (int)MARK_CAUSE_STAGING == DIESEL_MARK_CAUSE_STAGING,
 	       "what libdiesel marks is what the recorder sees");
 
-static struct tally_trainer *trainer_of(struct tally *tally, uint32_t tid)
+static struct tally_trainer *trainer_of(struct wait_tally *tally, uint32_t tid)
 {
 	for (uint32_t i = 0; i < tally->n; i++)
 		if (tally->trainers[i].tid == tid)
@@ -29,7 +29,7 @@ static struct tally_trainer *trainer_of(struct tally *tally, uint32_t tid)
 	return &tally->trainers[tally->n++];
 }
 
-static struct tally_trainer *trainer_find(struct tally *tally, uint32_t tid)
+static struct tally_trainer *trainer_find(struct wait_tally *tally, uint32_t tid)
 {
 	for (uint32_t i = 0; i < tally->n; i++)
 		if (tally->trainers[i].tid == tid)
@@ -37,7 +37,7 @@ static struct tally_trainer *trainer_find(struct tally *tally, uint32_t tid)
 	return NULL;
 }
 
-static void trainer_end(struct tally *tally, uint32_t tid)
+static void trainer_end(struct wait_tally *tally, uint32_t tid)
 {
 	struct tally_trainer *t = trainer_find(tally, tid);
 
@@ -52,7 +52,7 @@ static uint64_t since(uint64_t begin_ns, uint64_t end_ns)
 	return end_ns > begin_ns ? end_ns - begin_ns : 0;
 }
 
-static void step(struct tally *tally, struct tally_trainer *t, uint64_t at_ns)
+static void step(struct wait_tally *tally, struct tally_trainer *t, uint64_t at_ns)
 {
 	t->n_steps++;
 	if (t->last_ns)
@@ -60,7 +60,7 @@ static void step(struct tally *tally, struct tally_trainer *t, uint64_t at_ns)
 	t->last_ns = at_ns;
 }
 
-static void mark(struct tally *tally, const struct event *event)
+static void mark(struct wait_tally *tally, const struct event *event)
 {
 	struct tally_trainer *t = trainer_of(tally, event->tid);
 	uint64_t at_ns = event->end_ns;
@@ -93,7 +93,7 @@ static void mark(struct tally *tally, const struct event *event)
 	}
 }
 
-void tally_event(struct tally *tally, const struct event *event)
+void tally_event(struct wait_tally *tally, const struct event *event)
 {
 	struct tally_trainer *t;
 
@@ -117,7 +117,7 @@ void tally_event(struct tally *tally, const struct event *event)
 	}
 }
 
-struct tally_sums tally_sums(const struct tally *tally, uint64_t now_ns)
+struct tally_sums tally_sums(const struct wait_tally *tally, uint64_t now_ns)
 {
 	struct tally_sums sums = {.n_trainers = tally->n};
 
@@ -134,7 +134,7 @@ struct tally_sums tally_sums(const struct tally *tally, uint64_t now_ns)
 	return sums;
 }
 
-double tally_step_s(const struct tally *tally, double quantile)
+double tally_step_s(const struct wait_tally *tally, double quantile)
 {
 	uint64_t sorted[TALLY_DURATIONS];
 	size_t n = tally->n_durations < TALLY_DURATIONS ? (size_t)tally->n_durations : TALLY_DURATIONS;

@@ -27,7 +27,7 @@ struct tally_trainer {
 	uint64_t last_ns; /* when the last step was */
 };
 
-struct tally {
+struct wait_tally {
 	struct tally_trainer trainers[TALLY_TRAINERS];
 	uint32_t n;
 	uint64_t durations_ns[TALLY_DURATIONS]; /* of the last steps; a ring */
@@ -35,7 +35,7 @@ struct tally {
 	bool has_steps; /* backward passes are seen, and count as the steps; else the ends of next() do */
 };
 
-void tally_event(struct tally *tally, const struct event *event);
+void tally_event(struct wait_tally *tally, const struct event *event);
 
 /* Totals at one time, including waits under way. */
 struct tally_sums {
@@ -44,7 +44,7 @@ struct tally_sums {
 	uint32_t n_trainers;
 };
 
-struct tally_sums tally_sums(const struct tally *tally, uint64_t now_ns);
+struct tally_sums tally_sums(const struct wait_tally *tally, uint64_t now_ns);
 
 /* A quantile of the durations of the last steps; NAN: none were seen. */
-double tally_step_s(const struct tally *tally, double quantile);
+double tally_step_s(const struct wait_tally *tally, double quantile);

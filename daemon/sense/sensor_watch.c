@@ -2,25 +2,323 @@
 #include "sensor_watch.h"
 
 #include <errno.h>
+#include <linux/capability.h>
+#include <math.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "analyzer/analysis.h"
 #include "analyzer/live.h"
 #include "bpf/collector.h"
 #include "lib/capabilities.h"
+#include "lib/clock.h"
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/sandbox.h"
 #include "sensor_keeper.h"
-#include "sensor_watch_jobs.h"
+#include "sensor_detail.h"
+#include "sensor_message.h"
+#include "sensor_shares.h"
+#include "sensor_tally.h"
 
-#include <linux/capability.h>
+/* ---- the jobs: which are watched, the slices in detail, and their results ---- */
+
+#define WATCH_WINDOW_NS (DETAIL_MAX_NS + 2 * NS_PER_S)
+#define WATCH_JOBS_MAX  1024
+
+struct watched {
+	uint64_t job;
+	uint32_t root;
+	struct wait_tally tally;
+	struct writes writes;
+	uint64_t tick_ns;         /* when the last report was made */
+	struct tally_sums ticked; /* the sums at that time */
+	double wait;              /* share of waiting in the last second */
+	uint64_t slice_steps;     /* n_steps when the slice began */
+	bool to_analyse, looked_at;
+	bool has_slice;
+	struct stall_shares slice;
+	double slice_wait; /* by the marks, while that slice ran */
+	uint64_t slice_ns; /* when it ended */
+	uint64_t slice_wait_ns, last_steps, last_step_ns;
+};
+
+struct watch {
+	int fd;
+	bool ended;
+	struct collector *collector;
+	struct live *live;
+	struct watched **jobs; /* indexed by their number in `live` */
+	size_t n_jobs;
+	struct detail_plan plan;
+	uint64_t cost_ns; /* of the analyses of the last slice */
+};
+
+static struct watched *watched_of(struct watch *w, uint32_t root)
+{
+	for (size_t i = 0; i < w->n_jobs; i++)
+		if (w->jobs[i]->root == root)
+			return w->jobs[i];
+	return NULL;
+}
+
+static void on_event(void *user, const struct event *event)
+{
+	struct watch *w = user;
+	uint32_t root;
+
+	switch ((enum event_type)event->type) {
+	case EVENT_MARK:
+	case EVENT_STEP:
+	case EVENT_EXIT:
+		root = live_root_of(w->live, event->tgid);
+		if (root && watched_of(w, root))
+			tally_event(&watched_of(w, root)->tally, event);
+		if (event->type != EVENT_EXIT && !w->plan.on)
+			return; /* marks between slices would be kept for nothing */
+		break;
+	default: break;
+	}
+	/* Without memory for it the event is left out, and counted as lost. */
+	(void)live_event(w->live, event);
+}
+
+/* What does not fit an event (paths, names of phases, probed libraries) is of no use here. */
+static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+{
+	(void)user;
+	(void)kind;
+	(void)key;
+	(void)data;
+	(void)size;
+}
+
+/* Takes in what the programs recorded. */
+static void watch_take_events(struct watch *w)
+{
+	const struct collector_sink sink = {on_event, on_note, w};
+
+	(void)collector_poll(w->collector, 0, &sink);
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+static bool is_process(const struct sensor_request *request)
+{
+	struct proc_stat stat;
+
+	return request->root > 0 && proc_stat_read("/proc", (pid_t)request->root, &stat) == 0 &&
+	       stat.start_ticks == request->start_ticks && stat.state != 'Z';
+}
+
+static void job_forget(struct watch *w, size_t at)
+{
+	live_remove(w->live, w->jobs[at]->root);
+	free(w->jobs[at]);
+	w->n_jobs--;
+	memmove(&w->jobs[at], &w->jobs[at + 1], (w->n_jobs - at) * sizeof(struct watched *));
+}
+
+/* A job that cannot be watched gets no reports: the daemon then goes by what clients report. */
+static void watch_remove(struct watch *w, uint64_t job)
+{
+	for (size_t i = 0; i < w->n_jobs; i++)
+		if (w->jobs[i]->job == job) {
+			job_forget(w, i);
+			return;
+		}
+}
+
+/* A job that cannot be watched gets no reports: the daemon then goes by what clients report. */
+static void watch_add(struct watch *w, const struct sensor_request *request)
+{
+	struct watched *job = w->n_jobs < WATCH_JOBS_MAX ? calloc(1, sizeof(*job)) : NULL;
+	struct watched **jobs = job ? reallocarray(w->jobs, w->n_jobs + 1, sizeof(struct watched *)) : NULL;
+	struct error err = ERROR_INIT;
+	int r;
+
+	if (jobs)
+		w->jobs = jobs;
+	if (!jobs || !is_process(request) || live_add(w->live, (uint32_t)request->root) < 0) {
+		free(job);
+		return;
+	}
+	*job = (struct watched){.job = request->job,
+				.root = (uint32_t)request->root,
+				.tick_ns = clock_monotonic_ns(),
+				.wait = NAN};
+	w->jobs[w->n_jobs++] = job;
+	r = collector_attach(w->collector, (pid_t)request->root, &err);
+	if (r == 0)
+		watch_take_events(w); /* the threads that exist now belong to the job that was added last */
+	/* The process number may have become another process's meanwhile. */
+	if (r < 0 || !is_process(request)) {
+		log_debug("job %llu is not watched: %s", (unsigned long long)request->job,
+			  r < 0 ? err.text : "it ended");
+		watch_remove(w, request->job);
+	}
+}
+
+/* A job that cannot be watched gets no reports: the daemon then goes by what clients report. */
+static void watch_remove_all(struct watch *w)
+{
+	while (w->n_jobs)
+		job_forget(w, w->n_jobs - 1);
+	free(w->jobs);
+	w->jobs = NULL;
+}
+
+/* ---- slices -------------------------------------------------------------------------------------------- */
+
+static void slice_begin(struct watch *w, uint64_t now_ns)
+{
+	for (size_t i = 0; i < w->n_jobs; i++) {
+		struct watched *job = w->jobs[i];
+		struct tally_sums sums = tally_sums(&job->tally, now_ns);
+		/* Before the slice, only the lives of the job's threads are known. */
+		const struct event gap = {.type = EVENT_GAP,
+					  .start_ns = now_ns > WATCH_WINDOW_NS ? now_ns - WATCH_WINDOW_NS : 0,
+					  .end_ns = now_ns,
+					  .tid = job->root,
+					  .tgid = job->root};
+
+		job->slice_steps = sums.n_steps;
+		job->slice_wait_ns = sums.wait_ns;
+		(void)live_event(w->live, &gap);
+	}
+	collector_detail(w->collector, true);
+}
+
+static void slice_end(struct watch *w, uint64_t now_ns)
+{
+	collector_detail(w->collector, false);
+	watch_take_events(w);
+	w->cost_ns = 0;
+	for (size_t i = 0; i < w->n_jobs; i++) {
+		struct watched *job = w->jobs[i];
+		struct tally_sums sums = tally_sums(&job->tally, now_ns);
+
+		job->to_analyse = true;
+		job->slice_wait = NAN;
+		if (sums.n_trainers && sums.wait_ns >= job->slice_wait_ns && now_ns > w->plan.begin_ns)
+			job->slice_wait =
+			    (double)(sums.wait_ns - job->slice_wait_ns) / (double)(now_ns - w->plan.begin_ns);
+	}
+}
+
+/* CPU time of this process. */
+static uint64_t watch_cpu_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+static void analyse(struct watch *w, struct watched *job)
+{
+	uint64_t begin_ns = watch_cpu_ns();
+	struct analysis *analysis = NULL;
+	struct error err = ERROR_INIT;
+
+	job->to_analyse = false;
+	job->looked_at = true;
+	if (live_analyze(w->live, job->root, w->plan.end_ns, &analysis, &err) == 0) {
+		if (shares_of(analysis, &job->slice)) {
+			job->has_slice = true;
+			job->slice_ns = w->plan.end_ns;
+		}
+		analysis_free(analysis);
+	}
+	w->cost_ns += watch_cpu_ns() - begin_ns;
+}
+
+/* Analyses one job that was in the last slice, so that ticks are answered in between. Returns true if there
+ * was one. */
+static bool watch_analyse_next(struct watch *w)
+{
+	for (size_t i = 0; i < w->n_jobs; i++)
+		if (w->jobs[i]->to_analyse) {
+			analyse(w, w->jobs[i]);
+			return true;
+		}
+	return false;
+}
+
+/* Begins and ends slices. */
+static void watch_plan(struct watch *w)
+{
+	struct detail_job *jobs = calloc(w->n_jobs + 1, sizeof(*jobs));
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (!jobs)
+		return;
+	for (size_t i = 0; i < w->n_jobs; i++) {
+		struct watched *job = w->jobs[i];
+		struct tally_sums sums = tally_sums(&job->tally, now_ns);
+
+		if (sums.n_steps != job->last_steps)
+			job->last_step_ns = now_ns;
+		job->last_steps = sums.n_steps;
+		jobs[i] = (struct detail_job){
+		    .seen = job->looked_at,
+		    .seen_wait = job->slice_wait,
+		    .wait = job->wait,
+		    .slice_steps = sums.n_steps - job->slice_steps,
+		    .last_step_age_ns = job->last_step_ns ? now_ns - job->last_step_ns : UINT64_MAX};
+	}
+	switch (detail_step(&w->plan, jobs, (uint32_t)w->n_jobs, w->cost_ns, now_ns)) {
+	case DETAIL_AS_BEFORE: break;
+	case DETAIL_BEGIN: slice_begin(w, now_ns); break;
+	case DETAIL_END: slice_end(w, now_ns); break;
+	}
+	free(jobs);
+}
+
+/* ---- reports ------------------------------------------------------------------------------------------- */
+
+/* Where the job's time went since its last report. */
+static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_report *ret)
+{
+	struct tally_sums sums = tally_sums(&job->tally, now_ns);
+	double covered_s = (double)(now_ns - job->tick_ns) / (double)NS_PER_S;
+	double wait = NAN;
+
+	*ret = (struct sensor_report){.job = job->job,
+				      .at_ns = now_ns,
+				      .covered_s = covered_s,
+				      .detail_age_s = NAN,
+				      .n_trainers = sums.n_trainers};
+	if (sums.n_trainers && sums.wait_ns >= job->ticked.wait_ns && covered_s > 0)
+		wait = fmin(1, (double)(sums.wait_ns - job->ticked.wait_ns) / (covered_s * (double)NS_PER_S));
+	/* If it is less, a trainer has ended, and its steps are gone from the sum. */
+	if (covered_s > 0 && sums.n_steps >= job->ticked.n_steps)
+		ret->steps_per_s = (double)(sums.n_steps - job->ticked.n_steps) / covered_s;
+	ret->step_p50_s = tally_step_s(&job->tally, 0.5);
+	ret->step_p95_s = tally_step_s(&job->tally, 0.95);
+	if (job->has_slice) {
+		ret->detail_age_s = (double)(now_ns - job->slice_ns) / (double)NS_PER_S;
+		if (!sums.n_trainers) /* it loads its data in some other way, but was seen to train */
+			ret->n_trainers = 1;
+	}
+	writes_look(&job->writes, "/proc", (pid_t)job->root, &ret->writes);
+	shares_combine(job->has_slice ? &job->slice : NULL, wait, &ret->shares);
+	ret->wait = wait;
+	job->wait = wait;
+	job->ticked = sums;
+	job->tick_ns = now_ns;
+}
+
+/* ---- the watcher ---- */
 
 #define RING_BYTES (UINT64_C(4) << 20)
 #define EVENTS_MAX (UINT64_C(1) << 17) /* per job: 8 MiB; a slice is shorter if the job makes more */

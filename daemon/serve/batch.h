@@ -49,7 +49,7 @@ struct batch {
 	char damage[768];   /* what is wrong with the first one, and its name; "" if there is none */
 	struct pool *pool;  /* whose worker decodes it, in this task */
 	struct pool_task *task;
-	/* batch_forms.c: */
+	/* Decoded forms: */
 	struct form_extent *grant; /* what the slice under way may fill with forms; NULL: nothing */
 	uint32_t *made_bytes;      /* of its items */
 	uint32_t n_all;            /* items, those included that are left out as damaged */
@@ -60,13 +60,6 @@ struct batch {
 
 /* Turns the batch into an error that says why, and which batch. */
 void batch_fail(struct batch *b, int status, const char *why);
-/* The same, because of one of its samples, which is named. */
-void batch_fail_by_item(struct batch *b, const struct cached_dataset *d, uint32_t item, int status,
-			const char *why);
-
-/* Says in a line what is wrong with one of its samples, which is named. */
-void batch_describe_item(const struct batch *b, const struct cached_dataset *d, uint32_t item,
-			 const char *why, char *text, size_t size);
 
 /* Allocates room for `batch` items out of n_chunks chunks. */
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);
@@ -102,14 +95,22 @@ void batch_unpin(struct batch *b, struct cached_dataset *d);
 void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout *layout,
 		 uint32_t item_bytes);
 
+/* Where a batch is decoded, and how. memory: of the frame with this number. */
+struct batch_decoder {
+	const struct cached_dataset *dataset;
+	struct codecs *codecs;
+	const struct recipe *recipe;
+	const struct ring_layout *layout;
+	uint32_t frame;
+	uint8_t *memory;
+};
+
 /*
  * Fills the frame with decoded samples, for some 50 ms: it is done when n_decoded is n_items. Damaged samples
  * make the batch an error, or are left out (n_items gets less) or all zeros, as the recipe says. *ret: what
  * was done in this time. Worker thread.
  */
-void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
-		  const struct recipe *recipe, uint8_t *frames, uint32_t frame,
-		  const struct ring_layout *layout, struct batch_decoded *ret);
+void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch_decoded *ret);
 
 /* The batch is the one that a frame holds: the same samples, decoded by the same recipe, without an error. */
 void batch_adopt(struct batch *b, const struct frame_batch *from);
@@ -117,7 +118,7 @@ void batch_adopt(struct batch *b, const struct frame_batch *from);
 void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *from_frame,
 		const struct ring_layout *layout, const struct recipe *recipe);
 /*
- * batch_forms.c, loop thread: around each slice. First the forms of the batch's samples are looked up, once,
+ * Loop thread: around each slice. First the forms of the batch's samples are looked up, once,
  * and pinned; then each slice gets memory for forms, and what it made is entered in the index. forms NULL:
  * nothing is done. batch_forms_unpin() when the batch is laid out.
  */

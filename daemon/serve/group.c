@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "group.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -9,6 +10,7 @@
 #include "dataset/subset.h"
 #include "kept.h"
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "session.h"
 
 #define MAX_MEMBERS 16 /* bounds what finding a batch costs; more make another group */
@@ -37,7 +39,7 @@ struct group {
  * starts, is no part of it. */
 static struct wire_open_session key_of(const struct session *s)
 {
-	struct wire_open_session key = s->request;
+	struct wire_open_session key = s->order.request;
 
 	memset(&key.header, 0, sizeof(key.header));
 	memset(key.group, 0, sizeof(key.group));
@@ -57,16 +59,17 @@ bool group_is_same(const struct session *a, const struct session *b)
 	 * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
 	bool same = memcmp(&of_a, &of_b, sizeof(of_a)) == 0;
 
-	return same && a->dataset == b->dataset && a->uid == b->uid && subset_is_same(a->subset, b->subset);
+	return same && a->order.dataset == b->order.dataset && a->uid == b->uid &&
+	       subset_is_same(a->order.subset, b->order.subset);
 }
 
 /* Where it is in the order of all epochs: at the batch that it prepares next. */
 static uint64_t position(const struct session *s)
 {
-	uint64_t epoch = s->has_head ? s->head.epoch : s->epoch,
-		 index = s->has_head ? s->head.index : s->index;
+	uint64_t epoch = s->order.has_head ? s->order.head.epoch : s->order.epoch,
+		 index = s->order.has_head ? s->order.head.index : s->order.index;
 
-	return kept_position(s->n_batches, epoch, index);
+	return kept_position(s->order.n_batches, epoch, index);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -85,9 +88,11 @@ static struct kept_followers followers_of(const struct group *g)
 	struct kept_followers followers = {.n = 0};
 
 	for (const struct session *t = g->first; t; t = t->member.next) {
-		if (!t->stopped && !t->closing && t->request.offset < t->n_batches)
-			followers.all[followers.n++] = (struct kept_follower){
-			    .next = position(t), .stride = t->request.stride, .offset = t->request.offset};
+		if (!t->stopped && !t->closing && t->order.request.offset < t->order.n_batches)
+			followers.all[followers.n++] =
+			    (struct kept_follower){.next = position(t),
+						   .stride = t->order.request.stride,
+						   .offset = t->order.request.offset};
 	}
 	return followers;
 }
@@ -122,10 +127,10 @@ static struct group *group_new(struct session *s)
 	}
 	g->timer.data = g;
 	uv_unref((uv_handle_t *)&g->timer);
-	g->dataset = s->dataset;
+	g->dataset = s->order.dataset;
 	s->cache->handler.give_up_batch = give_up_batch;
-	g->next = s->dataset->groups;
-	s->dataset->groups = g;
+	g->next = s->order.dataset->groups;
+	s->order.dataset->groups = g;
 	return g;
 }
 
@@ -136,11 +141,7 @@ static void on_closed(uv_handle_t *timer)
 
 static void group_free(struct group *g)
 {
-	struct group **link = &g->dataset->groups;
-
-	while (*link != g)
-		link = &(*link)->next;
-	*link = g->next;
+	LL_DELETE(g->dataset->groups, g);
 	kept_end(&g->kept);
 	uv_close((uv_handle_t *)&g->timer, on_closed);
 }
@@ -148,7 +149,7 @@ static void group_free(struct group *g)
 /* The one that it can join. */
 static struct group *find_group(const struct session *s)
 {
-	struct group *g = s->dataset->groups;
+	struct group *g = s->order.dataset->groups;
 
 	while (g && (g->n_members == MAX_MEMBERS || !group_is_same(g->first, s)))
 		g = g->next;
@@ -172,21 +173,21 @@ void group_join(struct session *s)
 
 struct frames *group_frames(const struct session *s)
 {
-	const struct group *g = s->request.flags & DIESEL_PINNABLE ? NULL : find_group(s);
+	const struct group *g = s->order.request.flags & DIESEL_PINNABLE ? NULL : find_group(s);
 
 	for (const struct session *t = g ? g->first : NULL; t; t = t->member.next) {
 		/* Those of one that asked for its own have no room. */
-		if (t->frames->n_frames - t->frames->limit >= s->n_slots)
-			return t->frames;
+		if (t->slots.frames->n_frames - t->slots.frames->limit >= s->slots.n)
+			return t->slots.frames;
 	}
 	return NULL;
 }
 
-static bool is_decoded(const struct slot *slot, const struct batch *b)
+static bool is_decoded(const struct batch_slot *slot, const struct batch *b)
 {
 	return slot->state == SLOT_FILLING && slot->batch.epoch == b->epoch &&
-	       slot->batch.index == b->index && !slot->awaits && !slot->from &&
-	       slot->generation == slot->session->generation;
+	       slot->batch.index == b->index && !slot->awaits && !slot->from && !slot->is_decoded &&
+	       slot->generation == slot->session->slots.generation;
 }
 
 static bool find_kept(const struct group *g, const struct batch *b, struct group_source *ret)
@@ -216,14 +217,14 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
 	*ret = (struct group_source){.frames = NULL};
 	if (!g || b->status < 0)
 		return false;
-	if (find_held(s->frames, b, ret) || find_kept(g, b, ret))
+	if (find_held(s->slots.frames, b, ret) || find_kept(g, b, ret))
 		return true;
 	for (struct session *t = g->first; t; t = t->member.next) {
-		if (t->frames != s->frames && find_held(t->frames, b, ret))
+		if (t->slots.frames != s->slots.frames && find_held(t->slots.frames, b, ret))
 			return true;
-		for (uint32_t i = 0; i < t->n_slots && t != s; i++) {
-			if (is_decoded(&t->slots[i], b))
-				ret->slot = &t->slots[i];
+		for (uint32_t i = 0; i < t->slots.n && t != s; i++) {
+			if (is_decoded(&t->slots.all[i], b))
+				ret->slot = &t->slots.all[i];
 		}
 	}
 	return ret->slot != NULL;
@@ -234,10 +235,10 @@ bool group_is_copied(const struct session *s, const struct batch *b)
 	const struct group *g = s->member.group;
 
 	for (const struct session *t = g && g->kept.n_copies > 0 ? g->first : NULL; t; t = t->member.next) {
-		for (uint32_t i = 0; i < t->n_slots; i++) {
-			const struct slot *slot = &t->slots[i];
+		for (uint32_t i = 0; i < t->slots.n; i++) {
+			const struct batch_slot *slot = &t->slots.all[i];
 			const struct frame_batch *from =
-			    slot->keep ? &t->frames->frame[slot->frame].batch : NULL;
+			    slot->keep ? &t->slots.frames->frame[slot->frame].batch : NULL;
 
 			if (from && from->epoch == b->epoch && from->index == b->index)
 				return true;
@@ -247,13 +248,13 @@ bool group_is_copied(const struct session *s, const struct batch *b)
 }
 
 /* What it waited for does not come. */
-static void go_on(struct slot *slot)
+static void go_on(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group_source source;
 
 	slot->awaits = NULL;
-	if (slot->generation != s->generation || s->orphaned)
+	if (slot->generation != s->slots.generation || s->orphaned)
 		session_filled(slot);
 	else if (!group_find(s, &slot->batch, &source))
 		session_fill(slot);
@@ -264,11 +265,11 @@ static void go_on(struct slot *slot)
 }
 
 /* Goes through the slots that wait for this one. */
-static void settle(const struct group *g, const struct slot *source, bool holds)
+static void settle(const struct group *g, const struct batch_slot *source, bool holds)
 {
 	for (struct session *t = g->first; t; t = t->member.next) {
-		for (uint32_t i = 0; i < t->n_slots; i++) {
-			struct slot *slot = &t->slots[i];
+		for (uint32_t i = 0; i < t->slots.n; i++) {
+			struct batch_slot *slot = &t->slots.all[i];
 
 			if (slot->awaits != source)
 				continue;
@@ -277,7 +278,7 @@ static void settle(const struct group *g, const struct slot *source, bool holds)
 				continue;
 			}
 			slot->awaits = NULL;
-			session_fill_from(slot, source->session->frames, source->frame);
+			session_fill_from(slot, source->session->slots.frames, source->frame);
 		}
 	}
 }
@@ -292,22 +293,18 @@ static void prune(struct group *g)
 void group_leave(struct session *s)
 {
 	struct group *g = s->member.group;
-	struct session **link;
 
 	if (!g)
 		return;
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].keep && s->slots[i].keep == g->kept.frames)
-			kept_cancel(&g->kept, s->slots[i].keep_frame);
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		if (s->slots.all[i].keep && s->slots.all[i].keep == g->kept.frames)
+			kept_cancel(&g->kept, s->slots.all[i].keep_frame);
 	}
 	s->member.group = NULL;
-	link = &g->first;
-	while (*link != s)
-		link = &(*link)->member.next;
-	*link = s->member.next;
+	LL_DELETE2(g->first, s, member.next);
 	g->n_members--;
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		struct slot *slot = &s->slots[i];
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		struct batch_slot *slot = &s->slots.all[i];
 
 		if (slot->awaits) {
 			slot->awaits = NULL;
@@ -326,7 +323,7 @@ void group_leave(struct session *s)
 static bool may_keep(const struct session *s)
 {
 	const struct cache *c = s->cache;
-	uint64_t bytes = s->frames->frame_bytes;
+	uint64_t bytes = s->slots.frames->frame_bytes;
 
 	for (const struct cached_dataset *d = c->quotas.n > 0 ? c->datasets : NULL; d; d = d->next) {
 		for (const struct group *g = d->groups; g; g = g->next)
@@ -336,22 +333,22 @@ static bool may_keep(const struct session *s)
 	       bytes <= cache_quotas_bytes(&c->quotas, s->payer, c->limit_bytes) / CACHE_BATCH_PART;
 }
 
-void group_keep(struct slot *slot)
+void group_keep(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group *g = s->member.group;
-	const struct frame *frame = &s->frames->frame[slot->frame];
+	const struct frame *frame = &s->slots.frames->frame[slot->frame];
 	struct kept_followers followers;
 
 	if (!g || g->n_members < 2 || !frame->had)
 		return;
 	followers = followers_of(g);
-	slot->keep_frame = kept_reserve(&g->kept, s->cache, s->n_batches, s->frames->frame_bytes,
+	slot->keep_frame = kept_reserve(&g->kept, s->cache, s->order.n_batches, s->slots.frames->frame_bytes,
 					&frame->batch, &followers, may_keep(s));
 	slot->keep = slot->keep_frame == FRAME_NONE ? NULL : g->kept.frames;
 }
 
-void group_keep_ended(struct slot *slot)
+void group_keep_ended(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group *g = s->member.group;
@@ -361,7 +358,8 @@ void group_keep_ended(struct slot *slot)
 	if (g && g->kept.frames == to) {
 		struct kept_followers followers = followers_of(g);
 
-		kept_enter(&g->kept, slot->keep_frame, &s->frames->frame[slot->frame].batch, &followers);
+		kept_enter(&g->kept, slot->keep_frame, &s->slots.frames->frame[slot->frame].batch,
+			   &followers);
 	}
 	frames_unref(to, slot->keep_frame);
 	cache_changed(s->cache); /* who waits for it finds it */
@@ -375,7 +373,7 @@ void group_passed(struct session *s, uint64_t epoch, uint64_t index)
 	if (!g || !g->kept.frames)
 		return;
 	followers = followers_of(g);
-	kept_pass(&g->kept, kept_position(s->n_batches, epoch, index), &followers);
+	kept_pass(&g->kept, kept_position(s->order.n_batches, epoch, index), &followers);
 }
 
 void group_moved(struct session *s)
@@ -395,17 +393,19 @@ uint64_t group_kept_run(const struct session *s)
 {
 	const struct group *g = s->member.group;
 
-	return g && g->kept.frames && s->has_head ? kept_run(&g->kept, s->head.epoch, s->head.index) : 0;
+	return g && g->kept.frames && s->order.has_head
+		   ? kept_run(&g->kept, s->order.head.epoch, s->order.head.index)
+		   : 0;
 }
 
-void group_decode_begins(struct slot *slot)
+void group_decode_begins(struct batch_slot *slot)
 {
 	slot->session->member.n_decoding++;
 	slot->session->member.progress_ns = clock_monotonic_ns();
 	slot->decode_ns = 0;
 }
 
-void group_decode_ended(struct slot *slot)
+void group_decode_ended(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group_member *m = &s->member;
@@ -413,16 +413,17 @@ void group_decode_ended(struct slot *slot)
 	bool holds = b->n_decoded >= b->n_items && b->status == 0;
 
 	m->n_decoding--;
+	slot->is_decoded = true;
 	m->progress_ns = clock_monotonic_ns();
 	if (holds) {
 		m->batch_ns = m->batch_ns ? (m->batch_ns * 7 + slot->decode_ns) / 8 : slot->decode_ns;
-		frames_hold(s->frames, slot->frame,
+		frames_hold(s->slots.frames, slot->frame,
 			    &(struct frame_batch){.epoch = b->epoch,
 						  .index = b->index,
 						  .n_items = b->n_items,
 						  .n_all = b->n_all,
 						  .n_damaged = b->n_damaged,
-						  .member = s->frames_member,
+						  .member = s->slots.member,
 						  .job = s->job->id});
 	}
 	if (m->group)
@@ -435,10 +436,11 @@ static bool catches_up(struct session *t, uint64_t now_ns)
 	struct group_member *m = &t->member;
 	struct group_source source;
 
-	if (t->published == atomic_load_explicit(&t->control->consumed, memory_order_relaxed))
+	if (slots_ready(&t->slots) == 0)
 		m->hungry_ns = now_ns;
 	return !t->stopped && m->n_decoding > 0 && m->hungry_ns && now_ns - m->hungry_ns < HUNGRY_NS &&
-	       now_ns - m->progress_ns < PROGRESS_NS && t->has_head && !group_find(t, &t->head, &source);
+	       now_ns - m->progress_ns < PROGRESS_NS && t->order.has_head &&
+	       !group_find(t, &t->order.head, &source);
 }
 
 /* How long it may give way from now on. */
@@ -455,7 +457,7 @@ static uint64_t patience_ns(const struct group_member *m, uint64_t now_ns)
 static uint64_t lag_ns(const struct session *s, const struct session *t)
 {
 	uint64_t batch_ns = s->member.batch_ns ? s->member.batch_ns : t->member.batch_ns, ns;
-	uint64_t n = (position(s) - position(t)) / s->request.stride;
+	uint64_t n = (position(s) - position(t)) / s->order.request.stride;
 
 	return __builtin_mul_overflow(n, batch_ns, &ns)
 		   ? UINT64_MAX
@@ -469,8 +471,8 @@ static bool gives_way(struct session *s, uint64_t now_ns)
 	uint64_t patience = patience_ns(&s->member, now_ns);
 
 	for (struct session *t = s->member.group->first; t && patience; t = t->member.next) {
-		if (t != s && t->request.stride == s->request.stride &&
-		    t->request.offset == s->request.offset && position(t) < position(s) &&
+		if (t != s && t->order.request.stride == s->order.request.stride &&
+		    t->order.request.offset == s->order.request.offset && position(t) < position(s) &&
 		    catches_up(t, now_ns) && lag_ns(s, t) <= patience)
 			return true;
 	}
@@ -481,8 +483,8 @@ static uint32_t n_busy(const struct session *s)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < s->n_slots; i++)
-		n += s->slots[i].state != SLOT_FREE;
+	for (uint32_t i = 0; i < s->slots.n; i++)
+		n += s->slots.all[i].state != SLOT_FREE;
 	return n;
 }
 
@@ -493,18 +495,18 @@ static uint32_t n_busy(const struct session *s)
  */
 static bool outruns(const struct session *s)
 {
-	uint32_t ready = s->published - atomic_load_explicit(&s->control->consumed, memory_order_relaxed),
-		 enough = s->n_slots / 2;
+	uint32_t ready = slots_ready(&s->slots), enough = s->slots.n / 2;
 
 	for (const struct session *t = s->member.group->first; t && ready >= enough; t = t->member.next) {
 		uint64_t n_frames;
 
-		if (t == s || t->frames != s->frames || t->stopped ||
-		    t->request.stride != s->request.stride || t->request.offset != s->request.offset ||
-		    position(t) >= position(s))
+		if (t == s || t->slots.frames != s->slots.frames || t->stopped ||
+		    t->order.request.stride != s->order.request.stride ||
+		    t->order.request.offset != s->order.request.offset || position(t) >= position(s))
 			continue;
-		n_frames = (position(s) - position(t)) / s->request.stride + n_busy(t) + 1;
-		if (n_frames > s->frames->limit && n_frames - (ready - enough) <= s->frames->limit)
+		n_frames = (position(s) - position(t)) / s->order.request.stride + n_busy(t) + 1;
+		if (n_frames > s->slots.frames->limit &&
+		    n_frames - (ready - enough) <= s->slots.frames->limit)
 			return true;
 	}
 	return false;
@@ -531,3 +533,36 @@ bool group_holds_back(struct session *s, uint64_t now_ns)
 	uv_timer_start(&m->group->timer, on_tick, TICK_MS, 0);
 	return true;
 }
+
+#ifndef NDEBUG
+static void check_group(const struct group *g)
+{
+	uint32_t n = 0;
+
+	for (const struct session *s = g->first; s; s = s->member.next, n++) {
+		uint32_t n_decoding = 0;
+
+		assert(s->member.group == g && s->order.dataset == g->dataset && !s->closing);
+		for (uint32_t i = 0; i < s->slots.n; i++) {
+			const struct batch_slot *slot = &s->slots.all[i];
+
+			n_decoding +=
+			    slot->state == SLOT_FILLING && !slot->awaits && !slot->from && !slot->lacks_frame;
+			assert(!slot->awaits || slot->awaits->session->member.group == g);
+		}
+		assert(s->member.n_decoding == n_decoding);
+	}
+	assert(n == g->n_members && n > 0 && n <= MAX_MEMBERS);
+	kept_check(&g->kept);
+}
+
+void check_groups(const struct cache *c)
+{
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (const struct group *g = d->groups; g; g = g->next) {
+			assert(g->dataset == d);
+			check_group(g);
+		}
+	}
+}
+#endif

@@ -35,7 +35,7 @@ struct cache;
 struct frames;
 struct group;
 struct session;
-struct slot;
+struct batch_slot;
 
 /* A session's part in its group. */
 struct group_member {
@@ -65,7 +65,7 @@ void group_leave(struct session *s);
 struct group_source {
 	struct frames *frames; /* that it lies in; else NULL... */
 	uint32_t frame;
-	struct slot *slot; /* ... and another member's decoders fill this slot with it; or NULL */
+	struct batch_slot *slot; /* ... and another member's decoders fill this slot with it; or NULL */
 };
 
 /* Returns true if the batch need not be decoded by the session. */
@@ -83,9 +83,9 @@ bool group_is_copied(const struct session *s, const struct batch *b);
 bool group_holds_back(struct session *s, uint64_t now_ns);
 
 /* The slot's frame was taken, to be filled: what it held is to be copied first, if the slot says so. */
-void group_keep(struct slot *slot);
+void group_keep(struct batch_slot *slot);
 /* That was done. */
-void group_keep_ended(struct slot *slot);
+void group_keep_ended(struct batch_slot *slot);
 /* The session has gone on from the batch (epoch, index)... */
 void group_passed(struct session *s, uint64_t epoch, uint64_t index);
 /* ... or to another place in its order, or stops. */
@@ -96,5 +96,16 @@ uint64_t group_kept_bytes(const struct session *s);
 uint64_t group_kept_run(const struct session *s);
 
 /* To be called when decoders begin with a slot, and when they stop, with all of its batch or not. */
-void group_decode_begins(struct slot *slot);
-void group_decode_ended(struct slot *slot);
+void group_decode_begins(struct batch_slot *slot);
+void group_decode_ended(struct batch_slot *slot);
+
+/* Asserts, in builds with assertions, what groups promise themselves. Called at the end of each turn of the
+ * event loop. */
+#ifdef NDEBUG
+static inline void check_groups(const struct cache *c)
+{
+	(void)c;
+}
+#else
+void check_groups(const struct cache *c);
+#endif

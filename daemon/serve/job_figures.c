@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's figures, collected from its sessions and the pool. */
-#include "serving.h"
+/* A job's figures, collected from its sessions and the pool, and its part of the cache. */
+#include <stdatomic.h>
+#include <stdlib.h>
 
+#include "daemon/cache/forms.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "serving.h"
 
 void serving_job_counters(const struct serving *s, const struct job *job, struct job_counters *ret)
 {
@@ -35,10 +39,175 @@ uint32_t serving_job_client_workers(const struct serving *s, const struct job *j
 
 	/* Each session of the job reports all of its workers. */
 	for (const struct session *q = s->sessions; q; q = q->next) {
-		uint32_t said = q->job == job ? atomic_load(&q->control->work.n_workers) : 0;
+		uint32_t said = q->job == job ? atomic_load(&q->slots.control->work.n_workers) : 0;
 
 		if (said > most)
 			most = said;
 	}
 	return most;
+}
+
+/* ---- what clients took ---- */
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* What the session's client reports now. */
+static struct session_sensed session_look(const struct session *q, uint64_t now_ns)
+{
+	const struct ring_control *control = q->slots.control;
+	const struct ring_work *work = &control->work;
+	struct job_counters waits = {0};
+
+	session_add_waits(q, now_ns, &waits);
+	return (struct session_sensed){
+	    .known = true,
+	    .consumed = atomic_load_explicit(&control->consumed, memory_order_relaxed),
+	    .wait_ns = waits.wait_fetch_ns + waits.wait_prep_ns,
+	    .fetch_ns = waits.wait_fetch_ns,
+	    .n_samples = load(&work->n_samples),
+	    .next_ns = load(&work->next_ns),
+	    .handoff_ns = load(&work->handoff_ns),
+	    .n_handoffs = load(&work->n_handoffs),
+	    .cpu_ns = load(&work->cpu_ns),
+	    .busy_ns = load(&work->busy_ns),
+	    .n_worked = load(&work->n_worked),
+	};
+}
+
+/* The growth of a total, 0 if it shrank: a client may write anything, and a wait under way may be counted
+ * under another cause when it ends. */
+static uint64_t grown(uint64_t before, uint64_t now)
+{
+	return now > before && now - before < UINT64_MAX / 2 ? now - before : 0;
+}
+
+void session_count_taken(struct session *q, uint64_t now_ns)
+{
+	struct session_sensed was = q->sensed;
+	const struct session_sensed is = session_look(q, now_ns);
+	uint32_t stride = q->order.request.stride ? q->order.request.stride : 1,
+		 batches = is.consumed - was.consumed;
+	struct job_taken *taken = &q->job->taken;
+
+	q->sensed = is;
+	if (batches > is.consumed) /* it never goes back in an honest client */
+		return;
+	/* Costs of Python work are totals since the session was first opened, perhaps at an earlier
+	 * daemon. */
+	if (!was.known && is.n_samples > (uint64_t)is.consumed * q->order.batch) {
+		was = is;
+		was.wait_ns = was.fetch_ns = 0;
+	}
+	taken->batches += batches;
+	taken->samples +=
+	    is.n_samples ? grown(was.n_samples, is.n_samples) : (uint64_t)batches * q->order.batch;
+	taken->wait_ns += grown(was.wait_ns, is.wait_ns) / stride;
+	taken->fetch_ns += grown(was.fetch_ns, is.fetch_ns) / stride;
+	taken->next_ns += grown(was.next_ns, is.next_ns) / stride;
+	taken->handoff_ns += grown(was.handoff_ns, is.handoff_ns);
+	taken->n_handed_samples += grown(was.n_handoffs, is.n_handoffs) * q->order.batch;
+	taken->work_cpu_ns += grown(was.cpu_ns, is.cpu_ns);
+	taken->work_busy_ns += grown(was.busy_ns, is.busy_ns);
+	taken->n_worked += grown(was.n_worked, is.n_worked);
+}
+
+/* ---- parts of the cache ---- */
+
+/* A dataset, or decoded forms, that the job has open. */
+struct job_use {
+	const void *what;
+	uint64_t bytes; /* of it in memory */
+	struct job *job;
+};
+
+static int compare(uint64_t a, uint64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static int by_what_and_whose(const void *a, const void *b)
+{
+	const struct job_use *x = a, *y = b;
+	int order = compare((uintptr_t)x->what, (uintptr_t)y->what);
+
+	if (order == 0)
+		order = compare(x->job->uid, y->job->uid);
+	return order == 0 ? compare(x->job->id, y->job->id) : order;
+}
+
+/* Leaves each job once for each thing, and the users and jobs of one beside each other. */
+static size_t sort(struct job_use *uses, size_t n)
+{
+	size_t n_left = 0;
+
+	qsort(uses, n, sizeof(*uses), by_what_and_whose);
+	for (size_t i = 0; i < n; i++)
+		if (n_left == 0 || by_what_and_whose(&uses[n_left - 1], &uses[i]) != 0)
+			uses[n_left++] = uses[i];
+	return n_left;
+}
+
+/* How many from the first on are of the same thing, and of the same user, too. */
+static size_t count(const struct job_use *uses, size_t n, bool of_user)
+{
+	size_t i = 1;
+
+	while (i < n && uses[i].what == uses->what && (!of_user || uses[i].job->uid == uses->job->uid))
+		i++;
+	return i;
+}
+
+static void share_out(const struct job_use *uses, size_t n)
+{
+	for (size_t i = 0, n_same; i < n; i += n_same) {
+		size_t n_users = 0, n_jobs;
+
+		n_same = count(&uses[i], n - i, false);
+		for (size_t k = i; k < i + n_same; k += count(&uses[k], i + n_same - k, true))
+			n_users++;
+		for (size_t k = i; k < i + n_same; k += n_jobs) {
+			n_jobs = count(&uses[k], i + n_same - k, true);
+			for (size_t j = k; j < k + n_jobs; j++)
+				uses[j].job->cache_use.bytes += uses[j].bytes / n_users / n_jobs;
+		}
+	}
+}
+
+double job_cache_byte_s(const struct job *job, uint64_t now_ns)
+{
+	const struct job_cache_use *use = &job->cache_use;
+
+	return use->byte_s + (double)use->bytes * ((double)(now_ns - use->at_ns) / 1e9);
+}
+
+void serving_count_cache(struct serving *s, uint64_t now_ns)
+{
+	_cleanup_(freep) struct job_use *uses = NULL;
+	size_t n = 0;
+
+	for (const struct session *q = s->sessions; q; q = q->next)
+		n += 2;
+	uses = calloc(n + 1, sizeof(*uses));
+	if (!uses) /* then what it was goes on */
+		return;
+	for (struct job *j = s->jobs.first; j; j = j->next) {
+		j->cache_use.byte_s = job_cache_byte_s(j, now_ns);
+		j->cache_use.at_ns = now_ns;
+		j->cache_use.bytes = 0;
+	}
+	n = 0;
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		q->job->cache_use.bytes += q->cost_bytes;
+		uses[n++] =
+		    (struct job_use){.what = q->order.dataset,
+				     .bytes = q->order.dataset->held_bytes + q->order.dataset->copy.bytes,
+				     .job = q->job};
+		if (q->forms)
+			uses[n++] =
+			    (struct job_use){.what = q->forms, .bytes = q->forms->bytes, .job = q->job};
+	}
+	share_out(uses, sort(uses, n));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kept.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -368,3 +369,18 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 		give_back(k, frame);
 	return true;
 }
+
+#ifndef NDEBUG
+void kept_check(const struct kept *k)
+{
+	for (uint32_t i = 0; i < k->n; i++) {
+		const struct frame *frame = &k->frames->frame[k->places[i].frame];
+
+		assert(i == 0 || k->places[i - 1].position < k->places[i].position);
+		assert(frame->state == FRAME_LIVE && frame->holds &&
+		       kept_position(k->n_batches, frame->batch.epoch, frame->batch.index) ==
+			   k->places[i].position);
+	}
+	assert(k->n <= k->size && k->n_warm <= k->size_warm && k->n_cold <= k->size_cold);
+}
+#endif

@@ -82,3 +82,5 @@ void kept_prune(struct kept *k, const struct kept_followers *followers);
 bool kept_give_up(struct kept *k, const struct kept_followers *followers);
 /* Drops everything. */
 void kept_end(struct kept *k);
+/* Asserts, in builds with assertions, that what is kept is where it says. */
+void kept_check(const struct kept *k);

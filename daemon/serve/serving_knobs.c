@@ -17,7 +17,7 @@ _Static_assert(TUNER_FREE_NUMBER == RING_NO_WISH, "handed on as it is");
 static bool is_first_of_dataset(const struct serving *s, const struct session *session)
 {
 	for (const struct session *q = s->sessions; q != session; q = q->next) {
-		if (q->job == session->job && q->dataset == session->dataset)
+		if (q->job == session->job && q->order.dataset == session->order.dataset)
 			return false;
 	}
 	return true;
@@ -38,7 +38,7 @@ static uint64_t need_of_job(const struct serving *s, const struct job *job, cons
 	uint64_t bytes = 0;
 
 	for (const struct session *q = s->sessions; q; q = q->next) {
-		if (q->job == job && q->dataset == d)
+		if (q->job == job && q->order.dataset == d)
 			bytes += q->need_bytes;
 	}
 	return bytes < d->all_bytes ? bytes : d->all_bytes;
@@ -48,7 +48,7 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 {
 	*ret = (struct serving_job_memory){0};
 	for (const struct session *q = s->sessions; q; q = q->next) {
-		const struct cached_dataset *d = q->dataset;
+		const struct cached_dataset *d = q->order.dataset;
 
 		if (q->job != job)
 			continue;
@@ -57,7 +57,7 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 			ret->forms += q->forms->bytes;
 			ret->form_limit += q->forms->limit_bytes;
 			ret->n_forms += q->forms->n_entries;
-			ret->decoded += q->n_samples;
+			ret->decoded += q->order.n_samples;
 		}
 		if (!is_first_of_dataset(s, q))
 			continue;
@@ -124,12 +124,12 @@ static uint64_t asked_for(const struct job *job, const struct serving_job_memory
 /* Adds a job's part in the needs of a dataset; called for the job's first session of that dataset. */
 static void add_needs(struct serving *s, struct session *q, const struct serving_job_memory *memory)
 {
-	struct cached_dataset *d = q->dataset;
+	struct cached_dataset *d = q->order.dataset;
 	uint64_t asked = asked_for(q->job, memory, d);
 
 	if (asked > d->asked_bytes)
 		d->asked_bytes = asked;
-	d->prefetch_chunks += q->prefetch_chunks;
+	d->prefetch_chunks += q->order.prefetch_chunks;
 }
 
 /* What a job asks for decoded forms; called for its first session of these. While nobody has said anything,
@@ -140,7 +140,7 @@ static void ask_forms(struct session *q, const struct serving_job_memory *memory
 
 	bytes = bytes == TUNER_FREE_BYTES
 		    ? q->forms->bytes
-		    : policy_dataset_part(bytes, q->dataset->all_bytes, memory->dataset);
+		    : policy_dataset_part(bytes, q->order.dataset->all_bytes, memory->dataset);
 	if (bytes > q->forms->asked_bytes)
 		q->forms->asked_bytes = bytes;
 }
@@ -165,8 +165,8 @@ static void find_payers(struct serving *s)
 		memset(d->payers.need_bytes, 0, sizeof(d->payers.need_bytes));
 	}
 	for (struct session *q = s->sessions; q; q = q->next) {
-		q->dataset->payers.serving |= 1u << q->payer;
-		q->dataset->payers.need_bytes[q->payer] += q->need_bytes;
+		q->order.dataset->payers.serving |= 1u << q->payer;
+		q->order.dataset->payers.need_bytes[q->payer] += q->need_bytes;
 		s->cache.paid_other_bytes[q->payer] += q->cost_bytes;
 		s->cache.paid_kept_bytes[q->payer] += group_kept_bytes(q);
 		if (q->forms)
@@ -185,11 +185,10 @@ void serving_refresh(struct serving *s)
 		uint32_t own = (uint32_t)q->job->knobs.value[TUNER_PREFETCH_CHUNKS];
 		uint32_t wanted = (uint32_t)q->job->knobs.value[TUNER_CLIENT_WORKERS];
 
-		q->prefetch_chunks = own == TUNER_FREE_NUMBER ? s->options.knobs.prefetch_chunks : own;
-		if (atomic_load(&q->control->wanted_workers) != wanted)
-			atomic_store(&q->control->wanted_workers, wanted);
-		if (q->has_head && !q->asked) /* what is asked for has no order */
-			session_update_ahead(q);
+		q->order.prefetch_chunks = own == TUNER_FREE_NUMBER ? s->options.knobs.prefetch_chunks : own;
+		if (atomic_load(&q->slots.control->wanted_workers) != wanted)
+			atomic_store(&q->slots.control->wanted_workers, wanted);
+		session_look_ahead(q);
 		if (q->forms)
 			q->forms->asked_bytes = 0;
 	}

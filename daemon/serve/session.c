@@ -1,191 +1,137 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/apart/codec.h"
 #include "daemon/cache/forms.h"
+#include "daemon/cache/peers/sharers.h"
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "lib/log.h"
 #include "lib/units.h"
-#include "daemon/cache/peers/sharers.h"
+#include "serving.h"
 
-static void slot_free(struct session *s, struct slot *slot)
+/* ---- the lowest priority ---- */
+
+/* To look for space takes a pass through all that is in memory. */
+#define FULL_NS NS_PER_S
+/* Who owns a chunk takes a look at each node. */
+#define OWNERS_AT_ONCE 65536
+
+/* Finds out for the next chunks who has them: with many of both, not for all at once. */
+static void find_owners(struct session *s)
 {
-	batch_unpin(&slot->batch, s->dataset);
-	if (slot->frame != FRAME_NONE)
-		frames_unref(s->frames, slot->frame);
-	slot->frame = FRAME_NONE;
-	slot->state = SLOT_FREE;
+	struct order *o = &s->order;
+	uint64_t n = o->dataset->info.n_chunks,
+		 n_members = o->sharer->group ? cluster_n_members(o->sharer->group) : 1;
+	uint64_t end = s->spare.n_known + OWNERS_AT_ONCE / n_members + 1;
+
+	if (!o->skips)
+		o->skips = calloc(n / 64 + 1, sizeof(*o->skips));
+	if (!o->skips)
+		return; /* later */
+	for (uint64_t i = s->spare.n_known; i < n && i < end; s->spare.n_known = ++i)
+		if (sharer_has_elsewhere(o->sharer, i))
+			o->skips[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-/* Takes back what the client released. */
-static void session_reap(struct session *s)
+bool session_spare_knows(const struct session *s)
 {
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		struct slot *slot = &s->slots[i];
-
-		if (slot->state != SLOT_PUBLISHED ||
-		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
-			continue;
-		slot_free(s, slot);
-	}
+	return s->priority != SESSION_SPARE || !s->order.sharer ||
+	       s->spare.n_known == s->order.dataset->info.n_chunks;
 }
 
-static struct slot *find_free_slot(struct session *s)
+static bool is_lacking(const struct session *s, uint32_t chunk)
 {
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].state == SLOT_FREE)
-			return &s->slots[i];
-	}
-	return NULL;
+	const struct cached_want all = {0};
+
+	return cached_lacks(s->order.dataset, chunk, &all) &&
+	       s->order.dataset->chunks[chunk].state != CHUNK_BAD;
 }
 
-/* Whether the workers have more of this session's batches than they can fill at a time: what is released
- * meanwhile is found when the first of these is done, before a worker lacks work. */
-static bool has_fills_waiting(const struct session *s)
+/* Whether head lacks a chunk; elsewhere: one that another node has. */
+static bool is_head_lacking(const struct session *s, bool elsewhere)
 {
-	uint32_t n = 0;
+	const struct batch *head = &s->order.head;
 
-	if (s->codecs) /* these wait for more than workers */
+	for (uint32_t i = 0; i < head->n_chunks; i++)
+		if (is_lacking(s, head->chunks[i]) && (!elsewhere || order_skips(&s->order, head->chunks[i])))
+			return true;
+	return false;
+}
+
+/* There is no space for the nearest chunk that it lacks. Returns true if head is failed for that. */
+static bool spare_full(struct session *s, uint64_t now_ns)
+{
+	struct order *o = &s->order;
+
+	if (!s->spare.full_ns || now_ns >= s->spare.full_ns + FULL_NS)
+		s->spare.full_ns = now_ns;
+	o->ahead.n = o->reach = 0;
+	if (!o->has_head || o->head.status < 0 || !is_head_lacking(s, false))
 		return false;
-	for (uint32_t i = 0; i < s->n_slots; i++)
-		n += s->slots[i].state == SLOT_FILLING && !s->slots[i].lacks_frame && !s->slots[i].awaits;
-	return n > pool_lane_workers(s->cache->pool, &s->job->lane);
+	batch_fail(&o->head, -ENOSPC, "the cache has no room for this chunk beside what is in use");
+	return true;
 }
 
-/* Returns a free slot. If there is none, sees to it that the session is pumped when one is released, and
- * returns NULL. */
-static struct slot *take_slot(struct session *s)
+/* Fails head of a session of the lowest priority, if it is not for this node to have. false: it
+ * has to wait, until it is known which nodes there are. Others' head is as it is. */
+static bool spare_look(struct session *s)
 {
-	struct slot *slot = find_free_slot(s);
+	uint64_t again_ns = UINT64_MAX, now_ns = clock_monotonic_ns();
+	struct batch *head = &s->order.head;
 
-	if (slot)
-		return slot;
-	if (!has_fills_waiting(s))
-		ring_daemon_waits(s->control);
-	session_reap(s);
-	return find_free_slot(s);
+	if (s->priority != SESSION_SPARE || head->status < 0 || !is_head_lacking(s, false))
+		return true;
+	if (!session_spare_knows(s) && !sharer_waits(s->order.sharer, now_ns, &again_ns))
+		find_owners(s);
+	if (!session_spare_knows(s))
+		return false;
+	if (is_head_lacking(s, true))
+		batch_fail(head, -EREMOTE, "another node of the job has this chunk");
+	else if (s->spare.full_ns && now_ns < s->spare.full_ns + FULL_NS)
+		(void)spare_full(s, now_ns);
+	return true;
 }
 
-static void slot_publish(struct session *s, struct slot *slot)
-{
-	uint32_t number = (uint32_t)(slot - s->slots);
-	const struct ring_descriptor descriptor = {
-	    .epoch = slot->batch.epoch,
-	    .index = slot->batch.index,
-	    .generation = slot->generation,
-	    .slot = number,
-	    .frame = slot->frame,
-	    .n_items = slot->batch.status < 0 || s->is_warm ? 0 : slot->batch.n_items,
-	    .item_bytes = s->item_bytes,
-	    .status = slot->batch.status,
-	    .n_damaged = slot->batch.status < 0 ? 0 : slot->batch.n_damaged};
-
-	/* Packed batches are copies, so their chunks may go. */
-	if (s->item_bytes)
-		batch_unpin(&slot->batch, s->dataset);
-	slot->state = SLOT_PUBLISHED;
-	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_LENT, memory_order_relaxed);
-	ring_publish(s->control, &s->published, &descriptor);
-	s->n_delivered++;
-	s->member.n_shared += slot->shared;
-	s->cache->counters.batches++;
-	s->job->counters.batches++;
-	s->job->counters.shared_batches += slot->shared;
-	if (slot->shared)
-		s->job->shared_from = slot->shared_job;
-	s->job->counters.samples += descriptor.n_items;
-	s->job->counters.bytes += descriptor.status < 0 ? 0 : slot->batch.bytes;
-}
-
-/* Publishes filled slots in order; those from before a seek are dropped. */
-static void publish_filled(struct session *s)
-{
-	while (s->order_first != s->order_last) {
-		struct slot *slot = &s->slots[s->order[s->order_first % RING_MAX_SLOTS]];
-
-		if (slot->state != SLOT_FILLED)
-			return;
-		s->order_first++;
-		if (slot->generation == s->generation && !s->orphaned && !s->closing) {
-			slot_publish(s, slot);
-		} else {
-			slot_free(s, slot);
-		}
-	}
-}
-
-static void session_free(struct session *s)
-{
-	struct cached_dataset *d = s->dataset;
-
-	if (s->job) {
-		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
-		sharer_leave(s->sharer);
-		jobs_leave(s->job);
-	}
-	s->cache->slot_bytes -= s->cost_bytes;
-	for (uint32_t i = 0; i < s->n_slots; i++)
-		batch_free(&s->slots[i].batch);
-	batch_free(&s->head);
-	session_plan_free(s);
-	codecs_free(s->codecs);
-	forms_close(s->forms);
-	shared_memory_free(&s->control_memory);
-	frames_leave(s->frames, s->n_slots);
-	d->n_sessions--;
-	d->need_bytes -= s->need_bytes;
-	d->need_chunks -= s->need_chunks;
-	place_unref(s->place);
-	d->refs--;
-	if (d->n_sessions == 0)
-		d->idle_since_ns = clock_monotonic_ns();
-	s->cache->needs_changed = true;
-	free(s);
-}
-
-void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters)
-{
-	struct ring_control *control = s->control;
-	uint64_t since_ns = atomic_load(&control->wait_since_ns);
-	uint64_t open_ns = since_ns && since_ns < now_ns && !s->closing ? now_ns - since_ns : 0;
-
-	counters->n_waits += atomic_load(&control->n_waits);
-	counters->wait_fetch_ns += atomic_load(&control->wait_fetch_ns);
-	counters->wait_prep_ns += atomic_load(&control->wait_prep_ns);
-	if (ring_cause_fetches(atomic_load(&control->cause)))
-		counters->wait_fetch_ns += open_ns;
-	else
-		counters->wait_prep_ns += open_ns;
-}
+/* ---- how slots are filled ---- */
 
 static void fill_work(struct pool_task *task)
 {
-	struct slot *slot = (struct slot *)task;
-	struct session *s = slot->session;
-	uint8_t *frame = frames_at(s->frames, slot->frame);
+	struct batch_slot *slot = (struct batch_slot *)task;
+	const struct session *s = slot->session;
+	const struct recipe *recipe = &s->order.request.recipe;
+	const struct ring_layout *layout = &s->slots.layout;
+	uint8_t *frame = frames_at(s->slots.frames, slot->frame);
 
-	frames_prepare(s->frames, slot->frame);
+	frames_prepare(s->slots.frames, slot->frame);
 	if (slot->keep) {
 		frames_prepare(slot->keep, slot->keep_frame);
-		batch_copy(&s->frames->frame[slot->frame].batch, frames_at(slot->keep, slot->keep_frame),
-			   frame, &s->layout, &s->request.recipe);
+		batch_copy(&s->slots.frames->frame[slot->frame].batch,
+			   frames_at(slot->keep, slot->keep_frame), frame, layout, recipe);
 	}
 	if (slot->from) {
 		batch_copy(&slot->from->frame[slot->from_frame].batch, frame,
-			   frames_at(slot->from, slot->from_frame), &s->layout, &s->request.recipe);
+			   frames_at(slot->from, slot->from_frame), layout, recipe);
 		return;
 	}
 	if (s->codecs) {
-		batch_decode(&slot->batch, s->dataset, s->codecs, &s->request.recipe, s->frames->memory.data,
-			     slot->frame, &s->layout, &slot->decoded);
+		batch_decode(&slot->batch,
+			     &(struct batch_decoder){.dataset = s->order.dataset,
+						     .codecs = s->codecs,
+						     .recipe = recipe,
+						     .layout = layout,
+						     .frame = slot->frame,
+						     .memory = frame},
+			     &slot->decoded);
 		task->elsewhere_ns = slot->decoded.counted.cpu_ns;
 		return;
 	}
-	batch_write(&slot->batch, frame, &s->layout, s->item_bytes);
+	batch_write(&slot->batch, frame, layout, s->slots.item_bytes);
 }
 
 static void note_damage(struct session *s, const struct batch *b)
@@ -208,7 +154,7 @@ static void note_replaced(const struct session *s, uint64_t n)
 }
 
 /* What a worker has decoded becomes its job's. */
-static void count_decoded(struct session *s, struct slot *slot)
+static void count_decoded(struct session *s, struct batch_slot *slot)
 {
 	const struct batch_decoded *decoded = &slot->decoded;
 	struct decode_counters *sum = &s->job->counters.decoded;
@@ -235,22 +181,8 @@ static void count_decoded(struct session *s, struct slot *slot)
 	}
 }
 
-/* Frees the session if it has ended and no worker needs its memory any more. */
-static void session_try_free(struct session *s)
-{
-	if (s->closing && s->n_filling == 0)
-		session_free(s);
-}
-
-void session_filled(struct slot *slot)
-{
-	slot->state = SLOT_FILLED;
-	slot->session->n_filling--;
-	publish_filled(slot->session);
-}
-
 /* The frame that it was copied to holds the batch, too. */
-static void copy_done(struct slot *slot)
+static void copy_done(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct frame_batch batch = slot->from->frame[slot->from_frame].batch;
@@ -258,12 +190,12 @@ static void copy_done(struct slot *slot)
 	batch.member = 0;
 	frames_unref(slot->from, slot->from_frame);
 	slot->from = NULL;
-	frames_hold(s->frames, slot->frame, &batch);
+	frames_hold(s->slots.frames, slot->frame, &batch);
 }
 
 static void fill_done(struct pool_task *task)
 {
-	struct slot *slot = (struct slot *)task;
+	struct batch_slot *slot = (struct batch_slot *)task;
 	struct session *s = slot->session;
 	struct cache *c = s->cache;
 	bool copied = slot->from != NULL;
@@ -276,8 +208,8 @@ static void fill_done(struct pool_task *task)
 		count_decoded(s, slot);
 	slot->decode_ns += task->elsewhere_ns;
 	/* Its turn is over, and it is not done. */
-	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items && slot->generation == s->generation &&
-	    !s->closing && !s->orphaned) {
+	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items &&
+	    slot->generation == s->slots.generation && !s->closing && !s->orphaned) {
 		s->member.progress_ns = clock_monotonic_ns();
 		batch_forms_grant(&slot->batch, c, s->forms);
 		pool_submit_first(c->pool, &s->job->lane, &slot->task);
@@ -290,11 +222,12 @@ static void fill_done(struct pool_task *task)
 	if (s->codecs && !copied)
 		group_decode_ended(slot);
 	session_filled(slot);
-	session_try_free(s);
+	if (s->closing && s->slots.n_filling == 0)
+		session_free(s);
 	cache_changed(c);
 }
 
-static void begin_fill(struct slot *slot)
+static void begin_fill(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 
@@ -305,17 +238,17 @@ static void begin_fill(struct slot *slot)
 	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
 }
 
-static void decode(struct slot *slot)
+static void decode(struct batch_slot *slot)
 {
 	batch_forms_grant(&slot->batch, slot->session->cache, slot->session->forms);
 	begin_fill(slot);
 }
 
-void session_fill(struct slot *slot)
+void session_fill(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 
-	slot->frame = frames_take(s->frames);
+	slot->frame = frames_take(s->slots.frames);
 	slot->lacks_frame = slot->frame == FRAME_NONE;
 	if (slot->lacks_frame)
 		return;
@@ -330,27 +263,16 @@ void session_fill(struct slot *slot)
 	begin_fill(slot);
 }
 
-/* Two of its slots never stand for one frame: who holds a batch may write to it, and its mapping has one copy
- * of a page. */
-static bool has_frame(const struct session *s, uint32_t frame)
-{
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].frame == frame)
-			return true;
-	}
-	return false;
-}
-
-void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame)
+void session_fill_from(struct batch_slot *slot, struct frames *from, uint32_t frame)
 {
 	struct session *s = slot->session;
 	const struct frame_batch *found = &from->frame[frame].batch;
 
-	slot->shared = from != s->frames || found->member != s->frames_member;
+	slot->shared = from != s->slots.frames || found->member != s->slots.member;
 	slot->shared_job = found->job;
 	batch_adopt(&slot->batch, found);
 	frames_ref(from, frame);
-	if (from == s->frames && !has_frame(s, frame)) {
+	if (from == s->slots.frames && !slots_have_frame(&s->slots, frame)) {
 		slot->frame = frame;
 		session_filled(slot);
 		return;
@@ -360,21 +282,110 @@ void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame)
 	session_fill(slot);
 }
 
-static void dispatch(struct session *s, struct slot *slot, const struct group_source *source)
+/* It lacks a frame still, and gets none. */
+static void session_fill_not(struct batch_slot *slot)
+{
+	slot->lacks_frame = false;
+	if (slot->from)
+		frames_unref(slot->from, slot->from_frame);
+	slot->from = NULL;
+	session_filled(slot);
+}
+
+/* ---- from the order to the slots ---- */
+
+/* Whether the workers have more of this session's batches than they can fill at a time: what is released
+ * meanwhile is found when the first of these is done, before a worker lacks work. */
+static bool has_fills_waiting(const struct session *s)
+{
+	uint32_t n = 0;
+
+	if (s->codecs) /* these wait for more than workers */
+		return false;
+	for (uint32_t i = 0; i < s->slots.n; i++)
+		n += s->slots.all[i].state == SLOT_FILLING && !s->slots.all[i].lacks_frame &&
+		     !s->slots.all[i].awaits;
+	return n > pool_lane_workers(s->cache->pool, &s->job->lane);
+}
+
+/* Returns a free slot. If there is none, sees to it that the session is pumped when one is released, and
+ * returns NULL. */
+static struct batch_slot *take_slot(struct session *s)
+{
+	struct batch_slot *slot = slots_free_one(&s->slots);
+
+	if (slot)
+		return slot;
+	if (!has_fills_waiting(s))
+		ring_daemon_waits(s->slots.control);
+	slots_reap(&s->slots);
+	return slots_free_one(&s->slots);
+}
+
+/* Tells the client of the batch. */
+static void publish(struct session *s, struct batch_slot *slot)
+{
+	/* A client of the lowest priority only wants chunks to be in memory. */
+	uint32_t n_items = slot->batch.status < 0 || s->priority == SESSION_SPARE ? 0 : slot->batch.n_items;
+	struct job_counters *sum = &s->job->counters;
+
+	slots_publish(&s->slots, slot, n_items);
+	s->n_delivered++;
+	s->member.n_shared += slot->shared;
+	s->cache->counters.batches++;
+	sum->batches++;
+	sum->shared_batches += slot->shared;
+	if (slot->shared)
+		s->job->shared_from = slot->shared_job;
+	sum->samples += n_items;
+	sum->bytes += slot->batch.status < 0 ? 0 : slot->batch.bytes;
+}
+
+/* Publishes filled slots in order; those from before a seek are dropped. */
+static void publish_filled(struct session *s)
+{
+	struct batch_slot *slot;
+
+	while ((slot = slots_next(&s->slots))) {
+		if (slot->generation == s->slots.generation && !s->orphaned && !s->closing)
+			publish(s, slot);
+		else
+			slots_drop(&s->slots, slot);
+	}
+}
+
+void session_filled(struct batch_slot *slot)
+{
+	slots_filled(slot);
+	publish_filled(slot->session);
+}
+
+void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters)
+{
+	struct ring_control *control = s->slots.control;
+	uint64_t since_ns = atomic_load(&control->wait_since_ns);
+	uint64_t open_ns = since_ns && since_ns < now_ns && !s->closing ? now_ns - since_ns : 0;
+
+	counters->n_waits += atomic_load(&control->n_waits);
+	counters->wait_fetch_ns += atomic_load(&control->wait_fetch_ns);
+	counters->wait_prep_ns += atomic_load(&control->wait_prep_ns);
+	if (ring_cause_fetches(atomic_load(&control->cause)))
+		counters->wait_fetch_ns += open_ns;
+	else
+		counters->wait_prep_ns += open_ns;
+}
+
+static void dispatch(struct session *s, struct batch_slot *slot, const struct group_source *source)
 {
 	struct batch empty = slot->batch;
-	uint64_t epoch = s->head.epoch, index = s->head.index;
+	uint64_t epoch = s->order.head.epoch, index = s->order.head.index;
 
-	slot->batch = s->head;
-	s->head = empty;
-	s->has_head = false;
+	slot->batch = s->order.head;
+	s->order.head = empty;
+	s->order.has_head = false;
 	if (slot->batch.status == 0 && !source->frames)
-		batch_pin(&slot->batch, s->cache, s->dataset);
-	slot->state = SLOT_FILLING;
-	slot->generation = s->generation;
-	slot->shared = false;
-	s->order[s->order_last++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->slots);
-	s->n_filling++;
+		batch_pin(&slot->batch, s->cache, s->order.dataset);
+	slots_begin(&s->slots, slot);
 	if (source->frames)
 		session_fill_from(slot, source->frames, source->frame);
 	else if (source->slot)
@@ -382,6 +393,34 @@ static void dispatch(struct session *s, struct slot *slot, const struct group_so
 	else
 		session_fill(slot);
 	group_passed(s, epoch, index);
+}
+
+void session_look_ahead(struct session *s)
+{
+	struct order_now now = {.at_ns = clock_monotonic_ns(), .kept_run = group_kept_run(s)};
+	uint64_t n_visited = s->order.n_visited;
+	struct job_counters waits = {0};
+
+	if (s->stopped)
+		return;
+	session_add_waits(s, now.at_ns, &waits);
+	now.waited_ns = waits.wait_fetch_ns;
+	order_look_ahead(&s->order, &now);
+	s->job->counters.chunk_visits += s->order.n_visited - n_visited;
+}
+
+/* Returns true if there is a next batch. */
+static bool prepare_head(struct session *s)
+{
+	if (s->order.has_head)
+		return true;
+	if (!order_next(&s->order))
+		return false;
+	if (s->order.asked)
+		s->job->counters.chunk_visits += s->order.head.n_chunks;
+	session_look_ahead(s);
+	session_reserve(s);
+	return true;
 }
 
 static const enum ring_cause causes[] = {[BATCH_READY] = RING_CAUSE_PREP,
@@ -392,42 +431,40 @@ static const enum ring_cause causes[] = {[BATCH_READY] = RING_CAUSE_PREP,
 
 static void set_cause(struct session *s, enum ring_cause cause)
 {
-	if (atomic_load_explicit(&s->control->cause, memory_order_relaxed) != (uint32_t)cause)
-		atomic_store_explicit(&s->control->cause, (uint32_t)cause, memory_order_relaxed);
+	if (atomic_load_explicit(&s->slots.control->cause, memory_order_relaxed) != (uint32_t)cause)
+		atomic_store_explicit(&s->slots.control->cause, (uint32_t)cause, memory_order_relaxed);
 }
 
 void session_pump(struct session *s)
 {
 	if (s->closing)
 		return;
-	session_reap(s);
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].lacks_frame)
-			session_fill(&s->slots[i]);
+	slots_reap(&s->slots);
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		if (s->slots.all[i].lacks_frame)
+			session_fill(&s->slots.all[i]);
 	}
 	while (!s->stopped) {
 		enum batch_wait wait = BATCH_READY;
 		struct group_source source;
-		struct slot *slot;
+		struct batch_slot *slot;
 		bool found;
 
-		if (!s->has_head && !session_prepare_head(s))
+		if (!prepare_head(s) || !spare_look(s))
 			return;
-		if (s->is_warm && !session_warm_look(s))
-			return;
-		found = group_find(s, &s->head, &source);
-		if (!found && group_is_copied(s, &s->head)) {
+		found = group_find(s, &s->order.head, &source);
+		if (!found && group_is_copied(s, &s->order.head)) {
 			set_cause(s, RING_CAUSE_PREP);
 			return;
 		}
 		if (!found)
-			wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
+			wait = batch_check(&s->order.head, s->order.dataset, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */
-		set_cause(s, s->order_first != s->order_last ? RING_CAUSE_PREP : causes[wait]);
+		set_cause(s, s->slots.first_turn != s->slots.end_turn ? RING_CAUSE_PREP : causes[wait]);
 		if (wait != BATCH_READY) {
 			/* Views that the client holds may be what keeps its chunks out. */
-			if (s->starved && s->item_bytes == 0)
-				ring_daemon_waits(s->control);
+			if (s->starved && s->slots.item_bytes == 0)
+				ring_daemon_waits(s->slots.control);
 			return;
 		}
 		slot = take_slot(s);
@@ -437,131 +474,171 @@ void session_pump(struct session *s)
 	}
 }
 
-uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
-{
-	s->generation++;
-	s->epoch = epoch;
-	s->index = session_first_index(s, epoch, batch);
-	s->has_head = false;
-	s->n_ahead = 0;
-	publish_filled(s);
-	group_moved(s);
-	return s->generation;
-}
-
 /* Whether the chunk has to be loaded. */
-static bool lacks(struct session *s, uint32_t chunk)
+static bool lacks(const struct session *s, uint32_t chunk)
 {
-	if (s->is_warm && session_warm_is_elsewhere(s, chunk))
-		return false;
-	return cached_lacks(s->dataset, chunk, &s->want);
+	return !order_skips(&s->order, chunk) && cached_lacks(s->order.dataset, chunk, &s->order.want);
 }
 
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance)
 {
-	struct cached_dataset *d = s->dataset;
-	uint32_t from = s->is_warm ? SESSION_WARM_DISTANCE : 0;
-	bool missing = false, kept;
+	const struct order *o = &s->order;
+	const struct order_ahead *a = &o->ahead;
+	/* What is kept of its group's batches needs no chunk. */
+	uint32_t n_head = o->has_head && o->head.status == 0 && group_kept_run(s) == 0 ? o->head.n_chunks : 0;
+	uint32_t from = s->priority == SESSION_SPARE ? CACHE_SPARE_DISTANCE : 0;
+	bool missing = false;
 
 	/* Where batches are asked for, reading ahead goes on between them. */
-	if ((!s->has_head && !s->asked) || s->closing || s->stopped)
+	if ((!o->has_head && !o->asked) || s->closing || s->stopped)
 		return false;
-	kept = group_kept_run(s) > 0; /* it needs no chunk */
-	for (uint32_t i = 0; s->has_head && s->head.status == 0 && !kept && i < s->head.n_chunks; i++) {
-		uint32_t chunk = s->head.chunks[i];
+	for (uint32_t i = 0; i < n_head + a->n; i++) {
+		uint32_t chunk = i < n_head ? o->head.chunks[i] : a->chunks[i - n_head];
+		uint32_t distance = from + (i < n_head ? 0 : i - n_head + 1);
 
-		cache_mark(s->cache, d, chunk, from);
-		if (!missing && lacks(s, chunk)) {
-			*ret_chunk = chunk;
-			*ret_distance = from;
-			missing = true;
-		}
-	}
-	for (uint32_t i = 0; i < s->n_ahead; i++) {
-		uint32_t chunk = s->ahead[i];
-
-		cache_mark(s->cache, d, chunk, from + i + 1);
-		if (!missing && lacks(s, chunk)) {
-			*ret_chunk = chunk;
-			*ret_distance = from + i + 1;
-			missing = true;
-		}
+		cache_mark(s->cache, o->dataset, chunk, distance);
+		if (missing || !lacks(s, chunk))
+			continue;
+		*ret_chunk = chunk;
+		*ret_distance = distance;
+		missing = true;
 	}
 	return missing;
 }
 
-bool session_is_drained(const struct session *s)
+bool session_starve(struct session *s, bool is_still)
 {
-	return s->order_first == s->order_last && atomic_load(&s->control->consumed) == s->published;
+	bool failed = false;
+	uint64_t chunk;
+	uint32_t distance;
+
+	if (s->priority == SESSION_SPARE) {
+		/* It does without, and nobody gives anything back. */
+		failed = s->cache->releasing_bytes == 0 && spare_full(s, clock_monotonic_ns());
+	} else if (session_mark(s, &chunk, &distance) && distance == 0 && is_still) {
+		session_give_up(s, s->starved, 0);
+		failed = true;
+	}
+	if (failed || s->priority != SESSION_SPARE)
+		session_pump(s);
+	return failed;
+}
+
+uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
+{
+	s->slots.generation++;
+	order_seek(&s->order, epoch, batch);
+	publish_filled(s);
+	group_moved(s);
+	return s->slots.generation;
+}
+
+void session_stop(struct session *s)
+{
+	s->stopped = true;
+	group_moved(s);
 }
 
 uint32_t session_orphan(struct session *s)
 {
-	uint32_t n_held = 0;
+	uint32_t n_held;
 
-	s->stopped = s->orphaned = true;
-	group_moved(s);
-	session_drop_cursor(s);
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].state == SLOT_PUBLISHED)
-			ring_revoke(s->control, i);
-	}
-	session_reap(s);
-	for (uint32_t i = 0; i < s->n_slots; i++)
-		n_held += s->slots[i].state == SLOT_PUBLISHED;
+	s->orphaned = true;
+	session_stop(s);
+	order_drop_cursor(&s->order);
+	n_held = slots_revoke(&s->slots);
 	session_reserve_pinned(s);
 	return n_held;
 }
 
-/* It lacks a frame still, and gets none. */
-static void slot_give_up(struct slot *slot)
+/* Frees it when no worker needs its memory any more. */
+static void try_free(struct session *s)
 {
-	slot->lacks_frame = false;
-	if (slot->from)
-		frames_unref(slot->from, slot->from_frame);
-	slot->from = NULL;
-	session_filled(slot);
+	if (s->closing && s->slots.n_filling == 0)
+		session_free(s);
 }
 
-void session_end(struct session *s)
+void session_close(struct session *s)
 {
-	if (s->job)
-		session_count_taken(s, clock_monotonic_ns());
+	if (!s)
+		return;
+	LL_DELETE(s->serving->sessions, s);
+	session_count_taken(s, clock_monotonic_ns());
 	s->closing = true;
 	if (s->codecs)
 		codecs_cancel(s->codecs);
-	session_drop_cursor(s);
+	order_drop_cursor(&s->order);
 	group_leave(s);
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].lacks_frame)
-			slot_give_up(&s->slots[i]);
-		if (s->slots[i].state != SLOT_PUBLISHED)
-			continue;
-		slot_free(s, &s->slots[i]);
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		struct batch_slot *slot = &s->slots.all[i];
+
+		if (slot->lacks_frame)
+			session_fill_not(slot);
+		if (slot->state == SLOT_PUBLISHED)
+			slots_drop(&s->slots, slot);
 	}
-	session_try_free(s);
+	try_free(s);
 }
 
 void session_usage(const struct session *s, struct session_usage *ret)
 {
-	uint32_t consumed = s->orphaned ? s->published : atomic_load(&s->control->consumed);
+	uint32_t consumed = s->orphaned ? s->slots.published : atomic_load(&s->slots.control->consumed);
 
-	*ret = (struct session_usage){.ready = s->published - consumed, .waits_for = ""};
-	for (uint32_t i = 0; i < s->n_slots; i++) {
-		const struct slot *slot = &s->slots[i];
+	*ret = (struct session_usage){.ready = s->slots.published - consumed, .waits_for = ""};
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		const struct batch_slot *slot = &s->slots.all[i];
 
 		if (slot->batch.pinned)
 			ret->pinned_chunks += slot->batch.n_chunks;
 		if (slot->state == SLOT_PUBLISHED &&
-		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
+		    atomic_load(&s->slots.control->slot_state[i]) != RING_SLOT_FREE)
 			ret->held++;
 	}
 	/* `consumed` comes from the client, and may be wrong. */
 	if (ret->ready > ret->held)
 		ret->ready = ret->held;
 	ret->held -= ret->ready;
-	if (s->has_head)
-		ret->waits_for = ret->ready == s->n_slots || atomic_load(&s->control->daemon_waits) ? "client"
-				 : ring_cause_fetches(atomic_load(&s->control->cause))              ? "fetch"
-												    : "prep";
+	if (s->order.has_head)
+		ret->waits_for = ret->ready == s->slots.n || atomic_load(&s->slots.control->daemon_waits)
+				     ? "client"
+				 : ring_cause_fetches(atomic_load(&s->slots.control->cause)) ? "fetch"
+											     : "prep";
 }
+
+#ifndef NDEBUG
+static void check_dataset(const struct serving *serving, const struct cached_dataset *d)
+{
+	uint64_t need_bytes = 0, need_chunks = 0;
+	uint32_t n = 0;
+
+	for (const struct session *s = serving->sessions; s; s = s->next) {
+		if (s->order.dataset != d)
+			continue;
+		n++;
+		need_bytes += s->need_bytes;
+		need_chunks += s->need_chunks;
+	}
+	/* Sessions that are closed, and whose workers are not done, count too. */
+	assert(d->n_sessions >= n && d->refs >= d->n_sessions);
+	assert(d->need_bytes >= need_bytes && d->need_chunks >= need_chunks);
+}
+
+void check_sessions(const struct serving *serving)
+{
+	uint64_t cost_bytes = 0;
+
+	for (const struct session *s = serving->sessions; s; s = s->next) {
+		const struct order *o = &s->order;
+
+		assert(s->serving == serving && s->is_counted && !s->closing && s->job->n_sessions > 0);
+		assert(!s->orphaned || s->stopped);
+		assert(!o->head.pinned && (!o->has_head || o->head.n_items <= o->batch));
+		assert(o->ahead.n <= o->ahead.size && (!o->has_cursor || !s->stopped || !s->orphaned));
+		slots_check(&s->slots);
+		cost_bytes += s->cost_bytes;
+	}
+	assert(serving->cache.slot_bytes >= cost_bytes);
+	for (const struct cached_dataset *d = serving->cache.datasets; d; d = d->next)
+		check_dataset(serving, d);
+}
+#endif

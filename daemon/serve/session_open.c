@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission of a session: its window, its slots, and whether the cache has room for what it needs. */
+/*
+ * How a session begins and ends. It is let in if there is room for what it needs: its slots, and the bytes
+ * that it can pin or wait for at one time, which it keeps reserved. If there is room, it reserves what the
+ * worst order of the chunks would need. If there is not (few samples are most of the bytes, and all of them
+ * might come together), it reserves what each epoch's own order needs; an epoch that needs more than there is
+ * ends in an error.
+ */
 #include "session.h"
 
 #include <errno.h>
@@ -9,27 +15,37 @@
 
 #include "client/diesel.h"
 #include "daemon/apart/codec.h"
-#include "dataset/subset.h"
+#include "daemon/apart/plugin.h"
 #include "daemon/cache/forms.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/policy.h"
+#include "daemon/node/turns.h"
+#include "dataset/subset.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
-#include "daemon/apart/plugin.h"
-#include "daemon/cache/policy.h"
+#include "serving.h"
 
-static uint64_t page_up(uint64_t bytes)
-{
-	return (bytes + 4095) & ~UINT64_C(4095);
-}
+/* The window of a job with several ranks that asks for none: the same for all of them. */
+#define RANKS_WINDOW 8
+/* The same where it has lanes, each with a window of its own. */
+#define LANES_WINDOW 2
+/* What a job of the lowest priority weighs, compared with others. */
+#define SPARE_WEIGHT (TURN_WEIGHT / 16)
+/* Chunks that are looked at for the next ones that such a session is to read, of which other nodes have most.
+ */
+#define SPARE_REACH 1024
 
-uint64_t session_available_bytes(const struct session *s)
+/* Bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
+static uint64_t available_bytes(const struct session *s)
 {
 	const struct cache *c = s->cache;
 	uint64_t available = cache_segment_limit(c, c->limit_bytes);
 	uint64_t used = cache_stuck_bytes(c, CACHE_ANYBODY);
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
-		if (d != s->dataset && d->n_sessions > 0)
+		if (d != s->order.dataset && d->n_sessions > 0)
 			used += cached_need_bytes(d);
 	}
 	return available > used ? available - used : 0;
@@ -40,7 +56,7 @@ static uint32_t max_codecs(const struct session *s, uint32_t n_slots)
 {
 	uint32_t n_workers = pool_workers(s->cache->pool);
 
-	if (!s->request.recipe.kind)
+	if (!s->order.request.recipe.kind)
 		return 0;
 	return n_workers < n_slots ? n_workers : n_slots;
 }
@@ -49,14 +65,15 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 {
 	/* A plug-in decodes to memory of its own first. */
 	uint64_t codec_bytes =
-	    CODEC_IDLE_BYTES + (s->request.recipe.kind == RECIPE_CODEC ? s->item_bytes : 0);
+	    CODEC_IDLE_BYTES + (s->order.request.recipe.kind == RECIPE_CODEC ? s->slots.item_bytes : 0);
 
-	return n_slots * s->layout.slot_bytes + page_up(sizeof(struct ring_control)) +
-	       (n_slots + 1) * batch_bytes(s->batch, s->dataset->info.n_chunks) +
+	return n_slots * s->slots.layout.slot_bytes + slots_control_bytes() +
+	       (n_slots + 1) * batch_bytes(s->order.batch, s->order.dataset->info.n_chunks) +
 	       max_codecs(s, n_slots) * codec_bytes +
-	       (s->request.flags & DIESEL_ASKED ? n_slots * sizeof(*s->asked) : 0) +
-	       (s->subset ? subset_bytes(s->dataset->info.n_samples) : 0) +
-	       (uint64_t)s->batch * 3 * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
+	       (s->order.request.flags & DIESEL_ASKED ? n_slots * sizeof(*s->order.asked) : 0) +
+	       (s->order.subset ? subset_bytes(s->order.dataset->info.n_samples) : 0) +
+	       (uint64_t)s->order.batch * 3 * sizeof(uint64_t) +
+	       s->order.dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
 
 /* fits: a window for which there is room; 0: none. */
@@ -71,26 +88,26 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 	    "a session on %s with batch %u and a window of %u chunk%s needs %s beside what is in "
 	    "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
 	    "a smaller window or batch%s%s",
-	    s->dataset->path, s->request.batch, window, units_plural(window),
+	    s->order.dataset->path, s->order.request.batch, window, units_plural(window),
 	    units_format_bytes(text, sizeof(text), bytes),
 	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes), hint,
-	    s->request.recipe.kind ? ", or leave the transforms to Python (native=False)" : "");
+	    s->order.request.recipe.kind ? ", or leave the transforms to Python (native=False)" : "");
 }
 
 /* Finds what the session needs with so many slots: in any order, or (exact) in that of its first epoch. */
 static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
 {
-	struct epoch_plan *first = &s->plans[s->request.epoch & 1];
-	struct session_shape shape;
+	struct order *o = &s->order;
+	struct epoch_plan *first = &o->plans[o->request.epoch & 1];
 	int r = 0;
 
-	s->n_slots = n_slots;
+	s->slots.n = n_slots;
 	s->cost_bytes = slot_cost(s, n_slots);
-	session_shape(s, &shape);
-	s->need_chunks = session_need_at_most(&shape, samples);
-	s->need_bytes = cached_largest_bytes(s->dataset, s->need_chunks);
-	if (s->exact) {
-		r = session_need_bytes(s->dataset, &shape, first->plan, NULL, &first->need_bytes);
+	o->shape = order_shape(o, n_slots, s->slots.item_bytes == 0);
+	s->need_chunks = order_need_at_most(&o->shape, samples);
+	s->need_bytes = cached_largest_bytes(o->dataset, s->need_chunks);
+	if (o->exact) {
+		r = order_need_bytes(o->dataset, &o->shape, first->plan, NULL, &first->need_bytes);
 		s->need_bytes = first->need_bytes;
 	}
 	return r;
@@ -99,7 +116,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 /* What this session and the dataset's other sessions need together. */
 static uint64_t bytes_together(const struct session *s)
 {
-	const struct cached_dataset *d = s->dataset;
+	const struct cached_dataset *d = s->order.dataset;
 	uint64_t bytes = d->need_bytes + s->need_bytes;
 
 	return (bytes < d->all_bytes ? bytes : d->all_bytes) + s->cost_bytes;
@@ -108,8 +125,8 @@ static uint64_t bytes_together(const struct session *s)
 /* A window for which there is room; 0: none was found. The request is then no longer what it was. */
 static uint32_t smaller_window(struct session *s, const uint32_t *samples, uint64_t available)
 {
-	for (uint32_t g = s->request.window_chunks / 2; g > 0; g /= 2) {
-		s->request.window_chunks = g;
+	for (uint32_t g = s->order.request.window_chunks / 2; g > 0; g /= 2) {
+		s->order.request.window_chunks = g;
 		if (find_need(s, samples, RING_MIN_SLOTS) == 0 && bytes_together(s) <= available)
 			return g;
 	}
@@ -117,27 +134,29 @@ static uint32_t smaller_window(struct session *s, const uint32_t *samples, uint6
 }
 
 /* Picks the number of slots for which there is room. */
-static int session_admit(struct session *s, struct error *err)
+static int admit(struct session *s, struct error *err)
 {
-	uint32_t wanted = s->request.slots > s->options->n_slots ? s->request.slots : s->options->n_slots;
-	uint64_t n_chunks = s->dataset->info.n_chunks, available = session_available_bytes(s);
+	const struct serving_options *options = &s->serving->options;
+	uint32_t wanted =
+	    s->order.request.slots > options->n_slots ? s->order.request.slots : options->n_slots;
+	uint64_t n_chunks = s->order.dataset->info.n_chunks, available = available_bytes(s);
 	_cleanup_(freep) uint32_t *samples = reallocarray(NULL, n_chunks, sizeof(*samples));
-	uint32_t window = s->request.window_chunks;
+	uint32_t window = s->order.request.window_chunks;
 	uint64_t bytes;
 	int r = samples ? 0 : -ENOMEM;
 
 	if (r == 0) {
-		shuffle_count_chunks(s->subset, s->chunk_samples, n_chunks, samples);
+		shuffle_count_chunks(s->order.subset, s->order.chunk_samples, n_chunks, samples);
 		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
-	if (s->is_warm) /* it holds nothing */
+	if (s->priority == SESSION_SPARE) /* it holds nothing */
 		wanted = RING_MIN_SLOTS;
-	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->layout.slot_bytes, available);
+	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->slots.layout.slot_bytes, available);
 	/* What is asked for has no order that could need less than the worst. */
-	for (int exact = 0; exact < (s->request.flags & DIESEL_ASKED ? 1 : 2); exact++) {
-		s->exact = exact;
+	for (int exact = 0; exact < (s->order.request.flags & DIESEL_ASKED ? 1 : 2); exact++) {
+		s->order.exact = exact;
 		for (uint32_t n = wanted; n >= RING_MIN_SLOTS && r == 0; n--) {
-			r = find_need(s, samples + n_chunks - s->n_chunks, n);
+			r = find_need(s, samples + n_chunks - s->order.n_chunks, n);
 			if (r == 0 && bytes_together(s) <= available)
 				return 0;
 		}
@@ -145,212 +164,330 @@ static int session_admit(struct session *s, struct error *err)
 	if (r < 0)
 		return error_errno(err, r, "cannot open the session");
 	bytes = bytes_together(s);
-	s->exact = false;
-	return refuse(s, bytes, window, smaller_window(s, samples + n_chunks - s->n_chunks, available), err);
+	s->order.exact = false;
+	return refuse(s, bytes, window, smaller_window(s, samples + n_chunks - s->order.n_chunks, available),
+		      err);
 }
 
 /* Its own, or those of its group. There is more room than it needs where others may join. */
-static int session_frames(struct session *s)
+static int join_frames(struct session *s)
 {
-	bool decodes = s->request.recipe.kind != RECIPE_NONE;
-	uint32_t room = decodes && !(s->request.flags & DIESEL_PINNABLE) ? FRAMES_MEMBERS : 1;
+	bool decodes = s->order.request.recipe.kind != RECIPE_NONE;
+	uint32_t room = decodes && !(s->order.request.flags & DIESEL_PINNABLE) ? FRAMES_MEMBERS : 1;
 	struct frames *f = room > 1 ? group_frames(s) : NULL;
-	int r = f ? 0 : frames_new(s->cache, s->layout.slot_bytes, s->n_slots * room, decodes, &f);
+	int r = f ? 0 : frames_new(s->cache, s->slots.layout.slot_bytes, s->slots.n * room, decodes, &f);
 
 	if (r < 0)
 		return r;
-	s->frames = f;
-	s->frames_member = frames_join(f, s->n_slots);
+	s->slots.frames = f;
+	s->slots.member = frames_join(f, s->slots.n);
 	return 0;
 }
 
-static int session_memory(struct session *s, int plugin_fd, struct error *err)
+static void choose_window(struct session *s, char *notice, size_t size)
 {
-	int r = s->cache->handler.may_take
-		    ? s->cache->handler.may_take(s->cache->handler.user, s->cost_bytes, err)
-		    : 0;
+	const struct serving_options *options = &s->serving->options;
+	struct wire_open_session *q = &s->order.request;
+	/* Other nodes of the job have the same order, whatever their caches. */
+	bool is_of_cluster = s->cache->cluster && q->cluster[0] && q->nodes != 1;
+	uint64_t n_chunks = s->order.n_chunks;
+	uint32_t asked = q->window_chunks, wanted = options->window_chunks;
+	uint64_t bytes;
+
+	if (q->flags & DIESEL_ASKED) {
+		q->window_chunks = 1;
+		return;
+	}
+	if (asked || is_of_cluster || q->world > 1) {
+		/* The others' daemons may have other caches and options, and all ranks need one order. */
+		asked = asked ? asked : q->lanes > 1 ? LANES_WINDOW : RANKS_WINDOW;
+		q->window_chunks = asked < s->order.n_chunks ? asked : (uint32_t)s->order.n_chunks;
+		return;
+	}
+	/* The mean chunk of two windows, as if the largest chunks came together. */
+	bytes = cached_largest_bytes(s->order.dataset, 2 * (uint64_t)wanted) /
+		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
+	q->window_chunks = policy_default_window(options->window_cache_bytes, bytes, n_chunks, wanted);
+	if (q->window_chunks < wanted && q->window_chunks < n_chunks)
+		snprintf(
+		    notice, size,
+		    "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: a "
+		    "larger "
+		    "--cache, or window_chunks, changes that (and with it the order)",
+		    q->window_chunks, units_plural(q->window_chunks), wanted);
+}
+
+/* ---- what is reserved ---- */
+
+/* Changes what is reserved; does not grow it if others leave no room for that. */
+static void reserve(struct session *s, uint64_t need)
+{
+	struct cached_dataset *d = s->order.dataset;
+	uint64_t others = d->need_bytes - s->need_bytes, together = others + need;
+
+	if (together > d->all_bytes)
+		together = d->all_bytes;
+	if (need == s->need_bytes || (need > s->need_bytes && together > available_bytes(s)))
+		return;
+	d->need_bytes = others + need;
+	s->need_bytes = need;
+	s->cache->needs_changed = true;
+	cache_changed(s->cache);
+}
+
+void session_reserve_pinned(struct session *s)
+{
+	uint64_t bytes = 0, n_chunks = 0;
+
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		const struct batch *b = &s->slots.all[i].batch;
+
+		for (uint32_t k = 0; b->pinned && k < b->n_chunks; k++, n_chunks++)
+			bytes += s->order.dataset->chunks[b->chunks[k]].bytes;
+	}
+	if (n_chunks < s->need_chunks) {
+		s->order.dataset->need_chunks -= s->need_chunks - n_chunks;
+		s->need_chunks = n_chunks;
+	}
+	if (bytes < s->need_bytes)
+		reserve(s, bytes);
+}
+
+static uint64_t head_bytes(const struct session *s)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->order.head.n_chunks; i++)
+		bytes += s->order.dataset->chunks[s->order.head.chunks[i]].bytes;
+	return bytes;
+}
+
+void session_reserve(struct session *s)
+{
+	const struct batch *head = &s->order.head;
+	uint64_t need = s->order.plans[head->epoch & 1].need_bytes;
+
+	if (!s->order.exact)
+		return;
+	reserve(s, order_need_now(&s->order)); /* other sessions may have ended meanwhile */
+	if (s->slots.item_bytes)
+		need = head_bytes(s);
+	if (need > s->need_bytes)
+		session_give_up(s, -ENOSPC, need);
+}
+
+void session_give_up(struct session *s, int reason, uint64_t bytes)
+{
+	char text[400], needed[16], budget[16];
+
+	if (reason == -ENOSPC)
+		snprintf(text, sizeof(text),
+			 "the order of this epoch takes chunks of %s at one time, and the cache of %s has no "
+			 "room for them beside what is in use: start dieseld with a larger --cache, or use a "
+			 "smaller window or batch",
+			 units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
+			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+	else
+		snprintf(text, sizeof(text),
+			 "dieseld gets no memory for a chunk (%s): raise its limit of open files "
+			 "(LimitNOFILE=) or of memory",
+			 strerror(-reason));
+	batch_fail(&s->order.head, reason, text);
+}
+
+/* ---- open and close ---- */
+
+static int make_memory(struct session *s, const struct session_args *args, int plugin_fd, struct error *err)
+{
+	struct order *o = &s->order;
+	int r = args->may_take ? args->may_take(args->user, s->cost_bytes, err) : 0;
 
 	if (r < 0)
 		return r;
 	if (!cache_make_room(s->cache, s->cost_bytes))
 		return error_set(err, -ENOSPC,
 				 "the cache has no room for the session's batches: all is in use");
-	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), SHARED_CONTROL,
-			      &s->control_memory);
+	r = join_frames(s);
 	if (r == 0)
-		r = session_frames(s);
-	for (uint32_t i = 0; i < s->n_slots && r == 0; i++) {
-		s->slots[i].session = s;
-		s->slots[i].frame = FRAME_NONE;
-		r = batch_init(&s->slots[i].batch, s->batch, s->dataset->info.n_chunks);
-	}
+		r = slots_open(&s->slots, s, o->batch, o->dataset->info.n_chunks);
 	if (r == 0)
-		r = batch_init(&s->head, s->batch, s->dataset->info.n_chunks);
-	if (r == 0 && s->request.recipe.kind)
-		r = codecs_new(s->cache->readers.nursery, &s->request.recipe, plugin_fd, s->request.seed,
-			       &s->layout, s->frames->n_frames, s->batch, s->frames->memory.data,
-			       s->frames->memory.fd, max_codecs(s, s->n_slots), &s->codecs);
-	if (r == 0 && s->request.flags & DIESEL_ASKED)
-		r = session_asked_init(s);
-	if (r < 0)
-		return error_errno(err, r, "cannot make the session's shared memory");
-	s->control = (struct ring_control *)s->control_memory.data;
-	s->control->magic = RING_MAGIC;
-	s->control->n_slots = s->n_slots;
-	s->control->wake_below = s->n_slots / 2;
-	atomic_store(&s->control->wanted_workers, RING_NO_WISH);
-	return 0;
+		r = order_prepare(o);
+	if (r == 0 && o->request.recipe.kind)
+		r = codecs_new(s->cache->readers.nursery, &o->request.recipe, plugin_fd, o->request.seed,
+			       &s->slots.layout, s->slots.frames->n_frames, o->batch,
+			       s->slots.frames->memory.data, s->slots.frames->memory.fd,
+			       max_codecs(s, s->slots.n), &s->codecs);
+	return r < 0 ? error_errno(err, r, "cannot make the session's shared memory") : 0;
 }
 
-static void session_discard(struct session *s)
+/* Finds out what it is asked for, and whether there is room. */
+static int plan(struct session *s, const struct session_args *args, char *notice, size_t size,
+		struct error *err)
 {
-	for (uint32_t i = 0; i < s->n_slots; i++)
-		batch_free(&s->slots[i].batch);
-	batch_free(&s->head);
-	session_plan_free(s);
-	codecs_free(s->codecs);
-	forms_close(s->forms);
-	shared_memory_free(&s->control_memory);
-	if (s->frames)
-		frames_leave(s->frames, s->n_slots);
-	free(s);
-}
-
-static void choose_window(struct session *s, char *notice, size_t size)
-{
-	uint64_t n_chunks = s->n_chunks;
-	uint32_t asked = s->request.window_chunks, wanted = s->options->window_chunks;
-	uint64_t bytes;
-
-	if (s->request.flags & DIESEL_ASKED) {
-		s->request.window_chunks = 1;
-		return;
-	}
-	if (asked || s->is_of_cluster || s->request.world > 1) {
-		/* The others' daemons may have other caches and options, and all ranks need one order. */
-		asked = asked ? asked : s->request.lanes > 1 ? SESSION_LANES_WINDOW : SESSION_RANKS_WINDOW;
-		s->request.window_chunks = asked < s->n_chunks ? asked : (uint32_t)s->n_chunks;
-		return;
-	}
-	/* The mean chunk of two windows, as if the largest chunks came together. */
-	bytes = cached_largest_bytes(s->dataset, 2 * (uint64_t)wanted) /
-		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
-	s->request.window_chunks =
-	    policy_default_window(s->options->window_cache_bytes, bytes, n_chunks, wanted);
-	if (s->request.window_chunks < wanted && s->request.window_chunks < n_chunks)
-		snprintf(
-		    notice, size,
-		    "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: a "
-		    "larger "
-		    "--cache, or window_chunks, changes that (and with it the order)",
-		    s->request.window_chunks, units_plural(s->request.window_chunks), wanted);
-}
-
-/* The items that a slot has room for: the longest batch of any rank, which is no longer than the dataset. */
-static int choose_batch(struct session *s, struct error *err)
-{
-	const struct wire_open_session *q = &s->request;
-	uint64_t n_samples = s->n_samples;
-	struct shuffle_counts counts;
-
-	if (q->flags & DIESEL_ASKED) {
-		s->n_batches = UINT64_MAX;
-		s->batch = q->batch;
-		return 0;
-	}
-	if (shuffle_count(n_samples, q->start, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &counts) <
-	    0) {
-		if (q->start && n_samples >= q->world)
-			return error_set(
-			    err, -EINVAL,
-			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: go on with "
-			    "fewer ranks, or with the next epoch",
-			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
-			    (unsigned long long)q->epoch, s->dataset->path, q->world);
-		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
-				 s->subset ? "the subset of " : "", s->dataset->path,
-				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
-	}
-	if (q->lanes > n_samples)
-		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u lanes",
-				 s->subset ? "the subset of " : "", s->dataset->path,
-				 (unsigned long long)n_samples, units_plural(n_samples), q->lanes);
-	s->n_batches = counts.n_batches;
-	s->start_batch = counts.first_batch;
-	s->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;
-	return 0;
-}
-
-int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
-		uint32_t uid, const struct wire_open_session *request, struct subset *subset,
-		struct session **ret, struct wire_session_reply *ret_reply, struct error *err)
-{
-	struct session *s = calloc(1, sizeof(*s));
+	struct order *o = &s->order;
+	const struct wire_open_session *q = &o->request;
 	const struct plugin *plugin = NULL;
 	int r = 0;
 
-	if (!s) {
-		subset_free(subset);
-		return error_errno(err, -ENOMEM, "cannot open the session");
-	}
-	s->subset = subset;
-	s->want.subset = subset;
-	s->cache = cache;
-	s->options = options;
-	s->dataset = dataset;
-	s->request = *request;
-	s->control_memory = SHARED_MEMORY_INIT;
-	s->uid = uid;
-	s->is_warm = request->flags & DIESEL_WARM;
-	if (s->is_warm) /* what it said is that there are others */
-		s->request.world = 1;
-	s->is_of_cluster = cache->cluster && request->cluster[0] && request->nodes != 1;
-	if (request->recipe.kind)
-		s->item_bytes = (uint32_t)recipe_item_bytes(&request->recipe);
-	else if (!(request->flags & (DIESEL_ASKED | DIESEL_VIEWS)))
-		s->item_bytes = dataset->info.equal_bytes;
-	if (request->recipe.kind == RECIPE_CODEC)
-		r = plugins_find(options->plugins, request->recipe.codec.name, &plugin, err);
+	if (q->recipe.kind)
+		s->slots.item_bytes = (uint32_t)recipe_item_bytes(&q->recipe);
+	else if (!(q->flags & (DIESEL_ASKED | DIESEL_VIEWS)))
+		s->slots.item_bytes = o->dataset->info.equal_bytes;
+	if (q->recipe.kind == RECIPE_CODEC)
+		r = plugins_find(s->serving->options.plugins, q->recipe.codec.name, &plugin, err);
 	if (r == 0)
-		r = session_count_samples(s, err);
-	if (r == 0)
-		r = choose_batch(s, err);
-	if (r == 0) {
-		s->layout = ring_layout(s->batch, s->item_bytes);
-		choose_window(s, ret_reply->notice, sizeof(ret_reply->notice));
-		r = session_plan_init(s, err);
-	}
-	if (r == 0)
-		r = session_admit(s, err);
-	if (r == 0)
-		r = session_memory(s, plugin ? plugin->fd : -EBADF, err);
-	if (r < 0) {
-		session_discard(s);
+		r = order_count(o, err);
+	if (r < 0)
 		return r;
+	s->slots.layout = ring_layout(o->batch, s->slots.item_bytes);
+	choose_window(s, notice, size);
+	r = order_begin(o, err);
+	if (r == 0)
+		r = admit(s, err);
+	return r < 0 ? r : make_memory(s, args, plugin ? plugin->fd : -EBADF, err);
+}
+
+static void count(struct session *s)
+{
+	struct cached_dataset *d = s->order.dataset;
+
+	s->is_counted = true;
+	s->cache->slot_bytes += s->cost_bytes;
+	d->refs++;
+	d->n_sessions++;
+	d->need_bytes += s->need_bytes;
+	d->need_chunks += s->need_chunks;
+	s->cache->needs_changed = true;
+}
+
+static void uncount(struct session *s)
+{
+	struct cached_dataset *d = s->order.dataset;
+
+	s->cache->slot_bytes -= s->cost_bytes;
+	d->n_sessions--;
+	d->need_bytes -= s->need_bytes;
+	d->need_chunks -= s->need_chunks;
+	d->refs--;
+	if (d->n_sessions == 0)
+		d->idle_since_ns = clock_monotonic_ns();
+	s->cache->needs_changed = true;
+}
+
+void session_free(struct session *s)
+{
+	if (s->job) {
+		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
+		sharer_leave(s->order.sharer);
+		jobs_leave(s->job);
 	}
-	cache->slot_bytes += s->cost_bytes;
-	dataset->refs++;
-	dataset->n_sessions++;
-	dataset->need_bytes += s->need_bytes;
-	dataset->need_chunks += s->need_chunks;
-	cache->needs_changed = true;
-	s->epoch = request->epoch;
-	s->index = session_first_index(s, s->epoch, request->first_batch);
-	ret_reply->n_batches = s->n_batches;
-	ret_reply->slot_bytes = s->layout.slot_bytes;
-	ret_reply->n_slots = s->n_slots;
-	ret_reply->n_frames = s->frames->n_frames;
-	ret_reply->window_chunks = s->request.window_chunks;
-	ret_reply->item_bytes = s->item_bytes;
-	ret_reply->batch = s->batch;
-	*ret = s;
+	codecs_free(s->codecs);
+	forms_close(s->forms);
+	order_end(&s->order);
+	slots_close(&s->slots);
+	if (s->is_counted)
+		uncount(s);
+	place_unref(s->place);
+	free(s);
+}
+
+/* What a job weighs follows from the priority of its sessions. A process that warms may train, too: its job
+ * is a job then. */
+static void weigh(const struct session *s)
+{
+	struct job *job = s->job;
+
+	if (s->priority == SESSION_SPARE && job->n_sessions == 1 && job->read_weight == TURN_WEIGHT)
+		job->read_weight = SPARE_WEIGHT;
+	else if (s->priority != SESSION_SPARE && job->read_weight == SPARE_WEIGHT)
+		job->read_weight = TURN_WEIGHT;
+}
+
+/* The session becomes one of its job's, and is listed. */
+static int join(struct session *s, const struct session_args *args, struct error *err)
+{
+	const struct wire_open_session *q = &s->order.request;
+	struct recipe key;
+
+	s->job = jobs_join(&s->serving->jobs, &(struct job_member){.pid = s->pid,
+								   .uid = s->uid,
+								   .rank = q->rank,
+								   .world = q->world,
+								   .stride = q->stride,
+								   .origin = args->origin});
+	if (!s->job)
+		return error_set(err, -ENOMEM, "no memory for another job");
+	s->order.sharer = sharers_join(s->cache, s->order.dataset, s->job, q->cluster, q->nodes, s->place);
+	order_join_lanes(&s->order);
+	weigh(s);
+	if (q->group[0])
+		snprintf(s->job->group, sizeof(s->job->group), "%s", q->group);
+	/* Without memory it goes on without forms. */
+	if (recipe_form(&q->recipe, &key) != RECIPE_FORM_NONE)
+		s->forms = forms_open(s->order.dataset, s->uid, &key);
+	s->next = s->serving->sessions;
+	s->serving->sessions = s;
 	return 0;
 }
 
-void session_find_forms(struct session *s)
+static struct session *session_new(const struct session_args *args)
 {
-	struct recipe key;
+	struct session *s = calloc(1, sizeof(*s));
 
-	if (recipe_form(&s->request.recipe, &key) != RECIPE_FORM_NONE)
-		s->forms = forms_open(s->dataset, s->uid, &key);
+	if (!s) {
+		subset_free(args->subset);
+		return NULL;
+	}
+	s->serving = args->serving;
+	s->cache = &args->serving->cache;
+	s->place = place_ref(args->place);
+	s->pid = args->pid;
+	s->uid = args->uid;
+	s->payer = args->payer;
+	s->slots.memory = SHARED_MEMORY_INIT;
+	s->order.dataset = args->dataset;
+	s->order.subset = args->subset;
+	s->order.request = *args->request;
+	if (args->request->flags & DIESEL_WARM) {
+		s->priority = SESSION_SPARE;
+		s->order.request.world = 1; /* what it said is that there are others */
+		s->order.reach = SPARE_REACH;
+	}
+	return s;
+}
+
+int session_open(const struct session_args *args, struct session **ret, struct wire_session_reply *ret_reply,
+		 struct error *err)
+{
+	struct session *s = session_new(args);
+	int r;
+
+	if (!s)
+		return error_errno(err, -ENOMEM, "cannot open the session");
+	r = plan(s, args, ret_reply->notice, sizeof(ret_reply->notice), err);
+	if (r == 0) {
+		count(s);
+		r = join(s, args, err);
+	}
+	if (r < 0) {
+		session_free(s);
+		return r;
+	}
+	r = args->may_take ? args->may_take(args->user, 0, err) : 0;
+	if (r < 0) {
+		session_close(s);
+		return r;
+	}
+	order_seek(&s->order, args->request->epoch, args->request->first_batch);
+	group_join(s);
+	serving_touch(s->serving);
+	ret_reply->n_batches = s->order.n_batches;
+	ret_reply->slot_bytes = s->slots.layout.slot_bytes;
+	ret_reply->n_slots = s->slots.n;
+	ret_reply->n_frames = s->slots.frames->n_frames;
+	ret_reply->window_chunks = s->order.request.window_chunks;
+	ret_reply->item_bytes = s->slots.item_bytes;
+	ret_reply->batch = s->order.batch;
+	*ret = s;
+	return 0;
 }

@@ -4,7 +4,7 @@
  * nothing more is read from the client until that is done. A client that breaks the protocol or does not read
  * its replies is cut off, and loses only what is its own.
  */
-#include "server.h"
+#include "connection.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,15 +14,249 @@
 #include <unistd.h>
 
 #include "client/transport.h"
-#include "connection.h"
+#include "daemon/apart/plugin.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/control/control.h"
 #include "daemon/fetch/fetcher.h"
+#include "daemon/node/admin.h"
+#include "daemon/node/peer.h"
+#include "dataset/subset.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "daemon/node/peer.h"
-#include "daemon/cache/peers/sharers.h"
-#include "daemon/apart/plugin.h"
+#include "server.h"
+
+/* ---- clients that have to say something ---- */
+
+#define LOOK_MS 1000
+
+/* Tells it why, in case that it still reads. */
+static void give_up(struct connection *c)
+{
+	struct error err = ERROR_INIT;
+
+	error_set(&err, -ETIMEDOUT,
+		  c->greeted ? "the rest of the subset did not come within %d s"
+			     : "no HELLO came within %d s",
+		  (c->greeted ? CONNECTION_SUBSET_MS : CONNECTION_HELLO_MS) / 1000);
+	(void)connection_reply_error(c, &err, -ETIMEDOUT);
+	connection_cut(c, -ETIMEDOUT);
+}
+
+/* What it has said in time may still be unread, where this process did not run: then it is read by the next
+ * look. */
+static bool is_late(struct connection *c, uint64_t now_ns)
+{
+	union wire_message m;
+
+	if (!c->due_ns || now_ns < c->due_ns)
+		return false;
+	if (c->overdue || transport_peek(c->fd, &m) == -EAGAIN)
+		return true;
+	c->overdue = true;
+	return false;
+}
+
+static void on_look(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+	uint64_t now_ns = clock_monotonic_ns();
+	bool any = false;
+
+	for (struct connection *c = s->connections, *next; c; c = next) {
+		next = c->next;
+		any = any || c->due_ns;
+		if (is_late(c, now_ns))
+			give_up(c);
+	}
+	if (!any)
+		uv_timer_stop(timer);
+}
+
+/* It has to say more within so long; 0: it need not. */
+static void connection_expect(struct connection *c, uint32_t ms)
+{
+	struct server *s = c->server;
+
+	c->overdue = false;
+	c->due_ns = ms ? clock_monotonic_ns() + ms * NS_PER_MS : 0;
+	if (ms && !uv_is_active((uv_handle_t *)&s->silence))
+		uv_timer_start(&s->silence, on_look, LOOK_MS, LOOK_MS);
+}
+
+/* ---- the subset of the session to come ---- */
+
+/* Gives what was sent to a session that says how many samples are chosen. -EPROTO: they are not as many;
+ * -ENOMEM. */
+static void connection_drop_subset(struct connection *c)
+{
+	free(c->subset_words);
+	c->subset_words = NULL;
+	c->server->serving.cache.slot_bytes -= c->subset_bytes;
+	c->subset_bytes = 0;
+	connection_expect(c, 0);
+}
+
+static int refuse_room(const struct connection *c, uint64_t bytes, struct error *err)
+{
+	return error_set(err, -ENOSPC,
+			 "the cache has no room for a subset of %s (%llu KiB): start dieseld with a larger "
+			 "--cache",
+			 c->dataset->path, (unsigned long long)(bytes >> 10));
+}
+
+/* Reserves room for the whole of it, and for its index, at the first part. */
+static int reserve(struct connection *c, struct error *err)
+{
+	struct cache *cache = &c->server->serving.cache;
+	uint64_t n_samples = c->dataset->info.n_samples, bytes = subset_bytes(n_samples);
+	int r;
+
+	if (cache_floor_bytes(cache) + bytes > cache->limit_bytes)
+		return refuse_room(c, bytes, err);
+	c->subset_words = calloc(subset_words(n_samples), sizeof(*c->subset_words));
+	if (!c->subset_words)
+		return error_errno(err, -ENOMEM, "cannot take a subset of %s", c->dataset->path);
+	cache->slot_bytes += bytes;
+	c->subset_bytes = bytes;
+	r = server_check_usage(c->server, c, err);
+	if (r == 0 && !cache_make_room(cache, 0))
+		r = refuse_room(c, bytes, err);
+	if (r < 0)
+		connection_drop_subset(c);
+	return r;
+}
+
+static bool is_zero(const uint64_t *words, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		if (words[i])
+			return false;
+	}
+	return true;
+}
+
+/* Takes in a part of a subset, and answers; the dataset is open. Returns as
+ * connection_reply(), or -EPROTO. */
+static int connection_take_part(struct connection *c, const struct wire_subset *m)
+{
+	uint64_t n_words = subset_words(c->dataset->info.n_samples), first, n;
+	struct error err = ERROR_INIT;
+	union wire_message answer;
+	int r = 0;
+
+	if (m->part >= (n_words + WIRE_SUBSET_WORDS - 1) / WIRE_SUBSET_WORDS)
+		return -EPROTO;
+	first = m->part * WIRE_SUBSET_WORDS;
+	n = n_words - first < WIRE_SUBSET_WORDS ? n_words - first : WIRE_SUBSET_WORDS;
+	if (!is_zero(m->words + n, WIRE_SUBSET_WORDS - n))
+		return -EPROTO;
+	if (!c->subset_words)
+		r = reserve(c, &err);
+	if (r < 0)
+		return connection_reply_error(c, &err, r);
+	memcpy(c->subset_words + first, m->words, n * sizeof(*m->words));
+	connection_expect(c, CONNECTION_SUBSET_MS);
+	protocol_init(&answer, WIRE_SUBSET_REPLY);
+	return connection_reply(c, &answer, NULL, 0);
+}
+
+/* Gives what was sent to a session that says how many samples are chosen. -EPROTO: they are not as many;
+ * -ENOMEM. */
+static int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret)
+{
+	uint64_t *words = c->subset_words;
+	struct subset *subset;
+	int r;
+
+	if (!words)
+		return -EPROTO;
+	c->subset_words = NULL;
+	connection_drop_subset(c); /* the session counts it from now on */
+	r = subset_new(c->dataset->info.n_samples, words, &subset);
+	if (r < 0)
+		return r == -EINVAL ? -EPROTO : r;
+	if (subset_count(subset) != n_chosen) {
+		subset_free(subset);
+		return -EPROTO;
+	}
+	*ret = subset;
+	return 0;
+}
+
+/* ---- STATUS, JOBS, WHY and SET ---- */
+
+/* Limit of the texts that one user's connections have, each until its next request. Administrators have
+ * none. */
+#define USER_TEXT_BYTES (8u << 20)
+
+static uint64_t text_bytes_of(const struct server *s, uint32_t uid)
+{
+	uint64_t bytes = 0;
+
+	for (const struct connection *c = s->connections; c; c = c->next)
+		bytes += c->uid == uid ? c->text.bytes : 0;
+	return bytes;
+}
+
+static int text_new(struct connection *c, const char *text, struct error *err)
+{
+	size_t bytes = strlen(text);
+	int r;
+
+	shared_memory_discard(&c->text); /* of the last request, even if its descriptor was kept */
+	if (!c->is_admin && !admin_is(c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
+		return error_set(err, -EDQUOT,
+				 "user %u has %u MiB of this dieseld's answers open: close connections, or "
+				 "read with fewer",
+				 c->uid, USER_TEXT_BYTES >> 20);
+	r = shared_memory_new("diesel-text", bytes ? bytes : 1, SHARED_LENT, &c->text);
+	if (r < 0)
+		return error_errno(err, r, "no memory for dieseld's answer");
+	memcpy(c->text.data, text, bytes);
+	return 0;
+}
+
+static int reply_text(struct connection *c, const char *text)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	struct error err = ERROR_INIT;
+	union wire_message answer;
+	int r = text ? text_new(c, text, &err) : error_set(&err, -ENOMEM, "no memory for dieseld's answer");
+
+	if (r == 0)
+		r = shared_memory_reader(c->text.fd, &fd);
+	if (r < 0)
+		return connection_reply_error(c, &err, r);
+	protocol_init(&answer, WIRE_STATUS_REPLY);
+	answer.status_reply.bytes = strlen(text);
+	return connection_reply(c, &answer, &fd, 1);
+}
+
+static int connection_answer(struct connection *c, const union wire_message *m)
+{
+	struct control_viewer viewer =
+	    c->is_admin ? (struct control_viewer){.uid = c->uid, .all = true} : control_viewer_of(c->uid);
+	struct control *control = c->server->control;
+	struct error err = ERROR_INIT;
+	char *text = NULL;
+	int r = 0;
+
+	if (m->header.type == WIRE_WHY)
+		r = control_why(control, &viewer, &m->why, &text, &err);
+	else if (m->header.type == WIRE_SET)
+		r = control_set(control, &viewer, &m->set, &text, &err);
+	else
+		text = m->header.type == WIRE_JOBS ? control_jobs(control, &viewer)
+						   : server_status(c->server, &viewer);
+	r = r < 0 ? connection_reply_error(c, &err, r) : reply_text(c, text);
+	free(text);
+	return r;
+}
+
+/* ---- chunks that the client reads for us (fetcher.h) ---- */
 
 /* Clients that read a dataset's chunks for us (fetcher.h). */
 
@@ -35,7 +269,7 @@ static void connection_drop_fetcher(struct connection *c)
 }
 
 /* Reserves room for what it reads. */
-static int reserve(struct connection *c, struct error *err)
+static int reserve_landing(struct connection *c, struct error *err)
 {
 	struct cache *cache = &c->server->serving.cache;
 	int r;
@@ -61,7 +295,7 @@ static int connection_take_fetcher(struct connection *c)
 
 	if (!c->dataset->identity.is_fetched || c->session || c->fetcher)
 		return -EPROTO;
-	r = reserve(c, &err);
+	r = reserve_landing(c, &err);
 	if (r == 0) {
 		r = fetcher_new(&c->dataset->fetchers, c->server->serving.cache.pool, c->fd, &c->fetcher);
 		if (r < 0)
@@ -117,12 +351,13 @@ static int connection_ask_codec(struct connection *c, const struct wire_codec *m
 {
 	struct server *s = c->server;
 	struct plugins *plugins = s->serving.options.plugins;
+	const struct plugin_asker asker = {.loop = s->loop, .uid = c->uid, .answered = on_answer, .user = c};
 	struct error err = ERROR_INIT;
 	const struct plugin *plugin;
 	int r = plugins_find(plugins, m->codec.name, &plugin, &err);
 
 	if (r == 0)
-		r = plugin_ask(plugins, s->loop, c->uid, &m->codec, on_answer, c, &c->asking, &err);
+		r = plugin_ask(plugins, &m->codec, &asker, &c->asking, &err);
 	if (r < 0)
 		return connection_reply_error(c, &err, r);
 	connection_watch_end(c);
@@ -205,19 +440,6 @@ static int refuse_session(struct connection *c, const struct error *err, int cod
 	return connection_reply_error(c, err, code);
 }
 
-static void end_session(struct connection *c)
-{
-	struct session **link = &c->server->serving.sessions;
-
-	if (!c->session)
-		return;
-	while (*link != c->session)
-		link = &(*link)->next;
-	*link = c->session->next;
-	session_end(c->session);
-	c->session = NULL;
-}
-
 static void on_owner_dead(uv_poll_t *poll, int status, int events)
 {
 	connection_close(poll->data);
@@ -243,14 +465,48 @@ static int watch_owner(struct connection *c)
 	return 0;
 }
 
-static int on_open_session(struct connection *c, const union wire_message *m)
+static void end_session(struct connection *c)
 {
-	struct server *s = c->server;
+	session_close(c->session);
+	c->session = NULL;
+}
+
+static int open_session(struct connection *c, const struct wire_open_session *m, struct subset *subset)
+{
+	const struct session_args args = {.serving = &c->server->serving,
+					  .dataset = c->dataset,
+					  .place = c->place,
+					  .pid = c->pid,
+					  .uid = c->uid,
+					  .payer = c->payer,
+					  .request = m,
+					  .origin = &c->origin,
+					  .subset = subset,
+					  .may_take = server_may_take,
+					  .user = c};
 	struct error err = ERROR_INIT;
 	union wire_message answer;
 	_cleanup_(closep) int frames_fd = -EBADF;
+	int r;
+
+	protocol_init(&answer, WIRE_SESSION_REPLY);
+	r = session_open(&args, &c->session, &answer.session_reply, &err);
+	if (r < 0)
+		return refuse_session(c, &err, r);
+	r = c->owner_fd < 0 ? watch_owner(c) : 0;
+	if (r == 0)
+		r = shared_memory_reader(c->session->slots.frames->memory.fd, &frames_fd);
+	if (r < 0) {
+		end_session(c);
+		return refuse(c, r,
+			      "dieseld cannot look at the client's process, or at memory: is /proc mounted?");
+	}
+	return connection_reply(c, &answer, (int[]){c->session->slots.memory.fd, frames_fd}, 2);
+}
+
+static int on_open_session(struct connection *c, const struct wire_open_session *m)
+{
 	struct subset *subset = NULL;
-	struct session *q;
 	int r;
 
 	if (c->session)
@@ -259,61 +515,10 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 		return -EPROTO;
 	if (c->dataset->identity.is_fetched && !c->dataset->fetchers.first) /* as it does for this */
 		return refuse(c, -ECONNREFUSED, "nobody reads the bucket for this dataset (dieselctl fetch)");
-	if (s->stopping) /* libdiesel waits for the next daemon */
+	if (c->server->stopping) /* libdiesel waits for the next daemon */
 		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
-	r = m->open_session.subset_samples
-		? connection_steal_subset(c, m->open_session.subset_samples, &subset)
-		: 0;
-	if (r < 0)
-		return r;
-	protocol_init(&answer, WIRE_SESSION_REPLY);
-	s->opens = c;
-	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, c->uid, &m->open_session, subset,
-			&q, &answer.session_reply, &err);
-	if (r < 0)
-		return refuse_session(c, &err, r);
-	q->place = place_ref(c->place);
-	q->pid = c->pid;
-	q->payer = c->payer;
-	session_find_forms(q);
-	/* Before the session is in the list: code that goes through sessions uses their jobs. */
-	q->job = jobs_join(&s->serving.jobs, &(struct job_member){.pid = c->pid,
-								  .uid = c->uid,
-								  .rank = q->request.rank,
-								  .world = q->request.world,
-								  .stride = q->request.stride,
-								  .origin = &c->origin});
-	if (q->job)
-		q->sharer = sharers_join(&s->serving.cache, c->dataset, q->job, q->request.cluster,
-					 q->request.nodes, q->place);
-	if (q->job)
-		session_warm_weigh(q);
-	session_join_lanes(q);
-	if (q->job && q->request.group[0])
-		snprintf(q->job->group, sizeof(q->job->group), "%s", q->request.group);
-	q->next = s->serving.sessions;
-	s->serving.sessions = q;
-	c->session = q;
-	if (!q->job) {
-		end_session(c);
-		return refuse(c, -ENOMEM, "no memory for another job");
-	}
-	r = c->owner_fd < 0 ? watch_owner(c) : 0;
-	if (r == 0)
-		r = shared_memory_reader(q->frames->memory.fd, &frames_fd);
-	if (r < 0) {
-		end_session(c);
-		return refuse(c, r,
-			      "dieseld cannot look at the client's process, or at memory: is /proc mounted?");
-	}
-	r = server_check_usage(s, c, &err);
-	if (r < 0) {
-		end_session(c);
-		return refuse_session(c, &err, r);
-	}
-	group_join(q);
-	serving_touch(&s->serving);
-	return connection_reply(c, &answer, (int[]){q->control_memory.fd, frames_fd}, 2);
+	r = m->subset_samples ? connection_steal_subset(c, m->subset_samples, &subset) : 0;
+	return r < 0 ? r : open_session(c, m, subset);
 }
 
 static int on_segment(struct connection *c, const union wire_message *m)
@@ -349,7 +554,7 @@ static int on_seek(struct connection *c, const union wire_message *m)
 
 static int on_ask(struct connection *c, const union wire_message *m)
 {
-	int r = c->session ? session_ask(c->session, &m->ask) : -EPROTO;
+	int r = c->session ? order_ask(&c->session->order, &m->ask) : -EPROTO;
 
 	serving_touch(&c->server->serving);
 	return r;
@@ -370,8 +575,7 @@ static int on_stop(struct connection *c)
 {
 	union wire_message answer;
 
-	c->session->stopped = true;
-	group_moved(c->session);
+	session_stop(c->session);
 	protocol_init(&answer, WIRE_STOP_REPLY);
 	return connection_reply(c, &answer, NULL, 0);
 }
@@ -389,7 +593,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 		return refuse(c, -EPROTO, "no dataset is open");
 	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
 		return refuse(c, -EPROTO, "no session is open");
-	if (type == WIRE_SEEK && c->session->asked)
+	if (type == WIRE_SEEK && c->session->order.asked)
 		return refuse(c, -EPROTO, "the session has no order to seek in");
 	switch (type) {
 	case WIRE_HELLO: return on_hello(c, m);
@@ -410,7 +614,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_FETCHER: return connection_take_fetcher(c);
 	case WIRE_FETCHED: return connection_take_fetched(c, &m->fetched);
 	case WIRE_CODEC: return connection_ask_codec(c, &m->codec);
-	case WIRE_OPEN_SESSION: return on_open_session(c, m);
+	case WIRE_OPEN_SESSION: return on_open_session(c, &m->open_session);
 	case WIRE_ASK: return on_ask(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
 	case WIRE_SEGMENT: return on_segment(c, m);
@@ -601,14 +805,11 @@ void connection_opened(struct connection *c)
 void connection_close(struct connection *c)
 {
 	struct server *s = c->server;
-	struct connection **link = &s->connections;
 
 	if (c->closed)
 		return;
 	c->closed = true;
-	while (*link != c)
-		link = &(*link)->next;
-	*link = c->next;
+	LL_DELETE(s->connections, c);
 	end_session(c);
 	connection_drop_fetcher(c);
 	connection_drop_subset(c);

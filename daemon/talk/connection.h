@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the connection_*.c files share. */
+/* A client, as connection.c, connection_open.c, server.c and status.c see it. */
 
 #include "client/transport.h"
 #include "server.h"
@@ -61,16 +61,3 @@ void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);
 /* Bytes of the cache that are reserved for the copy of a snapshot that is being opened, and for a subset. */
 uint64_t connection_reserved_bytes(const struct connection *c);
-/* connection_subset.c: takes in a part of a subset, and answers; the dataset is open. Returns as
- * connection_reply(), or -EPROTO. */
-int connection_take_part(struct connection *c, const struct wire_subset *m);
-/* Gives what was sent to a session that says how many samples are chosen. -EPROTO: they are not as many;
- * -ENOMEM. */
-int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret);
-void connection_drop_subset(struct connection *c);
-
-/* connection_silence.c: it has to say more within so long; 0: it need not. */
-void connection_expect(struct connection *c, uint32_t ms);
-
-/* connection_control.c: STATUS, JOBS, WHY and SET. */
-int connection_answer(struct connection *c, const union wire_message *m);

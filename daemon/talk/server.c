@@ -6,19 +6,182 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "connection.h"
+#include "daemon/apart/opener.h"
+#include "daemon/apart/plugin.h"
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/policy.h"
 #include "daemon/cluster/cluster.h"
 #include "daemon/control/control.h"
+#include "daemon/node/admin.h"
 #include "daemon/storage/io.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
-#include "daemon/apart/opener.h"
-#include "daemon/cache/peers/sharers.h"
-#include "daemon/apart/plugin.h"
-#include "daemon/cache/policy.h"
+
+/* ---- what users have of the daemon now: added up each time, so that no count can be wrong (quota.h) ---- */
+
+/* The most descriptors that a client takes: its socket; two while it opens a dataset; three for a dataset,
+ * and one for the place of its chunks; two for a session, one for its trainer's process and one for the
+ * client's; one for a text. */
+#define CONNECTION_FILES 11
+/* OWN_FILES: the daemon's own, and those of datasets that nobody uses. */
+#define MIN_FILES   96
+#define MAX_READERS 128
+#define OWN_FILES   (64 + 3 * CACHE_MAX_IDLE_DATASETS)
+
+/* Sets how many clients and chunks there may be at one time, by the limit on open files. */
+static void server_size_by_files(struct server *s)
+{
+	struct rlimit limit = {.rlim_cur = 1024};
+	uint64_t files;
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	/* With fewer the daemon can do little, and says so at its start. */
+	files = limit.rlim_cur > OWN_FILES + MIN_FILES ? limit.rlim_cur - OWN_FILES : MIN_FILES;
+	s->serving.cache.readers.max = files / 16 < MAX_READERS ? (uint32_t)(files / 16) : MAX_READERS;
+	files -= s->serving.cache.readers.max;
+	s->max_connections = files / 2 / CONNECTION_FILES < SERVER_MAX_CONNECTIONS
+				 ? (uint32_t)(files / 2 / CONNECTION_FILES)
+				 : SERVER_MAX_CONNECTIONS;
+	files -= (uint64_t)s->max_connections * CONNECTION_FILES;
+	/* Each segment takes one of the descriptors that are left. */
+	s->serving.cache.segments.max = files > SEGMENT_MAX ? SEGMENT_MAX : (uint32_t)files;
+}
+
+/* A user, or all for whom one quota pays. */
+struct whose {
+	uint32_t uid, payer;
+	bool by_payer;
+};
+
+static bool is_of(const struct whose *whose, uint32_t uid, uint32_t payer)
+{
+	return whose->by_payer ? payer == whose->payer : uid == whose->uid;
+}
+
+/* Adds what they have of a dataset. */
+static void add_dataset(const struct server *s, const struct cached_dataset *d, const struct whose *whose,
+			struct usage *u)
+{
+	uint64_t chunks = 0, bytes = 0;
+	bool opened = false;
+
+	for (const struct connection *c = s->connections; c; c = c->next)
+		opened = opened || (c->dataset == d && is_of(whose, c->uid, c->payer));
+	if (d->copy.is_held &&
+	    (whose->by_payer ? d->payers.open >> whose->payer & 1 : d->copy.uid == whose->uid)) {
+		u->of[QUOTA_BYTES] += d->copy.bytes;
+		u->of[QUOTA_CHUNKS] += CACHE_HELD_FILES;
+	}
+	if (!opened)
+		return;
+	for (const struct session *q = s->serving.sessions; q; q = q->next) {
+		if (q->order.dataset != d || !is_of(whose, q->uid, q->payer))
+			continue;
+		chunks = policy_join_need(d->info.n_chunks, chunks, q->need_chunks);
+		bytes += q->need_bytes;
+	}
+	u->of[QUOTA_BYTES] += d->copy.bytes + (bytes < d->all_bytes ? bytes : d->all_bytes);
+	u->of[QUOTA_CHUNKS] += chunks;
+}
+
+static void look(const struct server *s, const struct whose *whose, struct usage *ret)
+{
+	*ret = (struct usage){0};
+	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		add_dataset(s, d, whose, ret);
+	for (const struct session *q = s->serving.sessions; q; q = q->next)
+		ret->of[QUOTA_BYTES] += is_of(whose, q->uid, q->payer) ? q->cost_bytes : 0;
+	ret->of[QUOTA_BYTES] += cache_stuck_bytes(&s->serving.cache, whose->uid);
+	for (const struct connection *c = s->connections; c; c = c->next)
+		ret->of[QUOTA_BYTES] += is_of(whose, c->uid, c->payer) ? connection_reserved_bytes(c) : 0;
+}
+
+static void look_at_all(const struct server *s, struct usage *ret)
+{
+	*ret = (struct usage){0};
+	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		ret->of[QUOTA_CHUNKS] += policy_join_need(d->info.n_chunks, d->need_chunks, 0) +
+					 (d->copy.is_held ? CACHE_HELD_FILES : 0);
+	ret->of[QUOTA_BYTES] =
+	    cache_floor_bytes(&s->serving.cache) + cache_stuck_bytes(&s->serving.cache, CACHE_ANYBODY);
+	for (const struct connection *c = s->connections; c; c = c->next)
+		ret->of[QUOTA_BYTES] += connection_reserved_bytes(c);
+}
+
+int server_check_usage(struct server *s, const struct connection *c, struct error *err)
+{
+	struct cache *cache = &s->serving.cache;
+	struct whose whose = {.uid = c->uid, .payer = c->payer};
+	const struct quota quota = serving_quota(&s->serving);
+	/* A row takes the place of the share. */
+	const struct quota of_cache =
+	    c->payer == CACHE_QUOTA_REST ? quota : (struct quota){.share_percent = 100};
+	struct usage mine, all, paid;
+	int r;
+
+	cache_find_holders(cache);
+	look(s, &whose, &mine);
+	look_at_all(s, &all);
+	r = quota_check(&of_cache, c->uid, QUOTA_BYTES, &mine, &all, cache->limit_bytes, err);
+	if (r == 0)
+		r = quota_check(&quota, c->uid, QUOTA_CHUNKS, &mine, &all, cache->segments.max, err);
+	if (r < 0 || cache->quotas.n == 0)
+		return r;
+	whose.by_payer = true;
+	look(s, &whose, &paid);
+	return quota_check_payer(&cache->quotas, c->payer, c->uid, paid.of[QUOTA_BYTES], cache->limit_bytes,
+				 err);
+}
+
+int server_may_take(void *user, uint64_t bytes, struct error *err)
+{
+	struct connection *c = user;
+	struct cache *cache = &c->server->serving.cache;
+	int r;
+
+	c->batch_bytes = bytes;
+	r = server_check_usage(c->server, c, err);
+	cache->slot_bytes += bytes;
+	if (r == 0)
+		(void)cache_make_room(cache, 0); /* who opens it looks again */
+	cache->slot_bytes -= bytes;
+	c->batch_bytes = 0;
+	return r;
+}
+
+/* For struct cache: user is the server. */
+static void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS])
+{
+	const struct server *s = user;
+
+	for (struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		d->payers.open = d->refs > 0 ? 0 : d->payers.open;
+	for (const struct connection *c = s->connections; c; c = c->next) {
+		paid[c->payer] += connection_reserved_bytes(c);
+		if (c->dataset)
+			c->dataset->payers.open |= 1u << c->payer;
+	}
+}
+
+void server_set_quotas(struct server *s, const struct cache_quotas *quotas)
+{
+	s->serving.cache.quotas = *quotas;
+	for (struct connection *c = s->connections; c; c = c->next) {
+		c->payer = cache_quotas_payer_of(quotas, c->fd, c->uid);
+		if (c->session)
+			c->session->payer = c->payer;
+	}
+	s->serving.cache.needs_changed = true;
+	serving_touch(&s->serving);
+}
+
+/* ---- other nodes ---- */
 
 /* Tells people at other places of this node's jobs, now and then (diesel-top --nodes). */
 
@@ -55,255 +218,11 @@ static void publish_stop(struct server *s)
 			      ""); /* else its node would be taken for one that went silent */
 }
 
-/* Chunks that are considered for other nodes at one time. */
-#define GIVES_AT_ONCE         64
-#define SERVER_MAX_CANDIDATES (SERVER_MAX_CONNECTIONS + GIVES_AT_ONCE)
-
 static void on_cache_change(void *user)
 {
 	struct server *s = user;
 
 	serving_touch(&s->serving);
-}
-
-struct candidate {
-	struct session *session; /* NULL: another node wants it */
-	struct give_want give;
-	uint64_t chunk;
-};
-
-/* Returns true if the read gives way to a checkpoint. */
-static bool is_held(struct server *s, const struct session *q, uint32_t distance, uint64_t now_ns,
-		    uint64_t *again_ns)
-{
-	uint64_t writer, end_ns = distance > 0 ? read_holds_until(&s->serving.cache.holds, q->uid,
-								  cached_storage(q->dataset), now_ns, &writer)
-					       : 0;
-
-	if (!end_ns)
-		return false;
-	job_hold(q->job, writer, now_ns, end_ns);
-	if (end_ns < *again_ns)
-		*again_ns = end_ns;
-	return true;
-}
-
-/* *again_ns is lowered where time alone changes that. */
-static bool may_load(struct server *s, struct session *q, uint64_t chunk, uint32_t distance, uint64_t taken,
-		     uint64_t now_ns, uint64_t *again_ns)
-{
-	int r;
-
-	if (!q->is_warm)
-		return server_may_load(s, q, chunk, distance, taken);
-	if (!session_warm_knows(q)) {
-		*again_ns = now_ns;
-		return false;
-	}
-	r = server_may_warm(s, q, chunk, taken);
-	q->starved = r == -ENOSPC ? r : 0;
-	return r == 0;
-}
-
-/* Collects the nearest missing chunk of each session that may still get memory in this pass. *ret_again_ns:
- * when there may be more. */
-static size_t collect_wants(struct server *s, struct candidate *candidates, struct read_want *wants,
-			    uint64_t now_ns, uint64_t *ret_again_ns)
-{
-	uint64_t taken = cache_taken_bytes(&s->serving.cache);
-	size_t n = 0;
-
-	*ret_again_ns = UINT64_MAX;
-	s->serving.cache.round++;
-	for (struct session *q = s->serving.sessions; q; q = q->next) {
-		uint64_t chunk;
-		uint32_t distance;
-
-		if (!session_mark(q, &chunk, &distance) || q->starved ||
-		    (q->sharer && sharer_waits(q->sharer, now_ns, ret_again_ns)) ||
-		    !may_load(s, q, chunk, distance, taken, now_ns, ret_again_ns) ||
-		    is_held(s, q, distance, now_ns, ret_again_ns))
-			continue;
-		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
-		wants[n++] = (struct read_want){.lanes = &q->job->read_lanes,
-						.storage = cached_storage(q->dataset),
-						.uid = q->uid,
-						.weight = q->job->read_weight,
-						.bytes = q->dataset->chunks[chunk].bytes,
-						.distance = distance,
-						.waits = distance == 0 && session_is_drained(q),
-						.last_served = q->last_served};
-	}
-	return n;
-}
-
-/* Adds a chunk for each job of which other nodes want some. They wait for it, as a batch does here. */
-static size_t collect_gives(struct server *s, struct candidate *candidates, struct read_want *wants,
-			    size_t room)
-{
-	struct cache *c = &s->serving.cache;
-	struct give_want gives[GIVES_AT_ONCE];
-	size_t n = gives_wanted(c, gives, room < GIVES_AT_ONCE ? room : GIVES_AT_ONCE), n_kept = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct sharer *m = gives[i].sharer;
-		int r = server_may_give(s, m, gives[i].chunk);
-
-		if (r == -EBUSY)
-			gives_refuse(c, &gives[i]);
-		if (r < 0)
-			continue;
-		candidates[n_kept] = (struct candidate){.give = gives[i], .chunk = gives[i].chunk};
-		wants[n_kept++] = (struct read_want){.lanes = &m->job->read_lanes,
-						     .storage = cached_storage(m->dataset),
-						     .uid = m->job->uid,
-						     .weight = m->job->read_weight,
-						     .bytes = m->dataset->chunks[gives[i].chunk].bytes};
-	}
-	return n_kept;
-}
-
-static void load_for_peer(struct server *s, const struct give_want *give)
-{
-	const struct cached_want want = {.for_peer = true};
-	const struct sharer *m = give->sharer;
-
-	/* At a distance: nothing goes for it that a session here is about to need. */
-	if (cache_load(&s->serving.cache, m->dataset, give->chunk, 1, m->job, m->place, &want) < 0)
-		gives_refuse(&s->serving.cache, give);
-}
-
-static void on_settle(uv_check_t *check);
-
-static void on_look_again(uv_timer_t *timer)
-{
-	struct server *s = timer->data;
-
-	serving_touch(&s->serving);
-	on_settle(&s->settle); /* the loop may sleep before it checks */
-}
-
-/* Reads that hang stop counting, and others may begin. */
-static void look_again(struct server *s, uint64_t now_ns, uint64_t again_ns)
-{
-	if (again_ns == UINT64_MAX)
-		uv_timer_stop(&s->look_again);
-	else
-		uv_timer_start(&s->look_again, on_look_again,
-			       again_ns > now_ns ? (again_ns - now_ns) / NS_PER_MS + 1 : 1, 0);
-}
-
-/* For which samples the session's chunk is read: for all, if another session needs them soon. Who asks for
- * samples, few of each chunk, gets the whole chunk when he comes to it for the second time; but what is not
- * head yet is no part of what he wants. */
-static struct cached_want want_for(const struct server *s, const struct session *q, uint64_t chunk,
-				   uint32_t distance)
-{
-	const struct cached_want all = {.is_warm = q->is_warm};
-
-	/* Other nodes ask for whole chunks, and give whole ones. */
-	if (q->sharer && !q->asked)
-		return all;
-	if (q->asked && (distance > 0 || q->dataset->chunks[chunk].part))
-		return all;
-	for (const struct session *o = s->serving.sessions; o; o = o->next) {
-		if (o->dataset == q->dataset && !o->asked && !o->subset)
-			return all;
-	}
-	return q->want;
-}
-
-/* Starts reads until enough are under way, or no session can use another one. */
-static void server_schedule(struct server *s)
-{
-	struct candidate candidates[SERVER_MAX_CANDIDATES];
-	struct read_want wants[SERVER_MAX_CANDIDATES];
-	uint64_t again_ns, held_ns;
-
-	for (struct session *q = s->serving.sessions; q; q = q->next)
-		q->starved = 0;
-	for (;;) {
-		uint64_t now_ns = clock_monotonic_ns();
-		size_t n = collect_wants(s, candidates, wants, now_ns, &held_ns);
-		long pick;
-		struct cached_want want;
-		struct session *q;
-
-		n += collect_gives(s, candidates + n, wants + n, SERVER_MAX_CANDIDATES - n);
-		pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
-
-		if (pick < 0) {
-			look_again(s, now_ns, held_ns < again_ns ? held_ns : again_ns);
-			return;
-		}
-		q = candidates[pick].session;
-		if (!q) {
-			load_for_peer(s, &candidates[pick].give);
-			continue;
-		}
-		want = want_for(s, q, candidates[pick].chunk, wants[pick].distance);
-		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
-					wants[pick].distance, q->job, q->place, &want);
-		if (q->starved == 0)
-			q->last_served = ++s->cached_clock;
-	}
-}
-
-/* Returns true if nothing is under way and nobody holds anything that could be given back: nothing will
- * change then. */
-static bool is_still(const struct server *s)
-{
-	const struct cache *c = &s->serving.cache;
-
-	if (c->n_loading > 0 || c->releasing_bytes > 0)
-		return false;
-	for (const struct session *q = s->serving.sessions; q; q = q->next) {
-		if (q->n_filling > 0)
-			return false;
-	}
-	for (uint32_t i = 0; i < c->segments.size; i++) {
-		const struct segment *segment = c->segments.all[i];
-
-		if (segment && cache_chunk_of(segment) && cache_chunk_of(segment)->pins > 0)
-			return false;
-	}
-	return true;
-}
-
-/* There is no room for what it only wants to have in memory: it does without, and nobody gives anything back.
- */
-static void serve_full(struct server *s, struct session *q)
-{
-	if (s->serving.cache.releasing_bytes > 0)
-		return;
-	if (!session_warm_full(q, clock_monotonic_ns()))
-		return;
-	session_pump(q);
-	serving_touch(&s->serving);
-}
-
-/* A session that got no memory asks its client to give back what it holds. If nobody holds anything, its
- * batch becomes an error rather than wait for ever. */
-static void serve_starved(struct server *s)
-{
-	for (struct session *q = s->serving.sessions; q; q = q->next) {
-		uint64_t chunk;
-		uint32_t distance;
-
-		if (!q->starved)
-			continue;
-		if (q->is_warm) {
-			serve_full(s, q);
-			continue;
-		}
-		if (session_mark(q, &chunk, &distance) && distance == 0 && is_still(s)) {
-			session_give_up(q, q->starved, 0);
-			session_pump(q);
-			serving_touch(&s->serving); /* the other sessions' turn, with what this one leaves */
-			return;
-		}
-		session_pump(q);
-	}
 }
 
 static void on_orphans(uv_timer_t *timer)
@@ -317,26 +236,35 @@ void server_watch_orphans(struct server *s)
 	uv_timer_start(&s->orphans, on_orphans, SERVER_ORPHAN_MS, SERVER_ORPHAN_MS);
 }
 
-static void on_settle(uv_check_t *check)
-{
-	struct server *s = check->data;
+static void on_look_again(uv_timer_t *timer);
 
-	while (s->serving.dirty) {
-		s->serving.dirty = false;
-		if (s->serving.cache.needs_changed && !s->stopping) {
-			serving_refresh(&s->serving);
-		}
-		for (struct session *q = s->serving.sessions; q; q = q->next)
-			session_pump(q);
-		if (s->serving.cache.unfit)
-			cache_fit(&s->serving.cache);
-		gives_pump(&s->serving.cache);
-		if (!s->stopping)
-			server_schedule(s);
-		serve_starved(s);
+static void settle(struct server *s)
+{
+	uint64_t again_ns, now_ns;
+
+	if (schedule_turn(&s->serving, &again_ns)) {
+		now_ns = clock_monotonic_ns();
+		if (again_ns == UINT64_MAX)
+			uv_timer_stop(&s->look_again);
+		else
+			uv_timer_start(&s->look_again, on_look_again,
+				       again_ns > now_ns ? (again_ns - now_ns) / NS_PER_MS + 1 : 1, 0);
 	}
 	if (!s->stopping)
 		lend_watch_update(&s->lend);
+}
+
+static void on_settle(uv_check_t *check)
+{
+	settle(check->data);
+}
+
+static void on_look_again(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+
+	serving_touch(&s->serving);
+	settle(s); /* the loop may sleep before it checks */
 }
 
 struct log_limit *server_lines_of(struct server *s, uint32_t uid)
@@ -411,7 +339,7 @@ static void start_handles(struct server *s)
 /* If this fails, the cache begins empty. */
 static void restore(struct server *s, struct fd_store_items *items)
 {
-	const struct quota quota = server_quota(s);
+	const struct quota quota = serving_quota(&s->serving);
 	int r = carry_new(s->loop, &quota, items, &s->serving.cache.carry);
 
 	if (r < 0)
@@ -424,7 +352,7 @@ static void restore(struct server *s, struct fd_store_items *items)
 static void start_staging(struct server *s)
 {
 	const struct stage_options *options = &s->serving.options.stage;
-	const struct quota quota = server_quota(s);
+	const struct quota quota = serving_quota(&s->serving);
 	int r = 0;
 
 	if (options->folder)
@@ -479,7 +407,6 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	server_size_by_files(s);
 	s->serving.cache.handler.changed = on_cache_change;
 	s->serving.cache.handler.count_paid = server_count_paid;
-	s->serving.cache.handler.may_take = server_may_take;
 	s->serving.cache.handler.lines_of = lines_of;
 	s->serving.cache.handler.user = s;
 	/* Anybody may talk to us; what they can read decides what they get. */
@@ -500,7 +427,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 static bool is_anything_running(const struct server *s)
 {
 	for (const struct session *q = s->serving.sessions; q; q = q->next) {
-		if (q->n_filling > 0)
+		if (q->slots.n_filling > 0)
 			return true;
 	}
 	return false;

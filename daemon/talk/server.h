@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The daemon's socket: listens, keeps connections and sessions, and decides which chunk is read next. One
- * event loop; after each round of events, on_settle() (server.c) starts whatever the events made possible.
+ * The daemon's socket: listens, and keeps connections and sessions. One event loop; after each round of
+ * events, schedule_turn() starts whatever the events made possible.
  *
  * It takes no lock: docs/architecture.md has the table of threads and locks.
  */
@@ -12,10 +12,11 @@
 #include "daemon/cache/lend_watch.h"
 #include "lib/log.h"
 #include "daemon/node/quota.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/serve/serving.h"
 
 #define SERVER_DRAIN_MS        5000
-#define SERVER_MAX_CONNECTIONS 1024
+#define SERVER_MAX_CONNECTIONS SCHEDULE_MAX_SESSIONS
 #define SERVER_ORPHAN_MS       200
 /* Places for users' limits on log lines: users that share a place share its limit. */
 #define SERVER_LINE_PLACES 64
@@ -44,8 +45,7 @@ struct server {
 	const char *socket_path;
 	struct serving serving;
 	struct connection *connections;
-	struct connection *opens; /* whose session is being opened */
-	uint32_t n_connections;   /* including those that are closing */
+	uint32_t n_connections; /* including those that are closing */
 	uint32_t max_connections;
 	bool failed; /* it had to stop */
 	uv_poll_t nursery_poll;
@@ -71,8 +71,7 @@ struct server {
 	uv_timer_t drain;
 	uint64_t drain_until_ns;
 	bool stopping;
-	int io_why; /* the errno that ruled out io_uring */
-	uint64_t cached_clock;
+	int io_why;                 /* the errno that ruled out io_uring */
 	uint64_t start_ns, left_ns; /* when the last client left, or start_ns */
 	uint64_t start_unix_ns;     /* the wall clock at start_ns; the clock may be set later on */
 	uint64_t n_accepted;
@@ -102,7 +101,7 @@ void server_free(struct server *s);
 /* From now on looks now and then whether orphaned clients gave back what they had. */
 void server_watch_orphans(struct server *s);
 
-/* listen.c: takes the lock beside the socket and listens. If another process holds the lock, err names it. */
+/* accept.c: takes the lock beside the socket and listens. If another process holds the lock, err names it. */
 int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock_fd,
 		struct listen_place *ret_place, struct error *err);
 /* Removes the socket, unless its name is another one's now: its folder may have been made anew. */
@@ -115,25 +114,11 @@ int server_check_ready(const struct server *s, struct error *err);
 void accept_init(struct server *s);
 void accept_stop(struct server *s);
 
-/* usage.c: sets how many clients and chunks there may be at one time, by the limit on open files. */
-void server_size_by_files(struct server *s);
-/* Returns true if this chunk may be read for the session now: a reader is free, and reading ahead leaves what
- * others need. taken_bytes: cache_taken_bytes(). */
-bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
-		     uint64_t taken_bytes);
-/* The same for a session that only wants it in memory: 0; -EAGAIN: later; -ENOSPC: there is no room for it.
- */
-int server_may_warm(const struct server *s, const struct session *q, uint64_t chunk, uint64_t taken_bytes);
-/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no room for it.
- */
-int server_may_give(const struct server *s, const struct sharer *m, uint64_t chunk);
-struct quota server_quota(const struct server *s);
 /* Checks that what the client's user has, and what all users have, is within the limits. Returns as
  * quota_check(). */
 int server_check_usage(struct server *s, const struct connection *c, struct error *err);
-/* For struct cache: user is the server. */
+/* For struct session_args: user is the connection. */
 int server_may_take(void *user, uint64_t bytes, struct error *err);
-void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS]);
 /* Other quotas of the cache: they hold for what is open, too, which nobody has to close for that. */
 void server_set_quotas(struct server *s, const struct cache_quotas *quotas);
 

@@ -121,14 +121,15 @@ static json_t *session_status(const struct session *s)
 	    "{s:I, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:i, s:i, s:o, "
 	    "s:o, s:s}",
 	    "job", (json_int_t)s->job->id, "pid", (json_int_t)s->pid, "uid", (int)s->uid, "dataset",
-	    json_text(s->dataset->path), "samples", json_u64(s->n_samples), "epoch", json_u64(s->epoch),
-	    "next_batch", json_u64(s->index), "batches", s->asked ? json_null() : json_u64(s->n_batches),
-	    "batch", (int)s->request.batch, "rank", (int)s->request.rank, "world", (int)s->request.world,
-	    "window_chunks", (int)s->request.window_chunks, "lanes",
-	    json_u64(s->request.lanes > 1 ? s->request.lanes : 1), "drift", json_u64(s->request.drift),
-	    "slots", (int)s->n_slots, "ready", (int)usage.ready, "held", (int)usage.held, "pinned_chunks",
-	    (int)usage.pinned_chunks, "delivered", json_u64(s->n_delivered), "shared",
-	    json_u64(s->member.n_shared), "waits_for", usage.waits_for);
+	    json_text(s->order.dataset->path), "samples", json_u64(s->order.n_samples), "epoch",
+	    json_u64(s->order.epoch), "next_batch", json_u64(s->order.index), "batches",
+	    s->order.asked ? json_null() : json_u64(s->order.n_batches), "batch", (int)s->order.request.batch,
+	    "rank", (int)s->order.request.rank, "world", (int)s->order.request.world, "window_chunks",
+	    (int)s->order.request.window_chunks, "lanes",
+	    json_u64(s->order.request.lanes > 1 ? s->order.request.lanes : 1), "drift",
+	    json_u64(s->order.request.drift), "slots", (int)s->slots.n, "ready", (int)usage.ready, "held",
+	    (int)usage.held, "pinned_chunks", (int)usage.pinned_chunks, "delivered", json_u64(s->n_delivered),
+	    "shared", json_u64(s->member.n_shared), "waits_for", usage.waits_for);
 }
 
 static json_t *cache_status(const struct cache *c)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a node's daemon says of itself and its jobs (daemon/control/control_report.c) as parts of a sample.
+/* What a node's daemon says of itself and its jobs (daemon/control/control_json.c) as parts of a sample.
  * Anybody who reaches the server may have written it: texts are cut and nothing is believed that is out of
  * range. Pure. */
 

@@ -340,7 +340,9 @@ static enum load_step load_verify(struct chunk_load *l)
 	chunk_of(l)->state = CHUNK_VERIFYING;
 	l->dataset->loads.n_verifying++;
 	/* For what nobody wants yet, nothing goes. */
-	l->lent = l->into ? l->into : l->is_warm ? NULL : cache_take_lent(l->cache, l->segment, l->distance);
+	l->lent = l->into;
+	if (!l->into && l->distance < CACHE_SPARE_DISTANCE)
+		l->lent = cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
@@ -485,9 +487,9 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 
 /* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. For
  * what nobody wants yet nothing goes. */
-static struct segment *take_part(struct cache *c, const struct cached_chunk *k, bool is_warm)
+static struct segment *take_part(struct cache *c, const struct cached_chunk *k, uint32_t distance)
 {
-	if (k->pins > 0 || is_warm)
+	if (k->pins > 0 || distance >= CACHE_SPARE_DISTANCE)
 		return k->segment;
 	cache_forget_chunk(c, k->segment);
 	return NULL;
@@ -531,8 +533,7 @@ static int find_memory(struct chunk_load *l)
 
 	if (l->into) /* it is none of those that may go */
 		cache_pin(c, d, l->chunk);
-	l->segment = l->is_warm ? cache_take_spare(c, d, l->chunk, l->distance, l->job, &r)
-				: cache_take_segment(c, d, l->chunk, l->distance, &r);
+	l->segment = cache_take_segment(c, d, l->chunk, l->distance, l->job, &r);
 	if (l->into)
 		cache_unpin(d, l->chunk);
 	return l->segment ? 0 : r;
@@ -567,12 +568,11 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	l->place = place_ref(place);
 	l->distance = distance;
 	l->is_for_peer = want->for_peer;
-	l->is_warm = want->is_warm;
 	r = snapshot_chunk_get(d->snapshot, chunk, &l->meta);
 	if (r == 0 && l->meta.file_bytes > k->bytes) /* a verified snapshot has no such entry */
 		r = -EBADMSG;
 	if (r == 0) {
-		l->into = k->part ? take_part(c, k, want->is_warm) : NULL;
+		l->into = k->part ? take_part(c, k, distance) : NULL;
 		order_fill(l);
 		r = find_sources(l, want);
 	}

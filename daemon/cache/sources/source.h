@@ -79,7 +79,6 @@ struct chunk_load {
 	uint32_t distance;
 	bool is_begun;    /* counted, and in the cache's list */
 	bool is_for_peer; /* another node asked for it */
-	bool is_warm;     /* nobody wants it yet */
 	bool is_repeated;
 	uint64_t begin_ns;      /* of what is under way */
 	struct load_wait *wait; /* until it is read again; NULL: it does not wait */

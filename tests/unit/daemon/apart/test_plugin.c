@@ -101,7 +101,9 @@ static int ask(struct place *p, uint32_t uid, struct heard *heard, struct plugin
 	static const struct recipe_codec codec = {.name = "wav", .options = "length=3"};
 
 	*err = ERROR_INIT;
-	return plugin_ask(&p->plugins, &p->loop, uid, &codec, hear, heard, ret, err);
+	return plugin_ask(
+	    &p->plugins, &codec,
+	    &(struct plugin_asker){.loop = &p->loop, .uid = uid, .answered = hear, .user = heard}, ret, err);
 }
 
 static void test_how_many_may_ask(void **state)
@@ -186,14 +188,16 @@ static void test_names(void **state)
 	struct heard heard = {0};
 	struct error err = ERROR_INIT;
 	struct recipe_codec codec = {.name = "flac"};
+	struct plugin_asker asker;
 	struct place p;
 
 	begin(&p, NULL);
-	assert_int_equal(plugin_ask(&p.plugins, &p.loop, 0, &codec, hear, &heard, &q, &err), -ENOENT);
+	asker = (struct plugin_asker){.loop = &p.loop, .answered = hear, .user = &heard};
+	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
 	assert_string_equal(err.text, "dieseld has no codec \"flac\"; it has wav");
 	p.plugins.all[0].name[0] = '\0'; /* it could not be loaded */
 	codec.name[0] = '\0';
-	assert_int_equal(plugin_ask(&p.plugins, &p.loop, 0, &codec, hear, &heard, &q, &err), -ENOENT);
+	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
 	end(&p);
 }
 

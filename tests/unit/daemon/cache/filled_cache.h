@@ -61,7 +61,7 @@ static inline void stop(struct fixture *f)
 static inline struct segment *take_whole(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 					 uint32_t distance, int *ret_error)
 {
-	return cache_take_segment(c, d, chunk, distance, ret_error);
+	return cache_take_segment(c, d, chunk, distance, NULL, ret_error);
 }
 
 /* Reads the chunk, as far as the cache can see. 0 or what take_whole() says. */

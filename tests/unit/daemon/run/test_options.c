@@ -13,7 +13,7 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-static int parse(struct options *o, struct error *err, const char *const *arguments)
+static int parse(struct daemon_options *o, struct error *err, const char *const *arguments)
 {
 	char *argv[24] = {(char *)"dieseld"};
 	int argc = 1;
@@ -27,7 +27,7 @@ static int parse(struct options *o, struct error *err, const char *const *argume
 
 static void test_defaults(void **state)
 {
-	struct options o;
+	struct daemon_options o;
 
 	assert_int_equal(options_init(&o, 8 * GIB, 16), 0);
 	assert_int_equal(o.serve.knobs.cache_bytes, 2 * GIB);
@@ -43,7 +43,7 @@ static void test_defaults(void **state)
 
 static void test_all_options(void **state)
 {
-	struct options o;
+	struct daemon_options o;
 	struct error err;
 
 	assert_int_equal(
@@ -85,7 +85,7 @@ static void test_mistakes_are_named(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		struct options o;
+		struct daemon_options o;
 		struct error err;
 
 		assert_int_equal(parse(&o, &err, (const char *const[]){table[i][0], table[i][1], NULL}),
@@ -99,7 +99,7 @@ static void test_mistakes_are_named(void **state)
 static void test_file(void **state)
 {
 	char *path = path_in(*state, "dieseld.conf");
-	struct options o;
+	struct daemon_options o;
 	struct error err;
 
 	write_text(*state, "dieseld.conf",
@@ -135,7 +135,7 @@ static void test_cluster(void **state)
 	    {{"--cluster-limit", "1023K", NULL}, "cluster-limit: \"1023K\" is neither 0 nor a size"},
 	    {{"--cluster-limit", "fast", NULL}, "cluster-limit: \"fast\" is neither 0 nor a size"},
 	};
-	struct options o;
+	struct daemon_options o;
 	struct error err;
 
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--cluster-name", "a", NULL}), 0);

@@ -19,7 +19,7 @@
 
 /* ---- tally --------------------------------------------------------------------------------------------- */
 
-static void mark(struct tally *tally, uint32_t tid, uint32_t kind, uint64_t at_ms)
+static void mark(struct wait_tally *tally, uint32_t tid, uint32_t kind, uint64_t at_ms)
 {
 	struct event event = {.type = EVENT_MARK, .tid = tid, .tgid = 1, .end_ns = at_ms * MS};
 
@@ -27,14 +27,14 @@ static void mark(struct tally *tally, uint32_t tid, uint32_t kind, uint64_t at_m
 	tally_event(tally, &event);
 }
 
-static void other(struct tally *tally, uint32_t tid, uint16_t type, uint64_t at_ms)
+static void other(struct wait_tally *tally, uint32_t tid, uint16_t type, uint64_t at_ms)
 {
 	tally_event(tally, &(struct event){.type = type, .tid = tid, .tgid = 1, .end_ns = at_ms * MS});
 }
 
 static void test_next_is_the_wait(void **state)
 {
-	struct tally tally = {0};
+	struct wait_tally tally = {0};
 
 	mark(&tally, 7, MARK_NEXT_BEGIN, 1000);
 	mark(&tally, 7, MARK_WAIT_BEGIN, 1010); /* inside: counted once */
@@ -56,7 +56,7 @@ static void test_next_is_the_wait(void **state)
 /* A program that calls libdiesel itself marks no next(). */
 static void test_sleep_is_the_wait_without_next(void **state)
 {
-	struct tally tally = {0};
+	struct wait_tally tally = {0};
 
 	mark(&tally, 7, MARK_WAIT_BEGIN, 100);
 	assert_int_equal(tally_sums(&tally, 150 * MS).wait_ns, 50 * MS);
@@ -66,7 +66,7 @@ static void test_sleep_is_the_wait_without_next(void **state)
 
 static void test_steps_are_backward_passes_where_there_are_any(void **state)
 {
-	struct tally tally = {0};
+	struct wait_tally tally = {0};
 
 	other(&tally, 9, EVENT_STEP, 50); /* of somebody who loads nothing */
 	assert_int_equal(tally_sums(&tally, 60 * MS).n_trainers, 0);
@@ -79,12 +79,12 @@ static void test_steps_are_backward_passes_where_there_are_any(void **state)
 	assert_int_equal(tally_sums(&tally, 2000 * MS).n_steps, 11); /* the first next() counted as one */
 	assert_float_equal(tally_step_s(&tally, 0.5), 0.1, 1e-9);
 	assert_float_equal(tally_step_s(&tally, 1), 0.14, 1e-9);
-	assert_true(isnan(tally_step_s(&(struct tally){0}, 0.5)));
+	assert_true(isnan(tally_step_s(&(struct wait_tally){0}, 0.5)));
 }
 
 static void test_trainers_come_and_go(void **state)
 {
-	struct tally tally = {0};
+	struct wait_tally tally = {0};
 
 	for (uint32_t tid = 1; tid <= 2 * TALLY_TRAINERS; tid++)
 		mark(&tally, tid, MARK_NEXT_BEGIN, 100);
@@ -99,7 +99,7 @@ static void test_trainers_come_and_go(void **state)
 /* Times that run backwards count as nothing. */
 static void test_hostile_times(void **state)
 {
-	struct tally tally = {0};
+	struct wait_tally tally = {0};
 
 	mark(&tally, 7, MARK_NEXT_BEGIN, 1000);
 	mark(&tally, 7, MARK_NEXT_END, 500);
@@ -426,13 +426,13 @@ static void needs_add(struct needs *n, uint32_t at, uint32_t rank, uint32_t worl
 					  .base = n->base};
 
 	*s = (struct session){.next = n->serving.sessions,
-			      .dataset = &n->dataset,
 			      .job = &n->jobs[at],
 			      .forms = at ? NULL : &n->forms,
-			      .request = {.rank = rank, .world = world, .lanes = lanes},
-			      .n_samples = spec.n_chunks * CHUNK_LENGTH,
-			      .n_chunks = spec.n_chunks};
-	assert_int_equal(shuffle_plan_new(&spec, &s->plans[0].plan), 0);
+			      .order = {.dataset = &n->dataset,
+					.request = {.rank = rank, .world = world, .lanes = lanes},
+					.n_samples = spec.n_chunks * CHUNK_LENGTH,
+					.n_chunks = spec.n_chunks}};
+	assert_int_equal(shuffle_plan_new(&spec, &s->order.plans[0].plan), 0);
 	n->serving.sessions = s;
 }
 
@@ -442,7 +442,7 @@ static struct stall_sample needs_end(struct needs *n)
 
 	sensed_dataset(&n->serving, n->sessions[0].job, &sample);
 	for (struct session *s = n->serving.sessions; s; s = s->next)
-		shuffle_plan_free(s->plans[0].plan);
+		shuffle_plan_free(s->order.plans[0].plan);
 	return sample;
 }
 
@@ -514,7 +514,7 @@ static void test_lanes_are_the_dataset(void **state)
 	needs_add(&n, 2, 0, 1, 1);
 	needs_add(&n, 3, 1, 4, 1);
 	n.sessions[3].job = n.sessions[0].job;
-	n.sessions[3].n_samples /= 10;
+	n.sessions[3].order.n_samples /= 10;
 	both = needs_end(&n);
 	assert_float_equal(both.dataset_bytes, 32e6, 0);
 	assert_float_equal(both.samples_per_chunk, CHUNK_LENGTH, 0);

@@ -178,7 +178,7 @@ static void refresh(struct node *node, void *answer)
 {
 	const struct session *s = node->server.serving.sessions;
 
-	*(bool *)answer = s && s->has_head;
+	*(bool *)answer = s && s->order.has_head;
 	serving_refresh(&node->server.serving);
 }
 

@@ -43,20 +43,20 @@ static struct subset *make_subset(uint64_t bits)
 static void test_what_makes_batches_alike(void **state)
 {
 	struct cached_dataset datasets[2] = {0};
-	struct session a = {.dataset = &datasets[0], .uid = 7};
+	struct session a = {.order = {.dataset = &datasets[0]}, .uid = 7};
 	struct session b;
 
-	a.request = (struct wire_open_session){
+	a.order.request = (struct wire_open_session){
 	    .seed = 1, .world = 2, .batch = 8, .stride = 1, .window_chunks = 2, .recipe = recipe};
 	b = a;
 	assert_true(group_is_same(&a, &b));
-	b.request.epoch = 3;
-	b.request.first_batch = 5;
-	b.request.stride = 4;
-	b.request.offset = 2;
-	b.request.slots = 9;
-	b.request.header.sequence = 77;
-	strcpy(b.request.group, "a name");
+	b.order.request.epoch = 3;
+	b.order.request.first_batch = 5;
+	b.order.request.stride = 4;
+	b.order.request.offset = 2;
+	b.order.request.slots = 9;
+	b.order.request.header.sequence = 77;
+	strcpy(b.order.request.group, "a name");
 	assert_true(group_is_same(&a, &b));
 #define DIFFERS(change)                                                                                      \
 	do {                                                                                                 \
@@ -64,35 +64,35 @@ static void test_what_makes_batches_alike(void **state)
 		change;                                                                                      \
 		assert_false(group_is_same(&a, &b));                                                         \
 	} while (0)
-	DIFFERS(b.dataset = &datasets[1]);
+	DIFFERS(b.order.dataset = &datasets[1]);
 	DIFFERS(b.uid = 8);
-	DIFFERS(b.request.seed = 2);
-	DIFFERS(b.request.flags = DIESEL_SHUFFLE);
+	DIFFERS(b.order.request.seed = 2);
+	DIFFERS(b.order.request.flags = DIESEL_SHUFFLE);
 	b = a;
-	b.request.flags = DIESEL_PINNABLE;
+	b.order.request.flags = DIESEL_PINNABLE;
 	assert_true(group_is_same(&a, &b));
-	DIFFERS(b.request.flags = DIESEL_DROP_LAST);
-	DIFFERS(b.request.rank = 1);
-	DIFFERS(b.request.world = 3);
-	DIFFERS(b.request.batch = 4);
-	DIFFERS(b.request.window_chunks = 3);
-	DIFFERS(b.request.start = 5);
-	DIFFERS(b.request.recipe.width = 9);
-	DIFFERS(b.request.recipe.damage = RECIPE_DAMAGE_SKIP);
-	DIFFERS(b.request.recipe.flip_sideways = 0.5);
+	DIFFERS(b.order.request.flags = DIESEL_DROP_LAST);
+	DIFFERS(b.order.request.rank = 1);
+	DIFFERS(b.order.request.world = 3);
+	DIFFERS(b.order.request.batch = 4);
+	DIFFERS(b.order.request.window_chunks = 3);
+	DIFFERS(b.order.request.start = 5);
+	DIFFERS(b.order.request.recipe.width = 9);
+	DIFFERS(b.order.request.recipe.damage = RECIPE_DAMAGE_SKIP);
+	DIFFERS(b.order.request.recipe.flip_sideways = 0.5);
 	/* One goes on in this epoch, the other in the next, of which the first one has all. */
-	a.request.start = 5;
-	DIFFERS(b.request.epoch = 1);
-	a.request.start = 0;
-	a.subset = make_subset(5);
-	DIFFERS(b.subset = NULL);
-	b.subset = make_subset(5);
+	a.order.request.start = 5;
+	DIFFERS(b.order.request.epoch = 1);
+	a.order.request.start = 0;
+	a.order.subset = make_subset(5);
+	DIFFERS(b.order.subset = NULL);
+	b.order.subset = make_subset(5);
 	assert_true(group_is_same(&a, &b));
-	subset_free(b.subset);
-	b.subset = make_subset(6);
+	subset_free(b.order.subset);
+	b.order.subset = make_subset(6);
 	assert_false(group_is_same(&a, &b));
-	subset_free(b.subset);
-	subset_free(a.subset);
+	subset_free(b.order.subset);
+	subset_free(a.order.subset);
 }
 
 static struct diesel_session *open_with(struct diesel_dataset *d, uint64_t first, uint32_t flags)
@@ -201,10 +201,11 @@ static void look(struct node *n, void *answer)
 			      .kept_bytes = n->server.serving.cache.kept_batches.bytes,
 			      .reads = n->server.serving.cache.counters.reads};
 	for (const struct session *s = n->server.serving.sessions; s; s = s->next, f->n++) {
-		f->frame_bytes = s->frames->frame_bytes;
+		f->frame_bytes = s->slots.frames->frame_bytes;
 		f->most = s->n_delivered > f->most ? s->n_delivered : f->most;
 		f->sum += s->n_delivered - s->member.n_shared;
-		f->at_rest = f->at_rest && s->published - atomic_load(&s->control->consumed) == s->n_slots;
+		f->at_rest =
+		    f->at_rest && s->slots.published - atomic_load(&s->slots.control->consumed) == s->slots.n;
 	}
 	/* A client that has enough ready wakes nobody when it releases one. */
 	serving_touch(&n->server.serving);
@@ -513,15 +514,12 @@ static void scene_session(struct scene *c, struct session *s, struct ring_contro
 	static struct frames frames; /* of nobody's memory */
 
 	*s = (struct session){.cache = &c->cache,
-			      .frames = &frames,
-			      .dataset = &c->dataset,
+			      .slots = {.frames = &frames, .control = control},
 			      .job = &c->job,
-			      .control = control,
 			      .codecs = (struct codecs *)&c->loop, /* only looked at */
-			      .n_batches = 1000,
-			      .has_head = true};
-	s->request.stride = 1;
-	s->head.index = index;
+			      .order = {.dataset = &c->dataset, .n_batches = 1000, .has_head = true}};
+	s->order.request.stride = 1;
+	s->order.head.index = index;
 	group_join(s);
 }
 
@@ -563,10 +561,10 @@ static void test_it_gives_way_to_one_that_catches_up(void **state)
 	assert_true(gives_way(&c, now_ns));
 	assert_false(group_holds_back(&c.behind, now_ns));
 
-	c.behind.published = 1; /* its client has one to take: not for long */
+	c.behind.slots.published = 1; /* its client has one to take: not for long */
 	assert_true(gives_way(&c, now_ns + 100 * NS_PER_MS));
 	assert_false(gives_way(&c, now_ns + 300 * NS_PER_MS));
-	c.behind.published = 0;
+	c.behind.slots.published = 0;
 	assert_true(gives_way(&c, now_ns));
 	assert_false(group_holds_back(&c.ahead, now_ns + 2 * NS_PER_S)); /* nothing is done any more */
 
@@ -576,15 +574,15 @@ static void test_it_gives_way_to_one_that_catches_up(void **state)
 	c.behind.member.n_decoding = 0; /* it waits for storage */
 	assert_false(gives_way(&c, now_ns));
 	c.behind.member.n_decoding = 1;
-	c.behind.head.index = 60;
+	c.behind.order.head.index = 60;
 	assert_false(gives_way(&c, now_ns));
-	c.behind.head.index = 10;
-	c.ahead.head.epoch = 1; /* 1050 batches of 100 ms, two at a time */
+	c.behind.order.head.index = 10;
+	c.ahead.order.head.epoch = 1; /* 1050 batches of 100 ms, two at a time */
 	assert_false(gives_way(&c, now_ns));
-	c.ahead.head.epoch = 0;
-	c.behind.request.offset = 1; /* another part of the same order */
+	c.ahead.order.head.epoch = 0;
+	c.behind.order.request.offset = 1; /* another part of the same order */
 	assert_false(gives_way(&c, now_ns));
-	c.behind.request.offset = 0;
+	c.behind.order.request.offset = 0;
 	assert_true(gives_way(&c, now_ns));
 	scene_end(&c);
 }

@@ -149,7 +149,7 @@ static void turn_jobs(struct node *n)
 		assert_int_equal(now.value[TUNER_PREFETCH_CHUNKS], knobs.value[TUNER_PREFETCH_CHUNKS]);
 		assert_in_range(now.value[TUNER_DAEMON_WORKERS], 1, 4);
 		for (const struct session *q = n->server.serving.sessions; q; q = q->next)
-			assert_int_equal(atomic_load(&q->control->wanted_workers),
+			assert_int_equal(atomic_load(&q->slots.control->wanted_workers),
 					 knobs.value[TUNER_CLIENT_WORKERS]);
 	}
 	free_knobs = tuner_knobs_free();

@@ -187,7 +187,7 @@ static void test_a_late_reply_is_never_taken_for_another(void **state)
 
 static void misnumber(struct node *n, void *index)
 {
-	n->server.serving.sessions->control->descriptors[1].index = *(uint64_t *)index;
+	n->server.serving.sessions->slots.control->descriptors[1].index = *(uint64_t *)index;
 }
 
 static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)

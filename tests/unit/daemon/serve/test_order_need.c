@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/serve/session_need.h"
+#include "daemon/serve/order.h"
 
 #define N_MAX 40
 
@@ -55,7 +55,7 @@ static void test_even_chunks(void **state)
 {
 	static const struct {
 		uint32_t n_chunks, samples;
-		struct session_shape shape;
+		struct order_shape shape;
 		uint64_t need;
 	} table[] = {
 	    /* a batch at a window's edge touches two windows */
@@ -76,7 +76,7 @@ static void test_even_chunks(void **state)
 	static struct world w;
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		struct session_shape shape;
+		struct order_shape shape;
 		uint64_t need;
 
 		w = (struct world){.samples = {0}};
@@ -88,7 +88,7 @@ static void test_even_chunks(void **state)
 		shape = table[i].shape;
 		shape.n_chunks = table[i].n_chunks;
 		shape.lanes = shape.n_lanes = 1;
-		need = session_need_at_most(&shape, w.ascending);
+		need = order_need_at_most(&shape, w.ascending);
 		if (need != table[i].need)
 			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
 	}
@@ -97,7 +97,7 @@ static void test_even_chunks(void **state)
 static void test_few_samples_may_be_most_bytes(void **state)
 {
 	static struct world w;
-	const struct session_shape shape = {
+	const struct order_shape shape = {
 	    .batch = 30, .window_chunks = 1, .n_chunks = 30, .lanes = 1, .n_lanes = 1};
 
 	for (int i = 0; i < 30; i++) {
@@ -105,7 +105,7 @@ static void test_few_samples_may_be_most_bytes(void **state)
 		w.chunks[i].bytes = i < 20 ? 100 : 1;
 	}
 	world_init(&w, 30);
-	assert_int_equal(session_need_at_most(&shape, w.ascending), 22);
+	assert_int_equal(order_need_at_most(&shape, w.ascending), 22);
 }
 
 static uint32_t next_random(uint32_t *state, uint32_t below)
@@ -162,10 +162,10 @@ static void check_one(uint32_t seed)
 {
 	static struct world w;
 	uint32_t random = seed, n = 1 + next_random(&random, N_MAX);
-	struct session_shape shape = {.n_chunks = n,
-				      .window_chunks = 1 + next_random(&random, 6),
-				      .n_slots = 3 + next_random(&random, 4),
-				      .views = next_random(&random, 2)};
+	struct order_shape shape = {.n_chunks = n,
+				    .window_chunks = 1 + next_random(&random, 6),
+				    .n_slots = 3 + next_random(&random, 4),
+				    .views = next_random(&random, 2)};
 	uint64_t base[N_MAX], first, end;
 	struct shuffle_spec spec = {.n_chunks = n, .seed = seed, .shuffle = true, .base = base};
 	struct run run = {.world = &w, .stride = 1 + next_random(&random, 3)};
@@ -196,8 +196,8 @@ static void check_one(uint32_t seed)
 	shape.lanes = spec.lanes;
 	shuffle_rank_lanes(run.plans[0], &first, &end);
 	shape.n_lanes = end - first;
-	at_most = cached_largest_bytes(&w.dataset, session_need_at_most(&shape, w.ascending));
-	assert_int_equal(session_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
+	at_most = cached_largest_bytes(&w.dataset, order_need_at_most(&shape, w.ascending));
+	assert_int_equal(order_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
 	assert_true(at_most <= w.dataset.all_bytes && in_order <= w.dataset.all_bytes);
 	for (uint64_t i = 0; i * run.stride < shuffle_n_batches(run.plans[0]); i++) {
 		uint64_t touched = touched_bytes(&run, i, held);

@@ -3,15 +3,14 @@
 
 #include <stdlib.h>
 
-#include "daemon/serve/session.h"
+#include "daemon/serve/order.h"
 
 #define N_CHUNKS 40
 #define OWN      4
 
 struct fixture {
-	struct session s;
+	struct order o;
 	struct cached_dataset d;
-	struct ring_control control;
 	struct cached_chunk chunks[N_CHUNKS];
 	uint32_t ahead[N_CHUNKS];
 };
@@ -25,13 +24,11 @@ static struct fixture *make(void)
 	assert_non_null(f);
 	f->d = (struct cached_dataset){.segment_bytes = 100, .held_bytes = 2000, .chunks = f->chunks};
 	stage_mean_add(&f->d.pace.reading, 100, 100);
-	f->s = (struct session){.dataset = &f->d,
-				.control = &f->control,
-				.ahead = f->ahead,
-				.n_ahead = OWN + 16,
-				.n_chunks = N_CHUNKS,
-				.prefetch_chunks = 4};
-	f->s.request.window_chunks = OWN;
+	f->o = (struct order){.dataset = &f->d,
+			      .ahead = {.chunks = f->ahead, .n = OWN + 16},
+			      .n_chunks = N_CHUNKS,
+			      .prefetch_chunks = 4};
+	f->o.request.window_chunks = OWN;
 	for (uint32_t i = 0; i < N_CHUNKS; i++) {
 		f->ahead[i] = i;
 		f->chunks[i].state = CHUNK_READY;
@@ -43,8 +40,9 @@ static struct fixture *make(void)
 static void use(struct fixture *f, uint64_t ns, uint64_t waits_ns)
 {
 	for (uint64_t i = 1; i <= 4; i++) {
-		atomic_store(&f->control.wait_fetch_ns, i * OWN * waits_ns);
-		session_note_pace(&f->s, i * OWN, 1000 + i * OWN * ns);
+		order_note_pace(
+		    &f->o, i * OWN,
+		    &(struct order_now){.at_ns = 1000 + i * OWN * ns, .waited_ns = i * OWN * waits_ns});
 	}
 }
 
@@ -52,24 +50,24 @@ static void test_no_further_than_needed(void **state)
 {
 	struct fixture *f = make();
 
-	assert_int_equal(session_far_most(&f->s), 16);
+	assert_int_equal(order_far_most(&f->o), 16);
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = CHUNK_ABSENT;
 	/* How fast it is used is not known yet. */
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
 	/* Eight have to come within 12 visits at the latest, and a read takes as long as a visit. */
 	use(f, 100, 0);
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
 	/* Twice as fast, they are late; two are read in this window, and one on top. */
 	f = (free(f), make());
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = i % 3 ? CHUNK_ABSENT : CHUNK_READING;
 	use(f, 50, 0);
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 8 + 3);
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 8 + 3);
 	/* Nothing is missing. */
 	for (uint32_t i = 0; i < N_CHUNKS; i++)
 		f->chunks[i].state = CHUNK_READY;
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
 	free(f);
 }
 
@@ -80,7 +78,7 @@ static void test_waits_are_no_use(void **state)
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = CHUNK_ABSENT;
 	use(f, 100, 50);
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 8 + 3);
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 8 + 3);
 	free(f);
 }
 
@@ -90,13 +88,14 @@ static void test_what_is_said_may_be_anything(void **state)
 
 	srand(1);
 	for (int i = 0; i < 10000; i++) {
+		const struct order_now now = {.at_ns = (uint64_t)i * 1000,
+					      .waited_ns = (uint64_t)rand() << (rand() % 32)};
 		uint32_t far;
 
-		atomic_store(&f->control.wait_fetch_ns, (uint64_t)rand() << (rand() % 32));
-		session_note_pace(&f->s, (uint64_t)rand() % 1000, (uint64_t)i * 1000);
+		order_note_pace(&f->o, (uint64_t)rand() % 1000, &now);
 		f->chunks[rand() % N_CHUNKS].state = rand() % 2 ? CHUNK_ABSENT : CHUNK_READY;
-		far = session_far_ahead(&f->s, OWN);
-		assert_in_range(far, OWN + 4, f->s.n_ahead);
+		far = order_far_ahead(&f->o, OWN);
+		assert_in_range(far, OWN + 4, f->o.ahead.n);
 	}
 	free(f);
 }
@@ -109,11 +108,11 @@ static void test_staged(void **state)
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = CHUNK_ABSENT;
 	use(f, 50, 0);
-	assert_true(session_far_ahead(&f->s, OWN) > OWN + 4);
-	f->s.dataset->pace.from_staging = true;
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN + 4);
-	f->s.dataset->pace.staging.is_off = true;
-	assert_true(session_far_ahead(&f->s, OWN) > OWN + 4);
+	assert_true(order_far_ahead(&f->o, OWN) > OWN + 4);
+	f->o.dataset->pace.from_staging = true;
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
+	f->o.dataset->pace.staging.is_off = true;
+	assert_true(order_far_ahead(&f->o, OWN) > OWN + 4);
 	free(f);
 }
 
@@ -122,12 +121,12 @@ static void test_the_knob(void **state)
 {
 	struct fixture *f = make();
 
-	f->s.prefetch_chunks = 64;
-	assert_int_equal(session_far_most(&f->s), 64);
-	assert_int_equal(session_far_ahead(&f->s, OWN), 10);
-	assert_int_equal(session_far_ahead(&f->s, 12), 12);
-	f->s.prefetch_chunks = 0;
-	assert_int_equal(session_far_ahead(&f->s, OWN), OWN);
+	f->o.prefetch_chunks = 64;
+	assert_int_equal(order_far_most(&f->o), 64);
+	assert_int_equal(order_far_ahead(&f->o, OWN), 10);
+	assert_int_equal(order_far_ahead(&f->o, 12), 12);
+	f->o.prefetch_chunks = 0;
+	assert_int_equal(order_far_ahead(&f->o, OWN), OWN);
 	free(f);
 }
 

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "schedule.h"
+
+#include <errno.h>
+
+#include "daemon/cache/peers/sharers.h"
+#include "daemon/node/admin.h"
+#include "lib/clock.h"
+
+/* Chunks that are considered for other nodes at one time. */
+#define GIVES_AT_ONCE  64
+#define MAX_CANDIDATES (SCHEDULE_MAX_SESSIONS + GIVES_AT_ONCE)
+/* The part of the cache that may be under way for one user's reading ahead: storage that hangs keeps it. */
+#define AHEAD_PARTS 8
+
+struct read_candidate {
+	struct session *session; /* NULL: another node wants it */
+	struct give_want give;
+	uint64_t chunk;
+};
+
+struct read_candidates {
+	struct read_candidate all[MAX_CANDIDATES];
+	struct read_want wants[MAX_CANDIDATES];
+	size_t n;
+	uint64_t now_ns, again_ns; /* again_ns: when there may be more, though nothing happens */
+};
+
+static bool has_reader(const struct serving *s, const struct cached_dataset *d, uint32_t uid)
+{
+	const struct readers *r = &s->cache.readers;
+	const struct quota quota = serving_quota(s);
+
+	if (d->reader || d->identity.is_fetched)
+		return true;
+	return readers_have_room(r) && readers_of(r, uid) < quota_share(&quota, uid, r->max);
+}
+
+/* Whether one more may be under way, of those that come the way that this one does. */
+static bool has_turn(const struct sharer *m, const struct cached_dataset *d, uint64_t chunk)
+{
+	uint32_t n_others = d->loads.n_asking + d->loads.n_for_peers;
+
+	if (sharer_has_elsewhere(m, chunk))
+		return d->loads.n_asking < CACHE_MAX_ASKING;
+	return d->loads.n - n_others < CACHE_MAX_LOADING &&
+	       (d->loads.n <= n_others + d->loads.n_verifying ||
+		d->loads.n - n_others - d->loads.n_verifying < CACHE_MAX_READING);
+}
+
+/* Whether what is read ahead leaves what others need. taken_bytes: cache_taken_bytes(). */
+static bool has_space(const struct serving *s, const struct cached_dataset *d, uint32_t uid, uint64_t chunk,
+		      uint64_t taken_bytes)
+{
+	const struct cache *c = &s->cache;
+	uint64_t bytes = d->chunks[chunk].bytes;
+
+	if (taken_bytes + cache_take_more(d, bytes) > c->budget_bytes)
+		return false;
+	return admin_is(uid) || cache_loading_bytes(c, uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
+}
+
+/* Returns true if this chunk may be read for the session now: a reader is free, and reading ahead leaves what
+ * others need. */
+static bool may_load(const struct serving *s, struct session *q, uint64_t chunk, uint32_t distance,
+		     uint64_t taken_bytes)
+{
+	const struct cached_dataset *d = q->order.dataset;
+
+	if (!has_turn(q->order.sharer, d, chunk) || !has_reader(s, d, q->uid))
+		return false;
+	if (distance == 0 || has_space(s, d, q->uid, chunk, taken_bytes))
+		return true;
+	/* What is on its way takes space twice. */
+	if (q->priority == SESSION_SPARE && d->loads.n == 0)
+		q->starved = -ENOSPC;
+	return false;
+}
+
+/* Returns true if the session knows what other nodes have. */
+static bool knows_others(struct session *q, struct read_candidates *c)
+{
+	if (q->order.sharer && sharer_waits(q->order.sharer, c->now_ns, &c->again_ns))
+		return false;
+	if (session_spare_knows(q))
+		return true;
+	c->again_ns = c->now_ns;
+	return false;
+}
+
+/* Returns true if the read gives way to a checkpoint. */
+static bool is_held(const struct serving *s, const struct session *q, uint32_t distance,
+		    struct read_candidates *c)
+{
+	uint64_t writer, end_ns = distance > 0
+				      ? read_holds_until(&s->cache.holds, q->uid,
+							 cached_storage(q->order.dataset), c->now_ns, &writer)
+				      : 0;
+
+	if (!end_ns)
+		return false;
+	job_hold(q->job, writer, c->now_ns, end_ns);
+	if (end_ns < c->again_ns)
+		c->again_ns = end_ns;
+	return true;
+}
+
+/* Collects the nearest missing chunk of each session that may still get memory in this pass. */
+static void collect_wants(struct serving *s, struct read_candidates *c)
+{
+	uint64_t taken = cache_taken_bytes(&s->cache);
+
+	s->cache.round++;
+	for (struct session *q = s->sessions; q; q = q->next) {
+		const struct cached_dataset *d = q->order.dataset;
+		uint64_t chunk;
+		uint32_t distance;
+
+		if (!session_mark(q, &chunk, &distance) || q->starved || !knows_others(q, c) ||
+		    !may_load(s, q, chunk, distance, taken) || is_held(s, q, distance, c))
+			continue;
+		c->all[c->n] = (struct read_candidate){.session = q, .chunk = chunk};
+		c->wants[c->n++] = (struct read_want){.lanes = &q->job->read_lanes,
+						      .storage = cached_storage(d),
+						      .uid = q->uid,
+						      .weight = q->job->read_weight,
+						      .bytes = d->chunks[chunk].bytes,
+						      .distance = distance,
+						      .waits = distance == 0 && slots_are_drained(&q->slots),
+						      .last_served = q->last_served};
+	}
+}
+
+/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no space for it.
+ */
+static int may_give(const struct serving *s, const struct sharer *m, uint64_t chunk)
+{
+	const struct cached_dataset *d = m->dataset;
+
+	if (d->loads.n_for_peers >= CACHE_MAX_FOR_PEERS || !has_reader(s, d, m->job->uid))
+		return -EAGAIN;
+	return has_space(s, d, m->job->uid, chunk, cache_taken_bytes(&s->cache)) ? 0 : -EBUSY;
+}
+
+/* Adds a chunk for each job of which other nodes want some. They wait for it, as a batch does here. */
+static void collect_gives(struct serving *s, struct read_candidates *c)
+{
+	struct give_want gives[GIVES_AT_ONCE];
+	size_t n = gives_wanted(&s->cache, gives, GIVES_AT_ONCE);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct sharer *m = gives[i].sharer;
+		int r = may_give(s, m, gives[i].chunk);
+
+		if (r == -EBUSY)
+			gives_refuse(&s->cache, &gives[i]);
+		if (r < 0)
+			continue;
+		c->all[c->n] = (struct read_candidate){.give = gives[i], .chunk = gives[i].chunk};
+		c->wants[c->n++] = (struct read_want){.lanes = &m->job->read_lanes,
+						      .storage = cached_storage(m->dataset),
+						      .uid = m->job->uid,
+						      .weight = m->job->read_weight,
+						      .bytes = m->dataset->chunks[gives[i].chunk].bytes};
+	}
+}
+
+static void load_for_peer(struct serving *s, const struct give_want *give)
+{
+	const struct cached_want want = {.for_peer = true};
+	const struct sharer *m = give->sharer;
+
+	/* At a distance: nothing goes for it that a session here is about to need. */
+	if (cache_load(&s->cache, m->dataset, give->chunk, 1, m->job, m->place, &want) < 0)
+		gives_refuse(&s->cache, give);
+}
+
+/* For which samples the session's chunk is read: for all, if another session needs them soon. Who asks for
+ * samples, few of each chunk, gets the whole chunk when he comes to it for the second time; but what is not
+ * head yet is no part of what he wants. */
+static struct cached_want want_for(const struct serving *s, const struct session *q, uint64_t chunk,
+				   uint32_t distance)
+{
+	const struct cached_want all = {0};
+	const struct order *o = &q->order;
+
+	/* Other nodes ask for whole chunks, and give whole ones. */
+	if (o->sharer && !o->asked)
+		return all;
+	if (o->asked && (distance > 0 || o->dataset->chunks[chunk].part))
+		return all;
+	for (const struct session *other = s->sessions; other; other = other->next) {
+		if (other->order.dataset == o->dataset && !other->order.asked && !other->order.subset)
+			return all;
+	}
+	return o->want;
+}
+
+static void load(struct serving *s, const struct read_candidate *chosen, uint32_t distance)
+{
+	struct session *q = chosen->session;
+	struct cached_want want;
+
+	if (!q) {
+		load_for_peer(s, &chosen->give);
+		return;
+	}
+	want = want_for(s, q, chosen->chunk, distance);
+	q->starved =
+	    cache_load(&s->cache, q->order.dataset, chosen->chunk, distance, q->job, q->place, &want);
+	if (q->starved == 0)
+		q->last_served = ++s->n_reads;
+}
+
+/* Starts reads until enough are under way, or no session can use another one. Returns when there may be more.
+ */
+static uint64_t start_reads(struct serving *s)
+{
+	struct read_candidates c;
+
+	for (struct session *q = s->sessions; q; q = q->next)
+		q->starved = 0;
+	for (;;) {
+		uint64_t again_ns;
+		long pick;
+
+		c.n = 0;
+		c.now_ns = clock_monotonic_ns();
+		c.again_ns = UINT64_MAX;
+		collect_wants(s, &c);
+		collect_gives(s, &c);
+		pick = read_turns_pick(s->cache.turns, c.wants, c.n, c.now_ns, &again_ns);
+		if (pick < 0)
+			return c.again_ns < again_ns ? c.again_ns : again_ns;
+		load(s, &c.all[pick], c.wants[pick].distance);
+	}
+}
+
+/* Returns true if nothing is under way and nobody holds anything that could be given back: nothing will
+ * change then. */
+static bool is_still(const struct serving *s)
+{
+	const struct cache *c = &s->cache;
+
+	if (c->n_loading > 0 || c->releasing_bytes > 0)
+		return false;
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		if (q->slots.n_filling > 0)
+			return false;
+	}
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *segment = c->segments.all[i];
+
+		if (segment && cache_chunk_of(segment) && cache_chunk_of(segment)->pins > 0)
+			return false;
+	}
+	return true;
+}
+
+static void serve_starved(struct serving *s)
+{
+	for (struct session *q = s->sessions; q; q = q->next) {
+		if (!q->starved || !session_starve(q, is_still(s)))
+			continue;
+		serving_touch(s);
+		if (q->priority != SESSION_SPARE)
+			return; /* the other sessions' turn, with what this one leaves */
+	}
+}
+
+bool schedule_turn(struct serving *s, uint64_t *ret_again_ns)
+{
+	bool any = s->dirty;
+
+	*ret_again_ns = UINT64_MAX;
+	while (s->dirty) {
+		s->dirty = false;
+		if (s->cache.needs_changed && !s->cache.closing)
+			serving_refresh(s);
+		for (struct session *q = s->sessions; q; q = q->next)
+			session_pump(q);
+		if (s->cache.unfit)
+			cache_fit(&s->cache);
+		gives_pump(&s->cache);
+		if (!s->cache.closing)
+			*ret_again_ns = start_reads(s);
+		serve_starved(s);
+	}
+	check_sessions(s);
+	check_groups(&s->cache);
+	return any;
+}

@@ -77,7 +77,7 @@ static void start_sensing(struct daemon *daemon, uv_loop_t *loop)
 					       .no_child =
 						   daemon->child_problem[0] ? daemon->child_problem : NULL,
 					       .handler = daemon_handler(daemon)};
-	int r = sensor_new(loop, &daemon->server->serving, &daemon->child, &options, &daemon->sensor);
+	int r = sensor_new(loop, &daemon->server->serving, &daemon->sensor_keeper, &options, &daemon->sensor);
 
 	if (r < 0)
 		log_warning("jobs are not measured, so nothing is tuned: %s", strerror(-r));
@@ -87,9 +87,9 @@ static void start_assisting(struct daemon *daemon, uv_loop_t *loop)
 {
 	int r;
 
-	if (daemon->assist_child.fd < 0)
+	if (daemon->assist_keeper.fd < 0)
 		return;
-	r = assist_start(loop, &daemon->assist_child, &daemon->assist);
+	r = assist_start(loop, &daemon->assist_keeper, &daemon->assist);
 	if (r < 0)
 		log_warning("--assist: nothing is read ahead: %s", strerror(-r));
 }
@@ -98,8 +98,8 @@ static void start_sharing(struct daemon *daemon)
 {
 	int r = 0;
 
-	if (daemon->cluster_child.fd >= 0)
-		r = server_start_sharing(daemon->server, &daemon->cluster_child);
+	if (daemon->cluster_keeper.fd >= 0)
+		r = server_start_sharing(daemon->server, &daemon->cluster_keeper);
 	if (r < 0)
 		log_error("--cluster: each node reads for itself: %s", strerror(-r));
 }
@@ -149,8 +149,8 @@ static void fork_cluster(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	daemon->cluster_child = CLUSTER_CHILD_NONE;
-	if (cluster_fork(&daemon->options->share, &daemon->cluster_child, &err) < 0)
+	daemon->cluster_keeper = NURSERY_NONE;
+	if (cluster_fork(&daemon->options->share, &daemon->cluster_keeper, &err) < 0)
 		log_error("%s (so each node reads for itself)", err.text);
 }
 
@@ -159,9 +159,9 @@ static void fork_assisting(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	daemon->assist_child = ASSIST_CHILD_NONE;
+	daemon->assist_keeper = NURSERY_NONE;
 	if (daemon->options->assist &&
-	    assist_fork(daemon->options->serve.observe, &daemon->assist_child, &err) < 0)
+	    assist_fork(daemon->options->serve.observe, &daemon->assist_keeper, &err) < 0)
 		log_warning("%s", err.text);
 }
 
@@ -171,11 +171,11 @@ static void fork_sensing(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	daemon->child = SENSOR_CHILD_NONE;
+	daemon->sensor_keeper = NURSERY_NONE;
 	if (settings_get(&daemon->options->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF) {
 		snprintf(daemon->child_problem, sizeof(daemon->child_problem),
 			 "tuning was off when dieseld started");
-	} else if (sensor_fork(&daemon->child, &err) < 0) {
+	} else if (sensor_fork(&daemon->sensor_keeper, &err) < 0) {
 		snprintf(daemon->child_problem, sizeof(daemon->child_problem), "%s", err.text);
 		log_warning("%s", err.text);
 	}
@@ -258,6 +258,9 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */
 		return options_print(argv[2]) < 0 ? 2 : 0;
+	if (argc == 3 && strcmp(argv[1], "--print-helpers") == 0) /* for docs/ */
+		return helper_print(argv[2]) < 0 ? 2 : 0;
+	helper_titles(argc, argv);
 	sigset_t none;
 
 	sigemptyset(&none);

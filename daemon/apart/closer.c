@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
@@ -55,7 +56,7 @@ static int hand_over(struct closer *c, int socket)
 	/* That helper has ended, or has more than it takes: it gets no more. */
 	closep(&c->fd);
 	c->fd = -EBADF;
-	r = nursery_start(c->nursery, NURSERY_CLOSER, &c->fd);
+	r = nursery_start(c->nursery, HELPER_CLOSER, &c->fd);
 	return r < 0 ? r : fd_message_send(c->fd, &work, sizeof(work), &socket, 1, MSG_DONTWAIT);
 }
 
@@ -108,12 +109,10 @@ int closer_run(int socket)
 
 	/* What it takes stays open: the end of this process closes it. */
 	for (int i = 0; i < GATHER_MAX && poll(&poll_fd, 1, QUIET_MS) > 0; i++) {
-		int fds[FD_MESSAGE_MAX_FDS];
-		size_t n_fds;
 		char work;
+		int fd;
 
-		if (fd_message_receive(socket, &work, sizeof(work), MSG_DONTWAIT, fds, &n_fds) !=
-		    sizeof(work))
+		if (message_receive(socket, &work, sizeof(work), MSG_DONTWAIT, &fd, 1) < 0)
 			break;
 	}
 	return 0;

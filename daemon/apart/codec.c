@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "codec_message.h"
-#include "daemon/apart/work/helper.h"
+#include "daemon/helpers/process.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
@@ -218,7 +218,7 @@ static int start(const struct nursery *nursery, struct wait *w, int *ret_fd)
 	struct pollfd p = {.fd = nursery->fd, .events = POLLOUT};
 	int r;
 
-	while ((r = nursery_start(nursery, NURSERY_CODEC, ret_fd)) == -EAGAIN) {
+	while ((r = nursery_start(nursery, HELPER_CODEC, ret_fd)) == -EAGAIN) {
 		if (poll(&p, 1, TURN_MS) != 0)
 			continue;
 		if (w->quiet_ms >= START_MS)

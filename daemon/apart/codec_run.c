@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
@@ -14,7 +13,7 @@
 
 #include "codec.h"
 #include "codec_message.h"
-#include "daemon/apart/work/helper.h"
+#include "daemon/helpers/process.h"
 #include "image/decoder.h"
 #include "image/tensor.h"
 #include "lib/fd_message.h"
@@ -607,8 +606,6 @@ int codec_run(int fd)
 	int fds[FD_MESSAGE_MAX_FDS];
 	size_t n_fds;
 
-	/* The nursery ends with the daemon, and this process with the nursery. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	h.fd = fd;
 	if (receive(fd, &m, fds, &n_fds) < 0 || m.type != CODEC_BEGIN ||
 	    n_fds != (m.begin.recipe.kind == RECIPE_CODEC ? 2 : 1))

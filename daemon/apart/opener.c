@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/node/admin.h"
+#include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/log.h"
@@ -101,20 +102,19 @@ static void opening_fail(struct opening *q, const struct error *err)
 	handler->failed(q->user, err);
 }
 
-static void on_identified(struct opening *q, struct opener_reply *reply, int *fds, size_t n_fds)
+static void on_identified(struct opening *q, struct opener_reply *reply, int *fds)
 {
 	struct error err = ERROR_INIT;
 
-	if (n_fds != 2) {
+	if (fds[1] < 0) {
 		error_set(&err, -EMFILE,
 			  "no file descriptors left to open a dataset: raise the limit of open files");
 		opening_fail(q, &err);
 		return;
 	}
 	reply->proof.path[sizeof(reply->proof.path) - 1] = '\0';
-	reply->proof.chunks_fd = fds[0];
-	reply->proof.snapshot_fd = fds[1];
-	fds[0] = fds[1] = -EBADF;
+	reply->proof.chunks_fd = steal_fd(&fds[0]);
+	reply->proof.snapshot_fd = steal_fd(&fds[1]);
 	q->handler->identified(q->user, &reply->proof);
 	proof_close(&reply->proof);
 }
@@ -134,13 +134,12 @@ static void on_verified(struct opening *q, const struct opener_reply *reply)
 	q->handler->verified(q->user, copy_fd);
 }
 
-static void on_reply(struct opening *q, struct opener_reply *reply, int *fds, size_t n_fds)
+static void on_reply(struct opening *q, struct opener_reply *reply, int *fds)
 {
 	struct error err = ERROR_INIT;
 
-	if (reply->type == OPENER_STARTED && q->pidfd < 0 && n_fds == 1) {
-		q->pidfd = fds[0];
-		fds[0] = -EBADF;
+	if (reply->type == OPENER_STARTED && q->pidfd < 0 && fds[0] >= 0) {
+		q->pidfd = steal_fd(&fds[0]);
 		if (q->state == OPENING_ENDS)
 			opening_kill(q);
 		return;
@@ -148,10 +147,9 @@ static void on_reply(struct opening *q, struct opener_reply *reply, int *fds, si
 	if (q->state == OPENING_ENDS)
 		return;
 	if (reply->type == OPENER_IDENTIFIED && q->copy_fd < 0) {
-		on_identified(q, reply, fds, n_fds);
-	} else if (reply->type == OPENER_COPIED && q->copy_fd < 0 && n_fds == 1) {
-		q->copy_fd = fds[0];
-		fds[0] = -EBADF;
+		on_identified(q, reply, fds);
+	} else if (reply->type == OPENER_COPIED && q->copy_fd < 0 && fds[0] >= 0) {
+		q->copy_fd = steal_fd(&fds[0]);
 	} else if (reply->type == OPENER_VERIFIED && q->copy_fd >= 0) {
 		on_verified(q, reply);
 	} else if (reply->type == OPENER_FAILED && reply->code < 0) {
@@ -170,17 +168,15 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	struct opener *o = q->opener;
 	struct opener_reply reply;
 	struct error err = ERROR_INIT;
-	int fds[FD_MESSAGE_MAX_FDS], r;
-	size_t n_fds;
+	int fds[2], r = message_receive(q->fd, &reply, sizeof(reply), MSG_DONTWAIT, fds, 2);
 
-	r = fd_message_receive(q->fd, &reply, sizeof(reply), 0, fds, &n_fds);
 	if (r == -EAGAIN)
 		return;
-	if (r == sizeof(reply))
-		on_reply(q, &reply, fds, n_fds);
-	for (size_t i = 0; i < n_fds; i++)
-		closep(&fds[i]);
-	if (r == sizeof(reply))
+	if (r == 0)
+		on_reply(q, &reply, fds);
+	closep(&fds[0]);
+	closep(&fds[1]);
+	if (r == 0)
 		return;
 	/* The process's end of the socket is closed: it is gone, or could not be forked. Or it has sent
 	 * something that is not a reply, and is killed now. */
@@ -196,8 +192,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static int opening_run(struct opening *q)
 {
 	struct opener *o = q->opener;
-	const char work = 0;
-	int fd, r = nursery_start(o->nursery, NURSERY_OPENER, &fd);
+	int fd, r = nursery_start(o->nursery, HELPER_OPENER, &fd);
 
 	if (r < 0)
 		return r;
@@ -210,7 +205,7 @@ static int opening_run(struct opening *q)
 	q->fd = fd;
 	q->state = OPENING_RUNS;
 	uv_poll_start(&q->poll, UV_READABLE, on_readable);
-	return fd_message_send(fd, &work, sizeof(work), &q->connection, 1, 0);
+	return fd_message_send(fd, &q->uid, sizeof(q->uid), &q->connection, 1, 0);
 }
 
 static bool may_run(const struct opener *o, uint32_t uid)

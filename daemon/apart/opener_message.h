@@ -6,7 +6,7 @@
  * between copies of one program (opener.h).
  *
  *   daemon                                            process
- *   one byte, descriptor: the client's connection ->
+ *   its user, descriptor: the client's connection ->
  *                                                 <-  STARTED, descriptor: pidfd
  *                                                     takes OPEN_DATASET from the client's connection
  *                                                 <-  IDENTIFIED, descriptors: `chunks`, `snapshot`

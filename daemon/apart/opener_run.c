@@ -2,13 +2,13 @@
 #include "opener.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "client/transport.h"
-#include "daemon/apart/work/helper.h"
+#include "daemon/helpers/helper.h"
+#include "daemon/helpers/message.h"
+#include "daemon/helpers/process.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/sandbox.h"
@@ -41,10 +41,8 @@ static int say_started(int socket)
 static bool may_go_on(int socket)
 {
 	char go;
-	int fds[FD_MESSAGE_MAX_FDS];
-	size_t n_fds;
 
-	return fd_message_receive(socket, &go, sizeof(go), 0, fds, &n_fds) == 1;
+	return message_receive(socket, &go, sizeof(go), 0, NULL, 0) == 0;
 }
 
 static int verify(int socket, const struct proof *proof, int copy_fd, struct error *err)
@@ -93,15 +91,13 @@ static int take_and_open(int socket, int connection, struct error *err)
 int opener_run(int socket)
 {
 	struct error err = ERROR_INIT;
-	int fds[FD_MESSAGE_MAX_FDS], r;
-	size_t n_fds;
-	char work;
+	int connection, r;
+	uint32_t uid;
 
-	/* The nursery ends with the daemon, and this process with the nursery. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (fd_message_receive(socket, &work, sizeof(work), 0, fds, &n_fds) != 1 || n_fds != 1)
+	if (message_receive(socket, &uid, sizeof(uid), 0, &connection, 1) < 0 || connection < 0)
 		return 1;
-	r = take_and_open(socket, fds[0], &err);
+	helper_title(HELPER_OPENER, uid);
+	r = take_and_open(socket, connection, &err);
 	if (r < 0)
 		say_failed(socket, &err, r);
 	return r < 0;

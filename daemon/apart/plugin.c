@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/node/admin.h"
+#include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
@@ -29,7 +30,7 @@ struct plugin_question {
 
 static int start(const struct nursery *nursery, int plugin_fd, const struct plugin_order *order, int *ret_fd)
 {
-	int fd, r = nursery_start(nursery, NURSERY_PLUGIN, &fd);
+	int fd, r = nursery_start(nursery, HELPER_PLUGIN, &fd);
 
 	if (r < 0)
 		return r;
@@ -45,16 +46,12 @@ static int start(const struct nursery *nursery, int plugin_fd, const struct plug
 static int take(int fd, const struct plugin_order *order, struct plugin_reply *reply, struct error *err)
 {
 	char text[sizeof(err->text)];
-	int fds[FD_MESSAGE_MAX_FDS], r;
+	int r = message_receive(fd, reply, sizeof(*reply), MSG_DONTWAIT, NULL, 0);
 	const char *wrong;
-	size_t n_fds;
 
-	r = fd_message_receive(fd, reply, sizeof(*reply), MSG_DONTWAIT, fds, &n_fds);
-	for (size_t i = 0; i < n_fds; i++)
-		close(fds[i]);
 	if (r == -EAGAIN)
 		return r;
-	if (r != sizeof(*reply) || reply->status > 0)
+	if (r < 0 || reply->status > 0)
 		return error_set(err, -ELIBBAD,
 				 "it ends the process that loads it, takes too long, or does what a codec "
 				 "may not do");

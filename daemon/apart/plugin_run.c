@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The helper's side of plugin.h: loads one plug-in, answers, and ends. */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "daemon/helpers/message.h"
 #include "lib/fd_message.h"
 #include "lib/sandbox.h"
 #include "plugin.h"
@@ -34,14 +33,11 @@ int plugin_run(int socket)
 {
 	static struct plugin_reply reply;
 	struct plugin_order order;
-	int fds[FD_MESSAGE_MAX_FDS];
-	size_t n_fds;
+	int fd;
 
-	/* The nursery ends with the daemon, and this process with the nursery. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (fd_message_receive(socket, &order, sizeof(order), 0, fds, &n_fds) != sizeof(order) || n_fds != 1)
+	if (message_receive(socket, &order, sizeof(order), 0, &fd, 1) < 0 || fd < 0)
 		return 1;
 	alarm(PLUGIN_PATIENCE_S);
-	reply.status = answer(&order, fds[0], &reply);
+	reply.status = answer(&order, fd, &reply);
 	return fd_message_send(socket, &reply, sizeof(reply), NULL, 0, 0) < 0;
 }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/list.h"
@@ -123,7 +124,7 @@ static void reader_ended(struct reader_process *r)
 static void give_unpacker(const struct reader_process *r)
 {
 	static const struct reader_order order = {.id = READER_UNPACKER};
-	int fd = -EBADF, result = nursery_start(r->readers->nursery, NURSERY_UNPACKER, &fd);
+	int fd = -EBADF, result = nursery_start(r->readers->nursery, HELPER_UNPACKER, &fd);
 
 	if (result < 0)
 		log_debug("no process can be had that decompresses: %s", strerror(-result));
@@ -136,13 +137,11 @@ static void on_report(uv_poll_t *poll, int status, int events)
 	struct reader_process *r = poll->data;
 	struct reader_report report;
 	struct reader_job *job;
-	ssize_t n = recv(r->fd, &report, sizeof(report), MSG_DONTWAIT);
+	int n = message_receive(r->fd, &report, sizeof(report), MSG_DONTWAIT, NULL, 0);
 
-	(void)status;
-	(void)events;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	if (n == -EAGAIN)
 		return;
-	if (n != sizeof(report)) {
+	if (n < 0) {
 		reader_ended(r);
 		return;
 	}
@@ -173,7 +172,6 @@ bool readers_have_room(const struct readers *rs)
 
 static int reader_new(struct readers *rs, struct reader_process **slot, uint32_t uid)
 {
-	enum nursery_kind kind = rs->use_uring ? NURSERY_READER_URING : NURSERY_READER_THREADS;
 	struct reader_process *r;
 	int result;
 
@@ -182,9 +180,11 @@ static int reader_new(struct readers *rs, struct reader_process **slot, uint32_t
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	result = nursery_start(rs->nursery, kind, &r->fd);
+	result = nursery_start(rs->nursery, HELPER_READER, &r->fd);
 	if (result == 0) {
-		result = uv_poll_init(rs->loop, &r->poll, r->fd);
+		result = fd_message_send(r->fd, &rs->use_uring, sizeof(rs->use_uring), NULL, 0, MSG_DONTWAIT);
+		if (result == 0)
+			result = uv_poll_init(rs->loop, &r->poll, r->fd);
 		if (result < 0)
 			close(r->fd);
 	}
@@ -238,6 +238,7 @@ int readers_submit(struct readers *rs, struct reader_process **slot, uint32_t ui
 		return result;
 	r = *slot;
 	job->order.id = ++r->n_orders;
+	job->order.uid = r->uid;
 	result = fd_message_send(r->fd, &job->order, sizeof(job->order), (int[]){folder_fd, memory_fd}, 2,
 				 MSG_DONTWAIT);
 	if (result < 0)

@@ -48,10 +48,11 @@ struct reader_range {
  * descriptor where none can be had. */
 #define READER_UNPACKER UINT64_C(0)
 
-/* What goes over the socket, with descriptors of the folder and the memory. */
+/* What goes over the socket, behind a bool, use_uring; with descriptors of the folder and the memory. */
 struct reader_order {
 	uint64_t id;                 /* from 1 on */
 	uint64_t bytes;              /* of the chunk in memory, and of its file, if that is not compressed */
+	uint32_t uid;                /* for whom: the process says so in its title */
 	bool is_compressed;          /* then the file is shorter (dataset/blocks.h) */
 	uint32_t payload_offset;     /* of a compressed chunk: */
 	uint64_t head_xxh3;          /* that its head must have */
@@ -123,4 +124,4 @@ uint32_t readers_of(const struct readers *r, uint32_t uid);
 void readers_close(struct readers *r);
 
 /* The helper: serves orders until the end of the socket. Returns its exit status. */
-int reader_run(int fd, bool use_uring);
+int reader_run(int fd);

@@ -22,7 +22,8 @@
 #include "daemon/storage/io.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
-#include "lib/fd_message.h"
+#include "daemon/helpers/helper.h"
+#include "daemon/helpers/message.h"
 #include "lib/huge_pages.h"
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
@@ -81,6 +82,7 @@ struct read_piece {
 
 struct read_request {
 	int fd;
+	uint32_t uid; /* for whom it reads */
 	uv_loop_t loop;
 	uv_poll_t poll;
 	struct io *io;
@@ -596,18 +598,16 @@ static void chunk_open(struct chunk *c)
 /* Returns 1 for an order; 0: there is none now, or a process came; negative: the daemon is gone. */
 static int receive_order(int fd, struct chunk *c)
 {
-	int fds[FD_MESSAGE_MAX_FDS];
-	size_t n_fds;
-	int n = fd_message_receive(fd, &c->order, sizeof(c->order), MSG_DONTWAIT, fds, &n_fds);
+	int fds[2], r = message_receive(fd, &c->order, sizeof(c->order), MSG_DONTWAIT, fds, 2);
 
-	if (n == -EAGAIN)
+	if (r == -EAGAIN)
 		return 0;
-	if (n == sizeof(c->order) && c->order.id == READER_UNPACKER && n_fds < 2) {
+	if (r == 0 && c->order.id == READER_UNPACKER) {
 		if (c->reading->unpackers)
-			unpackers_add(c->reading->unpackers, n_fds == 1 ? fds[0] : -EBADF);
+			unpackers_add(c->reading->unpackers, fds[0]);
 		return 0;
 	}
-	if (n != sizeof(c->order) || n_fds != 2)
+	if (r < 0 || fds[1] < 0)
 		return -ECONNRESET;
 	c->folder_fd = fds[0];
 	c->memory_fd = fds[1];
@@ -633,6 +633,9 @@ static void on_order(uv_poll_t *poll, int status, int events)
 		free(c);
 		return;
 	}
+	if (c->order.uid != r->uid)
+		helper_title(HELPER_READER, c->order.uid);
+	r->uid = c->order.uid;
 	c->report.id = c->order.id;
 	chunk_open(c);
 }
@@ -681,17 +684,22 @@ static bool make_buffers(struct read_request *r)
 	return true;
 }
 
-int reader_run(int fd, bool use_uring)
+int reader_run(int fd)
 {
-	struct read_request r = {.fd = fd};
+	struct read_request r = {.fd = fd, .uid = HELPER_NOBODYS};
+	bool use_uring;
 
+	if (message_receive(fd, &use_uring, sizeof(use_uring), 0, NULL, 0) < 0)
+		return 1;
+	if (!use_uring)
+		(void)sandbox_filter(SANDBOX_READER);
 	/* Without it checkpoints wait for what is read ahead. Where storage has no order, nothing is lost. */
 	(void)kernel_io_last();
 	if (uv_loop_init(&r.loop) < 0 || io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0)
 		return 1;
 	/* Before there are threads. */
-	if (use_uring)
-		(void)sandbox_filter(SANDBOX_RING_READER);
+	if (use_uring && helper_settle(HELPER_READER) < 0)
+		return 1;
 	if (!make_buffers(&r) || uv_poll_init(&r.loop, &r.poll, fd) < 0)
 		return 1;
 	r.poll.data = &r;

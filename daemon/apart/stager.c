@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 
@@ -86,16 +87,12 @@ static void on_report(uv_poll_t *poll, int status, int events)
 {
 	struct stager *s = poll->data;
 	struct stager_report report;
-	ssize_t n = recv(s->fd, &report, sizeof(report), MSG_DONTWAIT);
+	int r = message_receive(s->fd, &report, sizeof(report), MSG_DONTWAIT, NULL, 0);
 
-	(void)status;
-	(void)events;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n != sizeof(report))
-		stager_ended(s);
-	else
+	if (r == 0)
 		take_report(s, &report);
+	else if (r != -EAGAIN)
+		stager_ended(s);
 }
 
 int stager_new(uv_loop_t *loop, const struct nursery *nursery, const char *folder,
@@ -112,7 +109,7 @@ int stager_new(uv_loop_t *loop, const struct nursery *nursery, const char *folde
 	if (!s)
 		return -ENOMEM;
 	s->handler = *handler;
-	r = nursery_start(nursery, NURSERY_STAGER, &s->fd);
+	r = nursery_start(nursery, HELPER_STAGER, &s->fd);
 	if (r < 0) {
 		free(s);
 		return r;

@@ -20,10 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
-#include "lib/fd_message.h"
+#include "daemon/helpers/helper.h"
+#include "daemon/helpers/message.h"
 #include "lib/file_safety.h"
 #include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
@@ -158,14 +158,9 @@ static int carry_out(struct stager_here *s, const struct stager_order *o, int me
 /* Returns false when the daemon is gone. */
 static bool receive(int fd, struct stager_order *o, int *ret_memory_fd)
 {
-	int fds[FD_MESSAGE_MAX_FDS];
-	size_t n_fds;
-	int n = fd_message_receive(fd, o, sizeof(*o), 0, fds, &n_fds);
-
-	if (n != sizeof(*o) || n_fds > 1 || o->slot >= STAGER_SLOTS)
+	if (message_receive(fd, o, sizeof(*o), 0, ret_memory_fd, 1) < 0 || o->slot >= STAGER_SLOTS)
 		return false;
 	o->name[sizeof(o->name) - 1] = '\0';
-	*ret_memory_fd = n_fds ? fds[0] : -EBADF;
 	return true;
 }
 
@@ -311,7 +306,7 @@ int stager_run(int fd)
 	report.result = begin(&s, &report);
 	/* The folder belongs to this user, and so do its files; what lies above it need not. */
 	if (report.result == 0)
-		report.result = capabilities_keep(0);
+		report.result = helper_settle(HELPER_STAGER);
 	for (int i = 1; i < STAGER_SLOTS && report.result == 0; i++) {
 		int r = pthread_create(&thread, NULL, serve, &s);
 

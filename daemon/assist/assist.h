@@ -16,18 +16,13 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/helpers/spawn.h"
+
 #define ASSIST_JOBS_MAX   64
 #define ASSIST_A_USER_MAX 16 /* of these, jobs of one user who is no administrator (admin.h) */
 
 struct error;
 struct assist;
-
-struct assist_child {
-	int fd;
-	pid_t pid;
-};
-
-#define ASSIST_CHILD_NONE ((struct assist_child){.fd = -EBADF})
 
 struct assist_figures {
 	uint64_t batches, samples;
@@ -51,9 +46,9 @@ struct assist_job {
 };
 
 /* observe: nothing is read ahead; what workers wait for is looked at, and said. */
-int assist_fork(bool observe, struct assist_child *ret, struct error *err);
-/* Takes the child over. */
-int assist_start(uv_loop_t *loop, struct assist_child *child, struct assist **ret);
+int assist_fork(bool observe, struct nursery *ret_keeper, struct error *err);
+/* Takes the keeper over. */
+int assist_start(uv_loop_t *loop, struct nursery *keeper, struct assist **ret);
 void assist_stop(struct assist *a);
 void assist_free(struct assist *a);
 

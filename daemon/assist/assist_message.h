@@ -6,9 +6,9 @@
  *
  *   daemon                watcher (nobody, BPF)            keeper (root)
  *                     <-  assist_job, once a second
- *                         assist_order, descriptor      -> forks a reader with the job's rights
+ *                         nursery_start()               -> forks a reader, which becomes the job's user
  *                         reader
- *                         records, one behind another   ->
+ *                         assist_order, then records, one behind another   ->
  *                     <-  assist_told, once a second
  *
  * The reader is the one that looks at what the job wrote, and it has no more rights than the job.
@@ -33,7 +33,9 @@ struct assist_told {
 
 #define ASSIST_FEED_BYTES 65536 /* of records, in one datagram */
 
-/* The reader: returns its exit status. observe: see assist_fork(). */
-int assist_reader_run(int fd, const struct assist_order *order, bool observe);
-/* The watcher: returns when the daemon is gone. */
-void assist_watch_run(int daemon_fd, int keeper_fd);
+extern bool
+    assist_only_observes; /* see assist_fork(): set before its keeper is there, and never after that */
+
+/* The reader, and the watcher: return their exit status. */
+int assist_reader_run(int fd);
+int assist_watch_run(const struct kept_helper *self);

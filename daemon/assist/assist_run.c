@@ -6,18 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "ahead.h"
 #include "assist_message.h"
 #include "batch_log.h"
+#include "daemon/helpers/message.h"
 #include "identity.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/kernel_calls.h"
-#include "lib/sandbox.h"
 
 #define REST_MIN_NS (60 * NS_PER_S)
 #define REST_MAX_NS (3600 * NS_PER_S)
@@ -129,21 +128,27 @@ static void serve(struct message_reader *r)
 	}
 }
 
-int assist_reader_run(int fd, const struct assist_order *order, bool observe)
+bool assist_only_observes;
+
+int assist_reader_run(int fd)
 {
 	static struct message_reader r;
 	struct error err = ERROR_INIT;
+	struct assist_order order;
 	int code, null_fd;
 
-	prctl(PR_SET_NAME, "dieseld-ahead");
+	if (message_receive(fd, &order, sizeof(order), 0, NULL, 0) < 0)
+		return 1;
+	helper_title(HELPER_AHEAD, order.uid);
 	r.fd = fd;
 	null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* the job's files may have none */
-	r.pidfd = kernel_pidfd_open((pid_t)order->pid);
+	r.pidfd = kernel_pidfd_open((pid_t)order.pid);
 	code = null_fd < 0   ? error_errno(&err, -errno, "cannot open /dev/null")
-	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order->pid)
-			     : identity_take((pid_t)order->pid, order->start_ticks, order->uid, order->gid,
+	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order.pid)
+			     : identity_take((pid_t)order.pid, order.start_ticks, order.uid, order.gid,
 					     &r.charged, &err);
-	(void)sandbox_filter(SANDBOX_AHEAD);
+	if (helper_settle(HELPER_AHEAD) < 0)
+		return 1;
 	if (code == 0)
 		code = ahead_new(null_fd, &r.ahead);
 	if (code < 0) {
@@ -153,7 +158,7 @@ int assist_reader_run(int fd, const struct assist_order *order, bool observe)
 		(void)send(fd, &told, sizeof(told), MSG_DONTWAIT | MSG_NOSIGNAL);
 		return 1;
 	}
-	r.log.judge.observe = observe;
+	r.log.judge.observe = assist_only_observes;
 	r.log.handler = (struct batch_log_handler){.ahead = on_ahead, .done = on_done, .user = &r};
 	serve(&r);
 	return 0;

@@ -5,23 +5,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/node/admin.h"
 #include "assist_message.h"
 #include "judge_ahead.h"
-#include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
-#include "lib/sandbox.h"
 
-#define NOBODY  65534
 #define LOOK_MS 50 /* opens do not wake the watcher */
 #define IDLE_MS 250
 
@@ -52,7 +48,8 @@ struct suspect {
 };
 
 struct watcher {
-	int daemon_fd, keeper_fd;
+	int daemon_fd;
+	struct nursery keeper;
 	struct index_watch *watch;
 	enum index_attention attention;
 	struct suspect suspects[INDEX_FORKS]; /* a ring */
@@ -107,16 +104,13 @@ static bool may_begin(const struct watcher *w, uint32_t uid)
 
 static int reader_start(const struct watcher *w, const struct assist_order *order, int *ret_fd)
 {
-	int fds[2], r;
+	_cleanup_(closep) int fd = -EBADF;
+	int r = nursery_start(&w->keeper, HELPER_AHEAD, &fd);
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-		return -errno;
-	r = fd_message_send(w->keeper_fd, order, sizeof(*order), &fds[1], 1, MSG_DONTWAIT);
-	close(fds[1]);
-	if (r < 0)
-		close(fds[0]);
-	else
-		*ret_fd = fds[0];
+	if (r == 0)
+		r = fd_message_send(fd, order, sizeof(*order), NULL, 0, MSG_DONTWAIT);
+	if (r == 0)
+		*ret_fd = steal_fd(&fd);
 	return r;
 }
 
@@ -282,7 +276,7 @@ static void attend(struct watcher *w, uint64_t now_ns)
 static void watch_once(struct watcher *w)
 {
 	struct pollfd fds[3 + 2 * ASSIST_JOBS_MAX] = {{.fd = w->daemon_fd, .events = POLLIN},
-						      {.fd = w->keeper_fd, .events = POLLIN},
+						      {.fd = w->keeper.fd, .events = POLLIN},
 						      {.fd = index_watch_fd(w->watch), .events = POLLIN}};
 
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++) {
@@ -309,30 +303,27 @@ static void watch_once(struct watcher *w)
 	attend(w, clock_monotonic_ns());
 }
 
-void assist_watch_run(int daemon_fd, int keeper_fd)
+int assist_watch_run(const struct kept_helper *self)
 {
 	static struct watcher w;
 	struct error err = ERROR_INIT;
 	struct assist_job none = {.pid = 0};
 	int r;
 
-	prctl(PR_SET_NAME, "dieseld-assist");
-	w.daemon_fd = daemon_fd;
-	w.keeper_fd = keeper_fd;
+	w.daemon_fd = self->fd;
+	w.keeper = self->nursery;
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
 		w.jobs[i].fd = w.jobs[i].pidfd = -EBADF;
 	r = index_watch_open(&w.watch, &err);
 	if (r == 0)
-		r = capabilities_keep_as(0, NOBODY, NOBODY);
-	if (r == 0)
-		(void)sandbox_filter(SANDBOX_ASSIST);
+		r = helper_settle(HELPER_ASSIST);
 	if (r < 0) {
 		snprintf(none.why, sizeof(none.why), "%.230s", err.text[0] ? err.text : strerror(-r));
 		none.ended = 1;
-		(void)send(daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
-		return;
+		(void)send(w.daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
+		return 1;
 	}
-	(void)send(daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
+	(void)send(w.daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
 	for (;;)
 		watch_once(&w);
 }

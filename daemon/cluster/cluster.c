@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cluster_state.h"
+#include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
@@ -40,43 +41,30 @@ static void on_closed(uv_handle_t *handle)
 	struct cluster *c = handle->data;
 
 	if (--c->n_handles == 0) {
-		closep(&c->control_fd);
 		closep(&c->report_fd);
 	}
 	maybe_free(c);
 }
 
-static void on_link_closed(uv_handle_t *handle)
-{
-	struct cluster_link *l = handle->data;
-
-	close(l->outbox.fd);
-	free(l);
-}
-
 static void link_close(struct cluster *c)
 {
-	struct cluster_link *l = c->link;
-
-	if (!l)
-		return;
-	c->link = NULL;
-	outbox_clear(&l->outbox);
-	uv_close((uv_handle_t *)&l->poll, on_link_closed);
+	if (c->keeper.link)
+		outbox_clear(&c->outbox);
+	keeper_drop(&c->keeper);
 }
 
 /* ---- orders -------------------------------------------------------------------------------------------- */
 
-static void link_poll(struct cluster_link *l);
+static void link_poll(struct cluster *c);
 
 int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd)
 {
 	int r;
 
-	if (!c->link)
+	if (!c->keeper.link)
 		return -EPIPE;
-	r = outbox_send(&c->link->outbox, order, sizeof(*order), memory_fd);
-	link_poll(c->link);
+	r = outbox_send(&c->outbox, order, sizeof(*order), memory_fd);
+	link_poll(c);
 	return r;
 }
 
@@ -259,7 +247,7 @@ static void send_waiting(struct cluster *c)
 {
 	struct cluster_read *read;
 
-	while (c->link && c->n_sent < CLUSTER_MAX_READS && (read = oldest_waiting(c))) {
+	while (c->keeper.link && c->n_sent < CLUSTER_MAX_READS && (read = oldest_waiting(c))) {
 		const struct cluster_order order = {.verb = CLUSTER_FETCH,
 						    .id = read->id,
 						    .bytes = read->bytes,
@@ -282,7 +270,7 @@ int cluster_fetch(struct cluster_read *read)
 	const struct cluster_member_at *owner =
 	    cluster_group_owner(read->group, &read->chunk, read->place.lanes ? &read->place : NULL);
 
-	if (!owner || !c->link)
+	if (!owner || !c->keeper.link)
 		return -EAGAIN;
 	read->cluster = c;
 	read->id = c->next_id++;
@@ -338,13 +326,11 @@ static void end_reads(struct cluster *c)
 
 static void kill_process(struct cluster *c)
 {
-	const struct cluster_kill kill = {.pid = c->link->pid};
-
-	if (c->link->is_killed)
+	if (c->is_killed)
 		return;
-	c->link->is_killed = true;
+	c->is_killed = true;
 	log_warning("the process that talks to other nodes hangs: it is ended");
-	(void)send(c->control_fd, &kill, sizeof(kill), MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)keeper_tell(&c->keeper, NURSERY_KILL, c->keeper.link->pid);
 }
 
 static void look_at_reads(struct cluster *c)
@@ -353,7 +339,7 @@ static void look_at_reads(struct cluster *c)
 
 	for (struct cluster_read *r = c->reads, *next; r; r = next) {
 		next = r->next;
-		if (r->is_sent && c->link && now_ns > r->begin_ns + r->patience_ns + HANG_NS)
+		if (r->is_sent && c->keeper.link && now_ns > r->begin_ns + r->patience_ns + HANG_NS)
 			kill_process(c);
 		if (r->is_sent || now_ns <= r->begin_ns + r->patience_ns)
 			continue;
@@ -405,18 +391,18 @@ static void take_report(struct cluster *c, struct cluster_report *report)
 
 static void on_link(uv_poll_t *poll, int status, int events)
 {
-	struct cluster_link *l = poll->data;
-	struct cluster *c = l->cluster;
+	struct keeper_link *l = poll->data;
+	struct cluster *c = l->user;
 	struct cluster_report report;
 
-	(void)outbox_flush(&l->outbox);
-	link_poll(l);
-	for (int i = 0; i < REPORTS_AT_ONCE && c->link == l; i++) {
-		ssize_t n = recv(l->outbox.fd, &report, sizeof(report), MSG_DONTWAIT | MSG_TRUNC);
+	(void)outbox_flush(&c->outbox);
+	link_poll(c);
+	for (int i = 0; i < REPORTS_AT_ONCE && c->keeper.link == l; i++) {
+		int r = message_receive(l->fd, &report, sizeof(report), MSG_DONTWAIT, NULL, 0);
 
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		if (r == -EAGAIN)
 			return;
-		if (n != (ssize_t)sizeof(report)) {
+		if (r < 0) {
 			ended(c);
 			return;
 		}
@@ -424,58 +410,46 @@ static void on_link(uv_poll_t *poll, int status, int events)
 	}
 }
 
-static void link_poll(struct cluster_link *l)
+static void link_poll(struct cluster *c)
 {
-	uv_poll_start(&l->poll, UV_READABLE | (outbox_waits(&l->outbox) ? UV_WRITABLE : 0), on_link);
+	uv_poll_start(&c->keeper.link->poll, UV_READABLE | (outbox_waits(&c->outbox) ? UV_WRITABLE : 0),
+		      on_link);
 }
 
-static void process_started(struct cluster *c, int fd, int32_t pid)
+static void on_started(void *user)
 {
-	struct cluster_link *l;
+	struct cluster *c = user;
 
-	if (c->link) /* it has ended, and its socket says so later than the keeper */
-		ended(c);
-	l = c->closed ? NULL : calloc(1, sizeof(*l));
-	if (!l || uv_poll_init(c->loop, &l->poll, fd) < 0) {
-		free(l);
-		close(fd); /* it ends, and the next one is started */
-		return;
-	}
-	l->cluster = c;
-	l->outbox.fd = fd;
-	l->pid = pid;
-	l->poll.data = l;
-	c->link = l;
-	link_poll(l);
-	uv_unref((uv_handle_t *)&l->poll);
+	c->outbox = (struct outbox){.fd = c->keeper.link->fd};
+	c->is_killed = false;
+	link_poll(c);
 	cluster_group_tell_all(c);
 }
 
-static void on_control(uv_poll_t *poll, int status, int events)
+static void on_ended(void *user, const struct nursery_news *news, const char *how)
 {
-	struct cluster *c = poll->data;
-	struct cluster_started started;
-	int fds[FD_MESSAGE_MAX_FDS];
-	size_t n_fds;
-	int r = fd_message_receive(c->control_fd, &started, sizeof(started), MSG_DONTWAIT, fds, &n_fds);
+	struct cluster *c = user;
 
-	if (r == -EAGAIN)
-		return;
-	if (r == sizeof(started) && n_fds == 1) {
-		process_started(c, fds[0], started.pid);
-		return;
-	}
-	log_warning("the process that starts the one that talks to other nodes has ended: this node is alone "
-		    "until the "
-		    "daemon is started anew");
-	uv_poll_stop(poll);
+	log_warning("the process that talks to other nodes %s: it is started again", how);
+	if (c->keeper.link)
+		ended(c);
 }
 
-int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct cluster_handler *handler,
+static void on_lost(void *user)
+{
+	log_warning("the process that starts the one that talks to other nodes has ended: this node is alone "
+		    "until the daemon is restarted");
+}
+
+int cluster_new(uv_loop_t *loop, struct nursery *keeper, const struct cluster_handler *handler,
 		struct cluster **ret)
 {
+	struct keeper_handler on_keeper = {.started = on_started, .ended = on_ended, .lost = on_lost};
 	struct cluster *c = calloc(1, sizeof(*c));
-	int r = c ? uv_poll_init(loop, &c->control, child->fd) : -ENOMEM;
+	int r;
+
+	on_keeper.user = c;
+	r = c ? keeper_init(&c->keeper, loop, keeper, &on_keeper) : -ENOMEM;
 
 	if (r < 0) {
 		free(c);
@@ -483,16 +457,12 @@ int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct clust
 	}
 	c->loop = loop;
 	c->handler = *handler;
-	c->control_fd = child->fd;
 	c->report_fd = -EBADF;
 	c->next_id = 1;
 	c->n_handles = 2;
 	uv_timer_init(loop, &c->timer);
-	c->control.data = c->timer.data = c;
-	uv_poll_start(&c->control, UV_READABLE, on_control);
-	uv_unref((uv_handle_t *)&c->control);
+	c->timer.data = c;
 	uv_unref((uv_handle_t *)&c->timer);
-	*child = CLUSTER_CHILD_NONE;
 	*ret = c;
 	return 0;
 }
@@ -507,7 +477,7 @@ struct cluster *cluster_free(struct cluster *c)
 	give_back_all(c);
 	cluster_group_free_all(c);
 	c->closed = true;
-	uv_close((uv_handle_t *)&c->control, on_closed);
+	keeper_close(&c->keeper, on_closed);
 	uv_close((uv_handle_t *)&c->timer, on_closed);
 	return NULL;
 }

@@ -22,6 +22,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/helpers/spawn.h"
 #include "dataset/chunk_id.h"
 #include "dataset/registry.h"
 #include "lib/error.h"
@@ -42,18 +43,11 @@ struct cluster_options {
 #define CLUSTER_LIMIT_MIN (UINT64_C(1) << 20)
 #define CLUSTER_LIMIT_MAX (UINT64_C(1) << 40)
 
-/* The process, forked before the daemon has a second thread. */
-struct cluster_child {
-	int fd; /* -EBADF: there is none */
-	pid_t pid;
-};
-#define CLUSTER_CHILD_NONE ((struct cluster_child){.fd = -EBADF})
-
 /* Whether the options are right: addresses, name, URL and the key's file. */
 int cluster_check(const struct cluster_options *options, struct error *err);
-/* Reads the key, listens, and forks. Privileges may go afterwards: it has none. Where another process has the
- * address, this node is alone until that one lets go of it. */
-int cluster_fork(const struct cluster_options *options, struct cluster_child *ret, struct error *err);
+/* Reads the key, listens, and forks the process's keeper, before there are threads. Privileges may go
+ * afterwards. Where another process has the address, this node is alone until that one lets go of it. */
+int cluster_fork(const struct cluster_options *options, struct nursery *ret_keeper, struct error *err);
 
 struct cluster;
 struct cluster_group;
@@ -71,8 +65,8 @@ struct cluster_handler {
 	void *user;
 };
 
-/* Takes the child over. */
-int cluster_new(uv_loop_t *loop, struct cluster_child *child, const struct cluster_handler *handler,
+/* Takes the keeper over. */
+int cluster_new(uv_loop_t *loop, struct nursery *keeper, const struct cluster_handler *handler,
 		struct cluster **ret);
 /* All reads are forgotten: no done() is called any more, and their memory is used by nobody else from then on
  * only if it is freed. All that was answered is given(); what was not answered yet may still be, to no effect

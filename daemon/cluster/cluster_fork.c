@@ -5,7 +5,6 @@
 #include <linux/capability.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +12,20 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/apart/child.h"
 #include "cluster.h"
 #include "cluster_private.h"
+#include "daemon/helpers/message.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
-#include "lib/kernel_calls.h"
 #include "lib/log.h"
-#include "lib/sandbox.h"
 #include "net_address.h"
 
-/* Starts dieseld-peer, and starts it again when it has ended, whatever ended it. A new one has a socket of
- * its own to the daemon, so that nothing that was meant for the last one reaches it. */
-
-#define RESTART_MIN_MS 100
-#define RESTART_MAX_MS 10000
-#define LIVED_NS       (10 * NS_PER_S)
-#define NOBODY         65534u
+#define NOBODY 65534u
 /* The address is tried again so often; at first it is the process of a daemon that was killed that has yet to
  * end, which is not worth a word. */
 #define LISTEN_SOON_MS  50
@@ -67,76 +57,12 @@ static void drop_rights(const struct cluster_config *config)
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-static pid_t start(const struct cluster_config *config, int control_fd, int listen_fd)
-{
-	struct cluster_started started;
-	int fds[2];
-	pid_t pid;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
-		return -errno;
-	pid = fork();
-	if (pid == 0) {
-		close(control_fd);
-		close(fds[0]);
-		drop_rights(config);
-		(void)sandbox_filter(SANDBOX_PEER);
-		prctl(PR_SET_NAME, "dieseld-peer");
-		_exit(net_run(config, listen_fd, fds[1]));
-	}
-	close(fds[1]);
-	started = (struct cluster_started){.pid = pid};
-	if (pid > 0)
-		(void)fd_message_send(control_fd, &started, sizeof(started), &fds[0], 1, 0);
-	close(fds[0]);
-	return pid > 0 ? pid : -EAGAIN;
-}
-
-/* Returns false if the daemon is gone. */
-static bool take_order(int control_fd, pid_t pid)
-{
-	struct cluster_kill order;
-	ssize_t n = recv(control_fd, &order, sizeof(order), MSG_DONTWAIT);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return true;
-	if (n != sizeof(order))
-		return false;
-	if (order.pid == pid)
-		kill(pid, SIGKILL);
-	return true;
-}
-
-/* Until the process has ended. Returns false if the daemon is gone. */
-static bool wait_for(int control_fd, pid_t pid)
-{
-	_cleanup_(closep) int pidfd = kernel_pidfd_open(pid);
-	struct pollfd ends[2] = {{.fd = control_fd, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
-	int status = 0;
-
-	while (pidfd >= 0 && !ends[1].revents) {
-		if (poll(ends, 2, -1) < 0 && errno != EINTR)
-			break;
-		if (ends[0].revents && !take_order(control_fd, pid))
-			return false;
-	}
-	if (waitpid(pid, &status, 0) != pid)
-		return true;
-	if (WIFSIGNALED(status))
-		log_warning(
-		    "the process that talks to other nodes was ended by signal %d (%s): it is started again",
-		    WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		log_warning("the process that talks to other nodes has ended: it is started again");
-	return true;
-}
-
 /* Returns false if the daemon is gone. */
 static bool pause_ms(int control_fd, int ms)
 {
 	struct pollfd end = {.fd = control_fd, .events = POLLIN};
 
-	return poll(&end, 1, ms) <= 0 || take_order(control_fd, -1);
+	return poll(&end, 1, ms) <= 0;
 }
 
 static int cluster_listen(const struct net_address *at, int *ret_fd);
@@ -164,52 +90,25 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 	return true;
 }
 
-/* The socket that listens comes with the configuration, unless its address is taken. */
-static int take_config(int control_fd, struct cluster_config *ret, int *ret_listen_fd)
-{
-	/* What it takes to be another user, and to end a process of that user's; and to have a low port. */
-	const uint64_t keep =
-	    geteuid() == 0 ? CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID) | CAPABILITY(CAP_KILL) : 0;
-	int fds[FD_MESSAGE_MAX_FDS], r;
-	size_t n_fds;
+static struct cluster_config peer_config; /* the keeper's, and what it keeps inherits it */
+static int peer_listen_fd = -EBADF;
 
-	if (capabilities_keep(keep | CAPABILITY(CAP_NET_BIND_SERVICE)) < 0 ||
-	    fd_message_receive(control_fd, ret, sizeof(*ret), 0, fds, &n_fds) != sizeof(*ret) || n_fds > 1)
+/* In the keeper. The socket that listens comes with the configuration, unless its address is taken. */
+static int take_config(int control_fd)
+{
+	if (geteuid() != 0 && capabilities_keep(CAPABILITY(CAP_NET_BIND_SERVICE)) < 0)
+		return -EPERM;
+	if (message_receive(control_fd, &peer_config, sizeof(peer_config), 0, &peer_listen_fd, 1) < 0)
 		return -EPROTO;
-	if (n_fds == 0 && !listen_later(ret, control_fd, &fds[0]))
-		return -EPIPE;
-	r = capabilities_keep(keep);
-	if (r == 0)
-		*ret_listen_fd = fds[0];
-	return r;
+	return peer_listen_fd >= 0 || listen_later(&peer_config, control_fd, &peer_listen_fd) ? 0 : -EPIPE;
 }
 
-/* The process between the daemon and dieseld-peer, which it starts, and starts again. Returns when the daemon
- * is gone. */
-static void cluster_keeper_run(int fd)
+static int peer_run(const struct kept_helper *self)
 {
-	static struct cluster_config config;
-	int listen_fd = -EBADF, wait_ms = RESTART_MIN_MS;
-	bool goes_on = true;
-	uint64_t begin_ns;
-
-	(void)sandbox_filter(SANDBOX_PEER_KEEPER);
-	prctl(PR_SET_NAME, "dieseld-keeper");
-	if (take_config(fd, &config, &listen_fd) < 0)
-		_exit(1);
-	while (goes_on) {
-		pid_t pid;
-
-		begin_ns = clock_monotonic_ns();
-		pid = start(&config, fd, listen_fd);
-		if (pid > 0)
-			goes_on = wait_for(fd, pid);
-		wait_ms = clock_monotonic_ns() - begin_ns > LIVED_NS ? RESTART_MIN_MS : 2 * wait_ms;
-		if (wait_ms > RESTART_MAX_MS)
-			wait_ms = RESTART_MAX_MS;
-		goes_on = goes_on && pause_ms(fd, wait_ms);
-	}
-	_exit(0);
+	drop_rights(&peer_config);
+	if (helper_settle(HELPER_PEER) < 0 || fcntl(self->fd, F_SETFL, O_NONBLOCK) < 0)
+		return 1;
+	return net_run(&peer_config, peer_listen_fd, self->fd);
 }
 
 #define BACKLOG 256
@@ -406,15 +305,17 @@ int cluster_check(const struct cluster_options *options, struct error *err)
 	return r < 0 ? r : advertised(options, &config.listen, &config, err);
 }
 
-int cluster_fork(const struct cluster_options *options, struct cluster_child *ret, struct error *err)
+int cluster_fork(const struct cluster_options *options, struct nursery *ret_keeper, struct error *err)
 {
+	static const struct nursery_program program = {
+	    .kind = HELPER_PEER_KEEPER, .prepare = take_config, .keeps = HELPER_PEER, .run = peer_run};
 	_cleanup_(config_wipe) struct cluster_config config = {.uid = 0};
-	_cleanup_(closep) int listen_fd = -EBADF, fd = -EBADF;
-	pid_t pid;
+	_cleanup_(closep) int listen_fd = -EBADF;
+	struct nursery keeper;
 	int r;
 
 	if (!options->redis) {
-		*ret = CLUSTER_CHILD_NONE;
+		*ret_keeper = NURSERY_NONE;
 		return 0;
 	}
 	r = configure(options, &config, err);
@@ -422,14 +323,15 @@ int cluster_fork(const struct cluster_options *options, struct cluster_child *re
 		r = listen_on(options->listen, &config.listen, &listen_fd, err);
 	if (r == 0)
 		r = advertised(options, &config.listen, &config, err);
+	if (r == 0)
+		r = nursery_spawn(&program, &keeper, err);
 	if (r < 0)
 		return r;
-	pid = child_fork("the process that talks to other nodes", cluster_keeper_run, &fd, err);
-	if (pid < 0)
-		return pid;
-	r = fd_message_send(fd, &config, sizeof(config), &listen_fd, listen_fd >= 0, 0);
-	if (r < 0)
+	r = fd_message_send(keeper.fd, &config, sizeof(config), &listen_fd, listen_fd >= 0, 0);
+	if (r < 0) {
+		nursery_end(&keeper);
 		return error_errno(err, r, "cannot tell the process that talks to other nodes what to do");
-	*ret = (struct cluster_child){.fd = steal_fd(&fd), .pid = pid};
+	}
+	*ret_keeper = keeper;
 	return 0;
 }

@@ -31,16 +31,6 @@ struct cluster_config {
 	uint8_t key[CLUSTER_KEY_MAX];
 };
 
-/* The daemon to the keeper, later: the process hangs, and is to be killed. */
-struct cluster_kill {
-	int32_t pid;
-};
-
-/* The keeper to the daemon, with the daemon's end of a new process's socket. */
-struct cluster_started {
-	int32_t pid;
-};
-
 enum cluster_verb {
 	/* To the process. */
 	CLUSTER_JOIN,    /* key, path, bytes: the weight, lanes */

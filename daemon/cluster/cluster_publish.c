@@ -16,9 +16,9 @@ int cluster_publish(struct cluster *c, const char *json)
 
 	if (order.bytes > REGISTRY_REPORT_BYTES)
 		return -E2BIG;
-	if (!c->link)
+	if (!c->keeper.link)
 		return -EPIPE;
-	if (outbox_waits(&c->link->outbox))
+	if (outbox_waits(&c->outbox))
 		return -EAGAIN;
 	fd = memfd_create("diesel-report", MFD_CLOEXEC);
 	if (fd < 0)

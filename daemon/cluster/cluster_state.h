@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "cluster_message.h"
+#include "daemon/helpers/keeper.h"
 #include "dataset/owner.h"
 #include "outbox.h"
 
@@ -53,24 +54,15 @@ struct cluster_peer {
 	struct cluster_peer_figures figures;
 };
 
-/* A process that there is, or was: it is freed when its handle is closed. */
-struct cluster_link {
-	struct cluster *cluster;
-	struct outbox outbox;
-	uv_poll_t poll;
-	int32_t pid;
-	bool is_killed;
-};
-
 struct cluster {
 	uv_loop_t *loop;
 	struct cluster_handler handler;
-	int control_fd;
-	uv_poll_t control;
+	struct keeper keeper;
 	uv_timer_t timer;
 	uint32_t n_handles; /* of these two, still open */
 	bool closed;
-	struct cluster_link *link; /* NULL: no process */
+	struct outbox outbox; /* to the process that keeper.link is of */
+	bool is_killed;       /* that one */
 	struct cluster_group *groups;
 	struct cluster_question *questions;
 	struct cluster_peer peers[CLUSTER_MAX_PEERS];

@@ -98,6 +98,14 @@ static int make_context(struct net_tls_keys *k)
 	return 0;
 }
 
+static void keys_free(struct net_tls_keys *k)
+{
+	SSL_CTX_free(k->context);
+	BIO_meth_free(k->socket);
+	explicit_bzero(k->secret, sizeof(k->secret));
+	free(k);
+}
+
 int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret, struct error *err)
 {
 	struct net_tls_keys *k = calloc(1, sizeof(*k));
@@ -105,23 +113,12 @@ int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret
 	if (!k)
 		return error_errno(err, -ENOMEM, "cannot secure connections");
 	if (derive(key, bytes, k->secret) < 0 || make_context(k) < 0) {
-		net_tls_keys_free(k);
+		keys_free(k);
 		return error_set(err, -ENOMEM,
 				 "cannot secure connections: OpenSSL has no TLS 1.3 with pre-shared keys");
 	}
 	*ret = k;
 	return 0;
-}
-
-struct net_tls_keys *net_tls_keys_free(struct net_tls_keys *k)
-{
-	if (k) {
-		SSL_CTX_free(k->context);
-		BIO_meth_free(k->socket);
-		explicit_bzero(k->secret, sizeof(k->secret));
-		free(k);
-	}
-	return NULL;
 }
 
 int net_tls_new(struct net_tls_keys *keys, int fd, bool dials, struct net_tls **ret)

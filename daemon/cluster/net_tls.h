@@ -18,7 +18,6 @@ struct net_tls_keys;
 struct net_tls;
 
 int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret, struct error *err);
-struct net_tls_keys *net_tls_keys_free(struct net_tls_keys *k);
 
 /* fd: borrowed. dials: this end has connected. -ENOMEM. */
 int net_tls_new(struct net_tls_keys *keys, int fd, bool dials, struct net_tls **ret);

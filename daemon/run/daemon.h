@@ -21,15 +21,13 @@ struct daemon {
 	struct server *server;
 	struct control *control;
 	struct sensor *sensor; /* NULL: none */
-	struct assist_child assist_child;
-	struct cluster_child cluster_child;
+	struct nursery assist_keeper, cluster_keeper;
 	struct assist *assist; /* NULL: none */
 	struct sensor_handler tuning;
-	struct sensor_child child;
-	struct nursery nursery;
+	struct nursery sensor_keeper, nursery;
 	struct plugins plugins;
 	struct fd_store_items items;    /* what the service manager passed */
-	char child_problem[240];        /* why there is no child, or "" */
+	char child_problem[240];        /* why nothing senses, or "" */
 	struct daemon_options *options; /* in force; replaced by a reload */
 	int argc;
 	char **argv;

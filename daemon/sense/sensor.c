@@ -225,31 +225,20 @@ void sensor_wake(struct sensor *s)
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-static void on_readable(uv_poll_t *poll, int status, int events)
-{
-	struct sensor *s = poll->data;
-
-	(void)events;
-	if (status == 0)
-		talk_readable(s);
-	else
-		uv_poll_stop(poll);
-}
-
-int sensor_new(uv_loop_t *loop, struct serving *serving, struct sensor_child *child,
+int sensor_new(uv_loop_t *loop, struct serving *serving, struct nursery *keeper,
 	       const struct sensor_options *options, struct sensor **ret_sensor)
 {
 	struct sensor *s = calloc(1, sizeof(*s));
+	struct keeper_handler handler = talk_handler;
 
 	if (!s)
 		return -ENOMEM;
+	handler.user = s;
 	*s = (struct sensor){.loop = loop,
 			     .serving = serving,
 			     .options = *options,
-			     .child = *child,
-			     .state = child->fd >= 0 ? CHILD_IDLE : CHILD_NONE,
-			     .told = {.source = child->fd >= 0 ? STALL_SOURCE_BPF : STALL_SOURCE_CLIENT}};
-	*child = SENSOR_CHILD_NONE;
+			     .state = CHILD_NONE,
+			     .told = {.source = STALL_SOURCE_CLIENT}};
 	if (!s->options.root)
 		s->options.root = "";
 	if (options->no_child)
@@ -260,11 +249,10 @@ int sensor_new(uv_loop_t *loop, struct serving *serving, struct sensor_child *ch
 	s->second.data = s->deadline.data = s;
 	uv_unref((uv_handle_t *)&s->second);
 	uv_unref((uv_handle_t *)&s->deadline);
-	if (s->child.fd >= 0 && uv_poll_init(loop, &s->readable, s->child.fd) == 0) {
-		s->has_readable = true;
-		s->readable.data = s;
-		uv_unref((uv_handle_t *)&s->readable);
-		uv_poll_start(&s->readable, UV_READABLE, on_readable);
+	if (keeper->fd >= 0 && keeper_init(&s->keeper, loop, keeper, &handler) == 0) {
+		s->has_keeper = true;
+		s->state = CHILD_IDLE;
+		s->told.source = STALL_SOURCE_BPF;
 	}
 	*ret_sensor = s;
 	return 0;
@@ -278,9 +266,9 @@ void sensor_stop(struct sensor *s)
 	s->awaits_reports = false;
 	uv_close((uv_handle_t *)&s->second, NULL);
 	uv_close((uv_handle_t *)&s->deadline, NULL);
-	if (s->has_readable)
-		uv_close((uv_handle_t *)&s->readable, NULL);
-	talk_end(s);
+	if (s->has_keeper)
+		keeper_close(&s->keeper, NULL);
+	s->state = CHILD_NONE;
 }
 
 void sensor_free(struct sensor *s)

@@ -8,7 +8,7 @@
  *   whenever a job begins (struct job_handler): sensor_wake()
  *   at the end: sensor_stop() -> loop runs out -> sensor_free()
  *
- * A child process (sensor_keeper.h) finds out where a trainer's time goes; it alone keeps the privilege to
+ * A child process (sensor_watch.c) finds out where a trainer's time goes; it alone keeps the privilege to
  * load BPF programs. It loads them when there is a job and lets go of them when there has been none for a
  * while: an idle daemon has no timer and no programs. Where BPF cannot be used, or while the child is being
  * started again, a sample holds the clients' own wait times and says so. The rest of a sample is the daemon's
@@ -24,25 +24,16 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/helpers/spawn.h"
 #include "tuner/stall_sample.h"
 
 struct error;
 struct sensor;
 struct serving;
 
-/* The socket to the child, and its process. */
-struct sensor_child {
-	int fd; /* -EBADF: there is none */
-	pid_t pid;
-};
-
-#define SENSOR_CHILD_NONE ((struct sensor_child){.fd = -EBADF})
-
-/*
- * Forks the child, which waits for jobs. Call it before the first thread and event loop. It keeps this
- * process's descriptors up to 2 and closes all others. If it fails, go on without the child.
- */
-int sensor_fork(struct sensor_child *ret_child, struct error *err);
+/* Forks the child's keeper, which waits for jobs. Call it before the first thread and event loop. If it
+ * fails, go on without the child. */
+int sensor_fork(struct nursery *ret_keeper, struct error *err);
 
 /* Gives up all privileges that only the child needs: call it after sensor_fork(), before the first thread.
  * What stays is what reading datasets of any owner and making the socket take. */
@@ -62,8 +53,8 @@ struct sensor_options {
 	struct sensor_handler handler;
 };
 
-/* Takes the child over: *child is SENSOR_CHILD_NONE afterwards. -ENOMEM. */
-int sensor_new(uv_loop_t *loop, struct serving *serving, struct sensor_child *child,
+/* Takes the keeper over: it is NURSERY_NONE afterwards, if there was one. -ENOMEM. */
+int sensor_new(uv_loop_t *loop, struct serving *serving, struct nursery *keeper,
 	       const struct sensor_options *options, struct sensor **ret_sensor);
 
 /* Looks for jobs (serving.jobs) now. The sensor sleeps while there are none, so call it when a job begins. */

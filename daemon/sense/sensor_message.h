@@ -6,16 +6,13 @@
  * between two copies of one program.
  *
  *   daemon                          child
- *   START                       ->  (keeper) forks a watcher, which loads the programs
- *                               <-  READY, or REFUSED (why) and GONE
+ *   (NURSERY_KEEP to the keeper)    a watcher is forked, which loads the programs
+ *                               <-  READY, or REFUSED (why), and it ends
  *   ADD (job, process)          ->
  *   TICK, once a second         ->
  *                               <-  REPORTS ..., TICKED
  *   REMOVE (job)                ->
- *   STOP                        ->  the watcher ends, the programs go
- *                               <-  (keeper) GONE (wait status); before it HUNG, if it had to be killed
- *
- * The keeper drops requests that are not for it, and so do watchers: after GONE nothing is under way.
+ *   the end of the socket       ->  the watcher ends, the programs go
  */
 
 #include <stdint.h>
@@ -24,11 +21,9 @@
 #include "writes.h"
 
 enum sensor_request_type {
-	SENSOR_START = 1,
-	SENSOR_ADD,
+	SENSOR_ADD = 1,
 	SENSOR_REMOVE,
 	SENSOR_TICK,
-	SENSOR_STOP,
 };
 
 struct sensor_request {
@@ -44,8 +39,6 @@ enum sensor_reply_type {
 	SENSOR_REFUSED,
 	SENSOR_REPORTS,
 	SENSOR_TICKED,
-	SENSOR_GONE,
-	SENSOR_HUNG,
 };
 
 /* One job, from the last tick to this one. */
@@ -67,7 +60,7 @@ struct sensor_report {
 
 struct sensor_reply {
 	uint32_t type;
-	int32_t code; /* REFUSED: negative errno; GONE: wait status; REPORTS: how many */
+	int32_t code; /* REFUSED: negative errno; REPORTS: how many */
 	union {
 		char why[480]; /* REFUSED */
 		struct {

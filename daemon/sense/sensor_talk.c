@@ -4,22 +4,20 @@
 #include "sensor_private.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/helpers/message.h"
 #include "lib/clock.h"
+#include "lib/fd_message.h"
 #include "lib/log.h"
 
-#define BACKOFF_MIN_NS (1 * NS_PER_S)
-#define BACKOFF_MAX_NS (60 * NS_PER_S)
+#define REFUSED_NS (60 * NS_PER_S) /* before it is tried again, if it was refused */
 /* Loading the programs takes some 0.2 s of CPU time, which a job's first chunks and batches need more. */
 #define START_DELAY_NS (NS_PER_S / 2)
-#define CALM_NS        (60 * NS_PER_S) /* a child that lived this long is not dying in a loop */
 /* In seconds, more than the keeper waits before it kills a watcher that hangs: this is for one that cannot be
  * killed. */
 #define UNANSWERED_MAX 20
@@ -27,19 +25,16 @@
 /* Sends a datagram, whole or not at all. Returns true if it was sent. */
 static bool send_request(struct sensor *s, const struct sensor_request *request)
 {
-	return send(s->child.fd, request, sizeof(*request), MSG_DONTWAIT | MSG_NOSIGNAL) ==
-	       (ssize_t)sizeof(*request);
-}
-
-static bool send_type(struct sensor *s, enum sensor_request_type type)
-{
-	return send_request(s, &(struct sensor_request){.type = type});
+	return s->keeper.link &&
+	       fd_message_send(s->keeper.link->fd, request, sizeof(*request), NULL, 0, MSG_DONTWAIT) == 0;
 }
 
 static void why(struct sensor *s, const char *text)
 {
 	snprintf(s->told.why, sizeof(s->told.why), "%s", text);
 }
+
+static void take_replies(struct sensor *s);
 
 /* From here on samples hold the clients' own waits; says so once. */
 static void lose(struct sensor *s, const char *text)
@@ -60,7 +55,7 @@ void talk_begin(struct sensor *s, uint64_t now_ns)
 
 bool talk_tick(struct sensor *s, uint64_t now_ns)
 {
-	if (s->state == CHILD_IDLE && now_ns >= s->retry_ns && send_type(s, SENSOR_START))
+	if (s->state == CHILD_IDLE && now_ns >= s->retry_ns && keeper_tell(&s->keeper, NURSERY_KEEP, 0))
 		s->state = CHILD_STARTING;
 	if (s->state != CHILD_WATCHING)
 		return false;
@@ -75,7 +70,7 @@ bool talk_tick(struct sensor *s, uint64_t now_ns)
 		lose(s, "the sensing child does not answer");
 		return false;
 	}
-	return send_type(s, SENSOR_TICK);
+	return send_request(s, &(struct sensor_request){.type = SENSOR_TICK});
 }
 
 void talk_remove(struct sensor *s, const struct sensed_job *job)
@@ -86,20 +81,11 @@ void talk_remove(struct sensor *s, const struct sensed_job *job)
 
 void talk_stop(struct sensor *s)
 {
-	if (s->state == CHILD_WATCHING && send_type(s, SENSOR_STOP))
-		s->state = CHILD_STOPPING;
+	if (s->state == CHILD_WATCHING && keeper_tell(&s->keeper, NURSERY_REST, 0)) {
+		keeper_drop(&s->keeper);
+		s->state = CHILD_IDLE;
+	}
 	s->told.active = false;
-}
-
-/* The keeper ends when its socket does. Nobody waits for it: its watcher may take time to end. */
-void talk_end(struct sensor *s)
-{
-	if (s->child.fd >= 0)
-		close(s->child.fd);
-	if (s->child.pid > 0)
-		(void)waitpid(s->child.pid, NULL, WNOHANG);
-	s->child = SENSOR_CHILD_NONE;
-	s->state = CHILD_NONE;
 }
 
 static void on_ready(struct sensor *s)
@@ -127,34 +113,42 @@ static void on_refused(struct sensor *s, const struct sensor_reply *reply)
 		s->retry_ns = UINT64_MAX;
 }
 
-static void on_gone(struct sensor *s, int status, uint64_t now_ns)
+static void on_ended(void *user, const struct nursery_news *news, const char *how)
 {
-	bool died = s->state == CHILD_WATCHING || (s->state == CHILD_STARTING && status != 0);
+	struct sensor *s = user;
+	bool died;
 	char text[160];
 
-	s->state = CHILD_IDLE;
+	if (!s->keeper.link) /* as it was told to */
+		return;
+	take_replies(s);
+	if (!s->keeper.link)
+		return;
+	keeper_drop(&s->keeper);
+	died = s->state == CHILD_WATCHING || news->status != 0;
 	s->told.active = false;
 	if (!died) {
+		s->state = CHILD_IDLE;
 		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused, but perhaps not for ever */
-			s->retry_ns = now_ns + BACKOFF_MAX_NS;
+			s->retry_ns = clock_monotonic_ns() + REFUSED_NS;
 		return;
 	}
-	s->backoff_ns = !s->backoff_ns || s->told.active_ns > CALM_NS ? BACKOFF_MIN_NS : 2 * s->backoff_ns;
-	if (s->backoff_ns > BACKOFF_MAX_NS)
-		s->backoff_ns = BACKOFF_MAX_NS;
-	s->retry_ns = now_ns + s->backoff_ns;
+	s->state = news->status != 0 ? CHILD_STARTING : CHILD_IDLE;
 	s->told.n_restarts++;
 	s->told.source = STALL_SOURCE_CLIENT;
-	if (s->hung)
-		snprintf(text, sizeof(text),
-			 "the sensing child did not move for seconds and was killed: another one is started");
-	else if (WIFSIGNALED(status))
-		snprintf(text, sizeof(text), "the sensing child was ended by signal %d (%s)",
-			 WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		snprintf(text, sizeof(text), "the sensing child ended with status %d", WEXITSTATUS(status));
-	s->hung = false;
+	snprintf(text, sizeof(text), "the sensing child %s: another one is started", how);
 	lose(s, text);
+}
+
+/* Without the keeper nobody has the privilege to start another one. */
+static void on_lost(void *user)
+{
+	struct sensor *s = user;
+
+	s->told.source = STALL_SOURCE_CLIENT;
+	lose(s, "the keeper of the sensing child is gone: restart dieseld to sense by BPF again");
+	keeper_drop(&s->keeper);
+	s->state = CHILD_NONE;
 }
 
 static void on_reports(struct sensor *s, const struct sensor_reply *reply)
@@ -200,28 +194,21 @@ static void on_message(struct sensor *s, const struct sensor_reply *reply)
 	case SENSOR_REFUSED: on_refused(s, reply); break;
 	case SENSOR_REPORTS: on_reports(s, reply); break;
 	case SENSOR_TICKED: on_ticked(s, reply); break;
-	case SENSOR_HUNG: s->hung = true; break;
-	case SENSOR_GONE: on_gone(s, reply->code, clock_monotonic_ns()); break;
 	}
 }
 
-void talk_readable(struct sensor *s)
+static void take_replies(struct sensor *s)
 {
 	struct sensor_reply reply;
 
 	/* A bounded number, because serving comes first. */
-	for (int i = 0; i < 64 && s->child.fd >= 0; i++) {
-		ssize_t n = recv(s->child.fd, &reply, sizeof(reply), MSG_DONTWAIT);
+	for (int i = 0; i < 64 && s->keeper.link; i++) {
+		int r = message_receive(s->keeper.link->fd, &reply, sizeof(reply), MSG_DONTWAIT, NULL, 0);
 
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		if (r == -EAGAIN)
 			return;
-		if (n != sizeof(reply)) {
-			/* Without the keeper nobody has the privilege to start another one. */
-			uv_poll_stop(&s->readable);
-			s->told.source = STALL_SOURCE_CLIENT;
-			lose(s, "the keeper of the sensing child is gone: restart dieseld to sense by BPF "
-				"again");
-			s->state = CHILD_NONE;
+		if (r < 0) { /* the keeper says how it ended */
+			uv_poll_stop(&s->keeper.link->poll);
 			return;
 		}
 		reply.why[sizeof(reply.why) - 1] =
@@ -229,3 +216,22 @@ void talk_readable(struct sensor *s)
 		on_message(s, &reply);
 	}
 }
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	const struct keeper_link *link = poll->data;
+
+	take_replies(link->user);
+}
+
+static void on_started(void *user)
+{
+	struct sensor *s = user;
+
+	if (s->state == CHILD_STARTING)
+		uv_poll_start(&s->keeper.link->poll, UV_READABLE, on_readable);
+	else
+		keeper_drop(&s->keeper);
+}
+
+const struct keeper_handler talk_handler = {.started = on_started, .ended = on_ended, .lost = on_lost};

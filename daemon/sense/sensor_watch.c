@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sensor_watch.h"
+/*
+ * The watcher: loads the BPF programs, records the jobs it is told of, and answers each TICK with where their
+ * trainers' time went since the last one. Its keeper does nothing but start it, with rights that the daemon
+ * gives up; the watcher gives up CAP_BPF once the programs are loaded.
+ *
+ * CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are for setting probes in libraries that a job of another user has
+ * mapped: they are found in /proc/PID/maps, and may lie in a home that nobody else can enter.
+ *
+ * Waits and steps are known all the time, from libdiesel's marks and the backward passes. What the rest of
+ * the time was (device, starved of cores, checkpoint) is looked at in slices of some seconds
+ * (sensor_detail.h), and taken to be as in the last slice in between.
+ */
 
 #include <errno.h>
 #include <linux/capability.h>
 #include <math.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,13 +27,13 @@
 #include "analyzer/analysis.h"
 #include "analyzer/live.h"
 #include "bpf/collector.h"
+#include "daemon/helpers/message.h"
 #include "lib/capabilities.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/proc.h"
-#include "lib/sandbox.h"
-#include "sensor_keeper.h"
+#include "sensor.h"
 #include "sensor_detail.h"
 #include "sensor_message.h"
 #include "sensor_shares.h"
@@ -366,11 +375,11 @@ static void take_requests(struct watch *w)
 	struct sensor_request request;
 
 	while (!w->ended) {
-		ssize_t n = recv(w->fd, &request, sizeof(request), MSG_DONTWAIT);
+		int r = message_receive(w->fd, &request, sizeof(request), MSG_DONTWAIT, NULL, 0);
 
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		if (r == -EAGAIN)
 			return;
-		if (n != sizeof(request)) {
+		if (r < 0) {
 			w->ended = true;
 			return;
 		}
@@ -381,8 +390,6 @@ static void take_requests(struct watch *w)
 			watch_take_events(w);
 			on_tick(w);
 			break;
-		case SENSOR_STOP: w->ended = true; break;
-		case SENSOR_START: break;
 		}
 	}
 }
@@ -402,8 +409,7 @@ static int watch_open(struct watch *w)
 	r = w->live ? collector_open(&options, &w->collector, &err) : -ENOMEM;
 	if (r == 0) {
 		collector_detail(w->collector, false);
-		r = capabilities_keep(sensor_keeper_capabilities() & ~CAPABILITY(CAP_BPF));
-		(void)sandbox_filter(SANDBOX_SENSOR);
+		r = helper_settle(HELPER_SENSOR);
 	}
 	if (r < 0) {
 		message = (struct sensor_reply){.type = SENSOR_REFUSED, .code = r};
@@ -413,17 +419,17 @@ static int watch_open(struct watch *w)
 	return r;
 }
 
-int sensor_watch_run(int fd, _Atomic uint32_t *beat)
+/* Runs until its socket ends. */
+static int watcher_run(const struct kept_helper *self)
 {
-	struct watch w = {.fd = fd};
+	struct watch w = {.fd = self->fd};
 
-	prctl(PR_SET_NAME, "dieseld-sensor");
 	if (watch_open(&w) == 0) {
 		while (!w.ended) {
-			struct pollfd fds[] = {{.fd = fd, .events = POLLIN},
+			struct pollfd fds[] = {{.fd = self->fd, .events = POLLIN},
 					       {.fd = collector_fd(w.collector), .events = POLLIN}};
 
-			atomic_fetch_add_explicit(beat, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(self->beat, 1, memory_order_relaxed);
 			(void)poll(fds, 2, watch_analyse_next(&w) ? 0 : POLL_MS);
 			watch_take_events(&w);
 			take_requests(&w);
@@ -434,4 +440,26 @@ int sensor_watch_run(int fd, _Atomic uint32_t *beat)
 	collector_close(w.collector);
 	live_free(w.live);
 	return 0;
+}
+
+int sensor_fork(struct nursery *ret_keeper, struct error *err)
+{
+	static const struct nursery_program program = {.kind = HELPER_SENSOR_KEEPER,
+						       .keeps = HELPER_SENSOR,
+						       .run = watcher_run,
+						       .on_demand = true,
+						       .beats = true};
+
+	return nursery_spawn(&program, ret_keeper, err);
+}
+
+int sensor_drop_privileges(struct error *err)
+{
+	/* CAP_DAC_OVERRIDE and CAP_FOWNER: socket, lock and history may be in another user's directory. A
+	 * service unit can take them away. */
+	uint64_t keep =
+	    CAPABILITY(CAP_DAC_READ_SEARCH) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER);
+	int r = capabilities_keep(keep);
+
+	return r < 0 ? error_errno(err, r, "cannot give up privileges") : 0;
 }

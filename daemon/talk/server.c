@@ -370,14 +370,14 @@ static void on_owners_changed(void *user, struct cluster_group *group)
 	cache_changed(c);
 }
 
-int server_start_sharing(struct server *s, struct cluster_child *child)
+int server_start_sharing(struct server *s, struct nursery *keeper)
 {
 	struct cache *c = &s->serving.cache;
 	const struct cluster_handler handler = {
 	    .asked = gives_asked, .given = gives_given, .changed = on_owners_changed, .user = c};
 	int r;
 
-	r = cluster_new(s->loop, child, &handler, &c->cluster);
+	r = cluster_new(s->loop, keeper, &handler, &c->cluster);
 	if (r == 0)
 		publish_start(s);
 	return r;

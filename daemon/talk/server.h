@@ -86,7 +86,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
  * share the node's uid 0, so that no uid can. The path is borrowed. Called after server_start(). */
 int server_open_admin(struct server *s, const char *path, struct error *err);
 /* Other nodes of a job are reached by this child, which is taken over. */
-int server_start_sharing(struct server *s, struct cluster_child *child);
+int server_start_sharing(struct server *s, struct nursery *keeper);
 /*
  * Drains the server: no new client is let in, batches that workers are filling are finished and published,
  * then connections end. libdiesel hands out what is published, and asks the next daemon for the rest. The

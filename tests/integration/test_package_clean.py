@@ -115,7 +115,7 @@ class CleanRoot(unittest.TestCase):
         own, *children = re.findall(r"(?m)^CapEff:\s+(\w+)$", said)
         self.assertEqual(own, "0000000000000004")
         self.assertEqual(dict(zip(re.findall(r"(?m)^Name:\s+(\S+)$", said), children)),
-                         {"dieseld-keeper": "000000c000080004", "dieseld-nursery": "0000000000000004"})
+                         {"dieseld-ksensor": "000000c000080004", "dieseld-nursery": "0000000000000004"})
         self.assertRegex(said, r"(?m)^drwxr-x--- diesel diesel /var/lib/diesel$")
         self.assertRegex(said, r"(?m)^drwxr-xr-x diesel diesel /run/diesel$")
 

@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "helper.h"
+#include "daemon/helpers/message.h"
+#include "daemon/helpers/process.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "daemon/storage/shared_memory.h"
@@ -156,8 +157,7 @@ static int expect(const struct unpackers *us, const struct unpacker *k, enum unp
 {
 	struct pollfd p = {.fd = k->helper.fd, .events = POLLIN};
 	uint64_t begin_ns = clock_monotonic_ns();
-	int fds[FD_MESSAGE_MAX_FDS], r;
-	size_t n_fds;
+	int r;
 
 	while ((r = poll(&p, 1, LOOK_MS)) <= 0) {
 		if (r < 0 && errno != EINTR)
@@ -167,14 +167,10 @@ static int expect(const struct unpackers *us, const struct unpacker *k, enum unp
 		if (clock_monotonic_ns() - begin_ns > STUCK_S * NS_PER_S)
 			return -ETIMEDOUT;
 	}
-	r = fd_message_receive(k->helper.fd, m, sizeof(*m), MSG_DONTWAIT, fds, &n_fds);
-	if (r <= 0)
-		return r == 0 || r == -ECONNRESET ? -EPIPE : r;
-	if (n_fds == 1 && fd)
-		*fd = fds[0];
-	for (size_t i = n_fds == 1 && fd ? 1 : 0; i < n_fds; i++)
-		close(fds[i]);
-	return r == sizeof(*m) && m->type == (uint32_t)type ? 0 : -EPIPE;
+	r = message_receive(k->helper.fd, m, sizeof(*m), MSG_DONTWAIT, fd, fd ? 1 : 0);
+	if (r == -ECONNRESET || r == -EPROTO)
+		return -EPIPE;
+	return r == 0 && m->type != (uint32_t)type ? -EPIPE : r;
 }
 
 /* A new process gets its room, and goes into its sandbox. */

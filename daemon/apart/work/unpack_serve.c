@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The helper's side of unpack.h: a loop in a sandbox. */
 #include <errno.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "dataset/compress.h"
-#include "helper.h"
+#include "daemon/helpers/message.h"
+#include "daemon/helpers/process.h"
 #include "lib/huge_pages.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
@@ -42,13 +41,6 @@ static int unpack(struct here *h, const struct unpack_run *run)
 	return r;
 }
 
-static int receive(int fd, struct unpack_message *m, int fds[FD_MESSAGE_MAX_FDS], size_t *n_fds)
-{
-	int r = fd_message_receive(fd, m, sizeof(*m), 0, fds, n_fds);
-
-	return r == sizeof(*m) ? 0 : r < 0 ? r : -ECONNRESET;
-}
-
 static int send_message(const struct here *h, struct unpack_message m, const int *fd)
 {
 	return fd_message_send(h->fd, &m, sizeof(m), fd, fd ? 1 : 0, 0);
@@ -57,11 +49,9 @@ static int send_message(const struct here *h, struct unpack_message m, const int
 static int begin(struct here *h)
 {
 	struct unpack_message m;
-	int fds[FD_MESSAGE_MAX_FDS], pidfd, r;
-	size_t n_fds;
+	int fds[2], pidfd, r = message_receive(h->fd, &m, sizeof(m), 0, fds, 2);
 
-	r = receive(h->fd, &m, fds, &n_fds);
-	if (r < 0 || m.type != UNPACK_BEGIN || n_fds != 2)
+	if (r < 0 || m.type != UNPACK_BEGIN || fds[1] < 0)
 		return -EPROTO;
 	h->memory_bytes = m.memory_bytes;
 	h->memory = mmap(NULL, m.memory_bytes, PROT_READ, MAP_SHARED, fds[0], 0);
@@ -86,19 +76,16 @@ int unpack_serve(int fd)
 	const struct sandbox_limits limits = {.memory_bytes = MEMORY_BYTES, .cpu_s = CPU_S, .serves = true};
 	static struct here h;
 	struct unpack_message m;
-	int fds[FD_MESSAGE_MAX_FDS], r;
-	size_t n_fds;
+	int r;
 
-	/* The nursery ends with the daemon, and this process with the nursery. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	h.fd = fd;
 	if (begin(&h) < 0)
 		return 1;
 	/* Where the system refuses a sandbox, it is the daemon that says so once. */
 	(void)sandbox_enter(&limits);
 	r = send_message(&h, (struct unpack_message){.type = UNPACK_READY}, NULL);
-	while (r == 0 && (r = receive(fd, &m, fds, &n_fds)) == 0) {
-		r = n_fds > 0 || m.type != UNPACK_RUN ? -EPROTO : unpack(&h, &m.run);
+	while (r == 0 && (r = message_receive(fd, &m, sizeof(m), 0, NULL, 0)) == 0) {
+		r = m.type != UNPACK_RUN ? -EPROTO : unpack(&h, &m.run);
 		if (r != -EPROTO)
 			r = send_message(&h, (struct unpack_message){.type = UNPACK_DONE, .result = r}, NULL);
 	}

@@ -5,19 +5,21 @@ import array
 import contextlib
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
+import unittest
 
 import assist_support
 import dieseld_support as support
 from free_ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-DAC_OVERRIDE, READ_ALL, FOWNER, KILL, SETGID, SETUID, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, PERFMON, BPF = (
-    1 << number for number in (1, 2, 3, 5, 6, 7, 18, 19, 21, 38, 39))
+DAC_OVERRIDE, READ_ALL, FOWNER, KILL, SETGID, SETUID, NET_BIND, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, PERFMON, BPF = (
+    1 << number for number in (1, 2, 3, 5, 6, 7, 10, 18, 19, 21, 38, 39))
 SENSES = BPF | PERFMON | SYS_PTRACE | READ_ALL
 ASSISTS = BPF | PERFMON | SYS_PTRACE | SYS_ADMIN | SYS_CHROOT | SETUID | SETGID
 
@@ -33,11 +35,13 @@ TABLE = {
     "dieseld-codec": ({(0, 3)}, 0),
     "dieseld-plugin": ({(0, 3)}, 0),
     "dieseld-stager": ({(0, 2)}, READ_ALL),
-    "dieseld-keeper": ({(SENSES, 1), (ASSISTS, 1), (SETUID | SETGID | KILL, 1)}, None),
+    "dieseld-ksensor": ({(SENSES, 1)}, None),
+    "dieseld-kassist": ({(ASSISTS, 1)}, None),
+    "dieseld-kpeer": ({(SETUID | SETGID | KILL, 1)}, SETUID | SETGID | KILL | NET_BIND),
     "dieseld-sensor": ({(SENSES & ~BPF, 2)}, SENSES),
     "dieseld-assist": ({(0, 2)}, ASSISTS),
     "dieseld-ahead": ({(0, 2)}, ASSISTS),
-    "dieseld-peer": ({(0, 2)}, 0),
+    "dieseld-peer": ({(0, 2)}, SETUID | SETGID),
 }
 
 CODEC = r"""
@@ -106,7 +110,8 @@ class Watch:
                 if not (path / "comm").read_text().startswith("dieseld") or os.getpid() not in ancestors(int(path.name)):
                     continue
                 status = status_of(path)
-                if not status["State"].startswith("Z") and status["Name"].startswith("dieseld"):
+                status["Title"] = (path / "cmdline").read_bytes().rstrip(b"\0").decode()
+                if not status["State"].startswith("Z") and status["Title"] and status["Name"].startswith("dieseld"):
                     self.seen.setdefault(int(path.name), []).append(status)
 
     def names(self):
@@ -115,6 +120,31 @@ class Watch:
     def close(self):
         self.ended.set()
         self.thread.join()
+
+
+def printed(table):
+    return subprocess.run([os.path.join(support.BIN, "dieseld"), "--print-helpers", table], check=True, capture_output=True, text=True).stdout
+
+
+def titles():
+    """{name: title} of all kinds."""
+    rows = (re.fullmatch(r"\| `(dieseld-\w+)` \| `(dieseld: [\w ]+)` \| .*", line) for line in printed("ends").splitlines()[2:])
+    return {row[1]: row[2] for row in rows}
+
+
+class Tables(unittest.TestCase):
+    def test_the_docs_have_the_table(self):
+        for table, page in (("rights", "security.md"), ("ends", "operating.md")):
+            text = (ROOT / "docs" / page).read_text()
+            self.assertTrue(f"\n\n{printed(table)}\n" in text, f"docs/{page} has another table than dieseld --print-helpers {table}")
+
+    def test_no_two_kinds_are_called_the_same(self):
+        kinds = titles()
+        self.assertEqual(len(kinds), len(printed("ends").splitlines()) - 2)
+        self.assertEqual(len(set(kinds.values())), len(kinds))
+        self.assertEqual(set(kinds), set(TABLE) - {"dieseld"})
+        for name in kinds:
+            self.assertLess(len(name), 16, "the kernel cuts it")
 
 
 class Processes(assist_support.Case):
@@ -193,10 +223,18 @@ class Processes(assist_support.Case):
             wanted -= {"dieseld-sensor", "dieseld-assist", "dieseld-ahead"}
         for name in sorted(wanted):
             assist_support.wait_until(f"{name} at work", lambda name=name: self.settled(watch, name), daemon)
-        keepers = {self.state_of(statuses[-1]) for statuses in list(watch.seen.values()) if statuses[-1]["Name"] == "dieseld-keeper"}
-        self.assertEqual(keepers, self.possible(TABLE["dieseld-keeper"][0]))
         watch.close()
         self.check(watch)
+        self.check_titles(watch)
+
+    def check_titles(self, watch):
+        for name, title in titles().items():
+            seen = {statuses[-1]["Title"] for statuses in watch.seen.values() if statuses[-1]["Name"] == name}
+            self.assertTrue(seen or name not in watch.names(), name)
+            for text in seen:
+                self.assertRegex(text, rf"^{title}( \d+)?$")
+        readers = {statuses[-1]["Title"] for statuses in watch.seen.values() if statuses[-1]["Name"] == "dieseld-reader"}
+        self.assertIn(f"dieseld: reader {os.getuid()}", readers)
 
     def check(self, watch):
         for pid, statuses in watch.seen.items():

@@ -243,7 +243,7 @@ int main(int argc, char **argv)
 	const struct cluster_handler handler = {
 	    .asked = on_asked, .given = on_given, .changed = on_changed, .user = &n};
 	struct cluster_options options = {.redis = argv[1], .node = argv[2], .listen = argv[3]};
-	struct cluster_child child;
+	struct nursery keeper;
 	struct error err = ERROR_INIT;
 
 	if (argc < 4)
@@ -252,12 +252,12 @@ int main(int argc, char **argv)
 	options.advertise = argc > 5 ? argv[5] : NULL;
 	log_init(argv[2], LOG_LEVEL_INFO);
 	setlinebuf(stdout);
-	if (cluster_fork(&options, &child, &err) < 0) {
+	if (cluster_fork(&options, &keeper, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		return 3;
 	}
 	uv_loop_init(&n.loop);
-	if (cluster_new(&n.loop, &child, &handler, &n.cluster) < 0)
+	if (cluster_new(&n.loop, &keeper, &handler, &n.cluster) < 0)
 		return 1;
 	uv_pipe_init(&n.loop, &n.in, 0);
 	n.in.data = &n;

@@ -114,7 +114,7 @@ class Bpf(Sensing):
         wait_until("sensing", lambda: samples(daemon, "bpf"))
         found = children(daemon.process.pid)
         bpf, perfmon, ptrace, read = (1 << bit for bit in (39, 38, 19, 2))
-        self.assertEqual(capabilities(found["dieseld-keeper"]), bpf | perfmon | ptrace | read)
+        self.assertEqual(capabilities(found["dieseld-ksensor"]), bpf | perfmon | ptrace | read)
         self.assertEqual(capabilities(found["dieseld-sensor"]), perfmon | ptrace | read)
         self.assertFalse(capabilities(daemon.process.pid) & ~0xe, "more than serving takes")
         job.end()
@@ -143,7 +143,7 @@ class Bpf(Sensing):
         self.assertIn("sensing   by BPF: ", status)
         self.assertIn("2 restarts", status)
         # Without the keeper there is no other one; jobs go on all the same.
-        os.kill(children(daemon.process.pid)["dieseld-keeper"], signal.SIGKILL)
+        os.kill(children(daemon.process.pid)["dieseld-ksensor"], signal.SIGKILL)
         n = len(samples(daemon, "client"))
         wait_until("samples without a keeper", lambda: len(samples(daemon, "client")) > n + 2)
         self.assertIn("restart dieseld to sense by BPF again", daemon.output())

@@ -92,11 +92,11 @@ static void decoder(int fd, const struct codec_done *answer)
 
 static void nursery(int fd, const struct codec_done *answer)
 {
-	uint32_t kind;
+	struct nursery_order order;
 	int theirs;
 
 	signal(SIGCHLD, SIG_IGN);
-	while (receive(fd, &kind, sizeof(kind), &theirs) > 0) {
+	while (receive(fd, &order, sizeof(order), &theirs) > 0) {
 		if (fork() == 0) {
 			close(fd);
 			decoder(theirs, answer);

@@ -24,12 +24,12 @@ struct place {
 static void nursery(int fd, const struct plugin_reply *reply)
 {
 	int fds[FD_MESSAGE_MAX_FDS];
+	struct nursery_order told;
 	struct plugin_order order;
-	uint32_t kind;
 	size_t n;
 
 	signal(SIGCHLD, SIG_IGN);
-	while (fd_message_receive(fd, &kind, sizeof(kind), 0, fds, &n) > 0) {
+	while (fd_message_receive(fd, &told, sizeof(told), 0, fds, &n) > 0) {
 		int theirs = fds[0];
 
 		if (fork() == 0) {

@@ -72,7 +72,7 @@ static void on_done(struct cluster_read *read, int result, const struct error *e
 
 static void start_process(struct test *t)
 {
-	const struct cluster_started started = {.pid = 1};
+	const struct nursery_news started = {.pid = 1};
 	int ends[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -178,18 +178,18 @@ static int setup(void **state)
 	struct test *t = calloc(1, sizeof(*t));
 	const struct cluster_handler handler = {
 	    .asked = on_asked, .given = on_given, .changed = on_changed, .user = t};
-	struct cluster_child child;
+	struct nursery keeper;
 	struct cluster_order joined;
 	int ends[2];
 
 	socket_pair(ends);
-	child = (struct cluster_child){.fd = ends[0], .pid = 1};
+	keeper = (struct nursery){.fd = ends[0], .pid = 1};
 	t->keeper = ends[1];
 	uv_loop_init(&t->loop);
 	uv_timer_init(&t->loop, &t->alive);
 	uv_timer_start(&t->alive, on_alive, 5, 5);
-	assert_int_equal(cluster_new(&t->loop, &child, &handler, &t->cluster), 0);
-	assert_int_equal(child.fd, -EBADF);
+	assert_int_equal(cluster_new(&t->loop, &keeper, &handler, &t->cluster), 0);
+	assert_int_equal(keeper.fd, -EBADF);
 	assert_int_equal(cluster_join(t->cluster, &key, "/data", 1000, &(struct owner_lanes){0}, &t->group),
 			 0);
 	assert_int_equal(cluster_n_members(t->group), 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "helper.h"
+#include "process.h"
 
 #include <errno.h>
 #include <poll.h>

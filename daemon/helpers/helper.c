@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "helper.h"
+
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "lib/capabilities.h"
+
+#define NOBODY  65534u
+#define READS   CAPABILITY(CAP_DAC_READ_SEARCH)
+#define SENSES  (CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) | READS)
+#define BECOMES (CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID))
+#define ASSISTS                                                                                              \
+	(CAPABILITY(CAP_BPF) | CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) |                        \
+	 CAPABILITY(CAP_SYS_ADMIN) | CAPABILITY(CAP_SYS_CHROOT) | BECOMES)
+#define KEEPS_PEER (BECOMES | CAPABILITY(CAP_KILL))
+
+const struct helper_row helper_rows[HELPER_N_KINDS] = {
+    [HELPER_NURSERY] = {.name = "nursery",
+			.begins = {SANDBOX_NURSERY, READS, HELPER_AS_IS},
+			.works = {SANDBOX_NURSERY, READS, HELPER_AS_IS},
+			.may = "what those have that it forks",
+			.end = "the daemon ends: nothing can be read any more"},
+    [HELPER_READER] = {.name = "reader",
+		       .begins = {SANDBOX_RING_MAKER, READS, HELPER_AS_IS},
+		       .works = {SANDBOX_RING_READER, READS, HELPER_AS_IS},
+		       .may = "opening and reading files, writing to memory, threads, signals; its io_uring, "
+			      "which works past filters, is limited to opening and reading",
+		       .end = "another one reads the chunks again"},
+    [HELPER_UNPACKER] = {.name = "unpack",
+			 .begins = {SANDBOX_LOADER, 0, HELPER_AS_IS},
+			 .works = {SANDBOX_SERVES, 0, HELPER_AS_IS},
+			 .ends_with_parent = true,
+			 .may = "opening files and loading libraries; then computing and answering alone",
+			 .end = "another one tries the blocks once more; then the chunk is damaged"},
+    [HELPER_OPENER] = {.name = "opener",
+		       .begins = {SANDBOX_OPENER, READS, HELPER_AS_IS},
+		       .works = {SANDBOX_COMPUTES, 0, HELPER_AS_IS},
+		       .ends_with_parent = true,
+		       .may = "opening and reading, memory, threads; then computing alone",
+		       .end = "the request fails: that client's dataset is not opened"},
+    [HELPER_CLOSER] = {.name = "closer",
+		       .begins = {SANDBOX_CLOSER, 0, HELPER_AS_IS},
+		       .works = {SANDBOX_CLOSER, 0, HELPER_AS_IS},
+		       .may = "nothing",
+		       .end = "nothing: ending is its work"},
+    [HELPER_CODEC] = {.name = "codec",
+		      .begins = {SANDBOX_LOADER, 0, HELPER_AS_IS},
+		      .works = {SANDBOX_SERVES, 0, HELPER_AS_IS},
+		      .ends_with_parent = true,
+		      .may = "opening files and loading libraries; then computing and answering alone",
+		      .end = "another one goes on; a sample that ends three is damaged"},
+    [HELPER_PLUGIN] = {.name = "plugin",
+		       .begins = {SANDBOX_LOADER, 0, HELPER_AS_IS},
+		       .works = {SANDBOX_COMPUTES, 0, HELPER_AS_IS},
+		       .ends_with_parent = true,
+		       .may = "opening files and loading libraries; then computing and answering alone",
+		       .end = "the request fails: the codec is not loaded, or not asked"},
+    [HELPER_STAGER] = {.name = "stager",
+		       .begins = {SANDBOX_STAGER, READS, HELPER_AS_IS},
+		       .works = {SANDBOX_STAGER, 0, HELPER_AS_IS},
+		       .may = "files and their names",
+		       .end = "storage is read; another one is started after a minute"},
+    [HELPER_SENSOR_KEEPER] = {.name = "ksensor",
+			      .title = "keeper of sensor",
+			      .begins = {SANDBOX_SENSOR_KEEPER, SENSES | CAPABILITY(CAP_BPF),
+					 HELPER_NOBODY_IF_THERE},
+			      .works = {SANDBOX_SENSOR_KEEPER, SENSES | CAPABILITY(CAP_BPF), HELPER_AS_IS},
+			      .user = "nobody",
+			      .may = "what the next one has, loading programs for the kernel, processes",
+			      .end = "jobs are measured by their own figures until the daemon is restarted"},
+    [HELPER_SENSOR] = {.name = "sensor",
+		       .begins = {HELPER_INHERITS, SENSES | CAPABILITY(CAP_BPF), HELPER_AS_IS},
+		       .works = {SANDBOX_SENSOR, SENSES, HELPER_AS_IS},
+		       .ends_with_parent = true,
+		       .rest_min_ms = 1000,
+		       .rest_max_ms = 60000,
+		       .user = "nobody",
+		       .may = "opening and reading, tracing; loading programs for the kernel until they are",
+		       .end = "it is started again; meanwhile jobs are measured by their own figures"},
+    [HELPER_ASSIST_KEEPER] = {.name = "kassist",
+			      .title = "keeper of assist",
+			      .begins = {SANDBOX_ASSIST_KEEPER, ASSISTS, HELPER_AS_IS},
+			      .works = {SANDBOX_ASSIST_KEEPER, ASSISTS, HELPER_AS_IS},
+			      .user = "root",
+			      .may = "what the next two have, loading programs for the kernel, processes",
+			      .end = "nothing is read ahead until the daemon is restarted"},
+    [HELPER_ASSIST] = {.name = "assist",
+		       .begins = {HELPER_INHERITS, ASSISTS, HELPER_AS_IS},
+		       .works = {SANDBOX_ASSIST, 0, HELPER_NOBODY},
+		       .rest_min_ms = 500,
+		       .rest_max_ms = 60000,
+		       .user = "nobody",
+		       .may = "opening and reading, tracing; loading programs for the kernel until they are",
+		       .end = "it is started again; meanwhile nothing is read ahead"},
+    [HELPER_AHEAD] = {.name = "ahead",
+		      .begins = {HELPER_INHERITS, ASSISTS, HELPER_AS_IS},
+		      .works = {SANDBOX_AHEAD, 0, HELPER_AS_IS},
+		      .user = "the job's",
+		      .may = "opening and reading",
+		      .end = "nothing more is read ahead for its job"},
+    [HELPER_PEER_KEEPER] = {.name = "kpeer",
+			    .title = "keeper of peer",
+			    .begins = {SANDBOX_PEER_KEEPER, KEEPS_PEER | CAPABILITY(CAP_NET_BIND_SERVICE),
+				       HELPER_AS_IS},
+			    .works = {SANDBOX_PEER_KEEPER, KEEPS_PEER, HELPER_AS_IS},
+			    .may = "what the next one has, processes",
+			    .end = "the node is alone until the daemon is restarted"},
+    [HELPER_PEER] = {.name = "peer",
+		     .begins = {HELPER_INHERITS, BECOMES, HELPER_AS_IS},
+		     .works = {SANDBOX_PEER, 0, HELPER_AS_IS},
+		     .rest_min_ms = 100,
+		     .rest_max_ms = 10000,
+		     .user = "nobody, where there is a key, and no private file for Redis",
+		     .may = "TCP and local sockets, opening files, memory, threads, libraries",
+		     .end = "it is started again; meanwhile storage is read"},
+};
+
+/* ---- titles -------------------------------------------------------------------------------------------- */
+
+static struct {
+	char *begin;
+	size_t bytes;
+} title_room;
+
+extern char **environ;
+
+void helper_titles(int argc, char **argv)
+{
+	char *end = argv[argc - 1] + strlen(argv[argc - 1]) + 1, **copies;
+	size_t n = 0;
+
+	/* The environment lies behind the arguments, and moves away. */
+	while (environ[n])
+		n++;
+	copies = calloc(n + 1, sizeof(*copies));
+	for (size_t i = 0; copies && i < n; i++) {
+		copies[i] = strdup(environ[i]);
+		if (!copies[i])
+			copies = NULL;
+		else if (environ[i] == end)
+			end += strlen(end) + 1;
+	}
+	if (!copies)
+		return;
+	environ = copies;
+	title_room.begin = argv[0];
+	title_room.bytes = (size_t)(end - argv[0]);
+}
+
+void helper_title(enum helper_kind kind, uint32_t uid)
+{
+	const struct helper_row *row = &helper_rows[kind];
+	char name[16];
+	int n = 0;
+
+	if (title_room.bytes) {
+		memset(title_room.begin, 0, title_room.bytes);
+		n = snprintf(title_room.begin, title_room.bytes, "dieseld: %s", helper_title_of(row));
+	}
+	if (n > 0 && (size_t)n < title_room.bytes && uid != HELPER_NOBODYS)
+		snprintf(title_room.begin + n, title_room.bytes - (size_t)n, " %u", uid);
+	snprintf(name, sizeof(name), "dieseld-%s", row->name);
+	prctl(PR_SET_NAME, name);
+}
+
+/* ---- rights -------------------------------------------------------------------------------------------- */
+
+static int take_user(const struct helper_rights *r)
+{
+	int code = r->user == HELPER_AS_IS || geteuid() != 0
+		       ? capabilities_keep(r->capabilities)
+		       : capabilities_keep_as(r->capabilities, NOBODY, NOBODY);
+
+	return code < 0 && r->user == HELPER_NOBODY_IF_THERE ? capabilities_keep(r->capabilities) : code;
+}
+
+void helper_begin(enum helper_kind kind, pid_t parent)
+{
+	const struct helper_row *row = &helper_rows[kind];
+	sigset_t none;
+
+	sigemptyset(&none);
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (row->ends_with_parent)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent || take_user(&row->begins) < 0)
+		_exit(1);
+	/* Where the system refuses filters, the daemon says so. */
+	if (row->begins.profile != HELPER_INHERITS)
+		(void)sandbox_filter(row->begins.profile);
+	helper_title(kind, HELPER_NOBODYS);
+}
+
+int helper_settle(enum helper_kind kind)
+{
+	const struct helper_row *row = &helper_rows[kind];
+	int r = take_user(&row->works);
+
+	if (r == 0 && row->works.profile != row->begins.profile)
+		(void)sandbox_filter(row->works.profile);
+	return r;
+}

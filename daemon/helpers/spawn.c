@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "spawn.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
+#include "message.h"
+
+#define NURSERY_FD (STDERR_FILENO + 1) /* its own socket */
+#define HELPER_FD  (NURSERY_FD + 1)    /* its helpers' */
+
+/* One that beats is killed after so many looks, one per second, without a sign of life: at work, and before
+ * its first one. Looks are counted rather than time, because after everything was frozen the first look is
+ * only one. */
+#define HUNG_LOOKS  10
+#define BEGIN_LOOKS 90
+
+struct keeping {
+	const struct nursery_program *program;
+	pid_t pid;     /* of what is kept; 0: it does not run */
+	int orders_fd; /* its orders */
+	bool is_wanted, hung;
+	bool is_asked; /* to end */
+	uint64_t begin_ns, next_ns;
+	uint32_t rest_ms;
+	_Atomic uint32_t *beat;
+	uint32_t last_beat, looks;
+};
+
+static int socket_pair(int *ret_a, int *ret_b)
+{
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	*ret_a = fds[0];
+	*ret_b = fds[1];
+	return 0;
+}
+
+/* ---- forking ------------------------------------------------------------------------------------------- */
+
+static void fork_helper(const struct nursery_program *program, uint32_t kind, int theirs)
+{
+	pid_t parent = getpid();
+
+	if (kind >= HELPER_N_KINDS || !program->runs || !program->runs[kind] || fork() != 0)
+		return;
+	if (theirs != HELPER_FD && dup2(theirs, HELPER_FD) < 0)
+		_exit(1);
+	close(NURSERY_FD);
+	(void)kernel_close_range(HELPER_FD + 1, UINT32_MAX);
+	helper_begin((enum helper_kind)kind, parent);
+	_exit(program->runs[kind](HELPER_FD));
+}
+
+/* Returns false if whoever tells is gone. */
+static bool take_order(struct keeping *k, int fd)
+{
+	struct nursery_order order;
+	int theirs, r = message_receive(fd, &order, sizeof(order), MSG_DONTWAIT, &theirs, 1);
+
+	if (r == -EAGAIN)
+		return true;
+	if (r < 0)
+		return false;
+	if (order.verb == NURSERY_FORK && theirs >= 0)
+		fork_helper(k->program, order.kind, theirs);
+	closep(&theirs);
+	if (fd != NURSERY_FD)
+		return true;
+	if (order.verb == NURSERY_KEEP || order.verb == NURSERY_REST)
+		k->is_wanted = order.verb == NURSERY_KEEP && k->program->run;
+	if (order.verb == NURSERY_REST)
+		k->is_asked = true;
+	if (order.verb == NURSERY_KILL && k->pid && order.pid == k->pid)
+		kill(k->pid, SIGKILL);
+	return true;
+}
+
+/* ---- keeping ------------------------------------------------------------------------------------------- */
+
+static void rest(struct keeping *k)
+{
+	const struct helper_row *row = &helper_rows[k->program->keeps];
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (!k->rest_ms || now_ns - k->begin_ns > row->rest_max_ms * NS_PER_MS)
+		k->rest_ms = row->rest_min_ms;
+	else if ((k->rest_ms *= 2) > row->rest_max_ms)
+		k->rest_ms = row->rest_max_ms;
+	k->next_ns = now_ns + k->rest_ms * NS_PER_MS;
+}
+
+_Noreturn static void kept_process(const struct keeping *k, const struct kept_helper *self, pid_t parent)
+{
+	close(NURSERY_FD);
+	helper_begin(k->program->keeps, parent);
+	_exit(k->program->run(self));
+}
+
+static void start_kept(struct keeping *k)
+{
+	_cleanup_(closep) int ours = -EBADF, theirs = -EBADF, orders = -EBADF, takes = -EBADF;
+	struct nursery_news news = {.status = 0};
+	pid_t parent = getpid();
+
+	k->begin_ns = clock_monotonic_ns();
+	if (socket_pair(&ours, &theirs) < 0 || socket_pair(&orders, &takes) < 0) {
+		rest(k);
+		return;
+	}
+	if (k->beat)
+		atomic_store(k->beat, 0);
+	k->hung = k->is_asked = false;
+	k->last_beat = k->looks = 0;
+	k->pid = fork();
+	if (k->pid == 0) {
+		const struct kept_helper self = {.fd = theirs, .nursery = {.fd = orders}, .beat = k->beat};
+
+		closep(&ours);
+		closep(&takes);
+		kept_process(k, &self, parent);
+	}
+	if (k->pid < 0) {
+		k->pid = 0;
+		rest(k);
+		return;
+	}
+	news.pid = k->pid;
+	k->orders_fd = steal_fd(&takes);
+	(void)fd_message_send(NURSERY_FD, &news, sizeof(news), &ours, 1, 0);
+}
+
+static void kept_ended(struct keeping *k, int status)
+{
+	const struct nursery_news news = {.pid = k->pid, .status = status, .hung = k->hung};
+
+	k->pid = 0;
+	closep(&k->orders_fd);
+	k->orders_fd = -EBADF;
+	if (status == 0 && k->program->on_demand && !k->hung) {
+		/* Where it was asked to, a NURSERY_KEEP that came since is for the next one. */
+		k->is_wanted = k->is_wanted && k->is_asked;
+		k->next_ns = k->rest_ms = 0;
+	} else {
+		rest(k);
+	}
+	(void)fd_message_send(NURSERY_FD, &news, sizeof(news), NULL, 0, 0);
+}
+
+static void reap(struct keeping *k)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (pid == k->pid)
+			kept_ended(k, status);
+}
+
+/* A stopped or looping process holds what it has, and only its keeper can start another one. */
+static void look_at_beat(struct keeping *k)
+{
+	uint32_t now = atomic_load_explicit(k->beat, memory_order_relaxed);
+
+	k->looks = now == k->last_beat ? k->looks + 1 : 0;
+	k->last_beat = now;
+	if (k->looks != (now ? HUNG_LOOKS : BEGIN_LOOKS))
+		return;
+	k->hung = true;
+	kill(k->pid, SIGKILL);
+}
+
+/* How long nothing is to be done; NULL: until something comes. */
+static const struct timespec *pause_of(const struct keeping *k, struct timespec *room)
+{
+	uint64_t now_ns = clock_monotonic_ns(), ns = NS_PER_S;
+
+	if (k->pid ? !k->beat : !k->is_wanted)
+		return NULL;
+	if (!k->pid)
+		ns = k->next_ns > now_ns ? k->next_ns - now_ns : 0;
+	*room = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+	return room;
+}
+
+static void on_child(int signal)
+{
+}
+
+/* Children that end interrupt ppoll(), and nothing else. */
+static void await_children(void)
+{
+	const struct sigaction action = {.sa_handler = on_child};
+	sigset_t blocked;
+
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGCHLD);
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
+	sigaction(SIGCHLD, &action, NULL);
+}
+
+_Noreturn static void nursery_run(const struct nursery_program *program)
+{
+	struct keeping k = {.program = program, .orders_fd = -EBADF};
+	sigset_t none;
+
+	sigemptyset(&none);
+	if (program->beats) {
+		k.beat =
+		    mmap(NULL, sizeof(*k.beat), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		if (k.beat == MAP_FAILED)
+			_exit(1);
+	}
+	if ((program->prepare && program->prepare(NURSERY_FD) < 0) || helper_settle(program->kind) < 0)
+		_exit(1);
+	await_children();
+	k.is_wanted = program->run && !program->on_demand;
+	for (;;) {
+		struct pollfd fds[2] = {{.fd = NURSERY_FD, .events = POLLIN},
+					{.fd = k.orders_fd, .events = POLLIN}};
+		struct timespec room;
+		int n = ppoll(fds, 2, pause_of(&k, &room), &none);
+
+		if (n > 0 && fds[0].revents && !take_order(&k, NURSERY_FD))
+			_exit(0); /* the daemon is gone */
+		if (n > 0 && fds[1].revents && !take_order(&k, k.orders_fd)) {
+			closep(&k.orders_fd); /* it is about to end */
+			k.orders_fd = -EBADF;
+		}
+		if (n == 0 && k.pid && k.beat)
+			look_at_beat(&k);
+		reap(&k);
+		if (!k.pid && k.is_wanted && clock_monotonic_ns() >= k.next_ns)
+			start_kept(&k);
+	}
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------------------- */
+
+static void ignore_signals(void)
+{
+	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
+
+	/* A terminal and a service manager signal all processes: the daemon decides, and the child ends when
+	 * it does. */
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		signal(ignored[i], SIG_IGN);
+}
+
+int nursery_spawn(const struct nursery_program *program, struct nursery *ret, struct error *err)
+{
+	const char *title = helper_title_of(&helper_rows[program->kind]);
+	_cleanup_(closep) int ours = -EBADF, theirs = -EBADF;
+	pid_t parent = getpid(), pid;
+	int r = socket_pair(&ours, &theirs);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot make a socket to the process \"%s\"", title);
+	pid = fork();
+	if (pid < 0)
+		return error_errno(err, -errno, "cannot fork the process \"%s\"", title);
+	if (pid == 0) {
+		if (dup2(theirs, NURSERY_FD) < 0 || kernel_close_range(HELPER_FD, UINT32_MAX) < 0)
+			_exit(1);
+		ignore_signals();
+		helper_begin(program->kind, parent);
+		nursery_run(program);
+	}
+	*ret = (struct nursery){.fd = steal_fd(&ours), .pid = pid};
+	return 0;
+}
+
+int nursery_start(const struct nursery *n, enum helper_kind kind, int *ret_fd)
+{
+	const struct nursery_order order = {.verb = NURSERY_FORK, .kind = kind};
+	_cleanup_(closep) int ours = -EBADF, theirs = -EBADF;
+	int r = n->fd < 0 ? -EPIPE : socket_pair(&ours, &theirs);
+
+	if (r == 0)
+		r = fd_message_send(n->fd, &order, sizeof(order), &theirs, 1, MSG_DONTWAIT);
+	if (r == 0)
+		*ret_fd = steal_fd(&ours);
+	return r;
+}
+
+void nursery_end(struct nursery *n)
+{
+	closep(&n->fd);
+	/* Does not wait for it: it may be stopped. */
+	if (n->pid > 0)
+		(void)waitpid(n->pid, NULL, WNOHANG);
+	*n = NURSERY_NONE;
+}

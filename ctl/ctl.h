@@ -6,7 +6,7 @@
  * exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong use.
  */
 
-#include "lib/error.h"
+#include "lib/options.h"
 
 #include <getopt.h>
 #include <stdbool.h>
@@ -15,66 +15,76 @@
 
 enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2 };
 
-struct ctl_verb {
-	const char *name;
-	const char *arguments; /* for the usage line */
-	const char *summary;   /* one line */
-	const char *help;      /* the options, one a line */
-	int (*run)(const struct ctl_verb *verb, int argc, char **argv);
-};
-
-extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ctl_snapshot, ctl_rebuild,
+extern const struct option_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ctl_snapshot, ctl_rebuild,
     ctl_log, ctl_diff, ctl_purge, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay,
     ctl_fetch, ctl_put, ctl_cluster, ctl_warm, ctl_advise;
 
-/* Options that every verb has: --help prints and ends. */
-#define CTL_OPTION_HELP                                                                                      \
+/* Parses a verb's options by its rows. Returns true: the words begin at argv[optind]; or false with the exit
+ * status, if there is nothing left to do. */
+bool ctl_options(const struct option_verb *verb, int argc, char **argv, void *options, int *ret_status);
+/* Prints --help. CTL_OK. */
+int ctl_help(const struct option_verb *verb);
+
+/* A URL of a Redis server, into a const char *; no message shows it, as it may have a password. */
+option_set ctl_set_meta;
+/* The one word that there is, into a bool. */
+option_set ctl_set_digest;
+
+/* Rows that verbs share; more fields may follow. */
+#define CTL_ROW_VERSION(...)                                                                                 \
 	{                                                                                                    \
-		"help", no_argument, NULL, 'h'                                                               \
+		"version", option_set_u64, .least = 1, .value = "N",                                         \
+					   .says = "a number from 1 is needed; dieselctl log lists them",    \
+					   __VA_ARGS__                                                       \
 	}
-
-#define CTL_OPTION_VERSION                                                                                   \
+#define CTL_ROW_TIMEOUT(...)                                                                                 \
 	{                                                                                                    \
-		"version", required_argument, NULL, 'V'                                                      \
+		"timeout", option_set_u32, .least = 1, .most = 3600, .value = "SECONDS", .usual = "5",       \
+					   .says = "it must be whole seconds from 1 to 3600",                \
+					   .help = "the most that an answer of dieseld may take",            \
+					   __VA_ARGS__                                                       \
 	}
-/* The argument of --version. CTL_OK or CTL_USAGE. */
-int ctl_version(const struct ctl_verb *verb, uint64_t *ret);
-
-#define CTL_OPTION_TIMEOUT                                                                                   \
+#define CTL_ROW_SOCKET(...)                                                                                  \
 	{                                                                                                    \
-		"timeout", required_argument, NULL, 'T'                                                      \
+		"socket", option_set_string,                                                                 \
+		    .letter = 's', .value = "PATH", .takes = OPTION_FILE,                                    \
+		    .help = "of dieseld (default $DIESEL_SOCKET, else the node's, else your own)",           \
+		    __VA_ARGS__                                                                              \
 	}
-#define CTL_TIMEOUT_HELP "      --timeout SECONDS  the most that an answer of dieseld may take (5)\n"
-/* The argument of --timeout. CTL_OK or CTL_USAGE. */
-int ctl_timeout(const struct ctl_verb *verb, uint32_t *ret);
-
-#define CTL_OPTION_KEEP_SNAPSHOTS                                                                            \
+#define CTL_ROW_KEEP_SNAPSHOTS(...)                                                                          \
 	{                                                                                                    \
-		"keep-snapshots", required_argument, NULL, 'K'                                               \
+		"keep-snapshots", option_set_u64,                                                            \
+		    .least = 1, .value = "N", .usual = "4", .says = "a number of versions from 1 is needed", \
+		    .help =                                                                                  \
+			"of how many versions, the newest, the snapshots stay, so that jobs can go on with " \
+			"them",                                                                              \
+		    __VA_ARGS__                                                                              \
 	}
-#define CTL_KEEP_SNAPSHOTS_HELP                                                                              \
-	"      --keep-snapshots N  of how many versions, the newest, the snapshots stay, so that jobs can "  \
-	"go\n"                                                                                               \
-	"                          on with them (default 4)\n"
-/* The argument of --keep-snapshots. CTL_OK or CTL_USAGE. */
-int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret);
-
-/* The argument of --chunk-size. Returns false if no chunk can have this size. */
-bool ctl_chunk_bytes(uint64_t *ret);
-
-/* The argument of --zstd. Returns false if there is no such level. */
-bool ctl_zstd_level(int *ret);
+#define CTL_ROW_WAIT(...)                                                                                    \
+	{                                                                                                    \
+		"wait", option_set_duration,                                                                 \
+		    .value = "SECONDS", .usual = "0", .says = "a time such as 60 or 5m is needed",           \
+		    .help = "how long to wait for another writer of the dataset (5m too)", __VA_ARGS__       \
+	}
+#define CTL_ROW_ZSTD(...)                                                                                    \
+	{                                                                                                    \
+		"zstd", option_set_u32,                                                                      \
+		    .least = 1, .most = 19, .value = "LEVEL", .says = "a level from 1 to 19 is needed",      \
+		    .help = "compress, 1 (fast) to 19 (small), what gets shorter by a sixteenth",            \
+		    __VA_ARGS__                                                                              \
+	}
+#define CTL_ROW_META(...)                                                                                    \
+	{                                                                                                    \
+		"meta", ctl_set_meta, .value = "URL", __VA_ARGS__                                            \
+	}
+#define CTL_ROW_DIGEST(...)                                                                                  \
+	{                                                                                                    \
+		"digest", ctl_set_digest, .value = "NAME", .words = "sha256", .says = "it must be sha256",   \
+					  __VA_ARGS__                                                        \
+	}
 
 /* The command as it was given, without secrets: for a dataset's log. */
 const char *ctl_command(void);
-
-/* Returns true if it has handled the option: --help, an unknown option, or one whose argument is missing (the
- * short options must start with ':'). */
-bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv);
-
-/* The options of a verb that has --json alone. Returns true; or false with the exit status, if there is
- * nothing left to do. */
-bool ctl_json_option(const struct ctl_verb *verb, int argc, char **argv, bool *ret_json, int *ret_status);
 
 /* For verbs that a program of the user's starts, with one end of a socket pair as standard input. Returns
  * true if it is a socket of this type. */
@@ -88,15 +98,23 @@ void ctl_print(FILE *stream, const char *text);
 
 /* The same of a text that may name commands: as they can be run, on the dataset that this command is about.
  */
-void ctl_print_advice(FILE *stream, const struct ctl_verb *verb, const char *text);
+void ctl_print_advice(FILE *stream, const struct option_verb *verb, const char *text);
+
+/* A string of JSON with its quotes. Bytes that are not UTF-8 are written as lib/utf8.h says: most other
+ * parsers would refuse lone surrogates, which Python's os.fsdecode() makes of them. */
+void ctl_json_string(const char *text, size_t length);
 
 /* "dieselctl VERB: text" and CTL_USAGE. */
-int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int ctl_usage(const struct option_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* "dieselctl VERB: text" and CTL_FAILED. */
-int ctl_failed(const struct ctl_verb *verb, const struct error *err);
-int ctl_warn(const struct ctl_verb *verb, const char *text);
+int ctl_failed(const struct option_verb *verb, const struct error *err);
+int ctl_warn(const struct option_verb *verb, const char *text);
 
 /* Flushes standard output. CTL_OK, or says why not and returns CTL_FAILED: a full disk or a closed pipe is a
  * failure too. */
-int ctl_finish(const struct ctl_verb *verb);
+int ctl_finish(const struct option_verb *verb);
+
+/* What `pack --jpeg-restarts` does to a file, and `verify --repair` again: a pack_rewriter (dataset/pack.h).
+ * Returns a code of enum jpeg_restarts, or -errno. */
+int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note);

@@ -25,7 +25,8 @@ static const char *bytes_text(char text[16], double bytes)
 	return isfinite(bytes) ? units_format_bytes(text, 16, (uint64_t)bytes) : "unknown";
 }
 
-static int print_json(const struct ctl_verb *verb, const struct capacity *c, const struct capacity_advice *a)
+static int print_json(const struct option_verb *verb, const struct capacity *c,
+		      const struct capacity_advice *a)
 {
 	json_t *root = json_pack(
 	    "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
@@ -88,7 +89,7 @@ static void print_text(const struct capacity *c, const struct capacity_advice *a
 		       "jobs).\n");
 }
 
-static int advise(const struct ctl_verb *verb, const char *path, bool json)
+static int advise(const struct option_verb *verb, const char *path, bool json)
 {
 	_cleanup_(capacity_free) struct capacity c;
 	struct capacity_advice advice;
@@ -121,21 +122,25 @@ static int advise(const struct ctl_verb *verb, const char *path, bool json)
 	return ctl_finish(verb);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	bool json;
+	bool json = false;
 	int status;
 
-	if (!ctl_json_option(verb, argc, argv, &json, &status))
+	if (!ctl_options(verb, argc, argv, &json, &status))
 		return status;
 	if (argc - optind > 1)
 		return ctl_usage(verb, "one history at most");
 	return advise(verb, optind < argc ? argv[optind] : DEFAULT_HISTORY, json);
 }
 
-const struct ctl_verb ctl_advise = {
+static const struct option_row advise_rows[] = {
+    {"json", option_set_flag, .help = "the figures, in bytes and cores"},
+};
+
+const struct option_verb ctl_advise = {
     .name = "advise",
-    .arguments = "[--json] [HISTORY]",
+    .arguments = "[HISTORY]",
     .summary = "Say how much cache, staging and CPU this node needs, by its history",
     .help =
 	"HISTORY is the file of dieseld --history (default " DEFAULT_HISTORY "). Sums are taken over the\n"
@@ -143,7 +148,14 @@ const struct ctl_verb ctl_advise = {
 	"all\n"
 	"datasets, cores for serving at the pace of the jobs' devices. For Slurm: the memory that jobs must "
 	"not\n"
-	"be given.\n\n"
-	"      --json  the figures, in bytes and cores\n",
+	"be given.\n",
+    .about =
+	"How much cache, staging disk and CPU this node needs, by the history of its jobs (`dieseld "
+	"--history`, default /var/lib/diesel/history.db). Sums are taken over the jobs of one second, and "
+	"the largest counts: memory for the datasets in use at one time and for their decoded samples, disk "
+	"for all datasets, cores for serving at the pace of the jobs' devices in 95 of 100 seconds. Memory "
+	"that other programs never left counts as taken. For Slurm it names `MemSpecLimit`.",
+    OPTION_ROWS(advise_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

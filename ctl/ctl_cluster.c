@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl_json.h"
 #include "dataset/registry.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
@@ -224,36 +223,32 @@ static void print_json(const struct groups *groups)
 	puts("]}");
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+struct cluster_options {
+	const char *url;
+	bool json;
+};
+
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"redis", required_argument, NULL, 'r'}, {"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
 	_cleanup_(freep) struct registry_entry *entries = NULL;
 	struct groups groups = {0};
 	struct error err = ERROR_INIT;
-	const char *url = NULL;
-	bool json = false;
+	struct cluster_options o = {0};
 	size_t n = 0;
-	int option, r;
+	int r;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'r')
-			url = optarg;
-		else
-			json = true;
-	}
+	if (!ctl_options(verb, argc, argv, &o, &r))
+		return r;
 	if (argc - optind != 1 || strcmp(argv[optind], "status") != 0)
 		return ctl_usage(verb, "what it does has to be named: status");
-	r = registry_list(url, &entries, &n, &err);
+	r = registry_list(o.url, &entries, &n, &err);
 	if (r == -ENOKEY)
 		return ctl_usage(verb, "it needs --redis URL, as dieseld --cluster has it, or DIESEL_REDIS");
 	if (r == 0 && (r = make_groups(entries, n, &groups)) < 0)
 		error_errno(&err, r, "%zu nodes", n);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (json)
+	if (o.json)
 		print_json(&groups);
 	else
 		print_text(&groups);
@@ -261,18 +256,36 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_cluster = {
+#define AT(member) .at = offsetof(struct cluster_options, member)
+
+static const struct option_row cluster_rows[] = {
+    {"redis", option_set_string, AT(url), .value = "URL",
+     .help = "the server that the nodes' dieseld --cluster names (default: DIESEL_REDIS, or the URL in the "
+	     "file DIESEL_REDIS_FILE)",
+     .about = "As `dieseld --cluster` has it: `redis://`[USER:PASSWORD@]HOST[:PORT][/PREFIX] or `rediss://`; "
+	      "else it is that of `DIESEL_REDIS`, or of the file that `DIESEL_REDIS_FILE` names. Password, "
+	      "certificates and patience (5 seconds here) are as for `pack --meta`."},
+    {"json", option_set_flag, AT(json), .help = "as a JSON object"},
+};
+
+#undef AT
+
+const struct option_verb ctl_cluster = {
     .name = "cluster",
-    .arguments = "status [--redis URL] [--json]",
+    .arguments = "status",
     .summary = "Say which nodes share the datasets of which jobs",
-    .help = "      --redis URL  the server that the nodes' dieseld --cluster names (default: DIESEL_REDIS, "
-	    "or the "
-	    "URL in\n"
-	    "                   the file DIESEL_REDIS_FILE)\n"
-	    "      --json       as a JSON object\n\n"
-	    "Of each job: its nodes, the memory that each has for the dataset, and the part of the chunks "
-	    "that it "
-	    "owns\n"
+    .help = "Of each job: its nodes, the memory that each has for the dataset, and the part of the chunks "
+	    "that it owns\n"
 	    "by that. Those with problems come first. From any machine that reaches the server.\n",
+    .about = "The jobs whose nodes share one copy of their dataset in memory (`dieseld --cluster`), as the "
+	     "Redis server of these nodes has it; from any machine that reaches that server. Of each: its "
+	     "name and user, the dataset as its first node has it, and its nodes: address, memory for the "
+	     "dataset, and which part of the chunks a node owns by that. A node that no longer renews what "
+	     "it says is gone within 3 seconds. Jobs with problems come first: nodes that say the same "
+	     "address, nodes of one job that read different versions of the dataset, nodes without memory "
+	     "for it, a node that is alone. Any text that others wrote is shown printable. What is in memory "
+	     "at the moment, and what was had from which node, each node's own `dieselctl status` says.",
+    OPTION_ROWS(cluster_rows),
+    .words = "status",
     .run = run,
 };

@@ -11,17 +11,7 @@
 #include "lib/text.h"
 #include "lib/units.h"
 
-int ctl_daemon_option(const struct ctl_verb *verb, int option, struct ctl_daemon_options *o)
-{
-	switch (option) {
-	case 's': o->socket = optarg; return CTL_OK;
-	case 'J': o->json = true; return CTL_OK;
-	case 'T': return ctl_timeout(verb, &o->timeout_s);
-	}
-	return -1;
-}
-
-json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *schema)
+json_t *ctl_parse(const struct option_verb *verb, const char *text, const char *schema)
 {
 	json_t *root = json_loads(text, 0, NULL);
 	const char *found = json_string_value(json_object_get(root, "schema"));

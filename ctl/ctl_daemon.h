@@ -21,20 +21,13 @@ struct ctl_daemon_options {
 	{                                                                                                    \
 		.timeout_s = ADMIN_TIMEOUT_S                                                                 \
 	}
-/* CTL_OK: it was one of these; CTL_USAGE: a message has said what is wrong with it; -1: it is another. */
-int ctl_daemon_option(const struct ctl_verb *verb, int option, struct ctl_daemon_options *o);
-
-#define CTL_DAEMON_OPTIONS                                                                                   \
-	{"json", no_argument, NULL, 'J'}, {"socket", required_argument, NULL, 's'}, CTL_OPTION_TIMEOUT,      \
-	    CTL_OPTION_HELP
-#define CTL_DAEMON_HELP                                                                                      \
-	"      --json         all it tells, as a JSON object\n"                                              \
-	"  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your "               \
-	"own)\n" CTL_TIMEOUT_HELP
+#define CTL_DAEMON_ROWS(json_at, socket_at, timeout_at)                                                      \
+	{"json", option_set_flag, json_at, .help = "all it tells, as a JSON object"},                        \
+	    CTL_ROW_SOCKET(socket_at), CTL_ROW_TIMEOUT(timeout_at)
 
 /* Parses the text as a JSON object of this schema; the caller gives it back with json_decref(). NULL: it is
  * not one, and a message has said so. */
-json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *schema);
+json_t *ctl_parse(const struct option_verb *verb, const char *text, const char *schema);
 
 /* A line that says whose answer it is, where that is not the node's daemon. */
 void ctl_print_where(const json_t *root);

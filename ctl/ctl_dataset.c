@@ -7,6 +7,7 @@
 
 #include "dataset/sample.h"
 #include "lib/cleanup.h"
+#include "lib/text.h"
 
 int ctl_dataset_open(const char *path, uint64_t version, bool from_meta, struct ctl_dataset *ret,
 		     struct error *err)
@@ -50,32 +51,49 @@ struct snapshot_sample ctl_sample_of(const struct meta_path *path)
 	};
 }
 
+int ctl_dataset_find(const struct ctl_dataset *d, const char *path, struct ctl_sample *ret, struct error *err)
+{
+	const struct snapshot *s = d->dataset ? dataset_snapshot(d->dataset) : NULL;
+	struct ctl_sample one = {0};
+	struct snapshot_chunk chunk = {0};
+	uint64_t number;
+	char text[200];
+	int r = s ? snapshot_find(s, path, strlen(path), &number)
+		  : look_up_find(d->look_up, path, strlen(path), &one.found, err);
+
+	if (r == 0 && s &&
+	    (snapshot_sample_stat(s, number, &one.sample) < 0 ||
+	     snapshot_chunk_get(s, one.sample.chunk, &chunk) < 0))
+		r = -ENOENT;
+	if (r < 0)
+		return err->code ? r
+				 : error_set(err, r, "there is no sample '%s'; `dieselctl ls` lists them",
+					     text_printable(text, sizeof(text), path, strlen(path)));
+	if (!s)
+		one.sample = ctl_sample_of(&one.found);
+	one.chunk = s ? chunk.id : one.found.chunk;
+	*ret = one;
+	return 0;
+}
+
 int ctl_dataset_read(const struct ctl_dataset *d, const char *path, unsigned char **ret, uint32_t *ret_bytes,
 		     struct error *err)
 {
 	_cleanup_(freep) unsigned char *data = NULL;
-	struct meta_path found;
-	struct snapshot_sample sample;
-	uint64_t number;
-	int r;
+	struct ctl_sample one;
+	int r = ctl_dataset_find(d, path, &one, err);
 
-	if (d->look_up)
-		r = look_up_find(d->look_up, path, strlen(path), &found, err);
-	else if ((r = snapshot_find(dataset_snapshot(d->dataset), path, strlen(path), &number)) == 0)
-		r = snapshot_sample_get(dataset_snapshot(d->dataset), number, &sample) < 0 ? -ENOENT : 0;
 	if (r < 0)
 		return r;
-	if (d->look_up)
-		sample = ctl_sample_of(&found);
-	data = malloc((size_t)sample.bytes + 1);
+	data = malloc((size_t)one.sample.bytes + 1);
 	if (!data)
-		return error_errno(err, -ENOMEM, "a sample of %u bytes", sample.bytes);
-	r = d->look_up ? look_up_read(d->look_up, &found, data, err)
-		       : sample_read(dataset_snapshot(d->dataset), dataset_store(d->dataset), &sample, data,
-				     sample.bytes, err);
+		return error_errno(err, -ENOMEM, "a sample of %u bytes", one.sample.bytes);
+	r = d->look_up ? look_up_read(d->look_up, &one.found, data, err)
+		       : sample_read(dataset_snapshot(d->dataset), dataset_store(d->dataset), &one.sample,
+				     data, one.sample.bytes, err);
 	if (r == 0) {
 		*ret = steal_pointer(data);
-		*ret_bytes = sample.bytes;
+		*ret_bytes = one.sample.bytes;
 	}
 	return r;
 }

@@ -19,6 +19,15 @@ void ctl_dataset_closep(const struct ctl_dataset *d);
 
 /* The metadata's word for a sample, as a snapshot would have it, but for its number, chunk and class. */
 struct snapshot_sample ctl_sample_of(const struct meta_path *path);
-/* Finds and reads one, in new memory. -ENOENT leaves err unset. */
+struct ctl_sample {
+	struct snapshot_sample sample;
+	struct chunk_id chunk;
+	struct meta_path found; /* where the metadata was asked */
+};
+
+/* -ENOENT: there is none. */
+int ctl_dataset_find(const struct ctl_dataset *d, const char *path, struct ctl_sample *ret,
+		     struct error *err);
+/* Finds and reads one, in new memory. */
 int ctl_dataset_read(const struct ctl_dataset *d, const char *path, unsigned char **ret, uint32_t *ret_bytes,
 		     struct error *err);

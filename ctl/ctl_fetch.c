@@ -18,7 +18,6 @@
 
 #include "client/fetch_channel.h"
 #include "client/transport.h"
-#include "ctl_fetch.h"
 #include "dataset/chunk_id.h"
 #include "dataset/compress.h"
 #include "dataset/place.h"
@@ -27,12 +26,14 @@
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
 
-/* One for each piece of landing memory, and some more for samples that are asked for by number. */
+/* The threads that read from the bucket: each order and each request is one range. One for each piece of
+ * landing memory, and some more for samples that are asked for by number. */
 #define N_THREADS     (WIRE_LANDINGS + 4)
 #define SUFFIX        ".chunk"
 #define LANDING_BYTES ((size_t)WIRE_LANDINGS * WIRE_LANDING_BYTES)
 #define PIECE_BYTES   ((size_t)1 << 20) /* of a request */
 
+/* A connection to the daemon and its landing memory. Counted: orders have one each. */
 struct fetch_link {
 	_Atomic unsigned refs;
 	int socket;
@@ -130,23 +131,6 @@ static void run_order(struct fetch_pool *pool, struct fetch_link *link, const st
 	(void)transport_send(link->socket, &answer, NULL, 0);
 }
 
-static int send_all(int socket, const void *data, size_t bytes)
-{
-	const char *from = data;
-
-	while (bytes > 0) {
-		ssize_t n = send(socket, from, bytes, MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EPIPE;
-		from += n;
-		bytes -= (size_t)n;
-	}
-	return 0;
-}
-
 /* The first piece says how it went; whoever reads notices if there are fewer bytes than asked for. */
 static void run_request(struct fetch_pool *pool, const struct fetch_request *q, int socket)
 {
@@ -163,9 +147,9 @@ static void run_request(struct fetch_pool *pool, const struct fetch_request *q, 
 		if (r < 0 && done > 0)
 			return;
 		if (r == 0 && done == 0)
-			r = send_all(socket, &reply, sizeof(reply));
+			r = fd_send(socket, &reply, sizeof(reply));
 		if (r == 0)
-			r = send_all(socket, buffer, n);
+			r = fd_send(socket, buffer, n);
 		else
 			break;
 		if (r < 0)
@@ -175,7 +159,7 @@ static void run_request(struct fetch_pool *pool, const struct fetch_request *q, 
 		return;
 	reply.result = r;
 	snprintf(reply.text, sizeof(reply.text), "%s", err.text[0] ? err.text : strerror(-r));
-	(void)send_all(socket, &reply, sizeof(reply));
+	(void)fd_send(socket, &reply, sizeof(reply));
 }
 
 static void *work(void *user)
@@ -449,25 +433,15 @@ static int begin(struct fetch_run *f, struct fetch_link **ret, struct error *err
 	return r;
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option options[] = {{"socket", required_argument, NULL, 's'},
-						CTL_OPTION_VERSION,
-						CTL_OPTION_HELP,
-						{NULL, 0, NULL, 0}};
 	struct fetch_run f = {.dir_fd = -EBADF, .snapshot_fd = -EBADF};
 	struct error err = ERROR_INIT;
 	struct fetch_link *link = NULL;
-	int option, r;
+	int status, r;
 
-	while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-		if (option == 's')
-			f.socket_path = optarg;
-		else if (option == 'V' && ctl_version(verb, &f.version) != CTL_OK)
-			return CTL_USAGE;
-		else if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-	}
+	if (!ctl_options(verb, argc, argv, &f, &status))
+		return status;
 	if (argc != optind + 1 || !f.socket_path)
 		return ctl_usage(verb, "needs --socket and the URL of a dataset");
 	if (!ctl_is_started_by_program(SOCK_SEQPACKET))
@@ -494,12 +468,23 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	_exit(CTL_OK);
 }
 
-const struct ctl_verb ctl_fetch = {
+#define AT(member) .at = offsetof(struct fetch_run, member)
+
+static const struct option_row fetch_rows[] = {
+    {"socket", option_set_string, AT(socket_path), .value = "PATH", .takes = OPTION_FILE, .needed = true,
+     .help = "where dieseld listens"},
+    CTL_ROW_VERSION(AT(version), .help = "not the newest version"),
+};
+
+#undef AT
+
+const struct option_verb ctl_fetch = {
     .name = "fetch",
-    .arguments = "--socket PATH [--version N] s3://BUCKET/PREFIX",
+    .arguments = "s3://BUCKET/PREFIX",
     .summary = "read a dataset in a bucket for dieseld; jobs start it",
-    .help = "It ends with the job. Credentials and endpoint are those of its environment and files.\n\n"
-	    "  --socket PATH  where dieseld listens\n"
-	    "  --version N    not the newest version\n",
+    .help = "It ends with the job. Credentials and endpoint are those of its environment and files.\n",
+    .about = "Reads a dataset in a bucket for `dieseld` at PATH. Jobs start it, when they open such a "
+	     "dataset, and it ends with them; it is of no use by hand.",
+    OPTION_ROWS(fetch_rows),
     .run = run,
 };

@@ -73,7 +73,7 @@ static void print_head(void)
 	printf("  %-8s %s\n", "PHASE", "NAME");
 }
 
-static int print_jobs(const struct ctl_verb *verb, const char *text)
+static int print_jobs(const struct option_verb *verb, const char *text)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.jobs/1"), *jobs = json_object_get(root, "jobs"), *job;
 	size_t i;
@@ -91,21 +91,16 @@ static int print_jobs(const struct ctl_verb *verb, const char *text)
 	return ctl_finish(verb);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
 	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
 	_cleanup_(freep) char *text = NULL;
 	struct admin_client *admin = NULL;
 	struct error err = ERROR_INIT;
-	int option, r;
+	int exit_status, r;
 
-	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (ctl_daemon_option(verb, option, &o) != CTL_OK)
-			return CTL_USAGE;
-	}
+	if (!ctl_options(verb, argc, argv, &o, &exit_status))
+		return exit_status;
 	if (optind != argc)
 		return ctl_usage(verb, "there is nothing to name");
 	r = admin_open(o.socket, o.timeout_s, &admin, &err);
@@ -120,10 +115,23 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_jobs = {
+#define AT(member) .at = offsetof(struct ctl_daemon_options, member)
+
+static const struct option_row jobs_rows[] = {
+    CTL_DAEMON_ROWS(AT(json), AT(socket), AT(timeout_s)),
+};
+
+#undef AT
+
+const struct option_verb ctl_jobs = {
     .name = "jobs",
-    .arguments = "[--json] [--socket PATH] [--timeout SECONDS]",
+    .arguments = NULL,
     .summary = "List jobs: speed, where they wait, and their knobs",
-    .help = "A star marks a knob that is pinned (dieselctl set).\n\n" CTL_DAEMON_HELP,
+    .help = "A star marks a knob that is pinned (dieselctl set).\n",
+    .about = "The jobs that `dieseld`(8) serves, one a line: samples a second, how the trainer's time "
+	     "divides (device, waiting for storage, waiting for preparation), and what the job has of cache, "
+	     "read-ahead, workers and decoded forms. A star marks what somebody pinned. Users see their own "
+	     "jobs, root sees all (see `--admin-user` of `dieseld`(8)).",
+    OPTION_ROWS(jobs_rows),
     .run = run,
 };

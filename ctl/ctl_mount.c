@@ -8,7 +8,7 @@
 #include <syslog.h>
 
 #include "client/admin.h"
-#include "ctl/starting/ctl_own_daemon.h"
+#include "ctl_own_daemon.h"
 #include "dataset/place.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -31,80 +31,97 @@ static void say(const char *line)
 	pthread_mutex_unlock(&lock);
 }
 
-static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
-{
-	static const struct option long_options[] = {{"allow-other", no_argument, NULL, 'a'},
-						     {"foreground", no_argument, NULL, 'f'},
-						     {"over", no_argument, NULL, 'o'},
-						     {"socket", required_argument, NULL, 's'},
-						     CTL_OPTION_TIMEOUT,
-						     CTL_OPTION_VERSION,
-						     CTL_OPTION_HELP,
-						     {0}};
-	struct mount_options o = {.say = say};
-	struct error err = ERROR_INIT;
-	uint32_t timeout_s = ADMIN_TIMEOUT_S;
-	char socket[CTL_SOCKET_MAX];
-	int option, status = 0, r;
+struct mount_command {
+	struct mount_options options;
+	uint32_t timeout_s;
+};
 
-	/* '+': what comes behind DIR is the command's own. */
-	while ((option = getopt_long(argc, argv, "+:hfs:", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		o.allow_other |= option == 'a';
-		o.foreground |= option == 'f';
-		o.over |= option == 'o';
-		if (option == 's')
-			o.socket = optarg;
-		if (option == 'T' && ctl_timeout(verb, &timeout_s) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
-			return CTL_USAGE;
-	}
+static int run_mount(const struct option_verb *verb, int argc, char **argv)
+{
+	struct mount_command c = {.options = {.say = say}, .timeout_s = ADMIN_TIMEOUT_S};
+	struct mount_options *o = &c.options;
+	struct error err = ERROR_INIT;
+	char socket[CTL_SOCKET_MAX];
+	int status = 0, r;
+
+	if (!ctl_options(verb, argc, argv, &c, &status))
+		return status;
 	argc -= optind;
 	argv += optind;
 	if (argc < 2)
 		return ctl_usage(verb, "a dataset and a folder are needed");
-	o.dataset = argv[0];
-	o.where = argv[1];
+	o->dataset = argv[0];
+	o->where = argv[1];
 	if (argc > 2) {
 		bool dashes = !strcmp(argv[2], "--");
 
-		o.command = argv + 2 + dashes;
-		if (!dashes || !*o.command)
+		o->command = argv + 2 + dashes;
+		if (!dashes || !*o->command)
 			return ctl_usage(verb, "a command comes behind --");
-		o.private = true;
+		o->private = true;
 	}
-	if (place_is_elsewhere(o.dataset)) {
+	if (place_is_elsewhere(o->dataset)) {
 		error_set(&err, -EOPNOTSUPP,
 			  "%s is in a bucket, and a mount shows a dataset in a folder: jobs read it by "
 			  "diesel_loader, "
 			  "and `dieselctl cat` writes single samples out",
-			  o.dataset);
+			  o->dataset);
 		return ctl_failed(verb, &err);
 	}
-	r = ctl_own_daemon(o.socket, timeout_s, socket, &o.socket, &err);
+	r = ctl_own_daemon(o->socket, c.timeout_s, socket, &o->socket, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	to_syslog = !o.foreground && !o.command;
-	r = mount_run(&o, &status, &err);
+	to_syslog = !o->foreground && !o->command;
+	r = mount_run(o, &status, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	return status;
 }
 
-const struct ctl_verb ctl_mount = {
+#define AT(member) .at = offsetof(struct mount_command, member)
+
+static const struct option_row mount_rows[] = {
+    {"over", option_set_flag, AT(options.over),
+     .help = "DIR may have something in it: the files it was packed from",
+     .about = "DIR may have something in it: what the dataset was packed from. Names that the dataset does "
+	      "not have are refused: they would be out of sight."},
+    CTL_ROW_VERSION(
+	AT(options.version), .help = "not the newest version; it stays that one in any case",
+	.about =
+	    "That version, whose snapshot is kept (`stat` says of which one is), instead of the newest."),
+    {"allow-other", option_set_flag, AT(options.allow_other),
+     .help = "let other users in, as far as they may read DATASET/snapshot",
+     .about = "Lets other users in, as far as owner, group and mode of the dataset's snapshot let them read, "
+	      "whatever folders it lies in. Takes root, or `user_allow_other` in /etc/fuse.conf."},
+    {"foreground", option_set_flag, .letter = 'f', AT(options.foreground),
+     .help = "stay, and print what happens, rather than write it to syslog",
+     .about = "Stays in the foreground, and prints what happens. Else it goes to syslog."},
+    CTL_ROW_SOCKET(AT(options.socket)),
+    CTL_ROW_TIMEOUT(AT(timeout_s)),
+};
+
+#undef AT
+
+const struct option_verb ctl_mount = {
     .name = "mount",
-    .arguments = "[OPTION ...] DATASET DIR [-- COMMAND [ARGUMENT ...]]",
+    .arguments = "DATASET DIR [-- COMMAND [ARGUMENT ...]]",
     .summary = "Show a dataset as read-only files, from dieseld's cache",
     .help = "With a command: it alone sees the files, and the mount ends with it. Without: everybody of this "
 	    "user does, until\n"
-	    "fusermount3 -u DIR.\n\n"
-	    "      --over         DIR may have something in it: the files it was packed from\n"
-	    "      --version N    not the newest version; it stays that one in any case\n"
-	    "      --allow-other  let other users in, as far as they may read DATASET/snapshot\n"
-	    "  -f, --foreground   stay, and print what happens, rather than write it to syslog\n"
-	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "
-	    "is started)\n" CTL_TIMEOUT_HELP,
+	    "fusermount3 -u DIR. A daemon of the user's own is started if need be.\n",
+    .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that know nothing of "
+	     "datasets. Names and attributes come from the snapshot, bytes from the cache of `dieseld`(8), "
+	     "and the kernel keeps both, since neither ever changes. With a command, it alone sees the "
+	     "files, the mount ends with it, and its exit status is passed on; that takes no root where the "
+	     "system gives users namespaces. Without one, the mount stays until `fusermount3 -u` DIR and is "
+	     "the user's alone. If the daemon goes away, reads wait up to a minute for it to come back. The "
+	     "mount keeps the version that the dataset had, also when samples are added. Once the daemon "
+	     "that has that version in memory is restarted, or lets go of it, and the snapshot of it is not "
+	     "kept any more, reads of what the kernel does not have fail with `ESTALE` (Stale file handle), "
+	     "and one line says so: mount the dataset again.",
+    OPTION_ROWS(mount_rows),
+    .takes = OPTION_FOLDER,
+    .n_before = 2,
+    .command = true,
     .run = run_mount,
 };

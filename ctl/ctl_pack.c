@@ -5,13 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl_rewrite.h"
-#include "ctl/waiting/ctl_wait.h"
+#include "ctl_wait.h"
 #include "dataset/chunk.h"
-#include "dataset/compress.h"
 #include "dataset/dataset.h"
-#include "dataset/digest.h"
-#include "dataset/meta.h"
 #include "dataset/pack.h"
 #include "dataset/place.h"
 #include "image/jpeg_restarts.h"
@@ -28,10 +24,12 @@
 #define MIN_TRIES 16
 
 struct pack_context {
-	const struct ctl_verb *verb;
+	const struct option_verb *verb;
 	struct progress bar;
 	bool json;
 	bool is_tar, orders; /* the source is an archive; --order is there */
+	bool adds_restarts;  /* --jpeg-restarts */
+	struct pack_options options;
 	struct ctl_wait wait;
 	struct survey survey;
 	/* --jpeg-restarts */
@@ -60,6 +58,22 @@ static void show_skipped(const char *text, void *context)
 
 	progress_hide(&c->bar);
 	ctl_warn(c->verb, text);
+}
+
+/* A file that has the largest size that a sample may have stays as it is. */
+int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
+{
+	_cleanup_(freep) void *made = NULL;
+	size_t made_bytes = 0;
+	int r = jpeg_restarts_add(data, bytes, &made, &made_bytes, ret_note);
+
+	if (made_bytes > CHUNK_SAMPLE_MAX_BYTES)
+		return error_set(ret_note, JPEG_RESTARTS_KEPT, "it would have more than 1 GiB");
+	if (made) {
+		*ret = steal_pointer(made);
+		*ret_bytes = made_bytes;
+	}
+	return r;
 }
 
 static void count_restarts(const struct pack_rewritten *file, void *context)
@@ -106,84 +120,13 @@ static bool is_cancelled(void *context)
 	return stop_signal != 0;
 }
 
-static const char short_options[] = ":ho:c:s:j:";
-
-static const struct option long_options[] = {
-    {"chunk-size", required_argument, NULL, 'c'},
-    {"order", required_argument, NULL, 'o'},
-    {"seed", required_argument, NULL, 's'},
-    {"jobs", required_argument, NULL, 'j'},
-    {"append", no_argument, NULL, 'a'},
-    {"skip-unreadable", no_argument, NULL, 'u'},
-    {"images", no_argument, NULL, 'i'},
-    {"drop-empty", no_argument, NULL, 'e'},
-    {"as-files", no_argument, NULL, 'f'},
-    {"classes-of", required_argument, NULL, 'C'},
-    {"digest", required_argument, NULL, 'd'},
-    {"zstd", required_argument, NULL, 'z'},
-    {"jpeg-restarts", no_argument, NULL, 'r'},
-    {"meta", required_argument, NULL, 'm'},
-    {"json", no_argument, NULL, 'J'},
-    CTL_OPTION_KEEP_SNAPSHOTS,
-    CTL_OPTION_WAIT,
-    CTL_OPTION_HELP,
-    {0},
-};
-
-/* One option; CTL_OK or CTL_USAGE. */
-static int parse_option(const struct ctl_verb *verb, int option, struct pack_options *o)
+static int set_order(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	struct error err = ERROR_INIT;
-	int64_t value;
+	struct pack_context *c = options;
 
-	switch (option) {
-	case 'c':
-		if (!ctl_chunk_bytes(&o->chunk_bytes))
-			return ctl_usage(verb, "--chunk-size %s: a size from 4M to 64M is needed", optarg);
-		return CTL_OK;
-	case 'o':
-		if (strcmp(optarg, "random") != 0 && strcmp(optarg, "source") != 0)
-			return ctl_usage(verb, "--order %s: it must be random or source", optarg);
-		o->order = strcmp(optarg, "source") == 0 ? PACK_ORDER_SOURCE : PACK_ORDER_RANDOM;
-		return CTL_OK;
-	case 's':
-		if (units_parse_integer(optarg, 0, INT64_MAX, &value) < 0)
-			return ctl_usage(verb, "--seed %s: a whole number from 0 is needed", optarg);
-		o->seed = (uint64_t)value;
-		return CTL_OK;
-	case 'j':
-		if (units_parse_integer(optarg, 1, MAX_THREADS, &value) < 0)
-			return ctl_usage(verb, "-j %s: a number from 1 to %d is needed", optarg, MAX_THREADS);
-		o->n_threads = (unsigned)value;
-		return CTL_OK;
-	case 'm': /* the URL itself is not shown: it may have a password */
-		if (meta_redis_check_url(optarg, &err) < 0)
-			return ctl_usage(verb, "--meta URL: %s", err.text);
-		o->meta_url = optarg;
-		return CTL_OK;
-	case 'z':
-		if (!ctl_zstd_level(&o->level))
-			return ctl_usage(verb, "--zstd %s: a level from %d to %d is needed", optarg,
-					 COMPRESS_LEVEL_MIN, COMPRESS_LEVEL_MAX);
-		return CTL_OK;
-	case 'K': return ctl_keep_snapshots(verb, &o->keep_snapshots);
-	case 'a': o->append = true; return CTL_OK;
-	case 'u': o->skip_unreadable = true; return CTL_OK;
-	case 'i': o->survey->images_only = true; return CTL_OK;
-	case 'e': o->survey->drop_empty = true; return CTL_OK;
-	case 'f': o->survey->as_files = true; return CTL_OK;
-	case 'C': o->survey->classes_of = optarg; return CTL_OK;
-	case 'r':
-		o->rewrite = ctl_add_restarts;
-		o->rewritten = count_restarts;
-		return CTL_OK;
-	case 'd':
-		if (strcmp(optarg, DIGEST_NAME) != 0)
-			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
-		o->keep_digests = true;
-		return CTL_OK;
-	}
-	return CTL_USAGE;
+	_Static_assert(PACK_ORDER_RANDOM == 0 && PACK_ORDER_SOURCE == 1, "in the order of the words");
+	c->orders = true;
+	return option_set_choice(options, row, value, err);
 }
 
 static void print_summary(const struct pack_result *result, const struct survey *s, uint64_t elapsed_ns,
@@ -332,48 +275,43 @@ static void tell_missing(struct pack_context *c)
 	ctl_warn(c->verb, text.text);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	_cleanup_(context_end) struct pack_context context = {.verb = verb,
-							      .wait = {.verb = verb, .n_least = MIN_TRIES}};
-	struct pack_options o = {
-	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
-	    .n_threads = DEFAULT_THREADS,
-	    .progress = show_progress,
-	    .skipped = show_skipped,
-	    .cancelled = is_cancelled,
-	    .context = &context,
-	    .survey = &context.survey,
-	};
+							      .wait = {.verb = verb, .n_least = MIN_TRIES},
+							      .options = {.chunk_bytes = CHUNK_DEFAULT_BYTES,
+									  .n_threads = DEFAULT_THREADS,
+									  .progress = show_progress,
+									  .skipped = show_skipped,
+									  .cancelled = is_cancelled,
+									  .command = ctl_command()}};
+	struct pack_options *o = &context.options;
 	struct sigaction action = {.sa_handler = on_signal,
 				   .sa_flags = SA_RESETHAND}; /* a second one kills */
 	struct pack_result result;
 	struct error err = ERROR_INIT;
-	int option;
+	int status;
 
-	while ((option = getopt_long(argc, argv, short_options, long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		context.orders |= option == 'o';
-		if (option == 'J')
-			context.json = true;
-		else if (option == 'w' ? ctl_wait_option(verb, &context.wait.ns)
-				       : parse_option(verb, option, &o))
-			return CTL_USAGE;
-	}
+	if (!ctl_options(verb, argc, argv, &context, &status))
+		return status;
 	if (argc - optind != 2)
 		return ctl_usage(verb, "a source and a dataset are needed");
 	if (context.survey.images_only && context.survey.as_files)
 		return ctl_usage(verb, "--images and --as-files contradict each other");
-	o.command = ctl_command();
-	o.source = argv[optind];
-	o.dataset = context.wait.dataset = argv[optind + 1];
-	context.is_tar = pack_is_tar(o.source);
-	if (context.is_tar && o.skip_unreadable)
+	o->source = argv[optind];
+	o->dataset = context.wait.dataset = argv[optind + 1];
+	o->context = &context;
+	o->survey = &context.survey;
+	if (context.adds_restarts) {
+		o->rewrite = ctl_add_restarts;
+		o->rewritten = count_restarts;
+	}
+	context.is_tar = pack_is_tar(o->source);
+	if (context.is_tar && o->skip_unreadable)
 		return ctl_usage(
 		    verb,
 		    "--skip-unreadable is for files of a folder: an archive is packed whole or not at all");
-	if (context.is_tar && context.orders && o.order == PACK_ORDER_RANDOM)
+	if (context.is_tar && context.orders && o->order == PACK_ORDER_RANDOM)
 		return ctl_usage(
 		    verb, "--order random is for files of a folder: an archive is packed in its own order");
 	if (context.survey.classes_of &&
@@ -385,50 +323,170 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	sigaction(SIGHUP, &action, NULL);
 
 	uint64_t start_ns = clock_monotonic_ns();
-	int r = pack_until_published(&o, &context, &result, &err);
+	int r = pack_until_published(o, &context, &result, &err);
 
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	tell_taken(&context);
 	tell_missing(&context);
 	if (context.json) {
-		print_json(&result, clock_monotonic_ns() - start_ns, o.rewrite, &context);
+		print_json(&result, clock_monotonic_ns() - start_ns, o->rewrite, &context);
 	} else {
 		print_summary(&result, &context.survey, clock_monotonic_ns() - start_ns,
 			      context.wait.n_tries > 0);
-		if (o.rewrite)
+		if (o->rewrite)
 			print_restarts(&context);
 	}
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_pack = {
+#define AT(member) .at = offsetof(struct pack_context, member)
+
+static const struct option_row pack_rows[] = {
+    {"chunk-size", option_set_bytes, .letter = 'c', AT(options.chunk_bytes), .least = CHUNK_MIN_BYTES,
+     .most = CHUNK_MAX_BYTES, .value = "SIZE", .usual = "8M", .says = "a size from 4M to 64M is needed",
+     .help = "4M to 64M",
+     .about = "4M to 64M, default 8M. A file larger than that gets a chunk of its own; a "
+	      "file can have at most 1 GiB."},
+    {"order", set_order, .letter = 'o', AT(options.order), .says = "it must be random or source",
+     .words = "random|source", .value = "ORDER", .usual = "random",
+     .help = "random: each chunk a fair sample; source: folder by folder",
+     .about = "`random` (default) puts the files into chunks in an order drawn from the seed, so that each "
+	      "chunk is a fair sample of the dataset, and shuffling by chunks loses nothing when folders are "
+	      "classes. `source` keeps folders together."},
+    {"seed", option_set_u64, .letter = 's', AT(options.seed), .says = "a whole number from 0 is needed",
+     .value = "N", .usual = "0", .help = "of the random order"},
+    {"jobs", option_set_u32, .letter = 'j', AT(options.n_threads), .least = 1, .most = MAX_THREADS,
+     .says = "a number from 1 to 64 is needed", .value = "N", .usual = "8", .help = "files read at once"},
+    {"append", option_set_flag, AT(options.append),
+     .help = "add to a dataset; changed files replace, unchanged ones are left out",
+     .about = "Adds to a dataset that has samples already. A file whose path is there with the same size and "
+	      "modification time is left out; one that changed replaces the older one. Nothing is deleted."},
+    {"skip-unreadable", option_set_flag, AT(options.skip_unreadable),
+     .help = "leave out files that cannot be read, with a line for each"},
+    {"images", option_set_flag, AT(survey.images_only),
+     .help = "pack what torchvision's ImageFolder takes: images in class folders",
+     .about = "Packs what torchvision's ImageFolder takes: the files in class folders whose names end in "
+	      ".jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp."},
+    {"drop-empty", option_set_flag, AT(survey.drop_empty),
+     .help = "number the classes that have samples alone, where a folder has none"},
+    {"classes-of", option_set_string, AT(survey.classes_of), .value = "DATASET", .takes = OPTION_FILE,
+     .help = "refuse classes that it has not; empty ones of its are let be",
+     .about = "For a split of which another has all classes: refuses a class folder that is no class of "
+	      "DATASET, lets be one that has no samples and is, and says which class has none. Labels follow "
+	      "from the folders that have samples, so jobs number them by `with_classes()`."},
+    {"as-files", option_set_flag, AT(survey.as_files),
+     .help = "pack every file as it is: hidden ones, archives, files of databases",
+     .about = "Packs every file as it is: hidden ones, archives, files of databases and of datasets; the "
+	      "dataset that is written is left out all the same."},
+    CTL_ROW_ZSTD(
+	AT(options.level),
+	.about =
+	    "Compresses chunks, in blocks, with level 1 (fast) to 19 (small), where that saves a sixteenth "
+	    "of a block or more; text, tokens and raw arrays get shorter by that, pictures do not, and stay "
+	    "as they are. Jobs, mounts and all other verbs get samples as they were packed, from fewer bytes "
+	    "of storage; in memory and on a staging disk samples lie uncompressed. Each `pack` says for "
+	    "itself what its chunks are: `--append` without this option adds uncompressed ones, and both may "
+	    "be in one dataset. `purge` compresses what it writes again as it was. Programs of before this "
+	    "option refuse such a dataset, and say to update."),
+    CTL_ROW_DIGEST(
+	AT(options.keep_digests), .help = "keep a SHA-256 of each chunk, for datasets that users share",
+	.about = "Keeps a SHA-256 of each chunk, for a dataset that users share: the checksums that every "
+		 "dataset has protect against accidents, not against people who may write chunks. "
+		 "`dieseld`(8) checks each chunk that it reads, at about 1.8 GB/s per core. All later "
+		 "changes of the dataset keep digests; older programs that do not know them refuse the "
+		 "dataset. Chunks that exist already get theirs by `rebuild`."),
+    CTL_ROW_META(
+	AT(options.meta_url),
+	.help = "keep the metadata on a Redis server or cluster: redis://HOST[:PORT]/PREFIX",
+	.about =
+	    "Keeps the metadata on a Redis server, or on the Redis Cluster of which it is a node, for a "
+	    "dataset that is changed from many machines, instead of in meta.db. All keys begin with the "
+	    "prefix, which belongs to one dataset. The dataset's folder has a file meta.redis that says "
+	    "where they are, so that no other command needs the option. No password is in it: where the "
+	    "server wants one, set `DIESEL_REDIS` to redis://USER:PASSWORD@HOST:PORT, or `DIESEL_REDIS_FILE` "
+	    "to a file that holds this line; it is sent to that host and port alone, in the way that this "
+	    "URL says, and to the nodes of its cluster. `rediss` speaks TLS, and accepts certificates for "
+	    "the host of the URL or, of a cluster's node, for its own name or address. A dataset is read and "
+	    "served from its snapshot, without the server. Slots of a cluster may move, and masters may fail "
+	    "over to their replicas, while a command runs: it goes on. Where a server has replicas, what it "
+	    "has written counts once one of them has it. A server that takes out keys when its memory is "
+	    "full is refused: set `maxmemory-policy noeviction`. It should log each write (`appendonly "
+	    "yes`); keys that are lost are noticed, and `rebuild` makes them anew."),
+    CTL_ROW_KEEP_SNAPSHOTS(
+	AT(options.keep_snapshots),
+	.about = "Of how many versions, the newest, the snapshots are kept; default 4. Jobs can open these "
+		 "(`version=` of `diesel_loader`(3)), and go on with them after a restart. A snapshot takes "
+		 "the length of its paths and some 40 bytes a sample. Each command that makes a version "
+		 "(`rm`, `purge` and `rebuild` too) keeps as many as it is told: give all of them the same "
+		 "number. `purge` keeps none of a version that cannot be read afterwards."),
+    CTL_ROW_WAIT(
+	AT(wait.ns),
+	.about =
+	    "How long to wait (`5m` too) while another writer holds the dataset, in a folder or with its "
+	    "metadata on a Redis server; one line says whom it waits for, the process where that is known. "
+	    "Default 0: it fails. A writer that gives no sign of life for 60 seconds "
+	    "(`DIESEL_WRITER_LEASE`), because its process is suspended or its node hangs, is done without, "
+	    "unless it was about to publish; it can then publish nothing any more, and says so when it wakes "
+	    "up.\nIn a bucket nobody holds a dataset. `pack` goes ahead, and if another writer has published "
+	    "before it, it says so in a line and goes on from that version: what it has packed is used where "
+	    "it is newer than the other's last chunk, the rest is packed again, of a path that both wrote "
+	    "its own bytes count, and nothing else of the other's is lost. It does so up to 16 times, and "
+	    "longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too; in a bucket they are done "
+	    "again until then if another writer was first."),
+    {"json", option_set_flag, AT(json), .help = "say as a JSON object what was done"},
+    {"jpeg-restarts", option_set_flag, AT(adds_restarts),
+     .help = "rewrite JPEG files, without loss, so that what is above and beside a crop needs no decoding",
+     .about =
+	 "Writes JPEG files anew with restart markers, one every few blocks, mostly every 32 columns: of an "
+	 "image of which a job takes a crop, as `diesel_loader`(3) does for torchvision's transforms, what "
+	 "lies above and beside the crop is then passed over, not decoded. Nothing is lost: coefficients, "
+	 "quantisation tables and sampling stay, which is checked for each file, and so do EXIF data, colour "
+	 "profiles, comments and what follows the image; every decoder gives the same pixels. With markers "
+	 "libjpeg-turbo decodes each block a little more slowly, so that a job which takes the whole of each "
+	 "image loses a few percent, unless the files were progressive. Progressive files become sequential "
+	 "ones, in which alone that works and which take less time to decode. The last line says by how much "
+	 "the files grew or, since Huffman codes are made for each image, shrank. Files that have markers so "
+	 "often stay as they are, and so do files that are no JPEG, and, with a line for each, JPEG files "
+	 "that are damaged or of a kind that could not be kept whole (several images in one file, more than "
+	 "64 million pixels).\nThe bytes of a sample are then not those of the file. With `--append` a file "
+	 "counts as unchanged by its own size and time; what the dataset has already stays as it was packed, "
+	 "with or without markers."},
+};
+
+#undef AT
+
+const struct option_verb ctl_pack = {
     .name = "pack",
-    .arguments = "[OPTION ...] SOURCE DATASET",
+    .arguments = "SOURCE DATASET",
     .summary = "Pack a folder of files, or a tar archive, into a dataset",
-    .help =
-	"  -c, --chunk-size SIZE   4M to 64M (default 8M)\n"
-	"  -o, --order ORDER       random (default): each chunk a fair sample; source: folder by folder\n"
-	"  -s, --seed N            of the random order (default 0)\n"
-	"  -j, --jobs N            files read at once (default 8)\n"
-	"      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
-	"      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
-	"      --images            pack what torchvision's ImageFolder takes: images in class folders\n"
-	"      --drop-empty        number the classes that have samples alone, where a folder has none\n"
-	"      --classes-of DATASET  refuse classes that it has not; empty ones of its are let be\n"
-	"      --as-files          pack every file as it is: hidden ones, archives, files of databases\n"
-	"      --zstd LEVEL        compress, 1 (fast) to 19 (small), what gets shorter by a sixteenth\n"
-	"      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
-	"      --meta URL          keep the metadata on a Redis server or cluster: "
-	"redis://HOST[:PORT]/PREFIX\n" CTL_KEEP_SNAPSHOTS_HELP
-	"      --wait SECONDS      how long to wait for another writer of the dataset (5m too; default 0)\n"
-	"      --json              say as a JSON object what was done\n"
-	"      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
-	"crop needs no decoding\n"
-	"\n"
-	"SOURCE is a folder, a tar archive (as it is, .gz, .zst), or - for one on standard input:\n"
-	"tar cf - -C DIR . | dieselctl pack - DATASET. Links in a folder are followed. The dataset changes "
-	"at\n"
-	"the end or not at all; when a run was interrupted, the same command goes on where it stopped.\n",
+    .help = "SOURCE is a folder, a tar archive (as it is, .gz, .zst), or - for one on standard input:\n"
+	    "tar cf - -C DIR . | dieselctl pack - DATASET. Links in a folder are followed. The dataset "
+	    "changes at\n"
+	    "the end or not at all; when a run was interrupted, the same command goes on where it stopped.\n",
+    .about =
+	"Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
+	"classes, numbered in the order of their names, as torchvision's ImageFolder does. Symbolic links "
+	"are followed; a dangling one, and one that leads back to a folder it lies in, is an error. FIFOs, "
+	"sockets and devices are left out and counted.\nHidden files and folders (.DS_Store, "
+	".ipynb_checkpoints), and others that file managers leave (Thumbs.db, __MACOSX), are left out, and "
+	"so are datasets within the source; the last line counts them. A source of which the files are no "
+	"samples is refused: an LMDB, archives, Parquet, Arrow, TFRecord and HDF5 files, shards of other "
+	"loaders. So is one with a class folder that has no samples, since without it the classes behind it "
+	"would have other numbers. Among images, files that are no images, and images in no class folder, "
+	"are taken, and a line says so.\nThe dataset changes at the end or not at all. When a run is "
+	"interrupted (a signal, a full disk, a power cut), the same command goes on where it stopped: chunks "
+	"whose files have not changed since are used.\nWhere SOURCE is no folder it is a tar archive, as it "
+	"is or compressed by gzip or zstd; `-` is one on standard input:\n`tar cf - -C photos . | dieselctl "
+	"pack - photos.diesel`\nIts files are packed in its order, one in memory at a time. Anything else "
+	"but folders in it (links, devices, FIFOs), a path that is absolute or leads outside, one that is "
+	"there twice, and an archive that is damaged or cut off, also between two files, are errors that "
+	"name it: nothing is published, and what was written is removed. After an interruption, the same "
+	"archive goes on: samples that are in chunks already, byte by byte, are not written again. `tar "
+	"--dereference --hard-dereference` makes archives without links. Jobs shuffle within windows of some "
+	"chunks: an archive whose neighbours are alike, folder by folder, is better extracted and packed as "
+	"`--order random` does.",
+    OPTION_ROWS(pack_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "ctl_dataset.h"
-#include "ctl_json.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
@@ -18,6 +17,8 @@
 #define NO_NUMBER UINT64_MAX /* of a sample that the metadata alone tells of */
 
 struct ls_options {
+	uint64_t version;
+	bool from_meta;
 	bool details, recursive, json;
 	bool first; /* nothing printed yet */
 	bool is_terminal;
@@ -151,7 +152,7 @@ static int list_snapshot(const struct snapshot *s, const char *path, size_t leng
 	return list_directory(s, path, length, o);
 }
 
-static int list_path(const struct ctl_verb *verb, const struct ctl_dataset *d, const char *path,
+static int list_path(const struct option_verb *verb, const struct ctl_dataset *d, const char *path,
 		     const char *dataset, struct ls_options *o)
 {
 	size_t length = path_length_of(path);
@@ -168,33 +169,18 @@ static int list_path(const struct ctl_verb *verb, const struct ctl_dataset *d, c
 	return ctl_failed(verb, &err);
 }
 
-static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
+static int run_ls(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'},
-						     {"meta", no_argument, NULL, 'm'},
-						     CTL_OPTION_VERSION,
-						     CTL_OPTION_HELP,
-						     {0}};
 	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct ls_options o = {.first = true, .is_terminal = isatty(STDOUT_FILENO)};
-	bool from_meta = false;
-	uint64_t version = 0;
 	struct error err = ERROR_INIT;
-	int option, result = CTL_OK;
+	int status, result = CTL_OK;
 
-	while ((option = getopt_long(argc, argv, ":hlR", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
-			return CTL_USAGE;
-		o.details |= option == 'l';
-		o.recursive |= option == 'R';
-		o.json |= option == 'J';
-		from_meta |= option == 'm';
-	}
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
 	if (optind == argc)
 		return ctl_usage(verb, "a dataset is needed");
-	if (ctl_dataset_open(argv[optind], version, from_meta, &d, &err) < 0)
+	if (ctl_dataset_open(argv[optind], o.version, o.from_meta, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	if (optind + 1 == argc)
 		result = list_path(verb, &d, "", argv[optind], &o);
@@ -210,15 +196,31 @@ static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 	return r == CTL_OK ? result : r;
 }
 
-const struct ctl_verb ctl_ls = {
+#define AT(member) .at = offsetof(struct ls_options, member)
+
+static const struct option_row ls_rows[] = {
+    {"long", option_set_flag, .letter = 'l', AT(details), .help = "mode, size and time too"},
+    {"recursive", option_set_flag, .letter = 'R', AT(recursive),
+     .help = "all samples below, instead of the folder's own entries"},
+    {"json", option_set_flag, AT(json), .help = "as a JSON array"},
+    CTL_ROW_VERSION(AT(version), .help = "as it was at that version"),
+    {"meta", option_set_flag, AT(from_meta), .help = "as the metadata has it, without the snapshot"},
+};
+
+#undef AT
+
+const struct option_verb ctl_ls = {
     .name = "ls",
-    .arguments = "[-l] [-R] [--json] [--version N | --meta] DATASET [PATH ...]",
+    .arguments = "DATASET [PATH ...]",
     .summary = "List samples and folders, one path a line",
-    .help = "  -l        mode, size and time too\n"
-	    "  -R        all samples below, instead of the folder's own entries\n"
-	    "      --json  as a JSON array\n"
-	    "      --version N  as it was at that version\n"
-	    "      --meta  as the metadata has it, without the snapshot\n",
+    .about =
+	"Lists samples and folders (with a slash), one path a line. `-l` adds mode, size and time; `-R` "
+	"lists all samples below. With `--json` samples have their number in the dataset, as "
+	"`diesel_loader`(3) has it.\n`ls`, `cat` and, for a path, `stat` tell what the snapshot has. With "
+	"`--meta`, and where there is no snapshot, they ask the metadata store, which has what was committed "
+	"last: one lookup a path, but `ls` reads all paths. Numbers and classes are the snapshot's alone.",
+    OPTION_ROWS(ls_rows),
+    .takes = OPTION_FILE,
     .run = run_ls,
 };
 
@@ -232,7 +234,7 @@ static bool is_binary(const unsigned char *data, size_t bytes)
 	return false;
 }
 
-static int cat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, const char *path, bool force)
+static int cat_path(const struct option_verb *verb, const struct ctl_dataset *d, const char *path, bool force)
 {
 	_cleanup_(freep) unsigned char *data = NULL;
 	struct error err = ERROR_INIT;
@@ -240,11 +242,9 @@ static int cat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, co
 	char text[200];
 	int r = ctl_dataset_read(d, path, &data, &bytes, &err);
 
-	text_printable(text, sizeof(text), path, strlen(path));
-	if (r == -ENOENT && err.code == 0)
-		error_set(&err, r, "there is no sample '%s'; `dieselctl ls` lists them", text);
 	if (r < 0)
 		return ctl_failed(verb, &err);
+	text_printable(text, sizeof(text), path, strlen(path));
 	if (!force && isatty(STDOUT_FILENO) && is_binary(data, bytes)) {
 		error_set(&err, -EINVAL, "'%s' is binary: send it to a file or a pipe, or add -f", text);
 		return ctl_failed(verb, &err);
@@ -253,33 +253,26 @@ static int cat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, co
 	return CTL_OK;
 }
 
-static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
+struct cat_options {
+	bool force, from_meta;
+	uint64_t version;
+};
+
+static int run_cat(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"force", no_argument, NULL, 'f'},
-						     {"meta", no_argument, NULL, 'm'},
-						     CTL_OPTION_VERSION,
-						     CTL_OPTION_HELP,
-						     {0}};
 	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct error err = ERROR_INIT;
-	uint64_t version = 0;
-	bool force = false, from_meta = false;
-	int option, result = CTL_OK;
+	struct cat_options o = {0};
+	int status, result = CTL_OK;
 
-	while ((option = getopt_long(argc, argv, ":hf", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
-			return CTL_USAGE;
-		force |= option == 'f';
-		from_meta |= option == 'm';
-	}
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
 	if (argc - optind < 2)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
-	if (ctl_dataset_open(argv[optind], version, from_meta, &d, &err) < 0)
+	if (ctl_dataset_open(argv[optind], o.version, o.from_meta, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	for (int i = optind + 1; i < argc; i++) {
-		int r = cat_path(verb, &d, argv[i], force);
+		int r = cat_path(verb, &d, argv[i], o.force);
 
 		result = r == CTL_OK ? result : r;
 	}
@@ -288,12 +281,24 @@ static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
 	return r == CTL_OK ? result : r;
 }
 
-const struct ctl_verb ctl_cat = {
+#define AT(member) .at = offsetof(struct cat_options, member)
+
+static const struct option_row cat_rows[] = {
+    {"force", option_set_flag, .letter = 'f', AT(force), .help = "binary data to a terminal too"},
+    CTL_ROW_VERSION(AT(version), .help = "as it was at that version"),
+    {"meta", option_set_flag, AT(from_meta), .help = "found by the metadata, without the snapshot"},
+};
+
+#undef AT
+
+const struct option_verb ctl_cat = {
     .name = "cat",
-    .arguments = "[-f] [--version N | --meta] DATASET PATH ...",
+    .arguments = "DATASET PATH ...",
     .summary = "Write samples to standard output",
-    .help = "  -f, --force   binary data to a terminal too\n      --version N   as it was at that "
-	    "version\n      --meta        found by the metadata, without the snapshot\n\nEach sample's "
-	    "checksum is verified.\n",
+    .help = "Each sample's checksum is verified.\n",
+    .about = "Writes samples to standard output, after checking them. Binary data goes to a terminal only "
+	     "with `-f` (`--force`).",
+    OPTION_ROWS(cat_rows),
+    .takes = OPTION_FILE,
     .run = run_cat,
 };

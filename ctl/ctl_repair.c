@@ -7,8 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "ctl/waiting/ctl_wait.h"
-#include "dataset/digest.h"
+#include "ctl_wait.h"
 #include "dataset/meta.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
@@ -17,9 +16,13 @@
 #include "lib/units.h"
 
 struct rebuild_context {
-	const struct ctl_verb *verb;
+	const struct option_verb *verb;
 	struct progress bar;
 	bool json, first;
+	bool keep_digests, takes_all;
+	uint64_t keep_snapshots;
+	const char *meta_url;
+	struct ctl_wait wait;
 };
 
 static void show_lost(const struct chunk_id *id, const char *text, void *context)
@@ -59,102 +62,93 @@ static void print_rebuilt_json(const struct writer_result *result)
 	puts("}");
 }
 
-static int rebuild(const char *dataset, const char *meta_url, bool keep_digests, bool takes_all,
-		   uint64_t keep_snapshots, struct rebuild_context *c, struct writer_result *ret,
-		   uint64_t *ret_n_lost, struct error *err)
+static int rebuild(struct rebuild_context *c, struct writer_result *ret, uint64_t *ret_n_lost,
+		   struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
-	int r = writer_open_on(dataset, WRITER_REBUILD, CHUNK_DEFAULT_BYTES, meta_url, &w, err);
+	int r = writer_open_on(c->wait.dataset, WRITER_REBUILD, CHUNK_DEFAULT_BYTES, c->meta_url, &w, err);
 
 	if (r < 0)
 		return r;
 	writer_set_command(w, ctl_command());
-	writer_keep_snapshots(w, keep_snapshots);
+	writer_keep_snapshots(w, c->keep_snapshots);
 	writer_show(w, progress_show, &c->bar);
-	if (takes_all)
+	if (c->takes_all)
 		writer_take_all(w);
-	if (keep_digests)
+	if (c->keep_digests)
 		r = writer_keep_digests(w, err);
 	if (r == 0)
 		r = writer_rebuild(w, show_lost, c, ret_n_lost, err);
 	return r < 0 ? r : writer_commit(w, ret, err);
 }
 
-static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
+static int run_rebuild(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"digest", required_argument, NULL, 'd'},
-						     {"meta", required_argument, NULL, 'm'},
-						     {"all-chunks", no_argument, NULL, 'a'},
-						     {"json", no_argument, NULL, 'J'},
-						     CTL_OPTION_KEEP_SNAPSHOTS,
-						     CTL_OPTION_WAIT,
-						     CTL_OPTION_HELP,
-						     {0}};
-	struct ctl_wait wait = {.verb = verb};
-	struct rebuild_context context = {.verb = verb, .first = true};
+	struct rebuild_context c = {
+	    .verb = verb, .first = true, .wait = {.verb = verb}, .keep_snapshots = WRITER_KEEP_SNAPSHOTS};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
-	bool keep_digests = false, takes_all = false;
-	uint64_t n_lost = 0, keep_snapshots = WRITER_KEEP_SNAPSHOTS;
-	const char *meta_url = NULL;
-	int option;
+	uint64_t n_lost = 0;
+	int r, status;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'd' && strcmp(optarg, DIGEST_NAME) != 0)
-			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
-		if (option == 'w' && ctl_wait_option(verb, &wait.ns) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'K' && ctl_keep_snapshots(verb, &keep_snapshots) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'm' && meta_redis_check_url(optarg, &err) < 0)
-			return ctl_usage(verb, "--meta URL: %s", err.text);
-		if (option == 'm')
-			meta_url = optarg;
-		keep_digests |= option == 'd';
-		takes_all |= option == 'a';
-		context.json |= option == 'J';
-	}
+	if (!ctl_options(verb, argc, argv, &c, &status))
+		return status;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
-	wait.dataset = argv[optind];
-	ctl_wait_begin(&wait);
-	if (context.json)
+	c.wait.dataset = argv[optind];
+	ctl_wait_begin(&c.wait);
+	if (c.json)
 		fputs("{\"schema\": \"diesel.rebuild/1\", \"lost\": [", stdout);
-	int r;
-
 	do {
-		r = rebuild(argv[optind], meta_url, keep_digests, takes_all, keep_snapshots, &context,
-			    &result, &n_lost, &err);
-		progress_end(&context.bar);
-	} while (context.first && ctl_wait_again(&wait, r)); /* what was lost is said once */
-	if (context.json)
+		r = rebuild(&c, &result, &n_lost, &err);
+		progress_end(&c.bar);
+	} while (c.first && ctl_wait_again(&c.wait, r)); /* what was lost is said once */
+	if (c.json)
 		print_rebuilt_json(r == 0 ? &result : NULL);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (!context.json)
+	if (!c.json)
 		print_rebuilt(&result, n_lost);
 	r = ctl_finish(verb);
 	return r == CTL_OK && n_lost ? CTL_FAILED : r;
 }
 
-const struct ctl_verb ctl_rebuild = {
+#define AT(member) .at = offsetof(struct rebuild_context, member)
+
+static const struct option_row rebuild_rows[] = {
+    CTL_ROW_META(AT(meta_url),
+		 .help = "of a copy: keep its metadata on a Redis server, apart from that of the original"),
+    CTL_ROW_DIGEST(AT(keep_digests),
+		   .help = "keep a SHA-256 of each chunk as it is now; without it, if the dataset has them"),
+    {"all-chunks", option_set_flag, AT(takes_all),
+     .help = "in a bucket: chunks that belong to no version, too; not while others write"},
+    CTL_ROW_KEEP_SNAPSHOTS(AT(keep_snapshots)),
+    CTL_ROW_WAIT(AT(wait.ns)),
+    {"json", option_set_flag, AT(json),
+     .help = "say as a JSON object what was done, and the ids of lost chunks"},
+};
+
+#undef AT
+
+const struct option_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "[--meta URL] [--digest sha256] [--all-chunks] [--keep-snapshots N] [--wait SECONDS] "
-		 "[--json] DATASET",
+    .arguments = "DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
-    .help = "      --meta URL       of a copy: keep its metadata on a Redis server, apart from that of the "
-	    "original\n"
-	    "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
-	    "has them\n"
-	    "      --all-chunks     in a bucket: chunks that belong to no version, too; not while others "
-	    "write\n" CTL_KEEP_SNAPSHOTS_HELP
-	    "      --wait SECONDS   how long to wait for another writer of the dataset (5m too; default 0)\n"
-	    "      --json           say as a JSON object what was done, and the ids of lost chunks\n"
-	    "\n"
-	    "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
+    .help = "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
 	    "each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged.\n",
+    .about =
+	"Makes metadata and snapshot anew from the chunks. Chunks whose head is damaged are left out, with a "
+	"line for each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged. With "
+	"`--digest sha256`, and wherever the dataset had digests, digests are computed from the chunks as "
+	"they are now: run `verify` first. In a bucket, chunks that belong to no version are left out, and "
+	"counted: another writer may be about to publish them, or to remove them. `--all-chunks` takes them "
+	"in; nobody else may be writing to the dataset then. Where the metadata cannot be read all are taken "
+	"in any case.\nA copy of a dataset with its metadata on a Redis server (`cp -r`) names the metadata "
+	"of the original. Verbs that would read or change that refuse the copy; jobs read it by its "
+	"snapshot. `--meta` URL makes metadata of its own, under a prefix that no dataset has. So it does "
+	"for a dataset that was moved to another file system, or restored from a backup.",
+    OPTION_ROWS(rebuild_rows),
+    .takes = OPTION_FILE,
     .run = run_rebuild,
 };
 
@@ -231,43 +225,34 @@ static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, ui
 	return r;
 }
 
-static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
+struct rm_options {
+	bool recursive, json;
+	uint64_t keep_snapshots;
+	struct ctl_wait wait;
+};
+
+static int run_rm(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"recursive", no_argument, NULL, 'r'},
-						     {"json", no_argument, NULL, 'J'},
-						     CTL_OPTION_KEEP_SNAPSHOTS,
-						     CTL_OPTION_WAIT,
-						     CTL_OPTION_HELP,
-						     {0}};
-	struct ctl_wait wait = {.verb = verb};
+	struct rm_options o = {.wait = {.verb = verb}, .keep_snapshots = WRITER_KEEP_SNAPSHOTS};
 	struct writer_result result;
 	struct error err = ERROR_INIT;
-	uint64_t n_removed = 0, keep_snapshots = WRITER_KEEP_SNAPSHOTS;
-	bool recursive = false, json = false;
-	int option;
+	uint64_t n_removed = 0;
+	int status;
 
-	while ((option = getopt_long(argc, argv, ":hr", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'w' && ctl_wait_option(verb, &wait.ns) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'K' && ctl_keep_snapshots(verb, &keep_snapshots) != CTL_OK)
-			return CTL_USAGE;
-		recursive |= option == 'r';
-		json |= option == 'J';
-	}
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
 	if (argc - optind < 2)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
 	int r;
 
-	wait.dataset = argv[optind];
-	ctl_wait_begin(&wait);
+	o.wait.dataset = argv[optind];
+	ctl_wait_begin(&o.wait);
 	do {
-		r = remove_paths(argv + optind, recursive, keep_snapshots, &n_removed, &result, &err);
-	} while (ctl_wait_again(&wait, r));
+		r = remove_paths(argv + optind, o.recursive, o.keep_snapshots, &n_removed, &result, &err);
+	} while (ctl_wait_again(&o.wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (json)
+	if (o.json)
 		printf("{\"schema\": \"diesel.rm/1\", \"removed\": %llu, \"version\": %llu}\n",
 		       (unsigned long long)n_removed, (unsigned long long)result.version);
 	else
@@ -276,13 +261,25 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_rm = {
+#define AT(member) .at = offsetof(struct rm_options, member)
+
+static const struct option_row rm_rows[] = {
+    {"recursive", option_set_flag, .letter = 'r', AT(recursive), .help = "remove folders too"},
+    CTL_ROW_KEEP_SNAPSHOTS(AT(keep_snapshots)),
+    CTL_ROW_WAIT(AT(wait.ns)),
+    {"json", option_set_flag, AT(json), .help = "say as a JSON object what was done"},
+};
+
+#undef AT
+
+const struct option_verb ctl_rm = {
     .name = "rm",
-    .arguments = "[-r] [--keep-snapshots N] [--wait SECONDS] [--json] DATASET PATH ...",
+    .arguments = "DATASET PATH ...",
     .summary = "Remove samples from a dataset",
-    .help = "  -r, --recursive     remove folders too\n" CTL_KEEP_SNAPSHOTS_HELP
-	    "      --wait SECONDS  how long to wait for another writer of the dataset (5m too; default 0)\n"
-	    "      --json          say as a JSON object what was done\n\n"
-	    "All of them or none. Their bytes stay in the chunks until a purge.\n",
+    .help = "All of them or none. Their bytes stay in the chunks until a purge.\n",
+    .about = "Removes samples; with `-r` (`--recursive`) folders too. All of them or none. Their bytes stay "
+	     "in the chunks until a `purge`. Chunks that an interrupted `pack` has left are dropped.",
+    OPTION_ROWS(rm_rows),
+    .takes = OPTION_FILE,
     .run = run_rm,
 };

@@ -95,7 +95,7 @@ static void print_end(const struct policy_replay *p, uint64_t n_foreign)
 }
 
 /* For a file that is not a history: it is a recording of diesel-analyze, or nothing that can be replayed. */
-static int replay_recording(const struct ctl_verb *verb, const char *path, struct policy_replay *p)
+static int replay_recording(const struct option_verb *verb, const char *path, struct policy_replay *p)
 {
 	struct recorded_info info = {0};
 	struct error err = ERROR_INIT;
@@ -121,7 +121,7 @@ static int replay_recording(const struct ctl_verb *verb, const char *path, struc
 	return ctl_finish(verb);
 }
 
-static int replay(const struct ctl_verb *verb, const char *path, struct policy_replay *p)
+static int replay(const struct option_verb *verb, const char *path, struct policy_replay *p)
 {
 	struct history *history = NULL;
 	struct error err = ERROR_INIT;
@@ -143,12 +143,12 @@ static int replay(const struct ctl_verb *verb, const char *path, struct policy_r
 	return ctl_finish(verb);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	struct policy_replay p = {0};
 	int r;
 
-	if (!ctl_json_option(verb, argc, argv, &p.json, &r))
+	if (!ctl_options(verb, argc, argv, &p, &r))
 		return r;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one file is needed: a history or a recording");
@@ -160,16 +160,32 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return r;
 }
 
-const struct ctl_verb ctl_replay = {
+#define AT(member) .at = offsetof(struct policy_replay, member)
+
+static const struct option_row replay_rows[] = {
+    {"json", option_set_flag, AT(json), .help = "one JSON object a line"},
+};
+
+#undef AT
+
+const struct option_verb ctl_replay = {
     .name = "replay",
-    .arguments = "[--json] FILE",
+    .arguments = "FILE",
     .summary = "Decide again on samples that dieseld or diesel-analyze recorded",
     .help =
 	"Prints each decision that this version's tuner would have made, and why. FILE is that of\n"
 	"dieseld --history, or a recording of diesel-analyze record: a sample a second of what it tells "
 	"(waits,\n"
 	"speed, workers), of which a number of client workers can follow. The samples stay as they were:\n"
-	"knobs in them do not follow the replay.\n\n"
-	"      --json  one JSON object a line\n",
+	"knobs in them do not follow the replay.\n",
+    .about =
+	"What this version's tuner decides, and why; always the same for the same file. FILE is that of "
+	"`dieseld --history`, which holds all that the daemon's tuner was given, or a recording of "
+	"`diesel-analyze record`, made into one sample a second: waits, speed and workers of the recorded "
+	"job. A recording knows neither chunks nor caches, so client workers are all that is decided on, and "
+	"one of its samples is a batch unless it tells how many a batch has. Only the part that is whole is "
+	"replayed of a recording that was cut off; a line on standard error says so.",
+    OPTION_ROWS(replay_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

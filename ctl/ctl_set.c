@@ -40,35 +40,36 @@ struct set_request {
 	uint64_t job;
 	struct wire_setting settings[WIRE_SETTINGS_MAX];
 	uint32_t n;
+	bool until_restart;
 };
 
 /* If a setting were given twice, nobody would know which of the two counts. */
-static int add(const struct ctl_verb *verb, struct set_request *q, const char *name,
-	       struct wire_setting setting)
+static int add(struct set_request *q, const char *name, struct wire_setting setting, struct error *err)
 {
 	for (uint32_t i = 0; i < q->n; i++)
 		if (q->settings[i].key == setting.key)
-			return ctl_usage(verb, "%s is given twice", name);
+			return error_set(err, -EINVAL, "%s is given twice", name);
 	q->settings[q->n++] = setting;
-	return CTL_OK;
+	return 0;
 }
 
-static int parse_value(const struct ctl_verb *verb, const char *value, bool bytes, struct wire_setting *s,
-		       const char *argument)
+static int parse_value(const char *value, bool bytes, struct wire_setting *s, const char *argument,
+		       struct error *err)
 {
 	int64_t number;
 
 	if (!strcmp(value, "auto")) {
 		s->flags = WIRE_SETTING_AUTO;
-		return CTL_OK;
+		return 0;
 	}
 	if (bytes && units_parse_bytes(value, &s->value) < 0)
-		return ctl_usage(verb, "%s: a number of bytes is needed, such as 4G, or auto", argument);
+		return error_set(err, -EINVAL, "%s: a number of bytes is needed, such as 4G, or auto",
+				 argument);
 	if (!bytes && units_parse_integer(value, 0, 65536, &number) < 0)
-		return ctl_usage(verb, "%s: a whole number is needed, or auto", argument);
+		return error_set(err, -EINVAL, "%s: a whole number is needed, or auto", argument);
 	if (!bytes)
 		s->value = (uint64_t)number;
-	return CTL_OK;
+	return 0;
 }
 
 static bool is_called(const char *text, size_t length, const char *name)
@@ -100,8 +101,7 @@ static bool find_name(const char *text, size_t length, struct name *ret)
 }
 
 /* Adds knob=value from an argument, or limit=value from --limit. */
-static int add_assignment(const struct ctl_verb *verb, struct set_request *q, const char *argument,
-			  bool limit)
+static int add_assignment(struct set_request *q, const char *argument, bool limit, struct error *err)
 {
 	const char *equals = strchr(argument, '=');
 	struct wire_setting setting = {0};
@@ -110,42 +110,43 @@ static int add_assignment(const struct ctl_verb *verb, struct set_request *q, co
 
 	if (!equals || !find_name(argument, (size_t)(equals - argument), &name))
 		return limit
-			   ? ctl_usage(verb,
+			   ? error_set(err, -EINVAL,
 				       "--limit %s: it must be cache-max, cache-min, workers-max, "
 				       "client-workers-max, prefetch-max, forms-max, read-limit or "
 				       "read-ops-limit, with =VALUE",
 				       argument)
-			   : ctl_usage(verb,
+			   : error_set(err, -EINVAL,
 				       "'%s': it must be cache, prefetch, workers, client-workers, forms or "
 				       "read-weight, with =VALUE",
 				       argument);
 	if (name.limit != limit)
-		return limit ? ctl_usage(verb, "%s is a knob: write it without --limit", name.name)
-			     : ctl_usage(verb, "%s is a limit: write --limit %s", name.name, argument);
+		return limit
+			   ? error_set(err, -EINVAL, "%s is a knob: write it without --limit", name.name)
+			   : error_set(err, -EINVAL, "%s is a limit: write --limit %s", name.name, argument);
 	setting.key = name.key;
-	r = parse_value(verb, equals + 1, name.bytes, &setting, argument);
-	return r == CTL_OK ? add(verb, q, name.name, setting) : r;
+	r = parse_value(equals + 1, name.bytes, &setting, argument, err);
+	return r == 0 ? add(q, name.name, setting, err) : r;
 }
 
 /* --unset NAME: a knob, a limit or the mode, of whichever the name is. */
-static int add_unset(const struct ctl_verb *verb, struct set_request *q, const char *text)
+static int set_unset(void *options, const struct option_row *row, const char *text, struct error *err)
 {
 	struct wire_setting setting = {.key = WIRE_SET_TUNE, .flags = WIRE_SETTING_AUTO};
 	struct name name = {.name = "tune"};
 
 	if (strcmp(text, "tune") != 0) {
 		if (!find_name(text, strlen(text), &name))
-			return ctl_usage(verb,
+			return error_set(err, -EINVAL,
 					 "--unset %s: it must be tune, a knob or a limit, as `dieselctl "
 					 "status` names them",
 					 text);
 		setting.key = name.key;
 	}
-	return add(verb, q, name.name, setting);
+	return add(options, name.name, setting, err);
 }
 
 /* --until-restart, for all that the command sets. */
-static int add_until_restart(const struct ctl_verb *verb, struct set_request *q)
+static int add_until_restart(struct set_request *q, struct error *err)
 {
 	bool any = false;
 
@@ -155,31 +156,27 @@ static int add_until_restart(const struct ctl_verb *verb, struct set_request *q)
 		q->settings[i].flags = WIRE_SETTING_UNTIL_RESTART;
 		any = true;
 	}
-	return any ? CTL_OK : ctl_usage(verb, "--until-restart: there is nothing to set");
+	return any ? 0 : error_set(err, -EINVAL, "--until-restart: there is nothing to set");
 }
 
-static int add_mode(const struct ctl_verb *verb, struct set_request *q, const char *option, const char *value)
+/* --tune and --dry-run: the place of the word is the mode, or behind all modes: as configured. */
+static int set_mode(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	static const char *const modes[WIRE_N_TUNES] = {"off", "on", "dry-run"};
+	int place = option_word_place(row, value);
 	struct wire_setting s = {.key = WIRE_SET_TUNE};
 
-	if (!strcmp(option, "--dry-run")) {
-		if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
-			return ctl_usage(verb, "--dry-run %s: it must be on or off", value);
-		s.value = strcmp(value, "on") ? WIRE_TUNE_ON : WIRE_TUNE_DRY_RUN;
-		return add(verb, q, "the mode", s);
-	}
-	if (!strcmp(value, "auto")) {
+	if (place < 0)
+		return option_wrong(row, value, err);
+	if (place == WIRE_N_TUNES)
 		s.flags = WIRE_SETTING_AUTO;
-		return add(verb, q, "the mode", s);
-	}
-	for (uint32_t i = 0; i < WIRE_N_TUNES; i++) {
-		if (strcmp(value, modes[i]) != 0)
-			continue;
-		s.value = i;
-		return add(verb, q, "the mode", s);
-	}
-	return ctl_usage(verb, "--tune %s: it must be on, off, dry-run or auto", value);
+	else
+		s.value = (uint64_t)place + row->least;
+	return add(options, "the mode", s, err);
+}
+
+static int set_limit(void *options, const struct option_row *row, const char *value, struct error *err)
+{
+	return add_assignment(options, value, true, err);
 }
 
 static void print_pins(const json_t *tune)
@@ -219,7 +216,7 @@ static void print_weights(const json_t *jobs)
 	}
 }
 
-static int print_result(const struct ctl_verb *verb, const char *text)
+static int print_result(const struct option_verb *verb, const char *text)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.set/1"), *tune = json_object_get(root, "tune"), *limit;
 	const char *name, *separator = "";
@@ -247,7 +244,7 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 	return ctl_finish(verb);
 }
 
-static int send_request(const struct ctl_verb *verb, const struct set_request *q)
+static int send_request(const struct option_verb *verb, const struct set_request *q)
 {
 	_cleanup_(freep) char *text = NULL;
 	struct admin_client *admin = NULL;
@@ -265,60 +262,73 @@ static int send_request(const struct ctl_verb *verb, const struct set_request *q
 	return ctl_finish(verb);
 }
 
-static int parse_job(const struct ctl_verb *verb, struct set_request *q, const char *text)
+static int parse_job(struct set_request *q, const char *text, struct error *err)
 {
 	int64_t id;
 
 	if (!strcmp(text, "all"))
-		return CTL_OK;
+		return 0;
 	if (units_parse_integer(text, 1, INT64_MAX, &id) < 0)
-		return ctl_usage(verb, "'%s' is neither a job's number, nor all, nor knob=value", text);
+		return error_set(err, -EINVAL, "'%s' is neither a job's number, nor all, nor knob=value",
+				 text);
 	q->job = (uint64_t)id;
-	return CTL_OK;
+	return 0;
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {CTL_DAEMON_OPTIONS,
-						     {"limit", required_argument, NULL, 'l'},
-						     {"dry-run", required_argument, NULL, 'd'},
-						     {"tune", required_argument, NULL, 't'},
-						     {"unset", required_argument, NULL, 'u'},
-						     {"until-restart", no_argument, NULL, 'r'},
-						     {0}};
 	struct set_request q = {.daemon = CTL_DAEMON_OPTIONS_INIT};
-	bool until_restart = false;
-	int option, r = CTL_OK;
+	struct error err = ERROR_INIT;
+	int status, r = 0;
 
-	while (r == CTL_OK && (option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		switch (option) {
-		case 'l': r = add_assignment(verb, &q, optarg, true); break;
-		case 'd': r = add_mode(verb, &q, "--dry-run", optarg); break;
-		case 't': r = add_mode(verb, &q, "--tune", optarg); break;
-		case 'u': r = add_unset(verb, &q, optarg); break;
-		case 'r': until_restart = true; break;
-		default: r = ctl_daemon_option(verb, option, &q.daemon); break;
-		}
-	}
-	if (r == CTL_OK && optind < argc && !strchr(argv[optind], '='))
-		r = parse_job(verb, &q, argv[optind++]);
-	for (; r == CTL_OK && optind < argc; optind++)
-		r = add_assignment(verb, &q, argv[optind], false);
-	if (r == CTL_OK && q.n == 0)
-		r = ctl_usage(verb, "there is nothing to set");
-	if (r == CTL_OK && until_restart)
-		r = add_until_restart(verb, &q);
-	if (r != CTL_OK)
-		return r;
-	return send_request(verb, &q);
+	if (!ctl_options(verb, argc, argv, &q, &status))
+		return status;
+	if (optind < argc && !strchr(argv[optind], '='))
+		r = parse_job(&q, argv[optind++], &err);
+	for (; r == 0 && optind < argc; optind++)
+		r = add_assignment(&q, argv[optind], false, &err);
+	if (r == 0 && q.n == 0)
+		r = error_set(&err, -EINVAL, "there is nothing to set");
+	if (r == 0 && q.until_restart)
+		r = add_until_restart(&q, &err);
+	return r < 0 ? ctl_usage(verb, "%s", err.text) : send_request(verb, &q);
 }
 
-const struct ctl_verb ctl_set = {
+#define AT(member) .at = offsetof(struct set_request, member)
+
+static const struct option_row set_rows[] = {
+    {"limit", set_limit,
+     .words = "cache-max=|cache-min=|workers-max=|client-workers-max=|prefetch-max=|forms-max=|read-limit=|"
+	      "read-ops-limit=",
+     .value = "NAME=VALUE", .repeats = true,
+     .help = "a limit of the node; 0: none for read-limit (bytes a second of all storages together) and "
+	     "read-ops-limit (requests); auto: as configured",
+     .about = "`cache-max`, `cache-min`, `workers-max`, `client-workers-max`, `prefetch-max`, `forms-max`, "
+	      "`read-limit` or `read-ops-limit` (what is read in a second of all storages together; 0: no "
+	      "limit); `auto` as configured. Limits go before pins."},
+    {"dry-run", set_mode, .least = WIRE_TUNE_ON, .says = "it must be on or off", .words = "off|on",
+     .value = "MODE", .help = "decide and record, but change nothing"},
+    {"tune", set_mode, .says = "it must be on, off, dry-run or auto", .words = "off|on|dry-run|auto",
+     .value = "MODE", .help = "auto: as configured"},
+    {"unset", set_unset,
+     .words = "tune|cache|prefetch|workers|client-workers|forms|read-weight|cache-max|cache-min|workers-max|"
+	      "client-workers-max|prefetch-max|forms-max|read-limit|read-ops-limit",
+     .value = "NAME", .repeats = true,
+     .help = "take back what was set: tune, a knob or a limit; then it is as configured",
+     .about =
+	 "Takes back what was set: `tune`, a knob or a limit. Then it is as configured. May be given again."},
+    {"until-restart", option_set_flag, AT(until_restart),
+     .help = "what this command sets ends when dieseld does",
+     .about =
+	 "The values that this command sets end when dieseld does. They replace those that were set before."},
+    CTL_DAEMON_ROWS(AT(daemon.json), AT(daemon.socket), AT(daemon.timeout_s)),
+};
+
+#undef AT
+
+const struct option_verb ctl_set = {
     .name = "set",
-    .arguments =
-	"[JOB|all] [KNOB=VALUE|KNOB=auto ...] [--limit NAME=VALUE] [--dry-run on|off] [--unset NAME]",
+    .arguments = "[JOB|all] [KNOB=VALUE|KNOB=auto ...]",
     .summary = "Pin knobs of a job or of all, set limits, or only watch",
     .help =
 	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
@@ -328,17 +338,22 @@ const struct ctl_verb ctl_set = {
 	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
 	"and\n"
 	"goes before the configuration, also when dieseld is started again, until it is unset. Prints where "
-	"each "
-	"value\n"
-	"comes from.\n\n"
-	"      --limit NAME=VALUE  cache-max, cache-min, workers-max, client-workers-max, prefetch-max, "
-	"forms-max,\n"
-	"                          read-limit (bytes a second of all storages together; 0: none),\n"
-	"                          read-ops-limit (requests); auto: as configured\n"
-	"      --dry-run on|off    decide and record, but change nothing\n"
-	"      --tune MODE         on, off, dry-run, or auto: as configured\n"
-	"      --unset NAME        take back what was set: tune, a knob or a limit; then it is as "
-	"configured\n"
-	"      --until-restart     what this command sets ends when dieseld does\n" CTL_DAEMON_HELP,
+	"each\n"
+	"value comes from.\n",
+    .about =
+	"Pins a knob to exactly that value; the value `auto` gives it back to the tuner. Knobs: `cache` "
+	"(bytes, as 4G: what the job claims; more may be in memory, borrowed while nobody wants it), "
+	"`prefetch` (chunks), `workers` (threads of dieseld), `client-workers` (processes of the job, 0 "
+	"included), `forms` (bytes: what may be kept of decoded images). A job has a `read-weight` beside: "
+	"its part of what a storage gives, where other jobs want to read from it as well; 1 to 10000, 100 "
+	"unless set. A user's jobs together weigh as much as the heaviest of them. All of the settings take "
+	"effect, or none. Only root and the user of dieseld may, or whom `--admin-user` of `dieseld`(8) "
+	"names.\n`set` and `status` print a line for each value, with its source: a default, the command "
+	"line, the file and its line, or who set it and when. In the JSON that is `settings` in `tune`. A "
+	"value that is set goes before the configuration until it is unset, also when dieseld is started "
+	"again or reloads. The log then names each such value, and the one that it overrides.",
+    OPTION_ROWS(set_rows),
+    .takes = OPTION_JOB,
+    .words = "cache=|prefetch=|workers=|client-workers=|forms=|read-weight=",
     .run = run,
 };

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "ctl_dataset.h"
-#include "ctl_json.h"
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
 #include "dataset/digest.h"
@@ -158,7 +157,7 @@ static void print_sizes(const struct shape *shape)
 		print_size(i, shape, most, all);
 }
 
-static void shape_print(const struct ctl_verb *verb, const struct shape *shape, uint64_t version)
+static void shape_print(const struct option_verb *verb, const struct shape *shape, uint64_t version)
 {
 	struct error text = ERROR_INIT;
 	char bytes[24];
@@ -341,7 +340,7 @@ static void print_classes(const struct snapshot *s)
 	puts(n > 10 ? ", ..." : "");
 }
 
-static void print_metadata(const struct ctl_verb *verb, const char *path, const struct snapshot_info *info,
+static void print_metadata(const struct option_verb *verb, const char *path, const struct snapshot_info *info,
 			   const struct dataset_facts *f)
 {
 	struct error text = ERROR_INIT;
@@ -365,7 +364,7 @@ static void print_metadata(const struct ctl_verb *verb, const char *path, const 
 	putchar('\n');
 }
 
-static void print_dataset(const struct ctl_verb *verb, const char *path, const struct snapshot *s,
+static void print_dataset(const struct option_verb *verb, const char *path, const struct snapshot *s,
 			  const struct dataset_facts *f)
 {
 	const struct snapshot_info *info = snapshot_info(s);
@@ -438,79 +437,70 @@ static void print_sample(const struct snapshot *s, const struct chunk_id *chunk,
 	printf("xxh3      %016llx\n", (unsigned long long)sample->xxh3);
 }
 
-static int stat_path(const struct ctl_verb *verb, const struct ctl_dataset *d, const char *path, bool json)
+static int stat_path(const struct option_verb *verb, const struct ctl_dataset *d, const char *path, bool json)
 {
-	const struct snapshot *s = d->dataset ? dataset_snapshot(d->dataset) : NULL;
-	struct snapshot_sample sample;
-	struct snapshot_chunk chunk = {0};
-	struct meta_path found;
+	struct ctl_sample one;
 	struct error err = ERROR_INIT;
-	uint64_t number;
-	char text[200];
-	int r = -ENOENT;
 
-	if (!s && (r = look_up_find(d->look_up, path, strlen(path), &found, &err)) == 0) {
-		sample = ctl_sample_of(&found);
-		chunk.id = found.chunk;
-	} else if (s && snapshot_find(s, path, strlen(path), &number) == 0 &&
-		   snapshot_sample_stat(s, number, &sample) == 0) {
-		r = snapshot_chunk_get(s, sample.chunk, &chunk);
-	}
-	if (r == 0) {
-		print_sample(s, &chunk.id, &sample, json);
-		return ctl_finish(verb);
-	}
-	if (err.code == 0)
-		error_set(&err, -ENOENT, "there is no sample '%s'; `dieselctl ls` lists them",
-			  text_printable(text, sizeof(text), path, strlen(path)));
-	return ctl_failed(verb, &err);
+	if (ctl_dataset_find(d, path, &one, &err) < 0)
+		return ctl_failed(verb, &err);
+	print_sample(d->dataset ? dataset_snapshot(d->dataset) : NULL, &one.chunk, &one.sample, json);
+	return ctl_finish(verb);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+struct stat_options {
+	bool json, from_meta;
+	uint64_t version;
+};
+
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'},
-						     {"meta", no_argument, NULL, 'm'},
-						     CTL_OPTION_VERSION,
-						     CTL_OPTION_HELP,
-						     {0}};
 	_cleanup_(ctl_dataset_closep) struct ctl_dataset d = {0};
 	struct error err = ERROR_INIT;
 	_cleanup_(facts_freep) struct dataset_facts facts = {0};
-	uint64_t version = 0;
-	bool json = false, from_meta = false;
-	int option, r;
+	struct stat_options o = {0};
+	int status, r;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
-			return CTL_USAGE;
-		json |= option == 'J';
-		from_meta |= option == 'm';
-	}
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
 	if (argc - optind != 1 && argc - optind != 2)
 		return ctl_usage(verb, "a dataset is needed, and at most one path in it");
-	if (from_meta && argc - optind != 2)
+	if (o.from_meta && argc - optind != 2)
 		return ctl_usage(verb, "--meta is for a path in the dataset");
-	r = argc - optind == 2 ? ctl_dataset_open(argv[optind], version, from_meta, &d, &err)
-			       : dataset_open_version(argv[optind], version, &d.dataset, &err);
+	r = argc - optind == 2 ? ctl_dataset_open(argv[optind], o.version, o.from_meta, &d, &err)
+			       : dataset_open_version(argv[optind], o.version, &d.dataset, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (argc - optind == 2)
-		return stat_path(verb, &d, argv[optind + 1], json);
-	collect(argv[optind], d.dataset, version != 0, &facts);
-	if (json)
+		return stat_path(verb, &d, argv[optind + 1], o.json);
+	collect(argv[optind], d.dataset, o.version != 0, &facts);
+	if (o.json)
 		print_dataset_json(argv[optind], dataset_snapshot(d.dataset), &facts);
 	else
 		print_dataset(verb, argv[optind], dataset_snapshot(d.dataset), &facts);
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_stat = {
+#define AT(member) .at = offsetof(struct stat_options, member)
+
+static const struct option_row stat_rows[] = {
+    {"json", option_set_flag, AT(json), .help = "as a JSON object"},
+    CTL_ROW_VERSION(AT(version), .help = "as it was at that version"),
+    {"meta", option_set_flag, AT(from_meta), .help = "a path as the metadata has it, without the snapshot"},
+};
+
+#undef AT
+
+const struct option_verb ctl_stat = {
     .name = "stat",
-    .arguments = "[--json] [--version N | --meta] DATASET [PATH]",
+    .arguments = "DATASET [PATH]",
     .summary = "Describe a dataset or one sample of it",
-    .help = "      --json       as a JSON object\n      --version N  as it was at that version\n"
-	    "      --meta       a path as the metadata has it, without the snapshot\n",
+    .about = "Version, counts, sizes, digest and classes of a dataset; what compressed chunks take in "
+	     "storage and in memory; how many samples are how long, as a histogram; holes, which is what the "
+	     "chunks would be shorter by without their deleted and replaced samples; chunks without any "
+	     "sample, and the versions that can be read, where the metadata is in the same folder; and the "
+	     "versions whose snapshots are kept, which jobs can open. With a path, where that sample lies.",
+    OPTION_ROWS(stat_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

@@ -238,7 +238,7 @@ static void print_session(const json_t *s)
 		       (unsigned long long)number(s, "shared"), (unsigned long long)number(s, "delivered"));
 }
 
-static int print_text(const struct ctl_verb *verb, const char *status)
+static int print_text(const struct option_verb *verb, const char *status)
 {
 	struct error err = ERROR_INIT;
 	json_error_t json_err;
@@ -264,21 +264,16 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 	return ctl_finish(verb);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
 	_cleanup_(freep) char *status = NULL;
 	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
 	struct admin_client *admin = NULL;
 	struct error err = ERROR_INIT;
-	int option, r;
+	int exit_status, r;
 
-	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (ctl_daemon_option(verb, option, &o) != CTL_OK)
-			return CTL_USAGE;
-	}
+	if (!ctl_options(verb, argc, argv, &o, &exit_status))
+		return exit_status;
 	if (optind != argc)
 		return ctl_usage(verb, "there is nothing to name");
 	r = admin_open(o.socket, o.timeout_s, &admin, &err);
@@ -293,10 +288,25 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_status = {
+#define AT(member) .at = offsetof(struct ctl_daemon_options, member)
+
+static const struct option_row status_rows[] = {
+    CTL_DAEMON_ROWS(AT(json), AT(socket), AT(timeout_s)),
+};
+
+#undef AT
+
+const struct option_verb ctl_status = {
     .name = "status",
-    .arguments = "[--json] [--socket PATH] [--timeout SECONDS]",
+    .arguments = NULL,
     .summary = "Tell what dieseld is doing",
-    .help = CTL_DAEMON_HELP,
+    .about = "What `dieseld`(8) is doing: its cache, quotas and who uses how much of it, the tuner, sensing, "
+	     "codecs and what could not be loaded of them, datasets with chunks that are damaged, and "
+	     "sessions. Of a job whose images it decodes: how many samples were decoded, how many could not "
+	     "be, the CPU time of its decoders, and how many of those crashed, hung or were killed, and were "
+	     "replaced.\nEach verb that asks the daemon fails after `--timeout` seconds without an answer (1 "
+	     "to 3600, default 5), and says that the daemon is stopped or hangs. The time is that of "
+	     "connection, question and answer together.",
+    OPTION_ROWS(status_rows),
     .run = run,
 };

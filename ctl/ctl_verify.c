@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl_json.h"
-#include "ctl_rewrite.h"
 #include "dataset/frozen.h"
 #include "dataset/place.h"
 #include "dataset/repair.h"
@@ -15,7 +13,7 @@
 #include "lib/units.h"
 
 struct verify_context {
-	const struct ctl_verb *verb;
+	const struct option_verb *verb;
 	struct progress bar;
 	bool repairs; /* the first part, which verifies, has ended */
 	bool json;
@@ -43,7 +41,7 @@ static void print_damage_json(const struct verify_damage *d, struct verify_conte
 }
 
 /* Names of files are in it. */
-static void put_line(const struct ctl_verb *verb, const char *text)
+static void put_line(const struct option_verb *verb, const char *text)
 {
 	ctl_print_advice(stdout, verb, text);
 	putchar('\n');
@@ -97,7 +95,7 @@ static void print_counts_json(const struct verify_result *r)
 	       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
 }
 
-static int verify_only(const struct ctl_verb *verb, const char *path, uint64_t version, bool by_version,
+static int verify_only(const struct option_verb *verb, const char *path, uint64_t version, bool by_version,
 		       struct verify_context *c, const struct verify_callbacks *callbacks)
 {
 	struct verify_result result = {0};
@@ -174,7 +172,7 @@ static void show_lost(const struct verify_damage *sample, void *context)
 	}
 }
 
-static int repair(const struct ctl_verb *verb, const char *path, struct verify_context *c,
+static int repair(const struct option_verb *verb, const char *path, struct verify_context *c,
 		  struct repair_options *options)
 {
 	struct repair_result result = {0};
@@ -208,69 +206,93 @@ static int repair(const struct ctl_verb *verb, const char *path, struct verify_c
 	return r;
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+struct verify_command {
+	struct verify_context context;
+	struct repair_options options;
+	const char **from; /* of --from; as many as there are words */
+	uint64_t version;
+	bool repairs;
+};
+
+static int set_from(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'},
-						     {"repair", no_argument, NULL, 'r'},
-						     {"from", required_argument, NULL, 'f'},
-						     {"dry-run", no_argument, NULL, 'n'},
-						     CTL_OPTION_VERSION,
-						     CTL_OPTION_HELP,
-						     {0}};
-	struct verify_context context = {.verb = verb, .first = true};
+	struct verify_command *c = options;
+
+	c->from[c->options.n_from++] = value;
+	return 0;
+}
+
+static int run(const struct option_verb *verb, int argc, char **argv)
+{
+	struct verify_command c = {.context = {.verb = verb, .first = true}};
 	const struct verify_callbacks callbacks = {
-	    .damage = show_damage, .note = show_note, .progress = show_progress, .context = &context};
-	struct repair_options options = {.verify = callbacks};
+	    .damage = show_damage, .note = show_note, .progress = show_progress, .context = &c.context};
 	_cleanup_(freep) const char **from = calloc((size_t)argc, sizeof(*from));
 	struct error err = ERROR_INIT;
-	uint64_t version = 0;
-	bool repairs = false;
-	int option;
+	int status;
 
 	if (!from)
 		return ctl_warn(verb, "no memory");
-	options.from = from;
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
-			return CTL_USAGE;
-		context.json |= option == 'J';
-		repairs |= option == 'r';
-		options.dry_run |= option == 'n';
-		if (option == 'f')
-			from[options.n_from++] = optarg;
-	}
+	c.options.from = c.from = from;
+	c.options.verify = callbacks;
+	if (!ctl_options(verb, argc, argv, &c, &status))
+		return status;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
-	if (!repairs && (options.n_from || options.dry_run))
+	if (!c.repairs && (c.options.n_from || c.options.dry_run))
 		return ctl_usage(verb, "--from and --dry-run say how to --repair");
 	bool frozen = !place_is_elsewhere(argv[optind]) && frozen_is(AT_FDCWD, argv[optind]);
 
-	if (repairs && frozen) {
+	if (c.repairs && frozen) {
 		frozen_error(argv[optind], &err);
 		return ctl_failed(verb, &err);
 	}
-	if (repairs && version)
+	if (c.repairs && c.version)
 		return ctl_usage(verb, "--repair is for all of a dataset: leave out --version");
-	if (context.json)
+	if (c.context.json)
 		fputs("{\"schema\": \"diesel.verify/1\", \"damages\": [", stdout);
-	return repairs ? repair(verb, argv[optind], &context, &options)
-		       : verify_only(verb, argv[optind], version, version || frozen, &context, &callbacks);
+	return c.repairs
+		   ? repair(verb, argv[optind], &c.context, &c.options)
+		   : verify_only(verb, argv[optind], c.version, c.version || frozen, &c.context, &callbacks);
 }
 
-const struct ctl_verb ctl_verify = {
+#define AT(member) .at = offsetof(struct verify_command, member)
+
+static const struct option_row verify_rows[] = {
+    {"json", option_set_flag, AT(context.json), .help = "as a JSON object"},
+    CTL_ROW_VERSION(AT(version), .help = "what that version needs, and nothing else"),
+    {"repair", option_set_flag, AT(repairs),
+     .help = "make what is damaged or missing again, as it was packed",
+     .about = "Makes damaged and missing chunks again, bit for bit, and then metadata and snapshot, where "
+	      "these are damaged. Of a damaged chunk each sample is taken from where its bytes have the "
+	      "checksum that the chunk's head says: the file itself, then each `--from`, in their order; the "
+	      "head too, or, if the metadata knows all samples of the chunk and it is not compressed, from "
+	      "there. The file is replaced once all of it is as it was packed, by metadata and digest, and "
+	      "on the disk; until then, if the disk is full for instance, it stays as it is. A line for each "
+	      "chunk says what was done, and a line for each sample that is nowhere. Exit status 1 if "
+	      "anything is left damaged. The dataset may be read meanwhile, but not changed."},
+    {"from", set_from, .value = "PLACE", .takes = OPTION_FOLDER, .repeats = true,
+     .help = "of another copy of the dataset, or of the files that were packed",
+     .about = "Another copy of the dataset (a folder, or `s3://`BUCKET`/`PREFIX), or the files that it was "
+	      "packed from: one that has changed is not used. May be given several times, and none of them "
+	      "has to be whole. Without digests a copy is trusted as far as checksums against accidents go."},
+    {"dry-run", option_set_flag, AT(options.dry_run),
+     .help = "say what could be repaired, and change nothing",
+     .about = "Says what could be repaired, and changes nothing; exit status 1 where there is damage."},
+};
+
+#undef AT
+
+const struct option_verb ctl_verify = {
     .name = "verify",
-    .arguments = "[--json] [--version N | --repair [--from PLACE ...] [--dry-run]] DATASET",
+    .arguments = "DATASET",
     .summary = "Check every chunk, sample, the snapshot and the metadata; repair them",
     .help =
-	"      --json         as a JSON object\n"
-	"      --version N    what that version needs, and nothing else\n"
-	"      --repair       make what is damaged or missing again, as it was packed\n"
-	"      --from PLACE   of another copy of the dataset, or of the files that were packed; may be\n"
-	"                     given several times\n"
-	"      --dry-run      say what could be repaired, and change nothing\n"
-	"\n"
 	"One line for each damage; exit status 1 when there is any, or with --repair, when any is left.\n",
+    .about = "Reads everything and checks it: heads of chunks, checksums of samples, digests where there are "
+	     "any, and that chunks, metadata and snapshot agree. One line for each damage (chunk, byte, "
+	     "path), and exit status 1 when there is any. Changes nothing without `--repair`.",
+    OPTION_ROWS(verify_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

@@ -268,7 +268,7 @@ static void print_reads(const json_t *reads)
 	       units_format_duration(held, sizeof(held), (uint64_t)(ctl_real(reads, "limited_s") * 1e9)));
 }
 
-static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
+static int print_why(const struct option_verb *verb, const char *text, uint64_t id)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.why/1"), *item;
 	const json_t *decisions = json_object_get(root, "decisions");
@@ -296,7 +296,7 @@ static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 	return ctl_finish(verb);
 }
 
-static int ask(const struct ctl_verb *verb, const struct ctl_daemon_options *o, uint64_t id, uint32_t max)
+static int ask(const struct option_verb *verb, const struct ctl_daemon_options *o, uint64_t id, uint32_t max)
 {
 	_cleanup_(freep) char *text = NULL;
 	struct admin_client *admin = NULL;
@@ -314,33 +314,46 @@ static int ask(const struct ctl_verb *verb, const struct ctl_daemon_options *o, 
 	return ctl_finish(verb);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
-{
-	static const struct option long_options[] = {
-	    CTL_DAEMON_OPTIONS, {"number", required_argument, NULL, 'n'}, {0}};
-	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
-	int64_t id = 0, max = 10;
-	int option;
+struct why_options {
+	struct ctl_daemon_options daemon;
+	uint32_t max;
+};
 
-	while ((option = getopt_long(argc, argv, ":hn:s:", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option != 'n' && ctl_daemon_option(verb, option, &o) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'n' && units_parse_integer(optarg, 1, WIRE_WHY_MAX, &max) < 0)
-			return ctl_usage(verb, "-n %s is not a number from 1 to %d", optarg, WIRE_WHY_MAX);
-	}
+static int run(const struct option_verb *verb, int argc, char **argv)
+{
+	struct why_options o = {.daemon = CTL_DAEMON_OPTIONS_INIT, .max = 10};
+	int64_t id = 0;
+	int status;
+
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
 	if (argc - optind > 1)
 		return ctl_usage(verb, "at most one job can be named");
 	if (argc - optind == 1 && units_parse_integer(argv[optind], 1, INT64_MAX, &id) < 0)
 		return ctl_usage(verb, "'%s' is not a job's number; dieselctl jobs lists them", argv[optind]);
-	return ask(verb, &o, (uint64_t)id, (uint32_t)max);
+	return ask(verb, &o.daemon, (uint64_t)id, o.max);
 }
 
-const struct ctl_verb ctl_why = {
+#define AT(member) .at = offsetof(struct why_options, member)
+
+static const struct option_row why_rows[] = {
+    {"number", option_set_u32, .letter = 'n', AT(max), .least = 1, .most = WIRE_WHY_MAX,
+     .says = "not a number from 1 to 1000", .value = "N", .usual = "10", .help = "the newest N decisions"},
+    CTL_DAEMON_ROWS(AT(daemon.json), AT(daemon.socket), AT(daemon.timeout_s)),
+};
+
+#undef AT
+
+const struct option_verb ctl_why = {
     .name = "why",
-    .arguments = "[-n N] [--json] [--socket PATH] [--timeout SECONDS] [JOB]",
+    .arguments = "[JOB]",
     .summary = "Tell why knobs are as they are: decisions, figures, effects",
-    .help = "  -n, --number N     the newest N decisions (10)\n" CTL_DAEMON_HELP,
+    .about = "The newest N decisions (10) of the tuner, of one job or of all: which knob, from what to what, "
+	     "what was measured, what was expected, and what came of it. Of each job: what it does, its "
+	     "memory, and how many of its batches were decoded for another session, the newest by which job. "
+	     "Of one on several nodes that share its dataset, too: how its chunks divide into memory, other "
+	     "nodes and storage, how long they take from there, and what comes a second.",
+    OPTION_ROWS(why_rows),
+    .takes = OPTION_JOB,
     .run = run,
 };

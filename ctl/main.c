@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
-#include "dataset/chunk.h"
-#include "dataset/compress.h"
+#include "dataset/meta.h"
 #include "dataset/remote.h"
 #include "lib/bus_error.h"
 #include "lib/cleanup.h"
@@ -19,15 +18,33 @@
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "lib/units.h"
+#include "lib/utf8.h"
 
-static const struct ctl_verb *const verbs[] = {
+static const struct option_verb *const verbs[] = {
     &ctl_pack,  &ctl_ls,       &ctl_cat,     &ctl_stat,   &ctl_verify, &ctl_rm,     &ctl_log,  &ctl_diff,
     &ctl_purge, &ctl_snapshot, &ctl_rebuild, &ctl_mount,  &ctl_warm,   &ctl_status, &ctl_jobs, &ctl_why,
     &ctl_set,   &ctl_cluster,  &ctl_replay,  &ctl_advise, &ctl_fetch,  &ctl_put,
 };
 
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+static int set_help(void *options, const struct option_row *row, const char *value, struct error *err);
+static int set_version(void *options, const struct option_row *row, const char *value, struct error *err);
+
+static const struct option_row rows[] = {
+    {"help", set_help, .letter = 'h', .help = "print this; behind a verb, its options"},
+    {"version", set_version, .help = "print the version"},
+};
+
+static const struct option_verb self = {
+    .name = "dieselctl",
+    .arguments = "VERB [ARGUMENT ...]",
+    .summary = "Packs, looks into, checks and repairs datasets, and steers dieseld",
+    .help = "dieselctl VERB --help tells more of one. Exit status: 0 done, 1 failed, 2 wrong use.\n",
+    OPTION_ROWS(rows),
+    .command = true,
+};
+
+static const struct option_program program = {
+    .self = &self, .verbs = verbs, .n_verbs = sizeof(verbs) / sizeof(verbs[0])};
 
 static char command_line[1024];
 static char **words; /* of the command, options first once they are parsed */
@@ -55,83 +72,35 @@ static void keep_command(int argc, char **argv)
 	}
 }
 
-bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv)
+int ctl_help(const struct option_verb *verb)
 {
-	if (option == 'h')
-		printf("usage: dieselctl %s %s\n%s.\n\n%s", verb->name, verb->arguments, verb->summary,
-		       verb->help);
-	else if (option == ':')
-		ctl_usage(verb, "%s needs an argument", argv[optind - 1]);
-	else if (option == '?' && optopt)
-		ctl_usage(verb, "there is no option -%c", optopt);
-	else if (option == '?')
-		ctl_usage(verb, "there is no option %s", argv[optind - 1]);
-	else
-		return false;
-	return true;
-}
-
-bool ctl_json_option(const struct ctl_verb *verb, int argc, char **argv, bool *ret_json, int *ret_status)
-{
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
-	bool json = false;
-	int option;
-
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv)) {
-			*ret_status = option == 'h' ? CTL_OK : CTL_USAGE;
-			return false;
-		}
-		json = true;
-	}
-	*ret_json = json;
-	return true;
-}
-
-int ctl_version(const struct ctl_verb *verb, uint64_t *ret)
-{
-	int64_t value;
-
-	if (units_parse_integer(optarg, 1, INT64_MAX, &value) < 0)
-		return ctl_usage(verb, "--version %s: a number from 1 is needed; dieselctl log lists them",
-				 optarg);
-	*ret = (uint64_t)value;
+	option_print_help(stdout, &program, verb);
 	return CTL_OK;
 }
 
-int ctl_timeout(const struct ctl_verb *verb, uint32_t *ret)
+bool ctl_options(const struct option_verb *verb, int argc, char **argv, void *options, int *ret_status)
 {
-	int64_t value;
+	struct error err = ERROR_INIT;
+	int r = option_parse(verb, argc, argv, options, &err);
 
-	if (units_parse_integer(optarg, 1, 3600, &value) < 0)
-		return ctl_usage(verb, "--timeout %s: it must be whole seconds from 1 to 3600", optarg);
-	*ret = (uint32_t)value;
-	return CTL_OK;
+	if (r != 0)
+		*ret_status = r == OPTION_HELP ? ctl_help(verb) : ctl_usage(verb, "%s", err.text);
+	return r == 0;
 }
 
-int ctl_keep_snapshots(const struct ctl_verb *verb, uint64_t *ret)
+int ctl_set_meta(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	int64_t value;
+	struct error why = ERROR_INIT;
 
-	if (units_parse_integer(optarg, 1, INT64_MAX, &value) < 0)
-		return ctl_usage(verb, "--keep-snapshots %s: a number of versions from 1 is needed", optarg);
-	*ret = (uint64_t)value;
-	return CTL_OK;
+	if (meta_redis_check_url(value, &why) < 0)
+		return error_set(err, -EINVAL, "--meta URL: %s", why.text);
+	return option_set_string(options, row, value, err);
 }
 
-bool ctl_chunk_bytes(uint64_t *ret)
+int ctl_set_digest(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	return units_parse_bytes(optarg, ret) == 0 && *ret >= CHUNK_MIN_BYTES && *ret <= CHUNK_MAX_BYTES;
-}
-
-bool ctl_zstd_level(int *ret)
-{
-	int64_t value;
-
-	if (units_parse_integer(optarg, COMPRESS_LEVEL_MIN, COMPRESS_LEVEL_MAX, &value) < 0)
-		return false;
-	*ret = (int)value;
-	return true;
+	return option_word_place(row, value) < 0 ? option_wrong(row, value, err)
+						 : option_set_flag(options, row, value, err);
 }
 
 bool ctl_is_started_by_program(int socket_type)
@@ -162,22 +131,44 @@ void ctl_print(FILE *stream, const char *text)
 	fputs(line ? line : "(out of memory)", stream);
 }
 
-/* The dataset that the command is about; NULL: it is about none. */
-static const char *dataset_of(const struct ctl_verb *verb)
+void ctl_json_string(const char *text, size_t length)
 {
-	int at = optind + 1 + (strstr(verb->arguments, "SOURCE DATASET") ? 1 : 0);
+	putchar('"');
+	for (size_t i = 0; i < length;) {
+		unsigned char byte = (unsigned char)text[i];
+		uint32_t code = 0;
+		size_t n = utf8_decode(text + i, length - i, &code);
 
-	return strstr(verb->arguments, "DATASET") && at < n_words ? words[at] : NULL;
+		if (n == 0)
+			printf("\\" TEXT_ESCAPE, byte);
+		else if (utf8_is_hidden(code))
+			text_put_json_escape(stdout, code);
+		else if (byte == '"' || byte == '\\')
+			printf("\\%c", byte);
+		else
+			fwrite(text + i, 1, n, stdout);
+		i += n ? n : 1;
+	}
+	putchar('"');
 }
 
-void ctl_print_advice(FILE *stream, const struct ctl_verb *verb, const char *text)
+/* The dataset that the command is about; NULL: it is about none. */
+static const char *dataset_of(const struct option_verb *verb)
+{
+	const char *arguments = verb->arguments ? verb->arguments : "";
+	int at = optind + 1 + (strstr(arguments, "SOURCE DATASET") ? 1 : 0);
+
+	return strstr(arguments, "DATASET") && at < n_words ? words[at] : NULL;
+}
+
+void ctl_print_advice(FILE *stream, const struct option_verb *verb, const char *text)
 {
 	_cleanup_(freep) char *runnable = commands_runnable_new(text, dataset_of(verb));
 
 	ctl_print(stream, runnable ? runnable : text);
 }
 
-int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
+int ctl_usage(const struct option_verb *verb, const char *format, ...)
 {
 	char text[512];
 	va_list args;
@@ -194,12 +185,12 @@ int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
 	return CTL_USAGE;
 }
 
-int ctl_failed(const struct ctl_verb *verb, const struct error *err)
+int ctl_failed(const struct option_verb *verb, const struct error *err)
 {
 	return ctl_warn(verb, err->text);
 }
 
-int ctl_warn(const struct ctl_verb *verb, const char *text)
+int ctl_warn(const struct option_verb *verb, const char *text)
 {
 	fprintf(stderr, "dieselctl %s: ", verb->name);
 	ctl_print_advice(stderr, verb, text);
@@ -207,7 +198,7 @@ int ctl_warn(const struct ctl_verb *verb, const char *text)
 	return CTL_FAILED;
 }
 
-int ctl_finish(const struct ctl_verb *verb)
+int ctl_finish(const struct option_verb *verb)
 {
 	struct error err = ERROR_INIT;
 
@@ -217,42 +208,52 @@ int ctl_finish(const struct ctl_verb *verb)
 	return ctl_failed(verb, &err);
 }
 
-static void print_usage(FILE *out)
+static int set_help(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	fputs("usage: dieselctl VERB [ARGUMENT ...]\n\n", out);
-	for (size_t i = 0; i < N_VERBS; i++)
-		fprintf(out, "  %-9s %s\n", verbs[i]->name, verbs[i]->summary);
-	fputs("\ndieselctl VERB --help tells more of one. Exit status: 0 done, 1 failed, 2 wrong use.\n",
-	      out);
+	ctl_help(&self);
+	return OPTION_HELP;
+}
+
+static int set_version(void *options, const struct option_row *row, const char *value, struct error *err)
+{
+	puts("dieselctl " DIESEL_VERSION);
+	return OPTION_HELP;
+}
+
+/* "dieselctl: text" */
+static int wrong_use(const char *text)
+{
+	fputs("dieselctl: ", stderr);
+	ctl_print(stderr, text);
+	fputs("; dieselctl --help lists all\n", stderr);
+	return CTL_USAGE;
 }
 
 int main(int argc, char **argv)
 {
+	const struct option_verb *verb;
+	struct error err = ERROR_INIT;
+	int r;
+
+	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */
+		return option_print(stdout, &program, argv[2]) < 0 ? CTL_USAGE : CTL_OK;
 	log_init("dieselctl", LOG_LEVEL_INFO);
 	place_s3_register();
 	bus_error_init("dieselctl"); /* snapshots are mapped, and may belong to others */
 	signal(SIGXFSZ,
 	       SIG_IGN); /* a write over the file size limit is an error to be reported, not the end */
 	if (argc < 2) {
-		print_usage(stderr);
+		option_print_help(stderr, &program, &self);
 		return CTL_USAGE;
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		print_usage(stdout);
-		return CTL_OK;
-	}
-	if (!strcmp(argv[1], "--version")) {
-		puts("dieselctl " DIESEL_VERSION);
-		return CTL_OK;
-	}
+	if (!strcmp(argv[1], "help"))
+		return ctl_help(&self);
+	r = option_parse(&self, argc, argv, NULL, &err);
+	if (r != 0)
+		return r == OPTION_HELP ? CTL_OK : wrong_use(err.text);
 	keep_command(argc, argv);
 	words = argv;
 	n_words = argc;
-	for (size_t i = 0; i < N_VERBS; i++)
-		if (!strcmp(argv[1], verbs[i]->name))
-			return verbs[i]->run(verbs[i], argc - 1, argv + 1);
-	fputs("dieselctl: there is no verb '", stderr);
-	ctl_print(stderr, argv[1]);
-	fputs("'; dieselctl --help lists them\n", stderr);
-	return CTL_USAGE;
+	verb = option_find_verb(&program, argv[1], &err);
+	return verb ? verb->run(verb, argc - 1, argv + 1) : wrong_use(err.text);
 }

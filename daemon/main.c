@@ -15,6 +15,7 @@
 #include "lib/units.h"
 #include "daemon/run/options.h"
 #include "daemon/run/options_print.h"
+#include "daemon/run/options_set.h"
 #include "daemon/sense/sensor.h"
 #include "daemon/talk/server.h"
 #include "daemon/run/daemon.h"
@@ -280,7 +281,7 @@ int main(int argc, char **argv)
 	}
 	log_init("dieseld", options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
 	if (options.show_help) {
-		(void)options_print("help");
+		option_print_help(stdout, &dieseld_program, dieseld_program.self);
 	} else if (options.show_version) {
 		printf("dieseld %s\n", DIESEL_VERSION);
 	} else if (options.check_only) {

@@ -2,6 +2,7 @@
 #include "lib/fd_io.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define AT_POSITION UINT64_MAX /* instead of an offset: at the descriptor's own position */
@@ -63,4 +64,21 @@ int fd_write(int fd, const void *data, size_t bytes)
 int fd_write_at(int fd, const void *data, size_t bytes, uint64_t offset)
 {
 	return write_all(fd, data, bytes, offset);
+}
+
+int fd_send(int socket, const void *data, size_t bytes)
+{
+	const char *from = data;
+
+	while (bytes > 0) {
+		ssize_t n = send(socket, from, bytes, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EPIPE;
+		from += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
 }

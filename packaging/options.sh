@@ -1,17 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What is made of dieseld's table of options: manual pages, the configuration that is shipped, completions.
-#	options.sh DIESELD MANUALS FOLDER
+# What is made of a program's tables of options and verbs: its manual pages, its completions, and dieseld.conf.
+#	options.sh PROGRAM FOLDER PAGE ...
 set -eu
-dieseld=$1 manuals=$2 folder=$3
+program=$1 folder=$2 name=$(basename "$1")
+shift 2
 mkdir -p "$folder"
-page() { # FORM NAME: puts the options where the page has a line for them
-	"$dieseld" --print-options "$1" >"$folder/$1"
-	sed -e "/^\.\\\\\" made of the table of options/{r $folder/$1" -e 'd}' "$manuals/$2" >"$folder/$2"
-	rm "$folder/$1"
-}
-page manual dieseld.8
-page settings dieseld.conf.5
-"$dieseld" --print-options file >"$folder/dieseld.conf"
-"$dieseld" --print-options bash >"$folder/dieseld.bash"
-"$dieseld" --print-options zsh >"$folder/_dieseld"
+for page; do # a line `.\" made: FORM` stands where the form goes
+	to=$folder/$(basename "$page")
+	while IFS= read -r line; do
+		case $line in
+		'.\" made: '*) "$program" --print-options "${line##* }" ;;
+		*) printf '%s\n' "$line" ;;
+		esac
+	done <"$page" >"$to.part"
+	mv "$to.part" "$to"
+done
+"$program" --print-options bash >"$folder/$name.bash"
+"$program" --print-options zsh >"$folder/_$name"
+[ "$name" != dieseld ] || "$program" --print-options file >"$folder/dieseld.conf"

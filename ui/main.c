@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "app.h"
 #include "batch.h"
@@ -89,6 +90,8 @@ int main(int argc, char **argv)
 	struct error err = ERROR_INIT;
 	int r, signal_number = 0;
 
+	if (argc == 3 && strcmp(argv[1], "--print-options") == 0)
+		return options_print(argv[2]);
 	setlocale(LC_CTYPE, "");
 	signal(SIGXFSZ, SIG_IGN); /* write() reports a file that gets too large */
 	log_init("diesel-top", LOG_LEVEL_INFO);

@@ -1,82 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "options.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/log.h"
+#include "lib/options.h"
 #include "lib/units.h"
 #include "ui/view/model.h"
 
 #define USAGE (TOP_USAGE + 1)
 
-enum {
-	OPTION_ONCE = 256,
-	OPTION_BEGIN,
-	OPTION_DAEMON,
-	OPTION_NODE,
-	OPTION_NODES,
-	OPTION_SOCKET,
-	OPTION_UNPRIVILEGED,
-	OPTION_VERSION,
-};
-
-static const struct option long_options[] = {
-    {"delay", required_argument, NULL, 'd'},
-    {"pid", required_argument, NULL, 'p'},
-    {"sort", required_argument, NULL, 's'},
-    {"filter", required_argument, NULL, 'F'},
-    {"no-color", no_argument, NULL, 'C'},
-    {"no-colour", no_argument, NULL, 'C'},
-    {"no-unicode", no_argument, NULL, 'U'},
-    {"tree", no_argument, NULL, 't'},
-    {"batch", no_argument, NULL, 'b'},
-    {"samples", required_argument, NULL, 'n'},
-    {"once", no_argument, NULL, OPTION_ONCE},
-    {"write", required_argument, NULL, 'w'},
-    {"read", required_argument, NULL, 'r'},
-    {"begin", required_argument, NULL, OPTION_BEGIN},
-    {"end", required_argument, NULL, 'e'},
-    {"daemon", no_argument, NULL, OPTION_DAEMON},
-    {"node", no_argument, NULL, OPTION_NODE},
-    {"nodes", required_argument, NULL, OPTION_NODES},
-    {"socket", required_argument, NULL, OPTION_SOCKET},
-    {"unprivileged", no_argument, NULL, OPTION_UNPRIVILEGED},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {NULL, 0, NULL, 0},
-};
-
-static void usage(void)
+static int set_pids(void *user, const struct option_row *row, const char *value, struct error *err)
 {
-	fputs("usage: diesel-top [OPTION ...]\n\n"
-	      "Shows where the training jobs of this machine wait. The keys: F1 or h.\n\n"
-	      "  -d, --delay SEC       a sample every so many seconds (0.1 to 60; default 1)\n"
-	      "  -p, --pid PID,...     only these jobs (a job is a process with all its descendants)\n"
-	      "  -s, --sort COLUMN     sort by it\n"
-	      "  -F, --filter TEXT     only jobs with this in their name, user or verdict\n"
-	      "  -t, --tree            begin with the tree of processes\n"
-	      "  -C, --no-color        no colours (so does NO_COLOR); -U, --no-unicode: ASCII only\n"
-	      "  -b, --batch           print tables instead of a screen; -n, --samples N: so many\n"
-	      "      --once            print one sample as JSON; it looks for the time of -d (default 3)\n"
-	      "  -w, --write FILE      record every sample; goes with every way of showing\n"
-	      "  -r, --read FILE       show a recording; --begin TIME and -e, --end TIME: part of it\n"
-	      "                        (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])\n"
-	      "      --daemon, --node  ask only dieseld, or look only at this machine's processes\n"
-	      "      --nodes REDIS_URL     the jobs of all nodes whose dieseld --cluster names this server\n"
-	      "      --socket PATH     where dieseld listens (default $DIESEL_SOCKET, else the node's, else\n"
-	      "                        your own)\n"
-	      "      --unprivileged    sample /proc even where BPF is permitted\n"
-	      "      --help, --version\n",
-	      stdout);
-}
+	struct top_options *options = user;
+	const char *text = value;
 
-/* 0 or USAGE. */
-static int parse_pids(const char *text, struct top_options *options)
-{
 	while (options->n_pids < OPTIONS_PIDS_MAX) {
 		char *end;
 		long pid = strtol(text, &end, 10);
@@ -88,66 +32,128 @@ static int parse_pids(const char *text, struct top_options *options)
 			return 0;
 		text = end + 1;
 	}
-	log_error("-p %s: not a list of at most %d process numbers, such as 1234,1250", text,
-		  OPTIONS_PIDS_MAX);
-	return USAGE;
+	return error_set(err, -EINVAL, "-p %s: not a list of at most %d process numbers, such as 1234,1250",
+			 text, OPTIONS_PIDS_MAX);
 }
 
-static int parse_delay(const char *text, struct top_options *options)
+static int set_delay(void *user, const struct option_row *row, const char *value, struct error *err)
 {
+	struct top_options *options = user;
 	uint64_t ns;
 
-	if (units_parse_duration(text, &ns) || ns < (uint64_t)(MODEL_INTERVAL_MIN * 1e9) ||
-	    ns > (uint64_t)(MODEL_INTERVAL_MAX * 1e9)) {
-		log_error("-d %s: not a time from 0.1 to 60 seconds", text);
-		return USAGE;
-	}
+	if (units_parse_duration(value, &ns) || ns < (uint64_t)(MODEL_INTERVAL_MIN * 1e9) ||
+	    ns > (uint64_t)(MODEL_INTERVAL_MAX * 1e9))
+		return error_set(err, -EINVAL, "-d %s: not a time from 0.1 to 60 seconds", value);
 	options->interval_s = (double)ns / 1e9;
 	options->interval_given = true;
 	return 0;
 }
 
-static int parse_samples(const char *text, struct top_options *options)
+static int set_samples(void *user, const struct option_row *row, const char *value, struct error *err)
 {
+	struct top_options *options = user;
 	int64_t n;
 
-	if (units_parse_integer(text, 1, LONG_MAX, &n)) {
-		log_error("-n %s: not a number of samples from 1 up", text);
-		return USAGE;
-	}
+	if (units_parse_integer(value, 1, LONG_MAX, &n))
+		return error_set(err, -EINVAL, "-n %s: not a number of samples from 1 up", value);
 	options->n_samples = (long)n;
 	return 0;
 }
 
-static int parse_one(int letter, struct top_options *options)
+static int set_source(void *user, const struct option_row *row, const char *value, struct error *err)
 {
-	switch (letter) {
-	case 'd': return parse_delay(optarg, options);
-	case 'p': return parse_pids(optarg, options);
-	case 's': options->sort = optarg; return 0;
-	case 'F': options->filter = optarg; return 0;
-	case 'C': options->no_colour = true; return 0;
-	case 'U': options->ascii = true; return 0;
-	case 't': options->tree = true; return 0;
-	case 'b': options->batch = true; return 0;
-	case OPTION_BEGIN: options->begin = optarg; return 0;
-	case 'e': options->end = optarg; return 0;
-	case 'n': return parse_samples(optarg, options);
-	case OPTION_ONCE: options->once = true; return 0;
-	case 'w': options->write_path = optarg; return 0;
-	case 'r': options->read_path = optarg; return 0;
-	case OPTION_DAEMON: options->source = OPTIONS_DAEMON; return 0;
-	case OPTION_NODE: options->source = OPTIONS_NODE; return 0;
-	case OPTION_NODES:
-		options->source = OPTIONS_NODES;
-		options->redis = optarg;
-		return 0;
-	case OPTION_SOCKET: options->socket = optarg; return 0;
-	case OPTION_UNPRIVILEGED: options->unprivileged = true; return 0;
-	case 'h': usage(); return 1;
-	case OPTION_VERSION: printf("diesel-top %s\n", DIESEL_VERSION); return 1;
-	default: fputs("diesel-top --help lists all options\n", stderr); return USAGE;
-	}
+	struct top_options *options = user;
+
+	options->source = (enum options_source)row->least;
+	if (row->value)
+		options->redis = value;
+	return 0;
+}
+
+static int print_help(void *user, const struct option_row *row, const char *value, struct error *err);
+
+static int print_version(void *user, const struct option_row *row, const char *value, struct error *err)
+{
+	printf("diesel-top %s\n", DIESEL_VERSION);
+	return 1;
+}
+
+#define AT(member) .at = offsetof(struct top_options, member)
+
+static const struct option_row rows[] = {
+    {"delay", set_delay, .letter = 'd', .value = "SEC", .usual = "1",
+     .help = "a sample every so many seconds, 0.1 to 60"},
+    {"pid", set_pids, .letter = 'p', .value = "PID,...", .takes = OPTION_PROCESS,
+     .help = "only these jobs (a job is a process with all its descendants)"},
+    {"sort", option_set_string, .letter = 's', AT(sort), .value = "COLUMN",
+     .words = "pid|user|job|stall|fetch|prep|checkpoint|starved|device|steps|p50|p95|cpu|workers|read|hit|"
+	      "cache|prefetch|dworkers|ready|age|verdict|method|decision|node|waited|samples|state|dataset",
+     .help = "sort by it",
+     .about = "Sort by a column, e.g. stall (default), fetch, steps, p95, cpu; a wrong name lists all"},
+    {"filter", option_set_string, .letter = 'F', AT(filter), .value = "TEXT",
+     .help = "only jobs with this in their name, user or verdict"},
+    {"tree", option_set_flag, .letter = 't', AT(tree), .help = "begin with the tree of processes"},
+    {"no-color", option_set_flag, .letter = 'C', AT(no_colour), .help = "no colours (so does NO_COLOR)"},
+    {"no-colour", option_set_flag, AT(no_colour)},
+    {"no-unicode", option_set_flag, .letter = 'U', AT(ascii), .help = "only ASCII"},
+    {"batch", option_set_flag, .letter = 'b', AT(batch), .help = "print tables instead of a screen"},
+    {"samples", set_samples, .letter = 'n', .value = "N", .help = "so many of them"},
+    {"once", option_set_flag, AT(once),
+     .help = "print one sample as JSON; it looks for the time of -d (default 3)",
+     .about = "Print one sample as JSON (\"schema\": \"diesel.top/1\"). It looks at the jobs for the time of "
+	      "`-d`, 3 seconds if that is not given. Figures that are not known are left out."},
+    {"write", option_set_string, .letter = 'w', AT(write_path), .value = "FILE", .takes = OPTION_FILE,
+     .help = "record every sample; goes with every way of showing",
+     .about = "Record every sample, with all views; an existing recording of diesel-top is added to, any "
+	      "other file is left alone"},
+    {"read", option_set_string, .letter = 'r', AT(read_path), .value = "FILE", .takes = OPTION_FILE,
+     .help = "show a recording",
+     .about = "Show a recording. Damaged and torn records are skipped and counted (SKIPPED)."},
+    {"begin", option_set_string, AT(begin), .value = "TIME",
+     .help = "with -r, begin there: HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]",
+     .about = "With `-r`: where to begin. HH:MM[:SS] of the day that the recording begins, "
+	      "YYYY-MM-DDTHH:MM[:SS], or +SECONDS from its start."},
+    {"end", option_set_string, .letter = 'e', AT(end), .value = "TIME", .help = "with -r, end there"},
+    {"daemon", set_source, .least = OPTIONS_DAEMON, .help = "ask only dieseld"},
+    {"node", set_source, .least = OPTIONS_NODE, .help = "look only at this machine's processes"},
+    {"nodes", set_source, .least = OPTIONS_NODES, .value = "REDIS_URL",
+     .help = "the jobs of all nodes whose dieseld --cluster names this server",
+     .about =
+	 "The jobs of all nodes whose `dieseld --cluster` names this Redis server, from any machine that "
+	 "reaches it. Each daemon says something of its jobs every 2 seconds: process, user, dataset, speed, "
+	 "how the trainer's time divides, and for how long it has waited for data since it began (`WAITED`), "
+	 "by which jobs are sorted, the worst first. A node that has said nothing for 10 seconds is "
+	 "`silent`, as are its jobs, which are shown for 10 minutes more; the first line names such nodes. "
+	 "Password and certificates are taken from `DIESEL_REDIS`, `DIESEL_REDIS_FILE`, `DIESEL_REDIS_CA`, "
+	 "`DIESEL_REDIS_CERT` and `DIESEL_REDIS_KEY`, as by `dieselctl`(1). With `--once`, the JSON has the "
+	 "nodes as well. What is shown is whatever stands on that server."},
+    {"socket", option_set_string, AT(socket), .value = "PATH", .takes = OPTION_FILE,
+     .help = "where dieseld listens (default $DIESEL_SOCKET, else the node's, else your own)",
+     .about =
+	 "Where dieseld listens; default: DIESEL_SOCKET, else /run/diesel/dieseld.sock, else the user's own "
+	 "daemon that `diesel_loader`(3) started, which the header tells. Root finds only one of root's own"},
+    {"unprivileged", option_set_flag, AT(unprivileged), .help = "sample /proc even where BPF is permitted"},
+    {"help", print_help, .letter = 'h', .help = "print this"},
+    {"version", print_version, .help = "print the version"},
+};
+
+static const struct option_verb self = {
+    .name = "diesel-top",
+    .summary = "Shows where the training jobs of this machine wait. The keys: F1 or h",
+    OPTION_ROWS(rows),
+};
+
+static const struct option_program program = {.self = &self};
+
+static int print_help(void *user, const struct option_row *row, const char *value, struct error *err)
+{
+	option_print_help(stdout, &program, &self);
+	return 1;
+}
+
+int options_print(const char *form)
+{
+	return option_print(stdout, &program, form) < 0 ? TOP_USAGE : 0;
 }
 
 /* Checks that the options go together. */
@@ -183,12 +189,14 @@ static int check(const struct top_options *options)
 int options_parse(int argc, char **argv, struct top_options *ret_options)
 {
 	struct top_options options = {.interval_s = 1};
-	int letter, r;
+	struct error err = ERROR_INIT;
+	int r = option_parse(&self, argc, argv, &options, &err);
 
-	while ((letter = getopt_long(argc, argv, "d:p:s:F:CUtbe:n:w:r:h", long_options, NULL)) != -1) {
-		r = parse_one(letter, &options);
-		if (r != 0)
-			return r;
+	if (r > 0)
+		return 1;
+	if (r < 0) {
+		log_error("%s; diesel-top --help lists all options", err.text);
+		return USAGE;
 	}
 	if (optind < argc) {
 		log_error("%s: diesel-top takes no arguments; a job is named by -p PID", argv[optind]);

@@ -43,3 +43,5 @@ struct top_options {
 /* Returns 0 to go on, else the exit status plus 1: status 0 after --help and --version, TOP_USAGE after a
  * line on standard error. */
 int options_parse(int argc, char **argv, struct top_options *ret_options);
+/* For the build: a form of option_print() on standard output. Returns the exit status. */
+int options_print(const char *form);

@@ -268,6 +268,8 @@ int main(int argc, char **argv)
 	struct options options;
 	int r;
 
+	if (argc == 3 && strcmp(argv[1], "--print-options") == 0)
+		return options_print(argv[2]);
 	setlocale(LC_CTYPE, "");
 	log_init("diesel-analyze", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);

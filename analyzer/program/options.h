@@ -64,3 +64,5 @@ struct options {
 
 /* 0: run it; > 0: exit with that minus 1 (0 after --help, 2 after a usage error, which was printed). */
 int options_parse(int argc, char **argv, struct options *ret_options);
+/* For the build: a form of option_print() on standard output. Returns the exit status. */
+int options_print(const char *form);

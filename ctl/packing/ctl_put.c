@@ -110,37 +110,21 @@ static int take_all(struct writer *w, uint64_t *ret_n, struct error *err)
 	return r;
 }
 
-/* Nobody reads what a wrong option prints: it is told over the channel, as all else. */
-static int parse_option(int option, struct pack_options *o, struct error *err)
+/* In the words of the program that puts samples. */
+static int set_chunk_bytes(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	switch (option) {
-	case 'a': o->append = true; return 0;
-	case 'd': o->keep_digests = true; return 0;
-	case 'c':
-		if (!ctl_chunk_bytes(&o->chunk_bytes))
-			return error_set(err, -EINVAL,
-					 "chunks of %s bytes: a size from 4 MiB to 64 MiB is needed", optarg);
-		return 0;
-	case 'z':
-		if (!ctl_zstd_level(&o->level))
-			return error_set(err, -EINVAL, "zstd level %s: a level from %d to %d is needed",
-					 optarg, COMPRESS_LEVEL_MIN, COMPRESS_LEVEL_MAX);
-		return 0;
-	case 'm': o->meta_url = optarg; return meta_redis_check_url(optarg, err);
-	}
-	return error_set(err, -EPROTO, "the program that puts samples is of another version");
+	return option_set_bytes(options, row, value, NULL) == 0
+		   ? 0
+		   : error_set(err, -EINVAL, "chunks of %s bytes: a size from 4 MiB to 64 MiB is needed",
+			       value);
 }
 
-static int parse(int argc, char **argv, struct pack_options *o, struct error *err)
+/* Nobody reads what a wrong option prints: it is told over the channel, as all else. */
+static int parse(const struct option_verb *verb, int argc, char **argv, struct pack_options *o,
+		 struct error *err)
 {
-	static const struct option options[] = {
-	    {"append", no_argument, NULL, 'a'},       {"chunk-size", required_argument, NULL, 'c'},
-	    {"digest", required_argument, NULL, 'd'}, {"meta", required_argument, NULL, 'm'},
-	    {"zstd", required_argument, NULL, 'z'},   {0}};
-	int option, r = 0;
+	int r = option_parse(verb, argc, argv, o, err);
 
-	while (r == 0 && (option = getopt_long(argc, argv, ":", options, NULL)) != -1)
-		r = parse_option(option, o, err);
 	if (r == 0 && argc != optind + 1)
 		return error_set(err, -EINVAL, "the name of a dataset is needed");
 	if (r == 0)
@@ -170,15 +154,13 @@ static int write_dataset(const struct pack_options *o, struct error *err)
 	return r;
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	struct pack_options o = {.chunk_bytes = CHUNK_DEFAULT_BYTES, .command = ctl_command()};
 	struct error err = ERROR_INIT;
 
-	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		ctl_common_option(verb, 'h', argv);
-		return CTL_OK;
-	}
+	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+		return ctl_help(verb);
 	if (!ctl_is_started_by_program(SOCK_STREAM))
 		return ctl_usage(verb, "is started by a program that writes a dataset, not by hand");
 	int r = ctl_detach();
@@ -186,7 +168,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	if (r < 0)
 		error_errno(&err, r, "cannot start what writes the dataset");
 	if (r == 0)
-		r = parse(argc, argv, &o, &err);
+		r = parse(verb, argc, argv, &o, &err);
 	if (r < 0)
 		(void)say(r, 0, err.text);
 	else
@@ -194,14 +176,28 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return r < 0 ? CTL_FAILED : CTL_OK;
 }
 
-const struct ctl_verb ctl_put = {
+#define AT(member) .at = offsetof(struct pack_options, member)
+
+static const struct option_row put_rows[] = {
+    {"append", option_set_flag, AT(append), .help = "add to a dataset"},
+    {"chunk-size", set_chunk_bytes, AT(chunk_bytes), .least = CHUNK_MIN_BYTES, .most = CHUNK_MAX_BYTES,
+     .value = "BYTES", .usual = "8M", .help = "4 MiB to 64 MiB"},
+    CTL_ROW_DIGEST(AT(keep_digests), .help = "keep a SHA-256 of each chunk"),
+    CTL_ROW_META(AT(meta_url), .help = "keep the metadata on a Redis server"),
+    CTL_ROW_ZSTD(AT(level)),
+};
+
+#undef AT
+
+const struct option_verb ctl_put = {
     .name = "put",
-    .arguments = "[--append] [--chunk-size BYTES] [--digest sha256] [--meta URL] DATASET",
+    .arguments = "DATASET",
     .summary = "write a dataset for a program (diesel_loader.create()), which starts it",
-    .help = "It ends with the program. Options are those of dieselctl pack:\n\n"
-	    "  --append            add to a dataset\n"
-	    "  --chunk-size BYTES  4 MiB to 64 MiB\n"
-	    "  --digest sha256     keep a SHA-256 of each chunk\n"
-	    "  --meta URL          keep the metadata on a Redis server\n",
+    .help = "It ends with the program. Options are those of dieselctl pack.\n",
+    .about = "Writes a dataset for a program that puts samples into it, by `diesel_loader.create()` in "
+	     "Python (`diesel_loader`(3)) or `diesel_writer_open()` in C (`libdiesel`(3)). That starts it, "
+	     "and it ends with the program's writer; it is of no use by hand.",
+    OPTION_ROWS(put_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

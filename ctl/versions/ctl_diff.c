@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ctl/ctl_json.h"
 #include "dataset/chunk.h"
 #include "dataset/dataset.h"
 #include "dataset/path_order.h"
@@ -90,7 +89,7 @@ static void compare(struct diff *d)
 	}
 }
 
-static int parse_version(const struct ctl_verb *verb, const char *text, uint64_t *ret)
+static int parse_version(const struct option_verb *verb, const char *text, uint64_t *ret)
 {
 	int64_t value;
 
@@ -101,7 +100,7 @@ static int parse_version(const struct ctl_verb *verb, const char *text, uint64_t
 	return CTL_OK;
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	_cleanup_(dataset_closep) struct dataset *a = NULL, *b = NULL;
 	struct error err = ERROR_INIT;
@@ -109,7 +108,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	struct diff d = {.shows_progress = !isatty(STDOUT_FILENO)};
 	int status;
 
-	if (!ctl_json_option(verb, argc, argv, &d.json, &status))
+	if (!ctl_options(verb, argc, argv, &d, &status))
 		return status;
 	if (argc - optind != 2 && argc - optind != 3)
 		return ctl_usage(verb, "a dataset and one or two versions are needed");
@@ -137,12 +136,26 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_diff = {
+#define AT(member) .at = offsetof(struct diff, member)
+
+static const struct option_row diff_rows[] = {
+    {"json", option_set_flag, AT(json), .help = "as a JSON object"},
+};
+
+#undef AT
+
+const struct option_verb ctl_diff = {
     .name = "diff",
-    .arguments = "[--json] DATASET A [B]",
+    .arguments = "DATASET A [B]",
     .summary = "List what is different from version A to B, or to the newest",
-    .help = "      --json  as a JSON object\n\n+ added, ~ changed (bytes or mode), - deleted; one path a "
-	    "line, in the "
-	    "order of ls -R.\n",
+    .help = "+ added, ~ changed (bytes or mode), - deleted; one path a line, in the order of ls -R.\n",
+    .about =
+	"Lists the paths that are different from version A to B, or to the newest: + added, ~ changed (bytes "
+	"or mode), - deleted.\nOld versions (`ls`, `cat`, `stat`, `verify` and `diff`) whose snapshots are "
+	"not kept are made again from the heads of their chunks, in a folder below $TMPDIR that goes when "
+	"the command ends; this takes as long as a rebuild of that version. Those before a `rebuild` cannot "
+	"be read any more, and those that no log has; `log` says which these are.",
+    OPTION_ROWS(diff_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "ctl/ctl_json.h"
 #include "dataset/meta.h"
 #include "dataset/place.h"
 #include "lib/array.h"
@@ -134,14 +133,14 @@ static void print_log(const struct log *log)
 	print_gap(0, below);
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	struct log log = {0};
 	struct error err = ERROR_INIT;
 	bool json = false;
 	int status;
 
-	if (!ctl_json_option(verb, argc, argv, &json, &status))
+	if (!ctl_options(verb, argc, argv, &json, &status))
 		return status;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
@@ -155,12 +154,21 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	return r < 0 ? ctl_failed(verb, &err) : ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_log = {
+static const struct option_row log_rows[] = {
+    {"json", option_set_flag, .help = "as a JSON object"},
+};
+
+const struct option_verb ctl_log = {
     .name = "log",
-    .arguments = "[--json] DATASET",
+    .arguments = "DATASET",
     .summary = "Say what each version changed, newest first",
-    .help =
-	"      --json  as a JSON object\n\nWho made it, when, by which command, and how many paths it added, "
-	"replaced and deleted.\n",
+    .help = "Who made it, when, by which command, and how many paths it added, replaced and deleted.\n",
+    .about = "Says what each version changed, newest first: when, by whom and on which host, by which "
+	     "command, how many paths it added, replaced and deleted, and how many samples the dataset had "
+	     "from then on. The command stands there as it was given, for everybody who may read the "
+	     "dataset; of the URL of a Redis server only that there was one. Versions made by programs that "
+	     "kept no log are missing, and it says so.",
+    OPTION_ROWS(log_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl/ctl_json.h"
-#include "ctl/waiting/ctl_wait.h"
+#include "ctl/ctl_wait.h"
 #include "dataset/chunk.h"
 #include "dataset/purge.h"
 #include "lib/clock.h"
@@ -30,42 +29,20 @@ static bool is_cancelled(void *context)
 }
 
 /* "30d" too. */
-static int parse_age(const char *text, uint64_t *ret_ns)
+static int set_age(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	size_t n = strlen(text);
+	size_t n = strlen(value);
 	char number[24];
 	int64_t days;
 
-	if (n == 0 || n >= sizeof(number) || text[n - 1] != 'd')
-		return units_parse_duration(text, ret_ns);
-	memcpy(number, text, n - 1);
+	if (n == 0 || n >= sizeof(number) || value[n - 1] != 'd')
+		return option_set_duration(options, row, value, err);
+	memcpy(number, value, n - 1);
 	number[n - 1] = '\0';
-	int r = units_parse_integer(number, 0, 100000, &days);
-
-	if (r == 0)
-		*ret_ns = (uint64_t)days * DAY_S * NS_PER_S;
-	return r;
-}
-
-static int parse_option(const struct ctl_verb *verb, int option, struct purge_options *o)
-{
-	int64_t value;
-
-	switch (option) {
-	case 'k':
-		if (units_parse_integer(optarg, 1, INT64_MAX, &value) < 0)
-			return ctl_usage(verb, "--keep %s: a number of versions from 1 is needed", optarg);
-		o->keep = (uint64_t)value;
-		return CTL_OK;
-	case 'o':
-		if (parse_age(optarg, &o->older_ns) < 0)
-			return ctl_usage(verb, "--older-than %s: a time such as 12h or 30d is needed",
-					 optarg);
-		return CTL_OK;
-	case 'K': return ctl_keep_snapshots(verb, &o->keep_snapshots);
-	case 'n': o->dry_run = true; return CTL_OK;
-	}
-	return CTL_OK;
+	if (units_parse_integer(number, 0, 100000, &days) < 0)
+		return option_wrong(row, value, err);
+	*(uint64_t *)((char *)options + row->at) = (uint64_t)days * DAY_S * NS_PER_S;
+	return 0;
 }
 
 static void print_json(const struct purge_options *o, const struct purge_result *r)
@@ -100,76 +77,88 @@ static void print_result(const struct purge_options *o, const struct purge_resul
 		    units_format_bytes(waiting, sizeof(waiting), r->waiting_bytes));
 }
 
-static int run(const struct ctl_verb *verb, int argc, char **argv)
+struct purge_command {
+	struct purge_options options;
+	struct ctl_wait wait;
+	bool json;
+};
+
+static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"keep", required_argument, NULL, 'k'},
-						     {"older-than", required_argument, NULL, 'o'},
-						     {"dry-run", no_argument, NULL, 'n'},
-						     {"json", no_argument, NULL, 'J'},
-						     CTL_OPTION_KEEP_SNAPSHOTS,
-						     CTL_OPTION_WAIT,
-						     CTL_OPTION_HELP,
-						     {0}};
 	struct progress bar = {0};
-	struct purge_options o = {
-	    .command = ctl_command(),
-	    .keep = 1,
-	    .older_ns = DAY_S * NS_PER_S,
-	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
-	    .progress = progress_show,
-	    .cancelled = is_cancelled,
-	    .context = &bar,
-	};
+	struct purge_command c = {.wait = {.verb = verb},
+				  .options = {.command = ctl_command(),
+					      .keep = 1,
+					      .older_ns = DAY_S * NS_PER_S,
+					      .chunk_bytes = CHUNK_DEFAULT_BYTES,
+					      .progress = progress_show,
+					      .cancelled = is_cancelled,
+					      .context = &bar}};
 	struct sigaction action = {.sa_handler = on_signal,
 				   .sa_flags = SA_RESETHAND}; /* a second one kills */
-	struct ctl_wait wait = {.verb = verb};
 	struct purge_result result;
 	struct error err = ERROR_INIT;
-	bool json = false;
-	int option;
+	int status;
 
-	while ((option = getopt_long(argc, argv, ":hn", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'w' ? ctl_wait_option(verb, &wait.ns) : parse_option(verb, option, &o))
-			return CTL_USAGE;
-		json |= option == 'J';
-	}
+	if (!ctl_options(verb, argc, argv, &c, &status))
+		return status;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
-	o.dataset = wait.dataset = argv[optind];
-	ctl_wait_begin(&wait);
+	c.options.dataset = c.wait.dataset = argv[optind];
+	ctl_wait_begin(&c.wait);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 	int r;
 
 	do {
-		r = purge_run(&o, &result, &err);
+		r = purge_run(&c.options, &result, &err);
 		progress_end(&bar);
-	} while (ctl_wait_again(&wait, r));
+	} while (ctl_wait_again(&c.wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (json)
-		print_json(&o, &result);
+	if (c.json)
+		print_json(&c.options, &result);
 	else
-		print_result(&o, &result);
+		print_result(&c.options, &result);
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_purge = {
+#define AT(member) .at = offsetof(struct purge_command, member)
+
+static const struct option_row purge_rows[] = {
+    {"keep", option_set_u64, AT(options.keep), .least = 1, .says = "a number of versions from 1 is needed",
+     .value = "N", .usual = "1", .help = "versions that can be read afterwards at least, the newest",
+     .about = "So many versions, the newest, can be read afterwards; default 1, which is the one that the "
+	      "purge makes."},
+    {"older-than", set_age, AT(options.older_ns), .says = "a time such as 12h or 30d is needed",
+     .value = "AGE", .usual = "1d",
+     .help = "and all that were the newest within this time: 12h, 30d; jobs that read older ones than that "
+	     "get errors",
+     .about = "And all that were the newest within this time (12h, 30d; default 1d). Jobs go on with the "
+	      "version that they opened, whose chunks must be there; one that reads a version older than "
+	      "this gets an error that names the chunk. 0 is for datasets that nobody reads. So what a purge "
+	      "has just written anew takes room twice, until a purge a day later."},
+    CTL_ROW_KEEP_SNAPSHOTS(AT(options.keep_snapshots), .about = "As with `pack`."),
+    {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run), .help = "say what it would do"},
+    CTL_ROW_WAIT(AT(wait.ns), .about = "For another writer, as with `pack`."),
+    {"json", option_set_flag, AT(json), .help = "as a JSON object"},
+};
+
+#undef AT
+
+const struct option_verb ctl_purge = {
     .name = "purge",
-    .arguments = "[OPTION ...] DATASET",
+    .arguments = "DATASET",
     .summary = "Write chunks with holes anew, remove what no version needs",
     .help =
-	"      --keep N          versions that can be read afterwards at least, the newest (default 1)\n"
-	"      --older-than AGE  and all that were the newest within this time: 12h, 30d (default 1d); jobs\n"
-	"                        that read older ones than that get errors\n" CTL_KEEP_SNAPSHOTS_HELP
-	"  -n, --dry-run         say what it would do\n"
-	"      --wait SECONDS    how long to wait for another writer of the dataset (5m too; default 0)\n"
-	"      --json            as a JSON object\n"
-	"\n"
 	"The dataset changes at the end or not at all; when a run was interrupted, the same command goes on\n"
 	"where it stopped.\n",
+    .about =
+	"Writes chunks anew of which samples were deleted or replaced, without these, and removes chunks "
+	"that no version needs any more. The dataset gets a new version with the same samples, numbered "
+	"anew. When a run is interrupted, the same command goes on where it stopped, and nothing is lost.",
+    OPTION_ROWS(purge_rows),
+    .takes = OPTION_FILE,
     .run = run,
 };

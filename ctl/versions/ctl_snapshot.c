@@ -106,56 +106,65 @@ static void print_snapshot(const struct snapshot_info *info, bool frozen, bool j
 		       (unsigned long long)info->n_chunks, units_plural(info->n_chunks));
 }
 
-static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
+struct snapshot_options {
+	bool frozen, json;
+	uint64_t version;
+};
+
+static int run_snapshot(const struct option_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"frozen", no_argument, NULL, 'F'},
-						     CTL_OPTION_VERSION,
-						     {"json", no_argument, NULL, 'J'},
-						     CTL_OPTION_HELP,
-						     {0}};
 	struct snapshot *s = NULL;
 	struct error err = ERROR_INIT;
-	bool json = false, frozen = false;
-	uint64_t version = 0;
-	int option, r;
+	struct snapshot_options o = {0};
+	int r;
 
-	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
-			return CTL_USAGE;
-		json |= option == 'J';
-		frozen |= option == 'F';
-	}
+	if (!ctl_options(verb, argc, argv, &o, &r))
+		return r;
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
-	if (frozen && version)
+	if (o.frozen && o.version)
 		return ctl_usage(verb, "--frozen is for the newest version: leave out --version");
-	if (version)
-		r = keep_version(argv[optind], version, &s, &err);
+	if (o.version)
+		r = keep_version(argv[optind], o.version, &s, &err);
 	else
-		r = frozen ? freeze(argv[optind], &err) : write_snapshot(argv[optind], &err);
-	if (r == 0 && !version)
+		r = o.frozen ? freeze(argv[optind], &err) : write_snapshot(argv[optind], &err);
+	if (r == 0 && !o.version)
 		r = snapshot_open(argv[optind], &s, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	print_snapshot(snapshot_info(s), frozen, json);
+	print_snapshot(snapshot_info(s), o.frozen, o.json);
 	snapshot_close(s);
 	return ctl_finish(verb);
 }
 
-const struct ctl_verb ctl_snapshot = {
+#define AT(member) .at = offsetof(struct snapshot_options, member)
+
+static const struct option_row snapshot_rows[] = {
+    {"frozen", option_set_flag, AT(frozen),
+     .help =
+	 "remove the metadata: the dataset is read by its snapshot alone, and not changed, until a rebuild"},
+    CTL_ROW_VERSION(AT(version),
+		    .help = "make the snapshot of an earlier version again, so that jobs can open it; the "
+			    "next command that makes a version gives it up like any other"),
+    {"json", option_set_flag, AT(json), .help = "say as a JSON object what was done"},
+};
+
+#undef AT
+
+const struct option_verb ctl_snapshot = {
     .name = "snapshot",
-    .arguments = "[--frozen | --version N] [--json] DATASET",
+    .arguments = "DATASET",
     .summary = "Write the snapshot anew from the metadata",
-    .help =
-	"      --frozen     remove the metadata: the dataset is read by its snapshot alone, and not "
-	"changed,\n"
-	"                   until a rebuild\n"
-	"      --version N  make the snapshot of an earlier version again, so that jobs can open it; the "
-	"next\n"
-	"                   command that makes a version gives it up like any other\n"
-	"      --json       say as a JSON object what was done\n\nFor a snapshot that is damaged, missing or "
-	"behind the metadata.\n",
+    .help = "For a snapshot that is damaged, missing or behind the metadata.\n",
+    .about = "Writes the snapshot anew from the metadata. With `--version` it makes the snapshot of an "
+	     "earlier version again, where `log` says that this can be read, so that jobs can open it; in a "
+	     "folder alone, and until the next command that makes a version gives it up. With `--frozen` it "
+	     "removes the metadata instead: jobs, mounts, `ls`, `cat`, `stat` and `verify` go by the "
+	     "snapshots that are there, and whatever changes the dataset, or asks for its log, is refused "
+	     "until `rebuild` has made metadata anew. For a dataset in a folder that is finished: nothing is "
+	     "left that has to be kept running, locked or backed up beside the chunks. Keys of metadata on a "
+	     "Redis server stay there, and nobody needs them.",
+    OPTION_ROWS(snapshot_rows),
+    .takes = OPTION_FILE,
     .run = run_snapshot,
 };

@@ -18,9 +18,6 @@
 
 #define DEFAULT_STAGE_BYTES (UINT64_C(16) << 30)
 
-/* getopt_long() returns this for the first row; the rest follow. */
-#define FIRST_KEY 256
-
 static char *default_history(void)
 {
 	const char *directory = getenv("STATE_DIRECTORY");
@@ -58,15 +55,12 @@ int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpu
 	return o->socket_path && o->metrics && o->history && o->stage && o->admin_socket ? 0 : -ENOMEM;
 }
 
-static const struct daemon_option *find_row(const char *name)
+static const struct option_row *find_row(const char *name)
 {
-	for (size_t i = 0; i < n_option_rows; i++)
-		if (strcmp(option_rows[i].name, name) == 0)
-			return &option_rows[i];
-	return NULL;
+	return option_find(option_rows, n_option_rows, name);
 }
 
-static int set_row(struct daemon_options *o, const struct daemon_option *row, const char *value,
+static int set_row(struct daemon_options *o, const struct option_row *row, const char *value,
 		   const struct settings_source *source, struct error *err)
 {
 	uint32_t n_codecs = o->n_codecs;
@@ -84,57 +78,28 @@ static int set_row(struct daemon_options *o, const struct daemon_option *row, co
 	return 0;
 }
 
-/* How many letters have to be put in, taken out or replaced; names are short. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t n = strlen(b), row[32];
-
-	if (strlen(a) >= 32 || n >= 32)
-		return SIZE_MAX;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		size_t corner = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= n; j++) {
-			size_t replaced = corner + (a[i - 1] != b[j - 1]);
-
-			corner = row[j];
-			row[j] = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-			row[j] = replaced < row[j] ? replaced : row[j];
-		}
-	}
-	return row[n];
-}
-
 static int unknown(const char *name, struct error *err)
 {
-	const struct daemon_option *row = find_row(name), *best = NULL;
-	size_t least = 4;
+	const struct option_row *row = find_row(name), *best = NULL;
+	size_t least = OPTION_FAR;
 
 	if (row)
 		return error_set(err, -ENOENT, "write --%s on the command line", name);
-	for (size_t i = 0; i < n_option_rows; i++) {
-		size_t d = option_rows[i].command ? SIZE_MAX : distance(name, option_rows[i].name);
-
-		if (d < least && d < strlen(name)) {
-			least = d;
+	for (size_t i = 0; i < n_option_rows; i++)
+		if (!option_rows[i].command && option_is_closer(name, option_rows[i].name, &least))
 			best = &option_rows[i];
-		}
-	}
 	return best ? error_set(err, -ENOENT, "write %s", best->name)
 		    : error_set(err, -ENOENT, "remove it, or see `man dieseld.conf`");
 }
 
 static bool is_setting(void *user, const char *name)
 {
-	const struct daemon_option *row = find_row(name);
+	const struct option_row *row = find_row(name);
 
 	return row && !row->command;
 }
 
-static void append_example(struct error *err, const struct daemon_option *row)
+static void append_example(struct error *err, const struct option_row *row)
 {
 	size_t used = strlen(err->text);
 
@@ -146,7 +111,7 @@ static int set_from_file(void *user, const char *name, const char *value, int li
 {
 	struct daemon_options *o = user;
 	const struct settings_source source = {.given = true, .file = o->file, .line = line};
-	const struct daemon_option *row = find_row(name);
+	const struct option_row *row = find_row(name);
 	const struct settings_source *before = row ? &o->source[row - option_rows] : NULL;
 	int r;
 
@@ -188,33 +153,21 @@ static int misplaced(const struct daemon_options *o, const char *name, int r, st
 	return r;
 }
 
-static void fill_long_options(struct option long_options[OPTIONS_MOST + 1])
-{
-	for (size_t i = 0; i < n_option_rows; i++)
-		long_options[i] =
-		    (struct option){.name = option_rows[i].name,
-				    .has_arg = option_rows[i].value ? required_argument : no_argument,
-				    .val = FIRST_KEY + (int)i};
-	long_options[n_option_rows] = (struct option){0};
-}
-
 /* One pass over the command line: for files, or for all else. */
 static int parse_pass(struct daemon_options *o, int argc, char **argv, bool files, struct error *err)
 {
 	const struct settings_source source = {.given = true};
-	struct option long_options[OPTIONS_MOST + 1];
-	int key, r = 0;
+	const struct option_row *row;
+	struct error wrong = ERROR_INIT;
+	int found, r = 0;
 
-	fill_long_options(long_options);
 	optind = 0;
-	while (r == 0 && (key = getopt_long(argc, argv, ":v", long_options, NULL)) != -1) {
-		const struct daemon_option *row;
-
-		if (key == '?' || key == ':')
-			return error_set(err, -EINVAL, "%s: %s; see dieseld --help", argv[optind - 1],
-					 key == ':' ? "needs a value" : "no such option");
-		row = key == 'v' ? find_row("verbose") : &option_rows[key - FIRST_KEY];
-		if (!row->set && files)
+	while (r == 0 && (found = option_next(dieseld_program.self, argc, argv, &row, &wrong)) != 0) {
+		if (found < 0)
+			return error_set(err, found, "%s; see dieseld --help", wrong.text);
+		if (found == OPTION_HELP)
+			o->show_help = true;
+		else if (!row->set && files)
 			r = options_read_file(o, optarg, err);
 		else if (row->set && !files)
 			r = set_row(o, row, row->value ? optarg : "yes", &source, err);
@@ -242,7 +195,6 @@ int options_parse(struct daemon_options *o, int argc, char **argv, struct error 
 {
 	int r;
 
-	opterr = 0;
 	/* The file is read first, wherever --config stands: the command line wins. */
 	r = parse_pass(o, argc, argv, true, err);
 	if (r == 0)

@@ -11,12 +11,12 @@
 #include "metrics.h"
 #include "daemon/apart/plugin.h"
 
-static void *field(struct daemon_options *o, const struct daemon_option *row)
+static void *field(struct daemon_options *o, const struct option_row *row)
 {
 	return (char *)o + row->at;
 }
 
-static void configure(struct daemon_options *o, const struct daemon_option *row, uint64_t value)
+static void configure(struct daemon_options *o, const struct option_row *row, uint64_t value)
 {
 	if (!row->key)
 		return;
@@ -24,12 +24,12 @@ static void configure(struct daemon_options *o, const struct daemon_option *row,
 	o->settings.is_configured[row->key] = true;
 }
 
-static int wrong(const struct daemon_option *row, const char *value, struct error *err)
+static int wrong(const struct option_row *row, const char *value, struct error *err)
 {
 	return error_set(err, -EINVAL, "%s: \"%s\" %s", row->name, value, row->says);
 }
 
-static int parse_number(const struct daemon_option *row, const char *value, uint64_t least, uint64_t most,
+static int parse_number(const struct option_row *row, const char *value, uint64_t least, uint64_t most,
 			uint64_t *ret, struct error *err)
 {
 	int64_t number;
@@ -41,9 +41,9 @@ static int parse_number(const struct daemon_option *row, const char *value, uint
 	return 0;
 }
 
-int option_number(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		  struct error *err)
+int option_number(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	uint64_t number = 0;
 	int r = parse_number(row, value, row->least, row->most, &number, err);
 
@@ -54,9 +54,9 @@ int option_number(struct daemon_options *o, const struct daemon_option *row, con
 	return 0;
 }
 
-int option_ready_fd(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		    struct error *err)
+int option_ready_fd(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	uint64_t number = 0;
 	int r = parse_number(row, value, 0, 65535, &number, err);
 
@@ -65,9 +65,9 @@ int option_ready_fd(struct daemon_options *o, const struct daemon_option *row, c
 	return r;
 }
 
-int option_size(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		struct error *err)
+int option_size(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	uint64_t bytes;
 
 	if (units_parse_bytes(value, &bytes) < 0 || bytes < row->least || bytes > row->most)
@@ -76,9 +76,9 @@ int option_size(struct daemon_options *o, const struct daemon_option *row, const
 	return 0;
 }
 
-int option_cache(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		 struct error *err)
+int option_cache(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	int r = option_size(o, row, value, err);
 
 	if (r == 0)
@@ -87,9 +87,9 @@ int option_cache(struct daemon_options *o, const struct daemon_option *row, cons
 }
 
 /* Its range is checked when all settings are known. */
-int option_tuned(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		 struct error *err)
+int option_tuned(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	uint64_t number = 0;
 	int r = 0;
 
@@ -103,9 +103,9 @@ int option_tuned(struct daemon_options *o, const struct daemon_option *row, cons
 	return r;
 }
 
-int option_flag(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		struct error *err)
+int option_flag(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	bool yes = !strcmp(value, "true") || !strcmp(value, "yes");
 
 	if (!yes && strcmp(value, "false") != 0 && strcmp(value, "no") != 0)
@@ -114,58 +114,43 @@ int option_flag(struct daemon_options *o, const struct daemon_option *row, const
 	return 0;
 }
 
-static int find_word(const struct daemon_option *row, const char *value, uint32_t *ret, struct error *err)
+int option_word(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	size_t n = strlen(value);
-	uint32_t place = 0;
+	int place = option_word_place(row, value);
 
-	for (const char *word = row->words; word; place++) {
-		const char *end = strchr(word, '|');
-
-		if (n == (end ? (size_t)(end - word) : strlen(word)) && strncmp(word, value, n) == 0) {
-			*ret = place;
-			return 0;
-		}
-		word = end ? end + 1 : NULL;
-	}
-	return wrong(row, value, err);
-}
-
-int option_word(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		struct error *err)
-{
-	_Static_assert(sizeof(o->serve.require_digest) == sizeof(uint32_t),
+	_Static_assert(sizeof(((struct daemon_options *)NULL)->serve.require_digest) == sizeof(uint32_t),
 		       "a choice is a number of 32 bits");
-	return find_word(row, value, field(o, row), err);
+	if (place < 0)
+		return wrong(row, value, err);
+	*(uint32_t *)field(options, row) = (uint32_t)place;
+	return 0;
 }
 
-int option_flag_of_words(struct daemon_options *o, const struct daemon_option *row, const char *value,
-			 struct error *err)
+int option_flag_of_words(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	uint32_t place;
-	int r = find_word(row, value, &place, err);
+	int place = option_word_place(row, value);
 
-	if (r == 0)
-		*(bool *)field(o, row) = place == 1;
-	return r;
+	if (place < 0)
+		return wrong(row, value, err);
+	*(bool *)field(options, row) = place == 1;
+	return 0;
 }
 
-int option_tune(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		struct error *err)
+int option_tune(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	uint32_t place;
-	int r = find_word(row, value, &place, err);
+	int place = option_word_place(row, value);
 
 	_Static_assert(WIRE_TUNE_OFF == 0 && WIRE_TUNE_ON == 1 && WIRE_TUNE_DRY_RUN == 2,
 		       "in the order of the words");
-	if (r == 0)
-		configure(o, row, place);
-	return r;
+	if (place < 0)
+		return wrong(row, value, err);
+	configure(options, row, (uint64_t)place);
+	return 0;
 }
 
-int option_text(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		struct error *err)
+int option_text(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	char *copy = strdup(value), **text = field(o, row);
 
 	if (!copy)
@@ -176,9 +161,9 @@ int option_text(struct daemon_options *o, const struct daemon_option *row, const
 }
 
 /* A path in a file holds wherever dieseld is started. */
-int option_path(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		struct error *err)
+int option_path(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	bool off = row->words && strcmp(value, row->words) == 0;
 
 	if (o->file && !off && value[0] != '/')
@@ -193,38 +178,38 @@ int option_path(struct daemon_options *o, const struct daemon_option *row, const
 }
 
 /* Whether it may be used is looked at when it is to be: the disk may not answer. */
-int option_stage(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		 struct error *err)
+int option_stage(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	if (strcmp(value, "off") != 0 && (value[0] != '/' || strlen(value) >= PATH_MAX))
 		return error_set(err, -EINVAL, "%s: \"%s\" is neither an absolute path nor off", row->name,
 				 value);
 	return option_text(o, row, value, err);
 }
 
-int option_admin(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		 struct error *err)
+int option_admin(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	return admin_parse(row->name, value, &o->admin, err);
 }
 
-int option_quotas(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		  struct error *err)
+int option_quotas(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	return cache_quotas_parse(row->name, value, &o->serve.quotas, err);
 }
 
-int option_metrics(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		   struct error *err)
+int option_metrics(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	int r = strcmp(value, "off") ? metrics_check_address(value, err) : 0;
 
 	return r < 0 ? r : option_text(o, row, value, err);
 }
 
-int option_codec(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		 struct error *err)
+int option_codec(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	char **codecs, *copy;
 
 	if (strcmp(value, "off") == 0)
@@ -250,9 +235,9 @@ int option_codec(struct daemon_options *o, const struct daemon_option *row, cons
 	return 0;
 }
 
-int option_cluster(struct daemon_options *o, const struct daemon_option *row, const char *value,
-		   struct error *err)
+int option_cluster(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
 	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
 		return error_set(err, -EINVAL,
@@ -261,9 +246,9 @@ int option_cluster(struct daemon_options *o, const struct daemon_option *row, co
 	return option_text(o, row, value, err);
 }
 
-int option_cluster_limit(struct daemon_options *o, const struct daemon_option *row, const char *value,
-			 struct error *err)
+int option_cluster_limit(void *options, const struct option_row *row, const char *value, struct error *err)
 {
+	struct daemon_options *o = options;
 	uint64_t bytes = 0;
 
 	if (strcmp(value, "0") != 0 &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All options of dieseld. getopt, --help, the configuration file, --check-config, the manual, the file that
- * is shipped and the completions are made from these rows. */
+ * is shipped and the completions are made of these rows (lib/options.h). */
 #include "client/diesel.h"
 #include "client/protocol.h"
 #include "client/ring.h"
@@ -15,7 +15,7 @@
 #define AT(member)    .at = offsetof(struct daemon_options, member)
 #define CLUSTER(what) .at = offsetof(struct daemon_options, cluster) + (what) * sizeof(char *)
 
-const struct daemon_option option_rows[] = {
+const struct option_row option_rows[] = {
     {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), OPTIONS_MIN_CACHE_BYTES, MOST_BYTES,
      "is not an amount of memory from 16M up", .group = "Memory and tuning", .value = "BYTES",
      .applies = OPTION_RELOAD,
@@ -152,7 +152,7 @@ const struct daemon_option option_rows[] = {
 	      "`always`. The message that refuses says what to run. Digests are compared wherever a dataset "
 	      "has them."},
     {"codec", option_codec, "/usr/lib/diesel/codecs/wav.so", AT(codecs), .value = "FILE", .usual = "off",
-     .takes = OPTION_FILE,
+     .repeats = true, .takes = OPTION_FILE,
      .help = "load a codec from this shared object, which only root and dieseld's own user can change; may "
 	     "be given again",
      .about = "Load a codec from this shared object (`<diesel/diesel_codec.h>`), for samples of a format "
@@ -267,14 +267,21 @@ const struct daemon_option option_rows[] = {
 	      "`--cluster` takes."},
     {"ready-fd", option_ready_fd, AT(ready_fd), .command = true, .value = "N",
      .help = "write \"ready\\n\" to this descriptor when listening",
-     .about = "Write \"ready\" and a newline to this descriptor once clients can connect. -v, --verbose "
-	      "Log more."},
-    {"verbose", option_flag, AT(verbose), .command = true, .help = "say more (-v)",
-     .about = "Log more; `-v` for short."},
+     .about = "Write \"ready\" and a newline to this descriptor once clients can connect."},
+    {"verbose", option_flag, AT(verbose), .command = true, .letter = 'v', .help = "say more"},
     {"help", option_flag, AT(show_help), .command = true, .help = "print this, and end",
      .about = "Print the options, and end."},
     {"version", option_flag, AT(show_version), .command = true, .help = "print the version, and end",
      .about = "Print the version, and end."},
 };
 const size_t n_option_rows = sizeof(option_rows) / sizeof(option_rows[0]);
+
+static const struct option_verb dieseld = {
+    .name = "dieseld",
+    .summary = "Serves datasets (dieselctl pack) to the training jobs of this node, from shared memory.\n"
+	       "Runs in the foreground; SIGTERM or SIGINT ends it, SIGHUP reads the file again.",
+    OPTION_ROWS(option_rows),
+};
+
+const struct option_program dieseld_program = {.self = &dieseld};
 _Static_assert(sizeof(option_rows) / sizeof(option_rows[0]) <= OPTIONS_MOST, "each has a source");

@@ -242,7 +242,7 @@ def refuse_damage(root, source, dataset):
 
     fresh()
     patched(broken / "snapshot", 8, struct.pack("<I", 5))
-    one_line(dieselctl("ls", broken, check=1), "version 5", "update")
+    one_line(dieselctl("ls", broken, check=1), "format 5", "update")
     fresh()
     patched(broken / "snapshot", 300, b"\xff")
     one_line(dieselctl("ls", broken, check=1), "damaged", "dieselctl snapshot")

@@ -17,15 +17,14 @@ BIN = os.path.abspath(os.environ.get("DIESEL_BIN", "build/release/bin"))
 ANALYZE_VERBS = ("record", "report", "diff", "what-if", "check", "dump", "truth")
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
 MAN = os.path.join(ROOT, "docs/man")
-COMPLETIONS = os.path.join(ROOT, "packaging/completions")
-MADE = os.path.join(BIN, "../made")  # of dieseld's table of options
+MADE = os.path.join(BIN, "../made")  # of the tables of options and verbs
 # A long line keeps what belongs together in one place of a diff.
 NO_MISTAKES = ("input text line longer than 80 bytes", "missing date")
 
 ZSH = r"""
 zmodload zsh/zpty
 zpty -b shell zsh -f -i
-zpty -w shell 'PS1=; stty -echo cols 200 rows 200; fpath=($FOLDER $MADE $fpath); autoload -Uz compinit; compinit -u -d $DUMP; zstyle ":completion:*" list-separator "--"; setopt no_beep list_ambiguous; LISTMAX=1000; bindkey "^I" list-choices; print READY'
+zpty -w shell 'PS1=; stty -echo cols 200 rows 200; fpath=($MADE $fpath); autoload -Uz compinit; compinit -u -d $DUMP; zstyle ":completion:*" list-separator "--"; setopt no_beep list_ambiguous; LISTMAX=1000; bindkey "^I" list-choices; print READY'
 zpty -r shell line '*READY*'
 zpty -w -n shell "$LINE"$'\t'
 # One line at a time; a second of silence behind the list is its end.
@@ -61,7 +60,7 @@ def options_of(*command):
 def pages():
     """By name; those that are made are the ones that count."""
     found = {os.path.basename(page): page for page in glob.glob(os.path.join(MAN, "*"))}
-    return found | {os.path.basename(page): page for page in glob.glob(os.path.join(MADE, "*.[58]"))}
+    return found | {os.path.basename(page): page for page in glob.glob(os.path.join(MADE, "*.[158]"))}
 
 
 def page(name):
@@ -147,7 +146,7 @@ class Manual(unittest.TestCase):
 class Bash(unittest.TestCase):
     def complete(self, *words):
         """What bash offers for the last word."""
-        script = (f'for f in {COMPLETIONS}/*.bash {MADE}/*.bash; do . "$f"; done; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        script = (f'for f in {MADE}/*.bash; do . "$f"; done; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
                   'function=$(complete -p "$1" | sed "s/.*-F \\([^ ]*\\).*/\\1/"); "$function" "$1"; '
                   'printf "%s\\n" "${COMPREPLY[@]}"')
         done = run("bash", "-c", script, "bash", *words, env={**os.environ, "PATH": BIN + ":" + os.environ["PATH"]})
@@ -188,7 +187,7 @@ class Bash(unittest.TestCase):
 class Zsh(unittest.TestCase):
     def complete(self, line):
         with tempfile.TemporaryDirectory() as folder:
-            env = {**os.environ, "FOLDER": COMPLETIONS, "MADE": MADE, "DUMP": os.path.join(folder, "dump"), "LINE": line,
+            env = {**os.environ, "MADE": MADE, "DUMP": os.path.join(folder, "dump"), "LINE": line,
                    "PATH": BIN + ":" + os.environ["PATH"], "TERM": "dumb", "HOME": folder}
             done = run("zsh", "-f", "-c", ZSH, env=env, cwd=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -210,8 +209,7 @@ class Zsh(unittest.TestCase):
                 self.assertIn(option, said, program)
         for verb in ("what-if", "truth"):
             said = self.complete(f"diesel-analyze {verb} --")
-            usage = re.search(rf"(?s)diesel-analyze {verb} .*?(?=\n\n|\n +diesel-analyze )", help_of("diesel-analyze"))
-            for option in re.findall(r"--[a-z-]+", usage[0]):
+            for option in options_of("diesel-analyze", verb):
                 self.assertIn(option, said, verb)
         self.assertIn("client-workers=", self.complete("dieselctl set "))
         self.assertIn("perfetto", self.complete("diesel-analyze report --format "))

@@ -15,3 +15,6 @@ int fd_read_at(int fd, void *data, size_t bytes, uint64_t offset, size_t *ret_do
  * saying why. */
 int fd_write(int fd, const void *data, size_t bytes);
 int fd_write_at(int fd, const void *data, size_t bytes, uint64_t offset);
+
+/* To a socket, without SIGPIPE. -errno; -EPIPE: nobody reads. */
+int fd_send(int socket, const void *data, size_t bytes);

@@ -16,13 +16,6 @@
 #define FIRST_PAUSE_NS (100 * NS_PER_MS)
 #define MAX_DOUBLINGS  2
 
-int ctl_wait_option(const struct ctl_verb *verb, uint64_t *ret_ns)
-{
-	return units_parse_duration(optarg, ret_ns) < 0
-		   ? ctl_usage(verb, "--wait %s: a time such as 60 or 5m is needed", optarg)
-		   : CTL_OK;
-}
-
 /* Returns false if a signal asks to stop. */
 static bool pause_up_to(uint64_t most_ns)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl warm: brings a dataset into dieseld's cache, before a job wants it. */
-#include "ctl/ctl.h"
+#include "ctl.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,8 +12,7 @@
 
 #include "client/admin.h"
 #include "client/mapped.h"
-#include "ctl/ctl_json.h"
-#include "ctl/starting/ctl_own_daemon.h"
+#include "ctl_own_daemon.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
@@ -33,7 +32,7 @@ struct warm_options {
 };
 
 struct warm {
-	const struct ctl_verb *verb;
+	const struct option_verb *verb;
 	const struct warm_options *options;
 	struct diesel_dataset *dataset;
 	struct diesel_session *session;
@@ -245,7 +244,7 @@ static uint32_t environment_number(const char *name)
 	return text && units_parse_integer(text, 0, NODES_MAX, &value) == 0 ? (uint32_t)value : 0;
 }
 
-static int check(const struct ctl_verb *verb, struct warm_options *o, int argc, char **argv)
+static int check(const struct option_verb *verb, struct warm_options *o, int argc, char **argv)
 {
 	if (argc != 1)
 		return ctl_usage(verb, "one dataset is needed");
@@ -270,46 +269,22 @@ static int check(const struct ctl_verb *verb, struct warm_options *o, int argc, 
 	return CTL_OK;
 }
 
-static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
+static int set_node(void *options, const struct option_row *row, const char *value, struct error *err)
 {
-	static const struct option long_options[] = {{"job", required_argument, NULL, 'j'},
-						     {"nodes", required_argument, NULL, 'n'},
-						     {"node", required_argument, NULL, 'N'},
-						     {"json", no_argument, NULL, 'J'},
-						     {"socket", required_argument, NULL, 's'},
-						     CTL_OPTION_TIMEOUT,
-						     CTL_OPTION_VERSION,
-						     CTL_OPTION_HELP,
-						     {0}};
+	struct warm_options *o = options;
+
+	o->has_node = true;
+	return option_set_u32(o, row, value, err);
+}
+
+static int run_warm(const struct option_verb *verb, int argc, char **argv)
+{
 	struct warm_options o = {.timeout_s = ADMIN_TIMEOUT_S};
 	struct warm w = {.verb = verb, .options = &o};
-	int option, r;
+	int r;
 
-	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
-		int64_t value;
-
-		if (ctl_common_option(verb, option, argv))
-			return option == 'h' ? CTL_OK : CTL_USAGE;
-		o.json |= option == 'J';
-		if (option == 'j')
-			o.job = optarg;
-		if (option == 's')
-			o.socket = optarg;
-		if (option == 'T' && ctl_timeout(verb, &o.timeout_s) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'V' && ctl_version(verb, &o.version) != CTL_OK)
-			return CTL_USAGE;
-		if (option == 'n' && units_parse_integer(optarg, 1, NODES_MAX, &value) < 0)
-			return ctl_usage(verb, "--nodes %s: a number of nodes from 1 is needed", optarg);
-		if (option == 'n')
-			o.nodes = (uint32_t)value;
-		if (option == 'N' && units_parse_integer(optarg, 0, NODES_MAX, &value) < 0)
-			return ctl_usage(verb, "--node %s: a number from 0 is needed", optarg);
-		if (option == 'N') {
-			o.node = (uint32_t)value;
-			o.has_node = true;
-		}
-	}
+	if (!ctl_options(verb, argc, argv, &o, &r))
+		return r;
 	r = check(verb, &o, argc - optind, argv + optind);
 	if (r != CTL_OK)
 		return r;
@@ -319,24 +294,56 @@ static int run_warm(const struct ctl_verb *verb, int argc, char **argv)
 	return r;
 }
 
-const struct ctl_verb ctl_warm = {
+#define AT(member) .at = offsetof(struct warm_options, member)
+
+static const struct option_row warm_rows[] = {
+    {"job", option_set_string, AT(job), .value = "NAME",
+     .help = "several nodes share the dataset, each having its part of the chunks: run it on each of them, "
+	     "with the same name (default: Slurm's of the step; \"\": this node alone)",
+     .about = "What it is called on all nodes that share the dataset. Default: in a step of Slurm, the "
+	      "step's name; else none: this node takes all chunks. An empty name is none, too."},
+    {"nodes", option_set_u32, AT(nodes), .least = 1, .most = NODES_MAX,
+     .says = "a number of nodes from 1 is needed", .value = "N",
+     .help = "how many nodes these are (default: Slurm's of the step)",
+     .about = "How many nodes these are; in a step of Slurm, its own. It begins when that many are there, or "
+	      "after 5 seconds."},
+    {"node", set_node, AT(node), .most = NODES_MAX, .says = "a number from 0 is needed", .value = "K",
+     .help = "which of them this is, from 0, in the order of the job's ranks (default: Slurm's)",
+     .about = "Which of them this one is, from 0, in the order of the job's ranks; in a step of Slurm, its "
+	      "own ($SLURM_NODEID)."},
+    {"json", option_set_flag, AT(json), .help = "print JSON",
+     .about = "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (which have "
+	      "them), `no_room`, `no_room_bytes`, `damaged`, and `not_reached` (when it was stopped)."},
+    CTL_ROW_VERSION(AT(version), .help = "not the newest version"),
+    CTL_ROW_SOCKET(AT(socket)),
+    CTL_ROW_TIMEOUT(AT(timeout_s)),
+};
+
+#undef AT
+
+const struct option_verb ctl_warm = {
     .name = "warm",
-    .arguments = "[OPTION ...] DATASET",
+    .arguments = "DATASET",
     .summary = "Bring a dataset into dieseld's cache, before a job wants it",
     .help = "Chunks are read in the order of storage, after all that jobs read, as far as there is memory "
-	    "that nobody "
-	    "uses, or that\n"
-	    "has what this user had last and nobody has open. They stay until somebody needs the memory.\n\n"
-	    "      --job NAME     several nodes share the dataset, each having its part of the chunks: run "
-	    "it on each\n"
-	    "                     of them, with the same name (default: Slurm's of the step; \"\": this node "
-	    "alone)\n"
-	    "      --nodes N      how many nodes these are (default: Slurm's of the step)\n"
-	    "      --node K       which of them this is, from 0, in the order of the job's ranks (default: "
-	    "Slurm's)\n"
-	    "      --json         print JSON\n"
-	    "      --version N    not the newest version\n"
-	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own, which "
-	    "is started)\n" CTL_TIMEOUT_HELP,
+	    "that nobody uses,\n"
+	    "or that has what this user had last and nobody has open. They stay until somebody needs the "
+	    "memory. A daemon of\n"
+	    "the user's own is started if need be.\n",
+    .about =
+	"Brings the dataset's chunks into the cache of `dieseld`(8), in the order in which they lie in "
+	"storage, before a job wants them or while it begins, and says how far that went. It reads on behalf "
+	"of its user, what that user may read, and after all that jobs read: it gives way to checkpoints, "
+	"weighs a sixteenth of a job where storage is busy, and takes memory alone that is free, or that has "
+	"chunks of datasets that nobody has open and that the same user had last. Chunks for which there is "
+	"no such memory are left out, and counted; that is no failure. What was brought in stays, after the "
+	"verb has ended, as any chunk of a dataset that nobody has open: until somebody needs the memory. If "
+	"the daemon goes away, it waits half a minute for it to come back, and goes on. An interrupt ends "
+	"it; what is in memory by then stays. Its exit status is then 128 and the signal's number.\nWhere "
+	"several nodes share datasets (`dieseld --cluster`), run it on each of them with the same `--job`: "
+	"each node has the lanes that its ranks will take samples of, if each node has as many ranks, and "
+	"all read at the same time. A job of another name finds them where it looks for them.",
+    OPTION_ROWS(warm_rows),
+    .takes = OPTION_FILE,
     .run = run_warm,
 };

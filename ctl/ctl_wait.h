@@ -7,23 +7,16 @@
  * second begins anew with the version that was published first.
  */
 
-#include "ctl/ctl.h"
+#include "ctl.h"
 
 struct ctl_wait {
-	const struct ctl_verb *verb;
+	const struct option_verb *verb;
 	const char *dataset;
 	uint64_t ns;      /* --wait; 0: not at all */
 	unsigned n_least; /* tries in a bucket, however long they take */
 	uint64_t until_ns;
 	unsigned n_tries;
 };
-
-#define CTL_OPTION_WAIT                                                                                      \
-	{                                                                                                    \
-		"wait", required_argument, NULL, 'w'                                                         \
-	}
-/* The argument of --wait. CTL_OK or CTL_USAGE. */
-int ctl_wait_option(const struct ctl_verb *verb, uint64_t *ret_ns);
 
 /* Before the first try: returns when nobody writes to the dataset, or when time is up. Says once whom it
  * waits for. The process must not have the dataset open. */

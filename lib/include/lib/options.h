@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Tables of options and verbs. A program has a row for each, from which its command line is parsed, and its
+ * --help, the lists of its manual and its completions are printed. Single-threaded, as getopt_long(3).
+ */
+
+#include "lib/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define OPTION_ROWS_MAX 96 /* of a verb, or of a program without verbs */
+
+struct option_row;
+
+/* Takes a value; "yes" where the option has none. options: the struct that `at` points into. -EINVAL: the
+ * text has the option's name and what its value must be; -ENOMEM. A positive result ends option_parse(). */
+typedef int option_set(void *options, const struct option_row *row, const char *value, struct error *err);
+
+/* When a setting of a configuration file applies that was changed. */
+enum option_applies {
+	OPTION_START,    /* when the program starts again */
+	OPTION_RELOAD,   /* at once */
+	OPTION_SESSIONS, /* to what is opened from then on */
+};
+
+/* What completions offer. */
+enum option_takes {
+	OPTION_TEXT, /* nothing but the words */
+	OPTION_FILE,
+	OPTION_FOLDER,
+	OPTION_USER,
+	OPTION_PROCESS,
+	OPTION_RECORDING, /* of diesel-analyze */
+	OPTION_JOB,       /* of dieseld */
+};
+
+struct option_row {
+	const char *name;
+	option_set *set;
+	const char *example;  /* of a value, for whoever has to write another one */
+	size_t at;            /* of the field in the struct of options */
+	uint64_t least, most; /* of a number; of a flag in a file: least is its value for "no" */
+	const char *says;     /* of a value that will not do */
+	const char *words;    /* of a choice, by "|"; their places are the values */
+	unsigned key;         /* the program's own number for it; 0: none */
+	unsigned verbs;       /* those that take it, as bits (struct option_verb); 0: all that have the row */
+	int command;       /* it is of the command line alone, where the program has a configuration file */
+	char letter;       /* 0: it has none */
+	const char *group; /* that begins with it */
+	const char *value; /* what it takes on the command line; NULL: nothing, and in a file yes or no */
+	const char *usual; /* the default; NULL: there is none, or help tells it */
+	enum option_applies applies;
+	enum option_takes takes;
+	bool repeats;      /* it may be given again */
+	bool needed;       /* in the synopsis without brackets */
+	const char *help;  /* a line; NULL: another spelling, which nothing lists */
+	const char *about; /* all there is to say; what is in backquotes is literal, a newline begins a
+			    * paragraph. NULL: as help */
+};
+
+/* A verb, or what a program does without one. */
+struct option_verb {
+	const char *name;      /* of the program, where it is called without a verb */
+	const char *arguments; /* behind the options */
+	const char *summary;   /* one line */
+	const char *help;      /* what --help says below the options; lines as they are */
+	const char *about;     /* what the manual says of a verb, as of a row */
+	const struct option_row *rows;
+	size_t n_rows;
+	unsigned bit;            /* of the verb in the rows' `verbs`; 0: it takes all of them */
+	enum option_takes takes; /* each argument */
+	const char *words;       /* that an argument can be, by "|" */
+	unsigned n_before;       /* arguments in front of a command and its options */
+	bool command;            /* a command stands at the end */
+	int (*run)(const struct option_verb *verb, int argc, char **argv);
+};
+
+struct option_program {
+	const struct option_verb *self; /* without a verb */
+	const struct option_verb *const *verbs;
+	size_t n_verbs;
+};
+
+#define OPTION_ROWS(table) .rows = (table), .n_rows = sizeof(table) / sizeof((table)[0])
+
+/* The next option: 1 and its row, with the value in optarg; 0: the words begin at argv[optind]. OPTION_HELP:
+ * it was --help, or -h, and there is no such row. -EINVAL: no such option, or its value is missing. */
+#define OPTION_HELP 2
+int option_next(const struct option_verb *verb, int argc, char **argv, const struct option_row **ret,
+		struct error *err);
+/* All options: 0, OPTION_HELP, or what a row's `set` or option_next() failed with. */
+int option_parse(const struct option_verb *verb, int argc, char **argv, void *options, struct error *err);
+
+const struct option_row *option_find(const struct option_row *rows, size_t n, const char *name);
+/* Returns true if a name is closer to what was written than *least letters, which then is its distance. Begin
+ * with OPTION_FAR: names that are no closer have nothing to do with each other. */
+#define OPTION_FAR 4
+bool option_is_closer(const char *written, const char *name, size_t *least);
+/* NULL: there is none; then err names the verb that comes next to it, if any does. */
+const struct option_verb *option_find_verb(const struct option_program *program, const char *name,
+					   struct error *err);
+
+/* For rows: fields of type bool, const char *, uint32_t (a number, or the place of a word), uint64_t. Of a
+ * number 'most' 0 is INT64_MAX. */
+option_set option_set_flag, option_set_string, option_set_u32, option_set_u64, option_set_bytes,
+    option_set_duration, option_set_choice;
+/* "--name value: says" and -EINVAL. */
+int option_wrong(const struct option_row *row, const char *value, struct error *err);
+/* The place of a word in the row, or -EINVAL. */
+int option_word_place(const struct option_row *row, const char *value);
+
+/* --help of a verb, or of the program (its self). */
+void option_print_help(FILE *out, const struct option_program *program, const struct option_verb *verb);
+/* Prints "manual", "synopsis" and "verbs" (lists in roff), "bash" or "zsh" (completions). -ENOENT: there is
+ * no such form.
+ */
+int option_print(FILE *out, const struct option_program *program, const char *form);
+
+/* For other forms: text filled up to a width of 100, each further line behind `before`; in roff or plain. */
+void option_print_text(FILE *out, const char *before, const char *text, bool roff);
+/* "HELP (default: VALUE)", and what `about` says with when it applies, in new memory. NULL: no memory. */
+char *option_help_new(const struct option_row *row);
+char *option_about_new(const struct option_row *row);

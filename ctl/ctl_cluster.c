@@ -223,7 +223,7 @@ static void print_json(const struct groups *groups)
 	puts("]}");
 }
 
-struct cluster_options {
+struct cluster_verb {
 	const char *url;
 	bool json;
 };
@@ -233,7 +233,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	_cleanup_(freep) struct registry_entry *entries = NULL;
 	struct groups groups = {0};
 	struct error err = ERROR_INIT;
-	struct cluster_options o = {0};
+	struct cluster_verb o = {0};
 	size_t n = 0;
 	int r;
 
@@ -256,7 +256,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	return ctl_finish(verb);
 }
 
-#define AT(member) .at = offsetof(struct cluster_options, member)
+#define AT(member) .at = offsetof(struct cluster_verb, member)
 
 static const struct option_row cluster_rows[] = {
     {"redis", option_set_string, AT(url), .value = "URL",

@@ -17,7 +17,7 @@
 #define HOLD_NS    NS_PER_S /* a longer sleep becomes several events */
 #define HOLD_LOOKS UINT8_MAX
 
-struct counters {
+struct thread_counters {
 	uint64_t exec_ns, queue_ns, process_ns;
 	uint64_t n_slices; /* 0: not known */
 	struct proc_io io;
@@ -28,7 +28,7 @@ struct sampler_thread {
 	pid_t tgid, tid;
 	int schedstat_fd, syscall_fd, io_fd, stat_fd, wchan_fd;
 	bool looked; /* the counters are set */
-	struct counters last;
+	struct thread_counters last;
 	uint64_t last_ns;
 	char state;
 	uint8_t wait;  /* enum proc_wait */
@@ -37,7 +37,7 @@ struct sampler_thread {
 	uint16_t known;
 	/* looks at one and the same sleep, not handed on yet; other threads of the process may run meanwhile
 	 */
-	struct counters held;
+	struct thread_counters held;
 	uint64_t held_ns;
 	unsigned int n_held;
 };
@@ -121,7 +121,8 @@ static uint64_t ticks_ns(uint64_t ticks)
 }
 
 /* Reads the counters that tell whether the thread ran since the last look. */
-static int read_counters(struct sampler_thread *thread, struct counters *counters, struct proc_stat *stat)
+static int read_counters(struct sampler_thread *thread, struct thread_counters *counters,
+			 struct proc_stat *stat)
 {
 	char text[TEXT_BYTES];
 	struct proc_schedstat schedstat;
@@ -166,10 +167,10 @@ static uint32_t cut(uint64_t before, uint64_t after, uint16_t *known)
 	return difference > UINT32_MAX ? UINT32_MAX : (uint32_t)difference;
 }
 
-static void hand_on(struct sampler_thread *thread, uint64_t end_ns, const struct counters *now,
+static void hand_on(struct sampler_thread *thread, uint64_t end_ns, const struct thread_counters *now,
 		    unsigned int n, const struct collector_sink *sink)
 {
-	const struct counters *before = &thread->last;
+	const struct thread_counters *before = &thread->last;
 	uint64_t n_reads = now->io.n_reads - before->io.n_reads;
 	uint16_t known = thread->known;
 	struct event event = {.start_ns = thread->last_ns,
@@ -256,7 +257,7 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 }
 
 /* Is it still in the same sleep: asleep before, and neither CPU time nor a time slice since? */
-static bool slept_on(const struct sampler_thread *thread, const struct counters *now)
+static bool slept_on(const struct sampler_thread *thread, const struct thread_counters *now)
 {
 	bool process_alone = thread->tid == thread->tgid && (thread->known & SAMPLE_KNOWN_PROCESS);
 
@@ -287,7 +288,7 @@ int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *pla
 			const struct collector_sink *sink)
 {
 	struct proc_stat stat;
-	struct counters now;
+	struct thread_counters now;
 	uint64_t process_ns;
 	int r;
 

@@ -188,7 +188,7 @@ static int checkpoint_copy_find(const struct study *study, struct checkpoint_rep
 #define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, and a bit more */
 #define FDS_MAX      1024 /* descriptors that are followed; enough, because Linux gives the lowest free one */
 
-struct finder {
+struct checkpoint_finder {
 	const struct study *study;
 	struct interval_list spans;
 	struct checkpoint_report *report;
@@ -205,7 +205,7 @@ uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, do
 	return k < UINT32_MAX ? (uint32_t)k : UINT32_MAX;
 }
 
-static int spans_add(struct finder *finder, const struct interval_list *from)
+static int spans_add(struct checkpoint_finder *finder, const struct interval_list *from)
 {
 	const struct window *window = finder->study->window;
 
@@ -302,7 +302,7 @@ static int spans_cut(struct interval_list *spans, const struct interval_list *en
 }
 
 /* Spans without a backward pass in between are one checkpoint, unless one had ended there. */
-static void spans_join(struct finder *finder, const struct interval_list *ends)
+static void spans_join(struct checkpoint_finder *finder, const struct interval_list *ends)
 {
 	const struct window *window = finder->study->window;
 	struct interval_list *spans = &finder->spans;
@@ -347,7 +347,7 @@ static bool maps_for_writing(const struct writable *writable, const struct timel
 	       call->fd < FDS_MAX && writable->open[call->fd];
 }
 
-static void call_add(struct finder *finder, const struct timeline_thread *thread,
+static void call_add(struct checkpoint_finder *finder, const struct timeline_thread *thread,
 		     const struct writable *writable, const struct timeline_call *call)
 {
 	bool writes = call_is_file_write(call), syncs = call_is_sync(call);
@@ -371,7 +371,7 @@ static void call_add(struct finder *finder, const struct timeline_thread *thread
 	item->background |= thread != finder->study->roles->trainer;
 }
 
-static void thread_add(struct finder *finder, const struct timeline_thread *thread)
+static void thread_add(struct checkpoint_finder *finder, const struct timeline_thread *thread)
 {
 	struct writable writable = {0};
 
@@ -382,7 +382,7 @@ static void thread_add(struct finder *finder, const struct timeline_thread *thre
 }
 
 /* Did the trainer only copy the state, and somebody else write the copy within `next`? */
-static bool is_copy(const struct finder *finder, const struct interval_list *ends,
+static bool is_copy(const struct checkpoint_finder *finder, const struct interval_list *ends,
 		    const struct checkpoint_item *item, const struct checkpoint_item *next)
 {
 	return next->background && next->bytes > CHECKPOINT_MIN_BYTES &&
@@ -391,7 +391,7 @@ static bool is_copy(const struct finder *finder, const struct interval_list *end
 }
 
 /* Drops items that wrote next to nothing: copies that are written later, or syncs of logs and the like. */
-static void items_keep(struct finder *finder, const struct interval_list *ends)
+static void items_keep(struct checkpoint_finder *finder, const struct interval_list *ends)
 {
 	struct checkpoint_report *report = finder->report;
 	size_t n = 0;
@@ -409,7 +409,7 @@ static void items_keep(struct finder *finder, const struct interval_list *ends)
 		report->n_background += report->items[i].background;
 }
 
-static int items_make(struct finder *finder, const struct interval_list *ends)
+static int items_make(struct checkpoint_finder *finder, const struct interval_list *ends)
 {
 	const struct study *study = finder->study;
 	struct checkpoint_report *report = finder->report;
@@ -433,7 +433,7 @@ static int items_make(struct finder *finder, const struct interval_list *ends)
 }
 
 /* Only steps are measured, so a checkpoint that reaches over an edge of the window is cut there. */
-static void stall_fill(struct finder *finder, struct checkpoint_item *item)
+static void stall_fill(struct checkpoint_finder *finder, struct checkpoint_item *item)
 {
 	const struct window *window = finder->study->window;
 	uint64_t begin_ns = item->begin_ns > window->begin_ns ? item->begin_ns : window->begin_ns;
@@ -445,7 +445,7 @@ static void stall_fill(struct finder *finder, struct checkpoint_item *item)
 	item->stall_ns = share_ns[SHARE_CHECKPOINT_STALL];
 }
 
-static void advise(struct finder *finder, uint64_t stall_ns)
+static void advise(struct checkpoint_finder *finder, uint64_t stall_ns)
 {
 	struct checkpoint_report *report = finder->report;
 	const struct window *window = finder->study->window;
@@ -475,7 +475,7 @@ static void advise(struct finder *finder, uint64_t stall_ns)
 	    report->advised_steps ? sum_ns / n / ((double)report->advised_steps * step_ns) : NAN;
 }
 
-static int find(struct finder *finder, uint64_t stall_ns)
+static int find(struct checkpoint_finder *finder, uint64_t stall_ns)
 {
 	const struct partition *partition = finder->study->partition;
 	struct interval_list ends = {0};
@@ -514,7 +514,7 @@ int checkpoint_report_find(const struct study *study, uint64_t stall_ns,
 			   struct checkpoint_report **ret_report)
 {
 	_cleanup_(checkpoint_report_freep) struct checkpoint_report *report = calloc(1, sizeof(*report));
-	struct finder finder = {.study = study, .report = report};
+	struct checkpoint_finder finder = {.study = study, .report = report};
 	int r;
 
 	if (!report)

@@ -17,31 +17,31 @@
 #include "analyzer/base/times.h"
 
 /* Counters of a process only grow: the last ones seen before a time hold at that time. */
-struct counters {
+struct gpu_counters {
 	uint64_t at_ns, n_launches, n_copies;
 };
 
-struct finder {
+struct gpu_finder {
 	const struct study *study;
 	uint32_t tgid;
 	uint64_t begin_ns, end_ns; /* of the window */
 	struct interval_list waits;
 	struct gpu_use *use;
 	struct gpu_call calls[GPU_FUNCTIONS];
-	struct counters before, until; /* at the window's start; at its end */
-	struct counters total;         /* at the recording's end */
+	struct gpu_counters before, until; /* at the window's start; at its end */
+	struct gpu_counters total;         /* at the recording's end */
 	bool any;
 };
 
-static void counters_look(struct counters *counters, const struct event *event, uint64_t limit_ns)
+static void counters_look(struct gpu_counters *counters, const struct event *event, uint64_t limit_ns)
 {
 	if (event->end_ns > limit_ns || event->end_ns < counters->at_ns)
 		return;
-	*counters = (struct counters){event->end_ns, max_ns(counters->n_launches, event->gpu.n_launches),
-				      max_ns(counters->n_copies, event->gpu.n_copies)};
+	*counters = (struct gpu_counters){event->end_ns, max_ns(counters->n_launches, event->gpu.n_launches),
+					  max_ns(counters->n_copies, event->gpu.n_copies)};
 }
 
-static void call_add(struct finder *finder, const struct event *event)
+static void call_add(struct gpu_finder *finder, const struct event *event)
 {
 	uint64_t begin_ns = max_ns(event->start_ns, finder->begin_ns);
 	uint64_t end_ns = min_ns(event->end_ns, finder->end_ns);
@@ -58,13 +58,13 @@ static void call_add(struct finder *finder, const struct event *event)
 		call->spin_ns += timeline_account(thread, begin_ns, end_ns).cpu_ns;
 }
 
-static void event_look(struct finder *finder, const struct event *event)
+static void event_look(struct gpu_finder *finder, const struct event *event)
 {
 	if (event->tgid != finder->tgid || event->start_ns > event->end_ns)
 		return;
 	if (event->type == EVENT_GPU_TOTALS)
-		finder->total = (struct counters){event->end_ns, event->gpu_totals.n_launches,
-						  event->gpu_totals.n_copies};
+		finder->total = (struct gpu_counters){event->end_ns, event->gpu_totals.n_launches,
+						      event->gpu_totals.n_copies};
 	if (event->type != EVENT_GPU_WAIT && event->type != EVENT_GPU_WORK)
 		return;
 	finder->any = true;
@@ -85,7 +85,7 @@ static int call_compare(const void *left, const void *right)
 	return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
-static int calls_keep(struct finder *finder)
+static int calls_keep(struct gpu_finder *finder)
 {
 	struct gpu_use *use = finder->use;
 
@@ -131,7 +131,7 @@ static void probes_show(const struct gpu_probes *probes, struct gpu_use *use)
 	use->n_refused = probes->n_refused;
 }
 
-static int fill(struct finder *finder)
+static int fill(struct gpu_finder *finder)
 {
 	const struct study *study = finder->study;
 	struct gpu_use *use = finder->use;
@@ -162,11 +162,11 @@ static void gpu_use_freep(struct gpu_use **use)
 int gpu_find(const struct study *study, struct gpu_use **ret_use)
 {
 	_cleanup_(gpu_use_freep) struct gpu_use *use = calloc(1, sizeof(*use));
-	struct finder finder = {.study = study,
-				.tgid = study->roles->trainer->tgid,
-				.begin_ns = study->window->begin_ns,
-				.end_ns = study->window->end_ns,
-				.use = use};
+	struct gpu_finder finder = {.study = study,
+				    .tgid = study->roles->trainer->tgid,
+				    .begin_ns = study->window->begin_ns,
+				    .end_ns = study->window->end_ns,
+				    .use = use};
 	int r;
 
 	if (!use)

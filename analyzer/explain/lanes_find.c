@@ -315,14 +315,14 @@ static int lanes_gpu_calls_find(const struct study *study, const uint32_t *of_th
 	return 0;
 }
 
-struct change {
+struct lane_change {
 	uint64_t at_ns;
 	int by;
 };
 
 static int change_compare(const void *left, const void *right)
 {
-	const struct change *a = left, *b = right;
+	const struct lane_change *a = left, *b = right;
 
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
@@ -343,7 +343,7 @@ static uint64_t taken_ns(const struct lanes *lanes, const struct analysis_step *
  * the window is not known, so the lowest level counts as 0. */
 static int lanes_levels_find(const struct window *window, size_t max, struct lanes *lanes)
 {
-	struct change *changes;
+	struct lane_change *changes;
 	size_t n = 0, next_wait = 0;
 	int level = 0, lowest = 0;
 
@@ -360,9 +360,9 @@ static int lanes_levels_find(const struct window *window, size_t max, struct lan
 	n = 0;
 	for (size_t i = 0; i < lanes->n_items; i++)
 		for (size_t k = 0; k < lanes->items[i].n_batches; k++)
-			changes[n++] = (struct change){lanes->items[i].batches[k].end_ns, 1};
+			changes[n++] = (struct lane_change){lanes->items[i].batches[k].end_ns, 1};
 	for (size_t i = 0; i < window->n_steps; i++)
-		changes[n++] = (struct change){taken_ns(lanes, &window->steps[i], &next_wait), -1};
+		changes[n++] = (struct lane_change){taken_ns(lanes, &window->steps[i], &next_wait), -1};
 	qsort(changes, n, sizeof(*changes), change_compare);
 	for (size_t i = 0; i < n; i++) {
 		level += changes[i].by;

@@ -17,34 +17,34 @@ struct open_range {
 	uint64_t key, begin_ns;
 };
 
-struct sum {
+struct phase_sum {
 	uint64_t key, n, ns;
 };
 
-struct finder {
+struct phase_finder {
 	const struct study *study;
 	struct open_range open[DEPTH_MAX];
 	size_t depth; /* may be above DEPTH_MAX */
-	struct sum *sums;
+	struct phase_sum *sums;
 	size_t n_sums;
 };
 
-static struct sum *sum_of(struct finder *finder, uint64_t key)
+static struct phase_sum *sum_of(struct phase_finder *finder, uint64_t key)
 {
 	for (size_t i = 0; i < finder->n_sums; i++)
 		if (finder->sums[i].key == key)
 			return &finder->sums[i];
 	if (finder->n_sums == NAMES_MAX)
 		return NULL;
-	finder->sums[finder->n_sums] = (struct sum){.key = key};
+	finder->sums[finder->n_sums] = (struct phase_sum){.key = key};
 	return &finder->sums[finder->n_sums++];
 }
 
-static void range_add(struct finder *finder, struct open_range range, uint64_t end_ns)
+static void range_add(struct phase_finder *finder, struct open_range range, uint64_t end_ns)
 {
 	const struct window *window = finder->study->window;
 	uint64_t begin_ns = range.begin_ns > window->begin_ns ? range.begin_ns : window->begin_ns;
-	struct sum *sum;
+	struct phase_sum *sum;
 
 	if (end_ns > window->end_ns)
 		end_ns = window->end_ns;
@@ -57,7 +57,7 @@ static void range_add(struct finder *finder, struct open_range range, uint64_t e
 
 /* An NVTX end closes the innermost range. A USDT end names its range: ranges still open within that one lost
  * their ends, and an end whose range is not open belongs to one from before the recording. */
-static void range_end(struct finder *finder, uint64_t key, uint64_t at_ns)
+static void range_end(struct phase_finder *finder, uint64_t key, uint64_t at_ns)
 {
 	size_t at = finder->depth;
 
@@ -77,7 +77,7 @@ static void range_end(struct finder *finder, uint64_t key, uint64_t at_ns)
 	finder->depth = at;
 }
 
-static void phase_look(struct finder *finder, const struct event *event)
+static void phase_look(struct phase_finder *finder, const struct event *event)
 {
 	if (event->phase.kind == PHASE_END) {
 		range_end(finder, event->phase.name, event->end_ns);
@@ -97,12 +97,12 @@ static int event_compare(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b; /* as they were recorded */
 }
 
-static bool is_wanted(const struct finder *finder, const struct event *event)
+static bool is_wanted(const struct phase_finder *finder, const struct event *event)
 {
 	return event->type == EVENT_PHASE && event->tid == finder->study->roles->trainer->tid;
 }
 
-static int ranges_add(struct finder *finder)
+static int ranges_add(struct phase_finder *finder)
 {
 	const struct analysis_input *input = finder->study->input;
 	const struct event **events;
@@ -133,7 +133,7 @@ static const char *name_of(const struct analysis_input *input, uint64_t key)
 }
 
 /* libdiesel's markers, by their USDT names. */
-static void marks_add(struct finder *finder, struct phase_time *next, struct phase_time *wait)
+static void marks_add(struct phase_finder *finder, struct phase_time *next, struct phase_time *wait)
 {
 	const struct timeline_thread *trainer = finder->study->roles->trainer;
 	const struct window *window = finder->study->window;
@@ -170,12 +170,12 @@ static int time_compare(const void *left, const void *right)
 
 static int sum_compare(const void *left, const void *right)
 {
-	const struct sum *a = left, *b = right;
+	const struct phase_sum *a = left, *b = right;
 
 	return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
-static void fill(struct finder *finder, struct phase_times *phases)
+static void fill(struct phase_finder *finder, struct phase_times *phases)
 {
 	struct phase_time next = {.name = "diesel:next"}, wait = {.name = "diesel:wait"};
 
@@ -199,8 +199,8 @@ static void fill(struct finder *finder, struct phase_times *phases)
 int phases_find(const struct study *study, struct phase_times **ret_phases)
 {
 	_cleanup_(freep) struct phase_times *phases = calloc(1, sizeof(*phases));
-	_cleanup_(freep) struct sum *sums = calloc(NAMES_MAX, sizeof(*sums));
-	struct finder finder = {.study = study, .sums = sums};
+	_cleanup_(freep) struct phase_sum *sums = calloc(NAMES_MAX, sizeof(*sums));
+	struct phase_finder finder = {.study = study, .sums = sums};
 	int r;
 
 	if (!phases || !sums)

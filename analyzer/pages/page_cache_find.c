@@ -17,7 +17,7 @@
 
 /* Files and folders of a job's reads: those from which most came from storage. */
 
-struct sum {
+struct page_sum {
 	uint64_t inode;
 	uint32_t device;
 	bool folder;
@@ -27,7 +27,7 @@ struct sum {
 
 static int sum_compare(const void *left, const void *right)
 {
-	const struct sum *a = left, *b = right;
+	const struct page_sum *a = left, *b = right;
 
 	if (a->folder != b->folder)
 		return a->folder ? 1 : -1;
@@ -39,7 +39,7 @@ static int sum_compare(const void *left, const void *right)
 /* Files first; of each, what came from storage before what was only used. */
 static int rank_compare(const void *left, const void *right)
 {
-	const struct sum *a = left, *b = right;
+	const struct page_sum *a = left, *b = right;
 
 	if (a->folder != b->folder)
 		return a->folder ? 1 : -1;
@@ -50,10 +50,10 @@ static int rank_compare(const void *left, const void *right)
 	return sum_compare(left, right);
 }
 
-static struct sum sum_of(const struct event *event, const struct study *study, uint32_t page_bytes)
+static struct page_sum sum_of(const struct event *event, const struct study *study, uint32_t page_bytes)
 {
 	double part = stretch_part(event, study->window);
-	struct sum sum = {
+	struct page_sum sum = {
 	    .inode = event->place.inode,
 	    .device = event->place.device,
 	    .folder = event->flags & EVENT_FLAG_FOLDER,
@@ -68,7 +68,7 @@ static struct sum sum_of(const struct event *event, const struct study *study, u
 	return sum;
 }
 
-static size_t sums_collect(const struct study *study, uint32_t page_bytes, struct sum *sums)
+static size_t sums_collect(const struct study *study, uint32_t page_bytes, struct page_sum *sums)
 {
 	const struct analysis_input *input = study->input;
 	size_t n = 0, n_unique = 0;
@@ -83,7 +83,7 @@ static size_t sums_collect(const struct study *study, uint32_t page_bytes, struc
 		return n;
 	qsort(sums, n, sizeof(*sums), sum_compare);
 	for (size_t i = 0; i < n; i++) {
-		struct sum *last = n_unique ? &sums[n_unique - 1] : NULL;
+		struct page_sum *last = n_unique ? &sums[n_unique - 1] : NULL;
 
 		if (!last || sum_compare(last, &sums[i])) {
 			sums[n_unique++] = sums[i];
@@ -100,7 +100,7 @@ static size_t sums_collect(const struct study *study, uint32_t page_bytes, struc
 }
 
 /* Paths of folders end with a slash, whatever the note says. */
-static char *path_of(const struct analysis_input *input, const struct sum *sum)
+static char *path_of(const struct analysis_input *input, const struct page_sum *sum)
 {
 	const char *path = NULL;
 	size_t length;
@@ -122,7 +122,7 @@ static char *path_of(const struct analysis_input *input, const struct sum *sum)
 }
 
 /* The places that were made belong to the page cache, also after -ENOMEM. */
-static int places_make(const struct study *study, const struct sum *sums, size_t n,
+static int places_make(const struct study *study, const struct page_sum *sums, size_t n,
 		       struct page_cache_place **places, size_t *n_places)
 {
 	if (n > PAGE_CACHE_TOP_FILES)
@@ -152,7 +152,7 @@ static int places_make(const struct study *study, const struct sum *sums, size_t
 static int page_places_find(const struct study *study, struct page_cache *cache)
 {
 	size_t n = sums_collect(study, cache->page_bytes, NULL), n_files = 0;
-	struct sum *sums = calloc(n + 1, sizeof(*sums));
+	struct page_sum *sums = calloc(n + 1, sizeof(*sums));
 	int r;
 
 	if (!sums)

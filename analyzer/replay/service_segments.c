@@ -13,7 +13,7 @@
 #define WAIT_MIN_NS UINT64_C(10000)
 
 /* A stretch of reading: a call, or a page fault on a mapped file. */
-struct reading {
+struct segment_reading {
 	uint64_t begin_ns, end_ns;
 	uint64_t bytes;
 	uint32_t n_files;    /* opened */
@@ -33,7 +33,7 @@ static bool call_reads(const struct timeline_call *call)
 	       (call_is_close(call) && call->file_type == EVENT_FILE_REG);
 }
 
-static bool next_reading(struct cursor *cursor, struct reading *reading)
+static bool next_reading(struct cursor *cursor, struct segment_reading *reading)
 {
 	const struct timeline_thread *thread = cursor->thread;
 	const struct timeline_call *call = NULL;
@@ -53,14 +53,15 @@ static bool next_reading(struct cursor *cursor, struct reading *reading)
 	if (!call && !off)
 		return false;
 	if (call && (!off || call->begin_ns <= off->begin_ns)) {
-		*reading = (struct reading){.begin_ns = call->begin_ns,
-					    .end_ns = call->end_ns,
-					    .bytes = call_read_bytes(call),
-					    .n_files = (uint32_t)call_opens(call),
-					    .compute_ns = call->end_ns - call->begin_ns - call->busy_ns};
+		*reading =
+		    (struct segment_reading){.begin_ns = call->begin_ns,
+					     .end_ns = call->end_ns,
+					     .bytes = call_read_bytes(call),
+					     .n_files = (uint32_t)call_opens(call),
+					     .compute_ns = call->end_ns - call->begin_ns - call->busy_ns};
 		cursor->call++;
 	} else {
-		*reading = (struct reading){.begin_ns = off->begin_ns, .end_ns = off->end_ns};
+		*reading = (struct segment_reading){.begin_ns = off->begin_ns, .end_ns = off->end_ns};
 		cursor->off++;
 	}
 	if (reading->end_ns > cursor->end_ns)
@@ -143,7 +144,7 @@ static void add_help(struct service *service, uint64_t begin_ns, uint64_t end_ns
 
 /* One segment: computing in [begin_ns, group.begin_ns), then the group; an empty group ends the batch. */
 static int segment_of(struct service *service, const struct timeline_thread *thread, uint64_t begin_ns,
-		      const struct reading *group)
+		      const struct segment_reading *group)
 {
 	struct timeline_account before = timeline_account(thread, begin_ns, group->begin_ns);
 	struct timeline_account within = timeline_account(thread, group->begin_ns, group->end_ns);
@@ -177,7 +178,7 @@ int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns
 	struct cursor cursor = {
 	    .thread = thread, .call = timeline_call_from(thread, begin_ns), .end_ns = end_ns};
 	const struct timeline_off *before = timeline_off_before(thread, begin_ns);
-	struct reading group = {0}, reading;
+	struct segment_reading group = {0}, reading;
 	uint64_t at_ns = begin_ns;
 
 	cursor.off = before ? (size_t)(before - thread->offs) : 0;
@@ -207,7 +208,7 @@ int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns
 			return -ENOMEM;
 		at_ns = group.end_ns;
 	}
-	group = (struct reading){.begin_ns = end_ns, .end_ns = end_ns};
+	group = (struct segment_reading){.begin_ns = end_ns, .end_ns = end_ns};
 	if (at_ns < end_ns && segment_of(service, thread, at_ns, &group) < 0)
 		return -ENOMEM;
 	batch->n_segments = service->n_segments - batch->first_segment;

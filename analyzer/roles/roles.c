@@ -158,7 +158,7 @@ static int roles_find_loaders(const struct timeline *timeline, struct roles *rol
 }
 
 /* A message that the trainer's process read, or (result NONE) a step. */
-struct feed {
+struct role_feed {
 	uint64_t at_ns;
 	size_t result; /* index in roles->results */
 };
@@ -172,13 +172,14 @@ struct fed {
 
 static int feed_compare(const void *left, const void *right)
 {
-	const struct feed *a = left, *b = right;
+	const struct role_feed *a = left, *b = right;
 
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
 /* Adds messages and steps by time; without an array it only counts them. */
-static size_t feeds_collect(const struct timeline *timeline, const struct roles *roles, struct feed *feeds)
+static size_t feeds_collect(const struct timeline *timeline, const struct roles *roles,
+			    struct role_feed *feeds)
 {
 	size_t n = 0;
 
@@ -197,13 +198,13 @@ static size_t feeds_collect(const struct timeline *timeline, const struct roles 
 			if (result == roles->n_results)
 				continue;
 			if (feeds)
-				feeds[n] = (struct feed){call->end_ns, result};
+				feeds[n] = (struct role_feed){call->end_ns, result};
 			n++;
 		}
 	}
 	for (size_t k = 0; k < roles->trainer->n_steps; k++, n++)
 		if (feeds)
-			feeds[n] = (struct feed){roles->trainer->steps[k], NONE};
+			feeds[n] = (struct role_feed){roles->trainer->steps[k], NONE};
 	return n;
 }
 
@@ -234,7 +235,7 @@ static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
 		roles->result_loaders[i] = 1;
 }
 
-static void feeds_count(struct feed *feeds, size_t n, struct fed *fed, size_t n_results)
+static void feeds_count(struct role_feed *feeds, size_t n, struct fed *fed, size_t n_results)
 {
 	size_t result = NONE, step = 0;
 
@@ -275,7 +276,7 @@ static void workers_number(const struct timeline *timeline, struct roles *roles)
 static int roles_find_feeds(const struct timeline *timeline, struct roles *roles)
 {
 	size_t n = feeds_collect(timeline, roles, NULL);
-	struct feed *feeds = calloc(n + 1, sizeof(*feeds));
+	struct role_feed *feeds = calloc(n + 1, sizeof(*feeds));
 	struct fed *fed = calloc(roles->n_results + 1, sizeof(*fed));
 
 	roles->result_loaders = calloc(roles->n_results + 1, sizeof(*roles->result_loaders));

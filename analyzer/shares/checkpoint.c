@@ -21,7 +21,7 @@ struct open_file {
 	uint64_t large_bytes; /* of written_bytes, in large writes */
 };
 
-struct finder {
+struct save_finder {
 	const struct timeline_thread *thread;
 	bool beside;
 	const uint64_t *steps;
@@ -32,14 +32,14 @@ struct finder {
 	struct open_file files[FILES_MAX];
 };
 
-static bool step_within(const struct finder *finder, uint64_t begin_ns, uint64_t end_ns)
+static bool step_within(const struct save_finder *finder, uint64_t begin_ns, uint64_t end_ns)
 {
 	size_t at = sorted_count(finder->n_steps, i, finder->steps[i] < begin_ns);
 
 	return at < finder->n_steps && finder->steps[at] < end_ns;
 }
 
-static struct open_file *file_of(struct finder *finder, int32_t fd)
+static struct open_file *file_of(struct save_finder *finder, int32_t fd)
 {
 	for (size_t i = 0; i < FILES_MAX; i++)
 		if (finder->files[i].used && finder->files[i].fd == fd)
@@ -47,7 +47,7 @@ static struct open_file *file_of(struct finder *finder, int32_t fd)
 	return NULL;
 }
 
-static void file_open(struct finder *finder, const struct timeline_call *call)
+static void file_open(struct save_finder *finder, const struct timeline_call *call)
 {
 	struct open_file *file = file_of(finder, (int32_t)call->result);
 
@@ -59,7 +59,7 @@ static void file_open(struct finder *finder, const struct timeline_call *call)
 		    (struct open_file){.used = true, .fd = (int32_t)call->result, .begin_ns = call->begin_ns};
 }
 
-static int checkpoint_add(struct finder *finder, uint64_t begin_ns, uint64_t end_ns)
+static int checkpoint_add(struct save_finder *finder, uint64_t begin_ns, uint64_t end_ns)
 {
 	if (end_ns > finder->last_end_ns)
 		finder->last_end_ns = end_ns;
@@ -68,7 +68,7 @@ static int checkpoint_add(struct finder *finder, uint64_t begin_ns, uint64_t end
 
 /* Adds a call that ends or secures a checkpoint; if it comes right after one, the gap between them is
  * filled. */
-static int follow_add(struct finder *finder, const struct timeline_call *call, bool alone)
+static int follow_add(struct save_finder *finder, const struct timeline_call *call, bool alone)
 {
 	uint64_t begin_ns = call->begin_ns;
 
@@ -87,7 +87,7 @@ static bool in_bulk(const struct open_file *file)
 	return 2 * (file->large_bytes + file->mapped_bytes) >= file->written_bytes + file->mapped_bytes;
 }
 
-static int file_close(struct finder *finder, const struct timeline_call *call)
+static int file_close(struct save_finder *finder, const struct timeline_call *call)
 {
 	struct open_file *file = file_of(finder, call->fd);
 	struct open_file closed;
@@ -107,7 +107,7 @@ static int file_close(struct finder *finder, const struct timeline_call *call)
 }
 
 /* Adds a sync of pages that were written through a mapping, from the opening of the file on. */
-static int sync_add(struct finder *finder, const struct timeline_call *call)
+static int sync_add(struct save_finder *finder, const struct timeline_call *call)
 {
 	uint64_t mapped_ns = finder->mapped_ns;
 
@@ -117,7 +117,7 @@ static int sync_add(struct finder *finder, const struct timeline_call *call)
 	return follow_add(finder, call, true);
 }
 
-static int call_look(struct finder *finder, const struct timeline_call *call)
+static int call_look(struct save_finder *finder, const struct timeline_call *call)
 {
 	if (call_is_open_write(call)) {
 		file_open(finder, call);
@@ -150,11 +150,11 @@ static int call_look(struct finder *finder, const struct timeline_call *call)
 static int calls_look(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		      struct interval_list *found)
 {
-	struct finder finder = {.thread = thread,
-				.beside = beside,
-				.steps = input->steps,
-				.n_steps = input->n_steps,
-				.found = found};
+	struct save_finder finder = {.thread = thread,
+				     .beside = beside,
+				     .steps = input->steps,
+				     .n_steps = input->n_steps,
+				     .found = found};
 
 	for (size_t i = 0; i < thread->n_calls; i++) {
 		int r = call_look(&finder, &thread->calls[i]);

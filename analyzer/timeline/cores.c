@@ -7,35 +7,35 @@
 #include "lib/sorted.h"
 
 /* A thread gets a CPU, or leaves it. */
-struct change {
+struct core_change {
 	uint64_t at_ns;
 	int threads;
 };
 
 static int change_compare(const void *left, const void *right)
 {
-	const struct change *a = left, *b = right;
+	const struct core_change *a = left, *b = right;
 
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-static size_t changes_of(const struct timeline_thread *thread, struct change *changes)
+static size_t changes_of(const struct timeline_thread *thread, struct core_change *changes)
 {
 	size_t n = 0;
 
 	/* A thread without a stretch off the CPU is known by name only. */
 	if (!thread->n_offs)
 		return 0;
-	changes[n++] = (struct change){thread->first_ns, 1};
+	changes[n++] = (struct core_change){thread->first_ns, 1};
 	for (size_t i = 0; i < thread->n_offs; i++) {
-		changes[n++] = (struct change){thread->offs[i].begin_ns, -1};
-		changes[n++] = (struct change){thread->offs[i].end_ns, 1};
+		changes[n++] = (struct core_change){thread->offs[i].begin_ns, -1};
+		changes[n++] = (struct core_change){thread->offs[i].end_ns, 1};
 	}
-	changes[n++] = (struct change){thread->last_ns, -1};
+	changes[n++] = (struct core_change){thread->last_ns, -1};
 	return n;
 }
 
-static void sum_up(const struct change *changes, size_t n, uint32_t n_cpus, struct cores *cores)
+static void sum_up(const struct core_change *changes, size_t n, uint32_t n_cpus, struct cores *cores)
 {
 	uint64_t busy_ns = 0, full_ns = 0;
 	int threads = 0;
@@ -60,7 +60,7 @@ static void sum_up(const struct change *changes, size_t n, uint32_t n_cpus, stru
 int cores_count(const struct timeline *timeline, uint32_t n_cpus, struct cores *ret_cores)
 {
 	struct cores cores = {.n_cpus = n_cpus};
-	struct change *changes;
+	struct core_change *changes;
 	size_t n = 0;
 
 	for (size_t i = 0; i < timeline->n_threads; i++)

@@ -14,7 +14,7 @@
 #define SPREAD_MAX       0.6  /* of the reads per step, over their mean: above this there is no rhythm */
 #define STEP_READS_RATIO 1.6  /* what reads so many times more or less than the others is no step */
 
-struct finder {
+struct rhythm_finder {
 	const struct beat *beats;
 	double pause_weight;
 	size_t n;
@@ -31,12 +31,12 @@ static uint64_t median(uint64_t *values, size_t n)
 	return values[n / 2];
 }
 
-static uint64_t pause_before(const struct finder *finder, size_t i)
+static uint64_t pause_before(const struct rhythm_finder *finder, size_t i)
 {
 	return finder->beats[i].pause_ns;
 }
 
-static void steps_find(struct finder *finder, uint64_t pause_ns)
+static void steps_find(struct rhythm_finder *finder, uint64_t pause_ns)
 {
 	finder->n_steps = 0;
 	for (size_t i = 0; i < finder->n; i++)
@@ -44,12 +44,12 @@ static void steps_find(struct finder *finder, uint64_t pause_ns)
 			finder->steps[finder->n_steps++] = i;
 }
 
-static size_t step_end(const struct finder *finder, size_t step)
+static size_t step_end(const struct rhythm_finder *finder, size_t step)
 {
 	return step + 1 < finder->n_steps ? finder->steps[step + 1] : finder->n;
 }
 
-static double reads_of(const struct finder *finder, size_t step)
+static double reads_of(const struct rhythm_finder *finder, size_t step)
 {
 	uint64_t n = 0;
 
@@ -60,7 +60,7 @@ static double reads_of(const struct finder *finder, size_t step)
 
 /* How unlike each other the steps of the second half, which has no imports, are in their reads: deviation
  * over mean. */
-static double spread_of(const struct finder *finder)
+static double spread_of(const struct rhythm_finder *finder)
 {
 	size_t half = finder->n_steps / 2, n = 0;
 	double sum = 0, squares = 0, mean;
@@ -128,7 +128,7 @@ static uint64_t candidate(const uint64_t *pauses, size_t n, size_t i)
 }
 
 /* Parts the beats into steps. false: no length of pause makes them alike. */
-static bool steps_part(struct finder *finder)
+static bool steps_part(struct rhythm_finder *finder)
 {
 	size_t half = finder->n / 2, n = 0;
 	uint64_t best_ns = 0;
@@ -165,13 +165,13 @@ static bool is_usual(double reads, double usual)
 	return reads * STEP_READS_RATIO >= usual && reads <= usual * STEP_READS_RATIO;
 }
 
-static bool is_regular(const struct finder *finder, size_t step, double usual)
+static bool is_regular(const struct rhythm_finder *finder, size_t step, double usual)
 {
 	return is_usual(reads_of(finder, step), usual);
 }
 
 /* Step `step` does not read as much as the others: can that be an accident? */
-static bool goes_on(const struct finder *finder, size_t step, size_t next, double usual)
+static bool goes_on(const struct rhythm_finder *finder, size_t step, size_t next, double usual)
 {
 	return is_regular(finder, next, usual) ||
 	       is_usual(reads_of(finder, step) + reads_of(finder, next), usual);
@@ -180,7 +180,7 @@ static bool goes_on(const struct finder *finder, size_t step, size_t next, doubl
 /* Finds the run of steps, from the middle in both directions, that read about the same. One step that does
  * not comes from a late look, and two may be the halves of a step that lost its core for a while; anything
  * else ends the run. */
-static bool regular_steps(struct finder *finder, size_t *ret_first, size_t *ret_end)
+static bool regular_steps(struct rhythm_finder *finder, size_t *ret_first, size_t *ret_end)
 {
 	size_t half = finder->n_steps / 2, first = half, end = half;
 	double usual;
@@ -199,13 +199,13 @@ static bool regular_steps(struct finder *finder, size_t *ret_first, size_t *ret_
 	return end > first + STEPS_MIN;
 }
 
-static uint64_t load_of(const struct finder *finder, size_t step)
+static uint64_t load_of(const struct rhythm_finder *finder, size_t step)
 {
 	return finder->beats[step_end(finder, step) - 1].end_ns - finder->beats[finder->steps[step]].begin_ns;
 }
 
 /* The CPU time of a sample: a beat is one sample, or several if a look saw several reads. */
-static uint64_t sample_of(const struct finder *finder, size_t first, size_t end)
+static uint64_t sample_of(const struct rhythm_finder *finder, size_t first, size_t end)
 {
 	double exec_ns = 0, samples = 0;
 
@@ -224,7 +224,7 @@ static uint64_t sample_of(const struct finder *finder, size_t first, size_t end)
 
 /* What comes before the first regular step may end with a step's loading: imports, and right after them the
  * first batch. It does if as much was read in as much time. */
-static bool ends_in_a_load(const struct finder *finder, size_t step, size_t regular, uint64_t load_ns)
+static bool ends_in_a_load(const struct rhythm_finder *finder, size_t step, size_t regular, uint64_t load_ns)
 {
 	size_t end = step_end(finder, step), from = end - 1;
 	const struct beat *usual_from = &finder->beats[finder->steps[regular]];
@@ -243,7 +243,7 @@ static bool ends_in_a_load(const struct finder *finder, size_t step, size_t regu
 }
 
 /* The computing after a step's last sample is decoded, until the next step's first read. */
-static struct interval computing_after(const struct finder *finder, size_t step, uint64_t sample_ns,
+static struct interval computing_after(const struct rhythm_finder *finder, size_t step, uint64_t sample_ns,
 				       uint64_t limit_ns)
 {
 	const struct beat *last = &finder->beats[step_end(finder, step) - 1];
@@ -256,7 +256,7 @@ static struct interval computing_after(const struct finder *finder, size_t step,
 	return stretch;
 }
 
-static int window_set(struct finder *finder, uint64_t life_end_ns, struct rhythm *found)
+static int window_set(struct rhythm_finder *finder, uint64_t life_end_ns, struct rhythm *found)
 {
 	struct interval stretch;
 	size_t first, end, from;
@@ -302,7 +302,7 @@ static int window_set(struct finder *finder, uint64_t life_end_ns, struct rhythm
 int rhythm_find(const struct beat *beats, size_t n, double pause_weight, uint64_t life_end_ns,
 		struct rhythm *ret_rhythm)
 {
-	struct finder finder = {.beats = beats, .n = n, .pause_weight = pause_weight};
+	struct rhythm_finder finder = {.beats = beats, .n = n, .pause_weight = pause_weight};
 	int r = -ENOMEM;
 
 	*ret_rhythm = (struct rhythm){0};

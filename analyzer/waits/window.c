@@ -8,7 +8,7 @@
 
 #define FIRST_GAP_CPU_NS UINT64_C(20000000) /* any validation or warm-up computes for longer */
 
-struct finder {
+struct window_finder {
 	const uint64_t *times;
 	size_t n_times;
 	const struct data_waits *waits;
@@ -23,7 +23,7 @@ struct finder {
  * to see whether they live: waits with hardly any computing between them are one wait. A trainer that reads
  * files itself may have read anything before its first step, and a wait that was under way when the recording
  * began says nothing. */
-static size_t first_next_begin(const struct finder *finder, size_t i)
+static size_t first_next_begin(const struct window_finder *finder, size_t i)
 {
 	const struct data_wait *items = finder->waits->items;
 
@@ -36,7 +36,7 @@ static size_t first_next_begin(const struct finder *finder, size_t i)
 	return i;
 }
 
-static int first_waits_find(struct finder *finder)
+static int first_waits_find(struct window_finder *finder)
 {
 	const struct data_waits *waits = finder->waits;
 	size_t k = 0;
@@ -57,7 +57,7 @@ static int first_waits_find(struct finder *finder)
 	return 0;
 }
 
-static int tail_measure(struct finder *finder)
+static int tail_measure(struct window_finder *finder)
 {
 	uint64_t *tails = calloc(finder->n_times + 1, sizeof(*tails));
 	size_t n = 0;
@@ -75,7 +75,7 @@ static int tail_measure(struct finder *finder)
 }
 
 /* The first step that was seen whole; n_times: none. */
-static size_t first_step(const struct finder *finder)
+static size_t first_step(const struct window_finder *finder)
 {
 	for (size_t k = 0; k < finder->n_times; k++) {
 		size_t i = finder->first_wait[k];
@@ -86,7 +86,7 @@ static size_t first_step(const struct finder *finder)
 	return finder->n_times;
 }
 
-static uint64_t step_begin(const struct finder *finder, size_t k)
+static uint64_t step_begin(const struct window_finder *finder, size_t k)
 {
 	size_t i = finder->first_wait[k];
 	uint64_t begin_ns;
@@ -97,7 +97,7 @@ static uint64_t step_begin(const struct finder *finder, size_t k)
 	return begin_ns < finder->times[k] ? begin_ns : finder->times[k];
 }
 
-static uint64_t window_end(const struct finder *finder, const struct interval_list *checkpoints,
+static uint64_t window_end(const struct window_finder *finder, const struct interval_list *checkpoints,
 			   const struct timeline_thread *trainer)
 {
 	uint64_t last_ns = finder->times[finder->n_times - 1];
@@ -133,7 +133,7 @@ static int steps_between_passes(const uint64_t *times, size_t n_times, struct wi
 	return 0;
 }
 
-static int steps_from_waits(const struct finder *finder, const struct interval_list *checkpoints,
+static int steps_from_waits(const struct window_finder *finder, const struct interval_list *checkpoints,
 			    const struct timeline_thread *trainer, struct window *window)
 {
 	size_t first = first_step(finder);
@@ -160,7 +160,8 @@ int window_find(const uint64_t *times, size_t n_times, const struct data_waits *
 		const struct interval_list *checkpoints, const struct timeline_thread *trainer,
 		struct window *ret_window)
 {
-	struct finder finder = {.times = times, .n_times = n_times, .waits = waits, .trainer = trainer};
+	struct window_finder finder = {
+	    .times = times, .n_times = n_times, .waits = waits, .trainer = trainer};
 	struct window window = {0};
 	int r;
 

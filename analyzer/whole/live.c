@@ -22,7 +22,7 @@ struct live_job {
 };
 
 /* Which job a process belongs to. */
-struct process {
+struct live_process {
 	uint32_t tgid, root_tgid;
 };
 
@@ -33,7 +33,7 @@ struct live {
 	/* Root of the job that processes found alive join; if it is 0 or was removed, they belong to no job.
 	 */
 	uint32_t adopter;
-	struct process *processes; /* by tgid */
+	struct live_process *processes; /* by tgid */
 	size_t n_processes, n_processes_allocated;
 	struct recording_paths paths;
 };
@@ -79,7 +79,7 @@ static size_t process_lower(const struct live *live, uint32_t tgid)
 	return sorted_count(live->n_processes, i, live->processes[i].tgid < tgid);
 }
 
-static struct process *process_find(struct live *live, uint32_t tgid)
+static struct live_process *process_find(struct live *live, uint32_t tgid)
 {
 	size_t i = process_lower(live, tgid);
 
@@ -100,14 +100,14 @@ static int process_add(struct live *live, uint32_t tgid, uint32_t root_tgid)
 		return -ENOMEM;
 	memmove(&live->processes[at + 1], &live->processes[at],
 		(live->n_processes - at) * sizeof(*live->processes));
-	live->processes[at] = (struct process){tgid, root_tgid};
+	live->processes[at] = (struct live_process){tgid, root_tgid};
 	live->n_processes++;
 	return 0;
 }
 
 static void process_remove(struct live *live, uint32_t tgid)
 {
-	struct process *process = process_find(live, tgid);
+	struct live_process *process = process_find(live, tgid);
 
 	if (!process)
 		return;
@@ -154,7 +154,7 @@ void live_remove(struct live *live, uint32_t root_tgid)
 
 int live_event(struct live *live, const struct event *event)
 {
-	struct process *process = process_find(live, event->tgid);
+	struct live_process *process = process_find(live, event->tgid);
 	struct live_job *adopter = job_of(live, live->adopter), *job;
 	int r = 0;
 
@@ -195,7 +195,7 @@ uint32_t live_root(const struct live *live, size_t job)
 
 uint32_t live_root_of(struct live *live, uint32_t tgid)
 {
-	const struct process *process = process_find(live, tgid);
+	const struct live_process *process = process_find(live, tgid);
 
 	return process ? process->root_tgid : 0;
 }

@@ -45,7 +45,7 @@ struct noted {
 
 struct entry {
 	struct place_key key;
-	struct place place;
+	struct read_place place;
 };
 
 struct places {
@@ -64,7 +64,7 @@ struct places {
 	struct entry *entries;
 	size_t n_entries, n_allocated;
 	struct place_key keys[BATCH];
-	struct place values[BATCH];
+	struct read_place values[BATCH];
 };
 
 struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note note, void *user,
@@ -185,7 +185,7 @@ static void totals_emit(struct places *places, uint64_t now_ns)
 	places->totals_ns = now_ns;
 }
 
-static void folder_learn(struct places *places, const struct place_key *key, const struct place *place)
+static void folder_learn(struct places *places, const struct place_key *key, const struct read_place *place)
 {
 	struct folder *folder;
 
@@ -204,7 +204,7 @@ static void folder_learn(struct places *places, const struct place_key *key, con
 	folder->name[sizeof(folder->name) - 1] = '\0';
 }
 
-static void entry_add(struct places *places, const struct place_key *key, const struct place *place)
+static void entry_add(struct places *places, const struct place_key *key, const struct read_place *place)
 {
 	if (key->folder)
 		folder_learn(places, key, place);

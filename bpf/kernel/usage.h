@@ -23,7 +23,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct place_key);
-	__type(value, struct place);
+	__type(value, struct read_place);
 } places SEC(".maps");
 
 /* Too large for the stack of a program. */
@@ -31,7 +31,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
-	__type(value, struct place);
+	__type(value, struct read_place);
 } place_scratch SEC(".maps");
 
 struct {
@@ -60,14 +60,15 @@ static __always_inline struct dentry *dentry_of(struct inode *inode)
 	return (void *)alias - bpf_core_field_offset(struct dentry___7_1, d_alias);
 }
 
-static __always_inline void place_name(struct place *place, struct dentry *dentry)
+static __always_inline void place_name(struct read_place *place, struct dentry *dentry)
 {
 	__builtin_memset(place, 0, sizeof(*place));
 	bpf_probe_read_kernel_str(place->name, sizeof(place->name), BPF_CORE_READ(dentry, d_name.name));
 }
 
 /* Adds the folders above a file, up to the first one that is known already. */
-static __always_inline void folders_add(struct place *scratch, struct place_key *key, struct dentry *dentry)
+static __always_inline void folders_add(struct read_place *scratch, struct place_key *key,
+					struct dentry *dentry)
 {
 	key->folder = 1;
 	for (int i = 0; i < FOLDERS_DEEP; i++) {
@@ -89,7 +90,7 @@ static __always_inline void place_add(struct inode *inode, uint64_t number, uint
 {
 	struct place_key key = {.inode = number, .device = device};
 	struct dentry *dentry, *parent;
-	struct place *scratch;
+	struct read_place *scratch;
 	uint32_t zero = 0;
 
 	if (bpf_map_lookup_elem(&places, &key))
@@ -106,7 +107,7 @@ static __always_inline void place_add(struct inode *inode, uint64_t number, uint
 		folders_add(scratch, &key, parent);
 }
 
-static __always_inline void place_sum(struct place *place, const struct file_use *use)
+static __always_inline void place_sum(struct read_place *place, const struct file_use *use)
 {
 	__sync_fetch_and_add(&place->accessed_pages, use->accessed_pages);
 	__sync_fetch_and_add(&place->missed_pages, use->missed_pages);
@@ -158,7 +159,7 @@ static __always_inline void use_clear(struct file_use *use)
 static __attribute__((noinline)) int use_close(struct file_use *use)
 {
 	struct place_key key = {};
-	struct place *place;
+	struct read_place *place;
 
 	if (!use || !use->since_ns)
 		return 0;

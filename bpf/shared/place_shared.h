@@ -14,7 +14,7 @@ struct place_key {
 	uint32_t folder; /* 1: the inode is a folder's */
 };
 
-struct place {
+struct read_place {
 	uint64_t accessed_pages, missed_pages;
 	uint64_t n_reads, used_bytes, direct_bytes;
 	uint64_t parent; /* inode of the folder; the root of the file system has its own here */
@@ -29,7 +29,7 @@ struct job_totals {
 };
 
 #ifndef __BPF__
-_Static_assert(sizeof(struct place_key) == 16 && sizeof(struct place) == 104 &&
+_Static_assert(sizeof(struct place_key) == 16 && sizeof(struct read_place) == 104 &&
 		   sizeof(struct job_totals) == 264,
 	       "shared with the kernel side");
 #endif

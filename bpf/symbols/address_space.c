@@ -64,16 +64,16 @@ void code_files_free(struct code_files *files)
 	*files = (struct code_files){0};
 }
 
-struct reading {
+struct memory_reading {
 	struct code_files *files;
-	struct address_space space;
+	struct process_space space;
 	size_t n_allocated;
 };
 
 static int take_mapping(void *user, const struct proc_mapping *mapping)
 {
-	struct reading *reading = user;
-	struct address_space *space = &reading->space;
+	struct memory_reading *reading = user;
+	struct process_space *space = &reading->space;
 
 	if (!mapping->executable || mapping->end <= mapping->start || space->n == MAPPINGS_MAX)
 		return 0;
@@ -112,7 +112,7 @@ _Static_assert(sizeof(struct procmap_query) == 104, "as the kernel has it");
 #define PROCMAP_COVERING_NEXT 0x10
 
 /* -ENOTTY: this kernel has no such call. */
-static int query_mappings(const char *root, pid_t pid, struct reading *reading)
+static int query_mappings(const char *root, pid_t pid, struct memory_reading *reading)
 {
 	_cleanup_(closep) int fd = -1;
 	char path[4096 + 16], maps[256];
@@ -150,9 +150,9 @@ static int query_mappings(const char *root, pid_t pid, struct reading *reading)
 	}
 }
 
-int address_space_read(const char *root, pid_t pid, struct code_files *files, struct address_space *space)
+int address_space_read(const char *root, pid_t pid, struct code_files *files, struct process_space *space)
 {
-	struct reading reading = {.files = files};
+	struct memory_reading reading = {.files = files};
 	int r = query_mappings(root, pid, &reading);
 
 	if (r == -ENOTTY || r == -EINVAL)
@@ -171,15 +171,15 @@ int address_space_read(const char *root, pid_t pid, struct code_files *files, st
 	return 0;
 }
 
-void address_space_free(struct address_space *space)
+void address_space_free(struct process_space *space)
 {
 	free(space->mappings);
-	*space = (struct address_space){0};
+	*space = (struct process_space){0};
 }
 
-int address_space_copy(const struct address_space *from, struct address_space *ret_space)
+int address_space_copy(const struct process_space *from, struct process_space *ret_space)
 {
-	struct address_space copy = {.n = from->n};
+	struct process_space copy = {.n = from->n};
 
 	copy.mappings = calloc(from->n + 1, sizeof(*copy.mappings));
 	if (!copy.mappings)
@@ -190,7 +190,7 @@ int address_space_copy(const struct address_space *from, struct address_space *r
 	return 0;
 }
 
-const struct code_mapping *address_space_find(const struct address_space *space, uint64_t address)
+const struct code_mapping *address_space_find(const struct process_space *space, uint64_t address)
 {
 	size_t at = sorted_count(space->n, i, space->mappings[i].end <= address);
 

@@ -36,20 +36,20 @@ struct code_mapping {
 	struct code_file *file; /* NULL: code without a file, such as a just-in-time compiler's */
 };
 
-struct address_space {
+struct process_space {
 	struct code_mapping *mappings; /* by address */
 	size_t n;
 };
 
 /* Replaces *space. root is "/proc". -ENOENT, -ESRCH: the process is gone and *space stays as it was; -ENOMEM.
  */
-int address_space_read(const char *root, pid_t pid, struct code_files *files, struct address_space *space);
-void address_space_free(struct address_space *space);
+int address_space_read(const char *root, pid_t pid, struct code_files *files, struct process_space *space);
+void address_space_free(struct process_space *space);
 /* -ENOMEM. */
-int address_space_copy(const struct address_space *from, struct address_space *ret_space);
+int address_space_copy(const struct process_space *from, struct process_space *ret_space);
 
 /* Returns NULL if there is no code at the address. */
-const struct code_mapping *address_space_find(const struct address_space *space, uint64_t address);
+const struct code_mapping *address_space_find(const struct process_space *space, uint64_t address);
 
 /* Opens the file behind a mapping through the process, once. Returns NULL if it cannot be read. */
 struct elf_symbols *code_file_open(struct code_files *files, const char *root, pid_t pid,

@@ -27,7 +27,7 @@ struct function {
 };
 
 /* One symbol table; names stay in the file until they are asked for. */
-struct table {
+struct symbol_table {
 	struct function *items; /* by address */
 	size_t n;
 	int fd; /* has the strings; -1: they are in the file itself */
@@ -39,7 +39,7 @@ struct elf_symbols {
 	int fd;
 	struct elf_segment segments[SEGMENTS_MAX];
 	size_t n_segments;
-	struct table table;
+	struct symbol_table table;
 };
 
 static void elf_file_closep(struct elf_file *file)
@@ -77,7 +77,7 @@ static bool is_function(const Elf64_Sym *symbol)
 	       symbol->st_value && symbol->st_name;
 }
 
-static int table_fill(const struct elf_file *elf, const Elf64_Shdr *section, struct table *table)
+static int table_fill(const struct elf_file *elf, const Elf64_Shdr *section, struct symbol_table *table)
 {
 	const Elf64_Shdr *strings = elf_file_linked(elf, section->sh_link, SHT_STRTAB);
 	size_t n_bytes = 0, n_functions = 0;
@@ -107,7 +107,7 @@ static int table_fill(const struct elf_file *elf, const Elf64_Shdr *section, str
 }
 
 /* Reads .symtab, or .dynsym if there is none and full_only is not set. */
-static int table_read(const struct elf_file *elf, bool full_only, struct table *table)
+static int table_read(const struct elf_file *elf, bool full_only, struct symbol_table *table)
 {
 	const Elf64_Shdr *section = elf_file_section(elf, SHT_SYMTAB, NULL);
 
@@ -137,11 +137,11 @@ static void build_id_read(const struct elf_file *elf, char text[2 * BUILD_ID_MAX
 }
 
 /* Reads the distribution's separate file that has all symbols of a stripped one. */
-static void debug_file_read(const char *debug_root, const char *build_id, struct table *table)
+static void debug_file_read(const char *debug_root, const char *build_id, struct symbol_table *table)
 {
 	_cleanup_(elf_file_closep) struct elf_file elf = {.fd = -1};
 	_cleanup_(closep) int fd = -1;
-	struct table full = {.fd = -1};
+	struct symbol_table full = {.fd = -1};
 	char path[512];
 
 	if (!debug_root || strlen(build_id) < 4)
@@ -215,7 +215,7 @@ static bool address_of(const struct elf_symbols *symbols, uint64_t file_offset, 
 
 static int name_read(const struct elf_symbols *symbols, uint32_t at, char *name, size_t size)
 {
-	const struct table *table = &symbols->table;
+	const struct symbol_table *table = &symbols->table;
 	int fd = table->fd >= 0 ? table->fd : symbols->fd;
 	uint64_t offset = table->strings_offset + at;
 	ssize_t n;
@@ -231,7 +231,7 @@ static int name_read(const struct elf_symbols *symbols, uint32_t at, char *name,
 
 int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char *name, size_t size)
 {
-	const struct table *table = &symbols->table;
+	const struct symbol_table *table = &symbols->table;
 	const struct function *function;
 	uint64_t address, bytes;
 	size_t n;

@@ -142,7 +142,7 @@ static void find_python(struct processes *processes, struct process *process)
 static void inherit(struct processes *processes, struct process *process)
 {
 	const struct process *parent = process->parent ? processes_find(processes, process->parent) : NULL;
-	struct address_space copy;
+	struct process_space copy;
 
 	if (!parent || !parent->space.n || address_space_copy(&parent->space, &copy))
 		return;

@@ -20,7 +20,7 @@ struct process {
 	bool has_python;
 	bool python_refused; /* its version is not known */
 	struct python python;
-	struct address_space space;
+	struct process_space space;
 };
 
 #define PROCESSES_INDEX 2048

@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct address_space space = {0};
+	struct process_space space = {0};
 	struct code_files files = {0};
 	char path[128];
 	FILE *maps;

@@ -56,21 +56,22 @@ struct codecs {
 	uint32_t n_idle, max_idle;
 };
 
-int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int plugin_fd, uint64_t seed,
-	       const struct ring_layout *layout, uint32_t n_slots, uint32_t batch, uint8_t *slots, int fd,
-	       uint32_t max_idle, struct codecs **ret)
+int codecs_new(const struct codecs_setup *setup, struct codecs **ret)
 {
 	struct codecs *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return -ENOMEM;
-	c->nursery = nursery;
-	c->begin = (struct codec_begin){
-	    .recipe = *recipe, .seed = seed, .layout = *layout, .n_slots = n_slots, .batch = batch};
-	c->slots = slots;
-	c->slots_fd = fd;
-	c->plugin_fd = plugin_fd;
-	c->max_idle = max_idle;
+	c->nursery = setup->nursery;
+	c->begin = (struct codec_begin){.recipe = *setup->recipe,
+					.seed = setup->seed,
+					.layout = *setup->layout,
+					.n_slots = setup->n_slots,
+					.batch = setup->batch};
+	c->slots = setup->slots;
+	c->slots_fd = setup->slots_fd;
+	c->plugin_fd = setup->plugin_fd;
+	c->max_idle = setup->max_idle;
 	pthread_mutex_init(&c->lock, NULL);
 	*ret = c;
 	return 0;

@@ -84,12 +84,21 @@ struct codec_result {
 	struct error error;  /* what is wrong with the item */
 };
 
-/* plugin_fd: of the file of the recipe's codec (plugin.h), or -EBADF. max_idle: how many processes are kept.
- * layout, batch: of the session. slots: the memory of its frames, n_slots of them; fd is a descriptor of that
- * for writing. All are borrowed, like the nursery, until codecs_free(). -ENOMEM. */
-int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int plugin_fd, uint64_t seed,
-	       const struct ring_layout *layout, uint32_t n_slots, uint32_t batch, uint8_t *slots, int fd,
-	       uint32_t max_idle, struct codecs **ret);
+/* What the processes are for. All that it points at is borrowed until codecs_free(). */
+struct codecs_setup {
+	const struct nursery *nursery;
+	const struct recipe *recipe;
+	int plugin_fd; /* of the file of the recipe's codec (plugin.h), or -EBADF */
+	uint64_t seed;
+	const struct ring_layout *layout; /* of the session */
+	uint32_t n_slots, batch;
+	uint8_t *slots;    /* the memory of its frames */
+	int slots_fd;      /* of that, for writing */
+	uint32_t max_idle; /* how many processes are kept */
+};
+
+/* -ENOMEM. */
+int codecs_new(const struct codecs_setup *setup, struct codecs **ret);
 
 /*
  * Decodes samples of a batch for some 50 ms. Of each item in the slot, `location` is the number of its

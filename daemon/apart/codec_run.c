@@ -48,10 +48,28 @@ struct helper {
 
 /* An order, as far as it is carried out. */
 struct work {
-	const struct codec_order *order;
+	struct helper *h;
+	uint64_t epoch;
 	uint64_t grant_at;
 	uint32_t n_done; /* items */
 	struct codec_done *done;
+};
+
+/* One sample of an order. */
+struct job {
+	struct work *w;
+	const uint8_t *data;
+	uint32_t bytes;
+	uint64_t sample;
+	uint64_t location; /* of its form, as others left it; 0: it has none */
+	uint8_t *out;
+	struct image_whole whole; /* the form that it has or could have */
+	bool has_form;            /* as whole says */
+	bool serves;              /* what becomes of the image in this epoch comes out of that form */
+	uint8_t *room;            /* where the form that is made goes; NULL: none is made */
+	uint64_t made;            /* bytes of the form that was made */
+	uint64_t begin_ns;        /* of CPU time */
+	struct error err;
 };
 
 static void unmap_segments(struct helper *h)
@@ -103,19 +121,6 @@ static int make_room(struct helper *h, uint64_t width, uint64_t height)
 	if (!h->pixels)
 		return -ENOMEM;
 	h->pixels_bytes = bytes;
-	return 0;
-}
-
-static int decode_by_plugin(struct helper *h, const uint8_t *data, uint32_t bytes, uint64_t epoch,
-			    uint64_t sample, uint8_t *out, struct error *err)
-{
-	int r = plugin_decode(&h->plugin, data, bytes, recipe_seed(h->begin.seed, epoch, sample), err);
-
-	if (r < 0) {
-		error_prefix(err, "codec %s", h->begin.recipe.codec.name);
-		return r;
-	}
-	memcpy(out, h->plugin.out, h->item_bytes);
 	return 0;
 }
 
@@ -185,30 +190,38 @@ static bool take_form(const struct helper *h, uint64_t location, struct image_wh
 	return true;
 }
 
-/* Returns true if what becomes of the image in this epoch comes out of a form that lies so. */
-static bool is_served(const struct helper *h, const struct image_whole *whole, uint64_t epoch,
-		      uint64_t sample)
+static struct recipe_place place_of(const struct job *j)
 {
-	const struct recipe *recipe = &h->begin.recipe;
+	const struct codec_begin *b = &j->w->h->begin;
+	struct recipe_place place;
+
+	recipe_place(&b->recipe, b->seed, j->w->epoch, j->sample, j->whole.info.width, j->whole.info.height,
+		     &place);
+	return place;
+}
+
+static bool is_served(const struct job *j)
+{
+	const struct helper *h = j->w->h;
 	struct image_request request;
 	struct recipe_place place;
 
 	if (h->form != RECIPE_FORM_WHOLE)
 		return h->form == RECIPE_FORM_MADE;
-	recipe_place(recipe, h->begin.seed, epoch, sample, whole->info.width, whole->info.height, &place);
-	request = whole_form_request(recipe, &place);
-	return image_scale(&whole->info, &request) == whole->by;
+	place = place_of(j);
+	request = whole_form_request(&h->begin.recipe, &place);
+	return image_scale(&j->whole.info, &request) == j->whole.by;
 }
 
 /* What comes after all that a form holds: colours, then numbers. */
-static int finish(struct helper *h, const struct recipe_place *place, const uint8_t *pixels, uint64_t epoch,
-		  uint64_t sample, uint8_t *out)
+static int finish(const struct job *j, const struct recipe_place *place, const uint8_t *pixels)
 {
+	struct helper *h = j->w->h;
 	const struct recipe *recipe = &h->begin.recipe;
 	size_t n = (size_t)recipe->width * recipe->height;
 	struct recipe_colours colours;
 
-	recipe_draw_colours(recipe, h->begin.seed, epoch, sample, &colours);
+	recipe_draw_colours(recipe, h->begin.seed, j->w->epoch, j->sample, &colours);
 	if (colours.n > 0 || colours.grey) {
 		if (pixels != h->pixels) {
 			if (make_room(h, recipe->width, recipe->height) < 0)
@@ -218,43 +231,29 @@ static int finish(struct helper *h, const struct recipe_place *place, const uint
 		recipe_colour(&colours, h->pixels, n);
 		pixels = h->pixels;
 	}
-	recipe_store(recipe, &h->table, place, pixels, out);
+	recipe_store(recipe, &h->table, place, pixels, j->out);
 	return 0;
 }
 
 /* What comes out of a form that serves. 0 or a negative errno. */
-static int use_form(struct helper *h, const struct image_whole *form, const uint8_t *pixels, uint64_t epoch,
-		    uint64_t sample, uint8_t *out, struct error *err)
+static int use_form(struct job *j, const uint8_t *pixels)
 {
+	struct helper *h = j->w->h;
 	const struct recipe *recipe = &h->begin.recipe;
+	struct recipe_place place = place_of(j);
 	struct image_request request;
-	struct recipe_place place;
 	int r;
 
-	recipe_place(recipe, h->begin.seed, epoch, sample, form->info.width, form->info.height, &place);
 	if (h->form == RECIPE_FORM_WHOLE) {
 		request = whole_form_request(recipe, &place);
 		if (make_room(h, recipe->width, recipe->height) < 0)
 			return -ENOMEM;
-		r = image_resize(h->decoder, form, pixels, &request, h->pixels, err);
+		r = image_resize(h->decoder, &j->whole, pixels, &request, h->pixels, &j->err);
 		if (r < 0)
 			return r;
 		pixels = h->pixels;
 	}
-	return finish(h, &place, pixels, epoch, sample, out);
-}
-
-/* Where the form of a sample without one goes; NULL: it gets none now. */
-static uint8_t *form_room(const struct helper *h, const struct image_whole *whole, struct work *w)
-{
-	uint64_t bytes = form_bytes(h, whole);
-
-	if (!h->grant.data || bytes > h->grant.bytes)
-		return NULL;
-	if (bytes <= h->grant.bytes - w->grant_at)
-		return h->grant.data + w->grant_at;
-	w->done->full = true;
-	return NULL;
+	return finish(j, &place, pixels);
 }
 
 static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
@@ -263,161 +262,191 @@ static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
 	w->done->ways[way].cpu_ns += cpu_ns() - begin_ns;
 }
 
-/* Decodes all of the image; as pixels, if it has no planes after all, and there is room for them. */
-static int decode_into(struct helper *h, const uint8_t *data, uint32_t bytes, const struct work *w,
-		       struct image_whole *whole, uint8_t *to)
+static void count_prospect(const struct job *j)
 {
-	struct error unused = ERROR_INIT;
-	int r = image_decode_whole(h->decoder, data, bytes, whole, to, &unused);
+	struct codec_prospect *p = &j->w->done->prospect;
 
-	if (r != -EOPNOTSUPP || !whole->is_planes)
-		return r;
-	whole->is_planes = false;
-	if (form_bytes(h, whole) > h->grant.bytes - w->grant_at) {
-		/* Or it would be offered the same room in each epoch. */
-		w->done->full = w->done->full || form_bytes(h, whole) <= h->grant.bytes;
-		return -ENOSPC;
-	}
-	return image_decode_whole(h->decoder, data, bytes, whole, to, &unused);
+	p->n++;
+	p->n_served += j->serves;
+	p->bytes += j->has_form ? form_bytes(j->w->h, &j->whole) : 0;
 }
 
-/* Decodes the whole image into its form, and takes the crop out of that. 0; -ENOENT: it cannot be had that
- * way. */
-static int decode_whole(struct helper *h, const uint8_t *data, uint32_t bytes, struct image_whole *whole,
-			uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w,
-			uint64_t *ret_made)
-{
-	struct error unused = ERROR_INIT;
-	uint64_t begin_ns;
+/* The steps of decoding: 0, a negative errno, or NEXT: this one does not do it. -EAGAIN: the form does not
+ * fit behind the others, but would fit elsewhere. */
+#define NEXT 1
 
-	/* What is damaged behind the crop does not matter to the crop. */
-	if (decode_into(h, data, bytes, w, whole, room + sizeof(struct codec_form)) < 0)
-		return -ENOENT;
-	begin_ns = cpu_ns();
-	if (use_form(h, whole, room + sizeof(struct codec_form), epoch, sample, out, &unused) < 0)
-		return -ENOENT;
-	count(w, CODEC_OUT_OF_IT, begin_ns);
-	write_form(room, whole);
-	*ret_made = form_bytes(h, whole);
+/* Samples that no form is kept of by this process. */
+static int make_without_form(struct job *j)
+{
+	struct helper *h = j->w->h;
+	const struct codec_begin *b = &h->begin;
+	int r;
+
+	if (!h->plugin.codec && !recipe_is_tensor(&b->recipe))
+		return NEXT;
+	if (h->plugin.codec) {
+		r = plugin_decode(&h->plugin, j->data, j->bytes, recipe_seed(b->seed, j->w->epoch, j->sample),
+				  &j->err);
+		if (r < 0)
+			error_prefix(&j->err, "codec %s", b->recipe.codec.name);
+		else
+			memcpy(j->out, h->plugin.out, h->item_bytes);
+	} else {
+		r = tensor_make(&b->recipe, b->seed, j->w->epoch, j->sample, j->data, j->bytes, j->out,
+				&j->err);
+	}
+	if (r == 0)
+		count(j->w, CODEC_FRESH, j->begin_ns);
+	return r;
+}
+
+static int take_out_of_form(struct job *j)
+{
+	const uint8_t *pixels;
+
+	j->has_form = take_form(j->w->h, j->location, &j->whole, &pixels);
+	j->serves = j->has_form && is_served(j);
+	if (!j->serves || use_form(j, pixels) < 0)
+		return NEXT;
+	count(j->w, CODEC_FROM_FORM, j->begin_ns);
+	count_prospect(j);
 	return 0;
 }
 
-/* Decodes the crop alone; room: where its pixels are to be kept, or NULL. */
-static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_whole *whole,
-		       uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w,
-		       struct error *err)
+/* Where the form of a sample without one goes; NULL: it gets none now. */
+static uint8_t *form_room(const struct job *j)
 {
-	const struct image_info *info = &whole->info;
+	const struct helper *h = j->w->h;
+	uint64_t bytes = form_bytes(h, &j->whole);
+
+	if (!h->grant.data || bytes > h->grant.bytes)
+		return NULL;
+	if (bytes <= h->grant.bytes - j->w->grant_at)
+		return h->grant.data + j->w->grant_at;
+	j->w->done->full = true;
+	return NULL;
+}
+
+/* Another order begins at the start of another grant; this one has done something. */
+static int go_on(const struct job *j)
+{
+	return j->w->done->full && j->w->n_done > 0 ? -EAGAIN : NEXT;
+}
+
+/* What the image is, and which form it could have. */
+static int choose_form(struct job *j)
+{
+	const struct helper *h = j->w->h;
+	struct image_info info;
+	int r = image_probe(j->data, j->bytes, &info, &j->err);
+
+	if (r < 0)
+		return r;
+	j->whole.info = info; /* and not what another decoder says of it */
+	if (!j->has_form) {
+		j->whole = (struct image_whole){.info = info, .by = 1};
+		j->has_form = h->form == RECIPE_FORM_WHOLE
+				  ? whole_form_choose(&h->begin.recipe, &info, &j->whole)
+				  : h->form == RECIPE_FORM_MADE;
+		j->serves = j->has_form && is_served(j);
+		/* Where this epoch's crop is decoded at another scale, another epoch's makes the form. */
+		j->room = j->serves && !j->location ? form_room(j) : NULL;
+	}
+	return go_on(j);
+}
+
+/* Decodes all of the image; as pixels, if it has no planes after all, and there is room for them. */
+static int decode_into(struct job *j, uint8_t *to)
+{
+	struct helper *h = j->w->h;
+	struct error unused = ERROR_INIT;
+	int r = image_decode_whole(h->decoder, j->data, j->bytes, &j->whole, to, &unused);
+
+	if (r != -EOPNOTSUPP || !j->whole.is_planes)
+		return r;
+	j->whole.is_planes = false;
+	if (form_bytes(h, &j->whole) > h->grant.bytes - j->w->grant_at) {
+		/* Or it would be offered the same room in each epoch. */
+		j->w->done->full = j->w->done->full || form_bytes(h, &j->whole) <= h->grant.bytes;
+		return -ENOSPC;
+	}
+	return image_decode_whole(h->decoder, j->data, j->bytes, &j->whole, to, &unused);
+}
+
+/* The image has been decoded afresh. */
+static int finish_job(struct job *j)
+{
+	if (j->room)
+		j->made = form_bytes(j->w->h, &j->whole);
+	count(j->w, j->room ? CODEC_MADE_FORM : j->serves ? CODEC_FRESH : CODEC_APART, j->begin_ns);
+	count_prospect(j);
+	return 0;
+}
+
+/* Decodes the whole image into its form, and takes the crop out of that. */
+static int decode_whole(struct job *j)
+{
+	uint64_t begin_ns;
+	uint8_t *pixels;
+
+	if (!j->room || j->w->h->form != RECIPE_FORM_WHOLE)
+		return NEXT;
+	pixels = j->room + sizeof(struct codec_form);
+	/* What is damaged behind the crop does not matter to the crop. */
+	if (decode_into(j, pixels) >= 0) {
+		begin_ns = cpu_ns();
+		if (use_form(j, pixels) >= 0) {
+			count(j->w, CODEC_OUT_OF_IT, begin_ns);
+			write_form(j->room, &j->whole);
+			return finish_job(j);
+		}
+	}
+	j->room = NULL;
+	return go_on(j);
+}
+
+/* Decodes the crop alone, and keeps its pixels if there is room. */
+static int decode_crop(struct job *j)
+{
+	struct helper *h = j->w->h;
 	const struct recipe *recipe = &h->begin.recipe;
-	struct image_request request;
-	struct recipe_place place;
+	struct recipe_place place = place_of(j);
+	struct image_request request = whole_form_request(recipe, &place);
 	uint64_t begin_ns;
 	int r;
 
-	recipe_place(recipe, h->begin.seed, epoch, sample, info->width, info->height, &place);
-	request = whole_form_request(recipe, &place);
 	if (make_room(h, recipe->width, recipe->height) < 0)
-		return error_set(err, -ENOMEM, "an image of %u x %u pixels takes too much memory",
-				 info->width, info->height);
-	r = image_decode(h->decoder, data, bytes, &request, h->pixels, err);
+		return error_set(&j->err, -ENOMEM, "an image of %u x %u pixels takes too much memory",
+				 j->whole.info.width, j->whole.info.height);
+	r = image_decode(h->decoder, j->data, j->bytes, &request, h->pixels, &j->err);
 	if (r < 0)
 		return r;
-	if (room) {
-		write_form(room, whole);
-		memcpy(room + sizeof(struct codec_form), h->pixels,
+	if (j->room) {
+		write_form(j->room, &j->whole);
+		memcpy(j->room + sizeof(struct codec_form), h->pixels,
 		       (size_t)recipe->width * recipe->height * IMAGE_CHANNELS);
 	}
 	begin_ns = cpu_ns();
-	r = finish(h, &place, h->pixels, epoch, sample, out);
-	if (r == 0 && room)
-		count(w, CODEC_OUT_OF_IT, begin_ns);
-	return r;
-}
-
-/* For samples that no form is kept of by this process. */
-static int decode_other(struct helper *h, const uint8_t *data, const struct ring_item *item, struct work *w,
-			uint8_t *out, struct error *err)
-{
-	uint64_t epoch = w->order->epoch, begin_ns = cpu_ns();
-	int r = h->plugin.codec ? decode_by_plugin(h, data, item->bytes, epoch, item->sample, out, err)
-				: tensor_make(&h->begin.recipe, h->begin.seed, epoch, item->sample, data,
-					      item->bytes, out, err);
-
-	if (r == 0)
-		count(w, CODEC_FRESH, begin_ns);
-	return r;
-}
-
-/* The form that the image could have; false: none. */
-static bool choose_form(const struct helper *h, const struct image_info *info, struct image_whole *ret)
-{
-	*ret = (struct image_whole){.info = *info, .by = 1};
-	return h->form == RECIPE_FORM_WHOLE ? whole_form_choose(&h->begin.recipe, info, ret)
-					    : h->form == RECIPE_FORM_MADE;
-}
-
-static void count_prospect(const struct helper *h, struct work *w, const struct image_whole *whole,
-			   bool serves)
-{
-	struct codec_prospect *p = &w->done->prospect;
-
-	p->n++;
-	p->n_served += serves;
-	p->bytes += whole ? form_bytes(h, whole) : 0;
-}
-
-/* *ret_made: bytes of the form that was made; as it was if none was. -EAGAIN: its form does not fit behind
- * the others, but would fit elsewhere. */
-static int decode(struct helper *h, const uint8_t *data, const struct ring_item *item, uint64_t location,
-		  struct work *w, uint8_t *out, uint64_t *ret_made, struct error *err)
-{
-	uint64_t epoch = w->order->epoch, sample = item->sample, begin_ns = cpu_ns(), made = 0;
-	bool has_form, serves = false;
-	struct image_whole whole;
-	const uint8_t *pixels;
-	struct image_info info;
-	uint8_t *room = NULL;
-	int r;
-
-	if (h->plugin.codec || recipe_is_tensor(&h->begin.recipe))
-		return decode_other(h, data, item, w, out, err);
-	has_form = take_form(h, location, &whole, &pixels);
-	serves = has_form && is_served(h, &whole, epoch, sample);
-	if (serves && use_form(h, &whole, pixels, epoch, sample, out, err) == 0) {
-		count(w, CODEC_FROM_FORM, begin_ns);
-		count_prospect(h, w, &whole, true);
-		return 0;
-	}
-	r = image_probe(data, item->bytes, &info, err);
+	r = finish(j, &place, h->pixels);
 	if (r < 0)
 		return r;
-	whole.info = info; /* and not what another decoder says of it */
-	if (!has_form) {
-		has_form = choose_form(h, &info, &whole);
-		serves = has_form && is_served(h, &whole, epoch, sample);
-		/* Where this epoch's crop is decoded at another scale, another epoch's makes the form. */
-		room = serves && !location ? form_room(h, &whole, w) : NULL;
-	}
-	if (w->done->full && w->n_done > 0)
-		return -EAGAIN;
-	r = -ENOENT;
-	if (room && h->form == RECIPE_FORM_WHOLE)
-		r = decode_whole(h, data, item->bytes, &whole, epoch, sample, room, out, w, &made);
-	if (w->done->full && w->n_done > 0)
-		return -EAGAIN;
-	if (r < 0) {
-		if (h->form == RECIPE_FORM_WHOLE)
-			room = NULL;
-		r = decode_crop(h, data, item->bytes, &whole, epoch, sample, room, out, w, err);
-		made = form_bytes(h, &whole);
-	}
-	if (r < 0)
-		return r;
-	if (room)
-		*ret_made = made;
-	count(w, room ? CODEC_MADE_FORM : serves ? CODEC_FRESH : CODEC_APART, begin_ns);
-	count_prospect(h, w, has_form ? &whole : NULL, serves);
-	return 0;
+	if (j->room)
+		count(j->w, CODEC_OUT_OF_IT, begin_ns);
+	return finish_job(j);
+}
+
+/* The cheapest first. */
+static int (*const decode_steps[])(struct job *) = {make_without_form, take_out_of_form, choose_form,
+						    decode_whole, decode_crop};
+
+static int decode(struct job *j)
+{
+	int r = NEXT;
+
+	j->begin_ns = cpu_ns();
+	for (size_t i = 0; r == NEXT; i++)
+		r = decode_steps[i](j);
+	return r;
 }
 
 /* Memory that it has from the system, whether it uses it now or not. */
@@ -439,7 +468,7 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 	struct ring_item *items = (struct ring_item *)slot;
 	int64_t *labels = (int64_t *)(slot + h->begin.layout.labels_offset);
 	uint8_t *payload = slot + h->begin.layout.payload_offset;
-	struct work w = {.order = o, .grant_at = o->grant_offset, .done = done};
+	struct work w = {.h = h, .epoch = o->epoch, .grant_at = o->grant_offset, .done = done};
 	uint64_t begin_ns = cpu_ns();
 	uint32_t i = o->first;
 
@@ -448,33 +477,36 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 	    (h->grant.data && o->grant_offset > h->grant.bytes))
 		return -EPROTO;
 	for (; i < o->end && cpu_ns() - begin_ns < CODEC_SLICE_NS; i++) {
-		const uint8_t *data = find(h, items[i].location, items[i].bytes);
-		uint8_t *out = payload + i * h->item_bytes;
-		struct error err = ERROR_INIT;
-		uint64_t made = 0;
-		int r = -EPROTO;
+		struct job j = {.w = &w,
+				.data = find(h, items[i].location, items[i].bytes),
+				.bytes = items[i].bytes,
+				.sample = items[i].sample,
+				.location = (uint64_t)labels[i],
+				.out = payload + i * h->item_bytes,
+				.err = ERROR_INIT};
+		int r;
 
-		if (!data)
-			return r;
+		if (!j.data)
+			return -EPROTO;
 		setitimer(ITIMER_PROF, &limit, NULL);
-		r = decode(h, data, &items[i], (uint64_t)labels[i], &w, out, &made, &err);
+		r = decode(&j);
 		if (r == -EAGAIN)
 			break;
 		if (r < 0 && h->begin.recipe.damage == RECIPE_DAMAGE_ERROR) {
 			done->status = r;
 			done->item = i;
-			done->error = err;
+			done->error = j.err;
 			break;
 		}
 		if (r < 0) {
-			memset(out, 0, h->item_bytes);
+			memset(j.out, 0, h->item_bytes);
 			items[i].bytes = 0;
 			if (done->n_damaged++ == 0) {
 				done->item = i;
-				done->error = err;
+				done->error = j.err;
 			}
 		}
-		labels[i] = r < 0 ? 0 : (int64_t)made;
+		labels[i] = r < 0 ? 0 : (int64_t)j.made;
 		w.grant_at +=
 		    (uint64_t)(labels[i] + CODEC_FORM_ALIGN - 1) / CODEC_FORM_ALIGN * CODEC_FORM_ALIGN;
 		w.grant_at = w.grant_at < h->grant.bytes ? w.grant_at : h->grant.bytes;

@@ -313,10 +313,17 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 	if (r == 0)
 		r = order_prepare(o);
 	if (r == 0 && o->request.recipe.kind)
-		r = codecs_new(s->cache->readers.nursery, &o->request.recipe, plugin_fd, o->request.seed,
-			       &s->slots.layout, s->slots.frames->n_frames, o->batch,
-			       s->slots.frames->memory.data, s->slots.frames->memory.fd,
-			       max_codecs(s, s->slots.n), &s->codecs);
+		r = codecs_new(&(struct codecs_setup){.nursery = s->cache->readers.nursery,
+						      .recipe = &o->request.recipe,
+						      .plugin_fd = plugin_fd,
+						      .seed = o->request.seed,
+						      .layout = &s->slots.layout,
+						      .n_slots = s->slots.frames->n_frames,
+						      .batch = o->batch,
+						      .slots = s->slots.frames->memory.data,
+						      .slots_fd = s->slots.frames->memory.fd,
+						      .max_idle = max_codecs(s, s->slots.n)},
+			       &s->codecs);
 	return r < 0 ? error_errno(err, r, "cannot make the session's shared memory") : 0;
 }
 

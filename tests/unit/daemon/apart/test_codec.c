@@ -139,8 +139,17 @@ static void begin(struct setup *s, const struct codec_done *answer)
 	for (int i = 0; i < BATCH; i++)
 		s->items[i].location = UINT64_C(1) << 32;
 	s->labels = (int64_t *)((uint8_t *)s->items + s->layout.labels_offset);
-	assert_int_equal(codecs_new(&s->nursery, &recipe, -EBADF, 1, &s->layout, 1, BATCH,
-				    (uint8_t *)s->items, s->slots_fd, 1, &s->codecs),
+	assert_int_equal(codecs_new(&(struct codecs_setup){.nursery = &s->nursery,
+							   .recipe = &recipe,
+							   .plugin_fd = -EBADF,
+							   .seed = 1,
+							   .layout = &s->layout,
+							   .n_slots = 1,
+							   .batch = BATCH,
+							   .slots = (uint8_t *)s->items,
+							   .slots_fd = s->slots_fd,
+							   .max_idle = 1},
+				    &s->codecs),
 			 0);
 }
 

@@ -292,8 +292,9 @@ static int make_without_form(struct job *j)
 		else
 			memcpy(j->out, h->plugin.out, h->item_bytes);
 	} else {
-		r = tensor_make(&b->recipe, b->seed, j->w->epoch, j->sample, j->data, j->bytes, j->out,
-				&j->err);
+		const struct tensor_visit visit = {b->seed, j->w->epoch, j->sample};
+
+		r = tensor_make(&b->recipe, &visit, j->data, j->bytes, j->out, &j->err);
 	}
 	if (r == 0)
 		count(j->w, CODEC_FRESH, j->begin_ns);

@@ -138,8 +138,8 @@ static void arrange(const struct recipe *r, const struct recipe_place *place, st
 		move(lie, channels, wanted == RECIPE_HWC ? 2 : 0);
 }
 
-int tensor_make(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t sample, const void *data,
-		size_t bytes, void *out, struct error *err)
+int tensor_make(const struct recipe *r, const struct tensor_visit *visit, const void *data, size_t bytes,
+		void *out, struct error *err)
 {
 	struct recipe_place place = {.left = 0};
 	struct npy npy = expected(r);
@@ -165,7 +165,7 @@ int tensor_make(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t 
 		return result;
 	recipe_axes(r->tensor.layout, &height, &width, &channels);
 	if (height >= 0)
-		recipe_place(r, seed, epoch, sample, (uint32_t)npy.dimensions[width],
+		recipe_place(r, visit->seed, visit->epoch, visit->sample, (uint32_t)npy.dimensions[width],
 			     (uint32_t)npy.dimensions[height], &place);
 	lie = lie_of(&npy, data);
 	arrange(r, &place, &lie);

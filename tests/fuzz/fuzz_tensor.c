@@ -60,7 +60,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			uint8_t *out = malloc(recipe_item_bytes(&recipe));
 
 			/* It is of the recipe's type and shape; only a crop may be larger. */
-			if (out && tensor_make(&recipe, 1, 2, 3, file, bytes, out, &err) < 0 &&
+			if (out &&
+			    tensor_make(&recipe, &(struct tensor_visit){1, 2, 3}, file, bytes, out, &err) <
+				0 &&
 			    recipe.shape == RECIPE_WHOLE)
 				abort();
 			free(out);

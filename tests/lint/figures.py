@@ -71,7 +71,8 @@ def figures():
     found["structs"] = [f"{name} {file}" for name, places in sorted(structs.items()) for file, _ in places]
     found["struct names for two types"] = [f"{name}: {', '.join(file for file, _ in places)}" for name, places in sorted(structs.items()) if len(places) > 1]
     found["structs above 40 members"] = [f"{name} {n} {file}" for name, places in sorted(structs.items()) for file, n in places if n > 40]
-    found["functions above 7 parameters"] = [f"{name} {n} {file}" for n, name, file in sorted(most, reverse=True) if n > 7]
+    found["functions above 7 parameters"] = [f"{name} {n} {file}" for n, name, file in sorted(most, reverse=True)
+                                           if n > 7 and name != "on_request"]  # libmicrohttpd has its signature
     found["exported functions"] = [f"{f} {home}" for f, home in sorted(exported.items())]
     found["exported functions with one caller in their own folder"] = [
         f"{f} {home} <- {in_ours[f][0][0]}" for f, home in sorted(exported.items())

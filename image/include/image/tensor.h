@@ -27,11 +27,15 @@ struct npy {
 /* 0; -EBADMSG: no .npy file, a damaged one, or one of a type or a shape that recipes do not have. */
 int npy_parse(const void *data, size_t bytes, struct npy *ret, struct error *err);
 
+struct tensor_visit {
+	uint64_t seed, epoch, sample; /* of which random places are drawn */
+};
+
 /*
  * Writes what becomes of the sample in this epoch to out[recipe_item_bytes()]; out is written to also on
  * failure. The recipe is one that recipe_check() passes, of arrays.
  *
  * 0; -EBADMSG: it is damaged, or not of the type and the shape that the recipe is for.
  */
-int tensor_make(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample, const void *data,
-		size_t bytes, void *out, struct error *err);
+int tensor_make(const struct recipe *recipe, const struct tensor_visit *visit, const void *data, size_t bytes,
+		void *out, struct error *err);

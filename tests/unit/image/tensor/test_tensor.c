@@ -91,7 +91,7 @@ static void made_of_rows(const struct recipe *r, uint8_t *out)
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)i;
 	assert_null(recipe_check(r));
-	assert_int_equal(tensor_make(r, 1, 2, 3, data, sizeof(data), out, NULL), 0);
+	assert_int_equal(tensor_make(r, &(struct tensor_visit){1, 2, 3}, data, sizeof(data), out, NULL), 0);
 }
 
 static void numbers_go_where_they_belong(void **state)
@@ -136,7 +136,8 @@ static void a_random_crop_is_anywhere_in_it(void **state)
 	r.width = 2;
 	r.height = 1;
 	for (uint64_t sample = 0; sample < 100; sample++) {
-		assert_int_equal(tensor_make(&r, 1, 2, sample, data, sizeof(data), out, NULL), 0);
+		assert_int_equal(
+		    tensor_make(&r, &(struct tensor_visit){1, 2, sample}, data, sizeof(data), out, NULL), 0);
 		assert_int_equal(out[3], out[0] + 3);
 		seen |= 1u << out[0];
 	}
@@ -237,21 +238,21 @@ static void what_does_not_fit_is_named(void **state)
 	struct error err = ERROR_INIT;
 	uint8_t data[256] = {0}, out[24];
 
-	assert_int_equal(tensor_make(&r, 1, 2, 3, data, 23, out, &err), -EBADMSG);
+	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, 23, out, &err), -EBADMSG);
 	assert_string_equal(err.text, "it has 23 bytes, and uint8 [4, 3, 2] has 24");
 	r.kind = RECIPE_NUMPY;
 	size_t bytes = file_of("{'descr': '|u1', 'fortran_order': False, 'shape': (4, 2, 0)}", data);
 
-	assert_int_equal(tensor_make(&r, 1, 2, 3, data, bytes, out, &err), -EBADMSG);
+	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
 	assert_string_equal(err.text, "its array is uint8 [4, 2, 0], and uint8 [4, 3, 2] was expected");
 	r.shape = RECIPE_RANDOM_CROP;
 	r.width = r.height = 2;
 	r.tensor.dimensions[0] = r.tensor.dimensions[1] = 0;
 	bytes = file_of("{'descr': '|u1', 'fortran_order': False, 'shape': (12, 1, 2)}", data);
-	assert_int_equal(tensor_make(&r, 1, 2, 3, data, bytes, out, &err), -EBADMSG);
+	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
 	assert_string_equal(err.text, "its array is uint8 [12, 1, 2], and 2 x 2 was to be cut out of it");
 	bytes = file_of("{'descr': '|i1', 'fortran_order': False, 'shape': (4, 3, 2)}", data);
-	assert_int_equal(tensor_make(&r, 1, 2, 3, data, bytes, out, &err), -EBADMSG);
+	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
 	assert_string_equal(err.text, "its array is int8 [4, 3, 2], and uint8 [any, any, 2] was expected");
 }
 

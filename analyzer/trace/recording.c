@@ -19,7 +19,8 @@
 /* The recording as a file, apart from the database in it. dir_fd: the folder that path's last part is in. */
 
 /* As recording_open(), without following a link. */
-int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording, struct error *err);
+static int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording,
+			     struct error *err);
 
 static const char *name_of(const char *path)
 {
@@ -187,7 +188,8 @@ static bool is_locked(int dir_fd, const char *path)
 	return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
-int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording, struct error *err)
+static int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording,
+			     struct error *err)
 {
 	static const char *const scripts[] = {schema, NULL};
 	_cleanup_(recording_closep) struct recording *recording = recording_new(path);

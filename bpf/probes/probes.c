@@ -311,12 +311,13 @@ static size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct upro
 
 	for (size_t i = 0; i < file->n_groups; i++) {
 		const struct probe_group *group = &file->groups[i];
-		size_t n;
+		struct uprobe_links *into = group->frequent ? frequent : links;
 
-		if (group->frequent && !frequent)
+		if (!into)
 			continue;
-		uprobe_attach(group->frequent ? frequent : links, group->program, group->at_return, file->fd,
-			      tgid, group->points, group->n, &n);
+		size_t n = uprobe_attach(into, group->program, group->at_return, file->fd, tgid,
+					 group->points, group->n);
+
 		log_debug("process %d: %zu of %zu probes are set for %s", (int)tgid, n, group->n,
 			  bpf_program__name(group->program));
 		n_probes += n;

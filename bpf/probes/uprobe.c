@@ -128,32 +128,27 @@ static int attach_single(struct uprobe_links *links, struct bpf_program *program
 	return r;
 }
 
-int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
-		  pid_t tgid, const struct uprobe_point *points, size_t n_points, size_t *ret_n)
+size_t uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
+		     pid_t tgid, const struct uprobe_point *points, size_t n_points)
 {
 	char path[64];
 	size_t n = 0;
-	int last = 0;
 
-	*ret_n = n_points;
 	if (!n_points)
 		return 0;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
 	if (n_points > 1 &&
 	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
 	    !attach_multi(links, program, at_return, path, tgid, points, n_points))
-		return 0;
+		return n_points;
 	/* Attaching many is all or nothing. If one is refused, attach the others one by one. */
 	for (size_t i = 0; i < n_points; i++) {
 		int r = attach_single(links, program, at_return, path, tgid, &points[i]);
 
 		n += r == 0;
-		if (r < 0) {
-			last = r;
+		if (r < 0)
 			log_debug("process %d: no probe at offset %#llx: %s", (int)tgid,
 				  (unsigned long long)points[i].offset, strerror(-r));
-		}
 	}
-	*ret_n = n;
-	return last;
+	return n;
 }

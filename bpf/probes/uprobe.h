@@ -39,11 +39,10 @@ void uprobe_use_multi(struct bpf_object *object);
  * and to no other process. Needs privilege. */
 bool uprobe_has_multi(void);
 
-/* Probes every point of the file behind file_fd in a process, and appends to links; *ret_n says how many were
- * attached. Points that the kernel refuses are left out; the result is 0 or the -errno of the last refusal.
- */
-int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
-		  pid_t tgid, const struct uprobe_point *points, size_t n_points, size_t *ret_n);
+/* Probes every point of the file behind file_fd in a process, and appends to links. Returns how many were
+ * attached: points that the kernel refuses are left out. */
+size_t uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
+		     pid_t tgid, const struct uprobe_point *points, size_t n_points);
 
 struct uprobe_reaper;
 

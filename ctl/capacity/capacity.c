@@ -88,8 +88,8 @@ int capacity_add(struct capacity *c, const struct stall_node *node, const struct
 		const struct stall_sample *s = &samples[i];
 
 		need += known(s->need_bytes);
-		forms += known(s->decoded_samples) * known(s->form_sample_bytes);
-		held += known(s->form_bytes);
+		forms += known(s->forms.usable) * known(s->forms.sample_bytes);
+		held += known(s->forms.bytes);
 		cores += cores_wanted(s);
 		busy += known(s->daemon_workers_busy);
 		if (!is_first_of_dataset(samples, i))

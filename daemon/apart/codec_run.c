@@ -56,7 +56,7 @@ struct work {
 };
 
 /* One sample of an order. */
-struct job {
+struct codec_sample {
 	struct work *w;
 	const uint8_t *data;
 	uint32_t bytes;
@@ -190,7 +190,7 @@ static bool take_form(const struct helper *h, uint64_t location, struct image_wh
 	return true;
 }
 
-static struct recipe_place place_of(const struct job *j)
+static struct recipe_place place_of(const struct codec_sample *j)
 {
 	const struct codec_begin *b = &j->w->h->begin;
 	struct recipe_place place;
@@ -200,7 +200,7 @@ static struct recipe_place place_of(const struct job *j)
 	return place;
 }
 
-static bool is_served(const struct job *j)
+static bool is_served(const struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
 	struct image_request request;
@@ -214,7 +214,7 @@ static bool is_served(const struct job *j)
 }
 
 /* What comes after all that a form holds: colours, then numbers. */
-static int finish(const struct job *j, const struct recipe_place *place, const uint8_t *pixels)
+static int finish(const struct codec_sample *j, const struct recipe_place *place, const uint8_t *pixels)
 {
 	struct helper *h = j->w->h;
 	const struct recipe *recipe = &h->begin.recipe;
@@ -236,7 +236,7 @@ static int finish(const struct job *j, const struct recipe_place *place, const u
 }
 
 /* What comes out of a form that serves. 0 or a negative errno. */
-static int use_form(struct job *j, const uint8_t *pixels)
+static int use_form(struct codec_sample *j, const uint8_t *pixels)
 {
 	struct helper *h = j->w->h;
 	const struct recipe *recipe = &h->begin.recipe;
@@ -262,7 +262,7 @@ static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
 	w->done->ways[way].cpu_ns += cpu_ns() - begin_ns;
 }
 
-static void count_prospect(const struct job *j)
+static void count_prospect(const struct codec_sample *j)
 {
 	struct codec_prospect *p = &j->w->done->prospect;
 
@@ -276,7 +276,7 @@ static void count_prospect(const struct job *j)
 #define NEXT 1
 
 /* Samples that no form is kept of by this process. */
-static int make_without_form(struct job *j)
+static int make_without_form(struct codec_sample *j)
 {
 	struct helper *h = j->w->h;
 	const struct codec_begin *b = &h->begin;
@@ -301,7 +301,7 @@ static int make_without_form(struct job *j)
 	return r;
 }
 
-static int take_out_of_form(struct job *j)
+static int take_out_of_form(struct codec_sample *j)
 {
 	const uint8_t *pixels;
 
@@ -315,7 +315,7 @@ static int take_out_of_form(struct job *j)
 }
 
 /* Where the form of a sample without one goes; NULL: it gets none now. */
-static uint8_t *form_room(const struct job *j)
+static uint8_t *form_room(const struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
 	uint64_t bytes = form_bytes(h, &j->whole);
@@ -329,13 +329,13 @@ static uint8_t *form_room(const struct job *j)
 }
 
 /* Another order begins at the start of another grant; this one has done something. */
-static int go_on(const struct job *j)
+static int go_on(const struct codec_sample *j)
 {
 	return j->w->done->full && j->w->n_done > 0 ? -EAGAIN : NEXT;
 }
 
 /* What the image is, and which form it could have. */
-static int choose_form(struct job *j)
+static int choose_form(struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
 	struct image_info info;
@@ -357,7 +357,7 @@ static int choose_form(struct job *j)
 }
 
 /* Decodes all of the image; as pixels, if it has no planes after all, and there is room for them. */
-static int decode_into(struct job *j, uint8_t *to)
+static int decode_into(struct codec_sample *j, uint8_t *to)
 {
 	struct helper *h = j->w->h;
 	struct error unused = ERROR_INIT;
@@ -375,7 +375,7 @@ static int decode_into(struct job *j, uint8_t *to)
 }
 
 /* The image has been decoded afresh. */
-static int finish_job(struct job *j)
+static int finish_job(struct codec_sample *j)
 {
 	if (j->room)
 		j->made = form_bytes(j->w->h, &j->whole);
@@ -385,7 +385,7 @@ static int finish_job(struct job *j)
 }
 
 /* Decodes the whole image into its form, and takes the crop out of that. */
-static int decode_whole(struct job *j)
+static int decode_whole(struct codec_sample *j)
 {
 	uint64_t begin_ns;
 	uint8_t *pixels;
@@ -407,7 +407,7 @@ static int decode_whole(struct job *j)
 }
 
 /* Decodes the crop alone, and keeps its pixels if there is room. */
-static int decode_crop(struct job *j)
+static int decode_crop(struct codec_sample *j)
 {
 	struct helper *h = j->w->h;
 	const struct recipe *recipe = &h->begin.recipe;
@@ -437,10 +437,10 @@ static int decode_crop(struct job *j)
 }
 
 /* The cheapest first. */
-static int (*const decode_steps[])(struct job *) = {make_without_form, take_out_of_form, choose_form,
-						    decode_whole, decode_crop};
+static int (*const decode_steps[])(struct codec_sample *) = {make_without_form, take_out_of_form, choose_form,
+							     decode_whole, decode_crop};
 
-static int decode(struct job *j)
+static int decode(struct codec_sample *j)
 {
 	int r = NEXT;
 
@@ -478,13 +478,13 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 	    (h->grant.data && o->grant_offset > h->grant.bytes))
 		return -EPROTO;
 	for (; i < o->end && cpu_ns() - begin_ns < CODEC_SLICE_NS; i++) {
-		struct job j = {.w = &w,
-				.data = find(h, items[i].location, items[i].bytes),
-				.bytes = items[i].bytes,
-				.sample = items[i].sample,
-				.location = (uint64_t)labels[i],
-				.out = payload + i * h->item_bytes,
-				.err = ERROR_INIT};
+		struct codec_sample j = {.w = &w,
+					 .data = find(h, items[i].location, items[i].bytes),
+					 .bytes = items[i].bytes,
+					 .sample = items[i].sample,
+					 .location = (uint64_t)labels[i],
+					 .out = payload + i * h->item_bytes,
+					 .err = ERROR_INIT};
 		int r;
 
 		if (!j.data)

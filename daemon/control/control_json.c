@@ -176,7 +176,7 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"chunk_latency_p95_s", s->chunk_latency_p95_s},
 	    {"source_bytes_per_s", s->source_bytes_per_s},
 	    {"memory_hit_ratio", s->memory_hit_ratio},
-	    {"peer_hit_ratio", s->peer_hit_ratio},
+	    {"peer_hit_ratio", s->tiers.peer_hit_ratio},
 	    {"daemon_cpu_s_per_sample", s->daemon_cpu_s_per_sample},
 	    {"client_cpu_s_per_sample", s->client_cpu_s_per_sample},
 	    {"daemon_workers_busy", s->daemon_workers_busy},
@@ -185,15 +185,15 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"dataset_bytes", s->dataset_bytes},
 	    {"cached_bytes", s->cached_bytes},
 	    {"need_bytes", s->need_bytes},
-	    {"decoded_samples", s->decoded_samples},
-	    {"form_samples", s->form_samples},
-	    {"form_bytes", s->form_bytes},
-	    {"form_room_bytes", s->form_room_bytes},
-	    {"form_sample_bytes", s->form_sample_bytes},
-	    {"form_hit_ratio", s->form_hit_ratio},
-	    {"form_serve_ratio", s->form_serve_ratio},
-	    {"fresh_cpu_s_per_sample", s->fresh_cpu_s_per_sample},
-	    {"form_cpu_s_per_sample", s->form_cpu_s_per_sample},
+	    {"decoded_samples", s->forms.usable},
+	    {"form_samples", s->forms.samples},
+	    {"form_bytes", s->forms.bytes},
+	    {"form_room_bytes", s->forms.room_bytes},
+	    {"form_sample_bytes", s->forms.sample_bytes},
+	    {"form_hit_ratio", s->forms.hit_ratio},
+	    {"form_serve_ratio", s->forms.serve_ratio},
+	    {"fresh_cpu_s_per_sample", s->forms.fresh_cpu_s_per_sample},
+	    {"form_cpu_s_per_sample", s->forms.cpu_s_per_sample},
 	};
 
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
@@ -208,8 +208,8 @@ static json_t *flow_json(const struct stall_flow *f)
 
 static json_t *tiers_json(const struct stall_sample *s)
 {
-	return json_pack("{s:o, s:o, s:o}", "memory", flow_json(&s->memory_flow), "nodes",
-			 flow_json(&s->peer_flow), "storage", flow_json(&s->storage_flow));
+	return json_pack("{s:o, s:o, s:o}", "memory", flow_json(&s->tiers.memory), "nodes",
+			 flow_json(&s->tiers.peer), "storage", flow_json(&s->tiers.storage));
 }
 
 static json_t *node_json(const struct stall_node *n)

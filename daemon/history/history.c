@@ -67,7 +67,7 @@ struct history_file {
 	"CREATE TABLE IF NOT EXISTS samples(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT NULL," \
 	" seconds REAL, rate REAL, wait REAL, fetch_stall REAL, prep_stall REAL, device REAL, cache_bytes " \
 	"INTEGER," \
-	" prefetch INTEGER, workers INTEGER, client_workers INTEGER);" \
+	" prefetch INTEGER, workers INTEGER, client_workers INTEGER, form_bytes INTEGER);" \
 	"CREATE TABLE IF NOT EXISTS configs(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, layout INTEGER NOT " \
 	"NULL," \
 	" data BLOB NOT NULL);" \
@@ -79,8 +79,7 @@ struct history_file {
 	"PRAGMA user_version = 1;" \
 	"COMMIT;"
 /* clang-format on */
-#define ADD_COLUMN "ALTER TABLE samples ADD COLUMN form_bytes INTEGER"
-static const char *const scripts[] = {SCHEMA, SCHEMA ADD_COLUMN, NULL};
+static const char *const scripts[] = {SCHEMA, NULL};
 _Static_assert(HISTORY_APPLICATION == 1145849905 && HISTORY_VERSION == 1, "the schema's text holds both");
 
 static const char *const statements[HISTORY_N_STATEMENTS] = {
@@ -135,17 +134,6 @@ static int check_pages(struct history_file *f, struct error *err)
 	return r < 0 || !n_wrong ? r : error_set(err, -EBADMSG, "%s is damaged", f->path);
 }
 
-/* A file from before there were forms lacks their column. */
-static int add_column(struct history_file *f, struct error *err)
-{
-	int64_t there = 0;
-	int r =
-	    sql_number(f->sql, "SELECT count(*) FROM pragma_table_info('samples') WHERE name = 'form_bytes'",
-		       &there, err);
-
-	return r < 0 || there ? r : sql_execute(f->sql, ADD_COLUMN, err);
-}
-
 static int prepare_writing(struct history_file *f, struct error *err)
 {
 	char limit[64];
@@ -158,8 +146,6 @@ static int prepare_writing(struct history_file *f, struct error *err)
 
 	if (r == 0)
 		r = sql_execute(f->sql, SCHEMA, err);
-	if (r == 0)
-		r = add_column(f, err);
 	if (r == 0)
 		r = sql_number(f->sql, "PRAGMA page_size", &page_bytes, err);
 	if (r < 0)

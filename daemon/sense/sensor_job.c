@@ -141,11 +141,11 @@ static void forms_fill(struct stall_sample *sample, const struct serving *servin
 	serving_job_memory(serving, job, &memory);
 	if (!memory.decoded)
 		return;
-	sample->decoded_samples = (double)memory.decoded * part;
-	sample->form_samples = (double)memory.n_forms;
-	sample->form_bytes = (double)memory.forms;
-	sample->form_room_bytes = (double)serving_form_room(serving);
-	sample->form_sample_bytes = form_size(serving, job);
+	sample->forms.usable = (double)memory.decoded * part;
+	sample->forms.samples = (double)memory.n_forms;
+	sample->forms.bytes = (double)memory.forms;
+	sample->forms.room_bytes = (double)serving_form_room(serving);
+	sample->forms.sample_bytes = form_size(serving, job);
 }
 
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample)

@@ -89,18 +89,18 @@ void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sam
 	was = &first->counters;
 	seconds = (double)(now->at_ns - first->at_ns) / (double)NS_PER_S;
 	visits = a_second(n->chunk_visits, was->chunk_visits, seconds);
-	sample->storage_flow =
+	sample->tiers.storage =
 	    (struct stall_flow){a_second(n->chunk_reads, was->chunk_reads, seconds),
 				a_second(n->read_bytes, was->read_bytes, seconds),
 				ratio(n->read_ns - was->read_ns, n->n_read - was->n_read) / (double)NS_PER_S};
 	if (shares)
-		sample->peer_flow = (struct stall_flow){
+		sample->tiers.peer = (struct stall_flow){
 		    a_second(n->peer_chunks, was->peer_chunks, seconds),
 		    a_second(n->peer_bytes, was->peer_bytes, seconds),
 		    ratio(n->peer_ns - was->peer_ns, n->peer_chunks - was->peer_chunks) / (double)NS_PER_S};
 	/* Windows are counted as they begin, and read ahead of that: the ratio has the right of it. */
-	sample->memory_flow.chunks_per_s = visits > 0 ? visits * sample->memory_hit_ratio : visits;
-	sample->memory_flow.bytes_per_s =
+	sample->tiers.memory.chunks_per_s = visits > 0 ? visits * sample->memory_hit_ratio : visits;
+	sample->tiers.memory.bytes_per_s =
 	    a_second(n->bytes, was->bytes, seconds) * (visits > 0 ? sample->memory_hit_ratio : 1);
 }
 
@@ -113,7 +113,7 @@ void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sa
 
 	hit_ratios(sensed, &sample->memory_hit_ratio, &peer_hit_ratio);
 	if (shares) /* without other nodes there is no share of theirs, not one of 0 */
-		sample->peer_hit_ratio = peer_hit_ratio;
+		sample->tiers.peer_hit_ratio = peer_hit_ratio;
 	sample->reading_ratio =
 	    clamp01(ratio(now->counters.coming_ns - before->counters.coming_ns, now->at_ns - before->at_ns));
 	if (!base)
@@ -169,12 +169,12 @@ void sensed_forms(const struct sensed_reading *before, const struct sensed_readi
 			  then[CODEC_APART].n + ways[CODEC_MADE_FORM].n - then[CODEC_MADE_FORM].n;
 	const struct codec_prospect *prospect = &now->counters.prospect;
 
-	sample->form_hit_ratio = ratio(from, from + others);
-	sample->form_serve_ratio = ratio(prospect->n_served, prospect->n);
-	sample->fresh_cpu_s_per_sample = cost_s(&ways[CODEC_FRESH]);
-	sample->form_cpu_s_per_sample = cost_s(&ways[CODEC_FROM_FORM]);
-	if (isnan(sample->form_cpu_s_per_sample))
-		sample->form_cpu_s_per_sample = cost_s(&ways[CODEC_OUT_OF_IT]);
+	sample->forms.hit_ratio = ratio(from, from + others);
+	sample->forms.serve_ratio = ratio(prospect->n_served, prospect->n);
+	sample->forms.fresh_cpu_s_per_sample = cost_s(&ways[CODEC_FRESH]);
+	sample->forms.cpu_s_per_sample = cost_s(&ways[CODEC_FROM_FORM]);
+	if (isnan(sample->forms.cpu_s_per_sample))
+		sample->forms.cpu_s_per_sample = cost_s(&ways[CODEC_OUT_OF_IT]);
 }
 
 /* The waits that clients reported: the share of the time that they waited, and the part of that for chunks. A

@@ -88,15 +88,15 @@ bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_f
 	f.dataset_bytes = positive(raw->dataset_bytes, BYTES_MAX);
 	f.cached_bytes = sane(raw->cached_bytes, BYTES_MAX);
 	f.need_bytes = sane(raw->need_bytes, BYTES_MAX);
-	f.decoded = positive(raw->decoded_samples, BYTES_MAX);
-	f.form_samples = sane(raw->form_samples, BYTES_MAX);
-	f.form_bytes = sane(raw->form_bytes, BYTES_MAX);
-	f.form_room = sane(raw->form_room_bytes, BYTES_MAX);
-	f.form_size = positive(raw->form_sample_bytes, BYTES_MAX);
-	f.form_hit = share(raw->form_hit_ratio);
-	f.form_serve = share(raw->form_serve_ratio);
-	f.fresh_s = positive(raw->fresh_cpu_s_per_sample, SECONDS_MAX);
-	f.form_s = positive(raw->form_cpu_s_per_sample, SECONDS_MAX);
+	f.decoded = positive(raw->forms.usable, BYTES_MAX);
+	f.form_samples = sane(raw->forms.samples, BYTES_MAX);
+	f.form_bytes = sane(raw->forms.bytes, BYTES_MAX);
+	f.form_room = sane(raw->forms.room_bytes, BYTES_MAX);
+	f.form_size = positive(raw->forms.sample_bytes, BYTES_MAX);
+	f.form_hit = share(raw->forms.hit_ratio);
+	f.form_serve = share(raw->forms.serve_ratio);
+	f.fresh_s = positive(raw->forms.fresh_cpu_s_per_sample, SECONDS_MAX);
+	f.form_s = positive(raw->forms.cpu_s_per_sample, SECONDS_MAX);
 	*ret = f;
 	return true;
 }

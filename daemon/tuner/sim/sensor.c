@@ -20,16 +20,16 @@ static void sense_forms(struct sim_run *run, uint32_t index, struct stall_sample
 	const struct sim_truth *t = sim_truth_now(run, index);
 	const struct sim_state *state = &run->jobs[index].state;
 
-	s->decoded_samples = t->dataset_bytes / t->sample_bytes;
-	s->form_samples = state->form_ratio * s->decoded_samples;
-	s->form_bytes = s->form_samples * t->form_bytes;
-	s->form_room_bytes = sim_form_room(run);
-	s->form_hit_ratio = state->form_hit * t->form_serve;
-	s->form_serve_ratio = t->form_serve;
-	s->fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
+	s->forms.usable = t->dataset_bytes / t->sample_bytes;
+	s->forms.samples = state->form_ratio * s->forms.usable;
+	s->forms.bytes = s->forms.samples * t->form_bytes;
+	s->forms.room_bytes = sim_form_room(run);
+	s->forms.hit_ratio = state->form_hit * t->form_serve;
+	s->forms.serve_ratio = t->form_serve;
+	s->forms.fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
 	if (state->form_ratio > 0) {
-		s->form_sample_bytes = t->form_bytes;
-		s->form_cpu_s_per_sample = noisy(run, t->daemon_cpu_s * t->form_part);
+		s->forms.sample_bytes = t->form_bytes;
+		s->forms.cpu_s_per_sample = noisy(run, t->daemon_cpu_s * t->form_part);
 	}
 }
 

@@ -87,8 +87,8 @@ static void test_room(void **state)
 
 	(void)state;
 	capacity_init(&c);
-	s.decoded_samples = 1e6;
-	s.form_sample_bytes = 4096;
+	s.forms.usable = 1e6;
+	s.forms.sample_bytes = 4096;
 	add(&node, &s, 1);
 	advice = capacity_advise(&c);
 	/* 1 GiB that nobody uses, and 4 that dieseld has. */
@@ -133,7 +133,7 @@ static void test_absurd_figures_are_unknown(void **state)
 		struct stall_sample s = job(1, 7, absurd[i]);
 
 		capacity_init(&c);
-		s.cached_bytes = s.samples_per_s = s.form_bytes = s.device_rate = absurd[i];
+		s.cached_bytes = s.samples_per_s = s.forms.bytes = s.device_rate = absurd[i];
 		s.daemon_cpu_s_per_sample = s.daemon_workers_busy = absurd[i];
 		add(&node, &s, 1);
 		assert_true(isnan(c.room_bytes));

@@ -44,10 +44,10 @@ static int setup(void **unused)
 	sample.ready_samples = 512;
 	sample.dataset_bytes = SAMPLES * 100e3;
 	sample.need_bytes = 200e6;
-	sample.decoded_samples = SAMPLES;
-	sample.form_samples = sample.form_bytes = 0;
-	sample.form_room_bytes = 3e9;
-	sample.fresh_cpu_s_per_sample = FRESH_S;
+	sample.forms.usable = SAMPLES;
+	sample.forms.samples = sample.forms.bytes = 0;
+	sample.forms.room_bytes = 3e9;
+	sample.forms.fresh_cpu_s_per_sample = FRESH_S;
 	sample.tunable = ((1u << TUNER_N_KNOBS) - 1) & ~(1u << TUNER_CLIENT_WORKERS);
 	sample.knobs = (struct tuner_knobs){.value = {400000000, 2, 2, 0, 0}};
 	return r;
@@ -89,13 +89,13 @@ static void tick(void)
 	noise(&cores, &slower);
 	most = most > 1 ? 1 : most;
 	cover = most > 0 ? fmin(cover + most / fills_s, most) : 0;
-	sample.form_hit_ratio = cover * serves;
-	sample.form_serve_ratio = serves;
-	sample.form_samples = most * SAMPLES;
-	sample.form_bytes = sample.form_samples * FORM_SIZE;
+	sample.forms.hit_ratio = cover * serves;
+	sample.forms.serve_ratio = serves;
+	sample.forms.samples = most * SAMPLES;
+	sample.forms.bytes = sample.forms.samples * FORM_SIZE;
 	if (most > 0) {
-		sample.form_sample_bytes = FORM_SIZE;
-		sample.form_cpu_s_per_sample = FRESH_S - helps_s;
+		sample.forms.sample_bytes = FORM_SIZE;
+		sample.forms.cpu_s_per_sample = FRESH_S - helps_s;
 	}
 	cpu_s = (FRESH_S - cover * serves * helps_s) * slower;
 	sample.daemon_cpu_s_per_sample = cpu_s;
@@ -156,8 +156,8 @@ static void test_what_does_not_help_is_given_up(void **unused)
 static void test_all_that_there_is_to_have(void **unused)
 {
 	(void)unused;
-	sample.form_room_bytes = 30e9;
-	sample.form_sample_bytes = 100e3; /* known: it is what comes out */
+	sample.forms.room_bytes = 30e9;
+	sample.forms.sample_bytes = 100e3; /* known: it is what comes out */
 	assert_true(tick_until_turned(60));
 	assert_true(decision()->new_value > 1000000000 && decision()->new_value < 1200000000);
 	assert_null(strstr(decision()->reason, "guessed"));
@@ -174,9 +174,9 @@ static void test_some_crops_alone(void **unused)
 		teardown(NULL);
 		setup(NULL);
 		serves = i ? 0.5 : 1;
-		sample.form_room_bytes = 30e9;
-		sample.form_sample_bytes = FORM_SIZE;
-		sample.form_cpu_s_per_sample = FORM_S;
+		sample.forms.room_bytes = 30e9;
+		sample.forms.sample_bytes = FORM_SIZE;
+		sample.forms.cpu_s_per_sample = FORM_S;
 		assert_true(tick_until_turned(60));
 		expected[i] = decision()->rate_expected;
 		assert_true(i == !!strstr(decision()->reason, ", which serve 50% of the crops"));
@@ -208,9 +208,9 @@ static void test_not_taken(void **unused)
 		teardown(NULL);
 		setup(NULL);
 		switch (i) {
-		case 0: sample.decoded_samples = NAN; break;        /* served as stored */
-		case 1: sample.fresh_cpu_s_per_sample = NAN; break; /* nothing was decoded yet */
-		case 2: sample.form_room_bytes = 1e6; break;        /* no room */
+		case 0: sample.forms.usable = NAN; break;                 /* served as stored */
+		case 1: sample.forms.fresh_cpu_s_per_sample = NAN; break; /* nothing was decoded yet */
+		case 2: sample.forms.room_bytes = 1e6; break;             /* no room */
 		case 3: sample.tunable &= ~(1u << TUNER_FORM_BYTES); break;
 		case 4: world.config.form_bytes_max = 0; break;
 		case 5:
@@ -247,7 +247,7 @@ static void test_less_room(void **unused)
 	assert_true(tick_until_turned(60));
 	for (int i = 0; i < 60; i++)
 		tick();
-	sample.form_room_bytes = 1e9;
+	sample.forms.room_bytes = 1e9;
 	assert_true(tick_until_turned(10));
 	assert_int_equal(decision()->rule, TUNER_RULE_SHARE);
 	/* In steps: one second's figure is not believed at once. */
@@ -276,9 +276,9 @@ static void test_tried_again_later(void **unused)
 	(void)unused;
 	helps_s = 0.06e-3;
 	for (int i = 0; i < 3; i++) {
-		sample.form_cpu_s_per_sample = NAN;
+		sample.forms.cpu_s_per_sample = NAN;
 		for (waits[i] = 0; waits[i] < 1000 && !tick_until_turned(1); waits[i]++)
-			sample.form_cpu_s_per_sample = NAN;
+			sample.forms.cpu_s_per_sample = NAN;
 		assert_int_equal(decision()->rule, TUNER_RULE_STALL);
 		assert_true(tick_until_turned(300));
 		assert_int_equal(decision()->rule, TUNER_RULE_UNDO);
@@ -316,15 +316,15 @@ static void test_a_long_epoch(void **unused)
 	const struct tuner_verdict *found = NULL;
 
 	(void)unused;
-	sample.decoded_samples = 100 * SAMPLES;
-	sample.form_room_bytes = 100e9;
+	sample.forms.usable = 100 * SAMPLES;
+	sample.forms.room_bytes = 100e9;
 	assert_true(tick_until_turned(60));
 	fills_s = 1e9;
 	for (int i = 0; i < 1000; i++) {
 		tick();
 		assert_null(verdict());
 	}
-	sample.decoded_samples = SAMPLES;
+	sample.forms.usable = SAMPLES;
 	fills_s = 20;
 	for (int i = 0; i < 60 && !found; i++) {
 		tick();

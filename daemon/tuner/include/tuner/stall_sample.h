@@ -40,6 +40,26 @@ struct stall_flow {
 	double latency_s;    /* from asking for a chunk to having it: mean; NAN of memory */
 };
 
+/* For people. What is said of other nodes is NAN where the job has none. */
+struct stall_tiers {
+	double peer_hit_ratio; /* chunk needs met by another node, 0 .. 1 */
+	struct stall_flow memory, peer, storage;
+};
+
+/* Decoded forms of samples, where the daemon decodes. */
+struct stall_forms {
+	double usable;                 /* samples of which forms can be used: all that ranks here come to */
+	double samples;                /* of these, the ones with a form in memory */
+	double bytes;                  /* memory that forms take */
+	double room_bytes;             /* that they could take: what claims leave */
+	double sample_bytes;           /* that the form of a sample takes or would take: mean */
+	double hit_ratio;              /* samples that came out of a form, 0 .. 1 */
+	double serve_ratio;            /* that would, if all had one: crops that forms serve, 0 .. 1 */
+	double fresh_cpu_s_per_sample; /* decoder's CPU time for a sample that could come out of a form and
+					  does not: mean of the job's life */
+	double cpu_s_per_sample;       /* the same for one that comes out of a form */
+};
+
 struct stall_sample {
 	uint64_t job;     /* the daemon's number for it; never 0, never used for another job */
 	uint64_t at_ns;   /* the end of the covered time */
@@ -73,9 +93,7 @@ struct stall_sample {
 	uint32_t window_chunks;   /* chunks that the shuffle mixes: all are needed at once */
 	double ready_samples;     /* samples that the slots of all sessions hold when full */
 
-	/* For people. What is said of other nodes is NAN where the job has none. */
-	double peer_hit_ratio; /* chunk needs met by another node, 0 .. 1 */
-	struct stall_flow memory_flow, peer_flow, storage_flow;
+	struct stall_tiers tiers;
 
 	/* Preparing. */
 	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */
@@ -93,17 +111,7 @@ struct stall_sample {
 	double cached_bytes;  /* the part of it in memory now */
 	double need_bytes;    /* the least that its sessions can run with: windows, slots, snapshot */
 
-	/* Decoded forms of samples, where the daemon decodes. */
-	double decoded_samples;        /* of which forms can be used: all that ranks here come to */
-	double form_samples;           /* of these, the ones with a form in memory */
-	double form_bytes;             /* memory that forms take */
-	double form_room_bytes;        /* that they could take: what claims leave */
-	double form_sample_bytes;      /* that the form of a sample takes or would take: mean */
-	double form_hit_ratio;         /* samples that came out of a form, 0 .. 1 */
-	double form_serve_ratio;       /* that would, if all had one: crops that forms serve, 0 .. 1 */
-	double fresh_cpu_s_per_sample; /* decoder's CPU time for a sample that could come out of a form and
-					  does not: mean of the job's life */
-	double form_cpu_s_per_sample;  /* the same for one that comes out of a form */
+	struct stall_forms forms;
 
 	struct tuner_knobs knobs; /* in force at the end of the second */
 	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,

@@ -363,24 +363,24 @@ static void test_peers(void **state)
 									  .peer_ns = S * 6 / 10 * i,
 									  .coming_ns = S * 7 / 10 * i}};
 	sample = sample_of(&sensed); /* of a job without nodes nothing is said of others */
-	assert_true(isnan(sample.peer_hit_ratio) && isnan(sample.peer_flow.chunks_per_s));
+	assert_true(isnan(sample.tiers.peer_hit_ratio) && isnan(sample.tiers.peer.chunks_per_s));
 	shares = true;
 	sample = sample_of(&sensed);
 	shares = false;
 	assert_float_equal(sample.memory_hit_ratio, 0.2, 1e-9);
-	assert_float_equal(sample.peer_hit_ratio, 0.6, 1e-9);
+	assert_float_equal(sample.tiers.peer_hit_ratio, 0.6, 1e-9);
 	assert_float_equal(sample.chunk_latency_s, (2 * 0.25 + 6 * 0.1) / 8, 1e-9);
 	assert_float_equal(sample.source_bytes_per_s, 3.5e6 / 0.7, 1);
 	assert_float_equal(sample.reads_in_flight, 1.1 / 0.7, 1e-9);
 	assert_float_equal(sample.reading_ratio, 0.7, 1e-9);
-	assert_float_equal(sample.memory_flow.chunks_per_s, 2, 1e-9);
-	assert_float_equal(sample.memory_flow.bytes_per_s, 1e6, 1);
-	assert_float_equal(sample.peer_flow.chunks_per_s, 6, 1e-9);
-	assert_float_equal(sample.peer_flow.bytes_per_s, 1.5e6, 1);
-	assert_float_equal(sample.peer_flow.latency_s, 0.1, 1e-9);
-	assert_float_equal(sample.storage_flow.chunks_per_s, 2, 1e-9);
-	assert_float_equal(sample.storage_flow.bytes_per_s, 2e6, 1);
-	assert_float_equal(sample.storage_flow.latency_s, 0.25, 1e-9);
+	assert_float_equal(sample.tiers.memory.chunks_per_s, 2, 1e-9);
+	assert_float_equal(sample.tiers.memory.bytes_per_s, 1e6, 1);
+	assert_float_equal(sample.tiers.peer.chunks_per_s, 6, 1e-9);
+	assert_float_equal(sample.tiers.peer.bytes_per_s, 1.5e6, 1);
+	assert_float_equal(sample.tiers.peer.latency_s, 0.1, 1e-9);
+	assert_float_equal(sample.tiers.storage.chunks_per_s, 2, 1e-9);
+	assert_float_equal(sample.tiers.storage.bytes_per_s, 2e6, 1);
+	assert_float_equal(sample.tiers.storage.latency_s, 0.25, 1e-9);
 	/* 10 kB a sample, of which four fifths come at 5 MB/s. */
 	assert_float_equal(sample.fetch_rate, 5e6 / 8e3, 1e-3);
 }
@@ -496,14 +496,14 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_float_equal(alone.dataset_bytes, 16e6, 0);
 	assert_float_equal(alone.cached_bytes, 3e6, 0);
 	assert_float_equal(alone.samples_per_chunk, CHUNK_LENGTH, 0);
-	assert_float_equal(alone.decoded_samples, 16 * CHUNK_LENGTH, 0);
+	assert_float_equal(alone.forms.usable, 16 * CHUNK_LENGTH, 0);
 	needs_init(&n, 64);
 	needs_add(&n, 0, 1, 4, 4);
 	lane = needs_end(&n);
 	assert_float_equal(lane.dataset_bytes, alone.dataset_bytes, 0);
 	assert_float_equal(lane.samples_per_chunk, alone.samples_per_chunk, 0);
 	assert_float_equal(lane.chunk_bytes, alone.chunk_bytes, 0);
-	assert_float_equal(lane.decoded_samples, alone.decoded_samples, 0);
+	assert_float_equal(lane.forms.usable, alone.forms.usable, 0);
 	assert_true(cache_target(alone) > 10 * CHUNK_BYTES);
 	assert_int_equal(cache_target(lane), cache_target(alone));
 	/* Ranks of a node share its memory. A job with another order has needs of its own, and so has a
@@ -524,7 +524,7 @@ static void test_lanes_are_the_dataset(void **state)
 	one_order = needs_end(&n);
 	assert_float_equal(one_order.dataset_bytes, 64e6, 0);
 	assert_float_equal(one_order.samples_per_chunk, CHUNK_LENGTH / 4.0, 0);
-	assert_float_equal(one_order.decoded_samples, 64 * CHUNK_LENGTH, 0); /* other ones in each epoch */
+	assert_float_equal(one_order.forms.usable, 64 * CHUNK_LENGTH, 0); /* other ones in each epoch */
 	/* All of a job's ranks on one node: as a job of one. */
 	needs_init(&n, 64);
 	for (uint32_t rank = 0; rank < 4; rank++)

@@ -8,7 +8,7 @@ bool analysis_share_known(const struct analysis *analysis, enum analysis_share s
 
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share)
 {
-	uint64_t wall_ns = analysis->observed_ns;
+	uint64_t wall_ns = analysis->window.observed_ns;
 
 	return wall_ns ? (double)analysis->share_ns[share] / (double)wall_ns : 0;
 }
@@ -16,9 +16,9 @@ double analysis_share_ratio(const struct analysis *analysis, enum analysis_share
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share)
 {
 	/* Sampled recordings have no steps, and all of them is steady. */
-	if (!analysis->steady_ns)
+	if (!analysis->steady.ns)
 		return analysis_share_ratio(analysis, share);
-	return (double)analysis->steady_share_ns[share] / (double)analysis->steady_ns;
+	return (double)analysis->steady.share_ns[share] / (double)analysis->steady.ns;
 }
 
 double analysis_wait_ratio(const struct analysis *analysis)

@@ -80,10 +80,10 @@ static void range_end(struct phase_finder *finder, uint64_t key, uint64_t at_ns)
 static void phase_look(struct phase_finder *finder, const struct event *event)
 {
 	if (event->phase.kind == PHASE_END) {
-		range_end(finder, event->phase.name, event->end_ns);
+		range_end(finder, event->phase.value, event->end_ns);
 	} else if (event->phase.kind == PHASE_BEGIN) {
 		if (finder->depth < DEPTH_MAX)
-			finder->open[finder->depth] = (struct open_range){event->phase.name, event->end_ns};
+			finder->open[finder->depth] = (struct open_range){event->phase.value, event->end_ns};
 		finder->depth++;
 	}
 }

@@ -30,11 +30,12 @@ static bool has_few_steps(const struct failed_run *run, size_t *ret_steps)
 	bool few = recording_open(run->recording, &recording, NULL) == 0 &&
 		   recording_analyze(recording, &how, &analysis, NULL) == 0 &&
 		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
-		   analysis->n_steps_estimated < ANALYSIS_STEPS_MIN;
+		   analysis->sampled.n_steps_estimated < ANALYSIS_STEPS_MIN;
 
 	if (few) /* sampled steps are estimated, and not counted */
-		*ret_steps = analysis->n_steps > analysis->n_steps_estimated ? analysis->n_steps
-									     : analysis->n_steps_estimated;
+		*ret_steps = analysis->n_steps > analysis->sampled.n_steps_estimated
+				 ? analysis->n_steps
+				 : analysis->sampled.n_steps_estimated;
 	analysis_free(analysis);
 	recording_close(recording);
 	return few;

@@ -149,11 +149,11 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return error_set(err, -ENODATA, "%s: %s", options->recording, analysis->insufficient);
 	if (!analysis->predictions && analysis->no_predictions[0])
-		return error_set(err, -ENODATA, "%s: no prediction: %s%s", options->recording,
-				 analysis->no_predictions,
-				 analysis->loader == LOADER_WORKERS || analysis->loader == LOADER_INLINE
-				     ? "; record again, longer or undisturbed"
-				     : "");
+		return error_set(
+		    err, -ENODATA, "%s: no prediction: %s%s", options->recording, analysis->no_predictions,
+		    analysis->job.loader == LOADER_WORKERS || analysis->job.loader == LOADER_INLINE
+			? "; record again, longer or undisturbed"
+			: "");
 	if (!analysis->predictions)
 		return error_set(
 		    err, -ENODATA,

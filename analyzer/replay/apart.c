@@ -94,8 +94,8 @@ static void last_pass_find(const struct measurement *m, struct batches *last, si
 	ns = last->end_ns - last->first_ns;
 	validation_add(last, last->end_ns, last->wait_ns + last->end_ns - last->last_ns, analysis);
 	if (last->end_ns > m->window.end_ns)
-		analysis->teardown_ns -=
-		    min_ns(analysis->teardown_ns, min_ns(ns, last->end_ns - m->window.end_ns));
+		analysis->window.teardown_ns -=
+		    min_ns(analysis->window.teardown_ns, min_ns(ns, last->end_ns - m->window.end_ns));
 }
 
 static int validation_find(const struct measurement *m, struct analysis *analysis)

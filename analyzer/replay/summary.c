@@ -43,10 +43,10 @@ static struct life life_in_window(const struct timeline_thread *worker, const st
 {
 	struct life life = {.begin_ns = worker->first_ns, .end_ns = worker->last_ns};
 
-	if (life.begin_ns < analysis->window_begin_ns)
-		life.begin_ns = analysis->window_begin_ns;
-	if (life.end_ns > analysis->window_end_ns)
-		life.end_ns = analysis->window_end_ns;
+	if (life.begin_ns < analysis->window.begin_ns)
+		life.begin_ns = analysis->window.begin_ns;
+	if (life.end_ns > analysis->window.end_ns)
+		life.end_ns = analysis->window.end_ns;
 	if (life.end_ns < life.begin_ns)
 		life.end_ns = life.begin_ns;
 	return life;
@@ -157,15 +157,15 @@ void summary_workers(const struct timeline *timeline, const struct roles *roles,
 		worker_add(threads[i], roles, life, workers);
 	}
 	workers->n_at_once = most_at_once(threads, n_threads, roles, analysis);
-	analysis->read_bytes_known = true;
+	analysis->window.read_bytes_known = true;
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
 		struct timeline_account account =
-		    timeline_account(thread, analysis->window_begin_ns, analysis->window_end_ns);
+		    timeline_account(thread, analysis->window.begin_ns, analysis->window.end_ns);
 
-		analysis->job_busy_ns += account.cpu_ns + account.queue_ns;
-		analysis->read_bytes +=
-		    bytes_read(thread, analysis->window_begin_ns, analysis->window_end_ns);
+		analysis->job.busy_ns += account.cpu_ns + account.queue_ns;
+		analysis->window.read_bytes +=
+		    bytes_read(thread, analysis->window.begin_ns, analysis->window.end_ns);
 	}
 }
 
@@ -202,13 +202,13 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 	qsort(sorted.items, sorted.n, sizeof(sorted.items[0]), item_compare);
 	for (size_t i = 0; i < sorted.n; i++) {
 		if (strcmp(sorted.items[i].what, walk_gil_text) == 0)
-			analysis->gil_ns += sorted.items[i].ns;
+			analysis->parts.gil_ns += sorted.items[i].ns;
 		else if (strcmp(sorted.items[i].what, walk_daemon_text) == 0)
-			analysis->daemon_prep_ns += sorted.items[i].ns;
+			analysis->parts.daemon_prep_ns += sorted.items[i].ns;
 		else if (strcmp(sorted.items[i].what, walk_peers_text) == 0)
-			analysis->peers_ns += sorted.items[i].ns;
+			analysis->parts.peers_ns += sorted.items[i].ns;
 	}
-	analysis->own_prep_ns = own_prep_ns(tally);
+	analysis->parts.own_prep_ns = own_prep_ns(tally);
 	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {
 		struct analysis_evidence *evidence = &analysis->evidence[analysis->n_evidence++];
 
@@ -226,7 +226,7 @@ void summary_losses(const struct analysis_input *input, struct analysis *analysi
 	for (size_t k = 0; k < input->n_losses; k++) {
 		const struct analysis_loss *loss = &input->losses[k];
 
-		analysis->n_lost += loss->n_events;
+		analysis->recorded.n_lost += loss->n_events;
 		for (size_t i = 0; loss->n_events && i < analysis->n_steps; i++)
 			if (analysis->steps[i].begin_ns <= loss->end_ns &&
 			    loss->begin_ns <= analysis->steps[i].end_ns)
@@ -235,5 +235,6 @@ void summary_losses(const struct analysis_input *input, struct analysis *analysi
 	for (size_t i = 0; i < analysis->n_steps; i++)
 		analysis->n_incomplete += !analysis->steps[i].complete;
 	if (analysis->n_steps)
-		analysis->coverage_ratio = 1 - (double)analysis->n_incomplete / (double)analysis->n_steps;
+		analysis->recorded.coverage_ratio =
+		    1 - (double)analysis->n_incomplete / (double)analysis->n_steps;
 }

@@ -48,7 +48,7 @@ static bool is_notable(const struct estimate *gain)
 /* A loop of the job's own has no workers to set the number of. */
 static const char *by_loader(const struct analysis *analysis)
 {
-	return analysis->blind || analysis->waits_sampled ? ", by a DataLoader with" : ":";
+	return analysis->job.blind || analysis->parts.waits_sampled ? ", by a DataLoader with" : ":";
 }
 
 static void use_workers(struct advice_plan *plan, const struct what_if_point *point)
@@ -60,7 +60,7 @@ static void use_workers(struct advice_plan *plan, const struct what_if_point *po
 
 	if (!is_notable(&gain))
 		return;
-	if (plan->analysis->loader == LOADER_INLINE)
+	if (plan->analysis->job.loader == LOADER_INLINE)
 		advice_add(plan, gain.high, CONFIDENCE_MEDIUM, &gain,
 			   "Load in the background%s num_workers=%.0f, which overlaps loading with the step",
 			   by_loader(plan->analysis), point->x);
@@ -97,10 +97,10 @@ static void load_in_background(struct advice_plan *plan)
 
 	if (wait < ADVICE_NOTABLE || analysis->predictions || !(limit > 1 + ADVICE_NOTABLE))
 		return;
-	advice_add(plan, limit, analysis->n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW, NULL,
+	advice_add(plan, limit, analysis->job.n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW, NULL,
 		   "Load in the background%s num_workers=1, which overlaps loading with the step%s",
 		   by_loader(analysis),
-		   analysis->n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
+		   analysis->job.n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
 }
 
 static void advice_on_workers(struct advice_plan *plan)
@@ -110,7 +110,7 @@ static void advice_on_workers(struct advice_plan *plan)
 	keep_workers(plan);
 	if (point)
 		use_workers(plan, point);
-	if (plan->analysis->loader == LOADER_INLINE)
+	if (plan->analysis->job.loader == LOADER_INLINE)
 		load_in_background(plan);
 }
 
@@ -119,10 +119,10 @@ static void advice_on_workers(struct advice_plan *plan)
 static void on_own_prep(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	double left = fmax(1 - advice_share(analysis, SHARE_PREP_STALL), 1 / (double)analysis->n_cpus);
+	double left = fmax(1 - advice_share(analysis, SHARE_PREP_STALL), 1 / (double)analysis->job.n_cpus);
 
-	if (analysis->loader != LOADER_DIESEL || analysis->n_cpus < 2 ||
-	    2 * analysis->own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
+	if (analysis->job.loader != LOADER_DIESEL || analysis->job.n_cpus < 2 ||
+	    2 * analysis->parts.own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		return;
 	advice_add(
 	    plan, 1 / left, CONFIDENCE_MEDIUM, NULL,
@@ -139,7 +139,7 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 {
 	char pack[ADVICE_PACK_BYTES];
 
-	if (plan->analysis->loader == LOADER_DIESEL) {
+	if (plan->analysis->job.loader == LOADER_DIESEL) {
 		advice_add(
 		    plan, gain_max, CONFIDENCE_LOW, gain,
 		    "Decode in dieseld (native): %.0f %% of preparing decodes and transforms images in "
@@ -171,7 +171,7 @@ static void advice_on_native(struct advice_plan *plan)
 	    analysis->predictions ? &analysis->predictions->native : NULL;
 	const struct estimate part = native_part(analysis->profile);
 	/* The step cannot take less than what is left of preparing, on all cores; nor than the rest. */
-	double cores = fmax(1, (double)analysis->n_cpus / fmax(1, (double)analysis->workers.n_at_once));
+	double cores = fmax(1, (double)analysis->job.n_cpus / fmax(1, (double)analysis->workers.n_at_once));
 	double left = fmax(1 - advice_share(analysis, SHARE_PREP_STALL),
 			   native_cost(part.high, NATIVE_SPEEDUP_HIGH) / cores);
 	size_t n = plan->n;
@@ -195,12 +195,12 @@ static void add_workers(struct advice_plan *plan, double idle)
 	double share = advice_share(analysis, SHARE_PREP_STALL) * (1 - (double)n / (double)more);
 
 	/* A fetch-bound job has the advice to use more workers already. */
-	if (analysis->loader != LOADER_WORKERS || analysis->verdict == ANALYSIS_FETCH_BOUND || !n ||
+	if (analysis->job.loader != LOADER_WORKERS || analysis->verdict == ANALYSIS_FETCH_BOUND || !n ||
 	    analysis->predictions || idle < 0.5)
 		return;
 	advice_add(plan, fmin(advice_gain_of(share), advice_cores_limit(analysis)), CONFIDENCE_MEDIUM, NULL,
 		   "Use %u workers instead of %u: %.1f of %u cores were idle", more, n, idle,
-		   analysis->n_cpus);
+		   analysis->job.n_cpus);
 }
 
 static void advice_on_prep(struct advice_plan *plan)
@@ -217,8 +217,8 @@ static void advice_on_prep(struct advice_plan *plan)
 	add_workers(plan, idle);
 	if (half && advice_in_vain(half))
 		return;
-	if (analysis->loader == LOADER_DIESEL &&
-	    2 * analysis->daemon_prep_ns > analysis->share_ns[SHARE_PREP_STALL]) {
+	if (analysis->job.loader == LOADER_DIESEL &&
+	    2 * analysis->parts.daemon_prep_ns > analysis->share_ns[SHARE_PREP_STALL]) {
 		advice_add(
 		    plan, gain, CONFIDENCE_LOW, NULL,
 		    "Give dieseld more cores, or less to decode: smaller images, or JPEG files with restart "
@@ -228,7 +228,7 @@ static void advice_on_prep(struct advice_plan *plan)
 	}
 	/* Half the work takes at least half the time, however long the trainer waits for it. */
 	advice_add(plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
-		   analysis->loader == LOADER_WORKERS && idle < 0.5
+		   analysis->job.loader == LOADER_WORKERS && idle < 0.5
 		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
 			 "preprocess once), by half say: all cores are busy, more workers would not help"
 		       : "Make preparing cheaper, by half say: fewer or faster transforms, smaller images, "
@@ -316,14 +316,14 @@ static void advice_on_fetch(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
 	double fetch = analysis_steady_ratio(analysis, SHARE_FETCH_STALL);
-	bool workers = analysis->loader == LOADER_WORKERS;
+	bool workers = analysis->job.loader == LOADER_WORKERS;
 	uint32_t n = analysis->workers.n_at_once;
 
 	if (fetch < ADVICE_NOTABLE)
 		return;
 	on_read_ahead(plan);
-	if (analysis->loader == LOADER_DIESEL) {
-		if (2 * analysis->peers_ns > analysis->share_ns[SHARE_FETCH_STALL])
+	if (analysis->job.loader == LOADER_DIESEL) {
+		if (2 * analysis->parts.peers_ns > analysis->share_ns[SHARE_FETCH_STALL])
 			advice_add(plan, gain_without_fetch(analysis), CONFIDENCE_MEDIUM, NULL,
 				   "Bring chunks from the job's other nodes sooner: dieseld waits for these "
 				   "and not for storage; `dieselctl cluster status` and diesel-top say for "
@@ -338,8 +338,8 @@ static void advice_on_fetch(struct advice_plan *plan)
 		on_storage(plan);
 		return;
 	}
-	cheaper_reading(plan, analysis->method == METHOD_WALK && workers ? CONFIDENCE_LOW : CONFIDENCE_HIGH,
-			NULL);
+	cheaper_reading(
+	    plan, analysis->job.method == METHOD_WALK && workers ? CONFIDENCE_LOW : CONFIDENCE_HIGH, NULL);
 	if (workers && n && analysis->workers.fetch_ns > analysis->workers.cpu_ns)
 		advice_add(
 		    plan, advice_gain_of(advice_share(analysis, SHARE_FETCH_STALL) / 2), CONFIDENCE_LOW, NULL,
@@ -381,8 +381,8 @@ static double copy_ratio(const struct analysis *analysis)
 {
 	const struct checkpoint_report *report = analysis->checkpoints;
 
-	return report && analysis->observed_ns
-		   ? report->copy_ns * (double)report->n_background / (double)analysis->observed_ns
+	return report && analysis->window.observed_ns
+		   ? report->copy_ns * (double)report->n_background / (double)analysis->window.observed_ns
 		   : 0;
 }
 
@@ -423,7 +423,7 @@ static void on_gil(struct advice_plan *plan)
 	    plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
 	    "%s: for %.0f %% of the time the interpreter lock (GIL) was waited for, which one thread of a "
 	    "process has at a time; more cores or threads do not help",
-	    analysis->loader == LOADER_THREADS || analysis->loader == LOADER_INLINE
+	    analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
 		? "Load with processes instead of threads (num_workers), and have no Python run beside the "
 		  "trainer in a thread"
 		: "Use a process instead of a thread for the Python that runs beside the trainer",
@@ -434,8 +434,9 @@ static void on_gil(struct advice_plan *plan)
 static void on_cores(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	double gil =
-	    analysis->observed_ns ? (double)analysis->gil_starved_ns / (double)analysis->observed_ns : 0;
+	double gil = analysis->window.observed_ns
+			 ? (double)analysis->parts.gil_starved_ns / (double)analysis->window.observed_ns
+			 : 0;
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED) - gil;
 	double neighbours = advice_neighbours_share(analysis);
 
@@ -443,7 +444,7 @@ static void on_cores(struct advice_plan *plan)
 		return;
 	advice_add(plan, advice_gain_of(advice_share(analysis, SHARE_CPU_STARVED) - gil), CONFIDENCE_MEDIUM,
 		   NULL, "Keep a core free for the trainer: %s",
-		   analysis->approximate      ? "who had it was not seen"
+		   analysis->sampled.is       ? "who had it was not seen"
 		   : neighbours > starved / 2 ? "other processes of this machine had it most of the time"
 					      : "the job's own workers and threads had it most of the time");
 }
@@ -466,7 +467,7 @@ static void on_compiling(struct advice_plan *plan)
 static void on_nothing(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	bool sleeps = 2 * analysis->asleep_ns > analysis->observed_ns;
+	bool sleeps = 2 * analysis->parts.asleep_ns > analysis->window.observed_ns;
 
 	if (analysis->verdict == ANALYSIS_UNCLEAR)
 		advice_add(plan, 0, CONFIDENCE_LOW, NULL, "%s",
@@ -475,7 +476,7 @@ static void on_nothing(struct advice_plan *plan)
 				  : "Find out where the time goes before anything is changed: py-spy dump "
 				    "--pid PID shows it; if the job prepares its data by itself, give it a "
 				    "DataLoader and measure again");
-	else if (analysis->blind)
+	else if (analysis->job.blind)
 		advice_add(plan, 0, CONFIDENCE_HIGH, NULL,
 			   "Nothing to gain where reading was seen; if the job prepares its data by itself, "
 			   "give it a DataLoader and measure again");
@@ -492,7 +493,7 @@ static void confidence_limit(struct analysis *analysis)
 	    analysis->verdict == ANALYSIS_DEVICE_BOUND || analysis->verdict == ANALYSIS_UNCLEAR
 		? CONFIDENCE_LOW
 		: CONFIDENCE_MEDIUM;
-	bool unsure = analysis->blind || analysis->verdict == ANALYSIS_UNCLEAR ||
+	bool unsure = analysis->job.blind || analysis->verdict == ANALYSIS_UNCLEAR ||
 		      analysis_share_ratio(analysis, SHARE_COMPILING) > 0.5;
 
 	for (size_t i = 0; unsure && i < analysis->n_actions; i++)

@@ -28,7 +28,7 @@ void advice_add(struct advice_plan *plan, double gain_max, enum analysis_confide
 	vsnprintf(action->text, sizeof(action->text), format, arguments);
 	va_end(arguments);
 	if (!gain || !(gain->value > 0)) {
-		action->about = plan->analysis->approximate || plan->analysis->verdict == ANALYSIS_UNCLEAR;
+		action->about = plan->analysis->sampled.is || plan->analysis->verdict == ANALYSIS_UNCLEAR;
 		return;
 	}
 	action->gain = *gain;
@@ -96,14 +96,14 @@ bool advice_in_vain(const struct estimate *gain)
 
 static double most_of(const struct analysis *analysis, double ratio, double error)
 {
-	if (analysis->approximate)
+	if (analysis->sampled.is)
 		ratio += error + analysis_steady_ratio(analysis, SHARE_OTHER);
 	return fmin(ratio, 1);
 }
 
 double advice_share(const struct analysis *analysis, enum analysis_share share)
 {
-	return most_of(analysis, analysis_steady_ratio(analysis, share), analysis->share_error[share]);
+	return most_of(analysis, analysis_steady_ratio(analysis, share), analysis->sampled.error[share]);
 }
 
 double advice_wait(const struct analysis *analysis)
@@ -112,7 +112,7 @@ double advice_wait(const struct analysis *analysis)
 	    analysis,
 	    analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
 		analysis_steady_ratio(analysis, SHARE_PREP_STALL),
-	    fmax(analysis->share_error[SHARE_FETCH_STALL], analysis->share_error[SHARE_PREP_STALL]));
+	    fmax(analysis->sampled.error[SHARE_FETCH_STALL], analysis->sampled.error[SHARE_PREP_STALL]));
 }
 
 double advice_gain_of(double share)
@@ -122,9 +122,9 @@ double advice_gain_of(double share)
 
 static double busy_cores(const struct analysis *analysis)
 {
-	double wall = (double)analysis->observed_ns, busy = (double)analysis->job_busy_ns;
+	double wall = (double)analysis->window.observed_ns, busy = (double)analysis->job.busy_ns;
 
-	if (!analysis->job_busy_ns) /* sampled: one trainer, and its workers */
+	if (!analysis->job.busy_ns) /* sampled: one trainer, and its workers */
 		busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
 		       (double)analysis->share_ns[SHARE_DEVICE] +
 		       (double)analysis->share_ns[SHARE_CPU_STARVED];
@@ -135,20 +135,21 @@ double advice_idle_cores(const struct analysis *analysis)
 {
 	double busy = busy_cores(analysis);
 
-	return analysis->observed_ns && busy < analysis->n_cpus ? analysis->n_cpus - busy : 0;
+	return analysis->window.observed_ns && busy < analysis->job.n_cpus ? analysis->job.n_cpus - busy : 0;
 }
 
 double advice_cores_limit(const struct analysis *analysis)
 {
 	double busy = busy_cores(analysis);
 
-	return analysis->n_cpus && busy > 0 ? fmax(1, analysis->n_cpus / busy) : INFINITY;
+	return analysis->job.n_cpus && busy > 0 ? fmax(1, analysis->job.n_cpus / busy) : INFINITY;
 }
 
 double advice_gil_ratio(const struct analysis *analysis)
 {
 	/* A worker's threads wait for the lock of the worker's own process, and are processes already. */
-	uint64_t ns = analysis->gil_starved_ns + (analysis->loader == LOADER_WORKERS ? 0 : analysis->gil_ns);
+	uint64_t ns = analysis->parts.gil_starved_ns +
+		      (analysis->job.loader == LOADER_WORKERS ? 0 : analysis->parts.gil_ns);
 
-	return analysis->observed_ns ? (double)ns / (double)analysis->observed_ns : 0;
+	return analysis->window.observed_ns ? (double)ns / (double)analysis->window.observed_ns : 0;
 }

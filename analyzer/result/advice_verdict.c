@@ -9,7 +9,9 @@
 
 double advice_neighbours_share(const struct analysis *analysis)
 {
-	return analysis->observed_ns ? (double)analysis->neighbours_ns / (double)analysis->observed_ns : 0;
+	return analysis->window.observed_ns
+		   ? (double)analysis->parts.neighbours_ns / (double)analysis->window.observed_ns
+		   : 0;
 }
 
 /* Notes on what a reader must know beside the verdict. Each function returns true if it has something to
@@ -31,11 +33,11 @@ static bool note_compiling(struct analysis *analysis)
 
 static bool note_warmup(struct analysis *analysis)
 {
-	return analysis->warmup_ns > analysis->steady_ns &&
+	return analysis->steady.warmup_ns > analysis->steady.ns &&
 	       SAY(analysis,
 		   "the first %zu steps took longer than the other %zu together, and are left out: record "
 		   "longer, or mind the start",
-		   analysis->n_warmup_steps, analysis->n_steps - analysis->n_warmup_steps);
+		   analysis->steady.n_warmup_steps, analysis->n_steps - analysis->steady.n_warmup_steps);
 }
 
 static bool note_walk_alone(struct analysis *analysis)
@@ -43,7 +45,7 @@ static bool note_walk_alone(struct analysis *analysis)
 	double data = analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
 		      analysis_steady_ratio(analysis, SHARE_PREP_STALL);
 
-	return analysis->loader == LOADER_WORKERS && analysis->method == METHOD_WALK &&
+	return analysis->job.loader == LOADER_WORKERS && analysis->job.method == METHOD_WALK &&
 	       data > ADVICE_NOTABLE &&
 	       SAY(analysis,
 		   "fetch and prep are told apart by the walk alone, which puts fetch low where workers "
@@ -53,36 +55,37 @@ static bool note_walk_alone(struct analysis *analysis)
 
 static double part_of_window(const struct analysis *analysis, uint64_t ns)
 {
-	return analysis->observed_ns ? (double)ns / (double)analysis->observed_ns : 0;
+	return analysis->window.observed_ns ? (double)ns / (double)analysis->window.observed_ns : 0;
 }
 
 /* Time that counts as computing, and may be loading as well: nothing marks where one ends. */
 static double unseen_share(const struct analysis *analysis)
 {
 	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
-	double waits = analysis->gpu_wait_known ? part_of_window(analysis, analysis->gpu_wait_ns) : 0;
-	double helped = part_of_window(analysis, analysis->helped_ns), rest = fmax(0, device - waits);
+	double waits =
+	    analysis->parts.gpu_wait_known ? part_of_window(analysis, analysis->parts.gpu_wait_ns) : 0;
+	double helped = part_of_window(analysis, analysis->parts.helped_ns), rest = fmax(0, device - waits);
 
-	if (!analysis->blind && !analysis->waits_sampled)
+	if (!analysis->job.blind && !analysis->parts.waits_sampled)
 		return 0;
-	if (isnan(analysis->computing_part))
+	if (isnan(analysis->parts.computing_part))
 		return rest;
 	/* Other threads' work for a generator looks like their work for the model. */
-	if (!analysis->waits_sampled)
+	if (!analysis->parts.waits_sampled)
 		helped = 0;
-	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->computing_part);
+	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->parts.computing_part);
 }
 
 /* Asleep, but not on purpose. */
 static double unexplained_share(const struct analysis *analysis)
 {
 	return fmax(0, analysis_steady_ratio(analysis, SHARE_OTHER) -
-			   part_of_window(analysis, analysis->asleep_ns));
+			   part_of_window(analysis, analysis->parts.asleep_ns));
 }
 
 static bool note_asleep(struct analysis *analysis)
 {
-	double asleep = part_of_window(analysis, analysis->asleep_ns);
+	double asleep = part_of_window(analysis, analysis->parts.asleep_ns);
 
 	return asleep > ANALYSIS_STALL_THRESHOLD &&
 	       SAY(analysis,
@@ -96,12 +99,12 @@ static bool note_blind(struct analysis *analysis)
 	double unseen = unseen_share(analysis);
 
 	return analysis->verdict == ANALYSIS_UNCLEAR && unseen > ANALYSIS_STALL_THRESHOLD &&
-	       unseen >= part_of_window(analysis, analysis->asleep_ns) &&
+	       unseen >= part_of_window(analysis, analysis->parts.asleep_ns) &&
 	       SAY(analysis,
 		   "how the job loads its data was not seen, and may be what looks like computing: next() "
 		   "of a DataLoader, or of a generator, would be seen; %s shows the code",
-		   analysis->approximate ? "recording as root, or py-spy dump --pid PID,"
-					 : "py-spy dump --pid PID");
+		   analysis->sampled.is ? "recording as root, or py-spy dump --pid PID,"
+					: "py-spy dump --pid PID");
 }
 
 static bool note_unexplained(struct analysis *analysis)
@@ -113,14 +116,15 @@ static bool note_unexplained(struct analysis *analysis)
 		   "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why%s",
 		   100 * unexplained,
 		   analysis->verdict != ANALYSIS_UNCLEAR ? ""
-		   : analysis->approximate ? "; recording as root, or py-spy dump --pid PID, would show it"
-					   : "; py-spy dump --pid PID shows where it sleeps");
+		   : analysis->sampled.is ? "; recording as root, or py-spy dump --pid PID, would show it"
+					  : "; py-spy dump --pid PID shows where it sleeps");
 }
 
 static bool note_gil(struct analysis *analysis)
 {
-	double gil =
-	    analysis->observed_ns ? (double)analysis->gil_starved_ns / (double)analysis->observed_ns : 0;
+	double gil = analysis->window.observed_ns
+			 ? (double)analysis->parts.gil_starved_ns / (double)analysis->window.observed_ns
+			 : 0;
 
 	return gil > ANALYSIS_STALL_THRESHOLD / 2 &&
 	       SAY(analysis,
@@ -136,7 +140,7 @@ static bool note_starved(struct analysis *analysis)
 
 	if (starved <= ANALYSIS_STALL_THRESHOLD)
 		return false;
-	if (analysis->approximate)
+	if (analysis->sampled.is)
 		return SAY(analysis,
 			   "for %.0f %% of the time the trainer was ready to compute but had no core",
 			   100 * starved);
@@ -175,8 +179,8 @@ static void verdict_find(struct analysis *analysis)
 		       analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
 	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
-	double gil = part_of_window(analysis, analysis->gil_starved_ns);
-	double asleep = part_of_window(analysis, analysis->asleep_ns);
+	double gil = part_of_window(analysis, analysis->parts.gil_starved_ns);
+	double asleep = part_of_window(analysis, analysis->parts.asleep_ns);
 
 	bool starves =
 	    device < 0.5 && starved > ANALYSIS_STALL_THRESHOLD && starved > stall && starved >= asleep;

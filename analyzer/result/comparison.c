@@ -41,7 +41,7 @@ static void sample_freep(struct sample *sample)
 
 static int sample_of(const struct analysis *analysis, struct sample *ret_sample)
 {
-	size_t skip = analysis->n_warmup_steps;
+	size_t skip = analysis->steady.n_warmup_steps;
 	struct sample sample = {.steps = calloc(analysis->n_steps + 1, sizeof(*sample.steps))};
 
 	if (!sample.steps)
@@ -84,9 +84,9 @@ static struct figures figures_of(const struct analysis *analysis, const struct s
 {
 	struct figures figures = {0};
 
-	if (analysis->approximate || !sample->n) {
+	if (analysis->sampled.is || !sample->n) {
 		add_share_ns(&figures, analysis->share_ns);
-		return figures_of_sums(figures, analysis->n_steps_estimated);
+		return figures_of_sums(figures, analysis->sampled.n_steps_estimated);
 	}
 	for (size_t i = 0; i < sample->n; i++)
 		add_share_ns(&figures, sample->steps[i].share_ns);
@@ -152,7 +152,7 @@ static void widen(const struct analysis *a, const struct analysis *b, struct com
 {
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		struct estimate *change = &comparison->shares[i].change;
-		double error = 1.31 * hypot(a->share_error[i], b->share_error[i]);
+		double error = 1.31 * hypot(a->sampled.error[i], b->sampled.error[i]);
 
 		change->low = change->value - error;
 		change->high = change->value + error;
@@ -193,7 +193,7 @@ int comparison_make(const struct analysis *a, const struct analysis *b, struct c
 	made.steps_per_s_a = figures_a.steps_per_s > 0 ? figures_a.steps_per_s : NAN;
 	made.steps_per_s_b = figures_b.steps_per_s > 0 ? figures_b.steps_per_s : NAN;
 	made.speed = (struct estimate){made.steps_per_s_b / made.steps_per_s_a, NAN, NAN};
-	if (!a->approximate && !b->approximate && sample_a.n && sample_b.n)
+	if (!a->sampled.is && !b->sampled.is && sample_a.n && sample_b.n)
 		r = resample(&sample_a, &sample_b, &made);
 	else
 		widen(a, b, &made);

@@ -131,11 +131,11 @@ void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 		    text, sizeof(text),
 		    "%zu ranks; shown is process %u, the straggler: the others wait for it in %.0f %% of "
 		    "their time",
-		    ranks->n, analysis->trainer_tgid, 100 * ranks->waits_ratio);
+		    ranks->n, analysis->job.trainer_tgid, 100 * ranks->waits_ratio);
 	else
 		snprintf(text, sizeof(text),
 			 "%zu ranks, none of which the others wait for; shown is process %u", ranks->n,
-			 analysis->trainer_tgid);
+			 analysis->job.trainer_tgid);
 	/* Which rank is shown comes first, because the rest is about it. */
 	snprintf(rest, sizeof(rest), "%s", analysis->note);
 	snprintf(analysis->note, sizeof(analysis->note), "%s", text);

@@ -79,7 +79,7 @@ static void add_lanes(struct analysis_stretch *s, const struct analysis *analysi
 		s->queue_ns += ns[LANE_QUEUE];
 		switch (lane->role) {
 		case LANE_TRAINER:
-			if (lane->tid == analysis->trainer_tid)
+			if (lane->tid == analysis->job.trainer_tid)
 				add_trainer(s, ns);
 			break;
 		case LANE_WORKER:
@@ -109,9 +109,9 @@ static void add_steps(struct analysis_stretch *s, const struct analysis *analysi
 		s->step_p50_s = (double)ns[n / 2] / (double)NS_PER_S;
 		s->step_p95_s = (double)ns[sorted_p95(n)] / (double)NS_PER_S;
 	}
-	if (analysis->approximate && analysis->window_end_ns > analysis->window_begin_ns)
-		s->n_steps = (double)analysis->n_steps_estimated * (double)(end_ns - begin_ns) /
-			     (double)(analysis->window_end_ns - analysis->window_begin_ns);
+	if (analysis->sampled.is && analysis->window.end_ns > analysis->window.begin_ns)
+		s->n_steps = (double)analysis->sampled.n_steps_estimated * (double)(end_ns - begin_ns) /
+			     (double)(analysis->window.end_ns - analysis->window.begin_ns);
 }
 
 struct analysis_stretch analysis_stretch(const struct analysis *analysis, uint64_t begin_ns, uint64_t end_ns)

@@ -118,7 +118,7 @@ static void sampled_workers_find(const struct sampled_job *job, const struct sam
 		for (size_t k = 0; k < process->n_threads; k++)
 			for (size_t l = 0; l < process->threads[k].n; l++)
 				if (process->threads[k].looks[l]->start_ns >= trainer->begin_ns)
-					analysis->read_bytes +=
+					analysis->window.read_bytes +=
 					    process->threads[k].looks[l]->sample.read_bytes;
 	}
 	workers->n_batches = 0;
@@ -145,8 +145,9 @@ static double fetch_saved(const struct sampled_trainer *trainer, const struct an
 	double n = from->n_at_once, wait = (double)trainer->wait_ns, alone = wall - wait;
 	/* They would lack a core as often as now: whoever has the cores is still there. */
 	double serial = (double)from->cpu_ns + (double)from->blocked_ns + (double)from->queue_ns;
-	double cores =
-	    analysis->n_cpus ? ((double)trainer->process_ns + workers_process_ns) / analysis->n_cpus : 0;
+	double cores = analysis->job.n_cpus
+			   ? ((double)trainer->process_ns + workers_process_ns) / analysis->job.n_cpus
+			   : 0;
 	double now, without, saved;
 
 	if (!n)
@@ -192,16 +193,16 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 		       : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* only dieseld knows */
 							  : 0;
 
-	analysis->share_error[SHARE_FETCH_STALL] = both(wait, split);
-	analysis->share_error[SHARE_PREP_STALL] = both(wait, split);
-	analysis->share_error[SHARE_CHECKPOINT_STALL] =
+	analysis->sampled.error[SHARE_FETCH_STALL] = both(wait, split);
+	analysis->sampled.error[SHARE_PREP_STALL] = both(wait, split);
+	analysis->sampled.error[SHARE_CHECKPOINT_STALL] =
 	    trainer->checkpoint_ns ? both(both(ERROR_FLOOR, sampled), missing) : missing;
-	analysis->share_error[SHARE_CPU_STARVED] =
+	analysis->sampled.error[SHARE_CPU_STARVED] =
 	    both(both(ERROR_FLOOR, ERROR_QUEUE * analysis_share_ratio(analysis, SHARE_CPU_STARVED)), missing);
-	analysis->share_error[SHARE_OTHER] = both(both(ERROR_FLOOR, sampled), missing);
-	analysis->share_error[SHARE_DEVICE] = wait;
+	analysis->sampled.error[SHARE_OTHER] = both(both(ERROR_FLOOR, sampled), missing);
+	analysis->sampled.error[SHARE_DEVICE] = wait;
 	if (trainer->compiling_known)
-		analysis->share_error[SHARE_COMPILING] =
+		analysis->sampled.error[SHARE_COMPILING] =
 		    trainer->compiling_ns ? both(both(ERROR_FLOOR, sampled), missing) : missing;
 }
 
@@ -217,7 +218,7 @@ static void sampled_split(const struct sampled_job *job, const struct sampled_tr
 		fetch_ns = trainer->wait_ns;
 	analysis->share_ns[SHARE_FETCH_STALL] = fetch_ns;
 	analysis->share_ns[SHARE_PREP_STALL] = trainer->wait_ns - fetch_ns;
-	analysis->own_prep_ns = trainer->own_prep_ns;
+	analysis->parts.own_prep_ns = trainer->own_prep_ns;
 	analysis->share_ns[SHARE_CHECKPOINT_STALL] = trainer->checkpoint_ns;
 	analysis->share_ns[SHARE_CPU_STARVED] = trainer->starved_ns;
 	analysis->share_ns[SHARE_OTHER] = trainer->other_ns;
@@ -377,7 +378,7 @@ static void evidence_add(struct analysis *analysis, const char *role, const char
 
 static void evidence_find(struct analysis *analysis)
 {
-	const char *role = analysis->loader == LOADER_WORKERS ? "worker" : "trainer";
+	const char *role = analysis->job.loader == LOADER_WORKERS ? "worker" : "trainer";
 
 	evidence_add(analysis, role, "blocked in reading files", analysis->share_ns[SHARE_FETCH_STALL], true);
 	evidence_add(analysis, role, "preparing and handing over", analysis->share_ns[SHARE_PREP_STALL],
@@ -388,13 +389,13 @@ static void life_find(const struct sampled_job *job, struct analysis *analysis)
 {
 	uint64_t first_ns = job->trainer_process->first_ns, last_ns = job->trainer_process->last_ns;
 
-	analysis->trainer_tid = job->trainer->tid;
-	analysis->trainer_tgid = job->trainer_process->tgid;
-	analysis->n_trainers = 1;
-	if (analysis->window_begin_ns > first_ns)
-		analysis->startup_ns = analysis->window_begin_ns - first_ns;
-	if (analysis->window_end_ns < last_ns)
-		analysis->teardown_ns = last_ns - analysis->window_end_ns;
+	analysis->job.trainer_tid = job->trainer->tid;
+	analysis->job.trainer_tgid = job->trainer_process->tgid;
+	analysis->job.n_trainers = 1;
+	if (analysis->window.begin_ns > first_ns)
+		analysis->window.startup_ns = analysis->window.begin_ns - first_ns;
+	if (analysis->window.end_ns < last_ns)
+		analysis->window.teardown_ns = last_ns - analysis->window.end_ns;
 }
 
 /* There are no steps: everything but compiling is steady. */
@@ -410,9 +411,9 @@ static void compiling_fill(const struct sampled_job *job, const struct sampled_t
 	}
 	if (!trainer->compiling_ns)
 		return;
-	analysis->steady_ns = analysis->observed_ns - trainer->compiling_ns;
+	analysis->steady.ns = analysis->window.observed_ns - trainer->compiling_ns;
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		analysis->steady_share_ns[i] = i == SHARE_COMPILING ? 0 : analysis->share_ns[i];
+		analysis->steady.share_ns[i] = i == SHARE_COMPILING ? 0 : analysis->share_ns[i];
 }
 
 static void fill(const struct sampled_job *job, const struct sampled_trainer *trainer,
@@ -420,24 +421,24 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 {
 	uint64_t workers_process_ns;
 
-	analysis->loader = trainer->loader;
-	analysis->blind =
+	analysis->job.loader = trainer->loader;
+	analysis->job.blind =
 	    trainer->loader == LOADER_NONE || (trainer->loader == LOADER_INLINE && !trainer->placed);
-	analysis->waits_sampled = trainer->guessed;
-	analysis->method = METHOD_SAMPLED;
-	analysis->window_begin_ns = trainer->begin_ns;
-	analysis->window_end_ns = trainer->end_ns;
+	analysis->parts.waits_sampled = trainer->guessed;
+	analysis->job.method = METHOD_SAMPLED;
+	analysis->window.begin_ns = trainer->begin_ns;
+	analysis->window.end_ns = trainer->end_ns;
 	analysis_cover_window(analysis);
-	analysis->observed_ns = trainer->end_ns - trainer->begin_ns;
-	analysis->asleep_ns = trainer->nap_ns < trainer->other_ns ? trainer->nap_ns : trainer->other_ns;
-	analysis->gil_starved_ns =
+	analysis->window.observed_ns = trainer->end_ns - trainer->begin_ns;
+	analysis->parts.asleep_ns = trainer->nap_ns < trainer->other_ns ? trainer->nap_ns : trainer->other_ns;
+	analysis->parts.gil_starved_ns =
 	    trainer->gil_ns < trainer->starved_ns ? trainer->gil_ns : trainer->starved_ns;
-	analysis->computing_part = trainer->computing_part;
-	analysis->n_looks = trainer->n_looks;
-	analysis->n_steps_estimated = trainer->n_steps;
-	analysis->coverage_ratio = 1;
-	analysis->read_bytes_known = job->known & SAMPLE_KNOWN_IO;
-	analysis->read_bytes = trainer->read_bytes;
+	analysis->parts.computing_part = trainer->computing_part;
+	analysis->sampled.n_looks = trainer->n_looks;
+	analysis->sampled.n_steps_estimated = trainer->n_steps;
+	analysis->recorded.coverage_ratio = 1;
+	analysis->window.read_bytes_known = job->known & SAMPLE_KNOWN_IO;
+	analysis->window.read_bytes = trainer->read_bytes;
 	sampled_workers_find(job, trainer, analysis, &workers_process_ns);
 	sampled_split(job, trainer, workers_process_ns, analysis);
 	compiling_fill(job, trainer, analysis);
@@ -470,19 +471,19 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no training step was seen: the job imported modules, and came to no loader and no "
 			 "model");
-	else if (!analysis->trainer_tid)
+	else if (!analysis->job.trainer_tid)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no process could be looked at");
-	else if (analysis->n_looks < SAMPLED_LOOKS_MIN)
+	else if (analysis->sampled.n_looks < SAMPLED_LOOKS_MIN)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "the trainer was looked at only %zu times while it trained, at least %d are needed",
-			 analysis->n_looks, SAMPLED_LOOKS_MIN);
-	else if (analysis->loader == LOADER_NONE && !(job->known & SAMPLE_KNOWN_IO))
+			 analysis->sampled.n_looks, SAMPLED_LOOKS_MIN);
+	else if (analysis->job.loader == LOADER_NONE && !(job->known & SAMPLE_KNOWN_IO))
 		snprintf(
 		    analysis->insufficient, sizeof(analysis->insufficient),
 		    "the job has no workers and hides its /proc/PID/io: preparing data cannot be told from "
 		    "computing");
-	else if (analysis->loader == LOADER_NONE && !job->trainer_process->framework_ns)
+	else if (analysis->job.loader == LOADER_NONE && !job->trainer_process->framework_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no loading of data was seen, nor a library of PyTorch, TensorFlow, JAX or CUDA");
 	if (analysis->insufficient[0]) {
@@ -496,8 +497,8 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
 			 "data wait");
 	/* If the trainer prepares most of it itself, it does not wait for dieseld. */
-	if (analysis->loader == LOADER_DIESEL && !analysis->note[0] &&
-	    2 * analysis->own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
+	if (analysis->job.loader == LOADER_DIESEL && !analysis->note[0] &&
+	    2 * analysis->parts.own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "whether dieseld waits for storage is not seen without privilege: all data wait is "
 			 "shown as preparing");
@@ -513,13 +514,14 @@ int sampled_analyze(const struct analysis_input *input, struct analysis *analysi
 	struct sampled_trainer trainer = {0};
 	int r = sampled_job_find(input->events, input->n_events, input->trainer_tid, &job);
 
-	analysis->approximate = true;
+	analysis->sampled.is = true;
 	if (r == 0) {
-		analysis->begin_ns = input->end_ns ? input->begin_ns : job.begin_ns;
-		analysis->end_ns = input->end_ns ? input->end_ns : job.end_ns;
-		if (analysis->end_ns > analysis->begin_ns)
-			analysis->self_cost_ratio =
-			    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
+		analysis->recorded.begin_ns = input->end_ns ? input->begin_ns : job.begin_ns;
+		analysis->recorded.end_ns = input->end_ns ? input->end_ns : job.end_ns;
+		if (analysis->recorded.end_ns > analysis->recorded.begin_ns)
+			analysis->recorded.self_cost_ratio =
+			    (double)input->self_cpu_ns /
+			    (double)(analysis->recorded.end_ns - analysis->recorded.begin_ns);
 	}
 	if (r == 0 && job.trainer)
 		r = sampled_trainer_find(&job, &trainer);

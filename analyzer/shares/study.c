@@ -5,8 +5,8 @@
 
 void analysis_cover_window(struct analysis *analysis)
 {
-	if (analysis->begin_ns > analysis->window_begin_ns)
-		analysis->begin_ns = analysis->window_begin_ns;
-	if (analysis->end_ns < analysis->window_end_ns)
-		analysis->end_ns = analysis->window_end_ns;
+	if (analysis->recorded.begin_ns > analysis->window.begin_ns)
+		analysis->recorded.begin_ns = analysis->window.begin_ns;
+	if (analysis->recorded.end_ns < analysis->window.end_ns)
+		analysis->recorded.end_ns = analysis->window.end_ns;
 }

@@ -63,35 +63,36 @@ static void fill(struct draft *draft)
 	const struct timeline_thread *trainer = draft->m->roles.trainer, *leader;
 	struct timeline_account account;
 
-	analysis->trainer_tid = trainer->tid;
-	analysis->trainer_tgid = trainer->tgid;
-	analysis->trainer_ns_tid = trainer->ns_tid;
+	analysis->job.trainer_tid = trainer->tid;
+	analysis->job.trainer_tgid = trainer->tgid;
+	analysis->job.trainer_ns_tid = trainer->ns_tid;
 	leader = timeline_find(draft->timeline, trainer->tgid, trainer->first_ns);
-	analysis->trainer_ns_tgid = leader ? leader->ns_tid : 0;
-	analysis->n_trainers = draft->m->roles.n_trainers;
+	analysis->job.trainer_ns_tgid = leader ? leader->ns_tid : 0;
+	analysis->job.n_trainers = draft->m->roles.n_trainers;
 	memcpy(analysis->share_ns, draft->m->share_ns, sizeof(analysis->share_ns));
-	analysis->loader = draft->m->waits.loader;
-	analysis->blind = blind(draft->m);
-	analysis->gil_starved_ns = draft->m->gil_starved_ns;
-	analysis->asleep_ns = draft->m->asleep_ns;
-	analysis->helped_ns = draft->m->helped_ns;
-	analysis->computing_part = draft->m->computing_part;
-	analysis->waits_sampled = draft->m->waits_sampled;
-	analysis->head_of_line_ns = head_of_line_ns(&draft->m->roles, &draft->m->waits, &draft->m->window);
-	analysis->method = draft->m->split.method;
-	analysis->window_begin_ns = draft->m->window.begin_ns;
-	analysis->window_end_ns = draft->m->window.end_ns;
+	analysis->job.loader = draft->m->waits.loader;
+	analysis->job.blind = blind(draft->m);
+	analysis->parts.gil_starved_ns = draft->m->gil_starved_ns;
+	analysis->parts.asleep_ns = draft->m->asleep_ns;
+	analysis->parts.helped_ns = draft->m->helped_ns;
+	analysis->parts.computing_part = draft->m->computing_part;
+	analysis->parts.waits_sampled = draft->m->waits_sampled;
+	analysis->parts.head_of_line_ns =
+	    head_of_line_ns(&draft->m->roles, &draft->m->waits, &draft->m->window);
+	analysis->job.method = draft->m->split.method;
+	analysis->window.begin_ns = draft->m->window.begin_ns;
+	analysis->window.end_ns = draft->m->window.end_ns;
 	if (draft->m->window.n_steps)
 		analysis_cover_window(analysis);
 	analysis->steps = steal_pointer(draft->m->window.steps);
 	analysis->n_steps = draft->m->window.n_steps;
-	analysis->observed_ns = draft->m->window.observed_ns;
-	if (analysis->window_begin_ns > trainer->first_ns)
-		analysis->startup_ns = analysis->window_begin_ns - trainer->first_ns;
-	if (analysis->n_steps && analysis->window_end_ns < trainer->last_ns)
-		analysis->teardown_ns = trainer->last_ns - analysis->window_end_ns;
+	analysis->window.observed_ns = draft->m->window.observed_ns;
+	if (analysis->window.begin_ns > trainer->first_ns)
+		analysis->window.startup_ns = analysis->window.begin_ns - trainer->first_ns;
+	if (analysis->n_steps && analysis->window.end_ns < trainer->last_ns)
+		analysis->window.teardown_ns = trainer->last_ns - analysis->window.end_ns;
 	account = timeline_account(trainer, draft->m->window.begin_ns, draft->m->window.end_ns);
-	analysis->steal_ns = account.cpu_ns - account.exec_ns;
+	analysis->parts.steal_ns = account.cpu_ns - account.exec_ns;
 	summary_workers(draft->timeline, &draft->m->roles, analysis);
 	summary_evidence(&draft->m->split.tally, analysis);
 	summary_losses(draft->input, analysis);
@@ -101,7 +102,7 @@ static void apart_forget(struct analysis *analysis)
 {
 	for (size_t i = 0; i < analysis->n_steps; i++)
 		analysis->steps[i].apart = false;
-	analysis->n_apart_steps = 0;
+	analysis->steady.n_apart_steps = 0;
 }
 
 /* Finds the steady steps and their shares. */
@@ -111,25 +112,26 @@ static int steady_find(struct draft *draft)
 	const struct service *service = &draft->m->service;
 	bool from_first = draft->m->run.steps == analysis->steps;
 	size_t n_first = service->job.n_epochs > 1 && from_first ? service->job.epochs[1].first_step : 0;
-	int r = warmup_find(analysis->steps, analysis->n_steps, n_first, &analysis->n_warmup_steps);
+	int r = warmup_find(analysis->steps, analysis->n_steps, n_first, &analysis->steady.n_warmup_steps);
 
-	for (size_t i = analysis->n_warmup_steps; i < analysis->n_steps; i++)
-		analysis->n_apart_steps += analysis->steps[i].apart;
-	if (analysis->n_steps < analysis->n_warmup_steps + analysis->n_apart_steps + ANALYSIS_STEPS_MIN)
+	for (size_t i = analysis->steady.n_warmup_steps; i < analysis->n_steps; i++)
+		analysis->steady.n_apart_steps += analysis->steps[i].apart;
+	if (analysis->n_steps <
+	    analysis->steady.n_warmup_steps + analysis->steady.n_apart_steps + ANALYSIS_STEPS_MIN)
 		apart_forget(analysis); /* too few steady steps would be left */
 	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
 		const struct analysis_step *step = &analysis->steps[i];
 
-		if (i < analysis->n_warmup_steps) {
-			analysis->warmup_ns += step->end_ns - step->begin_ns;
+		if (i < analysis->steady.n_warmup_steps) {
+			analysis->steady.warmup_ns += step->end_ns - step->begin_ns;
 			continue;
 		}
 		if (step->apart)
 			continue;
-		analysis->steady_ns += step->end_ns - step->begin_ns - step->share_ns[SHARE_COMPILING];
+		analysis->steady.ns += step->end_ns - step->begin_ns - step->share_ns[SHARE_COMPILING];
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			if (k != SHARE_COMPILING)
-				analysis->steady_share_ns[k] += step->share_ns[k];
+				analysis->steady.share_ns[k] += step->share_ns[k];
 	}
 	return r;
 }
@@ -137,7 +139,8 @@ static int steady_find(struct draft *draft)
 static int predictions_add(const struct study *study, struct analysis *analysis)
 {
 	size_t n_before = study->run->n_steps ? (size_t)(study->run->steps - analysis->steps) : 0;
-	size_t n_warmup = analysis->n_warmup_steps > n_before ? analysis->n_warmup_steps - n_before : 0;
+	size_t n_warmup =
+	    analysis->steady.n_warmup_steps > n_before ? analysis->steady.n_warmup_steps - n_before : 0;
 	const char *why = NULL;
 	int r = 0;
 
@@ -176,13 +179,13 @@ static int parts_find(struct draft *draft)
 	if (r == 0)
 		r = gpu_find(&study, &analysis->gpu);
 	if (r == 0 && analysis->gpu) {
-		analysis->gpu_wait_known = true;
-		analysis->gpu_wait_ns = analysis->gpu->wait_ns;
+		analysis->parts.gpu_wait_known = true;
+		analysis->parts.gpu_wait_ns = analysis->gpu->wait_ns;
 	}
 	if (r == 0)
 		r = wait_chain_find(&study, &analysis->chain);
 	if (r == 0)
-		r = neighbours_find(&study, &analysis->neighbours_ns);
+		r = neighbours_find(&study, &analysis->parts.neighbours_ns);
 	if (r == 0)
 		r = phases_find(&study, &analysis->phases);
 	if (r == 0)
@@ -207,7 +210,7 @@ static void judge(struct draft *draft)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "only %zu whole step%s seen, at least %d are needed", analysis->n_steps,
 			 analysis->n_steps == 1 ? " was" : "s were", ANALYSIS_STEPS_MIN);
-	else if (!analysis->observed_ns)
+	else if (!analysis->window.observed_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "all steps happened at the same time: the recording is damaged");
 	if (analysis->insufficient[0]) {
@@ -232,14 +235,15 @@ static int analyse(struct draft *draft, struct error *err)
 	r = timeline_build(input->events, input->n_events, &draft->timeline, err);
 	if (r < 0)
 		return r;
-	analysis->n_malformed = draft->timeline->n_malformed;
-	analysis->begin_ns = input->end_ns ? input->begin_ns : draft->timeline->begin_ns;
-	analysis->end_ns = input->end_ns ? input->end_ns : draft->timeline->end_ns;
-	if (analysis->end_ns > analysis->begin_ns)
-		analysis->self_cost_ratio =
+	analysis->recorded.n_malformed = draft->timeline->n_malformed;
+	analysis->recorded.begin_ns = input->end_ns ? input->begin_ns : draft->timeline->begin_ns;
+	analysis->recorded.end_ns = input->end_ns ? input->end_ns : draft->timeline->end_ns;
+	if (analysis->recorded.end_ns > analysis->recorded.begin_ns)
+		analysis->recorded.self_cost_ratio =
 		    input->bpf_cost_unknown
 			? NAN
-			: (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
+			: (double)input->self_cpu_ns /
+			      (double)(analysis->recorded.end_ns - analysis->recorded.begin_ns);
 	if (input->trainer_tid &&
 	    !timeline_find(draft->timeline, input->trainer_tid, draft->timeline->end_ns))
 		return error_set(err, -ESRCH, "--trainer %u: no thread of the recording has this ID",
@@ -279,8 +283,9 @@ static int unrecorded_find(const struct analysis_input *input, struct analysis *
 			return -ENOMEM;
 	}
 	interval_list_tidy(&gaps);
-	analysis->unrecorded_ns = interval_list_cover(&gaps, analysis->begin_ns, analysis->end_ns);
-	analysis->detail_bytes_per_minute = input->detail_bytes_per_minute;
+	analysis->recorded.gaps_ns =
+	    interval_list_cover(&gaps, analysis->recorded.begin_ns, analysis->recorded.end_ns);
+	analysis->recorded.detail_bytes_per_minute = input->detail_bytes_per_minute;
 	return 0;
 }
 
@@ -295,16 +300,16 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 								 : "a number of events without events");
 	draft.analysis = calloc(1, sizeof(*draft.analysis));
 	if (draft.analysis)
-		draft.analysis->computing_part = NAN;
+		draft.analysis->parts.computing_part = NAN;
 	if (draft.analysis && input->command)
-		draft.analysis->command = strdup(input->command);
-	if (!draft.analysis || (input->command && !draft.analysis->command)) {
+		draft.analysis->job.command = strdup(input->command);
+	if (!draft.analysis || (input->command && !draft.analysis->job.command)) {
 		draft_free(&draft);
 		return error_set(err, -ENOMEM, "not enough memory to analyse %zu events", input->n_events);
 	}
-	draft.analysis->root_tgid = input->root_tgid;
-	draft.analysis->n_cpus = input->n_cpus;
-	draft.analysis->attached = input->attached;
+	draft.analysis->job.root_tgid = input->root_tgid;
+	draft.analysis->job.n_cpus = input->n_cpus;
+	draft.analysis->job.attached = input->attached;
 	r = analyse(&draft, err);
 	if (r == 0 && unrecorded_find(input, draft.analysis) < 0)
 		r = error_set(err, -ENOMEM, "not enough memory to analyse %zu events", input->n_events);
@@ -318,7 +323,7 @@ void analysis_free(struct analysis *analysis)
 {
 	if (!analysis)
 		return;
-	free(analysis->command);
+	free(analysis->job.command);
 	free(analysis->steps);
 	free(analysis->ranks);
 	free(analysis->chain);

@@ -24,7 +24,7 @@ static __always_inline struct phase_record *phase_begin(struct task_struct *task
 	record->event.type = EVENT_PHASE;
 	record->event.flags = 0;
 	record->event.cpu = bpf_get_smp_processor_id();
-	record->event.phase.name = 0;
+	record->event.phase.value = 0;
 	record->event.phase.reserved[0] = record->event.phase.reserved[1] = 0;
 	record->event.phase.kind = kind;
 	record->event.phase.reserved2 = 0;
@@ -115,7 +115,7 @@ int usdt_phase(struct pt_regs *regs)
 	record = phase_begin(task, cookie & PHASE_COOKIE_END ? PHASE_END : PHASE_BEGIN);
 	if (!record)
 		return 0;
-	record->event.phase.name = cookie & ~PHASE_COOKIE_END;
+	record->event.phase.value = cookie & ~PHASE_COOKIE_END;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }

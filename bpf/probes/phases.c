@@ -62,7 +62,7 @@ struct event phase_names_resolve(struct phase_names *names, const struct phase_r
 	struct event event = record->event;
 
 	if (length) {
-		event.phase.name = phase_key(record->name, length);
+		event.phase.value = phase_key(record->name, length);
 		phase_names_add(names, record->name, length);
 	}
 	return event;

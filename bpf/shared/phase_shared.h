@@ -8,8 +8,8 @@
 
 struct phase_record {
 	struct event event;
-	char
-	    name[PHASE_NAME_MAX]; /* terminated; "": event.phase.name has the key already, or there is none */
+	char name[PHASE_NAME_MAX]; /* terminated; "": event.phase.value has the key already, or there is none
+				    */
 };
 
 /* A USDT probe's cookie is the name's key; in the probe that ends the range it also has this bit. */

@@ -44,10 +44,11 @@ static void fill_shares(const struct recorded_source *source, const struct analy
 		return;
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		share[i] = (double)s->share_ns[i] / (double)s->known_ns;
-	sample->source = source->analysis->approximate ? STALL_SOURCE_PROCESS : STALL_SOURCE_BPF;
+	sample->source = source->analysis->sampled.is ? STALL_SOURCE_PROCESS : STALL_SOURCE_BPF;
 	sample->shares = (struct stall_shares){
 	    .device = share[SHARE_DEVICE],
-	    .gpu_wait = source->analysis->gpu_wait_known ? (double)s->gpu_wait_ns / (double)s->known_ns : NAN,
+	    .gpu_wait =
+		source->analysis->parts.gpu_wait_known ? (double)s->gpu_wait_ns / (double)s->known_ns : NAN,
 	    .fetch_stall = share[SHARE_FETCH_STALL],
 	    .prep_stall = share[SHARE_PREP_STALL],
 	    .checkpoint_stall = share[SHARE_CHECKPOINT_STALL],
@@ -79,7 +80,7 @@ static void fill_rates(const struct recorded_source *source, struct stall_sample
 static void fill_work(const struct recorded_source *source, const struct analysis_stretch *s,
 		      struct stall_sample *sample)
 {
-	enum analysis_loader loader = source->analysis->loader;
+	enum analysis_loader loader = source->analysis->job.loader;
 	double n_samples = (double)s->n_batches * source->batch_samples;
 	uint64_t worker_ns = s->worker_cpu_ns + s->worker_fetch_ns;
 
@@ -101,10 +102,10 @@ static struct stall_sample sample_of(const struct recorded_source *source, uint6
 	struct analysis_stretch s = analysis_stretch(source->analysis, begin_ns, end_ns);
 	struct stall_sample sample = stall_sample_unknown();
 
-	sample.job = source->analysis->trainer_tgid ? source->analysis->trainer_tgid : 1;
+	sample.job = source->analysis->job.trainer_tgid ? source->analysis->job.trainer_tgid : 1;
 	sample.at_ns = end_ns;
 	sample.covered_s = (double)(end_ns - begin_ns) / (double)NS_PER_S;
-	sample.n_trainers = source->analysis->n_trainers ? source->analysis->n_trainers : 1;
+	sample.n_trainers = source->analysis->job.n_trainers ? source->analysis->job.n_trainers : 1;
 	sample.batch = source->batch_samples >= 1 ? (uint32_t)source->batch_samples : 0;
 	sample.steps_per_s = s.n_steps / sample.covered_s;
 	sample.samples_per_s = sample.steps_per_s * source->batch_samples;
@@ -122,17 +123,17 @@ int recorded_analysis_rounds(const struct analysis *analysis, const struct recor
 	const struct tuner_config config = tuner_config_default();
 	struct recorded_source source = {.analysis = analysis, .batch_samples = 1};
 	struct stall_node node = stall_node_unknown();
-	uint64_t n_rounds = (analysis->window_end_ns - analysis->window_begin_ns) / NS_PER_S;
+	uint64_t n_rounds = (analysis->window.end_ns - analysis->window.begin_ns) / NS_PER_S;
 	int r = 0;
 
-	if (analysis->window_end_ns < analysis->window_begin_ns || n_rounds > ROUNDS_MAX)
+	if (analysis->window.end_ns < analysis->window.begin_ns || n_rounds > ROUNDS_MAX)
 		return -E2BIG;
 	if (analysis->predictions && analysis->predictions->batch_samples > 0)
 		source.batch_samples = analysis->predictions->batch_samples;
-	if (analysis->n_cpus)
-		node.cores = analysis->n_cpus;
+	if (analysis->job.n_cpus)
+		node.cores = analysis->job.n_cpus;
 	for (uint64_t i = 1; r == 0 && i <= n_rounds; i++) {
-		uint64_t at_ns = analysis->window_begin_ns + i * NS_PER_S;
+		uint64_t at_ns = analysis->window.begin_ns + i * NS_PER_S;
 		struct stall_sample sample = sample_of(&source, at_ns - NS_PER_S, at_ns);
 		struct history_round round = {.now_ns = at_ns,
 					      .at_ms = (at_ns - clock->monotonic_ns + clock->realtime_ns) /
@@ -176,7 +177,7 @@ int recorded_rounds(const char *path, int (*visit)(void *user, const struct hist
 	recording_close(recording);
 	if (r < 0)
 		return r;
-	info.sampled = analysis->approximate;
+	info.sampled = analysis->sampled.is;
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		snprintf(info.insufficient, sizeof(info.insufficient), "%s", analysis->insufficient);
 	else

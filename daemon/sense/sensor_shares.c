@@ -7,11 +7,12 @@
 
 bool shares_of(const struct analysis *a, struct stall_shares *ret)
 {
-	if (a->n_steps < ANALYSIS_STEPS_MIN || !a->observed_ns)
+	if (a->n_steps < ANALYSIS_STEPS_MIN || !a->window.observed_ns)
 		return false;
 	*ret = (struct stall_shares){
 	    .device = analysis_share_ratio(a, SHARE_DEVICE),
-	    .gpu_wait = a->gpu_wait_known ? (double)a->gpu_wait_ns / (double)a->observed_ns : NAN,
+	    .gpu_wait =
+		a->parts.gpu_wait_known ? (double)a->parts.gpu_wait_ns / (double)a->window.observed_ns : NAN,
 	    .fetch_stall = analysis_share_ratio(a, SHARE_FETCH_STALL),
 	    .prep_stall = analysis_share_ratio(a, SHARE_PREP_STALL),
 	    .checkpoint_stall = analysis_share_ratio(a, SHARE_CHECKPOINT_STALL),

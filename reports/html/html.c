@@ -19,18 +19,18 @@ static void place_version(const struct html *html)
 static void place_title(const struct html *html)
 {
 	fprintf(html->stream, "%s", analysis_verdict_name(html->analysis->verdict));
-	if (html->analysis->command) {
+	if (html->analysis->job.command) {
 		fputs(": ", html->stream);
-		escape_html(html->stream, html->analysis->command);
+		escape_html(html->stream, html->analysis->job.command);
 	}
 }
 
 static void place_command(const struct html *html)
 {
-	if (html->analysis->command)
-		escape_html(html->stream, html->analysis->command);
+	if (html->analysis->job.command)
+		escape_html(html->stream, html->analysis->job.command);
 	else
-		fprintf(html->stream, "process %u", html->analysis->root_tgid);
+		fprintf(html->stream, "process %u", html->analysis->job.root_tgid);
 }
 
 static void place_where(const struct html *html)

@@ -28,7 +28,7 @@
 
 static uint64_t since(const struct html *html, uint64_t at_ns)
 {
-	uint64_t begin_ns = html->analysis->window_begin_ns;
+	uint64_t begin_ns = html->analysis->window.begin_ns;
 
 	return at_ns > begin_ns ? (at_ns - begin_ns + NS_PER_US / 2) / NS_PER_US : 0;
 }
@@ -176,8 +176,8 @@ void html_data(const struct html *html)
 	const struct analysis *analysis = html->analysis;
 
 	fprintf(html->stream, "{\"wall\":%llu,\"warmup\":%llu,\n",
-		(unsigned long long)since(html, analysis->window_end_ns),
-		(unsigned long long)(analysis->warmup_ns / NS_PER_US));
+		(unsigned long long)since(html, analysis->window.end_ns),
+		(unsigned long long)(analysis->steady.warmup_ns / NS_PER_US));
 	steps(html);
 	lanes(html);
 	curves(html);

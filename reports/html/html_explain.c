@@ -53,7 +53,7 @@ void html_evidence(const struct html *html)
 	for (size_t i = 0; i < analysis->n_evidence; i++)
 		most_ns = analysis->evidence[i].ns > most_ns ? analysis->evidence[i].ns : most_ns;
 	html_section(html, "evidence", "What held the trainer up",
-		     analysis->n_warmup_steps
+		     analysis->steady.n_warmup_steps
 			 ? "each wait followed back to the thread and call it was waiting for; with warm-up"
 			 : "each wait followed back to the thread and call it was waiting for");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>thread</th><th>was</th><th></th><th class=\"n\">"
@@ -129,7 +129,7 @@ void html_profile(const struct html *html)
 static void checkpoint_row(const struct html *html, size_t i)
 {
 	const struct checkpoint_item *item = &html->analysis->checkpoints->items[i];
-	uint64_t window_ns = html->analysis->window_begin_ns;
+	uint64_t window_ns = html->analysis->window.begin_ns;
 	char text[24];
 
 	fputs("<tr>", html->stream);
@@ -229,31 +229,32 @@ void html_about(const struct html *html)
 
 	html_section(html, "about", "What was measured", NULL);
 	fputs("<div class=\"scroll\"><table><tbody>\n", html->stream);
-	if (analysis->command)
-		about_row(html, "command", analysis->command);
-	snprintf(text, sizeof(text), "process %u, thread %u; %s", analysis->trainer_tgid,
-		 analysis->trainer_tid, words_loader(analysis));
+	if (analysis->job.command)
+		about_row(html, "command", analysis->job.command);
+	snprintf(text, sizeof(text), "process %u, thread %u; %s", analysis->job.trainer_tgid,
+		 analysis->job.trainer_tid, words_loader(analysis));
 	about_row(html, "trainer", text);
 	snprintf(text, sizeof(text), "%s (start-up %s and tear-down %s are not in the shares)",
-		 units_format_duration(a, sizeof(a), analysis->window_end_ns - analysis->window_begin_ns),
-		 units_format_duration(b, sizeof(b), analysis->startup_ns),
-		 units_format_duration(c, sizeof(c), analysis->teardown_ns));
+		 units_format_duration(a, sizeof(a), analysis->window.end_ns - analysis->window.begin_ns),
+		 units_format_duration(b, sizeof(b), analysis->window.startup_ns),
+		 units_format_duration(c, sizeof(c), analysis->window.teardown_ns));
 	about_row(html, "time", text);
-	snprintf(text, sizeof(text), "%s. ",
-		 units_format_duration(a, sizeof(a), analysis->end_ns - analysis->begin_ns));
+	snprintf(
+	    text, sizeof(text), "%s. ",
+	    units_format_duration(a, sizeof(a), analysis->recorded.end_ns - analysis->recorded.begin_ns));
 	words_unrecorded(text + strlen(text), sizeof(text) - strlen(text), analysis);
 	about_row(html, "recording", text);
-	if (analysis->n_warmup_steps) {
-		snprintf(text, sizeof(text), "%zu steps, %s", analysis->n_warmup_steps,
-			 units_format_duration(a, sizeof(a), analysis->warmup_ns));
+	if (analysis->steady.n_warmup_steps) {
+		snprintf(text, sizeof(text), "%zu steps, %s", analysis->steady.n_warmup_steps,
+			 units_format_duration(a, sizeof(a), analysis->steady.warmup_ns));
 		about_row(html, "warm-up", text);
 	}
 	snprintf(text, sizeof(text),
 		 "%.0f %% of the steps without lost events; fetch and prep told apart by: %s",
-		 100 * analysis->coverage_ratio, analysis_method_name(analysis->method));
+		 100 * analysis->recorded.coverage_ratio, analysis_method_name(analysis->job.method));
 	about_row(html, "coverage", text);
 	if (html->source.kernel) {
-		snprintf(text, sizeof(text), "%.100s, %u CPUs", html->source.kernel, analysis->n_cpus);
+		snprintf(text, sizeof(text), "%.100s, %u CPUs", html->source.kernel, analysis->job.n_cpus);
 		about_row(html, "kernel", text);
 	}
 	if (html->source.recording)

@@ -51,7 +51,7 @@ void html_gpu(const struct html *html)
 void html_phases(const struct html *html)
 {
 	const struct phase_times *phases = html->analysis->phases;
-	double wall_ns = (double)html->analysis->observed_ns;
+	double wall_ns = (double)html->analysis->window.observed_ns;
 	char text[24];
 
 	if (!phases || !phases->n)

@@ -82,9 +82,9 @@ static void part_row(const struct html *html, const char *class_name, const char
 		     uint64_t ns)
 {
 	if (ns)
-		share_row(html,
-			  &(struct share_row){class_name, name, meaning, ns, html->analysis->observed_ns,
-					      report_n_steps(html->analysis), true, 0});
+		share_row(html, &(struct share_row){class_name, name, meaning, ns,
+						    html->analysis->window.observed_ns,
+						    report_n_steps(html->analysis), true, 0});
 }
 
 static void part_rows(const struct html *html, enum analysis_share share)
@@ -95,23 +95,23 @@ static void part_rows(const struct html *html, enum analysis_share share)
 	case SHARE_PREP_STALL:
 		part_row(html, "prep", "head of line",
 			 "of the waits: another batch was ready, a slower one had to come first",
-			 analysis->head_of_line_ns);
+			 analysis->parts.head_of_line_ns);
 		part_row(html, "prep", "interpreter lock", "of the waits: waiting for Python's GIL",
-			 analysis->gil_ns);
+			 analysis->parts.gil_ns);
 		break;
 	case SHARE_CPU_STARVED:
 		part_row(html, "starved", "neighbours", "part of it: threads of other jobs had the core",
-			 analysis->neighbours_ns);
+			 analysis->parts.neighbours_ns);
 		part_row(html, "starved", "interpreter lock", "part of it: waiting for Python's GIL",
-			 analysis->gil_starved_ns);
+			 analysis->parts.gil_starved_ns);
 		break;
 	case SHARE_OTHER:
 		part_row(html, "other", "sleeping", "part of it: asleep on purpose (time.sleep)",
-			 analysis->asleep_ns);
+			 analysis->parts.asleep_ns);
 		break;
 	case SHARE_DEVICE:
 		part_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
-			 analysis->gpu_wait_known ? analysis->gpu_wait_ns : 0);
+			 analysis->parts.gpu_wait_known ? analysis->parts.gpu_wait_ns : 0);
 		break;
 	case SHARE_FETCH_STALL:
 	case SHARE_CHECKPOINT_STALL:
@@ -142,7 +142,7 @@ static void shares(const struct html *html)
 			  &(struct share_row){
 			      look->class_name, look->name, look->meaning, shown.ns[look->share],
 			      shown.wall_ns, shown.n_steps, false,
-			      html->analysis->approximate ? html->analysis->share_error[look->share] : 0});
+			      html->analysis->sampled.is ? html->analysis->sampled.error[look->share] : 0});
 		part_rows(html, look->share);
 	}
 	fputs("</tbody></table></div>\n", html->stream);
@@ -175,7 +175,7 @@ void html_summary(const struct html *html)
 		escape_html(html->stream, analysis->note);
 		fputs("</p>\n", html->stream);
 	}
-	if (analysis->n_lost)
+	if (analysis->recorded.n_lost)
 		fputs(
 		    "<p class=\"note\">Events were lost: shares of the steps they belong to may be off by a "
 		    "little.</p>\n",
@@ -281,8 +281,9 @@ void html_figures(const struct html *html)
 	struct report_shares shown = report_shares(analysis);
 	size_t n_steps = report_n_steps(analysis);
 	/* Reads of mapped files are not calls, so used_bytes may be larger. */
-	uint64_t bytes =
-	    cache && cache->used_bytes > analysis->read_bytes ? cache->used_bytes : analysis->read_bytes;
+	uint64_t bytes = cache && cache->used_bytes > analysis->window.read_bytes
+			     ? cache->used_bytes
+			     : analysis->window.read_bytes;
 	char text[24];
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
@@ -297,13 +298,14 @@ void html_figures(const struct html *html)
 		     units_format_duration(text, sizeof(text),
 					   (shown.ns[SHARE_FETCH_STALL] + shown.ns[SHARE_PREP_STALL]) /
 					       shown.n_steps));
-	if (n_steps && (analysis->read_bytes_known || bytes))
+	if (n_steps && (analysis->window.read_bytes_known || bytes))
 		tile(html, "read a step", "%s", units_format_bytes(text, sizeof(text), bytes / n_steps));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",
 		     100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
 	if (analysis->workers.n)
-		tile(html, analysis->n_cpus ? "workers, on so many CPUs" : "workers",
-		     analysis->n_cpus ? "%u on %u" : "%u", analysis->workers.n_at_once, analysis->n_cpus);
+		tile(html, analysis->job.n_cpus ? "workers, on so many CPUs" : "workers",
+		     analysis->job.n_cpus ? "%u on %u" : "%u", analysis->workers.n_at_once,
+		     analysis->job.n_cpus);
 	fputs("</section>\n", html->stream);
 }

@@ -23,7 +23,7 @@ static bool known(const struct analysis *analysis, enum analysis_share share)
 static int set_shares(json_t *root, const struct analysis *analysis)
 {
 	json_t *shares = json_object();
-	uint64_t wall_ns = analysis->observed_ns;
+	uint64_t wall_ns = analysis->window.observed_ns;
 	int r = 0;
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
@@ -33,8 +33,8 @@ static int set_shares(json_t *root, const struct analysis *analysis)
 			? json_real(analysis_share_ratio(analysis, (enum analysis_share)i))
 			: json_null());
 	r |= json_object_set_new(shares, "gpu_wait",
-				 judged(analysis) && analysis->gpu_wait_known && wall_ns
-				     ? json_real((double)analysis->gpu_wait_ns / (double)wall_ns)
+				 judged(analysis) && analysis->parts.gpu_wait_known && wall_ns
+				     ? json_real((double)analysis->parts.gpu_wait_ns / (double)wall_ns)
 				     : json_null());
 	return r | json_object_set_new(root, "shares", shares);
 }
@@ -42,12 +42,12 @@ static int set_shares(json_t *root, const struct analysis *analysis)
 /* Sets the 95 % interval of each share, or null if the shares are exact. */
 static int set_share_intervals(json_t *root, const struct analysis *analysis)
 {
-	json_t *intervals = analysis->approximate && judged(analysis) ? json_object() : json_null();
+	json_t *intervals = analysis->sampled.is && judged(analysis) ? json_object() : json_null();
 	int r = 0;
 
 	for (size_t i = 0; json_is_object(intervals) && i < SHARE_COUNT; i++) {
 		double ratio = analysis_share_ratio(analysis, (enum analysis_share)i);
-		double low = ratio - analysis->share_error[i], high = ratio + analysis->share_error[i];
+		double low = ratio - analysis->sampled.error[i], high = ratio + analysis->sampled.error[i];
 		json_t *pair;
 
 		if (!known(analysis, (enum analysis_share)i))
@@ -57,7 +57,7 @@ static int set_share_intervals(json_t *root, const struct analysis *analysis)
 		r |= json_array_append_new(pair, json_real(high < 1 ? high : 1));
 		r |= json_object_set_new(intervals, analysis_share_name((enum analysis_share)i), pair);
 	}
-	r |= json_object_set_new(root, "approximate", json_boolean(analysis->approximate));
+	r |= json_object_set_new(root, "approximate", json_boolean(analysis->sampled.is));
 	return r | json_object_set_new(root, "share_intervals", intervals);
 }
 
@@ -88,19 +88,19 @@ static int set_job(json_t *root, const struct analysis *analysis)
 	json_t *job = json_object();
 	int r = 0;
 
-	r |= json_object_set_new(job, "command", json_bytes(analysis->command));
-	r |= json_object_set_new(job, "attached", json_boolean(analysis->attached));
-	r |= json_object_set_new(job, "tgid", json_count(analysis->root_tgid));
-	r |= json_object_set_new(job, "trainer_tgid", json_count(analysis->trainer_tgid));
+	r |= json_object_set_new(job, "command", json_bytes(analysis->job.command));
+	r |= json_object_set_new(job, "attached", json_boolean(analysis->job.attached));
+	r |= json_object_set_new(job, "tgid", json_count(analysis->job.root_tgid));
+	r |= json_object_set_new(job, "trainer_tgid", json_count(analysis->job.trainer_tgid));
 	r |= json_object_set_new(job, "trainer_ns_tgid",
-				 analysis->trainer_ns_tgid ? json_count(analysis->trainer_ns_tgid)
-							   : json_null());
+				 analysis->job.trainer_ns_tgid ? json_count(analysis->job.trainer_ns_tgid)
+							       : json_null());
 	r |= json_object_set_new(job, "trainer_ns_tid",
-				 analysis->trainer_ns_tid ? json_count(analysis->trainer_ns_tid)
-							  : json_null());
-	r |= json_object_set_new(job, "trainer_tid", json_count(analysis->trainer_tid));
-	r |= json_object_set_new(job, "trainers", json_count(analysis->n_trainers));
-	r |= json_object_set_new(job, "cpus", json_count(analysis->n_cpus));
+				 analysis->job.trainer_ns_tid ? json_count(analysis->job.trainer_ns_tid)
+							      : json_null());
+	r |= json_object_set_new(job, "trainer_tid", json_count(analysis->job.trainer_tid));
+	r |= json_object_set_new(job, "trainers", json_count(analysis->job.n_trainers));
+	r |= json_object_set_new(job, "cpus", json_count(analysis->job.n_cpus));
 	return r | json_object_set_new(root, "job", job);
 }
 
@@ -205,7 +205,7 @@ static int set_steps(json_t *root, const struct analysis *analysis)
 		json_t *item = json_object();
 
 		r |= json_object_set_new(item, "begin_s",
-					 json_seconds(from->begin_ns - analysis->window_begin_ns));
+					 json_seconds(from->begin_ns - analysis->window.begin_ns));
 		r |= json_object_set_new(item, "wall_s", json_seconds(from->end_ns - from->begin_ns));
 		for (size_t k = 0; k < SHARE_COUNT; k++) {
 			char key[32];
@@ -246,38 +246,41 @@ static json_t *validation(const struct analysis_apart *from)
 
 static int set_times(json_t *root, const struct analysis *analysis)
 {
-	bool workers = analysis->loader == LOADER_WORKERS;
+	bool workers = analysis->job.loader == LOADER_WORKERS;
 	int r = 0;
 
 	r |= json_object_set_new(root, "wall_s",
-				 json_seconds(analysis->window_end_ns - analysis->window_begin_ns));
-	r |= json_object_set_new(root, "observed_s", json_seconds(analysis->observed_ns));
-	r |= json_object_set_new(root, "recorded_s", json_seconds(analysis->end_ns - analysis->begin_ns));
+				 json_seconds(analysis->window.end_ns - analysis->window.begin_ns));
+	r |= json_object_set_new(root, "observed_s", json_seconds(analysis->window.observed_ns));
+	r |= json_object_set_new(root, "recorded_s",
+				 json_seconds(analysis->recorded.end_ns - analysis->recorded.begin_ns));
 	r |= json_object_set_new(root, "compiling_s",
 				 analysis->compiling.known ? json_seconds(analysis->compiling.ns)
 							   : json_null());
 	r |= json_object_set_new(root, "validation", validation(&analysis->validation));
-	r |= json_object_set_new(root, "apart_steps", json_count(analysis->n_apart_steps));
-	r |= json_object_set_new(root, "unrecorded_s", json_seconds(analysis->unrecorded_ns));
-	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->startup_ns));
-	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->teardown_ns));
+	r |= json_object_set_new(root, "apart_steps", json_count(analysis->steady.n_apart_steps));
+	r |= json_object_set_new(root, "unrecorded_s", json_seconds(analysis->recorded.gaps_ns));
+	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->window.startup_ns));
+	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->window.teardown_ns));
 	r |= json_object_set_new(root, "wait_mean_s",
 				 report_wait_known(analysis) ? json_seconds(analysis->wait_mean_ns)
 							     : json_null());
 	r |= json_object_set_new(root, "wait_p95_s",
-				 report_wait_known(analysis) && !analysis->approximate
+				 report_wait_known(analysis) && !analysis->sampled.is
 				     ? json_seconds(analysis->wait_p95_ns)
 				     : json_null());
 	r |= json_object_set_new(root, "head_of_line_s",
-				 workers ? judged_seconds(analysis, analysis->head_of_line_ns) : json_null());
-	r |= json_object_set_new(root, "gil_s", judged_seconds(analysis, analysis->gil_ns));
-	r |= json_object_set_new(root, "gil_starved_s", judged_seconds(analysis, analysis->gil_starved_ns));
-	r |= json_object_set_new(root, "asleep_s", judged_seconds(analysis, analysis->asleep_ns));
-	r |= json_object_set_new(root, "starved_by_neighbours_s",
-				 analysis->approximate ? json_null()
-						       : judged_seconds(analysis, analysis->neighbours_ns));
-	r |= json_object_set_new(root, "warmup_s", judged_seconds(analysis, analysis->warmup_ns));
-	return r | json_object_set_new(root, "steal_s", json_seconds(analysis->steal_ns));
+				 workers ? judged_seconds(analysis, analysis->parts.head_of_line_ns)
+					 : json_null());
+	r |= json_object_set_new(root, "gil_s", judged_seconds(analysis, analysis->parts.gil_ns));
+	r |= json_object_set_new(root, "gil_starved_s",
+				 judged_seconds(analysis, analysis->parts.gil_starved_ns));
+	r |= json_object_set_new(root, "asleep_s", judged_seconds(analysis, analysis->parts.asleep_ns));
+	r |= json_object_set_new(
+	    root, "starved_by_neighbours_s",
+	    analysis->sampled.is ? json_null() : judged_seconds(analysis, analysis->parts.neighbours_ns));
+	r |= json_object_set_new(root, "warmup_s", judged_seconds(analysis, analysis->steady.warmup_ns));
+	return r | json_object_set_new(root, "steal_s", json_seconds(analysis->parts.steal_ns));
 }
 
 static int set_figures(json_t *root, const struct analysis *analysis)
@@ -291,20 +294,21 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(
 	    root, "steps", report_steps_known(analysis) ? json_count(report_n_steps(analysis)) : json_null());
 	r |= json_object_set_new(root, "incomplete_steps", json_count(analysis->n_incomplete));
-	r |= json_object_set_new(root, "loader", json_string(analysis_loader_name(analysis->loader)));
-	r |= json_object_set_new(root, "method", json_string(analysis_method_name(analysis->method)));
+	r |= json_object_set_new(root, "loader", json_string(analysis_loader_name(analysis->job.loader)));
+	r |= json_object_set_new(root, "method", json_string(analysis_method_name(analysis->job.method)));
 	r |= json_object_set_new(root, "steps_per_s", json_number(report_steps_per_s(analysis)));
-	r |= json_object_set_new(root, "warmup_steps", json_count(analysis->n_warmup_steps));
+	r |= json_object_set_new(root, "warmup_steps", json_count(analysis->steady.n_warmup_steps));
 	r |= json_object_set_new(root, "no_predictions",
 				 analysis->no_predictions[0] ? json_string(analysis->no_predictions)
 							     : json_null());
-	r |= json_object_set_new(
-	    root, "read_bytes",
-	    judged(analysis) && analysis->read_bytes_known ? json_count(analysis->read_bytes) : json_null());
-	r |= json_object_set_new(root, "lost_events", json_count(analysis->n_lost));
-	r |= json_object_set_new(root, "malformed_events", json_count(analysis->n_malformed));
-	r |= json_object_set_new(root, "coverage", json_real(analysis->coverage_ratio));
-	return r | json_object_set_new(root, "self_cost", json_number(analysis->self_cost_ratio));
+	r |= json_object_set_new(root, "read_bytes",
+				 judged(analysis) && analysis->window.read_bytes_known
+				     ? json_count(analysis->window.read_bytes)
+				     : json_null());
+	r |= json_object_set_new(root, "lost_events", json_count(analysis->recorded.n_lost));
+	r |= json_object_set_new(root, "malformed_events", json_count(analysis->recorded.n_malformed));
+	r |= json_object_set_new(root, "coverage", json_real(analysis->recorded.coverage_ratio));
+	return r | json_object_set_new(root, "self_cost", json_number(analysis->recorded.self_cost_ratio));
 }
 
 static int set_parts(json_t *root, const struct analysis *analysis)

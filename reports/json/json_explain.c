@@ -225,8 +225,8 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 
 	for (size_t i = 0; i < from->n_items; i++) {
 		const struct checkpoint_item *item = &from->items[i];
-		uint64_t begin_ns = item->begin_ns > analysis->window_begin_ns
-					? item->begin_ns - analysis->window_begin_ns
+		uint64_t begin_ns = item->begin_ns > analysis->window.begin_ns
+					? item->begin_ns - analysis->window.begin_ns
 					: 0;
 		json_t *object = json_object();
 

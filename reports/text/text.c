@@ -39,7 +39,7 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 		layout_wrap(layout, text, 0, 0);
 	if (analysis->note[0])
 		layout_wrap(layout, analysis->note, 0, 0);
-	if (analysis->n_lost)
+	if (analysis->recorded.n_lost)
 		layout_wrap(layout,
 			    "Events were lost: shares of the steps they belong to may be off by a little.", 0,
 			    0);
@@ -56,7 +56,7 @@ static void share_row(const struct layout *layout, const struct analysis *analys
 	/* Compiling that is left out of these shares has no row; a line says how long it took. */
 	if (look->share == SHARE_COMPILING && known && !ns)
 		return;
-	snprintf(percent, sizeof(percent), analysis->approximate ? "%.0f %%" : "%.1f %%",
+	snprintf(percent, sizeof(percent), analysis->sampled.is ? "%.0f %%" : "%.1f %%",
 		 100 * report_shares_ratio(shown, look->share));
 	fprintf(layout->stream, "%*s", MARGIN, "");
 	layout_style(layout, glyphs[i].style);
@@ -103,22 +103,22 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 /* Prints what parts of the shares were due to. */
 static void asides(const struct layout *layout, const struct analysis *analysis)
 {
-	uint64_t noise_ns = analysis->observed_ns / 100;
+	uint64_t noise_ns = analysis->window.observed_ns / 100;
 	char time[24];
 
-	if (analysis->head_of_line_ns > noise_ns)
+	if (analysis->parts.head_of_line_ns > noise_ns)
 		layout_line(
 		    layout,
 		    "For %s of it another worker's batch was there already: the loader keeps their order.",
-		    units_format_duration(time, sizeof(time), analysis->head_of_line_ns));
-	if (analysis->gil_starved_ns > noise_ns)
+		    units_format_duration(time, sizeof(time), analysis->parts.head_of_line_ns));
+	if (analysis->parts.gil_starved_ns > noise_ns)
 		layout_line(
 		    layout,
 		    "Outside of waits the trainer waited %s for the interpreter lock (in cpu starved).",
-		    units_format_duration(time, sizeof(time), analysis->gil_starved_ns));
-	if (analysis->asleep_ns > noise_ns)
+		    units_format_duration(time, sizeof(time), analysis->parts.gil_starved_ns));
+	if (analysis->parts.asleep_ns > noise_ns)
 		layout_line(layout, "The trainer was sleeping on purpose for %s (in other).",
-			    units_format_duration(time, sizeof(time), analysis->asleep_ns));
+			    units_format_duration(time, sizeof(time), analysis->parts.asleep_ns));
 }
 
 static const char *wait_text(char *buffer, size_t size, const struct analysis *analysis)
@@ -129,29 +129,30 @@ static const char *wait_text(char *buffer, size_t size, const struct analysis *a
 	units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns);
 	if (!report_wait_known(analysis))
 		return "unknown";
-	snprintf(buffer, size, analysis->approximate ? "mean %s" : "mean %s, 95th percentile %s", mean, p95);
+	snprintf(buffer, size, analysis->sampled.is ? "mean %s" : "mean %s, 95th percentile %s", mean, p95);
 	return buffer;
 }
 
 static const char *read_text(char *buffer, size_t size, const struct analysis *analysis)
 {
-	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
+	double wall_s = (double)analysis->window.observed_ns / (double)NS_PER_S;
 	char bytes[16], rate[16];
 
-	if (!analysis->read_bytes_known || wall_s <= 0)
+	if (!analysis->window.read_bytes_known || wall_s <= 0)
 		return "unknown";
-	snprintf(buffer, size, "%s (%s/s)", units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
-		 units_format_bytes(rate, sizeof(rate), (uint64_t)((double)analysis->read_bytes / wall_s)));
+	snprintf(
+	    buffer, size, "%s (%s/s)", units_format_bytes(bytes, sizeof(bytes), analysis->window.read_bytes),
+	    units_format_bytes(rate, sizeof(rate), (uint64_t)((double)analysis->window.read_bytes / wall_s)));
 	return buffer;
 }
 
 static void evidence(const struct layout *layout, const struct analysis *analysis)
 {
-	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
+	double wall_s = (double)analysis->window.observed_ns / (double)NS_PER_S;
 	char wait[80], read[48], time[24];
 
-	layout_heading(layout, analysis->n_warmup_steps ? "What held the trainer up (with warm-up)"
-							: "What held the trainer up");
+	layout_heading(layout, analysis->steady.n_warmup_steps ? "What held the trainer up (with warm-up)"
+							       : "What held the trainer up");
 	for (size_t i = 0; i < analysis->n_evidence; i++) {
 		const struct analysis_evidence *item = &analysis->evidence[i];
 
@@ -203,24 +204,26 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 	char unrecorded[160];
 
 	layout_heading(layout, "What was measured");
-	if (analysis->command)
+	if (analysis->job.command)
 		layout_line(layout, "%s",
-			    layout_printable(layout, command, sizeof(command), analysis->command));
-	if (analysis->trainer_ns_tgid && analysis->trainer_ns_tgid != analysis->trainer_tgid)
-		snprintf(inside, sizeof(inside), " (%u and %u in its container)", analysis->trainer_ns_tgid,
-			 analysis->trainer_ns_tid);
-	layout_line(layout, "Process %u, trainer thread %u%s; %s.", analysis->trainer_tgid,
-		    analysis->trainer_tid, inside, words_loader(analysis));
+			    layout_printable(layout, command, sizeof(command), analysis->job.command));
+	if (analysis->job.trainer_ns_tgid && analysis->job.trainer_ns_tgid != analysis->job.trainer_tgid)
+		snprintf(inside, sizeof(inside), " (%u and %u in its container)",
+			 analysis->job.trainer_ns_tgid, analysis->job.trainer_ns_tid);
+	layout_line(layout, "Process %u, trainer thread %u%s; %s.", analysis->job.trainer_tgid,
+		    analysis->job.trainer_tid, inside, words_loader(analysis));
 	layout_line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
-		    units_format_duration(window, sizeof(window), analysis->observed_ns),
-		    units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
-		    units_format_duration(startup, sizeof(startup), analysis->startup_ns),
-		    units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));
+		    units_format_duration(window, sizeof(window), analysis->window.observed_ns),
+		    units_format_duration(recorded, sizeof(recorded),
+					  analysis->recorded.end_ns - analysis->recorded.begin_ns),
+		    units_format_duration(startup, sizeof(startup), analysis->window.startup_ns),
+		    units_format_duration(teardown, sizeof(teardown), analysis->window.teardown_ns));
 	if (words_unrecorded(unrecorded, sizeof(unrecorded), analysis)[0])
 		layout_line(layout, "%s", unrecorded);
 	if (analysis->n_incomplete)
 		layout_line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).",
-			    analysis->n_incomplete, analysis->n_steps, 100 * analysis->coverage_ratio);
+			    analysis->n_incomplete, analysis->n_steps,
+			    100 * analysis->recorded.coverage_ratio);
 }
 
 int report_text(FILE *stream, const struct analysis *analysis, const struct report_text_options *options)
@@ -245,7 +248,7 @@ int report_text(FILE *stream, const struct analysis *analysis, const struct repo
 		text_ranks(&layout, analysis);
 		actions(&layout, analysis);
 	}
-	if (analysis->trainer_tid)
+	if (analysis->job.trainer_tid)
 		about(&layout, analysis);
 	if (fflush(stream) || ferror(stream))
 		return errno ? -errno : -EIO;

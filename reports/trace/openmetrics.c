@@ -28,7 +28,7 @@ static bool is_script(const char *name, size_t length)
  * without folders. */
 static void job_name(struct metrics *metrics)
 {
-	const char *at = metrics->analysis->command;
+	const char *at = metrics->analysis->job.command;
 
 	snprintf(metrics->job, sizeof(metrics->job), "job");
 	for (bool first = true; at && *at; first = false) {
@@ -123,7 +123,7 @@ static void steps(const struct metrics *metrics)
 	family(metrics, "diesel_steps", "counter", NULL, "Training steps in the window.");
 	sample(metrics, "diesel_steps_total", 0, NULL, NULL, (double)report_n_steps(analysis));
 	/* In a sampled recording only the number of steps is known. */
-	if (!analysis->approximate && analysis->n_steps)
+	if (!analysis->sampled.is && analysis->n_steps)
 		step_durations(metrics);
 }
 
@@ -151,7 +151,7 @@ static void stall(const struct metrics *metrics, int rank, const uint64_t share_
 static void stalls(const struct metrics *metrics)
 {
 	const struct analysis *analysis = metrics->analysis;
-	uint64_t gpu_ns = analysis->gpu_wait_known ? analysis->gpu_wait_ns : 0;
+	uint64_t gpu_ns = analysis->parts.gpu_wait_known ? analysis->parts.gpu_wait_ns : 0;
 
 	family(metrics, "diesel_stall_seconds", "counter", "seconds",
 	       "Wall time of the trainer that is no computing, by kind of stall.");
@@ -159,8 +159,8 @@ static void stalls(const struct metrics *metrics)
 		for (size_t i = 0; i < analysis->n_ranks; i++)
 			stall(metrics, (int)i, analysis->ranks[i].share_ns, 0);
 	} else {
-		stall(metrics, 0, analysis->share_ns, analysis->head_of_line_ns);
-		if (analysis->gpu_wait_known)
+		stall(metrics, 0, analysis->share_ns, analysis->parts.head_of_line_ns);
+		if (analysis->parts.gpu_wait_known)
 			sample(metrics, "diesel_stall_seconds_total", 0, "stall", "gpu_wait", s(gpu_ns));
 	}
 	family(metrics, "diesel_compute_seconds", "counter", "seconds",
@@ -269,12 +269,13 @@ static void tool(const struct metrics *metrics, const struct report_source *sour
 	const struct analysis *analysis = metrics->analysis;
 
 	family(metrics, "diesel_events_lost", "counter", NULL, "Records that found their buffer full.");
-	sample(metrics, "diesel_events_lost_total", -1, NULL, NULL, (double)analysis->n_lost);
-	if (isfinite(analysis->self_cost_ratio))
+	sample(metrics, "diesel_events_lost_total", -1, NULL, NULL, (double)analysis->recorded.n_lost);
+	if (isfinite(analysis->recorded.self_cost_ratio))
 		family(metrics, "diesel_self_cpu_seconds", "counter", "seconds",
 		       "CPU time that the recording took.");
 	sample(metrics, "diesel_self_cpu_seconds_total", -1, NULL, NULL,
-	       analysis->self_cost_ratio * s(analysis->end_ns - analysis->begin_ns));
+	       analysis->recorded.self_cost_ratio *
+		   s(analysis->recorded.end_ns - analysis->recorded.begin_ns));
 	family(metrics, "diesel_build", "info", NULL, "What made these figures.");
 	fprintf(metrics->stream, "diesel_build_info{version=\"%s\",kernel=\"", DIESEL_VERSION);
 	escape_label(metrics->stream, source && source->kernel ? source->kernel : "");

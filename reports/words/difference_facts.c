@@ -53,8 +53,8 @@ static void add_read(struct facts *facts, const struct analysis *a, const struct
 {
 	size_t of_a = report_n_steps(a), of_b = report_n_steps(b);
 
-	if (of_a && of_b && a->read_bytes_known && b->read_bytes_known)
-		add_bytes(facts, "read a step", a->read_bytes / of_a, b->read_bytes / of_b);
+	if (of_a && of_b && a->window.read_bytes_known && b->window.read_bytes_known)
+		add_bytes(facts, "read a step", a->window.read_bytes / of_a, b->window.read_bytes / of_b);
 }
 
 static void add_cache(struct facts *facts, const struct analysis *a, const struct analysis *b)
@@ -78,21 +78,22 @@ size_t difference_facts(const struct report_difference *difference,
 	const struct report_source *from_a = difference->source_a, *from_b = difference->source_b;
 	struct facts facts = {.items = ret_facts};
 
-	add_text(&facts, "command", a->command, b->command);
-	add_text(&facts, "loader", analysis_loader_name(a->loader), analysis_loader_name(b->loader));
+	add_text(&facts, "command", a->job.command, b->job.command);
+	add_text(&facts, "loader", analysis_loader_name(a->job.loader), analysis_loader_name(b->job.loader));
 	add_count(&facts, "workers", a->workers.n_at_once, b->workers.n_at_once);
-	add_count(&facts, "trainers", a->n_trainers, b->n_trainers);
+	add_count(&facts, "trainers", a->job.n_trainers, b->job.n_trainers);
 	add_read(&facts, a, b);
 	add_cache(&facts, a, b);
 	if (a->checkpoints && b->checkpoints)
 		add_count(&facts, "checkpoints", a->checkpoints->n_items, b->checkpoints->n_items);
-	add_count(&facts, "CPUs", a->n_cpus, b->n_cpus);
+	add_count(&facts, "CPUs", a->job.n_cpus, b->job.n_cpus);
 	if (from_a && from_b) {
 		add_text(&facts, "host", from_a->host, from_b->host);
 		add_text(&facts, "kernel", from_a->kernel, from_b->kernel);
 		add_text(&facts, "version of diesel", from_a->version, from_b->version);
 	}
-	add_text(&facts, "how split", analysis_method_name(a->method), analysis_method_name(b->method));
-	add_count(&facts, "lost events", a->n_lost, b->n_lost);
+	add_text(&facts, "how split", analysis_method_name(a->job.method),
+		 analysis_method_name(b->job.method));
+	add_count(&facts, "lost events", a->recorded.n_lost, b->recorded.n_lost);
 	return facts.n;
 }

@@ -7,23 +7,23 @@
 
 size_t report_n_steps(const struct analysis *analysis)
 {
-	return analysis->approximate ? analysis->n_steps_estimated : analysis->n_steps;
+	return analysis->sampled.is ? analysis->sampled.n_steps_estimated : analysis->n_steps;
 }
 
 bool report_steps_known(const struct analysis *analysis)
 {
-	return !analysis->approximate || analysis->n_steps_estimated;
+	return !analysis->sampled.is || analysis->sampled.n_steps_estimated;
 }
 
 bool report_wait_known(const struct analysis *analysis)
 {
-	return analysis->verdict != ANALYSIS_INSUFFICIENT && analysis->loader != LOADER_NONE &&
+	return analysis->verdict != ANALYSIS_INSUFFICIENT && analysis->job.loader != LOADER_NONE &&
 	       report_steps_known(analysis);
 }
 
 double report_steps_per_s(const struct analysis *analysis)
 {
-	uint64_t wall_ns = analysis->observed_ns;
+	uint64_t wall_ns = analysis->window.observed_ns;
 
 	if (!report_steps_known(analysis))
 		return NAN;
@@ -32,15 +32,15 @@ double report_steps_per_s(const struct analysis *analysis)
 
 struct report_shares report_shares(const struct analysis *analysis)
 {
-	bool steady = analysis->steady_ns > 0;
+	bool steady = analysis->steady.ns > 0;
 	struct report_shares shares = {
-	    .wall_ns = steady ? analysis->steady_ns : analysis->observed_ns,
-	    .n_steps =
-		report_n_steps(analysis) - (steady ? analysis->n_warmup_steps + analysis->n_apart_steps : 0),
+	    .wall_ns = steady ? analysis->steady.ns : analysis->window.observed_ns,
+	    .n_steps = report_n_steps(analysis) -
+		       (steady ? analysis->steady.n_warmup_steps + analysis->steady.n_apart_steps : 0),
 	};
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		shares.ns[i] = steady ? analysis->steady_share_ns[i] : analysis->share_ns[i];
+		shares.ns[i] = steady ? analysis->steady.share_ns[i] : analysis->share_ns[i];
 	return shares;
 }
 

@@ -30,7 +30,7 @@ static double percent(const struct analysis *analysis, enum analysis_share share
 
 static double of_window(const struct analysis *analysis, uint64_t ns)
 {
-	return analysis->observed_ns ? 100 * (double)ns / (double)analysis->observed_ns : 0;
+	return analysis->window.observed_ns ? 100 * (double)ns / (double)analysis->window.observed_ns : 0;
 }
 
 static void append_share(char *buffer, size_t size, const char *name, double value)
@@ -47,8 +47,8 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
 	double checkpoint = percent(analysis, SHARE_CHECKPOINT_STALL);
 	double starved = percent(analysis, SHARE_CPU_STARVED);
-	double gil = fmin(starved, of_window(analysis, analysis->gil_starved_ns));
-	double asleep = of_window(analysis, analysis->asleep_ns);
+	double gil = fmin(starved, of_window(analysis, analysis->parts.gil_starved_ns));
+	double asleep = of_window(analysis, analysis->parts.asleep_ns);
 	double stall = fetch + prep + checkpoint;
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT) {
@@ -91,15 +91,15 @@ char *words_warmup(char *buffer, size_t size, const struct analysis *analysis)
 	char time[24];
 
 	buffer[0] = '\0';
-	if (!analysis->n_warmup_steps || !analysis->steady_ns || !analysis->warmup_ns)
+	if (!analysis->steady.n_warmup_steps || !analysis->steady.ns || !analysis->steady.warmup_ns)
 		return buffer;
-	for (size_t i = 0; i < analysis->n_warmup_steps && i < analysis->n_steps; i++)
+	for (size_t i = 0; i < analysis->steady.n_warmup_steps && i < analysis->n_steps; i++)
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			share_ns[k] += analysis->steps[i].share_ns[k];
-	snprintf(buffer, size, "Warm-up is left out: %zu step%s, %s (", analysis->n_warmup_steps,
-		 analysis->n_warmup_steps == 1 ? "" : "s",
-		 units_format_duration(time, sizeof(time), analysis->warmup_ns));
-	append_shares(buffer, size, share_ns, analysis->warmup_ns);
+	snprintf(buffer, size, "Warm-up is left out: %zu step%s, %s (", analysis->steady.n_warmup_steps,
+		 analysis->steady.n_warmup_steps == 1 ? "" : "s",
+		 units_format_duration(time, sizeof(time), analysis->steady.warmup_ns));
+	append_shares(buffer, size, share_ns, analysis->steady.warmup_ns);
 	append(buffer, size, ").");
 	return buffer;
 }
@@ -109,11 +109,11 @@ char *words_whole(char *buffer, size_t size, const struct analysis *analysis)
 	char time[24];
 
 	buffer[0] = '\0';
-	if (!analysis->steady_ns || 100 * analysis_share_ratio(analysis, SHARE_COMPILING) < NOTABLE_PERCENT)
+	if (!analysis->steady.ns || 100 * analysis_share_ratio(analysis, SHARE_COMPILING) < NOTABLE_PERCENT)
 		return buffer;
 	snprintf(buffer, size,
-		 "Of all %s: ", units_format_duration(time, sizeof(time), analysis->observed_ns));
-	append_shares(buffer, size, analysis->share_ns, analysis->observed_ns);
+		 "Of all %s: ", units_format_duration(time, sizeof(time), analysis->window.observed_ns));
+	append_shares(buffer, size, analysis->share_ns, analysis->window.observed_ns);
 	append(buffer, size, ".");
 	return buffer;
 }
@@ -149,13 +149,14 @@ char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysi
 	char time[24], detail[16];
 
 	buffer[0] = '\0';
-	if (!analysis->unrecorded_ns)
+	if (!analysis->recorded.gaps_ns)
 		return buffer;
 	snprintf(buffer, size, "%s of it are without detail",
-		 units_format_duration(time, sizeof(time), analysis->unrecorded_ns));
-	if (analysis->detail_bytes_per_minute)
-		append(buffer, size, ", as --detail allows %s a minute; --detail all records everything",
-		       units_format_bytes(detail, sizeof(detail), analysis->detail_bytes_per_minute));
+		 units_format_duration(time, sizeof(time), analysis->recorded.gaps_ns));
+	if (analysis->recorded.detail_bytes_per_minute)
+		append(
+		    buffer, size, ", as --detail allows %s a minute; --detail all records everything",
+		    units_format_bytes(detail, sizeof(detail), analysis->recorded.detail_bytes_per_minute));
 	append(buffer, size, ".");
 	return buffer;
 }
@@ -174,22 +175,23 @@ char *words_apart(char *buffer, size_t size, const struct analysis *analysis)
 		       analysis->validation.n_steps, analysis->validation.n_steps == 1 ? "" : "es",
 		       units_format_duration(time, sizeof(time), analysis->validation.ns),
 		       units_format_duration(wait, sizeof(wait), analysis->validation.wait_ns));
-	if (n && analysis->n_apart_steps)
-		append(buffer, size, " %zu such step%s left out.", analysis->n_apart_steps,
-		       analysis->n_apart_steps == 1 ? " is" : "s are");
+	if (n && analysis->steady.n_apart_steps)
+		append(buffer, size, " %zu such step%s left out.", analysis->steady.n_apart_steps,
+		       analysis->steady.n_apart_steps == 1 ? " is" : "s are");
 	return buffer;
 }
 
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 {
 	buffer[0] = '\0';
-	if (!analysis->approximate)
+	if (!analysis->sampled.is)
 		append(buffer, size, "%zu steps, %llu lost events, ", analysis->n_steps,
-		       (unsigned long long)analysis->n_lost);
-	else if (analysis->n_steps_estimated)
-		append(buffer, size, "about %zu steps, ", analysis->n_steps_estimated);
-	if (isfinite(analysis->self_cost_ratio))
-		append(buffer, size, "tool cost %.1f %% of one CPU", 100 * analysis->self_cost_ratio);
+		       (unsigned long long)analysis->recorded.n_lost);
+	else if (analysis->sampled.n_steps_estimated)
+		append(buffer, size, "about %zu steps, ", analysis->sampled.n_steps_estimated);
+	if (isfinite(analysis->recorded.self_cost_ratio))
+		append(buffer, size, "tool cost %.1f %% of one CPU",
+		       100 * analysis->recorded.self_cost_ratio);
 	else
 		append(buffer, size, "tool cost unknown");
 	return buffer;
@@ -197,14 +199,14 @@ char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 
 char *words_approximate(char *buffer, size_t size, const struct analysis *analysis)
 {
-	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S, error = 0;
+	double wall_s = (double)analysis->window.observed_ns / (double)NS_PER_S, error = 0;
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		error = analysis->share_error[i] > error ? analysis->share_error[i] : error;
+		error = analysis->sampled.error[i] > error ? analysis->sampled.error[i] : error;
 	buffer[0] = '\0';
-	if (analysis->approximate && wall_s > 0)
+	if (analysis->sampled.is && wall_s > 0)
 		snprintf(buffer, size, "approximate: sampled at %.0f Hz without privilege, +/- %.0f points",
-			 (double)analysis->n_looks / wall_s, ceil(100 * error));
+			 (double)analysis->sampled.n_looks / wall_s, ceil(100 * error));
 	return buffer;
 }
 
@@ -231,7 +233,7 @@ const char *words_loader(const struct analysis *analysis)
 {
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return "how it loads its data was not seen";
-	switch (analysis->loader) {
+	switch (analysis->job.loader) {
 	case LOADER_NONE: return "no data wait was seen";
 	case LOADER_WORKERS: return "worker processes load the data";
 	case LOADER_INLINE: return "the trainer loads the data itself (no workers)";
@@ -249,7 +251,7 @@ char *words_missing(char *buffer, size_t size, const struct analysis *analysis)
 	} parts[] = {
 	    {analysis->page_cache, "page cache"},
 	    {analysis->profile, "profile of preparing"},
-	    {analysis->gpu_wait_known, "GPU"},
+	    {analysis->parts.gpu_wait_known, "GPU"},
 	    {analysis->predictions, "predictions"},
 	};
 

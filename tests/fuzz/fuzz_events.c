@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		sum_ns += analysis->share_ns[i];
-	if (sum_ns != analysis->observed_ns)
+	if (sum_ns != analysis->window.observed_ns)
 		abort();
 	analysis_free(analysis);
 	free(events);

@@ -317,13 +317,13 @@ static const char *role_of_process(const struct node_job *job, const struct cens
 {
 	const struct analysis *analysis = job->analysis;
 
-	if (analysis && analysis->trainer_tgid == (uint32_t)process->pid)
+	if (analysis && analysis->job.trainer_tgid == (uint32_t)process->pid)
 		return "trainer";
 	for (size_t i = 0; analysis && i < analysis->n_ranks; i++)
 		if (analysis->ranks[i].tgid == (uint32_t)process->pid)
 			return "rank";
 	if (process->pid == job->root)
-		return analysis && analysis->trainer_tgid ? "launcher" : "trainer";
+		return analysis && analysis->job.trainer_tgid ? "launcher" : "trainer";
 	return process->has_library ? "worker" : "helper";
 }
 

@@ -42,14 +42,14 @@ static void fill_gpu(const struct analysis *analysis, double window_s, struct jo
 {
 	const struct gpu_use *gpu = analysis->gpu;
 
-	if (!gpu || !analysis->observed_ns)
+	if (!gpu || !analysis->window.observed_ns)
 		return;
-	job->gpu_spin = (double)gpu->spin_ns / (double)analysis->observed_ns;
+	job->gpu_spin = (double)gpu->spin_ns / (double)analysis->window.observed_ns;
 	if (gpu->n_calls)
 		snprintf(job->gpu_call, sizeof(job->gpu_call), "%s", gpu->calls[0].name);
 	if (!gpu->launches_known || window_s <= 0)
 		return;
-	job->gpu_starved = (double)gpu->starved_ns / (double)analysis->observed_ns;
+	job->gpu_starved = (double)gpu->starved_ns / (double)analysis->window.observed_ns;
 	job->launches_per_s = (double)gpu->n_launches / window_s;
 	job->copies_per_s = (double)gpu->n_copies / window_s;
 }
@@ -60,42 +60,43 @@ static void fill_shares(const struct analysis *analysis, struct job_sample *job)
 	for (int i = 0; i < SHARE_COUNT; i++) {
 		if (analysis_share_known(analysis, (enum analysis_share)i))
 			job->share[i] = analysis_share_ratio(analysis, (enum analysis_share)i);
-		if (analysis->approximate && analysis->share_error[i] > job->share_error)
-			job->share_error = analysis->share_error[i];
+		if (analysis->sampled.is && analysis->sampled.error[i] > job->share_error)
+			job->share_error = analysis->sampled.error[i];
 	}
-	if (analysis->gpu_wait_known && analysis->observed_ns)
-		job->gpu_wait = (double)analysis->gpu_wait_ns / (double)analysis->observed_ns;
+	if (analysis->parts.gpu_wait_known && analysis->window.observed_ns)
+		job->gpu_wait = (double)analysis->parts.gpu_wait_ns / (double)analysis->window.observed_ns;
 	snprintf(job->verdict, sizeof(job->verdict), "%s", analysis_verdict_name(analysis->verdict));
 }
 
 void job_fill(const struct analysis *analysis, struct job_sample *job)
 {
-	double window_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) * NS_TO_S;
+	double window_s = (double)(analysis->window.end_ns - analysis->window.begin_ns) * NS_TO_S;
 
-	snprintf(job->method, sizeof(job->method), "%s", analysis->approximate ? "sampled" : "bpf");
+	snprintf(job->method, sizeof(job->method), "%s", analysis->sampled.is ? "sampled" : "bpf");
 	snprintf(job->remark, sizeof(job->remark), "%s",
 		 analysis->insufficient[0] ? analysis->insufficient : analysis->note);
-	if (analysis->loader != LOADER_NONE)
-		snprintf(job->loader, sizeof(job->loader), "%s", analysis_loader_name(analysis->loader));
-	if (analysis->n_lost)
-		job->n_lost = analysis->n_lost;
+	if (analysis->job.loader != LOADER_NONE)
+		snprintf(job->loader, sizeof(job->loader), "%s", analysis_loader_name(analysis->job.loader));
+	if (analysis->recorded.n_lost)
+		job->n_lost = analysis->recorded.n_lost;
 	fill_steps(analysis, job);
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return;
 	fill_shares(analysis, job);
 	fill_gpu(analysis, window_s, job);
-	if (analysis->n_steps_estimated && window_s > 0) {
-		job->n_steps = analysis->n_steps_estimated;
-		job->steps_per_s = (double)analysis->n_steps_estimated / window_s;
+	if (analysis->sampled.n_steps_estimated && window_s > 0) {
+		job->n_steps = analysis->sampled.n_steps_estimated;
+		job->steps_per_s = (double)analysis->sampled.n_steps_estimated / window_s;
 	}
-	if (analysis->loader != LOADER_NONE && (!analysis->approximate || analysis->n_steps_estimated))
+	if (analysis->job.loader != LOADER_NONE &&
+	    (!analysis->sampled.is || analysis->sampled.n_steps_estimated))
 		job->wait_mean_s = (double)analysis->wait_mean_ns * NS_TO_S;
-	if (analysis->loader == LOADER_WORKERS)
+	if (analysis->job.loader == LOADER_WORKERS)
 		job->n_workers = analysis->workers.n_at_once;
-	else if (analysis->loader == LOADER_INLINE)
+	else if (analysis->job.loader == LOADER_INLINE)
 		job->n_workers = 0;
-	if (window_s > 0 && analysis->read_bytes_known)
-		job->read_bytes_per_s = (double)analysis->read_bytes / window_s;
+	if (window_s > 0 && analysis->window.read_bytes_known)
+		job->read_bytes_per_s = (double)analysis->window.read_bytes / window_s;
 	if (analysis->page_cache)
 		job->hit_ratio = page_cache_hit_ratio(analysis->page_cache->accessed_pages,
 						      analysis->page_cache->missed_pages);
@@ -122,7 +123,7 @@ static int add_place(const struct page_cache_place *place, const char *job, doub
 int job_fill_places(const struct analysis *analysis, const char *job, struct top_sample *sample)
 {
 	const struct page_cache *cache = analysis->page_cache;
-	double window_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) * NS_TO_S;
+	double window_s = (double)(analysis->window.end_ns - analysis->window.begin_ns) * NS_TO_S;
 	int r = 0;
 
 	if (!cache || window_s <= 0)

@@ -104,12 +104,11 @@ struct analysis_apart {
 	size_t n_steps;   /* in which it happened */
 };
 
-struct analysis {
-	enum analysis_verdict verdict;
-	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
-	char note[256];         /* what the verdict does not say but the reader should know; "" if nothing */
-	char *command;          /* NULL: not known */
-	bool attached;          /* the job ran already when the recording began */
+/* The job, its trainer, and how it loads data. */
+struct analysis_job {
+	char *command; /* NULL: not known */
+	bool attached; /* it ran already when the recording began */
+	uint32_t n_cpus;
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
 	uint32_t trainer_ns_tgid, trainer_ns_tid; /* in its innermost PID namespace; 0: not known */
 	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
@@ -119,64 +118,90 @@ struct analysis {
 	 * wakes it while no steps are seen. Then data that the trainer makes by itself counts as computing.
 	 */
 	bool blind;
+	/* Time in which threads of all its processes and ranks had a core or waited for one; 0: not known. */
+	uint64_t busy_ns;
+};
 
-	uint64_t begin_ns, end_ns;               /* the recording */
-	uint64_t unrecorded_ns;                  /* part of it: without detail */
-	uint64_t detail_bytes_per_minute;        /* the limit that left detail out; 0: not known */
-	uint64_t window_begin_ns, window_end_ns; /* the window: the time that the shares divide */
-	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
-	uint64_t observed_ns; /* the window without the steps that reach into a gap of the recording */
-	uint64_t share_ns[SHARE_COUNT]; /* sums to observed_ns exactly */
-	/* Sampled without privilege: there are no steps, and each share is right within +- its share_error,
-	 * with 95 % confidence; 0: exact. */
-	bool approximate;
-	double share_error[SHARE_COUNT];
-	size_t n_looks;           /* looks at the trainer in the window */
-	size_t n_steps_estimated; /* 0: not known */
-	bool gpu_wait_known;
-	uint64_t gpu_wait_ns; /* part of device */
-	uint64_t steal_ns;    /* the trainer had a core that the host took away; part of its shares */
-
-	struct analysis_step *steps;
-	size_t n_steps, n_incomplete;
-	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without the steps that are apart */
-
+/* The recording, and what it misses. */
+struct analysis_recorded {
+	uint64_t begin_ns, end_ns;
+	uint64_t gaps_ns;                 /* part of it: without detail */
+	uint64_t detail_bytes_per_minute; /* the limit that left detail out; 0: not known */
 	uint64_t n_lost;
 	uint64_t n_malformed;  /* records that contradict themselves or others: ignored */
 	double coverage_ratio; /* steps without a loss, over all steps */
 	/* the tool's CPU time over the recording's wall time: 0.01 is 1 % of one CPU; NAN: not known */
 	double self_cost_ratio;
+};
 
+/* The time that the shares divide. */
+struct analysis_window {
+	uint64_t begin_ns, end_ns;
+	uint64_t startup_ns, teardown_ns; /* the trainer's life before and after, as far as recorded */
+	uint64_t observed_ns;  /* the window without the steps that reach into a gap of the recording */
 	bool read_bytes_known; /* false: sampled, and the job hides it */
-	uint64_t read_bytes;   /* by the job's file reads in the window, page cache or not */
-	struct analysis_workers workers;
-	uint32_t n_cpus;
-	uint64_t job_busy_ns; /* time in which threads of all its processes and ranks had a core or waited for
-				 one; 0: not known */
-	/* parts of prep_stall, for explanation: not shares of their own */
+	uint64_t read_bytes;   /* by the job's file reads, page cache or not */
+};
+
+/* Sampled without privilege: there are no steps, and each share is right within +- its error, with 95 %
+ * confidence. */
+struct analysis_sampled {
+	bool is;                   /* all shares are approximate */
+	double error[SHARE_COUNT]; /* 0: exact */
+	size_t n_looks;            /* at the trainer in the window */
+	size_t n_steps_estimated;  /* 0: not known */
+};
+
+/* Parts of shares, for explanation: no shares of their own. */
+struct analysis_parts {
+	uint64_t peers_ns; /* of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
+	/* of prep_stall */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
-	uint64_t asleep_ns;       /* part of other: plain sleeps of the trainer that are no polling */
+	uint64_t own_prep_ns;    /* the trainer itself computed, or waited, no longer than that, for a core */
+	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
+	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
+	/* of device */
+	bool gpu_wait_known;
+	uint64_t gpu_wait_ns;
+	uint64_t helped_ns; /* asleep until its other threads had computed */
 	/* Part of the trainer's computing in which its Python stack shows the model, the backward pass or the
 	 * optimizer. NAN: not known. */
 	double computing_part;
+	/* of cpu_starved */
+	uint64_t neighbours_ns;  /* a thread outside the job had the core */
+	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
+	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer that are no polling */
+	uint64_t steal_ns;       /* of any: the trainer had a core that the host took away */
 	bool waits_sampled;      /* samples of the trainer's stack, or its naps, show some of its waits */
-	uint64_t helped_ns;      /* part of device: asleep until its other threads had computed */
-	uint64_t neighbours_ns;  /* part of cpu_starved: a thread outside the job had the core */
-	uint64_t own_prep_ns;    /* the trainer itself computed, or waited, no longer than that, for a core */
-	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
-	uint64_t peers_ns; /* part of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
-	uint64_t gil_ns;   /* a thread that the trainer waited for was waiting for the interpreter lock */
-	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
+};
+
+/* The shares without warm-up, without steps apart, and without what other steps compile: verdict and actions
+ * are about these. */
+struct analysis_steady {
+	uint64_t share_ns[SHARE_COUNT]; /* sums to ns exactly */
+	uint64_t ns;
 	/* steps at the start of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
+	size_t n_apart_steps; /* after warm-up, left out because of compiling or validation */
+};
+
+struct analysis {
+	enum analysis_verdict verdict;
+	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
+	char note[256];         /* what the verdict does not say but the reader should know; "" if nothing */
+	struct analysis_job job;
+	struct analysis_recorded recorded;
+	struct analysis_window window;
+	uint64_t share_ns[SHARE_COUNT]; /* sums to window.observed_ns exactly */
+	struct analysis_sampled sampled;
+	struct analysis_parts parts;
+	struct analysis_steady steady;
+	struct analysis_step *steps;
+	size_t n_steps, n_incomplete;
+	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without the steps that are apart */
+	struct analysis_workers workers;
 	struct analysis_apart compiling, validation;
-	size_t n_apart_steps; /* after warm-up, left out of the steady steps because of compiling or
-				 validation */
-	/* The shares without warm-up, without steps apart, and without what other steps compile: verdict and
-	 * actions are about these. They sum to steady_ns exactly. */
-	uint64_t steady_share_ns[SHARE_COUNT];
-	uint64_t steady_ns;
 	struct analysis_rank *ranks; /* NULL: one trainer */
 	size_t n_ranks;
 	/* NULL: not known */

@@ -171,6 +171,174 @@ enum phase_kind {
 	PHASE_END = 2,
 };
 
+struct event_switch {
+	uint64_t waking_ns; /* when it became runnable; 0: it always was */
+	uint64_t exec_ns;   /* its CPU time so far (se.sum_exec_runtime) */
+	uint32_t waker_tid; /* meaningful with WAKER_TASK */
+	uint16_t state;     /* task state bits at the switch: 1 S, 2 D, 0 runnable; a set */
+	uint16_t syscall_nr;
+	uint8_t waker_context; /* enum waker_context */
+	uint8_t waker_detail;
+	uint8_t reserved[6];
+};
+
+struct event_call {
+	int64_t result;
+	uint64_t inode;    /* of the fd's file; futex: address; 0 where there is none */
+	uint64_t argument; /* open: flags; read, write: count; mmap: length; poll: n of fds */
+	int32_t fd;        /* poll of one fd: that fd; open: the directory fd */
+	uint16_t nr;
+	uint8_t file_type; /* enum event_file_type */
+	uint8_t source;    /* enum event_source */
+};
+
+/*
+ * From the start of the first call to the end of the last. The thread had its CPU all the time: no call slept
+ * or took long, and between two calls it computed for at most 0.1 ms. busy_ns is the time in the calls; in
+ * the rest of the stretch the thread computed. These are reads, opens, look-ups and closes of files that
+ * cannot be written through the descriptor.
+ */
+struct event_calls {
+	uint64_t inode; /* of the last call's file */
+	uint32_t bytes; /* that reads returned */
+	uint32_t busy_ns;
+	uint16_t n_calls; /* 2 or more */
+	uint16_t n_reads; /* completed */
+	uint16_t n_opens; /* that succeeded */
+	uint8_t file_type;
+	uint8_t source; /* of the last call's file */
+	uint64_t reserved;
+};
+
+struct event_pages {
+	uint32_t accessed_pages; /* looked up, by reads and faults */
+	uint32_t missed_pages;   /* brought in from storage, read-ahead included */
+	uint32_t n_minor_faults; /* faults that found their page of a file in memory */
+	uint32_t n_major_faults;
+	uint32_t reserved[2];
+	uint64_t fault_ns; /* in major faults of files */
+};
+
+struct event_place {
+	uint64_t inode;
+	uint32_t device; /* kernel dev_t */
+	uint32_t accessed_pages;
+	uint32_t missed_pages;
+	uint32_t n_reads;
+	uint32_t used_kib;
+	uint32_t direct_kib; /* past the page cache; part of used_kib */
+};
+
+struct event_sizes {
+	/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0: also of 0 */
+	uint32_t n[7];
+	uint32_t first;
+};
+
+struct event_fault {
+	uint64_t inode;
+	uint64_t page;        /* index in the file */
+	uint32_t device;      /* kernel dev_t */
+	uint32_t added_pages; /* pages that the fault had read, with read-ahead */
+	uint32_t sleep_ns;
+	uint16_t n_sleeps;
+	uint16_t n_wakeups;
+};
+
+struct event_reads {
+	uint64_t used_bytes;    /* of files, page cache or not; io_uring included */
+	uint64_t direct_bytes;  /* part of it: past the page cache (O_DIRECT) */
+	uint64_t network_bytes; /* received from sockets of IPv4 and IPv6: not in used_bytes */
+	uint32_t n_reads;       /* of files, completed */
+	uint32_t reserved;
+};
+
+/* Of a loader's mark, or of a phase. */
+struct event_mark {
+	uint64_t value; /* a phase's: key of the note "phase" that has its name; ends: 0 */
+	uint64_t reserved[2];
+	uint32_t kind; /* enum mark_kind, enum phase_kind */
+	uint32_t reserved2;
+};
+
+struct event_fork {
+	uint32_t child_tid;
+	uint32_t child_tgid; /* == tgid: a thread; else a process */
+	uint64_t clone_flags;
+	uint64_t child_start_boottime_ns; /* unique together with the pid */
+	uint64_t reserved;
+};
+
+struct event_exit {
+	uint64_t exec_ns;  /* CPU time */
+	uint64_t queue_ns; /* runnable without a CPU */
+	uint64_t sleep_ns; /* interruptible */
+	uint64_t block_ns; /* uninterruptible */
+};
+
+struct event_name {
+	char comm[16];
+	uint64_t start_boottime_ns;
+	uint32_t ns_tid; /* as the innermost PID namespace numbers it */
+	uint32_t parent_tgid;
+};
+
+struct event_library {
+	uint64_t inode;
+	uint64_t device; /* kernel dev_t */
+	char name[16];   /* of the file, without its folder, cut */
+};
+
+struct event_loss {
+	uint64_t n;
+	uint64_t reserved[3];
+};
+
+struct event_sample {
+	uint32_t exec_ns;    /* what it ran from start to end */
+	uint32_t queue_ns;   /* was runnable without a CPU */
+	uint32_t process_ns; /* what all threads of its process ran */
+	uint32_t read_bytes, written_bytes;
+	uint32_t inode;   /* of the pipe or socket it waits at; 0: not known */
+	uint16_t n_reads; /* read calls */
+	uint16_t known;   /* enum sample_known, or-ed */
+	uint8_t state;    /* at the end, as /proc has it: R S D Z ... */
+	uint8_t wait;     /* at the end: enum proc_wait of lib/proc_task.h */
+	uint8_t n;        /* looks from start (not counted) to end */
+	uint8_t place;    /* at the end: enum sample_place */
+};
+
+struct event_process {
+	uint64_t start_boottime_ns;
+	uint64_t exec_ns; /* all its threads, so far */
+	uint32_t parent_tgid;
+	uint32_t flags; /* enum sample_process, or-ed */
+	uint64_t reserved;
+};
+
+struct event_gpu {
+	uint64_t n_launches; /* of kernels and graphs, by the process so far */
+	uint64_t n_copies;   /* copies and fills, by the process so far */
+	uint64_t stream;     /* CUstream; 0: the default one */
+	uint16_t function;   /* of bpf/gpu.h */
+	uint16_t gpu_flags;  /* enum gpu_flag */
+	uint32_t reserved;
+};
+
+struct event_gpu_totals {
+	uint64_t n_launches, n_copies;
+	uint64_t n_waits;
+	uint64_t wait_ns; /* of all threads, in synchronising calls */
+};
+
+struct event_stack {
+	uint64_t native; /* key of the note "stack" of its C frames; 0: not known */
+	uint64_t python; /* of its Python frames; 0: none */
+	uint16_t syscall_nr;
+	uint8_t in_kernel; /* 1: in syscall_nr; 0xffff: in a page fault or an interrupt */
+	uint8_t reserved[13];
+};
+
 struct event {
 	uint64_t start_ns;
 	uint64_t end_ns;
@@ -180,161 +348,26 @@ struct event {
 	uint16_t flags; /* enum event_flag */
 	uint32_t cpu;   /* the CPU that wrote the record */
 	union {
-		struct {
-			uint64_t waking_ns; /* when it became runnable; 0: it always was */
-			uint64_t exec_ns;   /* its CPU time so far (se.sum_exec_runtime) */
-			uint32_t waker_tid; /* meaningful with WAKER_TASK */
-			uint16_t state;     /* task state bits at the switch: 1 S, 2 D, 0 runnable; a set */
-			uint16_t syscall_nr;
-			uint8_t waker_context; /* enum waker_context */
-			uint8_t waker_detail;
-			uint8_t reserved[6];
-		} sw;
-		struct {
-			int64_t result;
-			uint64_t inode;    /* of the fd's file; futex: address; 0 where there is none */
-			uint64_t argument; /* open: flags; read, write: count; mmap: length; poll: n of fds */
-			int32_t fd;        /* poll of one fd: that fd; open: the directory fd */
-			uint16_t nr;
-			uint8_t file_type; /* enum event_file_type */
-			uint8_t source;    /* enum event_source */
-		} call;
-		/*
-		 * From the start of the first call to the end of the last. The thread had its CPU all the
-		 * time: no call slept or took long, and between two calls it computed for at most 0.1 ms.
-		 * busy_ns is the time in the calls; in the rest of the stretch the thread computed. These are
-		 * reads, opens, look-ups and closes of files that cannot be written through the descriptor.
-		 */
-		struct {
-			uint64_t inode; /* of the last call's file */
-			uint32_t bytes; /* that reads returned */
-			uint32_t busy_ns;
-			uint16_t n_calls; /* 2 or more */
-			uint16_t n_reads; /* completed */
-			uint16_t n_opens; /* that succeeded */
-			uint8_t file_type;
-			uint8_t source; /* of the last call's file */
-			uint64_t reserved;
-		} calls;
-		struct {
-			uint32_t accessed_pages; /* looked up, by reads and faults */
-			uint32_t missed_pages;   /* brought in from storage, read-ahead included */
-			uint32_t n_minor_faults; /* faults that found their page of a file in memory */
-			uint32_t n_major_faults;
-			uint32_t reserved[2];
-			uint64_t fault_ns; /* in major faults of files */
-		} pages;
-		struct {
-			uint64_t inode;
-			uint32_t device; /* kernel dev_t */
-			uint32_t accessed_pages;
-			uint32_t missed_pages;
-			uint32_t n_reads;
-			uint32_t used_kib;
-			uint32_t direct_kib; /* past the page cache; part of used_kib */
-		} place;
-		struct {
-			/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0: also of 0 */
-			uint32_t n[7];
-			uint32_t first;
-		} sizes;
-		struct {
-			uint64_t inode;
-			uint64_t page;        /* index in the file */
-			uint32_t device;      /* kernel dev_t */
-			uint32_t added_pages; /* pages that the fault had read, with read-ahead */
-			uint32_t sleep_ns;
-			uint16_t n_sleeps;
-			uint16_t n_wakeups;
-		} fault;
-		struct {
-			uint64_t used_bytes;   /* of files, page cache or not; io_uring included */
-			uint64_t direct_bytes; /* part of it: past the page cache (O_DIRECT) */
-			uint64_t
-			    network_bytes; /* received from sockets of IPv4 and IPv6: not in used_bytes */
-			uint32_t n_reads;  /* of files, completed */
-			uint32_t reserved;
-		} reads;
-		struct {
-			uint64_t value;
-			uint64_t reserved[2];
-			uint32_t kind; /* enum mark_kind */
-			uint32_t reserved2;
-		} mark;
-		struct {
-			uint32_t child_tid;
-			uint32_t child_tgid; /* == tgid: a thread; else a process */
-			uint64_t clone_flags;
-			uint64_t child_start_boottime_ns; /* unique together with the pid */
-			uint64_t reserved;
-		} fork;
-		struct {
-			uint64_t exec_ns;  /* CPU time */
-			uint64_t queue_ns; /* runnable without a CPU */
-			uint64_t sleep_ns; /* interruptible */
-			uint64_t block_ns; /* uninterruptible */
-		} exit;
-		struct {
-			char comm[16];
-			uint64_t start_boottime_ns;
-			uint32_t ns_tid; /* as the innermost PID namespace numbers it */
-			uint32_t parent_tgid;
-		} name;
-		struct {
-			uint64_t inode;
-			uint64_t device; /* kernel dev_t */
-			char name[16];   /* of the file, without its folder, cut */
-		} library;
-		struct {
-			uint64_t n;
-			uint64_t reserved[3];
-		} loss;
-		struct {
-			uint32_t exec_ns;    /* what it ran from start to end */
-			uint32_t queue_ns;   /* was runnable without a CPU */
-			uint32_t process_ns; /* what all threads of its process ran */
-			uint32_t read_bytes, written_bytes;
-			uint32_t inode;   /* of the pipe or socket it waits at; 0: not known */
-			uint16_t n_reads; /* read calls */
-			uint16_t known;   /* enum sample_known, or-ed */
-			uint8_t state;    /* at the end, as /proc has it: R S D Z ... */
-			uint8_t wait;     /* at the end: enum proc_wait of lib/proc_task.h */
-			uint8_t n;        /* looks from start (not counted) to end */
-			uint8_t place;    /* at the end: enum sample_place */
-		} sample;
-		struct {
-			uint64_t start_boottime_ns;
-			uint64_t exec_ns; /* all its threads, so far */
-			uint32_t parent_tgid;
-			uint32_t flags; /* enum sample_process, or-ed */
-			uint64_t reserved;
-		} process;
-		struct {
-			uint64_t n_launches; /* of kernels and graphs, by the process so far */
-			uint64_t n_copies;   /* copies and fills, by the process so far */
-			uint64_t stream;     /* CUstream; 0: the default one */
-			uint16_t function;   /* of bpf/gpu.h */
-			uint16_t gpu_flags;  /* enum gpu_flag */
-			uint32_t reserved;
-		} gpu;
-		struct {
-			uint64_t n_launches, n_copies;
-			uint64_t n_waits;
-			uint64_t wait_ns; /* of all threads, in synchronising calls */
-		} gpu_totals;
-		struct {
-			uint64_t name; /* key of the note "phase" that has the name; ends: 0 */
-			uint64_t reserved[2];
-			uint32_t kind; /* enum phase_kind */
-			uint32_t reserved2;
-		} phase;
-		struct {
-			uint64_t native; /* key of the note "stack" of its C frames; 0: not known */
-			uint64_t python; /* of its Python frames; 0: none */
-			uint16_t syscall_nr;
-			uint8_t in_kernel; /* 1: in syscall_nr; 0xffff: in a page fault or an interrupt */
-			uint8_t reserved[13];
-		} stack;
+		struct event_switch sw;
+		struct event_call call;
+		struct event_calls calls;
+		struct event_pages pages;
+		struct event_place place;
+		struct event_sizes sizes;
+		struct event_fault fault;
+		struct event_reads reads;
+		struct event_mark mark;
+		struct event_fork fork;
+		struct event_exit exit;
+		struct event_name name;
+		struct event_library library;
+		struct event_loss loss;
+		struct event_sample sample;
+		struct event_process process;
+		struct event_gpu gpu;
+		struct event_gpu_totals gpu_totals;
+		struct event_mark phase;
+		struct event_stack stack;
 		uint64_t payload[4];
 	};
 };

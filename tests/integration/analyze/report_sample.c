@@ -31,8 +31,8 @@ static void make_long(struct fixture *f)
 	}
 	f->analysis.steps = steps;
 	f->analysis.n_steps = n;
-	f->analysis.window_end_ns = at_ns;
-	f->analysis.observed_ns = at_ns - FIXTURE_BEGIN;
+	f->analysis.window.end_ns = at_ns;
+	f->analysis.window.observed_ns = at_ns - FIXTURE_BEGIN;
 	for (size_t k = 0; k < SHARE_COUNT; k++)
 		f->analysis.share_ns[k] = 0;
 	for (size_t i = 0; i < n; i++)
@@ -51,12 +51,12 @@ static void make(struct fixture *f, const char *what)
 	f->analysis.profile = NULL;
 	f->analysis.gpu = NULL;
 	f->analysis.phases = NULL;
-	f->analysis.gpu_wait_known = false;
+	f->analysis.parts.gpu_wait_known = false;
 	f->analysis.checkpoints = NULL;
 	f->analysis.predictions = NULL;
 	f->analysis.lanes = NULL;
 	f->analysis.n_ranks = 0;
-	f->analysis.command = NULL;
+	f->analysis.job.command = NULL;
 	if (strcmp(what, "bare") == 0)
 		return;
 	f->analysis = (struct analysis){.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "no step was seen"};

@@ -202,12 +202,12 @@ static inline uint64_t share_ticks(const struct analysis *analysis, enum analysi
 /* What must hold whatever the input was. */
 static inline void check_invariants(const struct analysis *analysis)
 {
-	uint64_t sum_ns = 0, whole_ns = 0, steps_ns[SHARE_COUNT] = {0}, at_ns = analysis->window_begin_ns;
+	uint64_t sum_ns = 0, whole_ns = 0, steps_ns[SHARE_COUNT] = {0}, at_ns = analysis->window.begin_ns;
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		sum_ns += analysis->share_ns[i];
-	assert_int_equal(sum_ns, analysis->observed_ns);
-	assert_true(sum_ns <= analysis->window_end_ns - analysis->window_begin_ns);
+	assert_int_equal(sum_ns, analysis->window.observed_ns);
+	assert_true(sum_ns <= analysis->window.end_ns - analysis->window.begin_ns);
 	for (size_t k = 0; k < analysis->n_steps; k++) {
 		const struct analysis_step *step = &analysis->steps[k];
 
@@ -218,11 +218,11 @@ static inline void check_invariants(const struct analysis *analysis)
 		for (size_t i = 0; i < SHARE_COUNT; i++)
 			steps_ns[i] += step->share_ns[i];
 	}
-	assert_int_equal(whole_ns, analysis->observed_ns);
+	assert_int_equal(whole_ns, analysis->window.observed_ns);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		assert_int_equal(steps_ns[i], analysis->share_ns[i]);
-	assert_true(analysis->gpu_wait_ns <= analysis->share_ns[SHARE_DEVICE]);
-	assert_true(analysis->coverage_ratio >= 0 && analysis->coverage_ratio <= 1);
+	assert_true(analysis->parts.gpu_wait_ns <= analysis->share_ns[SHARE_DEVICE]);
+	assert_true(analysis->recorded.coverage_ratio >= 0 && analysis->recorded.coverage_ratio <= 1);
 	assert_true(analysis->n_actions <= ANALYSIS_ACTIONS_MAX);
 	assert_int_equal(analysis->verdict == ANALYSIS_INSUFFICIENT, analysis->insufficient[0] != '\0');
 }

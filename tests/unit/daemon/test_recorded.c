@@ -184,11 +184,11 @@ static int no_round(void *user, const struct history_round *round)
 static void test_absurd_times(void **state)
 {
 	const struct recorded_clock clock = {0};
-	struct analysis analysis = {.window_begin_ns = 5 * NS_PER_S, .window_end_ns = UINT64_MAX};
+	struct analysis analysis = {.window.begin_ns = 5 * NS_PER_S, .window.end_ns = UINT64_MAX};
 
 	(void)state;
 	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
-	analysis.window_end_ns = 4 * NS_PER_S;
+	analysis.window.end_ns = 4 * NS_PER_S;
 	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
 }
 

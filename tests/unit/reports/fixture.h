@@ -80,33 +80,33 @@ static inline void fixture_steps(struct fixture *f)
 	}
 	a->steps = f->steps;
 	a->n_steps = FIXTURE_STEPS;
-	a->window_begin_ns = FIXTURE_BEGIN;
-	a->window_end_ns = at_ns;
-	a->observed_ns = at_ns - FIXTURE_BEGIN;
-	a->begin_ns = FIXTURE_BEGIN - 2 * NS_PER_S;
-	a->end_ns = at_ns + NS_PER_S;
-	a->startup_ns = 2 * NS_PER_S;
-	a->teardown_ns = NS_PER_S;
+	a->window.begin_ns = FIXTURE_BEGIN;
+	a->window.end_ns = at_ns;
+	a->window.observed_ns = at_ns - FIXTURE_BEGIN;
+	a->recorded.begin_ns = FIXTURE_BEGIN - 2 * NS_PER_S;
+	a->recorded.end_ns = at_ns + NS_PER_S;
+	a->window.startup_ns = 2 * NS_PER_S;
+	a->window.teardown_ns = NS_PER_S;
 	a->wait_mean_ns = 60 * NS_PER_MS;
 	a->wait_p95_ns = 69 * NS_PER_MS;
-	a->coverage_ratio = 1;
-	a->self_cost_ratio = 0.004;
-	a->gpu_wait_known = true;
-	a->gpu_wait_ns = 10 * FIXTURE_STEPS * NS_PER_MS;
-	a->head_of_line_ns = 3 * FIXTURE_STEPS * NS_PER_MS;
-	a->gil_ns = 2 * FIXTURE_STEPS * NS_PER_MS;
-	a->n_warmup_steps = 3;
-	a->warmup_ns = f->steps[2].end_ns - FIXTURE_BEGIN;
+	a->recorded.coverage_ratio = 1;
+	a->recorded.self_cost_ratio = 0.004;
+	a->parts.gpu_wait_known = true;
+	a->parts.gpu_wait_ns = 10 * FIXTURE_STEPS * NS_PER_MS;
+	a->parts.head_of_line_ns = 3 * FIXTURE_STEPS * NS_PER_MS;
+	a->parts.gil_ns = 2 * FIXTURE_STEPS * NS_PER_MS;
+	a->steady.n_warmup_steps = 3;
+	a->steady.warmup_ns = f->steps[2].end_ns - FIXTURE_BEGIN;
 	a->compiling =
 	    (struct analysis_apart){.known = true, .ns = FIXTURE_COMPILING_S * NS_PER_S, .n_steps = 1};
-	a->n_apart_steps = 1;
-	a->steady_ns = a->observed_ns - a->warmup_ns;
+	a->steady.n_apart_steps = 1;
+	a->steady.ns = a->window.observed_ns - a->steady.warmup_ns;
 	for (size_t k = 0; k < SHARE_COUNT; k++)
-		a->steady_share_ns[k] = a->share_ns[k] - f->steps[0].share_ns[k] - f->steps[1].share_ns[k] -
+		a->steady.share_ns[k] = a->share_ns[k] - f->steps[0].share_ns[k] - f->steps[1].share_ns[k] -
 					f->steps[2].share_ns[k] - f->steps[FIXTURE_COMPILES].share_ns[k];
-	a->steady_ns -= f->steps[FIXTURE_COMPILES].end_ns - f->steps[FIXTURE_COMPILES].begin_ns;
-	a->read_bytes_known = true;
-	a->read_bytes = UINT64_C(900) << 20;
+	a->steady.ns -= f->steps[FIXTURE_COMPILES].end_ns - f->steps[FIXTURE_COMPILES].begin_ns;
+	a->window.read_bytes_known = true;
+	a->window.read_bytes = UINT64_C(900) << 20;
 }
 
 static inline void fixture_job(struct fixture *f)
@@ -114,13 +114,13 @@ static inline void fixture_job(struct fixture *f)
 	struct analysis *a = &f->analysis;
 
 	a->verdict = ANALYSIS_FETCH_BOUND;
-	a->command = f->command;
-	a->root_tgid = a->trainer_tgid = a->trainer_tid = 4242;
-	a->trainer_ns_tgid = a->trainer_ns_tid = 7;
-	a->n_trainers = 4;
-	a->n_cpus = 8;
-	a->loader = LOADER_WORKERS;
-	a->method = METHOD_REPLAY;
+	a->job.command = f->command;
+	a->job.root_tgid = a->job.trainer_tgid = a->job.trainer_tid = 4242;
+	a->job.trainer_ns_tgid = a->job.trainer_ns_tid = 7;
+	a->job.n_trainers = 4;
+	a->job.n_cpus = 8;
+	a->job.loader = LOADER_WORKERS;
+	a->job.method = METHOD_REPLAY;
 	a->workers = (struct analysis_workers){.n = 2,
 					       .n_at_once = 2,
 					       .fetch_ns = 14 * NS_PER_S,
@@ -299,7 +299,7 @@ static inline void fixture_ranks(struct fixture *f)
 	for (size_t i = 0; i < 4; i++) {
 		f->ranks[i] = (struct analysis_rank){.tgid = (uint32_t)(4242 + 10 * i),
 						     .tid = (uint32_t)(4242 + 10 * i),
-						     .window_ns = f->analysis.observed_ns,
+						     .window_ns = f->analysis.window.observed_ns,
 						     .n_steps = FIXTURE_STEPS,
 						     .straggler = i == 2};
 		memcpy(f->ranks[i].share_ns, f->analysis.share_ns, sizeof(f->ranks[i].share_ns));

@@ -20,23 +20,23 @@ static struct analysis sample(void)
 	    "python3 train.py --a-rather-long-option=1234567890 --another-long-option=abcdefghij";
 	struct analysis analysis = {
 	    .verdict = ANALYSIS_FETCH_BOUND,
-	    .command = command,
-	    .root_tgid = 41,
-	    .trainer_tgid = 42,
-	    .trainer_tid = 42,
-	    .n_trainers = 1,
-	    .loader = LOADER_WORKERS,
-	    .method = METHOD_WALK,
-	    .begin_ns = 1000 * NS_PER_S,
-	    .end_ns = 1013 * NS_PER_S,
-	    .window_begin_ns = 1002 * NS_PER_S,
-	    .window_end_ns = 1012 * NS_PER_S,
-	    .observed_ns = 10 * NS_PER_S,
-	    .startup_ns = 2 * NS_PER_S,
-	    .teardown_ns = 1 * NS_PER_S,
+	    .job.command = command,
+	    .job.root_tgid = 41,
+	    .job.trainer_tgid = 42,
+	    .job.trainer_tid = 42,
+	    .job.n_trainers = 1,
+	    .job.loader = LOADER_WORKERS,
+	    .job.method = METHOD_WALK,
+	    .recorded.begin_ns = 1000 * NS_PER_S,
+	    .recorded.end_ns = 1013 * NS_PER_S,
+	    .window.begin_ns = 1002 * NS_PER_S,
+	    .window.end_ns = 1012 * NS_PER_S,
+	    .window.observed_ns = 10 * NS_PER_S,
+	    .window.startup_ns = 2 * NS_PER_S,
+	    .window.teardown_ns = 1 * NS_PER_S,
 	    .n_steps = 120,
-	    .coverage_ratio = 1,
-	    .self_cost_ratio = 0.004,
+	    .recorded.coverage_ratio = 1,
+	    .recorded.self_cost_ratio = 0.004,
 	    .workers = {.n = 2, .n_at_once = 2, .fetch_ns = 70, .cpu_ns = 20, .idle_ns = 10},
 	    .n_evidence = 1,
 	    .evidence = {{"worker", "reading files", 5 * NS_PER_S, true}},
@@ -189,7 +189,7 @@ static void test_json(void **state)
 static void test_json_insufficient_and_odd_bytes(void **state)
 {
 	char command[] = "caf\xe9 \"x\"\n";
-	struct analysis analysis = {.insufficient = "too little", .command = command};
+	struct analysis analysis = {.insufficient = "too little", .job.command = command};
 	json_t *root = json_of(&analysis, true);
 
 	assert_string_equal(json_string_value(json_object_get(root, "verdict")), "insufficient data");
@@ -228,7 +228,7 @@ static void test_unknown_is_not_zero(void **state)
 	char *text;
 	json_t *root;
 
-	analysis.approximate = true;
+	analysis.sampled.is = true;
 	analysis.n_steps = 0;
 	text = text_of(&analysis, (struct report_text_options){.width = 200});
 	assert_non_null(strstr(text, "Data wait a step: unknown. Files read: unknown."));
@@ -246,7 +246,7 @@ static void test_unknown_is_not_zero(void **state)
 	assert_non_null(strstr(text, "diesel_self_cpu_seconds"));
 	free(text);
 	/* The programs' cost takes a capability of its own to count. */
-	analysis.self_cost_ratio = NAN;
+	analysis.recorded.self_cost_ratio = NAN;
 	text = metrics_of(&analysis);
 	assert_null(strstr(text, "diesel_self_cpu_seconds"));
 	free(text);
@@ -256,7 +256,7 @@ static void test_unknown_is_not_zero(void **state)
 	text = text_of(&analysis, (struct report_text_options){.width = 200});
 	assert_non_null(strstr(text, "tool cost unknown)"));
 	free(text);
-	analysis.n_steps_estimated = 100;
+	analysis.sampled.n_steps_estimated = 100;
 	text = html_of(&analysis);
 	assert_null(strstr(text, "read a step"));
 	assert_non_null(strstr(text, "data wait a step"));
@@ -265,7 +265,7 @@ static void test_unknown_is_not_zero(void **state)
 	assert_non_null(strstr(text, "Data wait a step: mean 0 us. Files read: unknown."));
 	free(text);
 	/* No data wait was seen: how long it is is not known. */
-	analysis.loader = LOADER_NONE;
+	analysis.job.loader = LOADER_NONE;
 	root = json_of(&analysis, false);
 	assert_true(json_is_null(json_object_get(root, "wait_mean_s")));
 	json_decref(root);
@@ -281,23 +281,23 @@ static struct analysis compiling_sample(struct analysis_step steps[2])
 	struct analysis analysis = sample();
 
 	memset(steps, 0, 2 * sizeof(*steps));
-	steps[0] = (struct analysis_step){.begin_ns = analysis.window_begin_ns,
-					  .end_ns = analysis.window_begin_ns + 20 * NS_PER_S,
+	steps[0] = (struct analysis_step){.begin_ns = analysis.window.begin_ns,
+					  .end_ns = analysis.window.begin_ns + 20 * NS_PER_S,
 					  .apart = true};
 	steps[0].share_ns[SHARE_COMPILING] = 20 * NS_PER_S;
 	steps[1] =
 	    (struct analysis_step){.begin_ns = steps[0].end_ns, .end_ns = steps[0].end_ns + 10 * NS_PER_S};
 	memcpy(steps[1].share_ns, analysis.share_ns, sizeof(analysis.share_ns));
-	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
 	analysis.steps = steps;
 	analysis.n_steps = 2;
-	analysis.n_apart_steps = 1;
-	analysis.steady_ns = 10 * NS_PER_S;
+	analysis.steady.n_apart_steps = 1;
+	analysis.steady.ns = 10 * NS_PER_S;
 	analysis.share_ns[SHARE_COMPILING] = 20 * NS_PER_S;
 	analysis.compiling = (struct analysis_apart){.known = true, .ns = 21 * NS_PER_S, .n_steps = 1};
 	analysis.validation = (struct analysis_apart){.known = true, .ns = NS_PER_S, .n_steps = 1};
-	analysis.window_end_ns = analysis.window_begin_ns + 30 * NS_PER_S;
-	analysis.observed_ns = 30 * NS_PER_S;
+	analysis.window.end_ns = analysis.window.begin_ns + 30 * NS_PER_S;
+	analysis.window.observed_ns = 30 * NS_PER_S;
 	return analysis;
 }
 
@@ -351,7 +351,7 @@ static void test_compiling_unknown(void **state)
 	(void)state;
 	analysis.ranks = &rank;
 	analysis.n_ranks = 1;
-	analysis.approximate = true;
+	analysis.sampled.is = true;
 	text = text_of(&analysis, (struct report_text_options){.width = 80});
 	metrics = metrics_of(&analysis);
 	html = html_of(&analysis);

@@ -104,10 +104,10 @@ static void test_analysis_to_job(void **state)
 {
 	struct analysis_step steps[20];
 	struct analysis analysis = {.verdict = ANALYSIS_FETCH_BOUND,
-				    .loader = LOADER_WORKERS,
-				    .window_begin_ns = 0,
-				    .window_end_ns = 2000000000,
-				    .observed_ns = 2000000000,
+				    .job.loader = LOADER_WORKERS,
+				    .window.begin_ns = 0,
+				    .window.end_ns = 2000000000,
+				    .window.observed_ns = 2000000000,
 				    .share_ns = {1000000000, 600000000, 400000000},
 				    .steps = steps,
 				    .n_steps = 20,
@@ -132,10 +132,10 @@ static void test_analysis_to_job(void **state)
 static void test_what_is_hidden_is_unknown(void **state)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_PREP_BOUND,
-				    .approximate = true,
-				    .loader = LOADER_WORKERS,
-				    .window_end_ns = 2000000000,
-				    .observed_ns = 2000000000,
+				    .sampled.is = true,
+				    .job.loader = LOADER_WORKERS,
+				    .window.end_ns = 2000000000,
+				    .window.observed_ns = 2000000000,
 				    .share_ns = {1000000000, 600000000, 400000000}};
 	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
@@ -144,8 +144,8 @@ static void test_what_is_hidden_is_unknown(void **state)
 	assert_true(isnan(job->wait_mean_s));
 	assert_true(isnan(job->read_bytes_per_s));
 	assert_true(isnan(job->steps_per_s));
-	analysis.n_steps_estimated = 10;
-	analysis.read_bytes_known = true;
+	analysis.sampled.n_steps_estimated = 10;
+	analysis.window.read_bytes_known = true;
 	job_fill(&analysis, job);
 	assert_float_equal(job->wait_mean_s, 0, 0);
 	assert_float_equal(job->read_bytes_per_s, 0, 0);
@@ -175,8 +175,8 @@ static void test_compiling_analysis(void **state)
 	struct analysis analysis = {.verdict = ANALYSIS_DEVICE_BOUND,
 				    .steps = steps,
 				    .n_steps = 2,
-				    .observed_ns = 11 * NS_PER_S,
-				    .window_end_ns = 11 * NS_PER_S};
+				    .window.observed_ns = 11 * NS_PER_S,
+				    .window.end_ns = 11 * NS_PER_S};
 	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 

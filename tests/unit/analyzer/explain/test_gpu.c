@@ -57,7 +57,7 @@ static void test_no_driver(void **state)
 	steps();
 	analysis = analyse();
 	assert_null(analysis->gpu);
-	assert_false(analysis->gpu_wait_known);
+	assert_false(analysis->parts.gpu_wait_known);
 	analysis_free(analysis);
 }
 
@@ -70,8 +70,8 @@ static void test_driver_without_waits(void **state)
 
 	steps();
 	analysis = script_analyse(&s, &input);
-	assert_true(analysis->gpu_wait_known);
-	assert_int_equal(analysis->gpu_wait_ns, 0);
+	assert_true(analysis->parts.gpu_wait_known);
+	assert_int_equal(analysis->parts.gpu_wait_ns, 0);
 	assert_string_equal(analysis->gpu->library, "/x/libcuda.so.1");
 	assert_int_equal(analysis->gpu->n_probed, 7);
 	assert_int_equal(analysis->gpu->n_expensive, 2);
@@ -87,7 +87,7 @@ static void test_spinning_is_device(void **state)
 	each_step(600, 900);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
-	check_ticks(analysis->gpu_wait_ns, 300 * STEPS);
+	check_ticks(analysis->parts.gpu_wait_ns, 300 * STEPS);
 	check_ticks(analysis->gpu->spin_ns, 300 * STEPS);
 	assert_int_equal(analysis->gpu->n_calls, 1);
 	assert_string_equal(analysis->gpu->calls[0].name, "cuStreamSynchronize");
@@ -112,7 +112,7 @@ static void test_sleeping_is_device(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
 	/* Ready to go on, but without a core for 10. */
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 10 * STEPS);
-	check_ticks(analysis->gpu_wait_ns, 290 * STEPS);
+	check_ticks(analysis->parts.gpu_wait_ns, 290 * STEPS);
 	check_ticks(analysis->gpu->spin_ns, 20 * STEPS);
 	analysis_free(analysis);
 }
@@ -127,7 +127,7 @@ static void test_preempted_while_spinning(void **state)
 		script_off(&s, TRAINER, 1000 * i + 700, 0, 1000 * i + 750, 0, TIMER_WOKE);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 50 * STEPS);
-	check_ticks(analysis->gpu_wait_ns, 250 * STEPS);
+	check_ticks(analysis->parts.gpu_wait_ns, 250 * STEPS);
 	analysis_free(analysis);
 }
 
@@ -139,13 +139,13 @@ static void test_within_next_counts_once(void **state)
 	steps();
 	each_step(100, 300);
 	analysis = analyse();
-	assert_int_equal(analysis->gpu_wait_ns, 0);
+	assert_int_equal(analysis->parts.gpu_wait_ns, 0);
 	check_ticks(analysis->gpu->calls[0].ns, 200 * STEPS);
 	analysis_free(analysis);
 	steps();
 	each_step(350, 500);
 	analysis = analyse();
-	check_ticks(analysis->gpu_wait_ns, 100 * STEPS);
+	check_ticks(analysis->parts.gpu_wait_ns, 100 * STEPS);
 	analysis_free(analysis);
 }
 
@@ -159,7 +159,7 @@ static void test_other_threads(void **state)
 	for (uint64_t i = 0; i < STEPS; i++)
 		wait_add(TRAINER + 2, 1000 * i + 600, 1000 * i + 950);
 	analysis = analyse();
-	check_ticks(analysis->gpu_wait_ns, 100 * STEPS);
+	check_ticks(analysis->parts.gpu_wait_ns, 100 * STEPS);
 	check_ticks(analysis->gpu->calls[0].ns, 450 * STEPS);
 	analysis_free(analysis);
 }
@@ -199,7 +199,7 @@ static void test_totals_of_the_process(void **state)
 	assert_int_equal(analysis->gpu->n_launches, 77);
 	assert_int_equal(analysis->gpu->n_copies, 5);
 	/* The trainer ended long before. */
-	assert_true(analysis->teardown_ns < 1000 * TICK_NS);
+	assert_true(analysis->window.teardown_ns < 1000 * TICK_NS);
 	analysis_free(analysis);
 }
 
@@ -230,7 +230,7 @@ static void test_hostile(void **state)
 	script_add(&s, TRAINER, EVENT_GPU_WORK, 0, 1000 * STEPS)->gpu.n_launches = UINT64_MAX;
 	script_add(&s, TRAINER, EVENT_GPU_WORK, 10, 20)->gpu.n_copies = UINT64_MAX;
 	analysis = analyse();
-	assert_true(analysis->gpu_wait_ns <= analysis->share_ns[SHARE_DEVICE]);
+	assert_true(analysis->parts.gpu_wait_ns <= analysis->share_ns[SHARE_DEVICE]);
 	assert_true(analysis->gpu->starved_ns / TICK_NS <= 2 * 400 * STEPS);
 	analysis_free(analysis);
 }
@@ -256,9 +256,9 @@ static void test_bursts_of_launches_are_steps(void **state)
 	check_invariants(analysis);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR); /* two thirds were not at the GPU */
-	assert_in_range(analysis->gpu_wait_ns / TICK_NS / analysis->n_steps, 300, 305);
+	assert_in_range(analysis->parts.gpu_wait_ns / TICK_NS / analysis->n_steps, 300, 305);
 	/* Nobody knows how it loads its data. */
-	assert_true(analysis->blind);
+	assert_true(analysis->job.blind);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
 	analysis_free(analysis);
@@ -287,7 +287,7 @@ static void test_bursts_of_a_child(void **state)
 			s.events[i].tid = s.events[i].tgid = WORKER;
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->trainer_tid, WORKER);
+	assert_int_equal(analysis->job.trainer_tid, WORKER);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
 	analysis_free(analysis);
 }

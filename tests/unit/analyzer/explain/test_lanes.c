@@ -112,7 +112,7 @@ static void test_coarse(void **state)
 	/* Within 2 % of the window. */
 	assert_in_range(ns_in(trainer, LANE_DEVICE), 0.13 * 400000 * TICK_NS, 0.17 * 400000 * TICK_NS);
 	/* The first step is exact. */
-	assert_int_equal(trainer->segments[0].begin_ns, analysis->window_begin_ns);
+	assert_int_equal(trainer->segments[0].begin_ns, analysis->window.begin_ns);
 	assert_true(lanes->cell_ns &&
 		    (trainer->segments[0].end_ns - trainer->segments[0].begin_ns) % lanes->cell_ns != 0);
 	analysis_free(analysis);
@@ -135,7 +135,8 @@ static void test_gpu_waits(void **state)
 	}
 	script_exit(&s, TRAINER, 10500);
 	analysis = script_analyse(&s, &input);
-	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT), analysis->gpu_wait_ns);
+	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT),
+			 analysis->parts.gpu_wait_ns);
 	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT), 10 * 250 * TICK_NS);
 	assert_int_equal(analysis->lanes->n_gpu_calls, 20);
 	assert_string_equal(analysis->lanes->gpu_calls[0].function, "cuStreamSynchronize");

@@ -24,7 +24,7 @@ static void phase(uint32_t tid, uint64_t tick, uint32_t kind, uint64_t name)
 	struct event *event = script_add(&s, tid, EVENT_PHASE, tick, tick);
 
 	event->phase.kind = kind;
-	event->phase.name = name;
+	event->phase.value = name;
 }
 
 static const struct phase_label labels[] = {{1, "forward"}, {2, "loss"}};
@@ -113,7 +113,7 @@ static void test_cut_at_the_window(void **state)
 	phase(TRAINER, 500, PHASE_BEGIN, 7);
 	phase(TRAINER, 1000 * STEPS + 400, PHASE_END, 7);
 	analysis = analyse();
-	check(analysis, "?", 1, (analysis->window_end_ns - at(500)) / TICK_NS);
+	check(analysis, "?", 1, (analysis->window.end_ns - at(500)) / TICK_NS);
 	analysis_free(analysis);
 }
 

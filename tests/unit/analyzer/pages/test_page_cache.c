@@ -87,7 +87,7 @@ static void test_sums_are_of_the_window(void **state)
 	event->sizes.n[0] = event->sizes.n[6] = 5;
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->n_malformed, 0);
+	assert_int_equal(analysis->recorded.n_malformed, 0);
 	assert_non_null(analysis->page_cache);
 	half = analysis->page_cache->accessed_pages;
 	assert_int_equal(half, 1500);

@@ -42,7 +42,7 @@ static void check_apart(const struct analysis *analysis, size_t n)
 {
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS);
-	assert_int_equal(analysis->n_apart_steps, n);
+	assert_int_equal(analysis->steady.n_apart_steps, n);
 	/* The verdict is of the others: a tenth of their time is waiting. */
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_PREP_STALL), 0.1, 0.02);
 }
@@ -84,11 +84,11 @@ static void test_the_last_validation(void **state)
 	script_exit(&s, TRAINER, tick + 3600);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->n_apart_steps, 0);
+	assert_int_equal(analysis->steady.n_apart_steps, 0);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 3500);
 	assert_int_equal(analysis->validation.wait_ns / TICK_NS, 9 * 300);
-	assert_in_range(analysis->teardown_ns / TICK_NS, 0, 1000);
+	assert_in_range(analysis->window.teardown_ns / TICK_NS, 0, 1000);
 	analysis_free(analysis);
 }
 
@@ -117,10 +117,10 @@ static void test_validation_with_workers(void **state)
 	script_exit(&s, TRAINER, tick + 500);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 9 * 400);
-	assert_int_equal(analysis->n_apart_steps, 1);
+	assert_int_equal(analysis->steady.n_apart_steps, 1);
 	analysis_free(analysis);
 }
 
@@ -134,7 +134,7 @@ static void test_no_validation(void **state)
 	batch(tick + 3900, tick + 3910);
 	analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->validation.n_steps, 0);
-	assert_int_equal(analysis->n_apart_steps, 0);
+	assert_int_equal(analysis->steady.n_apart_steps, 0);
 	assert_true(analysis->validation.known);
 	assert_false(analysis->compiling.known);
 	analysis_free(analysis);
@@ -199,8 +199,8 @@ static void test_compiling(void **state)
 	assert_int_equal(analysis->compiling.ns / TICK_NS, 3000 + 2 * HALF_PERIOD);
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
 	assert_true(analysis_share_known(analysis, SHARE_COMPILING));
-	assert_int_equal(analysis->steady_share_ns[SHARE_COMPILING], 0);
-	assert_int_equal(analysis->n_warmup_steps, 0);
+	assert_int_equal(analysis->steady.share_ns[SHARE_COMPILING], 0);
+	assert_int_equal(analysis->steady.n_warmup_steps, 0);
 	assert_int_equal(analysis->validation.n_steps, 0);
 	analysis_free(analysis);
 }
@@ -382,7 +382,7 @@ static void test_predictions_are_without_compiling(void **state)
 	}
 	analysis = analyse();
 	check_invariants(analysis);
-	assert_int_equal(analysis->n_apart_steps, 0);
+	assert_int_equal(analysis->steady.n_apart_steps, 0);
 	assert_non_null(before->predictions);
 	assert_non_null(analysis->predictions);
 	assert_float_equal(before->predictions->recorded_step_s * NS_PER_S / TICK_NS, 1000, 30);

@@ -165,7 +165,7 @@ static void check_fetch(const struct loader *loader)
 	free_ticks = loader_run(&free);
 	analysis = analyse(loader, NULL, &ticks);
 	check_invariants(analysis);
-	assert_int_equal(analysis->method, METHOD_REPLAY);
+	assert_int_equal(analysis->job.method, METHOD_REPLAY);
 	truth = fmin(1 - (double)free_ticks / (double)ticks, analysis_wait_ratio(analysis));
 	found = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	if (fabs(found - truth) > 0.02)
@@ -425,8 +425,8 @@ static void test_start_is_no_verdict(void **state)
 
 	check_invariants(analysis);
 	assert_true(analysis_wait_ratio(analysis) > 0.4);
-	assert_int_equal(analysis->n_warmup_steps, 1);
-	assert_true(analysis->warmup_ns > 20000 * TICK_NS);
+	assert_int_equal(analysis->steady.n_warmup_steps, 1);
+	assert_true(analysis->steady.warmup_ns > 20000 * TICK_NS);
 	assert_true(analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
 			analysis_steady_ratio(analysis, SHARE_PREP_STALL) <
 		    0.1);
@@ -468,7 +468,7 @@ static void test_missing_batches_leave_the_walk(void **state)
 	s.n = n;
 	analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
-	assert_int_equal(analysis->method, METHOD_WALK);
+	assert_int_equal(analysis->job.method, METHOD_WALK);
 	assert_null(analysis->predictions);
 	assert_true(analysis->no_predictions[0]);
 	assert_true(strstr(analysis->note, "walk"));
@@ -489,7 +489,7 @@ static void test_a_served_job_says_why_not(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_null(analysis->predictions);
 	assert_non_null(strstr(analysis->no_predictions, "dieseld serves this job"));
 	assert_non_null(strstr(analysis->no_predictions, "job runs")); /* whole */
@@ -522,7 +522,7 @@ static void test_threads_that_help_the_trainer(void **state)
 	question.n_workers = 1;
 	analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_non_null(analysis->predictions);
 	assert_non_null(analysis->predictions->answer);
 	assert_in_range(analysis->predictions->answer->speedup.low * 1800, 1500, 2000);

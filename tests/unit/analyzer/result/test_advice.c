@@ -13,18 +13,18 @@
 /* A job of 100 s with these percents in fetch and prep; the rest is the device's. */
 static struct analysis job(enum analysis_loader loader, unsigned int fetch, unsigned int prep)
 {
-	struct analysis analysis = {.loader = loader,
-				    .method = METHOD_REPLAY,
-				    .observed_ns = 100 * NS_PER_S,
+	struct analysis analysis = {.job.loader = loader,
+				    .job.method = METHOD_REPLAY,
+				    .window.observed_ns = 100 * NS_PER_S,
 				    .n_steps = 1000,
-				    .n_cpus = CPUS};
+				    .job.n_cpus = CPUS};
 
 	analysis.share_ns[SHARE_FETCH_STALL] = fetch * NS_PER_S;
 	analysis.share_ns[SHARE_PREP_STALL] = prep * NS_PER_S;
 	analysis.share_ns[SHARE_DEVICE] = (100 - fetch - prep) * NS_PER_S;
-	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
-	analysis.steady_ns = analysis.observed_ns;
-	analysis.job_busy_ns = analysis.observed_ns;
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.steady.ns = analysis.window.observed_ns;
+	analysis.job.busy_ns = analysis.window.observed_ns;
 	return analysis;
 }
 
@@ -90,19 +90,19 @@ static void test_a_job_that_prepares_in_the_trainer(void **state)
 	struct analysis analysis = job(LOADER_DIESEL, 0, 77);
 	const struct analysis_action *action;
 
-	analysis.own_prep_ns = 75 * NS_PER_S;
+	analysis.parts.own_prep_ns = 75 * NS_PER_S;
 	action = advise(&analysis, "num_workers=\"auto\"");
 	assert_ptr_equal(action, &analysis.actions[0]);
 	/* The device's 23 s are left, and preparing on all cores. */
 	assert_true(action->gain_max > 3.9 && action->gain_max <= CPUS);
 	/* It sleeps for its workers. */
 	analysis = job(LOADER_DIESEL, 0, 77);
-	analysis.own_prep_ns = 10 * NS_PER_S;
+	analysis.parts.own_prep_ns = 10 * NS_PER_S;
 	assert_null(advise(&analysis, "num_workers"));
 	/* There is no core for them. */
 	analysis = job(LOADER_DIESEL, 0, 77);
-	analysis.own_prep_ns = 75 * NS_PER_S;
-	analysis.n_cpus = 1;
+	analysis.parts.own_prep_ns = 75 * NS_PER_S;
+	analysis.job.n_cpus = 1;
 	assert_null(advise(&analysis, "num_workers"));
 }
 
@@ -152,7 +152,7 @@ static void test_idle_cores_are_those_of_the_whole_job(void **state)
 	assert_non_null(advise(&analysis, "3.0 of 4 cores were idle"));
 	analysis = job(LOADER_WORKERS, 0, 50);
 	analysis.workers.n = analysis.workers.n_at_once = 1;
-	analysis.job_busy_ns = 4 * analysis.observed_ns;
+	analysis.job.busy_ns = 4 * analysis.window.observed_ns;
 	assert_null(advise(&analysis, "were idle"));
 	assert_non_null(advise(&analysis, "all cores are busy"));
 }
@@ -238,7 +238,7 @@ static void test_images_that_dieseld_could_decode(void **state)
 	assert_non_null(advise(&analysis, "native=False"));
 	/* It does all it can. */
 	analysis = job(LOADER_DIESEL, 0, 80);
-	analysis.daemon_prep_ns = 60 * NS_PER_S;
+	analysis.parts.daemon_prep_ns = 60 * NS_PER_S;
 	assert_non_null(advise(&analysis, "Give dieseld more cores"));
 	analysis.n_actions = 0;
 	assert_null(advise(&analysis, "Make preparing cheaper"));
@@ -246,10 +246,10 @@ static void test_images_that_dieseld_could_decode(void **state)
 	analysis = job(LOADER_DIESEL, 40, 0);
 	assert_non_null(advise(&analysis, "larger cache"));
 	analysis = job(LOADER_DIESEL, 40, 0);
-	analysis.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
+	analysis.parts.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
 	assert_non_null(advise(&analysis, "dieselctl cluster status"));
 	analysis.n_actions = 0;
-	analysis.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
+	analysis.parts.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
 	assert_null(advise(&analysis, "larger cache"));
 	/* It waits for something else. */
 	analysis = job(LOADER_WORKERS, 40, 2);
@@ -333,7 +333,7 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 
 		analysis.predictions = &predictions;
 		analysis.workers.n = analysis.workers.n_at_once = 2;
-		analysis.job_busy_ns = busy * NS_PER_S;
+		analysis.job.busy_ns = busy * NS_PER_S;
 		action = advise(&analysis, "instead of 2");
 		assert_true(busy > 350 || action);
 		assert_true(busy < 385 || !action);
@@ -348,7 +348,7 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 	struct analysis analysis = job(LOADER_WORKERS, 0, 60);
 
 	analysis.predictions = &predictions;
-	analysis.job_busy_ns = CPUS * analysis.observed_ns;
+	analysis.job.busy_ns = CPUS * analysis.window.observed_ns;
 	assert_float_equal(advise(&analysis, "Use 1 worker instead of 2")->gain.value, 1.5, 1e-9);
 }
 
@@ -358,9 +358,9 @@ static void test_sampled_bounds(void **state)
 	struct analysis analysis = job(LOADER_INLINE, 0, 47);
 	const struct analysis_action *action;
 
-	analysis.approximate = true;
-	analysis.share_error[SHARE_PREP_STALL] = 0.1;
-	analysis.steady_share_ns[SHARE_OTHER] = analysis.share_ns[SHARE_OTHER] = 5 * NS_PER_S;
+	analysis.sampled.is = true;
+	analysis.sampled.error[SHARE_PREP_STALL] = 0.1;
+	analysis.steady.share_ns[SHARE_OTHER] = analysis.share_ns[SHARE_OTHER] = 5 * NS_PER_S;
 	action = advise(&analysis, "Load in the background");
 	assert_non_null(action);
 	assert_float_equal(action->gain_max, 1 / (1 - 0.62), 1e-6);
@@ -428,22 +428,22 @@ static void test_the_interpreter_lock(void **state)
 
 	analysis.share_ns[SHARE_DEVICE] -= 40 * NS_PER_S;
 	analysis.share_ns[SHARE_CPU_STARVED] = 40 * NS_PER_S;
-	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
-	analysis.gil_starved_ns = 38 * NS_PER_S;
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.parts.gil_starved_ns = 38 * NS_PER_S;
 	action = advise(&analysis, "processes instead of threads");
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_float_equal(action->gain_max, 1 / (1 - 0.38), 1e-6);
 	assert_null(strstr(analysis.actions[1].text, "Keep a core free"));
 	/* Workers are processes, with locks of their own. */
 	analysis = job(LOADER_WORKERS, 0, 50);
-	analysis.gil_ns = 40 * NS_PER_S;
+	analysis.parts.gil_ns = 40 * NS_PER_S;
 	assert_null(advise(&analysis, "interpreter lock"));
 	analysis = job(LOADER_THREADS, 0, 50);
-	analysis.gil_ns = 40 * NS_PER_S;
+	analysis.parts.gil_ns = 40 * NS_PER_S;
 	assert_ptr_equal(advise(&analysis, "processes instead of threads"), &analysis.actions[0]);
 	analysis = job(LOADER_NONE, 0, 0);
-	analysis.share_ns[SHARE_CPU_STARVED] = analysis.steady_share_ns[SHARE_CPU_STARVED] = 40 * NS_PER_S;
-	analysis.gil_starved_ns = 2 * NS_PER_S;
+	analysis.share_ns[SHARE_CPU_STARVED] = analysis.steady.share_ns[SHARE_CPU_STARVED] = 40 * NS_PER_S;
+	analysis.parts.gil_starved_ns = 2 * NS_PER_S;
 	assert_null(advise(&analysis, "interpreter lock"));
 	analysis.n_actions = 0;
 	assert_non_null(advise(&analysis, "Keep a core free"));
@@ -480,11 +480,11 @@ static void check_verdict(const struct verdict_case *c)
 	analysis.share_ns[SHARE_DEVICE] = c->device * NS_PER_S;
 	analysis.share_ns[SHARE_CPU_STARVED] = c->starved * NS_PER_S;
 	analysis.share_ns[SHARE_OTHER] = c->other * NS_PER_S;
-	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
-	analysis.gil_starved_ns = c->gil * NS_PER_S;
-	analysis.asleep_ns = c->asleep * NS_PER_S;
-	analysis.blind = c->blind;
-	analysis.computing_part = c->computing_part;
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.parts.gil_starved_ns = c->gil * NS_PER_S;
+	analysis.parts.asleep_ns = c->asleep * NS_PER_S;
+	analysis.job.blind = c->blind;
+	analysis.parts.computing_part = c->computing_part;
 	advice_verdict(&analysis);
 	assert_int_equal(analysis.verdict, c->verdict);
 	if (c->note && !strstr(analysis.note, c->note))
@@ -530,8 +530,8 @@ static void test_a_lock_that_binds_comes_first(void **state)
 	(void)state;
 	analysis.share_ns[SHARE_DEVICE] = 60 * NS_PER_S;
 	analysis.share_ns[SHARE_CPU_STARVED] = 20 * NS_PER_S;
-	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
-	analysis.gil_starved_ns = 14 * NS_PER_S;
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.parts.gil_starved_ns = 14 * NS_PER_S;
 	analysis.predictions = &predictions;
 	analysis.verdict = ANALYSIS_LOCK_BOUND;
 	advice_actions(&analysis);
@@ -547,13 +547,13 @@ static void test_a_loader_of_the_job_s_own(void **state)
 	(void)state;
 	assert_non_null(advise(&analysis, "background: num_workers=1"));
 	analysis = job(LOADER_INLINE, 0, 50);
-	analysis.waits_sampled = true;
+	analysis.parts.waits_sampled = true;
 	assert_non_null(advise(&analysis, "background, by a DataLoader with num_workers=1"));
 	five_make(&five, no_predictions());
 	five.predictions.curves[WHAT_IF_WORKERS].here = 0;
 	analysis = job(LOADER_INLINE, 0, 50);
 	analysis.predictions = &five.predictions;
-	analysis.blind = true;
+	analysis.job.blind = true;
 	assert_non_null(advise(&analysis, "background, by a DataLoader with num_workers=2"));
 }
 
@@ -563,8 +563,8 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	struct analysis analysis = job(LOADER_NONE, 0, 0);
 
 	(void)state;
-	analysis.blind = true;
-	analysis.computing_part = NAN;
+	analysis.job.blind = true;
+	analysis.parts.computing_part = NAN;
 	advice_verdict(&analysis);
 	advice_actions(&analysis);
 	assert_int_equal(analysis.verdict, ANALYSIS_UNCLEAR);
@@ -574,12 +574,12 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	assert_float_equal(analysis.actions[0].gain_max, 0, 0);
 	/* The waits that were seen are no bound. */
 	analysis = job(LOADER_INLINE, 0, 10);
-	analysis.share_ns[SHARE_OTHER] = analysis.steady_share_ns[SHARE_OTHER] = 60 * NS_PER_S;
+	analysis.share_ns[SHARE_OTHER] = analysis.steady.share_ns[SHARE_OTHER] = 60 * NS_PER_S;
 	assert_true(advise(&analysis, "Load in the background")->about);
 	analysis = job(LOADER_WORKERS, 0, 0);
-	analysis.share_ns[SHARE_OTHER] = analysis.steady_share_ns[SHARE_OTHER] = 70 * NS_PER_S;
-	analysis.share_ns[SHARE_DEVICE] = analysis.steady_share_ns[SHARE_DEVICE] = 30 * NS_PER_S;
-	analysis.asleep_ns = 70 * NS_PER_S;
+	analysis.share_ns[SHARE_OTHER] = analysis.steady.share_ns[SHARE_OTHER] = 70 * NS_PER_S;
+	analysis.share_ns[SHARE_DEVICE] = analysis.steady.share_ns[SHARE_DEVICE] = 30 * NS_PER_S;
+	analysis.parts.asleep_ns = 70 * NS_PER_S;
 	assert_non_null(advise(&analysis, "sleeps on purpose"));
 }
 

@@ -28,9 +28,9 @@ static struct analysis job(struct analysis_step *steps, size_t n, double fetch, 
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			analysis.share_ns[k] += steps[i].share_ns[k];
 	}
-	analysis.window_begin_ns = NS_PER_S;
-	analysis.window_end_ns = at_ns;
-	analysis.observed_ns = at_ns - NS_PER_S;
+	analysis.window.begin_ns = NS_PER_S;
+	analysis.window.end_ns = at_ns;
+	analysis.window.observed_ns = at_ns - NS_PER_S;
 	return analysis;
 }
 
@@ -62,7 +62,7 @@ static void test_what_is_apart_makes_no_difference(void **state)
 		steps_b[i].end_ns += 4 * NS_PER_S;
 	}
 	b.share_ns[SHARE_COMPILING] = b.share_ns[SHARE_PREP_STALL] = 20 * NS_PER_S;
-	b.observed_ns += 40 * NS_PER_S;
+	b.window.observed_ns += 40 * NS_PER_S;
 	a.compiling.known = b.compiling.known = true;
 	assert_int_equal(comparison_make(&a, &b, &made), 0);
 	assert_false(made.faster || made.slower);
@@ -110,7 +110,7 @@ static void test_warmup_is_left_out(void **state)
 	struct comparison made;
 
 	steps_b[0].share_ns[SHARE_PREP_STALL] = 60 * NS_PER_S;
-	b.n_warmup_steps = 1;
+	b.steady.n_warmup_steps = 1;
 	assert_int_equal(comparison_make(&a, &b, &made), 0);
 	assert_true(made.shares[SHARE_PREP_STALL].b == 0);
 	assert_true(fabs(made.speed.value - 1) < 0.02);
@@ -121,11 +121,11 @@ static void test_sampled(void **state)
 	struct analysis a = job(steps_a, 100, 40, 1), b = job(steps_b, 100, 0, 1);
 	struct comparison made;
 
-	a.approximate = b.approximate = true;
+	a.sampled.is = b.sampled.is = true;
 	a.steps = b.steps = NULL;
 	a.n_steps = b.n_steps = 0;
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		a.share_error[i] = b.share_error[i] = 0.03;
+		a.sampled.error[i] = b.sampled.error[i] = 0.03;
 	assert_int_equal(comparison_make(&a, &b, &made), 0);
 	assert_true(isnan(made.speed.value));
 	assert_false(made.faster || made.slower);

@@ -60,11 +60,11 @@ static struct job *job_new(void)
 	job->items[3] =
 	    (struct lane){.role = LANE_TRAINER, .tid = 8, .segments = job->trainer, .n_segments = 8};
 	job->lanes = (struct lanes){.items = job->items, .n_items = 4};
-	job->analysis = (struct analysis){.trainer_tid = 7,
+	job->analysis = (struct analysis){.job.trainer_tid = 7,
 					  .lanes = &job->lanes,
 					  .steps = job->steps,
 					  .n_steps = 40,
-					  .window_end_ns = 4 * NS_PER_S};
+					  .window.end_ns = 4 * NS_PER_S};
 	for (size_t i = 0; i < 40; i++)
 		trainer_step(job, i);
 	for (size_t i = 0; i < 20; i++)

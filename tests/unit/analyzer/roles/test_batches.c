@@ -36,13 +36,13 @@ static void test_without_file_reads(void **state)
 	memory_steps(true);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 0);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
-	assert_false(analysis->blind);
+	assert_false(analysis->job.blind);
 	analysis_free(analysis);
 }
 
@@ -79,7 +79,7 @@ static void test_compilers_are_no_workers(void **state)
 	}
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 	analysis_free(analysis);
 }
@@ -101,7 +101,7 @@ static void test_threads_within_next(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
 	analysis_free(analysis);
 }
@@ -139,7 +139,7 @@ static void test_rhythm_of_reads(void **state)
 	script_exit(&s, TRAINER, 3000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 395, 400);
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, 190, 215);
@@ -201,12 +201,12 @@ static void test_handovers_of_a_thread(void **state)
 	handover_steps(3 * STEPS, 3000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
 	assert_in_range((share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL)) /
 			    analysis->n_steps,
 			690, 720);
-	assert_true(analysis->blind);
+	assert_true(analysis->job.blind);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
 	analysis_free(analysis);
@@ -236,7 +236,7 @@ static void test_blind(void **state)
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
-	assert_true(analysis->blind);
+	assert_true(analysis->job.blind);
 	assert_int_equal(analysis->n_actions, 1);
 	assert_int_equal(analysis->actions[0].confidence, CONFIDENCE_LOW);
 	assert_non_null(strstr(analysis->note, "not seen"));
@@ -279,7 +279,7 @@ static void test_other_threads_that_read(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 	analysis_free(analysis);
 }

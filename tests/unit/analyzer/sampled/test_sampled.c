@@ -92,10 +92,10 @@ static struct analysis *analyse(struct tape *tape)
 	uint64_t sum_ns = 0;
 
 	assert_int_equal(analysis_run(&input, &analysis, NULL), 0);
-	assert_true(analysis->approximate);
+	assert_true(analysis->sampled.is);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		sum_ns += analysis->share_ns[i];
-	assert_int_equal(sum_ns, analysis->observed_ns);
+	assert_int_equal(sum_ns, analysis->window.observed_ns);
 	free(tape->events);
 	return analysis;
 }
@@ -142,19 +142,20 @@ static void test_workers(void **state)
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
-	assert_int_equal(analysis->method, METHOD_SAMPLED);
-	assert_int_equal(analysis->trainer_tid, TRAINER);
-	assert_int_equal(analysis->n_steps_estimated, 50);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.method, METHOD_SAMPLED);
+	assert_int_equal(analysis->job.trainer_tid, TRAINER);
+	assert_int_equal(analysis->sampled.n_steps_estimated, 50);
 	assert_int_equal(analysis->workers.n_at_once, 1);
 	assert_true(analysis->workers.fetch_ns == 3500 * NS_PER_MS);
 	assert_true(analysis->workers.cpu_ns == 1500 * NS_PER_MS);
-	assert_int_equal(analysis->read_bytes, 50 * 1000);
+	assert_int_equal(analysis->window.read_bytes, 50 * 1000);
 	/* Without reading the trainer's 40 ms are the longer. */
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
 	assert_points(analysis, SHARE_PREP_STALL, 0, 1);
 	assert_points(analysis, SHARE_DEVICE, 40, 1);
-	assert_true(analysis->startup_ns >= 890 * NS_PER_MS && analysis->startup_ns <= 910 * NS_PER_MS);
+	assert_true(analysis->window.startup_ns >= 890 * NS_PER_MS &&
+		    analysis->window.startup_ns <= 910 * NS_PER_MS);
 	analysis_free(analysis);
 }
 
@@ -200,7 +201,7 @@ static void test_pin_memory_thread(void **state)
 	}
 	analysis = analyse(&tape);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 2);
-	assert_int_equal(analysis->n_steps_estimated, 50);
+	assert_int_equal(analysis->sampled.n_steps_estimated, 50);
 	analysis_free(analysis);
 }
 
@@ -283,12 +284,13 @@ static void test_inline(void **state)
 	(void)state;
 	inline_job(&tape);
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
-	assert_true(analysis->n_steps_estimated >= 49 && analysis->n_steps_estimated <= 51);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
+	assert_true(analysis->sampled.n_steps_estimated >= 49 && analysis->sampled.n_steps_estimated <= 51);
 	assert_points(analysis, SHARE_FETCH_STALL, 33, 3);
 	assert_points(analysis, SHARE_PREP_STALL, 33, 6);
 	assert_points(analysis, SHARE_DEVICE, 33, 6);
-	assert_true(analysis->startup_ns > 700 * NS_PER_MS && analysis->startup_ns < 800 * NS_PER_MS);
+	assert_true(analysis->window.startup_ns > 700 * NS_PER_MS &&
+		    analysis->window.startup_ns < 800 * NS_PER_MS);
 	analysis_free(analysis);
 }
 
@@ -360,10 +362,10 @@ static void test_few_sources(void **state)
 	exact = analyse(&rich);
 	rough = analyse(&poor);
 	assert_points(rough, SHARE_DEVICE, 40, 5);
-	assert_int_equal(rough->n_steps_estimated, 0);
+	assert_int_equal(rough->sampled.n_steps_estimated, 0);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		if (analysis_share_known(rough, (enum analysis_share)i))
-			assert_true(rough->share_error[i] > exact->share_error[i]);
+			assert_true(rough->sampled.error[i] > exact->sampled.error[i]);
 	analysis_free(exact);
 	analysis_free(rough);
 }
@@ -394,7 +396,7 @@ static void test_numbers_used_again(void **state)
 	put(&tape, WORKER, WORKER, EVENT_EXIT, 500, 500);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 1);
 	assert_true(analysis->workers.cpu_ns == 1500 * NS_PER_MS);
 	analysis_free(analysis);
@@ -416,7 +418,7 @@ static void test_launcher_is_no_trainer(void **state)
 			tape.events[i].process.flags = SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE;
 		}
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
 	analysis_free(analysis);
 }
@@ -484,22 +486,22 @@ static void test_places(void **state)
 	(void)state;
 	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
 	assert_points(analysis, SHARE_DEVICE, 60, 1);
 	assert_points(analysis, SHARE_OTHER, 0, 1);
-	assert_int_equal(analysis->n_steps_estimated, 50);
+	assert_int_equal(analysis->sampled.n_steps_estimated, 50);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
-	assert_false(analysis->blind);
-	assert_true(analysis->share_error[SHARE_PREP_STALL] < 0.1);
+	assert_false(analysis->job.blind);
+	assert_true(analysis->sampled.error[SHARE_PREP_STALL] < 0.1);
 	analysis_free(analysis);
 	tape = tape_make();
 	placed_job(&tape, SAMPLE_PLACE_DIESEL, 10);
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
 	/* Of what it slept, fetch may be nothing or all. */
-	assert_true(analysis->share_error[SHARE_FETCH_STALL] >= 0.29);
+	assert_true(analysis->sampled.error[SHARE_FETCH_STALL] >= 0.29);
 	assert_non_null(strstr(analysis->note, "dieseld"));
 	assert_null(strstr(analysis->actions[0].text, "\"auto\""));
 	analysis_free(analysis);
@@ -515,9 +517,9 @@ static void test_places_of_own_preparing(void **state)
 	(void)state;
 	placed_job(&tape, SAMPLE_PLACE_DIESEL, 30);
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
-	assert_true(analysis->share_error[SHARE_FETCH_STALL] < 0.15);
+	assert_true(analysis->sampled.error[SHARE_FETCH_STALL] < 0.15);
 	assert_string_equal(analysis->note, "");
 	assert_non_null(strstr(analysis->actions[0].text, "\"auto\""));
 	analysis_free(analysis);
@@ -564,9 +566,9 @@ static void test_places_that_say_nothing(void **state)
 
 		placed_job(&tape, (enum sample_place)place, 20);
 		analysis = analyse(&tape);
-		assert_int_equal(analysis->loader, LOADER_NONE);
+		assert_int_equal(analysis->job.loader, LOADER_NONE);
 		assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
-		assert_true(analysis->blind);
+		assert_true(analysis->job.blind);
 		assert_non_null(strstr(analysis->note, "not seen"));
 		for (size_t i = 0; i < analysis->n_actions; i++)
 			assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
@@ -624,7 +626,7 @@ static void test_a_stack_that_was_hardly_read(void **state)
 	struct analysis *analysis = asleep_job(PROC_WAIT_FUTEX, 15);
 
 	(void)state;
-	assert_true(isnan(analysis->computing_part));
+	assert_true(isnan(analysis->parts.computing_part));
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	analysis_free(analysis);
 }
@@ -636,11 +638,11 @@ static void test_locks(void **state)
 
 	(void)state;
 	assert_points(analysis, SHARE_CPU_STARVED, 50, 3);
-	assert_true(analysis->gil_starved_ns > 2 * NS_PER_S);
+	assert_true(analysis->parts.gil_starved_ns > 2 * NS_PER_S);
 	analysis_free(analysis);
 	analysis = asleep_job(PROC_WAIT_FUTEX, SIZE_MAX);
 	assert_points(analysis, SHARE_DEVICE, 100, 3);
-	assert_int_equal(analysis->gil_starved_ns, 0);
+	assert_int_equal(analysis->parts.gil_starved_ns, 0);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 	analysis_free(analysis);
 }
@@ -651,7 +653,7 @@ static void test_naps(void **state)
 
 	(void)state;
 	assert_points(analysis, SHARE_OTHER, 50, 3);
-	assert_true(analysis->asleep_ns > 2 * NS_PER_S);
+	assert_true(analysis->parts.asleep_ns > 2 * NS_PER_S);
 	assert_non_null(strstr(analysis->note, "on purpose"));
 	analysis_free(analysis);
 }
@@ -693,7 +695,7 @@ static void test_fork_server(void **state)
 		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == WORKER)
 			tape.events[i].process.parent_tgid = 150;
 	analysis = analyse(&tape);
-	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_int_equal(analysis->workers.n, 1);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
 	analysis_free(analysis);

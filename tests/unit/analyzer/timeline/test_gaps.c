@@ -38,7 +38,7 @@ static void test_shares_are_of_the_steps_that_were_seen(void **state)
 	check_invariants(gapped);
 	/* Steps 20 to 70 reach into the gap. */
 	assert_int_equal(gapped->n_steps, 100 - 51);
-	assert_in_range(gapped->observed_ns / TICK_NS, 48800, 49100);
+	assert_in_range(gapped->window.observed_ns / TICK_NS, 48800, 49100);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		assert_float_equal(analysis_share_ratio(gapped, (enum analysis_share)i),
 				   analysis_share_ratio(whole, (enum analysis_share)i), 0.005);

@@ -47,7 +47,7 @@ static void test_inline(void **state)
 	inline_steps();
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 	/* The decoding of the last sample has no call at its end: one median gap stands for it. */
@@ -75,7 +75,7 @@ static void test_imports_are_no_data(void **state)
 	}
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->window_begin_ns, at(2000));
+	assert_int_equal(analysis->window.begin_ns, at(2000));
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 	analysis_free(analysis);
 }
@@ -136,11 +136,11 @@ static void test_groups_of_calls(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 400 * STEPS);
 	/* And a quarter of that for the last sample. */
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 187 * STEPS, 188 * STEPS);
-	assert_int_equal(analysis->read_bytes, 400000 * STEPS);
+	assert_int_equal(analysis->window.read_bytes, 400000 * STEPS);
 	analysis_free(analysis);
 }
 
@@ -219,7 +219,7 @@ static void test_downloads_are_fetch(void **state)
 	struct analysis *analysis = downloads_analyse(100);
 
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 	analysis_free(analysis);
@@ -362,7 +362,7 @@ static void test_verdicts(void **state)
 		}
 		analysis = script_analyse(&s, NULL);
 		check_invariants(analysis);
-		assert_int_equal(analysis->loader, LOADER_NONE);
+		assert_int_equal(analysis->job.loader, LOADER_NONE);
 		assert_int_equal(analysis->verdict, cases[c].verdict);
 		assert_true(analysis->n_actions >= 1);
 		analysis_free(analysis);

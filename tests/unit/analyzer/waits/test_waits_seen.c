@@ -84,7 +84,7 @@ static void check_fed(enum analysis_loader loader, uint64_t wait_ticks)
 {
 	struct analysis *analysis = analyse();
 
-	assert_int_equal(analysis->loader, loader);
+	assert_int_equal(analysis->job.loader, loader);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, wait_ticks);
 	analysis_free(analysis);
@@ -140,7 +140,7 @@ static void test_threads_that_compute(void **state)
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE) / analysis->n_steps, 1000);
-	assert_int_equal(analysis->helped_ns / TICK_NS / analysis->n_steps, 700);
+	assert_int_equal(analysis->parts.helped_ns / TICK_NS / analysis->n_steps, 700);
 	analysis_free(analysis);
 }
 
@@ -178,7 +178,7 @@ static void test_a_nap_before_a_wait(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, 300);
-	assert_int_equal(analysis->asleep_ns / TICK_NS / analysis->n_steps, 599);
+	assert_int_equal(analysis->parts.asleep_ns / TICK_NS / analysis->n_steps, 599);
 	analysis_free(analysis);
 }
 
@@ -211,7 +211,7 @@ static void test_sleeping_on_purpose(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
-	assert_int_equal(analysis->asleep_ns / TICK_NS / analysis->n_steps, 700);
+	assert_int_equal(analysis->parts.asleep_ns / TICK_NS / analysis->n_steps, 700);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	assert_non_null(strstr(analysis->note, "on purpose"));
 	analysis_free(analysis);
@@ -297,7 +297,7 @@ static void test_model_in_the_stack(void **state)
 	for (uint64_t trace = MODEL; trace <= IMPORTED; trace += IMPORTED - MODEL) {
 		generator_steps(trace, trace);
 		analysis = analyse();
-		assert_true(analysis->blind);
+		assert_true(analysis->job.blind);
 		assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 		analysis_free(analysis);
 	}
@@ -317,7 +317,7 @@ static void test_inference_behind_a_queue(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = analyse();
-	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_in_range(analysis->n_steps, STEPS - 2, STEPS);
 	analysis_free(analysis);

@@ -41,11 +41,11 @@ static void test_one_worker(void **state)
 	loader_steps(0, STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
-	assert_int_equal(analysis->window_begin_ns, at(0));
+	assert_int_equal(analysis->window.begin_ns, at(0));
 	/* The last step ends as long after its backward pass as the others in the median. */
-	assert_int_equal(analysis->window_end_ns, at(1000 * STEPS));
+	assert_int_equal(analysis->window.end_ns, at(1000 * STEPS));
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * STEPS - 1, 850 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 150 * STEPS);
@@ -56,8 +56,8 @@ static void test_one_worker(void **state)
 	assert_int_equal(analysis->workers.n, 1);
 	assert_int_equal(analysis->wait_mean_ns, 850 * TICK_NS);
 	assert_int_equal(analysis->wait_p95_ns, 850 * TICK_NS);
-	assert_int_equal(analysis->read_bytes, 100000 * STEPS);
-	assert_int_equal(analysis->teardown_ns, 500 * TICK_NS);
+	assert_int_equal(analysis->window.read_bytes, 100000 * STEPS);
+	assert_int_equal(analysis->window.teardown_ns, 500 * TICK_NS);
 	assert_string_equal(analysis->evidence[0].role, "worker");
 	assert_string_equal(analysis->evidence[0].what, "reading files");
 	assert_true(analysis->evidence[0].fetch);
@@ -75,13 +75,13 @@ static void test_what_was_observed_was_recorded(void **state)
 	loader_steps(0, STEPS);
 	analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
-	assert_true(analysis->observed_ns > input.end_ns - input.begin_ns);
-	assert_true(analysis->observed_ns <= analysis->end_ns - analysis->begin_ns);
-	assert_true(analysis->self_cost_ratio == 0);
+	assert_true(analysis->window.observed_ns > input.end_ns - input.begin_ns);
+	assert_true(analysis->window.observed_ns <= analysis->recorded.end_ns - analysis->recorded.begin_ns);
+	assert_true(analysis->recorded.self_cost_ratio == 0);
 	analysis_free(analysis);
 	input.bpf_cost_unknown = true;
 	analysis = script_analyse(&s, &input);
-	assert_true(isnan(analysis->self_cost_ratio));
+	assert_true(isnan(analysis->recorded.self_cost_ratio));
 	analysis_free(analysis);
 }
 
@@ -211,7 +211,7 @@ static void test_attached_in_mid_wait(void **state)
 	check_invariants(analysis);
 	/* The first step's wait is not known: it is left out, not guessed. */
 	assert_int_equal(analysis->n_steps, STEPS - 1);
-	assert_int_equal(analysis->window_begin_ns, at(1000));
+	assert_int_equal(analysis->window.begin_ns, at(1000));
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * (STEPS - 1) - 1, 850 * (STEPS - 1));
 	analysis_free(analysis);
@@ -269,8 +269,8 @@ static void test_marks(void **state)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_DIESEL);
-	assert_int_equal(analysis->method, METHOD_MARKS);
+	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
+	assert_int_equal(analysis->job.method, METHOD_MARKS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 200 * 3);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS - 200 * 3);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 700 * STEPS);
@@ -330,12 +330,12 @@ static void test_losses(void **state)
 	loader_steps(0, STEPS);
 	analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
-	assert_int_equal(analysis->n_lost, 7);
+	assert_int_equal(analysis->recorded.n_lost, 7);
 	assert_int_equal(analysis->n_incomplete, 2);
 	assert_true(analysis->steps[1].complete);
 	assert_false(analysis->steps[2].complete);
 	assert_false(analysis->steps[3].complete);
-	assert_true(analysis->coverage_ratio > 0.79 && analysis->coverage_ratio < 0.81);
+	assert_true(analysis->recorded.coverage_ratio > 0.79 && analysis->recorded.coverage_ratio < 0.81);
 	analysis_free(analysis);
 }
 
@@ -349,12 +349,12 @@ static void test_trainer_override(void **state)
 	for (unsigned int i = 0; i < 6; i++)
 		script_step(&s, 300, 1000 * i + 500);
 	analysis = script_analyse(&s, NULL);
-	assert_int_equal(analysis->trainer_tid, TRAINER);
-	assert_int_equal(analysis->n_trainers, 2);
+	assert_int_equal(analysis->job.trainer_tid, TRAINER);
+	assert_int_equal(analysis->job.n_trainers, 2);
 	analysis_free(analysis);
 	analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
-	assert_int_equal(analysis->trainer_tid, 300);
+	assert_int_equal(analysis->job.trainer_tid, 300);
 	assert_int_equal(analysis->n_steps, 5); /* no wait seen: steps lie between the six passes */
 	analysis_free(analysis);
 }

@@ -65,7 +65,7 @@ static void test_two_jobs(void **state)
 	b = analyse(live, TRAINER + OTHER, 50000);
 	assert_float_equal(analysis_share_ratio(a, SHARE_FETCH_STALL), 0.6, 0.02);
 	assert_float_equal(analysis_share_ratio(b, SHARE_FETCH_STALL), 0.1, 0.02);
-	assert_int_equal(a->trainer_tid, TRAINER);
+	assert_int_equal(a->job.trainer_tid, TRAINER);
 	assert_int_equal(live_n_jobs(live), 2);
 	assert_int_equal(live_root(live, 1), TRAINER + OTHER);
 	live_remove(live, TRAINER);
@@ -166,7 +166,7 @@ static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 	script_step(&s, 900, 500);
 	feed(live, 0);
 	analysis = analyse(live, TRAINER, 21000);
-	assert_int_equal(analysis->n_trainers, 1);
+	assert_int_equal(analysis->job.n_trainers, 1);
 	analysis_free(analysis);
 	live_free(live);
 }

@@ -66,13 +66,13 @@ static void test_loader_threads(void **state)
 	thread_steps();
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			 500 * STEPS);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 290 * STEPS, 310 * STEPS);
 	assert_int_equal(analysis->workers.n, 1);
-	assert_int_equal(analysis->gil_ns, 0);
+	assert_int_equal(analysis->parts.gil_ns, 0);
 	analysis_free(analysis);
 }
 
@@ -95,7 +95,7 @@ static void test_monitor_is_no_loader(void **state)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
 	analysis_free(analysis);
 }
@@ -128,9 +128,9 @@ static void test_trainer_waits_for_the_lock(void **state)
 	lock_steps(WAIT_TIMED, GIL_TICKS);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	/* Neither computing nor a wait for data: 250 ticks and 5 for the second time. */
-	assert_int_equal(analysis->gil_starved_ns / TICK_NS, (GIL_TICKS + 5) * STEPS);
+	assert_int_equal(analysis->parts.gil_starved_ns / TICK_NS, (GIL_TICKS + 5) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), (GIL_TICKS + 5) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			 120 * STEPS);
@@ -145,12 +145,12 @@ static void test_other_locks(void **state)
 	script_reset();
 	lock_steps(WAIT_FOREVER, GIL_TICKS);
 	analysis = script_analyse(&s, NULL);
-	assert_int_equal(analysis->gil_starved_ns, 0);
+	assert_int_equal(analysis->parts.gil_starved_ns, 0);
 	analysis_free(analysis);
 	script_reset();
 	lock_steps(WAIT_TIMED, GIL_TICKS / 2);
 	analysis = script_analyse(&s, NULL);
-	assert_int_equal(analysis->gil_starved_ns, 0);
+	assert_int_equal(analysis->parts.gil_starved_ns, 0);
 	analysis_free(analysis);
 }
 
@@ -178,10 +178,10 @@ static void test_head_of_line(void **state)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
 	/* From reading the first message on, in each pair of steps. */
-	assert_in_range(analysis->head_of_line_ns / TICK_NS, 500 * STEPS / 2, 560 * STEPS / 2);
+	assert_in_range(analysis->parts.head_of_line_ns / TICK_NS, 500 * STEPS / 2, 560 * STEPS / 2);
 	analysis_free(analysis);
 }
 
@@ -216,7 +216,7 @@ static void test_straggler(void **state)
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_ranks, 2);
-	assert_int_equal(analysis->trainer_tid, 400);
+	assert_int_equal(analysis->job.trainer_tid, 400);
 	for (size_t i = 0; i < 2; i++) {
 		const struct analysis_rank *rank = &analysis->ranks[i];
 		uint64_t read_ticks = rank->tid == 400 ? 700 : 100, sum_ns = 0;
@@ -249,7 +249,7 @@ static void test_ranks_alike(void **state)
 	analysis_free(analysis);
 	/* The user wants this one. */
 	analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .trainer_tid = 400});
-	assert_int_equal(analysis->trainer_tid, 400);
+	assert_int_equal(analysis->job.trainer_tid, 400);
 	assert_int_equal(analysis->n_ranks, 0);
 	assert_int_equal(analysis->share_ns[SHARE_OTHER], 0);
 	analysis_free(analysis);
@@ -286,7 +286,7 @@ static void test_children_that_answer(void **state)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
 	analysis_free(analysis);
 }
@@ -313,9 +313,9 @@ static void test_first_next_in_pieces(void **state)
 	script_exit(&s, TRAINER, 1100 + 1000 * (STEPS + 1));
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
-	assert_int_equal(analysis->window_begin_ns, at(10));
+	assert_int_equal(analysis->window.begin_ns, at(10));
 	analysis_free(analysis);
 }
 
@@ -391,7 +391,7 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	validated_steps();
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
 	assert_int_equal(analysis->workers.n_at_once, 1);
 	assert_string_equal(analysis->no_predictions, "");
@@ -400,7 +400,7 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		counted |= strstr(analysis->actions[i].text, "instead of 1") != NULL;
 	assert_true(counted);
-	assert_int_equal(analysis->head_of_line_ns, 0);
+	assert_int_equal(analysis->parts.head_of_line_ns, 0);
 	analysis_free(analysis);
 }
 

@@ -133,10 +133,10 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 		 shared = ctl_number(nodes, "lanes_shared"), n = ctl_number(nodes, "reachable");
 
 	if (lanes <= 1 && n > 1)
-		printf(
-		    "\n          lanes: the order has one, so each node needs all chunks: lanes=%llu on all "
-		    "ranks (one a node) leaves each its own",
-		    (unsigned long long)n);
+		printf("\n          lanes: the order has one, so each node needs all chunks: "
+		       "order=Order(lanes=%llu) on all "
+		       "ranks (one a node) leaves each its own",
+		       (unsigned long long)n);
 	if (lanes <= 1)
 		return;
 	printf("\n          lanes: ranks here take samples of %llu of %llu", (unsigned long long)here,
@@ -144,7 +144,8 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 	if (shared)
 		printf(", of which %llu on other nodes, too", (unsigned long long)shared);
 	if (shared && lanes != world)
-		printf(": lanes=%llu on all ranks (one a rank) keeps them apart", (unsigned long long)world);
+		printf(": order=Order(lanes=%llu) on all ranks (one a rank) keeps them apart",
+		       (unsigned long long)world);
 }
 
 /* Chunks that other nodes of the job gave, so that storage was not asked. */

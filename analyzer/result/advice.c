@@ -144,7 +144,8 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 		    plan, gain_max, CONFIDENCE_LOW, gain,
 		    "Decode in dieseld (native): %.0f %% of preparing decodes and transforms images in "
 		    "Python, "
-		    "by native=False or a transform that dieseld does not run: loader.plan() says which",
+		    "by decode=Decode(native=False) or a transform that dieseld does not run: loader.plan() "
+		    "says which",
 		    100 * part);
 		return;
 	}

@@ -5,6 +5,8 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
+#define FUTEX_WAIT_NR 455 /* SYS_futex_wait, of headers since Linux 6.7 */
+
 enum call_kind call_kind_of(uint16_t nr)
 {
 	switch (nr) {
@@ -73,7 +75,7 @@ enum call_kind call_kind_of(uint16_t nr)
 #ifdef SYS_futex_waitv
 	case SYS_futex_waitv:
 #endif
-		return CALL_FUTEX;
+	case FUTEX_WAIT_NR: return CALL_FUTEX;
 	case SYS_nanosleep:
 	case SYS_clock_nanosleep: return CALL_NAP;
 	default: return CALL_OTHER;

@@ -206,15 +206,11 @@ static int recording_open_in(int dir_fd, const char *path, struct recording **re
 		r = sql_number(recording->db, "PRAGMA user_version", &version, err);
 	if (r < 0)
 		return r;
-	if (version < RECORDING_VERSION)
+	if (version != RECORDING_VERSION)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
-		    "%s has recording format %d, which only versions before 0.2 read: record it again", path,
-		    (int)version);
-	if (version > RECORDING_VERSION)
-		return error_set(
-		    err, -EPROTONOSUPPORT,
-		    "%s has recording format %d, this program knows up to %d: use a newer diesel-analyze",
+		    "%s has recording format %d, this program reads %d: use the diesel-analyze that "
+		    "wrote it, or record again",
 		    path, (int)version, RECORDING_VERSION);
 	r = sql_check_tables(recording->db, scripts, err);
 	if (r < 0)

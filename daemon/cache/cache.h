@@ -132,7 +132,7 @@ struct cache {
 	uint32_t n_held; /* of these, those whose snapshot is still held though its client has gone */
 	struct victim_list victims; /* whatever it is that wants room */
 	uint64_t round;             /* of distance marks */
-	uint64_t clock;             /* for last_use */
+	uint64_t clock;             /* for last_use: a count of uses, no time */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
 	struct cache_stays stays;

@@ -59,8 +59,8 @@ struct cached_chunk {
 	struct segment *segment; /* from READING to READY; if CARRIED, the carried one */
 	uint64_t *part;          /* NULL: all of its samples are there; else a bit for each (load_part.c) */
 	uint64_t bytes;          /* of the segment that it takes */
-	uint64_t last_use;
-	uint64_t retry_ns; /* BAD because a read failed: when to try again; 0: damaged, never */
+	uint64_t last_use;       /* cache.clock, which counts uses */
+	uint64_t retry_ns;       /* BAD because a read failed: when to try again; 0: damaged, never */
 	char *error;
 	uint32_t distance; /* valid when round is the cache's current one */
 	uint64_t round;

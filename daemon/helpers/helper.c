@@ -128,27 +128,26 @@ static struct {
 	size_t bytes;
 } title_room;
 
-extern char **environ;
-
 void helper_titles(int argc, char **argv)
 {
 	char *end = argv[argc - 1] + strlen(argv[argc - 1]) + 1, **copies;
 	size_t n = 0;
 
-	/* The environment lies behind the arguments, and moves away. */
-	while (environ[n])
+	/* The environment lies behind the arguments, and moves away. As "environ" a program that is not
+	 * linked as this C library was may have a variable that the library does not know. */
+	while (__environ && __environ[n])
 		n++;
 	copies = calloc(n + 1, sizeof(*copies));
 	for (size_t i = 0; copies && i < n; i++) {
-		copies[i] = strdup(environ[i]);
+		copies[i] = strdup(__environ[i]);
 		if (!copies[i])
 			copies = NULL;
-		else if (environ[i] == end)
+		else if (__environ[i] == end)
 			end += strlen(end) + 1;
 	}
 	if (!copies)
 		return;
-	environ = copies;
+	__environ = copies;
 	title_room.begin = argv[0];
 	title_room.bytes = (size_t)(end - argv[0]);
 }

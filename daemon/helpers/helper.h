@@ -22,7 +22,7 @@ enum helper_kind {
 	HELPER_PLUGIN,   /* apart/plugin.h */
 	HELPER_STAGER,   /* apart/stager.h */
 	HELPER_SENSOR_KEEPER,
-	HELPER_SENSOR, /* sense/sensor_watch.h */
+	HELPER_SENSOR, /* sense/sensor_watch.c */
 	HELPER_ASSIST_KEEPER,
 	HELPER_ASSIST, /* assist/assist_message.h */
 	HELPER_AHEAD,  /* assist/assist_message.h */

@@ -82,7 +82,7 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 	char text[16], budget[16], hint[40] = "";
 
 	if (fits)
-		snprintf(hint, sizeof(hint), " (window_chunks=%u fits)", fits);
+		snprintf(hint, sizeof(hint), " (order=Order(window_chunks=%u) fits)", fits);
 	return error_set(
 	    err, -ENOSPC,
 	    "a session on %s with batch %u and a window of %u chunk%s needs %s beside what is in "
@@ -91,7 +91,8 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 	    s->order.dataset->path, s->order.request.batch, window, units_plural(window),
 	    units_format_bytes(text, sizeof(text), bytes),
 	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes), hint,
-	    s->order.request.recipe.kind ? ", or leave the transforms to Python (native=False)" : "");
+	    s->order.request.recipe.kind ? ", or leave the transforms to Python (decode=Decode(native=False))"
+					 : "");
 }
 
 /* Finds what the session needs with so many slots: in any order, or (exact) in that of its first epoch. */

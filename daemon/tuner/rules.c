@@ -224,7 +224,7 @@ static bool has_room(const struct tuner_job *job, const struct knob_plan *p, enu
 	case TUNER_DAEMON_WORKERS: return want <= p->room.daemon_workers;
 	case TUNER_CLIENT_WORKERS: return want <= p->room.client_workers;
 	case TUNER_CACHE_BYTES: return (double)want <= p->room.cache_bytes;
-	case TUNER_FORM_BYTES: return false; /* forms.c's alone */
+	case TUNER_FORM_BYTES: return false; /* form_rules.c's alone */
 	}
 	return false;
 }

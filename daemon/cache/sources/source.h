@@ -16,7 +16,8 @@
 
 struct chunk_load;
 
-/* In order of preference. */
+/* In order of preference among sources of one kind; the storage is found first, copies that are near before
+ * those that are far. */
 #define CHUNK_SOURCES(X) X(carried) X(version) X(staging) X(node) X(bucket) X(file)
 
 enum source_kind {

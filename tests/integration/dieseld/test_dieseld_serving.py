@@ -248,7 +248,7 @@ class SmallCache(Case):
         self.assertIn("--cache", text)
         text = self.refused(self.daemon(cache="16M"), path, "--window", 12)
         self.assertIn("smaller window", text)
-        fits = re.search(r"\(window_chunks=(\d+) fits\)", text)[1]
+        fits = re.search(r"Order\(window_chunks=(\d+)\) fits", text)[1]
         probe(self.daemon(cache="16M"), path, "--source", source, "--window", fits)
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/analyzer/script.h"
 
+#include "analyzer/timeline/calls.h"
 #include "analyzer/timeline/timeline.h"
 
 static struct timeline *build(const struct script *s)
@@ -138,6 +139,26 @@ static void test_calls(void **state)
 }
 
 /* What contradicts itself is cut or dropped, and counted. */
+static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
+{
+	static const uint64_t calls[] = {SYS_futex, 449, 455}; /* futex_waitv, futex_wait */
+	static struct script s;
+	struct timeline *timeline;
+	const struct timeline_thread *thread;
+
+	s = (struct script){0};
+	for (uint64_t i = 0; i < 3; i++)
+		script_call(&s, 10, 100 * i + 10, 100 * i + 60, calls[i], EVENT_FILE_NONE, 0x1000, 0);
+	script_exit(&s, 10, 700);
+	timeline = build(&s);
+	thread = timeline_find(timeline, 10, at(0));
+	assert_non_null(thread);
+	assert_int_equal(thread->n_calls, 3);
+	for (size_t i = 0; i < 3; i++)
+		assert_true(call_is_lock_wait(&thread->calls[i]));
+	timeline_free(timeline);
+}
+
 static void test_malformed(void **state)
 {
 	static struct script s;
@@ -167,9 +188,13 @@ static void test_malformed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_account), cmocka_unit_test(test_interrupts_are_no_wakers),
-	    cmocka_unit_test(test_steal),   cmocka_unit_test(test_reused_tid),
-	    cmocka_unit_test(test_calls),   cmocka_unit_test(test_malformed),
+	    cmocka_unit_test(test_account),
+	    cmocka_unit_test(test_interrupts_are_no_wakers),
+	    cmocka_unit_test(test_steal),
+	    cmocka_unit_test(test_reused_tid),
+	    cmocka_unit_test(test_calls),
+	    cmocka_unit_test(test_malformed),
+	    cmocka_unit_test(test_each_futex_call_that_waits_is_a_wait_at_a_lock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,28 +126,30 @@ const struct helper_row helper_rows[HELPER_N_KINDS] = {
 static struct {
 	char *begin;
 	size_t bytes;
+	char **environment; /* moved: pointers, and behind them their texts */
 } title_room;
 
 void helper_titles(int argc, char **argv)
 {
-	char *end = argv[argc - 1] + strlen(argv[argc - 1]) + 1, **copies;
-	size_t n = 0;
+	char *end = argv[argc - 1] + strlen(argv[argc - 1]) + 1, **copy, *text;
+	size_t n = 0, bytes = 0;
 
 	/* The environment lies behind the arguments, and moves away. As "environ" a program that is not
 	 * linked as this C library was may have a variable that the library does not know. */
-	while (__environ && __environ[n])
-		n++;
-	copies = calloc(n + 1, sizeof(*copies));
-	for (size_t i = 0; copies && i < n; i++) {
-		copies[i] = strdup(__environ[i]);
-		if (!copies[i])
-			copies = NULL;
-		else if (__environ[i] == end)
-			end += strlen(end) + 1;
-	}
-	if (!copies)
+	for (; __environ && __environ[n]; n++)
+		bytes += strlen(__environ[n]) + 1;
+	copy = malloc((n + 1) * sizeof(*copy) + bytes);
+	if (!copy)
 		return;
-	__environ = copies;
+	text = (char *)(copy + n + 1);
+	for (size_t i = 0; i < n; i++) {
+		if (__environ[i] == end)
+			end += strlen(end) + 1;
+		copy[i] = text;
+		text = stpcpy(text, __environ[i]) + 1;
+	}
+	copy[n] = NULL;
+	__environ = title_room.environment = copy;
 	title_room.begin = argv[0];
 	title_room.bytes = (size_t)(end - argv[0]);
 }

@@ -464,7 +464,7 @@ class Control(Case):
         for path in (other, "/nowhere.db"):
             self.assertIn(path, ctl("/nowhere", "replay", path, status=1))
         # SQLite files: somebody else's, a session of a newer version, one without anything in it, half of one.
-        for application, version, says in ((0, 0, "neither a history"), (0x444c5331, 99, "use a newer"),
+        for application, version, says in ((0, 0, "neither a history"), (0x444c5331, 99, "or record again"),
                                            (0x444c5331, 2, "nothing to decide on"), (0x444c5331, None, "neither a history")):
             path = os.path.join(SCRATCH, f"session-{application}-{version}.db")
             with contextlib.closing(sqlite3.connect(path)) as db:

@@ -128,11 +128,13 @@ void partition_free(struct partition *partition)
 	*partition = (struct partition){0};
 }
 
-/* What the trainer did at one moment. Looking narrows end_ns to where it stays so. */
+/* A moment of the trainer's time. Looking at what it did then narrows end_ns to where it stays so. */
 struct moment {
 	const struct partition *partition;
 	uint64_t at_ns, end_ns;
-	struct timeline_piece piece; /* its state UNKNOWN and end_ns 0: not looked at */
+	struct timeline_piece piece; /* end_ns 0: not looked at */
+	struct timeline_piece
+	    helpers; /* the most telling of the states of the trainer's other threads; as piece */
 };
 
 static const struct timeline_piece *piece_of(struct moment *m)
@@ -174,12 +176,13 @@ static bool is_woken_by_stranger(struct moment *m)
 	return !waker || waker == p->roles->trainer || !timeline_same_process(waker, p->roles->trainer);
 }
 
-/* The most telling of the states of the trainer's other threads. */
 static enum timeline_state helpers_state(struct moment *m)
 {
 	const struct partition *p = m->partition;
 	enum timeline_state state = STATE_SLEEP;
 
+	if (m->helpers.end_ns)
+		return m->helpers.state;
 	for (size_t i = 0; i < p->n_helpers; i++) {
 		struct timeline_piece piece = timeline_piece_at(p->helpers[i], m->at_ns, m->end_ns);
 
@@ -187,16 +190,13 @@ static enum timeline_state helpers_state(struct moment *m)
 		if (piece.state == STATE_CPU || (piece.state == STATE_QUEUE && state != STATE_CPU))
 			state = piece.state;
 	}
+	m->helpers = (struct timeline_piece){.state = state, .end_ns = m->end_ns};
 	return state;
 }
 
 static bool is_helped(struct moment *m)
 {
-	if (helpers_state(m) != STATE_CPU)
-		return false;
-	if (m->partition->helped_ns)
-		*m->partition->helped_ns += m->end_ns - m->at_ns;
-	return true;
+	return helpers_state(m) == STATE_CPU;
 }
 
 static bool is_helper_without_core(struct moment *m)
@@ -262,16 +262,15 @@ static void partition_busy(const struct partition *partition, uint64_t begin_ns,
 		next[i] = claims[i].is ? 0 : interval_list_from(list_of(partition, &claims[i]), begin_ns);
 	while (begin_ns < end_ns) {
 		struct moment m = {.partition = partition, .at_ns = begin_ns, .end_ns = end_ns};
-		enum analysis_share share = SHARE_OTHER;
+		size_t i = 0;
 
-		for (size_t i = 0; i < N_CLAIMS; i++) {
-			if (claims[i].is ? claims[i].is(&m)
-					 : list_covers(list_of(partition, &claims[i]), &next[i], &m)) {
-				share = claims[i].share;
-				break;
-			}
-		}
-		share_ns[share] += m.end_ns - begin_ns;
+		while (i < N_CLAIMS &&
+		       !(claims[i].is ? claims[i].is(&m)
+				      : list_covers(list_of(partition, &claims[i]), &next[i], &m)))
+			i++;
+		share_ns[i < N_CLAIMS ? claims[i].share : SHARE_OTHER] += m.end_ns - begin_ns;
+		if (i < N_CLAIMS && claims[i].is == is_helped && partition->helped_ns)
+			*partition->helped_ns += m.end_ns - begin_ns;
 		begin_ns = m.end_ns;
 	}
 }

@@ -24,6 +24,7 @@ class Library:
         self.declared = {"USES": set(), "PRIVATE_USES": set()}
         self.includes = {"USES": {}, "PRIVATE_USES": {}}  # library: one file that includes of it
         self.public = set()  # the headers of include directories that it includes
+        self.made = set()  # those whose functions it has: that its sources include first
         self.sources = set()
         into = None
         for word in re.sub(r"#.*", "", rest).split():
@@ -85,7 +86,7 @@ def look(root):
                 continue
             library = of_source.get(path, libraries[home][0])
             kind = "USES" if path.suffix == ".h" else "PRIVATE_USES"
-            for name in INCLUDE.findall((root / path).read_text(encoding="utf-8")):
+            for place, name in enumerate(INCLUDE.findall((root / path).read_text(encoding="utf-8"))):
                 header = resolve(root, public, path, name)
                 if header is None:
                     if "/" in name:
@@ -94,27 +95,16 @@ def look(root):
                 other = owner(header, libraries, public)
                 if public.get(header.parent.parent) == other:
                     library.public.add(header)
+                    if place == 0 and path.suffix == ".c" and header.parts[0] == path.parts[0]:
+                        library.made.add(header)
                 elif header.parts[0] != path.parts[0]:
                     faults.append(f"{path}: {name} is no public header of {header.parts[0]}/")
                 if other and other not in (library.name, "diesel_base"):
                     library.includes[kind].setdefault(other, f"{path} includes {name}")
-    made = functions_of(root, libraries, public)
-    for each in sorted((each for group in libraries.values() for each in group if each.is_ours), key=lambda each: str(each.folder)):
-        faults += compare(each, {name for name in made if made[name] & each.public})
+    every = [each for group in libraries.values() for each in group]
+    for each in sorted((each for each in every if each.is_ours), key=lambda each: str(each.folder)):
+        faults += compare(each, {other.name for other in every if other.made & each.public})
     return faults
-
-
-def functions_of(root, libraries, public):
-    """The public headers whose functions a library has: those that its sources include first. {library: {header}}"""
-    made = collections.defaultdict(set)
-    for group in libraries.values():
-        for each in group:
-            for source in each.sources:
-                first = INCLUDE.search((root / source).read_text(encoding="utf-8"))
-                header = first and resolve(root, public, source, first.group(1))
-                if header and header.parent.parent in public and header.parts[0] == source.parts[0]:
-                    made[each.name].add(header)
-    return made
 
 
 def compare(library, linked):

@@ -79,7 +79,7 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 /* fits: a window for which there is room; 0: none. */
 static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint32_t fits, struct error *err)
 {
-	char text[16], budget[16], hint[40] = "";
+	char text[16], budget[16], hint[64] = "";
 
 	if (fits)
 		snprintf(hint, sizeof(hint), " (order=Order(window_chunks=%u) fits)", fits);

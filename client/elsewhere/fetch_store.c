@@ -10,6 +10,7 @@
 #include "client/fetch_channel.h"
 #include "fetch.h"
 #include "lib/cleanup.h"
+#include "lib/container_of.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
 #include "dataset/chunk_id.h"
@@ -22,7 +23,7 @@ struct fetch_store {
 
 static struct fetch_store *fetch_store_of(const struct store *s)
 {
-	return (struct fetch_store *)((char *)s - offsetof(struct fetch_store, store));
+	return container_of(s, struct fetch_store, store);
 }
 
 static void fetch_describe(const struct store *s, const struct chunk_id *id, char *text, size_t size)

@@ -26,6 +26,7 @@
 #include "daemon/helpers/message.h"
 #include "lib/huge_pages.h"
 #include "lib/clock.h"
+#include "lib/container_of.h"
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "daemon/storage/shared_memory.h"
@@ -423,7 +424,7 @@ static int head_use(struct chunk *c)
 
 static void on_head(struct io_op *op)
 {
-	struct chunk *c = (struct chunk *)((char *)op - offsetof(struct chunk, head_read));
+	struct chunk *c = container_of(op, struct chunk, head_read);
 	struct reader_report *report = &c->report;
 
 	if (op->result > 0 && (uint32_t)op->result < op->bytes) {
@@ -562,7 +563,7 @@ static void chunk_open(struct chunk *c);
 
 static void on_open(struct io_op *op)
 {
-	struct chunk *c = (struct chunk *)((char *)op - offsetof(struct chunk, open));
+	struct chunk *c = container_of(op, struct chunk, open);
 	struct reader_report *report = &c->report;
 
 	/* Some file systems do not know O_DIRECT: the page cache is used then. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "work_turns.h"
 
+#include "lib/container_of.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -23,9 +25,6 @@ struct work_user {
 	struct turn_queue ready, fresh;
 	struct turn_entry entry; /* in work_turns.idle */
 };
-
-#define LANE_OF(e) ((struct work_lane *)((char *)(e)-offsetof(struct work_lane, entry)))
-#define USER_OF(e) ((struct work_user *)((char *)(e)-offsetof(struct work_user, entry)))
 
 void work_lane_init(struct work_lane *lane, uint32_t uid)
 {
@@ -178,8 +177,10 @@ static struct work_lane *first_lane(const struct work_turns *t, const struct wor
 	const struct turn_entry *ready = u->ready.first, *fresh = may_begin(t, u) ? u->fresh.first : NULL;
 
 	if (ready && fresh)
-		return LANE_OF(fresh->used < ready->used ? fresh : ready);
-	return ready ? LANE_OF(ready) : fresh ? LANE_OF(fresh) : NULL;
+		return container_of(fresh->used < ready->used ? fresh : ready, struct work_lane, entry);
+	return ready   ? container_of(ready, struct work_lane, entry)
+	       : fresh ? container_of(fresh, struct work_lane, entry)
+		       : NULL;
 }
 
 static enum work_kind kind_of(const struct work_turns *t, const struct work_lane *lane)
@@ -204,7 +205,8 @@ static bool goes_first(const struct work_turns *t, const struct work_user *u, ui
 /* gives: whose place one of his tasks gives up for it; NULL: nobody does. */
 static bool choose(const struct work_turns *t, const struct work_user *gives, struct work_choice *ret)
 {
-	const struct work_user *best = t->idle.first ? USER_OF(t->idle.first) : NULL;
+	const struct work_user *best =
+	    t->idle.first ? container_of(t->idle.first, struct work_user, entry) : NULL;
 
 	for (const struct work_user *u = t->busy; u; u = u->busy_next) {
 		if (u->n_running - (u == gives) < u->limit && first_lane(t, u) &&

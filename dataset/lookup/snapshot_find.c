@@ -18,7 +18,7 @@
 
 enum { GOES_ON = 1 };
 
-struct find_search {
+struct path_search {
 	struct path_text path;
 	uint64_t *result;
 	uint64_t hash;
@@ -51,13 +51,13 @@ static void fetch(const void *data, size_t bytes)
 	__builtin_prefetch((const char *)data + bytes - 1);
 }
 
-static void begin(const struct snapshot *s, struct path_text path, uint64_t *result, struct find_search *f)
+static void begin(const struct snapshot *s, struct path_text path, uint64_t *result, struct path_search *f)
 {
 	uint64_t hash = checksum_xxh3(path.text, path.length);
 	uint64_t first = snapshot_bucket_of(hash, s->header.n_buckets);
 	uint64_t end = first + SNAPSHOT_PROBE_MAX;
 
-	*f = (struct find_search){
+	*f = (struct path_search){
 	    .path = path,
 	    .result = result,
 	    .hash = hash,
@@ -67,7 +67,7 @@ static void begin(const struct snapshot *s, struct path_text path, uint64_t *res
 	__builtin_prefetch(&s->buckets[first]);
 }
 
-static int next_candidate(const struct snapshot *s, struct find_search *f)
+static int next_candidate(const struct snapshot *s, struct path_search *f)
 {
 	while (f->candidates) {
 		f->sample = s->buckets[f->bucket].samples[__builtin_ctz(f->candidates)];
@@ -85,7 +85,7 @@ static int next_candidate(const struct snapshot *s, struct find_search *f)
 	return GOES_ON;
 }
 
-static int look_at_bucket(const struct snapshot *s, struct find_search *f)
+static int look_at_bucket(const struct snapshot *s, struct path_search *f)
 {
 	const struct snapshot_bucket *b = &s->buckets[f->bucket];
 	uint32_t n = b->n_taken < SNAPSHOT_BUCKET_SLOTS ? b->n_taken : SNAPSHOT_BUCKET_SLOTS;
@@ -95,7 +95,7 @@ static int look_at_bucket(const struct snapshot *s, struct find_search *f)
 	return next_candidate(s, f);
 }
 
-static int look_at_record(const struct snapshot *s, struct find_search *f)
+static int look_at_record(const struct snapshot *s, struct path_search *f)
 {
 	struct path_text found = snapshot_path(s, f->sample);
 
@@ -108,7 +108,7 @@ static int look_at_record(const struct snapshot *s, struct find_search *f)
 }
 
 /* Ends the search, unless it returns GOES_ON. */
-static int step(const struct snapshot *s, struct find_search *f)
+static int step(const struct snapshot *s, struct path_search *f)
 {
 	switch (f->next) {
 	case LOOK_AT_BUCKET: return look_at_bucket(s, f);
@@ -123,7 +123,7 @@ static int step(const struct snapshot *s, struct find_search *f)
 
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)
 {
-	struct find_search f;
+	struct path_search f;
 	int r;
 
 	begin(s, (struct path_text){path, path_length}, ret_sample, &f);
@@ -136,7 +136,7 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
 uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *paths, uint64_t n,
 			    uint64_t *samples)
 {
-	struct find_search searches[N_IN_TURN];
+	struct path_search searches[N_IN_TURN];
 	uint64_t n_begun = 0, n_found = 0;
 	unsigned n_going = 0;
 

@@ -9,6 +9,7 @@
 #include "dataset/meta.h"
 #include "redis_buckets.h"
 #include "redis_place.h"
+#include "lib/container_of.h"
 
 /* With the second one chunks may be compressed, which older programs cannot read. */
 #define REDIS_FORMAT_PLAIN      "1"
@@ -48,7 +49,7 @@ extern const struct meta_ops redis_meta_ops;
 
 static inline struct meta_redis *redis_of(struct meta *m)
 {
-	return (struct meta_redis *)((char *)m - offsetof(struct meta_redis, meta));
+	return container_of(m, struct meta_redis, meta);
 }
 
 /* -EBADMSG, with the text. */

@@ -15,6 +15,7 @@
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "lib/container_of.h"
 #include "meta_rows.h"
 #include "meta_schema.h"
 #include "sqlite/db.h"
@@ -70,7 +71,7 @@ struct meta_sqlite {
 
 static struct meta_sqlite *sqlite_of(struct meta *m)
 {
-	return (struct meta_sqlite *)((char *)m - offsetof(struct meta_sqlite, meta));
+	return container_of(m, struct meta_sqlite, meta);
 }
 
 /* Returns a statement that is ready to bind. It is prepared once. */

@@ -14,6 +14,7 @@
 #include "dataset/snapshot.h"
 #include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
+#include "lib/container_of.h"
 #include "dataset/snapshot/snapshot_build.h"
 
 struct version_place {
@@ -32,7 +33,7 @@ struct version_replay {
 
 static struct version_place *version_of(struct place *p)
 {
-	return (struct version_place *)((char *)p - offsetof(struct version_place, place));
+	return container_of(p, struct version_place, place);
 }
 
 static int version_store(struct place *p, struct store **ret, struct error *err)

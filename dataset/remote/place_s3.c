@@ -27,6 +27,7 @@
 #include "dataset/snapshot_kept.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/container_of.h"
 #include "lib/fd_io.h"
 #include "manifest.h"
 #include "s3/bucket.h"
@@ -50,7 +51,7 @@ struct place_s3 {
 
 static struct place_s3 *s3_of(struct place *p)
 {
-	return (struct place_s3 *)((char *)p - offsetof(struct place_s3, place));
+	return container_of(p, struct place_s3, place);
 }
 
 static const char *version_key(uint64_t version, char key[KEY_BYTES])

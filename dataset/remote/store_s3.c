@@ -14,6 +14,7 @@
 #include "dataset/chunk_id.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/container_of.h"
 
 #define FOLDER      "chunks/"
 #define SUFFIX      ".chunk"
@@ -143,7 +144,7 @@ static void s3_describe(const struct store *s, const struct chunk_id *id, char *
 
 static void s3_free(struct store *s)
 {
-	free((char *)s - offsetof(struct store_s3, store));
+	free(container_of(s, struct store_s3, store));
 }
 
 static const struct store_ops s3_ops = {

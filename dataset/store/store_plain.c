@@ -8,6 +8,7 @@
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "lib/container_of.h"
 
 /* Who reads many at once reads as many chunks: dieselctl fetch has as many threads. */
 #define N_KNOWN 32
@@ -40,7 +41,7 @@ struct store_plain {
 
 static struct store_plain *plain_of(const struct store *s)
 {
-	return (struct store_plain *)((char *)s - offsetof(struct store_plain, store));
+	return container_of(s, struct store_plain, store);
 }
 
 static int damaged(const struct store_plain *p, const struct chunk_id *id, const char *what,

@@ -20,6 +20,7 @@
 #include "dataset/chunk_id.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/container_of.h"
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
 #include "lib/kernel_calls.h"
@@ -37,7 +38,7 @@ struct store_posix {
 
 static struct store_posix *posix_of(const struct store *s)
 {
-	return (struct store_posix *)((char *)s - offsetof(struct store_posix, store));
+	return container_of(s, struct store_posix, store);
 }
 
 static const char *object_name(const struct chunk_id *id, char name[NAME_BYTES])

@@ -10,6 +10,7 @@
 #include "dataset/compress.h"
 #include "client/elsewhere/zstd_decode.h"
 #include "dataset/store.h"
+#include "lib/container_of.h"
 
 #define N_SAMPLES 40u
 
@@ -422,7 +423,7 @@ struct one {
 
 static struct one *one_of(const struct store *s)
 {
-	return (struct one *)((char *)s - offsetof(struct one, store));
+	return container_of(s, struct one, store);
 }
 
 static int one_read(struct store *s, const struct chunk_id *which, uint64_t offset, void *buffer,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a session tells, and what it is told of its caller's Python work. */
+/* A session's figures, and those that it takes of its caller's Python work. */
 #include "session.h"
 
 #include "dataset/shuffle.h"

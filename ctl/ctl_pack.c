@@ -412,7 +412,7 @@ static const struct option_row pack_rows[] = {
 	    "over to their replicas, while a command runs: it goes on. Where a server has replicas, what it "
 	    "has written counts once one of them has it. A server that takes out keys when its memory is "
 	    "full is refused: set `maxmemory-policy noeviction`. It should log each write (`appendonly "
-	    "yes`); keys that are lost are noticed, and `rebuild` makes them anew."),
+	    "yes`); keys that are lost are noticed, and `rebuild` makes them again."),
     CTL_ROW_KEEP_SNAPSHOTS(
 	AT(options.keep_snapshots),
 	.about = "Of how many versions, the newest, the snapshots are kept; default 4. Jobs can open these "
@@ -438,7 +438,8 @@ static const struct option_row pack_rows[] = {
     {"jpeg-restarts", option_set_flag, AT(adds_restarts),
      .help = "rewrite JPEG files, without loss, so that what is above and beside a crop needs no decoding",
      .about =
-	 "Writes JPEG files anew with restart markers, one every few blocks, mostly every 32 columns: of an "
+	 "Writes JPEG files again, with restart markers, one every few blocks, mostly every 32 columns: of "
+	 "an "
 	 "image of which a job takes a crop, as `diesel_loader`(3) does for torchvision's transforms, what "
 	 "lies above and beside the crop is then passed over, not decoded. Nothing is lost: coefficients, "
 	 "quantisation tables and sampling stay, which is checked for each file, and so do EXIF data, colour "

@@ -133,11 +133,12 @@ static const struct option_row rebuild_rows[] = {
 const struct option_verb ctl_rebuild = {
     .name = "rebuild",
     .arguments = "DATASET",
-    .summary = "Make metadata and snapshot anew from the chunks",
+    .summary = "Make metadata and snapshot again from the chunks",
     .help = "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
 	    "each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged.\n",
     .about =
-	"Makes metadata and snapshot anew from the chunks. Chunks whose head is damaged are left out, with a "
+	"Makes metadata and snapshot again from the chunks. Chunks whose head is damaged are left out, with "
+	"a "
 	"line for each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged. With "
 	"`--digest sha256`, and wherever the dataset had digests, digests are computed from the chunks as "
 	"they are now: run `verify` first. In a bucket, chunks that belong to no version are left out, and "

@@ -138,7 +138,7 @@ static const struct option_row purge_rows[] = {
      .about = "And all that were the newest within this time (12h, 30d; default 1d). Jobs go on with the "
 	      "version that they opened, whose chunks must be there; one that reads a version older than "
 	      "this gets an error that names the chunk. 0 is for datasets that nobody reads. So what a purge "
-	      "has just written anew takes room twice, until a purge a day later."},
+	      "has just written again takes room twice, until a purge a day later."},
     CTL_ROW_KEEP_SNAPSHOTS(AT(options.keep_snapshots), .about = "As with `pack`."),
     {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run), .help = "say what it would do"},
     CTL_ROW_WAIT(AT(wait.ns), .about = "For another writer, as with `pack`."),
@@ -150,14 +150,15 @@ static const struct option_row purge_rows[] = {
 const struct option_verb ctl_purge = {
     .name = "purge",
     .arguments = "DATASET",
-    .summary = "Write chunks with holes anew, remove what no version needs",
+    .summary = "Write chunks with holes again, remove what no version needs",
     .help =
 	"The dataset changes at the end or not at all; when a run was interrupted, the same command goes on\n"
 	"where it stopped.\n",
-    .about =
-	"Writes chunks anew of which samples were deleted or replaced, without these, and removes chunks "
-	"that no version needs any more. The dataset gets a new version with the same samples, numbered "
-	"anew. When a run is interrupted, the same command goes on where it stopped, and nothing is lost.",
+    .about = "Writes the chunks again of which samples were deleted or replaced, without these, and removes "
+	     "chunks "
+	     "that no version needs any more. The dataset gets a new version with the same samples, numbered "
+	     "from 0 again. When a run is interrupted, the same command goes on where it stopped, and "
+	     "nothing is lost.",
     OPTION_ROWS(purge_rows),
     .takes = OPTION_FILE,
     .run = run,

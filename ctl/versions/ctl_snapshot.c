@@ -154,16 +154,17 @@ static const struct option_row snapshot_rows[] = {
 const struct option_verb ctl_snapshot = {
     .name = "snapshot",
     .arguments = "DATASET",
-    .summary = "Write the snapshot anew from the metadata",
+    .summary = "Write the snapshot again from the metadata",
     .help = "For a snapshot that is damaged, missing or behind the metadata.\n",
-    .about = "Writes the snapshot anew from the metadata. With `--version` it makes the snapshot of an "
-	     "earlier version again, where `log` says that this can be read, so that jobs can open it; in a "
-	     "folder alone, and until the next command that makes a version gives it up. With `--frozen` it "
-	     "removes the metadata instead: jobs, mounts, `ls`, `cat`, `stat` and `verify` go by the "
-	     "snapshots that are there, and whatever changes the dataset, or asks for its log, is refused "
-	     "until `rebuild` has made metadata anew. For a dataset in a folder that is finished: nothing is "
-	     "left that has to be kept running, locked or backed up beside the chunks. Keys of metadata on a "
-	     "Redis server stay there, and nobody needs them.",
+    .about =
+	"Writes the snapshot again from the metadata. With `--version` it makes the snapshot of an "
+	"earlier version again, where `log` says that this can be read, so that jobs can open it; in a "
+	"folder alone, and until the next command that makes a version gives it up. With `--frozen` it "
+	"removes the metadata instead: jobs, mounts, `ls`, `cat`, `stat` and `verify` go by the "
+	"snapshots that are there, and whatever changes the dataset, or asks for its log, is refused "
+	"until `rebuild` has made metadata again. For a dataset in a folder that is finished: nothing is "
+	"left that has to be kept running, locked or backed up beside the chunks. Keys of metadata on a "
+	"Redis server stay there, and nobody needs them.",
     OPTION_ROWS(snapshot_rows),
     .takes = OPTION_FILE,
     .run = run_snapshot,

@@ -84,7 +84,7 @@ struct codec_result {
 	struct error error;  /* what is wrong with the item */
 };
 
-/* What the processes are for. All that it points at is borrowed until codecs_free(). */
+/* The work of the processes. All that it points at is borrowed until codecs_free(). */
 struct codecs_setup {
 	const struct nursery *nursery;
 	const struct recipe *recipe;

@@ -253,7 +253,7 @@ struct event_reads {
 	uint32_t reserved;
 };
 
-/* Of a loader's mark, or of a phase. */
+/* A loader's mark, or a phase. */
 struct event_mark {
 	uint64_t value; /* a phase's: key of the note "phase" that has its name; ends: 0 */
 	uint64_t reserved[2];

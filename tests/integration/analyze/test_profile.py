@@ -237,7 +237,7 @@ class Served(Profile):
         report = self.serve(2, "python")
         self.assertEqual(report["loader"], "diesel")
         action, = self.actions(report, "native")
-        self.assertIn("native=False or a transform that dieseld does not run", action["text"])
+        self.assertIn("decode=Decode(native=False) or a transform that dieseld does not run", action["text"])
         self.assertEqual(action["confidence"], "low")
         # Each sample is decoded by dieseld: it is not advised, and the trainer prepares nothing itself.
         report = self.serve(0, "native")

@@ -71,7 +71,6 @@ static void test_own_functions(void **state)
 	uint64_t offset, local;
 	char name[64];
 
-	(void)state;
 	symbols = open_at((const void *)(uintptr_t)elf_symbols_test_function, &offset);
 	for (uint64_t i = 0; i < 3; i++) {
 		assert_int_equal(elf_symbols_function(symbols, offset + i, name, sizeof(name)), 0);
@@ -93,7 +92,6 @@ static void test_where_a_variable_is(void **state)
 	int64_t distance;
 	uint64_t offset;
 
-	(void)state;
 	symbols = open_at(code, &offset);
 	assert_int_equal(elf_symbols_distance(symbols, "elf_symbols_test_variable", offset, &distance), 0);
 	assert_ptr_equal(code + distance, &elf_symbols_test_variable);
@@ -110,7 +108,6 @@ static void test_exported_names_reach_no_further_than_their_size(void **state)
 	uint64_t offset;
 	char name[64];
 
-	(void)state;
 	assert_non_null(code);
 	symbols = open_at(code, &offset);
 	assert_int_equal(elf_symbols_function(symbols, offset + 1, name, sizeof(name)), 0);
@@ -124,7 +121,6 @@ static void test_no_elf_file(void **state)
 	struct elf_symbols *symbols = NULL;
 	int pipes[2];
 
-	(void)state;
 	assert_int_equal(elf_symbols_open(nameless_file("#!/bin/sh\n", 10), NULL, &symbols), -ENOEXEC);
 	assert_int_equal(elf_symbols_open(nameless_file("", 0), NULL, &symbols), -ENOEXEC);
 	assert_int_equal(elf_symbols_open(open("/dev/null", O_RDONLY), NULL, &symbols), -ENOEXEC);
@@ -143,7 +139,6 @@ static void test_damaged_files(void **state)
 	int source;
 	uint64_t offset = file_offset_of(dlsym(RTLD_DEFAULT, "_assert_true"), path, sizeof(path));
 
-	(void)state;
 	source = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(fstat(source, &info), 0);
 	image = malloc((size_t)info.st_size);
@@ -173,15 +168,6 @@ static void test_damaged_files(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_own_functions),
-	    cmocka_unit_test(test_where_a_variable_is),
-	    cmocka_unit_test(test_exported_names_reach_no_further_than_their_size),
-	    cmocka_unit_test(test_no_elf_file),
-	    cmocka_unit_test(test_damaged_files),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_own_functions), cmocka_unit_test(test_where_a_variable_is),
+	   cmocka_unit_test(test_exported_names_reach_no_further_than_their_size),
+	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_damaged_files))

@@ -80,7 +80,6 @@ static void assert_is_mapped_file(int fd)
 
 static void test_the_mappings_file(void **state)
 {
-	(void)state;
 	assert_is_mapped_file(open_as(NULL));
 	assert_is_mapped_file(open_as(library));
 }
@@ -89,7 +88,6 @@ static void test_another_file(void **state)
 {
 	char link_path[192];
 
-	(void)state;
 	snprintf(link_path, sizeof(link_path), "%s/link", folder);
 	assert_int_equal(symlink(library, link_path), 0);
 	assert_int_equal(open_in_folder("other"), -ESTALE);
@@ -103,7 +101,6 @@ static void test_no_regular_file(void **state)
 {
 	char pipe_path[192];
 
-	(void)state;
 	snprintf(pipe_path, sizeof(pipe_path), "%s/pipe", folder);
 	assert_int_equal(mkfifo(pipe_path, 0600), 0);
 	assert_int_equal(open_in_folder("pipe"), -EACCES);
@@ -111,13 +108,5 @@ static void test_no_regular_file(void **state)
 	assert_int_equal(open_as("/dev/zero"), -EACCES);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_the_mappings_file),
-	    cmocka_unit_test(test_another_file),
-	    cmocka_unit_test(test_no_regular_file),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_the_mappings_file),
+		   cmocka_unit_test(test_another_file), cmocka_unit_test(test_no_regular_file))

@@ -82,7 +82,6 @@ static void test_mounts_on_a_path(void **state)
 	struct mounts *mounts = parse("22 1 254:0 / / rw shared:1 master:2 - ext4 /dev/vda rw\n"
 				      "30 22 0:40 / /home/me/a\\040b rw - fuse.sshfs me@host: rw\n");
 
-	(void)state;
 	assert_true(mounts_path_meets(mounts, "/home/me/a b/lib.so", is_fuse));
 	assert_true(mounts_path_meets(mounts, "/home/me/a b", is_fuse));
 	assert_false(mounts_path_meets(mounts, "/home/me/a bc/lib.so", is_fuse));
@@ -91,13 +90,5 @@ static void test_mounts_on_a_path(void **state)
 	mounts_free(mounts);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_mounts),
-	    cmocka_unit_test(test_mounts_on_a_path),
-	    cmocka_unit_test(test_no_file),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_mounts), cmocka_unit_test(test_mounts_on_a_path),
+	   cmocka_unit_test(test_no_file))

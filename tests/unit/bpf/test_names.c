@@ -40,7 +40,6 @@ static void test_each_frame_once(void **state)
 	const struct collector_sink sink = {NULL, take, &notes};
 	uint64_t key = names_frame(names, FRAME_NATIVE, "libjpeg.so.62", "jpeg_idct", &sink);
 
-	(void)state;
 	assert_int_equal(notes.n, 1);
 	assert_string_equal(notes.kind, NOTE_FRAME);
 	assert_int_equal(notes.key, key);
@@ -61,7 +60,6 @@ static void test_names_are_made_fit(void **state)
 	const struct collector_sink sink = {NULL, take, &notes};
 	char endless[2000];
 
-	(void)state;
 	names_frame(names, FRAME_PYTHON, "a;b\n\033[2J.py", "\xffgr\xc3\xb6\xc3", &sink);
 	assert_string_equal((char *)notes.data + 1, "a,b??[2J.py");
 	assert_string_equal((char *)notes.data + 1 + 12, "?gr\xc3\xb6?");
@@ -83,7 +81,6 @@ static void test_stacks(void **state)
 	const uint64_t frames[] = {11, 22, 33};
 	uint64_t key = names_stack(names, frames, 3, &sink);
 
-	(void)state;
 	assert_int_equal(notes.n, 1);
 	assert_string_equal(notes.kind, NOTE_STACK);
 	assert_memory_equal(notes.data, frames, sizeof(frames));
@@ -100,7 +97,6 @@ static void test_there_is_a_limit(void **state)
 	_cleanup_(names_freep) struct names *names = names_new();
 	uint64_t frame = 0, n_refused = 0, n = 0;
 
-	(void)state;
 	for (; n < 200000; n++) {
 		frame = n + 1;
 		n_refused += !names_stack(names, &frame, 1, NULL);
@@ -110,14 +106,5 @@ static void test_there_is_a_limit(void **state)
 	assert_int_not_equal(names_stack(names, &frame, 1, NULL), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_each_frame_once),
-	    cmocka_unit_test(test_names_are_made_fit),
-	    cmocka_unit_test(test_stacks),
-	    cmocka_unit_test(test_there_is_a_limit),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_each_frame_once), cmocka_unit_test(test_names_are_made_fit),
+	   cmocka_unit_test(test_stacks), cmocka_unit_test(test_there_is_a_limit))

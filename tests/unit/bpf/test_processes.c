@@ -52,7 +52,6 @@ static void test_code_by_address(void **state)
 	struct process *process;
 	const struct code_mapping *mapping;
 
-	(void)state;
 	assert_int_equal(processes_init(&processes, root), 0);
 	write_maps(1, maps);
 	process = processes_get(&processes, 1);
@@ -76,7 +75,6 @@ static void test_looks_again_now_and_then(void **state)
 	struct processes processes;
 	struct process *process;
 
-	(void)state;
 	assert_int_equal(processes_init(&processes, root), 0);
 	write_maps(1, maps);
 	process = processes_get(&processes, 1);
@@ -92,7 +90,6 @@ static void test_a_process_that_is_gone_is_as_its_parent(void **state)
 	struct processes processes;
 	struct process *child;
 
-	(void)state;
 	assert_int_equal(processes_init(&processes, root), 0);
 	write_maps(1, maps);
 	assert_non_null(process_code(&processes, processes_get(&processes, 1), 0x2000, 1));
@@ -115,7 +112,6 @@ static void test_a_program_has_its_own_serial(void **state)
 	struct processes processes;
 	uint32_t serial;
 
-	(void)state;
 	assert_int_equal(processes_init(&processes, root), 0);
 	serial = processes_get(&processes, 3)->serial;
 	assert_int_equal(processes_get(&processes, 3)->serial, serial);
@@ -130,7 +126,6 @@ static void test_many_processes(void **state)
 {
 	struct processes processes;
 
-	(void)state;
 	assert_int_equal(processes_init(&processes, root), 0);
 	processes_get(&processes, 7)->sample_ns = 5;
 	for (uint32_t tgid = 100; tgid < 10000; tgid++)
@@ -146,15 +141,7 @@ static void test_many_processes(void **state)
 	processes_free(&processes);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_code_by_address),
-	    cmocka_unit_test(test_looks_again_now_and_then),
-	    cmocka_unit_test(test_a_process_that_is_gone_is_as_its_parent),
-	    cmocka_unit_test(test_a_program_has_its_own_serial),
-	    cmocka_unit_test(test_many_processes),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_code_by_address),
+		   cmocka_unit_test(test_looks_again_now_and_then),
+		   cmocka_unit_test(test_a_process_that_is_gone_is_as_its_parent),
+		   cmocka_unit_test(test_a_program_has_its_own_serial), cmocka_unit_test(test_many_processes))

@@ -79,7 +79,6 @@ static void test_names_of_code(void **state)
 	struct python python = python_311(&memory);
 	struct python_code code;
 
-	(void)state;
 	put_text(&memory, FILENAME, "/srv/job/train.py", 17, 1, true);
 	put_text(&memory, QUALNAME, "Data.load", 9, 1, true);
 	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
@@ -110,7 +109,6 @@ static void test_hostile_memory(void **state)
 	struct python python = python_311(&memory);
 	struct python_code code;
 
-	(void)state;
 	assert_int_equal(code_read(&python, &memory, 1, &code), -EFAULT);
 	assert_int_equal(code_read(&python, &memory, CODE, &code), -EBADMSG);
 	put_text(&memory, FILENAME, "a.py", 4, 1, true);
@@ -133,7 +131,6 @@ static void test_versions(void **state)
 	struct memory memory = {0};
 	struct python python;
 
-	(void)state;
 	for (uint32_t version = 0x0308; version <= 0x030c; version++)
 		assert_int_equal(
 		    python_describe(version, 1, &(struct python_memory){memory_read, &memory}, &python), 0);
@@ -150,7 +147,6 @@ static void test_313_describes_itself(void **state)
 	struct memory memory = {0};
 	struct python python;
 
-	(void)state;
 	assert_int_equal(python_describe(0x030d, 0, &(struct python_memory){memory_read, &memory}, &python),
 			 -EFAULT);
 	assert_int_equal(
@@ -189,7 +185,6 @@ static void test_314_describes_itself(void **state)
 	struct memory memory = {0};
 	struct python python;
 
-	(void)state;
 	put(&memory, BASE, "xdebugpy", 8);
 	put_u64(&memory, BASE + 8, 0x030e00f0);
 	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++)
@@ -214,7 +209,6 @@ static void test_314_describes_itself(void **state)
 
 static void test_version_in_a_name(void **state)
 {
-	(void)state;
 	assert_int_equal(python_version_of_name("libpython3.9.so.1.0"), 0x0309);
 	assert_int_equal(python_version_of_name("python3.10"), 0x030a);
 	assert_int_equal(python_version_of_name("libpython3.7m.so.1.0"), 0);
@@ -224,13 +218,6 @@ static void test_version_in_a_name(void **state)
 	assert_int_equal(python_version_of_name(""), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_names_of_code),     cmocka_unit_test(test_hostile_memory),
-	    cmocka_unit_test(test_versions),          cmocka_unit_test(test_313_describes_itself),
-	    cmocka_unit_test(test_version_in_a_name), cmocka_unit_test(test_314_describes_itself),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_names_of_code), cmocka_unit_test(test_hostile_memory),
+	   cmocka_unit_test(test_versions), cmocka_unit_test(test_313_describes_itself),
+	   cmocka_unit_test(test_version_in_a_name), cmocka_unit_test(test_314_describes_itself))

@@ -26,7 +26,6 @@ static void speak(const char *format, ...)
 /* Linux 5.15 says -EACCES to root for a tracepoint that has fewer arguments. */
 static void test_the_verifier_is_no_want_of_privilege(void **state)
 {
-	(void)state;
 	refusal_listen();
 	speak("libbpf: prog '%s': BPF program load failed: %s\n", "sched_switch", "Permission denied");
 	assert_true(refusal_of_privilege(-EACCES));
@@ -44,7 +43,6 @@ static void test_the_verifier_is_no_want_of_privilege(void **state)
 
 static void test_without_the_verifier_it_is_privilege(void **state)
 {
-	(void)state;
 	refusal_listen();
 	assert_true(refusal_of_privilege(-EPERM));
 	speak("libbpf: prog '%s': BPF program load failed: %s\n", "sys_exit", "Operation not permitted");
@@ -56,7 +54,6 @@ static void test_without_the_verifier_it_is_privilege(void **state)
 /* Linux 7.3 has a field of another size, which libbpf itself refuses. */
 static void test_the_first_words_are_the_reason(void **state)
 {
-	(void)state;
 	refusal_listen();
 	speak("libbpf: prog '%s': relo #%d: insn #%d accesses field incorrectly.\n", "tag_tasks", 22, 7);
 	speak("libbpf: prog '%s': relo #%d: failed to relocate: %d\n", "tag_tasks", 22, -22);
@@ -66,7 +63,6 @@ static void test_the_first_words_are_the_reason(void **state)
 
 static void test_the_last_program_counts(void **state)
 {
-	(void)state;
 	refusal_listen();
 	speak("libbpf: prog '%s': -- BEGIN PROG LOAD LOG --\nR1 is bad\n-- END PROG LOAD LOG --\n", "a");
 	speak("libbpf: prog '%s': BPF program load failed: %s\n", "b", "Operation not permitted");
@@ -76,14 +72,7 @@ static void test_the_last_program_counts(void **state)
 	assert_string_equal(refusal_get()->program, "");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_the_verifier_is_no_want_of_privilege),
-	    cmocka_unit_test(test_without_the_verifier_it_is_privilege),
-	    cmocka_unit_test(test_the_first_words_are_the_reason),
-	    cmocka_unit_test(test_the_last_program_counts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_the_verifier_is_no_want_of_privilege),
+	   cmocka_unit_test(test_without_the_verifier_it_is_privilege),
+	   cmocka_unit_test(test_the_first_words_are_the_reason),
+	   cmocka_unit_test(test_the_last_program_counts))

@@ -30,7 +30,6 @@ static void test_offset_is_the_functions_code(void **state)
 					    "_cmocka_run_group_tests"};
 	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
 
-	(void)state;
 	assert_true(fd >= 0);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		const uint8_t *code = dlsym(RTLD_DEFAULT, names[i]);
@@ -68,7 +67,6 @@ static void test_cheap_place(void **state)
 	struct stat info;
 	uint64_t entry;
 
-	(void)state;
 	assert_int_equal(fstat(source, &info), 0);
 	image = malloc((size_t)info.st_size);
 	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
@@ -98,7 +96,6 @@ static void test_our_marker_is_cheap(void **state)
 	uint64_t offset;
 	bool cheap;
 
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(symbol_file_open(fd, &file), 0);
 	assert_int_equal(symbol_file_find(file, "diesel_mark", true, &offset, &cheap), 0);
@@ -111,7 +108,6 @@ static void test_prefix_and_missing(void **state)
 	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
 	uint64_t offset = 7;
 
-	(void)state;
 	assert_int_equal(symbol_find(fd, "_assert_tru", true, &offset), -ENOENT);
 	assert_int_equal(offset, 7);
 	assert_int_equal(symbol_find(fd, "_assert_tru", false, &offset), 0);
@@ -124,7 +120,6 @@ static void test_no_elf_file(void **state)
 	_cleanup_(closep) int empty = nameless_file("", 0);
 	uint64_t offset;
 
-	(void)state;
 	assert_int_equal(symbol_find(text, "main", true, &offset), -ENOEXEC);
 	assert_int_equal(symbol_find(empty, "main", true, &offset), -ENOEXEC);
 }
@@ -136,7 +131,6 @@ static void test_damaged_library(void **state)
 	_cleanup_(freep) uint8_t *image = NULL;
 	struct stat info;
 
-	(void)state;
 	assert_int_equal(fstat(source, &info), 0);
 	image = malloc((size_t)info.st_size);
 	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
@@ -197,7 +191,6 @@ static void test_sections_larger_than_any_librarys(void **state)
 {
 	static const uint32_t types[] = {SHT_DYNSYM, SHT_STRTAB};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		_cleanup_(closep) int huge = with_section(types[i], make_huge, 2 * HUGE_BYTES);
 		_cleanup_(closep) int compressed = with_section(types[i], make_compressed, 0);
@@ -208,17 +201,7 @@ static void test_sections_larger_than_any_librarys(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_offset_is_the_functions_code),
-	    cmocka_unit_test(test_cheap_place),
-	    cmocka_unit_test(test_our_marker_is_cheap),
-	    cmocka_unit_test(test_prefix_and_missing),
-	    cmocka_unit_test(test_no_elf_file),
-	    cmocka_unit_test(test_damaged_library),
-	    cmocka_unit_test(test_sections_larger_than_any_librarys),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_offset_is_the_functions_code), cmocka_unit_test(test_cheap_place),
+	   cmocka_unit_test(test_our_marker_is_cheap), cmocka_unit_test(test_prefix_and_missing),
+	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_damaged_library),
+	   cmocka_unit_test(test_sections_larger_than_any_librarys))

@@ -7,7 +7,6 @@
 
 static void test_round_trips(void **state)
 {
-	(void)state;
 	for (int i = 0; i < TUNER_N_KNOBS; i++) {
 		enum tuner_knob knob = TUNER_N_KNOBS;
 
@@ -23,7 +22,6 @@ static void test_unknown(void **state)
 {
 	enum tuner_knob knob = TUNER_CLIENT_WORKERS;
 
-	(void)state;
 	assert_int_equal(tuner_knob_parse("cache_bytes", &knob), -EINVAL);
 	assert_int_equal(tuner_knob_parse("", &knob), -EINVAL);
 	assert_int_equal(tuner_knob_of_key(WIRE_SET_TUNE, &knob), -EINVAL);
@@ -43,7 +41,6 @@ static void test_stored(void **state)
 		      {"daemon-workers", "workers", 3},
 		      {"client-workers", "client_workers", 4}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
 		assert_string_equal(tuner_knob_table[i].name, stored[i].name);
 		assert_string_equal(tuner_knob_table[i].saved, stored[i].saved);
@@ -54,7 +51,6 @@ static void test_stored(void **state)
 /* A new row that is not filled in fails here. */
 static void test_rows_are_whole(void **state)
 {
-	(void)state;
 	for (int i = 0; i < TUNER_N_KNOBS; i++) {
 		const struct tuner_knob_info *knob = &tuner_knob_table[i];
 		enum tuner_knob other;

@@ -132,13 +132,5 @@ static void test_what_was_only_read_stays_mapped(void **state)
 	close(pagemap);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_the_next_batch_shows),
-	    cmocka_unit_test(test_in_a_forked_child),
-	    cmocka_unit_test(test_what_was_only_read_stays_mapped),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_the_next_batch_shows), cmocka_unit_test(test_in_a_forked_child),
+	   cmocka_unit_test(test_what_was_only_read_stays_mapped))

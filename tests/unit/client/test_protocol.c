@@ -387,16 +387,9 @@ static void test_texts_are_terminated(void **state)
 	assert_int_equal(protocol_check(&m, sizeof(m.hello), 0), -EPROTO);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_all_types),           cmocka_unit_test(test_header),
-	    cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
-	    cmocka_unit_test(test_control_fields),      cmocka_unit_test(test_texts_are_terminated),
-	    cmocka_unit_test(test_fetch_fields),        cmocka_unit_test(test_cluster_names),
-	    cmocka_unit_test(test_warm_sessions),       cmocka_unit_test(test_versions),
-	    cmocka_unit_test(test_origin_fields),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_all_types), cmocka_unit_test(test_header),
+	   cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
+	   cmocka_unit_test(test_control_fields), cmocka_unit_test(test_texts_are_terminated),
+	   cmocka_unit_test(test_fetch_fields), cmocka_unit_test(test_cluster_names),
+	   cmocka_unit_test(test_warm_sessions), cmocka_unit_test(test_versions),
+	   cmocka_unit_test(test_origin_fields))

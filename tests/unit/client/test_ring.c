@@ -151,15 +151,6 @@ static void test_causes(void **state)
 	assert_true(ring_cause_fetches(RING_CAUSE_PEERS));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_layout),
-	    cmocka_unit_test(test_publish_and_ready),
-	    cmocka_unit_test(test_kick_only_when_asked),
-	    cmocka_unit_test(test_causes),
-	    cmocka_unit_test(test_nothing_is_lost_between_two_sleepers),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_layout), cmocka_unit_test(test_publish_and_ready),
+	   cmocka_unit_test(test_kick_only_when_asked), cmocka_unit_test(test_causes),
+	   cmocka_unit_test(test_nothing_is_lost_between_two_sleepers))

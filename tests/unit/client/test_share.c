@@ -156,14 +156,5 @@ static void test_results(void **state)
 	diesel_result_unmap(NULL, 8192);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_packed),
-	    cmocka_unit_test(test_pinnable),
-	    cmocka_unit_test(test_views),
-	    cmocka_unit_test(test_results),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_packed), cmocka_unit_test(test_pinnable), cmocka_unit_test(test_views),
+	   cmocka_unit_test(test_results))

@@ -234,21 +234,10 @@ static void test_what_is_no_message_ends_it(void **state)
 
 #define PAIR(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    PAIR(test_replies_are_of_their_requests),
-	    PAIR(test_an_error_is_an_answer),
-	    PAIR(test_another_protocol_is_said_with_both_versions),
-	    PAIR(test_an_older_daemon_decides_the_version),
-	    PAIR(test_a_daemon_that_does_not_negotiate_is_asked_again),
-	    PAIR(test_a_version_that_was_not_offered_is_refused),
-	    PAIR(test_a_late_reply_is_no_answer),
-	    PAIR(test_a_reply_to_another_request_ends_it),
-	    PAIR(test_an_error_for_another_request_ends_it),
-	    PAIR(test_a_reply_of_another_kind_ends_it),
-	    PAIR(test_what_is_no_message_ends_it),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(PAIR(test_replies_are_of_their_requests), PAIR(test_an_error_is_an_answer),
+	   PAIR(test_another_protocol_is_said_with_both_versions),
+	   PAIR(test_an_older_daemon_decides_the_version),
+	   PAIR(test_a_daemon_that_does_not_negotiate_is_asked_again),
+	   PAIR(test_a_version_that_was_not_offered_is_refused), PAIR(test_a_late_reply_is_no_answer),
+	   PAIR(test_a_reply_to_another_request_ends_it), PAIR(test_an_error_for_another_request_ends_it),
+	   PAIR(test_a_reply_of_another_kind_ends_it), PAIR(test_what_is_no_message_ends_it))

@@ -48,7 +48,6 @@ static void test_jobs_share_what_they_read(void **state)
 	struct stall_sample both[] = {job(1, 7, 2 * GIB), job(2, 7, 2 * GIB)}, other = job(3, 9, GIB);
 	struct capacity_advice advice;
 
-	(void)state;
 	capacity_init(&c);
 	add(&node, both, 2);
 	add(&node, &other, 1);
@@ -71,7 +70,6 @@ static void test_pace_of_the_device(void **state)
 {
 	struct stall_sample s = job(1, 7, GIB);
 
-	(void)state;
 	capacity_init(&c);
 	s.device_rate = 4000;
 	add(NULL, &s, 1);
@@ -85,7 +83,6 @@ static void test_room(void **state)
 	struct stall_sample s = job(1, 7, 8 * GIB);
 	struct capacity_advice advice;
 
-	(void)state;
 	capacity_init(&c);
 	s.forms.usable = 1e6;
 	s.forms.sample_bytes = 4096;
@@ -113,7 +110,6 @@ static void test_small_datasets(void **state)
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 1000);
 
-	(void)state;
 	capacity_init(&c);
 	s.need_bytes = 0;
 	add(&node, &s, 1);
@@ -127,7 +123,6 @@ static void test_absurd_figures_are_unknown(void **state)
 {
 	static const double absurd[] = {NAN, -1, INFINITY, 1e300};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(absurd) / sizeof(absurd[0]); i++) {
 		struct stall_node node = node_with(absurd[i]);
 		struct stall_sample s = job(1, 7, absurd[i]);
@@ -144,15 +139,6 @@ static void test_absurd_figures_are_unknown(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_jobs_share_what_they_read),
-	    cmocka_unit_test(test_pace_of_the_device),
-	    cmocka_unit_test(test_room),
-	    cmocka_unit_test(test_small_datasets),
-	    cmocka_unit_test(test_absurd_figures_are_unknown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_jobs_share_what_they_read), cmocka_unit_test(test_pace_of_the_device),
+	   cmocka_unit_test(test_room), cmocka_unit_test(test_small_datasets),
+	   cmocka_unit_test(test_absurd_figures_are_unknown))

@@ -96,7 +96,6 @@ static void test_walk(void **state)
 	struct image image = make_snapshot(paths, N_PATHS, 4, false);
 	struct walked w = walk_bytes(&image);
 
-	(void)state;
 	assert_int_equal(w.n_files, N_PATHS);
 	assert_int_equal(w.n_folders, 6);
 	assert_int_equal(w.n_wrong, 0);
@@ -110,7 +109,6 @@ static void test_places(void **state)
 	struct tree t = {.mask = 0777};
 	struct snapshot *s;
 
-	(void)state;
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
 	t.snapshot = s;
 	for (uint64_t place = 0; place < N_PATHS; place++) {
@@ -140,7 +138,6 @@ static void test_empty(void **state)
 	struct snapshot *s;
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(w.n_files + w.n_folders + w.n_wrong, 0);
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
 	t.snapshot = s;
@@ -160,7 +157,6 @@ static void test_lies(void **state)
 	const struct snapshot_header *h = (const struct snapshot_header *)image.data;
 	uint32_t n_wrong = 0;
 
-	(void)state;
 	for (size_t k = 0; k < sizeof(sections) / sizeof(sections[0]); k++) {
 		const struct snapshot_extent *e = &h->sections[sections[k]];
 
@@ -184,7 +180,6 @@ static void test_names(void **state)
 	} lies[] = {
 	    {"a/b/3", "a/../"}, {"a/b/3", "a//.."}, {"a/1", "/.."}, {"a/b/c/4", "a/b/..\0"}, {"d", "\0"}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
 		struct image image = make_snapshot(paths, N_PATHS, 4, false);
 		const struct snapshot_header *h = (const struct snapshot_header *)image.data;

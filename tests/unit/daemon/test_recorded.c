@@ -186,20 +186,11 @@ static void test_absurd_times(void **state)
 	const struct recorded_clock clock = {0};
 	struct analysis analysis = {.window.begin_ns = 5 * NS_PER_S, .window.end_ns = UINT64_MAX};
 
-	(void)state;
 	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
 	analysis.window.end_ns = 4 * NS_PER_S;
 	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_job_that_its_worker_holds_up),
-	    cmocka_unit_test(test_cut_off),
-	    cmocka_unit_test(test_nothing_to_see),
-	    cmocka_unit_test(test_absurd_times),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_a_job_that_its_worker_holds_up),
+		   cmocka_unit_test(test_cut_off), cmocka_unit_test(test_nothing_to_see),
+		   cmocka_unit_test(test_absurd_times))

@@ -536,20 +536,8 @@ static void test_damaged_store(void **state)
 	free(plain.data);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),
-	    cmocka_unit_test(test_not_worth_it),
-	    cmocka_unit_test(test_bit_flips),
-	    cmocka_unit_test(test_truncated),
-	    cmocka_unit_test(test_hostile_heads),
-	    cmocka_unit_test(test_bomb),
-	    cmocka_unit_test(test_one_frame_of_today),
-	    cmocka_unit_test(test_fit),
-	    cmocka_unit_test(test_store),
-	    cmocka_unit_test(test_damaged_store),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_not_worth_it),
+	   cmocka_unit_test(test_bit_flips), cmocka_unit_test(test_truncated),
+	   cmocka_unit_test(test_hostile_heads), cmocka_unit_test(test_bomb),
+	   cmocka_unit_test(test_one_frame_of_today), cmocka_unit_test(test_fit),
+	   cmocka_unit_test(test_store), cmocka_unit_test(test_damaged_store))

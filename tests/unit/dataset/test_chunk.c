@@ -323,21 +323,8 @@ static void test_ids(void **state)
 	assert_int_equal(chunk_id_parse("", &parsed), -EINVAL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),
-	    cmocka_unit_test(test_golden_head),
-	    cmocka_unit_test(test_every_bit_of_the_head),
-	    cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_signed_lies),
-	    cmocka_unit_test(test_payload_damage),
-	    cmocka_unit_test(test_newer_version),
-	    cmocka_unit_test(test_tombstone),
-	    cmocka_unit_test(test_names),
-	    cmocka_unit_test(test_builder_sizes),
-	    cmocka_unit_test(test_ids),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden_head),
+	   cmocka_unit_test(test_every_bit_of_the_head), cmocka_unit_test(test_every_truncation),
+	   cmocka_unit_test(test_signed_lies), cmocka_unit_test(test_payload_damage),
+	   cmocka_unit_test(test_newer_version), cmocka_unit_test(test_tombstone),
+	   cmocka_unit_test(test_names), cmocka_unit_test(test_builder_sizes), cmocka_unit_test(test_ids))

@@ -185,14 +185,7 @@ static void test_of_a_snapshot(void **state)
 	assert_true(!fairness_is_fair(&f) && f.n_pairs >= 2000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_by_hand),          cmocka_unit_test(test_dealt_at_random),
-	    cmocka_unit_test(test_folder_by_folder), cmocka_unit_test(test_two_folders_in_turn),
-	    cmocka_unit_test(test_appended),         cmocka_unit_test(test_too_little_to_tell),
-	    cmocka_unit_test(test_of_a_snapshot),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_dealt_at_random),
+	   cmocka_unit_test(test_folder_by_folder), cmocka_unit_test(test_two_folders_in_turn),
+	   cmocka_unit_test(test_appended), cmocka_unit_test(test_too_little_to_tell),
+	   cmocka_unit_test(test_of_a_snapshot))

@@ -470,19 +470,12 @@ static void test_count(void **state)
 	meta_free(m);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_nothing, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_commit, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_rollback, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_crash, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_one_commits, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_each, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_digests, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_clear, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_count, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_nothing, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_commit, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rollback, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_crash, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_one_commits, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_each, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_digests, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_clear, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_count, make_folder, remove_folder))

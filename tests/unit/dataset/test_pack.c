@@ -459,19 +459,12 @@ static void test_refusals(void **state)
 	free(dataset);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_source_order_and_links, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_source_troubles, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_read_ahead, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_changed_files, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_interrupt_and_resume, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_append, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_rewrite, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_rewrite_resume, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_source_order_and_links, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_source_troubles, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_read_ahead, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_changed_files, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_interrupt_and_resume, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_append, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rewrite, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rewrite_resume, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder))

@@ -188,13 +188,5 @@ static void test_bounds(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_slots),        cmocka_unit_test(test_ranges),
-	    cmocka_unit_test(test_redirections), cmocka_unit_test(test_refusals),
-	    cmocka_unit_test(test_bounds),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_slots), cmocka_unit_test(test_ranges), cmocka_unit_test(test_redirections),
+	   cmocka_unit_test(test_refusals), cmocka_unit_test(test_bounds))

@@ -803,27 +803,13 @@ static void test_lanes_refused(void **state)
 	assert_null(plan);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_every_sample_once),
-	    cmocka_unit_test(test_tail),
-	    cmocka_unit_test(test_order_is_free_of_world),
-	    cmocka_unit_test(test_resume_anywhere),
-	    cmocka_unit_test(test_windows),
-	    cmocka_unit_test(test_subset),
-	    cmocka_unit_test(test_epochs_and_seeds_differ),
-	    cmocka_unit_test(test_uniform),
-	    cmocka_unit_test(test_golden),
-	    cmocka_unit_test(test_bad_values),
-	    cmocka_unit_test(test_lanes_as_the_reference),
-	    cmocka_unit_test(test_every_sample_once_with_any_ranks),
-	    cmocka_unit_test(test_going_on_changes_nothing),
-	    cmocka_unit_test(test_golden_lanes),
-	    cmocka_unit_test(test_a_lane_stays),
-	    cmocka_unit_test(test_drift_moves_what_it_says),
-	    cmocka_unit_test(test_lanes_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_every_sample_once), cmocka_unit_test(test_tail),
+	   cmocka_unit_test(test_order_is_free_of_world), cmocka_unit_test(test_resume_anywhere),
+	   cmocka_unit_test(test_windows), cmocka_unit_test(test_subset),
+	   cmocka_unit_test(test_epochs_and_seeds_differ), cmocka_unit_test(test_uniform),
+	   cmocka_unit_test(test_golden), cmocka_unit_test(test_bad_values),
+	   cmocka_unit_test(test_lanes_as_the_reference),
+	   cmocka_unit_test(test_every_sample_once_with_any_ranks),
+	   cmocka_unit_test(test_going_on_changes_nothing), cmocka_unit_test(test_golden_lanes),
+	   cmocka_unit_test(test_a_lane_stays), cmocka_unit_test(test_drift_moves_what_it_says),
+	   cmocka_unit_test(test_lanes_refused))

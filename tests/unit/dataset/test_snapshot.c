@@ -685,31 +685,15 @@ static void test_missing(void **state)
 	snapshot_close(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),
-	    cmocka_unit_test(test_classes_and_order),
-	    cmocka_unit_test(test_list),
-	    cmocka_unit_test(test_path_order),
-	    cmocka_unit_test(test_sorted_in_pieces),
-	    cmocka_unit_test_setup_teardown(test_killed_while_it_sorts, make_folder, remove_folder),
-	    cmocka_unit_test(test_places_and_times),
-	    cmocka_unit_test(test_replaced),
-	    cmocka_unit_test(test_refused_records),
-	    cmocka_unit_test(test_every_byte),
-	    cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_signed_lies),
-	    cmocka_unit_test(test_other_formats_are_refused),
-	    cmocka_unit_test(test_empty),
-	    cmocka_unit_test(test_file_and_directory),
-	    cmocka_unit_test(test_missing),
-	    cmocka_unit_test(test_names),
-	    cmocka_unit_test(test_classes_of_paths),
-	    cmocka_unit_test(test_digests),
-	    cmocka_unit_test(test_digests_outside),
-	    cmocka_unit_test(test_some_digests),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_classes_and_order),
+	   cmocka_unit_test(test_list), cmocka_unit_test(test_path_order),
+	   cmocka_unit_test(test_sorted_in_pieces),
+	   cmocka_unit_test_setup_teardown(test_killed_while_it_sorts, make_folder, remove_folder),
+	   cmocka_unit_test(test_places_and_times), cmocka_unit_test(test_replaced),
+	   cmocka_unit_test(test_refused_records), cmocka_unit_test(test_every_byte),
+	   cmocka_unit_test(test_every_truncation), cmocka_unit_test(test_signed_lies),
+	   cmocka_unit_test(test_other_formats_are_refused), cmocka_unit_test(test_empty),
+	   cmocka_unit_test(test_file_and_directory), cmocka_unit_test(test_missing),
+	   cmocka_unit_test(test_names), cmocka_unit_test(test_classes_of_paths),
+	   cmocka_unit_test(test_digests), cmocka_unit_test(test_digests_outside),
+	   cmocka_unit_test(test_some_digests))

@@ -176,14 +176,5 @@ static void test_find_many(void **state)
 	free(image.data);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_too_few_buckets),
-	    cmocka_unit_test(test_a_long_probe),
-	    cmocka_unit_test(test_overlapping_paths),
-	    cmocka_unit_test(test_find_many),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_too_few_buckets), cmocka_unit_test(test_a_long_probe),
+	   cmocka_unit_test(test_overlapping_paths), cmocka_unit_test(test_find_many))

@@ -474,16 +474,6 @@ static void test_not_updated(void **state)
 	model_free(m);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_changes),
-	    cmocka_unit_test(test_all_is_deleted),
-	    cmocka_unit_test(test_names),
-	    cmocka_unit_test(test_long_runs),
-	    cmocka_unit_test(test_file_and_directory),
-	    cmocka_unit_test(test_not_updated),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_changes), cmocka_unit_test(test_all_is_deleted),
+	   cmocka_unit_test(test_names), cmocka_unit_test(test_long_runs),
+	   cmocka_unit_test(test_file_and_directory), cmocka_unit_test(test_not_updated))

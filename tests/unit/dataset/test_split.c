@@ -147,14 +147,5 @@ static void test_sizes_that_do_not_add_up(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_golden),
-	    cmocka_unit_test(test_every_sample_in_one_part),
-	    cmocka_unit_test(test_uniform),
-	    cmocka_unit_test(test_sizes_that_do_not_add_up),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_golden), cmocka_unit_test(test_every_sample_in_one_part),
+	   cmocka_unit_test(test_uniform), cmocka_unit_test(test_sizes_that_do_not_add_up))

@@ -200,15 +200,8 @@ static void test_read_head(void **state)
 	store_free(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_put_read, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_list, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_no_links, make_folder, remove_folder),
-	    cmocka_unit_test(test_missing),
-	    cmocka_unit_test_setup_teardown(test_read_head, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_put_read, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_list, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_no_links, make_folder, remove_folder),
+	   cmocka_unit_test(test_missing),
+	   cmocka_unit_test_setup_teardown(test_read_head, make_folder, remove_folder))

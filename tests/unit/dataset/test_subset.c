@@ -75,12 +75,4 @@ static void test_bits_beyond_the_end(void **state)
 	subset_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_counts),
-	    cmocka_unit_test(test_bits_beyond_the_end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_counts), cmocka_unit_test(test_bits_beyond_the_end))

@@ -610,25 +610,18 @@ static void test_verify_reads_once(void **state)
 	free(path);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_add_replace_delete, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_nothing_to_commit, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_abandoned, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_one_writer, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_taken_over, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_odd_lock, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_rebuild, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_snapshot_again, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_not_a_dataset, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_damage_is_named, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_digest_known_answer, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_digests_are_kept, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_digests_are_added, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_verify_reads_once, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_add_replace_delete, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_nothing_to_commit, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_abandoned, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_one_writer, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_taken_over, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_odd_lock, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rebuild, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_snapshot_again, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_not_a_dataset, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_damage_is_named, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_digest_known_answer, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_digests_are_kept, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_digests_are_added, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_verify_reads_once, make_folder, remove_folder))

@@ -38,12 +38,4 @@ static void test_no_memory(void **state)
 	free(items);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_grows),
-	    cmocka_unit_test(test_no_memory),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_grows), cmocka_unit_test(test_no_memory))

@@ -84,12 +84,5 @@ static void test_other_causes_kill_as_ever(void **state)
 	assert_string_equal(said, "");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_truncated_file_is_one_line),
-	    cmocka_unit_test(test_other_causes_kill_as_ever),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_truncated_file_is_one_line),
+	   cmocka_unit_test(test_other_causes_kill_as_ever))

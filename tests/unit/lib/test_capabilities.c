@@ -85,12 +85,4 @@ static void test_keep_as(void **state)
 	in_child(keeps_them_as_nobody);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_keep),
-	    cmocka_unit_test(test_keep_as),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_keep), cmocka_unit_test(test_keep_as))

@@ -51,7 +51,6 @@ static void test_find(void **state)
 {
 	char buffer[256];
 
-	(void)state;
 	assert_int_equal(cgroup_find(at("proc"), "/docker", buffer, sizeof(buffer)), 0);
 	assert_string_equal(buffer, at("two/docker")); /* version 2 first */
 	assert_int_equal(cgroup_find(at("proc"), "docker/inner", buffer, sizeof(buffer)), 0);
@@ -68,7 +67,6 @@ static void test_not_found(void **state)
 {
 	char buffer[256], tiny[8];
 
-	(void)state;
 	assert_int_equal(cgroup_find(at("proc"), "/nothing", buffer, sizeof(buffer)), -ENOENT);
 	assert_int_equal(cgroup_find(at("proc"), "/gone", buffer, sizeof(buffer)), -ENOENT);
 	assert_int_equal(cgroup_find(at("one"), "/docker", buffer, sizeof(buffer)), -ENOENT);
@@ -80,7 +78,6 @@ static void test_processes(void **state)
 	pid_t *pids = NULL;
 	size_t n = 99;
 
-	(void)state;
 	assert_int_equal(cgroup_processes(at("two/docker"), &pids, &n), 0);
 	assert_int_equal(n, 4);
 	assert_int_equal(pids[0], 4);
@@ -94,13 +91,5 @@ static void test_processes(void **state)
 	assert_int_equal(cgroup_processes(at("two/gone"), &pids, &n), -ENOENT);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_find),
-	    cmocka_unit_test(test_not_found),
-	    cmocka_unit_test(test_processes),
-	};
-
-	return cmocka_run_group_tests(tests, tree_make, remove_folder);
-}
+UNIT_TESTS_BETWEEN(tree_make, remove_folder, cmocka_unit_test(test_find), cmocka_unit_test(test_not_found),
+		   cmocka_unit_test(test_processes))

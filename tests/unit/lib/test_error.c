@@ -51,14 +51,6 @@ static void test_prefix_keeps_itself_whole_when_too_long(void **state)
 	assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_set_returns_code_and_keeps_text),
-	    cmocka_unit_test(test_names_steer_nothing),
-	    cmocka_unit_test(test_errno_appends_its_text),
-	    cmocka_unit_test(test_prefix_keeps_itself_whole_when_too_long),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_set_returns_code_and_keeps_text), cmocka_unit_test(test_names_steer_nothing),
+	   cmocka_unit_test(test_errno_appends_its_text),
+	   cmocka_unit_test(test_prefix_keeps_itself_whole_when_too_long))

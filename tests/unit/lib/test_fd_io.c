@@ -101,13 +101,5 @@ static void test_pieces_and_signals(void **state)
 	free(data);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_file),
-	    cmocka_unit_test(test_errors),
-	    cmocka_unit_test(test_pieces_and_signals),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_file), cmocka_unit_test(test_errors),
+	   cmocka_unit_test(test_pieces_and_signals))

@@ -78,12 +78,4 @@ static void test_what_is_too_much_is_closed(void **state)
 	close(pair[1]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_descriptors_travel),
-	    cmocka_unit_test(test_what_is_too_much_is_closed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_descriptors_travel), cmocka_unit_test(test_what_is_too_much_is_closed))

@@ -144,14 +144,5 @@ static void test_what_is_passed(void **state)
 	passed(NULL, "x", "index:c0:c1", expect_none);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_is_said),
-	    cmocka_unit_test(test_a_busy_manager_is_not_waited_for),
-	    cmocka_unit_test(test_how_many),
-	    cmocka_unit_test(test_what_is_passed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_what_is_said), cmocka_unit_test(test_a_busy_manager_is_not_waited_for),
+	   cmocka_unit_test(test_how_many), cmocka_unit_test(test_what_is_passed))

@@ -139,14 +139,5 @@ static void test_safety(void **state)
 	assert_int_equal(file_safety_above(in("a/b"), at, &st), FILE_OF_OTHERS);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_reading),
-	    cmocka_unit_test(test_writing),
-	    cmocka_unit_test(test_folders_by_links),
-	    cmocka_unit_test(test_safety),
-	};
-
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+UNIT_TESTS_BETWEEN(make_folder, remove_folder, cmocka_unit_test(test_reading), cmocka_unit_test(test_writing),
+		   cmocka_unit_test(test_folders_by_links), cmocka_unit_test(test_safety))

@@ -155,14 +155,7 @@ static void test_huge_pages_hold_what_was_there(void **state)
 	free(data);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_is_mapped_where_huge_pages_fit),
-	    cmocka_unit_test(test_writes_what_a_call_would_write),
-	    cmocka_unit_test(test_cannot_write_where_it_may_not),
-	    cmocka_unit_test(test_huge_pages_hold_what_was_there),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_is_mapped_where_huge_pages_fit),
+	   cmocka_unit_test(test_writes_what_a_call_would_write),
+	   cmocka_unit_test(test_cannot_write_where_it_may_not),
+	   cmocka_unit_test(test_huge_pages_hold_what_was_there))

@@ -31,7 +31,6 @@ static void test_runs_only_when_told(void **state)
 	struct launch launch;
 	int status;
 
-	(void)state;
 	assert_int_equal(launch_prepare(argv, NULL, &launch, &err), 0);
 	usleep(50000); /* long enough for a mistake to show */
 	assert_int_equal(access(path, F_OK), -1);
@@ -47,7 +46,6 @@ static void test_abandoned_never_runs(void **state)
 	char *const argv[] = {touch, path, NULL};
 	struct launch launch;
 
-	(void)state;
 	assert_int_equal(launch_prepare(argv, NULL, &launch, NULL), 0);
 	launch_abandon(&launch);
 	assert_int_equal(waitpid(launch.pid, NULL, 0), -1);
@@ -60,20 +58,11 @@ static void test_no_such_command(void **state)
 	struct error err = ERROR_INIT;
 	struct launch launch;
 
-	(void)state;
 	assert_int_equal(launch_prepare(argv, NULL, &launch, &err), 0);
 	assert_int_equal(launch_go(&launch, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nonexistent/command"));
 	assert_int_equal(waitpid(launch.pid, NULL, 0), -1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_runs_only_when_told),
-	    cmocka_unit_test(test_abandoned_never_runs),
-	    cmocka_unit_test(test_no_such_command),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_runs_only_when_told),
+		   cmocka_unit_test(test_abandoned_never_runs), cmocka_unit_test(test_no_such_command))

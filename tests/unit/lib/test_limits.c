@@ -156,16 +156,9 @@ static void test_pressure(void **state)
 	assert_string_equal(path, want);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_machine_only, tree_make, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_nested_v2, tree_make, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_v1, tree_make, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_rubbish, tree_make, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_pressure, tree_make, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_machine_only, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_nested_v2, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_v1, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rubbish, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_pressure, tree_make, remove_folder))

@@ -117,13 +117,6 @@ static void test_no_text_is_cut_and_other_spellings_are_not_listed(void **state)
 	assert_int_equal(option_print(stdout, &program, "nonsense"), -ENOENT);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_values_go_into_the_fields_of_the_rows),
-	    cmocka_unit_test(test_a_mistake_is_one_line_that_names_it),
-	    cmocka_unit_test(test_no_text_is_cut_and_other_spellings_are_not_listed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_values_go_into_the_fields_of_the_rows),
+	   cmocka_unit_test(test_a_mistake_is_one_line_that_names_it),
+	   cmocka_unit_test(test_no_text_is_cut_and_other_spellings_are_not_listed))

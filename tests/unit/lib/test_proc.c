@@ -30,7 +30,6 @@ static void test_stat_forked_only(void **state)
 	struct proc_stat stat;
 	char text[160];
 
-	(void)state;
 	snprintf(text, sizeof(text), "42 (a) S 1 40 40 0 -1 4194624%s", rest);
 	assert_int_equal(proc_stat_parse(text, &stat), 0);
 	assert_true(stat.forked_only);
@@ -44,7 +43,6 @@ static void test_stat_hostile_name(void **state)
 {
 	struct proc_stat stat;
 
-	(void)state;
 	write_text(root, "42/stat", "42 (a) R 9 (b c)" STAT_REST "\n");
 	assert_int_equal(proc_stat_read(root, 42, &stat), 0);
 	assert_string_equal(stat.comm, "a) R 9 (b c");
@@ -67,7 +65,6 @@ static void test_stat_truncated(void **state)
 	static const char whole[] = "42 (python3)" STAT_REST;
 	struct proc_stat stat = {.pid = -1};
 
-	(void)state;
 	for (size_t length = 0; length < strlen("42 (python3) S 1 40 40 0 -1 4194560 11 0 22"); length++) {
 		_cleanup_(freep) char *cut = strndup(whole, length);
 
@@ -87,7 +84,6 @@ static void test_status(void **state)
 				   "voluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t34\n";
 	struct proc_status status;
 
-	(void)state;
 	write_text(root, "42/status", text);
 	assert_int_equal(proc_status_read(root, 42, &status), 0);
 	assert_int_equal(status.tgid, 41);
@@ -105,7 +101,6 @@ static void test_cmdline_and_comm(void **state)
 {
 	char text[32];
 
-	(void)state;
 	write_bytes(root, "42/cmdline", "python3\0-c\0a\nb\0", 15);
 	assert_int_equal(proc_cmdline_read(root, 42, text, sizeof(text)), 0);
 	assert_string_equal(text, "python3 -c a?b");
@@ -139,7 +134,6 @@ static void test_mappings(void **state)
 {
 	struct seen seen = {0};
 
-	(void)state;
 	write_text(root, "42/maps",
 		   "7f00-7f10 rw-p 00000000 00:00 0 \n"
 		   "7fb0-7fc0 r-xs 00001000 fe:12 5595748    /a dir/libtorch_cpu.so (deleted)\n");
@@ -173,7 +167,6 @@ static void test_lists(void **state)
 	_cleanup_(freep) pid_t *tids = NULL, *children = NULL, *processes = NULL;
 	size_t n;
 
-	(void)state;
 	write_text(root, "77/task/100/children", "9 8 ");
 	write_text(root, "77/task/77/children", "");
 	write_text(root, "77/task/78/children", "123\n");
@@ -198,7 +191,6 @@ static void test_machine(void **state)
 	struct proc_cpu_ticks ticks;
 	struct proc_meminfo memory;
 
-	(void)state;
 	write_text(root, "stat", "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 9 9 9 9 9 9 9 9\n");
 	assert_int_equal(proc_cpu_ticks_read(root, &ticks), 0);
 	assert_int_equal(ticks.user, 1);
@@ -222,7 +214,6 @@ static void test_real(void **state)
 	struct proc_stat stat;
 	struct seen seen = {0};
 
-	(void)state;
 	assert_int_equal(proc_stat_read("/proc", getpid(), &stat), 0);
 	assert_int_equal(stat.parent, getppid());
 	assert_int_equal(proc_status_read("/proc", getpid(), &status), 0);
@@ -231,15 +222,8 @@ static void test_real(void **state)
 	assert_true(seen.n > 5);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_stat_forked_only), cmocka_unit_test(test_stat_hostile_name),
-	    cmocka_unit_test(test_stat_truncated),   cmocka_unit_test(test_status),
-	    cmocka_unit_test(test_cmdline_and_comm), cmocka_unit_test(test_mappings),
-	    cmocka_unit_test(test_unescape),         cmocka_unit_test(test_lists),
-	    cmocka_unit_test(test_machine),          cmocka_unit_test(test_real),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_stat_forked_only),
+		   cmocka_unit_test(test_stat_hostile_name), cmocka_unit_test(test_stat_truncated),
+		   cmocka_unit_test(test_status), cmocka_unit_test(test_cmdline_and_comm),
+		   cmocka_unit_test(test_mappings), cmocka_unit_test(test_unescape),
+		   cmocka_unit_test(test_lists), cmocka_unit_test(test_machine), cmocka_unit_test(test_real))

@@ -15,7 +15,6 @@ static void test_schedstat(void **state)
 {
 	struct proc_schedstat stat = {0};
 
-	(void)state;
 	assert_int_equal(proc_schedstat_parse("10886232 10435 2\n", &stat), 0);
 	assert_int_equal(stat.exec_ns, 10886232);
 	assert_int_equal(stat.queue_ns, 10435);
@@ -29,7 +28,6 @@ static void test_syscall(void **state)
 {
 	struct proc_syscall call;
 
-	(void)state;
 	assert_int_equal(proc_syscall_parse("running\n", &call), 0);
 	assert_true(call.running);
 	assert_false(call.in_call || call.ended);
@@ -55,7 +53,6 @@ static void test_syscall_damaged(void **state)
 					    "7 0x1 0x2", "-2 0x1 0x1", "70000 0x1 0x1 0x1 0x1 0x1 0x1"};
 	struct proc_syscall call;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(proc_syscall_parse(texts[i], &call), -EBADMSG);
 }
@@ -64,7 +61,6 @@ static void test_io(void **state)
 {
 	struct proc_io io;
 
-	(void)state;
 	assert_int_equal(proc_io_parse("rchar: 47816\nwchar: 5\nsyscr: 39\nsyscw: 1\nread_bytes: 4096\n"
 				       "write_bytes: 8192\ncancelled_write_bytes: 0\n",
 				       &io),
@@ -112,7 +108,6 @@ static void test_wchan(void **state)
 	    {"sigsuspend", PROC_WAIT_OTHER},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (proc_wchan_wait(cases[i].name, false) != cases[i].wait)
 			fail_msg("%s is %d", cases[i].name, (int)proc_wchan_wait(cases[i].name, false));
@@ -124,7 +119,6 @@ static void test_wchan(void **state)
 
 static void test_link(void **state)
 {
-	(void)state;
 	assert_int_equal(proc_link_parse("pipe:[1164567]").file, PROC_FILE_PIPE);
 	assert_int_equal(proc_link_parse("pipe:[1164567]").inode, 1164567);
 	assert_int_equal(proc_link_parse("socket:[9]").file, PROC_FILE_SOCKET);
@@ -169,7 +163,6 @@ static void test_cpu_clock(void **state)
 	uint64_t first, second;
 	pid_t pid;
 
-	(void)state;
 	assert_int_equal(proc_cpu_ns(getpid(), &first), 0);
 	for (volatile int i = 0; i < 1000000; i++)
 		;
@@ -183,18 +176,8 @@ static void test_cpu_clock(void **state)
 	assert_int_equal(proc_cpu_ns(pid, &first), -ESRCH);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_schedstat),
-	    cmocka_unit_test(test_syscall),
-	    cmocka_unit_test(test_syscall_damaged),
-	    cmocka_unit_test(test_io),
-	    cmocka_unit_test(test_wchan),
-	    cmocka_unit_test(test_link),
-	    cmocka_unit_test_setup_teardown(test_pipes_of_a_fixture, make_folder, remove_folder),
-	    cmocka_unit_test(test_cpu_clock),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_schedstat), cmocka_unit_test(test_syscall),
+	   cmocka_unit_test(test_syscall_damaged), cmocka_unit_test(test_io), cmocka_unit_test(test_wchan),
+	   cmocka_unit_test(test_link),
+	   cmocka_unit_test_setup_teardown(test_pipes_of_a_fixture, make_folder, remove_folder),
+	   cmocka_unit_test(test_cpu_clock))

@@ -89,13 +89,4 @@ static void test_hostile(void **state)
 	assert_int_equal(system(line), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_parse),
-	    cmocka_unit_test(test_real),
-	    cmocka_unit_test(test_hostile),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_parse), cmocka_unit_test(test_real), cmocka_unit_test(test_hostile))

@@ -10,7 +10,6 @@ static void test_both_lines(void **state)
 {
 	struct psi psi;
 
-	(void)state;
 	assert_int_equal(psi_parse("some avg10=1.50 avg60=2.00 avg300=25.00 total=123\n"
 				   "full avg10=0.00 avg60=0.50 avg300=0.00 total=7\n",
 				   &psi),
@@ -26,7 +25,6 @@ static void test_cpu_without_full(void **state)
 {
 	struct psi psi;
 
-	(void)state;
 	assert_int_equal(psi_parse("some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n", &psi), 0);
 	assert_false(psi.has_full);
 	assert_int_equal(psi.full.total_ns, 0);
@@ -44,7 +42,6 @@ static void test_damaged(void **state)
 	    "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\nfull avg10=\n",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		struct psi psi = {.some.total_ns = 99};
 
@@ -57,18 +54,8 @@ static void test_missing_file(void **state)
 {
 	struct psi psi;
 
-	(void)state;
 	assert_int_equal(psi_read("/nonexistent/pressure", &psi), -ENOENT);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_both_lines),
-	    cmocka_unit_test(test_cpu_without_full),
-	    cmocka_unit_test(test_damaged),
-	    cmocka_unit_test(test_missing_file),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_both_lines), cmocka_unit_test(test_cpu_without_full),
+	   cmocka_unit_test(test_damaged), cmocka_unit_test(test_missing_file))

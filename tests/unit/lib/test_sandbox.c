@@ -289,16 +289,6 @@ static void test_filters_add_up(void **state)
 	assert_true(status == 0 || WEXITSTATUS(status) == 255);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_it_allows),
-	    cmocka_unit_test(test_what_kills),
-	    cmocka_unit_test(test_who_serves_may_receive),
-	    cmocka_unit_test(test_it_ends),
-	    cmocka_unit_test(test_profiles),
-	    cmocka_unit_test(test_filters_add_up),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_what_it_allows), cmocka_unit_test(test_what_kills),
+	   cmocka_unit_test(test_who_serves_may_receive), cmocka_unit_test(test_it_ends),
+	   cmocka_unit_test(test_profiles), cmocka_unit_test(test_filters_add_up))

@@ -78,14 +78,5 @@ static void test_compare(void **state)
 	check_compare(compare_double, &real[1], &real[2]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_count),
-	    cmocka_unit_test(test_few_are_looked_at),
-	    cmocka_unit_test(test_p95),
-	    cmocka_unit_test(test_compare),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_count), cmocka_unit_test(test_few_are_looked_at), cmocka_unit_test(test_p95),
+	   cmocka_unit_test(test_compare))

@@ -88,12 +88,5 @@ static void test_line_cut(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "123456\xc3\xbc"), "123456");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_escapes),  cmocka_unit_test(test_cut), cmocka_unit_test(test_line),
-	    cmocka_unit_test(test_line_cut), cmocka_unit_test(test_new),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_escapes), cmocka_unit_test(test_cut), cmocka_unit_test(test_line),
+	   cmocka_unit_test(test_line_cut), cmocka_unit_test(test_new))

@@ -78,14 +78,5 @@ static void test_format(void **state)
 	assert_string_equal(units_plural(2), "s");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_bytes),
-	    cmocka_unit_test(test_duration),
-	    cmocka_unit_test(test_integer),
-	    cmocka_unit_test(test_format),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_bytes), cmocka_unit_test(test_duration), cmocka_unit_test(test_integer),
+	   cmocka_unit_test(test_format))

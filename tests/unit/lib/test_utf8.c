@@ -93,13 +93,5 @@ static void test_what_is_left(void **state)
 	assert_int_equal(code, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_characters),
-	    cmocka_unit_test(test_bad_sequences),
-	    cmocka_unit_test(test_what_is_left),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_characters), cmocka_unit_test(test_bad_sequences),
+	   cmocka_unit_test(test_what_is_left))

@@ -122,13 +122,4 @@ static void test_stream(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_headers),
-	    cmocka_unit_test(test_what_is_none),
-	    cmocka_unit_test(test_stream),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_headers), cmocka_unit_test(test_what_is_none), cmocka_unit_test(test_stream))

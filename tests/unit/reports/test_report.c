@@ -314,7 +314,6 @@ static void test_compiling(void **state)
 	const char *key;
 	json_t *value;
 
-	(void)state;
 	assert_non_null(strstr(text, "Of all 30.0 s: fetch stall 18 %, compiling 67 %, device 13 %."));
 	assert_non_null(strstr(text, "Compiling took 21.0 s, once. Validation: 1 pass, 1.0 s"));
 	assert_null(strstr(text, "▚ compiling"));
@@ -348,7 +347,6 @@ static void test_compiling_unknown(void **state)
 	char *text, *metrics, *html;
 	json_t *root;
 
-	(void)state;
 	analysis.ranks = &rank;
 	analysis.n_ranks = 1;
 	analysis.sampled.is = true;
@@ -432,21 +430,8 @@ static void test_bar_columns(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_text),
-	    cmocka_unit_test(test_text_ascii_and_colour),
-	    cmocka_unit_test(test_text_insufficient),
-	    cmocka_unit_test(test_json),
-	    cmocka_unit_test(test_json_insufficient_and_odd_bytes),
-	    cmocka_unit_test(test_unknown_is_not_zero),
-	    cmocka_unit_test(test_compiling),
-	    cmocka_unit_test(test_compiling_unknown),
-	    cmocka_unit_test(test_gains),
-	    cmocka_unit_test(test_full_disk),
-	    cmocka_unit_test(test_bar_columns),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_text), cmocka_unit_test(test_text_ascii_and_colour),
+	   cmocka_unit_test(test_text_insufficient), cmocka_unit_test(test_json),
+	   cmocka_unit_test(test_json_insufficient_and_odd_bytes), cmocka_unit_test(test_unknown_is_not_zero),
+	   cmocka_unit_test(test_compiling), cmocka_unit_test(test_compiling_unknown),
+	   cmocka_unit_test(test_gains), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bar_columns))

@@ -101,14 +101,5 @@ static void test_wrap(void **state)
 	check_wrap("", 0, "\n");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_escape),
-	    cmocka_unit_test(test_escape_bytes),
-	    cmocka_unit_test(test_protobuf),
-	    cmocka_unit_test(test_wrap),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_escape), cmocka_unit_test(test_escape_bytes),
+	   cmocka_unit_test(test_protobuf), cmocka_unit_test(test_wrap))

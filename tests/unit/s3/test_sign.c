@@ -42,7 +42,6 @@ static void test_range(void **state)
 	    .n_headers = 4,
 	};
 
-	(void)state;
 	expect_signature(&s, "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
 }
 
@@ -62,7 +61,6 @@ static void test_query(void **state)
 	    .n_headers = 3,
 	};
 
-	(void)state;
 	expect_signature(&s, "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 }
 
@@ -71,7 +69,6 @@ static void test_hash_and_encoding(void **state)
 	struct iovec parts[] = {{(void *)"a", 1}, {NULL, 0}, {(void *)"bc", 2}};
 	char hash[HASH_TEXT], *text;
 
-	(void)state;
 	assert_int_equal(hash_parts(parts, 3, hash), 0);
 	assert_string_equal(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 	assert_int_equal(hash_parts(NULL, 0, hash), 0);
@@ -84,13 +81,5 @@ static void test_hash_and_encoding(void **state)
 	free(text);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_range),
-	    cmocka_unit_test(test_query),
-	    cmocka_unit_test(test_hash_and_encoding),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_range), cmocka_unit_test(test_query),
+	   cmocka_unit_test(test_hash_and_encoding))

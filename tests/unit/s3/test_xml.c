@@ -17,7 +17,6 @@ static void test_list(void **state)
 {
 	struct xml_list l;
 
-	(void)state;
 	assert_int_equal(
 	    parse(
 		"<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
@@ -59,7 +58,6 @@ static void test_no_list(void **state)
 	};
 	struct xml_list l;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(parse(texts[i], &l), -EBADMSG);
 }
@@ -70,7 +68,6 @@ static void test_long_value(void **state)
 	struct xml_list l;
 	int n = sprintf(text, "<ListBucketResult><Prefix>");
 
-	(void)state;
 	memset(text + n, 'x', 9000);
 	strcpy(text + n + 9000, "</Prefix></ListBucketResult>");
 	assert_int_equal(parse(text, &l), -EBADMSG);
@@ -82,7 +79,6 @@ static void test_find(void **state)
 	static const char text[] = "<Error><Resource><Code>no</Code></Resource><Code>SlowDown</Code></Error>";
 	char code[9], cut[5];
 
-	(void)state;
 	assert_true(xml_find(text, strlen(text), "Error", "Code", code, sizeof(code)));
 	assert_string_equal(code, "SlowDown");
 	assert_true(xml_find(text, strlen(text), "Error", "Code", cut, sizeof(cut)));
@@ -91,14 +87,5 @@ static void test_find(void **state)
 	assert_false(xml_find(text, strlen(text), "Error", "Message", code, sizeof(code)));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_list),
-	    cmocka_unit_test(test_no_list),
-	    cmocka_unit_test(test_long_value),
-	    cmocka_unit_test(test_find),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_list), cmocka_unit_test(test_no_list), cmocka_unit_test(test_long_value),
+	   cmocka_unit_test(test_find))

@@ -363,24 +363,8 @@ static void test_work_has_an_end(void **state)
 
 #define TEST(function) cmocka_unit_test_teardown(function, remove_files)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(test_values),
-	    TEST(test_number),
-	    TEST(test_rollback),
-	    TEST(test_missing),
-	    TEST(test_reading_changes_nothing),
-	    TEST(test_damaged),
-	    TEST(test_busy),
-	    TEST(test_full),
-	    TEST(test_a_killed_writer),
-	    TEST(test_looking_while_others_write),
-	    TEST(test_looking_at_a_log),
-	    TEST(test_what_is_no_file),
-	    TEST(test_tables),
-	    TEST(test_work_has_an_end),
-	};
-
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+UNIT_TESTS_BETWEEN(make_folder, remove_folder, TEST(test_values), TEST(test_number), TEST(test_rollback),
+		   TEST(test_missing), TEST(test_reading_changes_nothing), TEST(test_damaged),
+		   TEST(test_busy), TEST(test_full), TEST(test_a_killed_writer),
+		   TEST(test_looking_while_others_write), TEST(test_looking_at_a_log),
+		   TEST(test_what_is_no_file), TEST(test_tables), TEST(test_work_has_an_end))

@@ -26,7 +26,6 @@ static void test_usual(void **state)
 	struct stall_sample s = usual();
 	struct job_figures f;
 
-	(void)state;
 	assert_true(figures_clean(&s, NOW, &f));
 	assert_true(fabs(f.wait - 0.4) < 1e-9 && fabs(f.busy - 0.6) < 1e-9);
 	assert_true(f.from_ns == NOW - SECOND_NS);
@@ -39,7 +38,6 @@ static void test_refused(void **state)
 	struct job_figures f;
 	struct stall_sample s;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(covered) / sizeof(covered[0]); i++) {
 		s = usual();
 		s.covered_s = covered[i];
@@ -64,7 +62,6 @@ static void test_absurd_figures(void **state)
 	static const double bad[] = {NAN, -1, INFINITY, -INFINITY, 1e300};
 	struct job_figures f;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct stall_sample s = usual();
 
@@ -83,7 +80,6 @@ static void test_shares(void **state)
 	struct stall_sample s = usual();
 	struct job_figures f;
 
-	(void)state;
 	s.shares.fetch_stall = 1.03; /* clocks differ a little */
 	s.shares.prep_stall = 0;
 	assert_true(figures_clean(&s, NOW, &f));

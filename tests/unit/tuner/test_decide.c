@@ -405,28 +405,10 @@ static void test_same_input_same_result(void **unused)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(test_device_bound_gives_back),
-	    TEST(test_pin_is_exact),
-	    TEST(test_impossible_pin_is_clamped),
-	    TEST(test_knob_of_the_client_is_left_alone),
-	    TEST(test_limit_lowered_while_full),
-	    TEST(test_pressure_halves_and_recovers),
-	    TEST(test_pressure_stops_at_what_sessions_need),
-	    TEST(test_not_applied),
-	    TEST(test_a_job_that_gets_no_batch_cannot_follow),
-	    TEST(test_idle_rests_and_wakes),
-	    TEST(test_missing_samples),
-	    TEST(test_without_trainer_times),
-	    TEST(test_clock_steps),
-	    TEST(test_worse_is_undone),
-	    TEST(test_new_phase_keeps_the_cache),
-	    TEST(test_long_waits_are_judged),
-	    TEST(test_two_jobs_share),
-	    TEST(test_same_input_same_result),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(TEST(test_device_bound_gives_back), TEST(test_pin_is_exact), TEST(test_impossible_pin_is_clamped),
+	   TEST(test_knob_of_the_client_is_left_alone), TEST(test_limit_lowered_while_full),
+	   TEST(test_pressure_halves_and_recovers), TEST(test_pressure_stops_at_what_sessions_need),
+	   TEST(test_not_applied), TEST(test_a_job_that_gets_no_batch_cannot_follow),
+	   TEST(test_idle_rests_and_wakes), TEST(test_missing_samples), TEST(test_without_trainer_times),
+	   TEST(test_clock_steps), TEST(test_worse_is_undone), TEST(test_new_phase_keeps_the_cache),
+	   TEST(test_long_waits_are_judged), TEST(test_two_jobs_share), TEST(test_same_input_same_result))

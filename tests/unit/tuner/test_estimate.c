@@ -21,7 +21,6 @@ static void see(double rate, double wait)
 
 static int setup(void **state)
 {
-	(void)state;
 	job = (struct tuner_job){.phase_ns = SECOND_NS, .last_ns = SECOND_NS};
 	return 0;
 }
@@ -30,7 +29,6 @@ static void test_a_steady_rate_strays_by_nothing(void **state)
 {
 	double stray = -1;
 
-	(void)state;
 	assert_int_equal(job_stray(&job, 0, &stray), 0);
 	assert_true(stray == 0);
 	see(500, 0.3);
@@ -46,7 +44,6 @@ static void test_stray_is_a_part_of_the_rate(void **state)
 {
 	double slow, quick;
 
-	(void)state;
 	for (int i = 0; i < SEEN_MAX; i++)
 		see(i % 2 ? 350 : 650, 0.3);
 	(void)job_stray(&job, 0, &slow);
@@ -63,7 +60,6 @@ static void test_stray_since(void **state)
 	double stray;
 	uint64_t since;
 
-	(void)state;
 	see(100, 0.3);
 	see(900, 0.3);
 	since = job.last_ns;
@@ -79,7 +75,6 @@ static void test_a_wait_that_strays_is_no_other_job(void **state)
 {
 	const struct job_figures *now;
 
-	(void)state;
 	see(500, 0.3);
 	job.settled = job.seen[0];
 	see(500 * 0.5 / 0.7, 0.5); /* the same demand */

@@ -348,23 +348,8 @@ static void test_all_is_waiting(void **unused)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(test_taken_and_verified),
-	    TEST(test_what_does_not_help_is_given_up),
-	    TEST(test_all_that_there_is_to_have),
-	    TEST(test_some_crops_alone),
-	    TEST(test_hardly_any_crop),
-	    TEST(test_not_taken),
-	    TEST(test_pressure),
-	    TEST(test_less_room),
-	    TEST(test_pinned),
-	    TEST(test_tried_again_later),
-	    TEST(test_neighbours),
-	    TEST(test_a_long_epoch),
-	    TEST(test_all_is_waiting),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(TEST(test_taken_and_verified), TEST(test_what_does_not_help_is_given_up),
+	   TEST(test_all_that_there_is_to_have), TEST(test_some_crops_alone), TEST(test_hardly_any_crop),
+	   TEST(test_not_taken), TEST(test_pressure), TEST(test_less_room), TEST(test_pinned),
+	   TEST(test_tried_again_later), TEST(test_neighbours), TEST(test_a_long_epoch),
+	   TEST(test_all_is_waiting))

@@ -213,7 +213,6 @@ static void test_stored_state(void **state)
 {
 	struct tuner_state *stored = calloc(1, tuner_state_bytes());
 
-	(void)state;
 	assert_true(tuner_state_is_sane(stored));
 	memset(stored, 0xff, tuner_state_bytes());
 	assert_false(tuner_state_is_sane(stored));

@@ -6,7 +6,6 @@
 /* Stored in databases: a new one goes to the end. */
 static void test_stored_numbers(void **state)
 {
-	(void)state;
 	assert_string_equal(tuner_rule_name((enum tuner_rule)0), "model");
 	assert_string_equal(tuner_rule_name((enum tuner_rule)9), "idle");
 	assert_string_equal(tuner_outcome_name((enum tuner_outcome)0), "verified");

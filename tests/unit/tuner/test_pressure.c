@@ -31,7 +31,6 @@ static void test_calm_is_unbounded(void **state)
 {
 	struct tuner_pressure p = {0};
 
-	(void)state;
 	assert_true(isinf(at(&p, 0, 0, 8 * GIB, 4 * GIB)));
 	assert_true(isinf(at(&p, 1, 9, 8 * GIB, 4 * GIB)));
 	assert_true(isinf(at(&p, 2, NAN, NAN, 4 * GIB)));
@@ -41,7 +40,6 @@ static void test_halves_in_the_same_second(void **state)
 {
 	struct tuner_pressure p = {0};
 
-	(void)state;
 	assert_true(at(&p, 0, 12, 8 * GIB, 4 * GIB) == 2 * GIB);
 	/* avg10 is a mean of 10 s: that it does not fall at once is no reason for another cut. */
 	assert_true(at(&p, 1, 12.5, 8 * GIB, 2 * GIB) == 2 * GIB);
@@ -57,7 +55,6 @@ static void test_waits_of_others(void **state)
 	struct tuner_pressure p = {0};
 	struct stall_node node = node_with(40, 8 * GIB);
 
-	(void)state;
 	node.memory_some_now = node.memory_full_avg10 = 40;
 	node.memory_free_bytes = 4 * GIB;
 	assert_true(isinf(pressure_ceiling(&p, &config, &node, 4 * GIB, 100 * SECOND_NS)));
@@ -70,7 +67,6 @@ static void test_causes(void **state)
 	struct tuner_pressure p;
 	struct stall_node node;
 
-	(void)state;
 	p = (struct tuner_pressure){0};
 	assert_true(at(&p, 0, 0, 100e6, 4 * GIB) == 2 * GIB); /* headroom below half of the reserve */
 	p = (struct tuner_pressure){0};
@@ -94,7 +90,6 @@ static void test_sees_it_coming(void **state)
 {
 	struct tuner_pressure p = {0};
 
-	(void)state;
 	config.reserve_bytes = 40000000;
 	assert_true(isinf(at(&p, 0, 0, 500e6, 128e6)));
 	assert_true(isinf(at(&p, 1, 0, 400e6, 128e6)));
@@ -122,7 +117,6 @@ static void test_recovers_in_steps(void **state)
 	int raises = 0;
 	uint64_t lifted = 0;
 
-	(void)state;
 	for (uint64_t s = 1; s < 200; s++) {
 		double now = at(&p, s, s < 10 ? 12 - (double)s : 0, 8 * GIB, fmin(last, 4 * GIB));
 
@@ -144,7 +138,6 @@ static void test_recovers_within_headroom(void **state)
 	struct tuner_pressure p = {0};
 	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
 
-	(void)state;
 	for (uint64_t s = 1; s < 200; s++) {
 		double used = last - 2 * GIB, now = at(&p, s, 0, 1 * GIB - used, last);
 
@@ -155,7 +148,6 @@ static void test_recovers_within_headroom(void **state)
 
 static int setup(void **state)
 {
-	(void)state;
 	config = tuner_config_default();
 	return 0;
 }

@@ -40,7 +40,6 @@ static const struct {
 
 static void test_table(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		struct claim claims[MAX];
 
@@ -65,7 +64,6 @@ static void test_properties(void **state)
 {
 	unsigned int seed = 1;
 
-	(void)state;
 	for (int round = 0; round < 20000; round++) {
 		struct claim claims[MAX];
 		size_t n = 1 + (size_t)rand_r(&seed) % MAX;

@@ -17,7 +17,6 @@ static struct memory_room room;
  * samples/s. */
 static int setup(void **state)
 {
-	(void)state;
 	memset(&job, 0, sizeof(job));
 	job.in_force = (struct tuner_knobs){.value = {400000000, 4, 2, 0}};
 	f = (struct job_figures){.rate = 500,
@@ -56,7 +55,6 @@ static void test_unknown_stays(void **state)
 {
 	struct tuner_knobs knobs;
 
-	(void)state;
 	f.demand = NAN;
 	target_knobs(&job, &f, &room, &knobs);
 	assert_memory_equal(&knobs, &job.in_force, sizeof(knobs));
@@ -71,14 +69,12 @@ static void test_unknown_stays(void **state)
 
 static void test_fast_storage_needs_no_cache(void **state)
 {
-	(void)state;
 	/* 500 samples/s of 100 kB from 100 MB/s: what sessions need and read-ahead, not more. */
 	assert_in_range(wanted(TUNER_CACHE_BYTES), 20000000, 100000000);
 }
 
 static void test_cache_for_what_storage_lacks(void **state)
 {
-	(void)state;
 	/* Storage is known to give no more: 2000 samples/s need half of the data in memory. */
 	f.demand = 2000;
 	job.full_bandwidth = 100e6;
@@ -91,7 +87,6 @@ static void test_cache_for_what_storage_lacks(void **state)
 /* As long as deeper reading may bring more, the cache stays and the depth grows. */
 static void test_depth_before_cache(void **state)
 {
-	(void)state;
 	f.demand = 2000;
 	f.hit = 0;
 	assert_int_equal(wanted(TUNER_CACHE_BYTES), 400000000);
@@ -100,7 +95,6 @@ static void test_depth_before_cache(void **state)
 
 static void test_depth_by_littles_law(void **state)
 {
-	(void)state;
 	/* 0.1 s a chunk, 5 chunks/s: half a chunk under way. */
 	f.latency_s = f.latency_p95_s = 0.1;
 	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 1, 2);
@@ -113,7 +107,6 @@ static void test_depth_by_littles_law(void **state)
 /* A window is needed at once; ready batches bridge a part of its reading. */
 static void test_depth_for_windows(void **state)
 {
-	(void)state;
 	f.window = 8;
 	f.ready = 0;
 	f.need_bytes = 100e6;
@@ -129,7 +122,6 @@ static void test_daemon_workers(void **state)
 		uint64_t workers;
 	} table[] = {{0, 1}, {1e-4, 1}, {1.8e-3, 1}, {2e-3, 2}, {5e-3, 3}, {1, 8}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		f.daemon_cpu_s = table[i].cpu_s;
 		assert_int_equal(wanted(TUNER_DAEMON_WORKERS), table[i].workers);
@@ -150,7 +142,6 @@ static void test_client_workers(void **state)
 	    {1, 1e-5, 8},    /* more than there are */
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		f.client_cpu_s = table[i].cpu_s;
 		f.handoff_s = table[i].handoff_s;
@@ -163,7 +154,6 @@ static void test_client_workers(void **state)
 /* Workers for what storage lets through, not for what the device could take. */
 static void test_workers_for_the_slowest(void **state)
 {
-	(void)state;
 	f.demand = 4000;
 	f.daemon_cpu_s = 1e-3;
 	job.full_bandwidth = 100e6;
@@ -174,27 +164,19 @@ static void test_workers_for_the_slowest(void **state)
 
 static void test_cached_ratio(void **state)
 {
-	(void)state;
 	assert_true(target_cached_ratio(&f, 0) == 0);
 	/* The window and what is read ahead are part of what an epoch finds. */
 	assert_true(fabs(target_cached_ratio(&f, 10e6 + 500e6) - 0.5) < 1e-9);
 	assert_true(target_cached_ratio(&f, 2e9) == 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(test_unknown_stays, setup),
-	    cmocka_unit_test_setup(test_fast_storage_needs_no_cache, setup),
-	    cmocka_unit_test_setup(test_cache_for_what_storage_lacks, setup),
-	    cmocka_unit_test_setup(test_depth_before_cache, setup),
-	    cmocka_unit_test_setup(test_depth_by_littles_law, setup),
-	    cmocka_unit_test_setup(test_depth_for_windows, setup),
-	    cmocka_unit_test_setup(test_daemon_workers, setup),
-	    cmocka_unit_test_setup(test_client_workers, setup),
-	    cmocka_unit_test_setup(test_workers_for_the_slowest, setup),
-	    cmocka_unit_test_setup(test_cached_ratio, setup),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup(test_unknown_stays, setup),
+	   cmocka_unit_test_setup(test_fast_storage_needs_no_cache, setup),
+	   cmocka_unit_test_setup(test_cache_for_what_storage_lacks, setup),
+	   cmocka_unit_test_setup(test_depth_before_cache, setup),
+	   cmocka_unit_test_setup(test_depth_by_littles_law, setup),
+	   cmocka_unit_test_setup(test_depth_for_windows, setup),
+	   cmocka_unit_test_setup(test_daemon_workers, setup),
+	   cmocka_unit_test_setup(test_client_workers, setup),
+	   cmocka_unit_test_setup(test_workers_for_the_slowest, setup),
+	   cmocka_unit_test_setup(test_cached_ratio, setup))

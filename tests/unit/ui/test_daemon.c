@@ -277,14 +277,7 @@ static void test_nodes_of_a_job(void **state)
 	sample_free(node);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_status),         cmocka_unit_test(test_nodes_of_a_job),
-	    cmocka_unit_test(test_nothing_is_cut), cmocka_unit_test(test_verdicts),
-	    cmocka_unit_test(test_decisions),      cmocka_unit_test(test_strange_answers),
-	    cmocka_unit_test(test_merge),          cmocka_unit_test(test_merge_takes_shares),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_status), cmocka_unit_test(test_nodes_of_a_job),
+	   cmocka_unit_test(test_nothing_is_cut), cmocka_unit_test(test_verdicts),
+	   cmocka_unit_test(test_decisions), cmocka_unit_test(test_strange_answers),
+	   cmocka_unit_test(test_merge), cmocka_unit_test(test_merge_takes_shares))

@@ -145,14 +145,5 @@ static void test_many_jobs(void **state)
 	free(json);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_report),
-	    cmocka_unit_test(test_ids),
-	    cmocka_unit_test(test_hostile),
-	    cmocka_unit_test(test_many_jobs),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_report), cmocka_unit_test(test_ids), cmocka_unit_test(test_hostile),
+	   cmocka_unit_test(test_many_jobs))

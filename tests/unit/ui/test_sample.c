@@ -180,7 +180,6 @@ static void test_compiling_analysis(void **state)
 	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
-	(void)state;
 	analysis.share_ns[SHARE_COMPILING] = 11 * NS_PER_S / 2;
 	job_fill(&analysis, job);
 	assert_true(isnan(job->share[SHARE_COMPILING]));
@@ -227,19 +226,8 @@ static void test_lines_of_diskstats(void **state)
 	assert_false(devices_parse("nonsense", &disk));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
-	    cmocka_unit_test(test_bytes_that_are_no_utf8),
-	    cmocka_unit_test(test_json_from_outside),
-	    cmocka_unit_test(test_analysis_to_job),
-	    cmocka_unit_test(test_what_is_hidden_is_unknown),
-	    cmocka_unit_test(test_insufficient_analysis),
-	    cmocka_unit_test(test_compiling_analysis),
-	    cmocka_unit_test(test_names_of_jobs),
-	    cmocka_unit_test(test_lines_of_diskstats),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
+	   cmocka_unit_test(test_bytes_that_are_no_utf8), cmocka_unit_test(test_json_from_outside),
+	   cmocka_unit_test(test_analysis_to_job), cmocka_unit_test(test_what_is_hidden_is_unknown),
+	   cmocka_unit_test(test_insufficient_analysis), cmocka_unit_test(test_compiling_analysis),
+	   cmocka_unit_test(test_names_of_jobs), cmocka_unit_test(test_lines_of_diskstats))

@@ -41,11 +41,4 @@ static void test_resampling(void **state)
 	assert_true(isnan(estimate.value));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_resampling),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_resampling))

@@ -101,7 +101,6 @@ static void test_what_a_process_sleeps_in(void **state)
 	int ends[2], status;
 	pid_t pid = waiting_child(ends, false);
 
-	(void)state;
 	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
 	look = await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
 	assert_int_equal(fstat(ends[0], &st), 0);
@@ -124,7 +123,6 @@ static void test_a_zombie_has_ended(void **state)
 	int ends[2];
 	pid_t pid = waiting_child(ends, false);
 
-	(void)state;
 	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
 	await(sampler, EVENT_SAMPLE, pid, -1);
 	close(ends[1]);
@@ -141,7 +139,6 @@ static void test_children_and_what_they_are(void **state)
 	int ends[2];
 	pid_t pid = waiting_child(ends, true);
 
-	(void)state;
 	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
 	for (int i = 0; i < POLLS_MAX && !event; i++) {
 		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
@@ -170,7 +167,6 @@ static void test_without_children(void **state)
 	int ends[2];
 	pid_t pid = waiting_child(ends, true);
 
-	(void)state;
 	seen.n = 0;
 	assert_int_equal(sampler_open("/proc", true, &sampler, NULL), 0);
 	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
@@ -206,7 +202,6 @@ static void test_many_short_processes(void **state)
 	struct collector_stats stats;
 	pid_t pid = fork();
 
-	(void)state;
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		for (int i = 0; i < 300; i++) {
@@ -238,7 +233,6 @@ static void test_no_such_process(void **state)
 	struct error err = ERROR_INIT;
 	pid_t pid = fork();
 
-	(void)state;
 	if (pid == 0)
 		_exit(0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -292,7 +286,6 @@ static void test_a_kernel_that_shows_little(void **state)
 	char name[64];
 	pid_t pid = getpid(); /* its CPU clock is asked for, too */
 
-	(void)state;
 	seen.n = 0;
 	write_stat(pid, 'R', 100, 5);
 	snprintf(name, sizeof(name), "task/%d/wchan", (int)pid);
@@ -318,7 +311,6 @@ static void test_a_number_that_is_used_again(void **state)
 	struct sampler_process *process;
 	pid_t pid = getpid();
 
-	(void)state;
 	seen.n = 0;
 	write_stat(pid, 'R', 100, 5);
 	assert_int_equal(sampler_process_new(root, pid, NULL, &process), 0);
@@ -328,18 +320,9 @@ static void test_a_number_that_is_used_again(void **state)
 	sampler_process_free(process);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_a_process_sleeps_in),
-	    cmocka_unit_test(test_a_zombie_has_ended),
-	    cmocka_unit_test(test_children_and_what_they_are),
-	    cmocka_unit_test(test_without_children),
-	    cmocka_unit_test(test_many_short_processes),
-	    cmocka_unit_test(test_no_such_process),
-	    cmocka_unit_test(test_a_kernel_that_shows_little),
-	    cmocka_unit_test(test_a_number_that_is_used_again),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_what_a_process_sleeps_in),
+		   cmocka_unit_test(test_a_zombie_has_ended),
+		   cmocka_unit_test(test_children_and_what_they_are), cmocka_unit_test(test_without_children),
+		   cmocka_unit_test(test_many_short_processes), cmocka_unit_test(test_no_such_process),
+		   cmocka_unit_test(test_a_kernel_that_shows_little),
+		   cmocka_unit_test(test_a_number_that_is_used_again))

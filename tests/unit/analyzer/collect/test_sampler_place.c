@@ -120,7 +120,6 @@ static void test_a_real_process(void **state)
 	struct sampler_place *place;
 	struct program program;
 
-	(void)state;
 	if (access(PYTHON, X_OK))
 		skip();
 	program_start(&program);
@@ -151,7 +150,6 @@ static void test_no_python(void **state)
 	struct sampler_place *place;
 	pid_t pid = fork();
 
-	(void)state;
 	if (pid == 0) {
 		pause();
 		_exit(0);
@@ -191,20 +189,11 @@ static void test_names(void **state)
 	};
 	char path[256];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		snprintf(path, sizeof(path), "%s%s", site, cases[i].path);
 		assert_int_equal(sampler_place_of(path, cases[i].function, false), cases[i].place);
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_names),
-	    cmocka_unit_test(test_a_real_process),
-	    cmocka_unit_test(test_no_python),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_names), cmocka_unit_test(test_a_real_process),
+		   cmocka_unit_test(test_no_python))

@@ -292,24 +292,11 @@ static void test_bursts_of_a_child(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_no_driver),
-	    cmocka_unit_test(test_driver_without_waits),
-	    cmocka_unit_test(test_spinning_is_device),
-	    cmocka_unit_test(test_sleeping_is_device),
-	    cmocka_unit_test(test_preempted_while_spinning),
-	    cmocka_unit_test(test_within_next_counts_once),
-	    cmocka_unit_test(test_other_threads),
-	    cmocka_unit_test(test_starved_within_data_waits_only),
-	    cmocka_unit_test(test_totals_of_the_process),
-	    cmocka_unit_test(test_utilization_of_the_window),
-	    cmocka_unit_test(test_bursts_of_launches_are_steps),
-	    cmocka_unit_test(test_waits_without_launches_are_no_steps),
-	    cmocka_unit_test(test_bursts_of_a_child),
-	    cmocka_unit_test(test_hostile),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_no_driver), cmocka_unit_test(test_driver_without_waits),
+	   cmocka_unit_test(test_spinning_is_device), cmocka_unit_test(test_sleeping_is_device),
+	   cmocka_unit_test(test_preempted_while_spinning), cmocka_unit_test(test_within_next_counts_once),
+	   cmocka_unit_test(test_other_threads), cmocka_unit_test(test_starved_within_data_waits_only),
+	   cmocka_unit_test(test_totals_of_the_process), cmocka_unit_test(test_utilization_of_the_window),
+	   cmocka_unit_test(test_bursts_of_launches_are_steps),
+	   cmocka_unit_test(test_waits_without_launches_are_no_steps),
+	   cmocka_unit_test(test_bursts_of_a_child), cmocka_unit_test(test_hostile))

@@ -152,13 +152,5 @@ static void test_not_asked_for(void **state)
 	lanes_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_exact),         cmocka_unit_test(test_wakes),
-	    cmocka_unit_test(test_coarse),        cmocka_unit_test(test_gpu_waits),
-	    cmocka_unit_test(test_not_asked_for),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_exact), cmocka_unit_test(test_wakes), cmocka_unit_test(test_coarse),
+	   cmocka_unit_test(test_gpu_waits), cmocka_unit_test(test_not_asked_for))

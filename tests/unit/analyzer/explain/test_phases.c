@@ -134,13 +134,5 @@ static void test_hostile(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_marks),      cmocka_unit_test(test_nested),
-	    cmocka_unit_test(test_named_ends), cmocka_unit_test(test_cut_at_the_window),
-	    cmocka_unit_test(test_hostile),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_marks), cmocka_unit_test(test_nested), cmocka_unit_test(test_named_ends),
+	   cmocka_unit_test(test_cut_at_the_window), cmocka_unit_test(test_hostile))

@@ -109,7 +109,6 @@ static void test_library_names(void **state)
 	};
 	char name[64];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		profile_library_name(names[i][0], name, sizeof(name));
 		assert_string_equal(name, names[i][1]);
@@ -122,7 +121,6 @@ static void test_python_frames_come_before_what_they_call(void **state)
 {
 	struct profile_label label = label_of(10, 20);
 
-	(void)state;
 	assert_string_equal(label.frames,
 			    "job.py:main;ImageFile.py:ImageFile.load;libjpeg;libjpeg:jpeg_idct_islow");
 	assert_string_equal(label.library, "libjpeg");
@@ -138,7 +136,6 @@ static void test_cxx_names_are_for_people(void **state)
 {
 	struct profile_label label = label_of(9, 0);
 
-	(void)state;
 	assert_string_equal(label.function, "at::native::add");
 	assert_string_equal(label.frames, "libtorch_cpu:at::native::add");
 }
@@ -148,7 +145,6 @@ static void test_interpreter(void **state)
 {
 	struct profile_label label = label_of(13, 21);
 
-	(void)state;
 	assert_string_equal(label.frames, "job.py:main;Image.py:Image.resize");
 	assert_string_equal(label.library, "Python");
 	assert_string_equal(label.function, "Image.resize");
@@ -165,7 +161,6 @@ static void test_kernel(void **state)
 	struct profile_group group = {.native = 12, .python = 21, .syscall_nr = 0xffff, .in_kernel = true};
 	struct profile_label label;
 
-	(void)state;
 	profile_label(&notes, &group, &label);
 	assert_string_equal(label.library, "Linux");
 	assert_string_equal(label.function, "page faults");
@@ -179,7 +174,6 @@ static void test_what_is_not_known(void **state)
 {
 	struct profile_label label = label_of(0, 0);
 
-	(void)state;
 	assert_string_equal(label.library, "");
 	assert_string_equal(label.frames, "not known");
 	label = label_of(15, 4711);
@@ -203,7 +197,6 @@ static void test_fold(void **state)
 	struct profile *profile = calloc(1, sizeof(*profile));
 	uint64_t sum = 0;
 
-	(void)state;
 	assert_int_equal(profile_fold(&notes, groups, 7, profile), 0);
 	assert_int_equal(profile->n_samples, 100);
 	assert_int_equal(profile->n_unknown, 9);
@@ -275,7 +268,6 @@ static void test_nothing_to_fold(void **state)
 	const struct profile_group group = {.native = 1, .python = 2, .n_samples = 3};
 	struct profile *profile = calloc(1, sizeof(*profile));
 
-	(void)state;
 	assert_int_equal(profile_fold(&none, NULL, 0, profile), 0);
 	assert_int_equal(profile->n_stacks, 0);
 	profile_free(profile);
@@ -286,19 +278,8 @@ static void test_nothing_to_fold(void **state)
 	profile_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_library_names),
-	    cmocka_unit_test(test_python_frames_come_before_what_they_call),
-	    cmocka_unit_test(test_cxx_names_are_for_people),
-	    cmocka_unit_test(test_interpreter),
-	    cmocka_unit_test(test_kernel),
-	    cmocka_unit_test(test_what_is_not_known),
-	    cmocka_unit_test(test_fold),
-	    cmocka_unit_test(test_images),
-	    cmocka_unit_test(test_nothing_to_fold),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_library_names),
+	   cmocka_unit_test(test_python_frames_come_before_what_they_call),
+	   cmocka_unit_test(test_cxx_names_are_for_people), cmocka_unit_test(test_interpreter),
+	   cmocka_unit_test(test_kernel), cmocka_unit_test(test_what_is_not_known),
+	   cmocka_unit_test(test_fold), cmocka_unit_test(test_images), cmocka_unit_test(test_nothing_to_fold))

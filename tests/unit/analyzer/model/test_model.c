@@ -437,27 +437,13 @@ static void test_damage_is_refused(void **state)
 	assert_true(outcome.wall_ns == 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_formulas),
-	    cmocka_unit_test(test_batches_that_take_several_cores),
-	    cmocka_unit_test(test_forms),
-	    cmocka_unit_test(test_latency_of_each_reader_is_its_own),
-	    cmocka_unit_test(test_bandwidth_is_shared),
-	    cmocka_unit_test(test_cores_are_shared),
-	    cmocka_unit_test(test_trainer_shares_cores_with_workers),
-	    cmocka_unit_test(test_busy_neighbours_slow_a_core_down),
-	    cmocka_unit_test(test_inline_adds_up),
-	    cmocka_unit_test(test_fetch_free_leaves_preparing),
-	    cmocka_unit_test(test_handing_over_waits_for_the_interpreter),
-	    cmocka_unit_test(test_epochs_drain),
-	    cmocka_unit_test(test_bursts_are_free),
-	    cmocka_unit_test(test_more_is_not_slower),
-	    cmocka_unit_test(test_parts_sum_to_the_whole),
-	    cmocka_unit_test(test_storage_is_found_again),
-	    cmocka_unit_test(test_damage_is_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_formulas), cmocka_unit_test(test_batches_that_take_several_cores),
+	   cmocka_unit_test(test_forms), cmocka_unit_test(test_latency_of_each_reader_is_its_own),
+	   cmocka_unit_test(test_bandwidth_is_shared), cmocka_unit_test(test_cores_are_shared),
+	   cmocka_unit_test(test_trainer_shares_cores_with_workers),
+	   cmocka_unit_test(test_busy_neighbours_slow_a_core_down), cmocka_unit_test(test_inline_adds_up),
+	   cmocka_unit_test(test_fetch_free_leaves_preparing),
+	   cmocka_unit_test(test_handing_over_waits_for_the_interpreter), cmocka_unit_test(test_epochs_drain),
+	   cmocka_unit_test(test_bursts_are_free), cmocka_unit_test(test_more_is_not_slower),
+	   cmocka_unit_test(test_parts_sum_to_the_whole), cmocka_unit_test(test_storage_is_found_again),
+	   cmocka_unit_test(test_damage_is_refused))

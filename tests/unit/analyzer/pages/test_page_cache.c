@@ -165,14 +165,5 @@ static void test_mapped_files(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_nothing_measured),
-	    cmocka_unit_test(test_sums_are_of_the_window),
-	    cmocka_unit_test(test_places),
-	    cmocka_unit_test(test_mapped_files),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_nothing_measured), cmocka_unit_test(test_sums_are_of_the_window),
+	   cmocka_unit_test(test_places), cmocka_unit_test(test_mapped_files))

@@ -52,7 +52,6 @@ static void test_validation(void **state)
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
-	(void)state;
 	batch(tick, tick + 10); /* the epoch's end */
 	for (uint64_t i = 0; i < 9; i++)
 		batch(tick + 20 + 400 * i, tick + 320 + 400 * i);
@@ -73,7 +72,6 @@ static void test_the_last_validation(void **state)
 	uint64_t tick = 1000 * STEPS;
 	struct analysis *analysis;
 
-	(void)state;
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		batch(1000 * i, 1000 * i + 100);
@@ -98,7 +96,6 @@ static void test_validation_with_workers(void **state)
 	struct analysis *analysis;
 	uint64_t tick = 0;
 
-	(void)state;
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		for (uint64_t k = 0; i == 10 && k < 9; k++, tick += 400) {
@@ -130,7 +127,6 @@ static void test_no_validation(void **state)
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
-	(void)state;
 	batch(tick + 3900, tick + 3910);
 	analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->validation.n_steps, 0);
@@ -189,7 +185,6 @@ static void test_compiling(void **state)
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
-	(void)state;
 	sample_steps(10, COMPILED);
 	sample(TRAINER, tick + 500, COMPILING);
 	sample(TRAINER, tick + 3500, COMPILING); /* asleep in between, as its processes compile */
@@ -211,7 +206,6 @@ static void test_compiling_is_one_share(void **state)
 	uint64_t tick = 0;
 	struct analysis *analysis;
 
-	(void)state;
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		batch(tick, tick + 100);
@@ -242,7 +236,6 @@ static void test_a_thread_compiles(void **state)
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
-	(void)state;
 	sample_steps(10, TRAINING);
 	script_fork(&s, TRAINER, HELPER, 1);
 	script_off(&s, HELPER, 2, tick + 990, tick + 990, 0x1, TRAINER);
@@ -264,7 +257,6 @@ static void test_deep_stacks_end_nothing(void **state)
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
-	(void)state;
 	sample_steps(10, TRAINING);
 	sample(TRAINER, tick + 500, COMPILING);
 	sample(TRAINER, tick + 600, DEEP);
@@ -280,7 +272,6 @@ static void test_no_python_stacks(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps(10);
 	sample_steps(10, 0);
 	analysis = analyse();
@@ -308,7 +299,6 @@ static void test_a_compiler_s_files(void **state)
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
-	(void)state;
 	sample_steps(10, TRAINING);
 	sample(TRAINER, tick + 100, TRAINING);
 	write_file(TRAINER, tick + 200, tick + 400); /* no sample yet */
@@ -339,7 +329,6 @@ static void test_mostly_compiling(void **state)
 	uint64_t tick = 0;
 	struct analysis *analysis;
 
-	(void)state;
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		batch(tick, tick + 10);
@@ -372,7 +361,6 @@ static void test_predictions_are_without_compiling(void **state)
 	uint64_t tick = steps(STEPS);
 	struct analysis *before = analyse(), *analysis;
 
-	(void)state;
 	(void)tick;
 	sample_steps(STEPS, TRAINING);
 	for (uint64_t i = 0; i < STEPS; i++) {

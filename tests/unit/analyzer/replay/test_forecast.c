@@ -160,16 +160,6 @@ static void test_server(void **state)
 	forecast_free(&forecast);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_steady_steps),
-	    cmocka_unit_test(test_no_steady_step),
-	    cmocka_unit_test(test_few_steps),
-	    cmocka_unit_test(test_compiling_is_left_out),
-	    cmocka_unit_test(test_first_workers_may_slow_each_other_down),
-	    cmocka_unit_test(test_server),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_steady_steps), cmocka_unit_test(test_no_steady_step),
+	   cmocka_unit_test(test_few_steps), cmocka_unit_test(test_compiling_is_left_out),
+	   cmocka_unit_test(test_first_workers_may_slow_each_other_down), cmocka_unit_test(test_server))

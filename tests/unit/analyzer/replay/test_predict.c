@@ -532,23 +532,15 @@ static void test_threads_that_help_the_trainer(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_fetch_is_what_free_reading_saves),
-	    cmocka_unit_test(test_threads_that_help_the_trainer),
-	    cmocka_unit_test(test_a_served_job_says_why_not),
-	    cmocka_unit_test(test_epochs_of_persistent_workers),
-	    cmocka_unit_test(test_what_if_meets_the_changed_job),
-	    cmocka_unit_test(test_nodes_need_their_own_lanes_alone),
-	    cmocka_unit_test(test_handing_over_beside_a_worker_that_always_computes),
-	    cmocka_unit_test(test_workers_that_start_anew_each_epoch),
-	    cmocka_unit_test(test_least_that_removes_the_stall),
-	    cmocka_unit_test(test_a_quick_disk_is_no_cache),
-	    cmocka_unit_test(test_start_is_no_verdict),
-	    cmocka_unit_test(test_losses_forbid_predictions),
-	    cmocka_unit_test(test_missing_batches_leave_the_walk),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_fetch_is_what_free_reading_saves),
+	   cmocka_unit_test(test_threads_that_help_the_trainer),
+	   cmocka_unit_test(test_a_served_job_says_why_not),
+	   cmocka_unit_test(test_epochs_of_persistent_workers),
+	   cmocka_unit_test(test_what_if_meets_the_changed_job),
+	   cmocka_unit_test(test_nodes_need_their_own_lanes_alone),
+	   cmocka_unit_test(test_handing_over_beside_a_worker_that_always_computes),
+	   cmocka_unit_test(test_workers_that_start_anew_each_epoch),
+	   cmocka_unit_test(test_least_that_removes_the_stall),
+	   cmocka_unit_test(test_a_quick_disk_is_no_cache), cmocka_unit_test(test_start_is_no_verdict),
+	   cmocka_unit_test(test_losses_forbid_predictions),
+	   cmocka_unit_test(test_missing_batches_leave_the_walk))

@@ -490,24 +490,10 @@ static void test_messages_of_a_tgid_used_again(void **state)
 	scene_free(&scene);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_nothing),
-	    cmocka_unit_test(test_inline),
-	    cmocka_unit_test(test_marks),
-	    cmocka_unit_test(test_threads),
-	    cmocka_unit_test(test_workers_without_replay),
-	    cmocka_unit_test(test_nothing_observed),
-	    cmocka_unit_test(test_replay),
-	    cmocka_unit_test(test_believable),
-	    cmocka_unit_test(test_replay_with_a_server),
-	    cmocka_unit_test(test_limits),
-	    cmocka_unit_test(test_levelling),
-	    cmocka_unit_test(test_waits_of_a_step),
-	    cmocka_unit_test(test_damage),
-	    cmocka_unit_test(test_messages_of_a_tgid_used_again),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_nothing), cmocka_unit_test(test_inline), cmocka_unit_test(test_marks),
+	   cmocka_unit_test(test_threads), cmocka_unit_test(test_workers_without_replay),
+	   cmocka_unit_test(test_nothing_observed), cmocka_unit_test(test_replay),
+	   cmocka_unit_test(test_believable), cmocka_unit_test(test_replay_with_a_server),
+	   cmocka_unit_test(test_limits), cmocka_unit_test(test_levelling),
+	   cmocka_unit_test(test_waits_of_a_step), cmocka_unit_test(test_damage),
+	   cmocka_unit_test(test_messages_of_a_tgid_used_again))

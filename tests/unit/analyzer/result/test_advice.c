@@ -516,7 +516,6 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 	    {0, 100, 0, 0, 0, 0, true, 0.95, ANALYSIS_DEVICE_BOUND, NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		check_verdict(&cases[i]);
 }
@@ -527,7 +526,6 @@ static void test_a_lock_that_binds_comes_first(void **state)
 	struct predictions predictions = {.half_prep_speedup = {1.05, 1.04, 1.06}};
 	struct analysis analysis = job(LOADER_WORKERS, 0, 10);
 
-	(void)state;
 	analysis.share_ns[SHARE_DEVICE] = 60 * NS_PER_S;
 	analysis.share_ns[SHARE_CPU_STARVED] = 20 * NS_PER_S;
 	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
@@ -544,7 +542,6 @@ static void test_a_loader_of_the_job_s_own(void **state)
 	struct five five;
 	struct analysis analysis = job(LOADER_INLINE, 0, 50);
 
-	(void)state;
 	assert_non_null(advise(&analysis, "background: num_workers=1"));
 	analysis = job(LOADER_INLINE, 0, 50);
 	analysis.parts.waits_sampled = true;
@@ -562,7 +559,6 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 {
 	struct analysis analysis = job(LOADER_NONE, 0, 0);
 
-	(void)state;
 	analysis.job.blind = true;
 	analysis.parts.computing_part = NAN;
 	advice_verdict(&analysis);
@@ -583,30 +579,20 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	assert_non_null(advise(&analysis, "sleeps on purpose"));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_half_is_worth_two_at_most),
-	    cmocka_unit_test(test_a_job_that_prepares_in_the_trainer),
-	    cmocka_unit_test(test_workers_are_those_of_the_what_if),
-	    cmocka_unit_test(test_what_the_model_says_is_in_vain_is_no_advice),
-	    cmocka_unit_test(test_idle_cores_are_those_of_the_whole_job),
-	    cmocka_unit_test(test_workers_that_stay),
-	    cmocka_unit_test(test_the_part_of_images),
-	    cmocka_unit_test(test_images_that_dieseld_could_decode),
-	    cmocka_unit_test(test_each_action_has_its_own_prediction),
-	    cmocka_unit_test(test_a_gain_that_may_be_none_comes_last),
-	    cmocka_unit_test(test_workers_have_no_more_than_the_cores),
-	    cmocka_unit_test(test_sampled_bounds),
-	    cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
-	    cmocka_unit_test(test_files_of_one_sample_are_packed),
-	    cmocka_unit_test(test_the_interpreter_lock),
-	    cmocka_unit_test(test_images_whose_transforms_stay_in_python),
-	    cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
-	    cmocka_unit_test(test_a_lock_that_binds_comes_first),
-	    cmocka_unit_test(test_a_loader_of_the_job_s_own),
-	    cmocka_unit_test(test_an_unclear_job_is_looked_at_first),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_half_is_worth_two_at_most),
+	   cmocka_unit_test(test_a_job_that_prepares_in_the_trainer),
+	   cmocka_unit_test(test_workers_are_those_of_the_what_if),
+	   cmocka_unit_test(test_what_the_model_says_is_in_vain_is_no_advice),
+	   cmocka_unit_test(test_idle_cores_are_those_of_the_whole_job),
+	   cmocka_unit_test(test_workers_that_stay), cmocka_unit_test(test_the_part_of_images),
+	   cmocka_unit_test(test_images_that_dieseld_could_decode),
+	   cmocka_unit_test(test_each_action_has_its_own_prediction),
+	   cmocka_unit_test(test_a_gain_that_may_be_none_comes_last),
+	   cmocka_unit_test(test_workers_have_no_more_than_the_cores), cmocka_unit_test(test_sampled_bounds),
+	   cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
+	   cmocka_unit_test(test_files_of_one_sample_are_packed), cmocka_unit_test(test_the_interpreter_lock),
+	   cmocka_unit_test(test_images_whose_transforms_stay_in_python),
+	   cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
+	   cmocka_unit_test(test_a_lock_that_binds_comes_first),
+	   cmocka_unit_test(test_a_loader_of_the_job_s_own),
+	   cmocka_unit_test(test_an_unclear_job_is_looked_at_first))

@@ -55,7 +55,6 @@ static void test_what_is_apart_makes_no_difference(void **state)
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 40, 2);
 	struct comparison made;
 
-	(void)state;
 	for (size_t i = 20; i < 30; i++) {
 		steps_b[i].apart = true;
 		steps_b[i].share_ns[i < 25 ? SHARE_COMPILING : SHARE_PREP_STALL] = 4 * NS_PER_S;
@@ -141,17 +140,7 @@ static void test_insufficient(void **state)
 	assert_int_equal(comparison_make(&b, &a, &made), -ENODATA);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_same_job_is_no_difference),
-	    cmocka_unit_test(test_faster),
-	    cmocka_unit_test(test_what_is_apart_makes_no_difference),
-	    cmocka_unit_test(test_same_answer_every_time),
-	    cmocka_unit_test(test_warmup_is_left_out),
-	    cmocka_unit_test(test_sampled),
-	    cmocka_unit_test(test_insufficient),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_same_job_is_no_difference), cmocka_unit_test(test_faster),
+	   cmocka_unit_test(test_what_is_apart_makes_no_difference),
+	   cmocka_unit_test(test_same_answer_every_time), cmocka_unit_test(test_warmup_is_left_out),
+	   cmocka_unit_test(test_sampled), cmocka_unit_test(test_insufficient))

@@ -145,14 +145,5 @@ static void test_percentiles(void **state)
 	free(job);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_second),
-	    cmocka_unit_test(test_cut),
-	    cmocka_unit_test(test_unknown),
-	    cmocka_unit_test(test_percentiles),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_second), cmocka_unit_test(test_cut), cmocka_unit_test(test_unknown),
+	   cmocka_unit_test(test_percentiles))

@@ -157,7 +157,6 @@ static void test_rhythm_with_reads_in_two_goes(void **state)
 	struct analysis *analysis;
 	uint64_t tick = 0;
 
-	(void)state;
 	script_begin(&s);
 	for (unsigned int step = 0; step < 6 * STEPS; step++) {
 		for (unsigned int i = 0; i < 8; i++) {
@@ -300,22 +299,9 @@ static void test_marks_that_do_not_fit(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_without_file_reads),
-	    cmocka_unit_test(test_reads_within_are_fetch),
-	    cmocka_unit_test(test_compilers_are_no_workers),
-	    cmocka_unit_test(test_threads_within_next),
-	    cmocka_unit_test(test_without_backward_passes),
-	    cmocka_unit_test(test_blind),
-	    cmocka_unit_test(test_rhythm_of_reads),
-	    cmocka_unit_test(test_rhythm_with_reads_in_two_goes),
-	    cmocka_unit_test(test_marks_that_do_not_fit),
-	    cmocka_unit_test(test_other_threads_that_read),
-	    cmocka_unit_test(test_handovers_of_a_thread),
-	    cmocka_unit_test(test_handovers_that_end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_without_file_reads), cmocka_unit_test(test_reads_within_are_fetch),
+	   cmocka_unit_test(test_compilers_are_no_workers), cmocka_unit_test(test_threads_within_next),
+	   cmocka_unit_test(test_without_backward_passes), cmocka_unit_test(test_blind),
+	   cmocka_unit_test(test_rhythm_of_reads), cmocka_unit_test(test_rhythm_with_reads_in_two_goes),
+	   cmocka_unit_test(test_marks_that_do_not_fit), cmocka_unit_test(test_other_threads_that_read),
+	   cmocka_unit_test(test_handovers_of_a_thread), cmocka_unit_test(test_handovers_that_end))

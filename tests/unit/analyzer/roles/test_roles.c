@@ -459,27 +459,12 @@ static void test_names_differ(void **state)
 			assert_string_not_equal(role_name((enum role)a), role_name((enum role)b));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_nobody),
-	    cmocka_unit_test(test_alone),
-	    cmocka_unit_test(test_who_trains),
-	    cmocka_unit_test(test_what_ends_its_steps),
-	    cmocka_unit_test(test_trainer_with_a_tid_used_again),
-	    cmocka_unit_test(test_workers),
-	    cmocka_unit_test(test_workers_beside_other_things),
-	    cmocka_unit_test(test_workers_without_steps),
-	    cmocka_unit_test(test_reader),
-	    cmocka_unit_test(test_processes_that_are_no_workers),
-	    cmocka_unit_test(test_start_of_a_spawned_worker),
-	    cmocka_unit_test(test_tids_used_again),
-	    cmocka_unit_test(test_loaders_by_epoch),
-	    cmocka_unit_test(test_loader_with_a_pipe_for_each_worker),
-	    cmocka_unit_test(test_own_batches),
-	    cmocka_unit_test(test_results_are_looked_up),
-	    cmocka_unit_test(test_names_differ),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_nobody), cmocka_unit_test(test_alone), cmocka_unit_test(test_who_trains),
+	   cmocka_unit_test(test_what_ends_its_steps), cmocka_unit_test(test_trainer_with_a_tid_used_again),
+	   cmocka_unit_test(test_workers), cmocka_unit_test(test_workers_beside_other_things),
+	   cmocka_unit_test(test_workers_without_steps), cmocka_unit_test(test_reader),
+	   cmocka_unit_test(test_processes_that_are_no_workers),
+	   cmocka_unit_test(test_start_of_a_spawned_worker), cmocka_unit_test(test_tids_used_again),
+	   cmocka_unit_test(test_loaders_by_epoch), cmocka_unit_test(test_loader_with_a_pipe_for_each_worker),
+	   cmocka_unit_test(test_own_batches), cmocka_unit_test(test_results_are_looked_up),
+	   cmocka_unit_test(test_names_differ))

@@ -167,16 +167,6 @@ static void test_handovers_without_steps(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_loader_thread),
-	    cmocka_unit_test(test_threads_that_load_nothing),
-	    cmocka_unit_test(test_trainer_that_reads_itself),
-	    cmocka_unit_test(test_stages),
-	    cmocka_unit_test(test_threads_within_next),
-	    cmocka_unit_test(test_handovers_without_steps),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_loader_thread), cmocka_unit_test(test_threads_that_load_nothing),
+	   cmocka_unit_test(test_trainer_that_reads_itself), cmocka_unit_test(test_stages),
+	   cmocka_unit_test(test_threads_within_next), cmocka_unit_test(test_handovers_without_steps))

@@ -138,7 +138,6 @@ static void test_workers(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
@@ -165,7 +164,6 @@ static void test_workers_that_prepare_longer(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 0);
 	for (int i = 0; i < 50; i++) {
@@ -189,7 +187,6 @@ static void test_pin_memory_thread(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
 	for (int i = 0; i < 50; i++) {
 		double at = 900 + 100 * i;
@@ -212,7 +209,6 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 500);
 	for (double at = 0; at < 4000; at += LOOK_MS)
@@ -243,7 +239,6 @@ static void test_helpers_are_the_device(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE && tape.events[i].sample.wait == PROC_WAIT_FUTEX)
@@ -281,7 +276,6 @@ static void test_inline(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	inline_job(&tape);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
@@ -301,7 +295,6 @@ static void test_checkpoints(void **state)
 	struct analysis *analysis;
 	double at = 0;
 
-	(void)state;
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 0);
 	for (int i = 0; i < 50; i++) {
@@ -332,7 +325,6 @@ static void test_starved(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE && tape.events[i].tid == TRAINER &&
@@ -352,7 +344,6 @@ static void test_few_sources(void **state)
 	struct tape rich = tape_make(), poor = tape_make();
 	struct analysis *exact, *rough;
 
-	(void)state;
 	workers_job(&rich, PROC_WAIT_PIPE, worker_flags);
 	poor.known = SAMPLE_KNOWN_PROCESS;
 	workers_job(&poor, PROC_WAIT_UNKNOWN, SAMPLE_PROCESS_HIDDEN | SAMPLE_PROCESS_COPY);
@@ -375,7 +366,6 @@ static void test_too_few_looks(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, TRAINER, 1, 0, 0);
 	stretch(&tape, TRAINER, TRAINER, 0, 200, 1, PROC_WAIT_NONE);
 	analysis = analyse(&tape);
@@ -390,7 +380,6 @@ static void test_numbers_used_again(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, WORKER, TRAINER, 0, 0);
 	stretch(&tape, WORKER, WORKER, 0, 500, 1, PROC_WAIT_NONE);
 	put(&tape, WORKER, WORKER, EVENT_EXIT, 500, 500);
@@ -408,7 +397,6 @@ static void test_launcher_is_no_trainer(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, 50, 1, 0, 0);
 	stretch(&tape, 50, 50, 0, 6100, 0, PROC_WAIT_CHILD);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
@@ -426,7 +414,6 @@ static void test_launcher_is_no_trainer(void **state)
 /* Drawn states have the lengths of the shares, and stay within what was asked for. */
 static void test_lanes(void **state)
 {
-	(void)state;
 	for (size_t max = 100; max <= 100000; max *= 1000) {
 		struct tape tape = tape_make();
 		const struct analysis_input input = {
@@ -483,7 +470,6 @@ static void test_places(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
@@ -514,7 +500,6 @@ static void test_places_of_own_preparing(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	placed_job(&tape, SAMPLE_PLACE_DIESEL, 30);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
@@ -532,7 +517,6 @@ static void test_compiling_places(void **state)
 	struct analysis *analysis;
 	uint64_t begin_ns;
 
-	(void)state;
 	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
 	begin_ns = tape.events[0].end_ns;
 	for (size_t i = 0; i < tape.n; i++) {
@@ -559,7 +543,6 @@ static void test_compiling_places(void **state)
 /* In no next(), or nobody knows where: its loading, if there is any, was not seen. */
 static void test_places_that_say_nothing(void **state)
 {
-	(void)state;
 	for (int place = SAMPLE_PLACE_UNKNOWN; place <= SAMPLE_PLACE_OUTSIDE; place++) {
 		struct tape tape = tape_make();
 		struct analysis *analysis;
@@ -582,7 +565,6 @@ static void test_imports_are_no_training(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, TRAINER, 1, 0, 0);
 	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 100, 100);
 	stretch(&tape, TRAINER, TRAINER, 0, 3000, 1, PROC_WAIT_NONE);
@@ -625,7 +607,6 @@ static void test_a_stack_that_was_hardly_read(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_FUTEX, 15);
 
-	(void)state;
 	assert_true(isnan(analysis->parts.computing_part));
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	analysis_free(analysis);
@@ -636,7 +617,6 @@ static void test_locks(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK, SIZE_MAX);
 
-	(void)state;
 	assert_points(analysis, SHARE_CPU_STARVED, 50, 3);
 	assert_true(analysis->parts.gil_starved_ns > 2 * NS_PER_S);
 	analysis_free(analysis);
@@ -651,7 +631,6 @@ static void test_naps(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMER, SIZE_MAX);
 
-	(void)state;
 	assert_points(analysis, SHARE_OTHER, 50, 3);
 	assert_true(analysis->parts.asleep_ns > 2 * NS_PER_S);
 	assert_non_null(strstr(analysis->note, "on purpose"));
@@ -664,7 +643,6 @@ static void test_places_of_iterators(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	placed_job(&tape, SAMPLE_PLACE_ITERATOR, 20);
 	analysis = analyse(&tape);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
@@ -687,7 +665,6 @@ static void test_fork_server(void **state)
 	struct tape tape = tape_make();
 	struct analysis *analysis;
 
-	(void)state;
 	process(&tape, 150, TRAINER, SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE, 100);
 	stretch(&tape, 150, 150, 100, 6100, 0, PROC_WAIT_POLL);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
@@ -701,33 +678,16 @@ static void test_fork_server(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_workers),
-	    cmocka_unit_test(test_workers_that_prepare_longer),
-	    cmocka_unit_test(test_pin_memory_thread),
-	    cmocka_unit_test(test_a_pool_that_is_older_than_the_training),
-	    cmocka_unit_test(test_helpers_are_the_device),
-	    cmocka_unit_test(test_inline),
-	    cmocka_unit_test(test_checkpoints),
-	    cmocka_unit_test(test_starved),
-	    cmocka_unit_test(test_few_sources),
-	    cmocka_unit_test(test_too_few_looks),
-	    cmocka_unit_test(test_numbers_used_again),
-	    cmocka_unit_test(test_launcher_is_no_trainer),
-	    cmocka_unit_test(test_fork_server),
-	    cmocka_unit_test(test_imports_are_no_training),
-	    cmocka_unit_test(test_a_stack_that_was_hardly_read),
-	    cmocka_unit_test(test_locks),
-	    cmocka_unit_test(test_naps),
-	    cmocka_unit_test(test_places_of_iterators),
-	    cmocka_unit_test(test_places),
-	    cmocka_unit_test(test_places_of_own_preparing),
-	    cmocka_unit_test(test_compiling_places),
-	    cmocka_unit_test(test_places_that_say_nothing),
-	    cmocka_unit_test(test_lanes),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_workers), cmocka_unit_test(test_workers_that_prepare_longer),
+	   cmocka_unit_test(test_pin_memory_thread),
+	   cmocka_unit_test(test_a_pool_that_is_older_than_the_training),
+	   cmocka_unit_test(test_helpers_are_the_device), cmocka_unit_test(test_inline),
+	   cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_starved),
+	   cmocka_unit_test(test_few_sources), cmocka_unit_test(test_too_few_looks),
+	   cmocka_unit_test(test_numbers_used_again), cmocka_unit_test(test_launcher_is_no_trainer),
+	   cmocka_unit_test(test_fork_server), cmocka_unit_test(test_imports_are_no_training),
+	   cmocka_unit_test(test_a_stack_that_was_hardly_read), cmocka_unit_test(test_locks),
+	   cmocka_unit_test(test_naps), cmocka_unit_test(test_places_of_iterators),
+	   cmocka_unit_test(test_places), cmocka_unit_test(test_places_of_own_preparing),
+	   cmocka_unit_test(test_compiling_places), cmocka_unit_test(test_places_that_say_nothing),
+	   cmocka_unit_test(test_lanes))

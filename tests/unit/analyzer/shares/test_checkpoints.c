@@ -67,7 +67,6 @@ static void test_how_it_is_written(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	open_for_writing(TRAINER, 3300);
 	small_writes(TRAINER, 3310, 10);
@@ -88,7 +87,6 @@ static void test_what_follows_no_save(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	script_off(&s, TRAINER, 3401, 3401, 3401, 0, 0);
@@ -183,7 +181,6 @@ static void test_shared_memory_is_no_file(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	open_for_writing(TRAINER, 3300);
 	map_memory(3302);
@@ -225,19 +222,8 @@ static void test_logs_are_none(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_formula),
-	    cmocka_unit_test(test_one_by_one),
-	    cmocka_unit_test(test_how_it_is_written),
-	    cmocka_unit_test(test_what_follows_no_save),
-	    cmocka_unit_test(test_several_files),
-	    cmocka_unit_test(test_fsync_and_rename),
-	    cmocka_unit_test(test_mapped),
-	    cmocka_unit_test(test_shared_memory_is_no_file),
-	    cmocka_unit_test(test_logs_are_none),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_formula), cmocka_unit_test(test_one_by_one),
+	   cmocka_unit_test(test_how_it_is_written), cmocka_unit_test(test_what_follows_no_save),
+	   cmocka_unit_test(test_several_files), cmocka_unit_test(test_fsync_and_rename),
+	   cmocka_unit_test(test_mapped), cmocka_unit_test(test_shared_memory_is_no_file),
+	   cmocka_unit_test(test_logs_are_none))

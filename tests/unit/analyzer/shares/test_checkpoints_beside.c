@@ -99,7 +99,6 @@ static void test_wait_for_a_thread_that_saves(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	write_file(REQUESTER, 3300, 5600, LARGE);
 	script_off(&s, REQUESTER, 5610, 5680, 5680, 0x1, TIMER_WOKE);
@@ -118,7 +117,6 @@ static void test_waits_within_a_save(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	open_for_writing(REQUESTER, 2300);
 	script_call(&s, REQUESTER, 2302, 2900, SYS_write, EVENT_FILE_REG, 60, LARGE);
@@ -146,7 +144,6 @@ static void test_child_that_answers_a_thread(void **state)
 	const struct checkpoint_report *report;
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	/* Each save waits for the one before, for 400 ticks: no backward pass lies between them. */
@@ -172,7 +169,6 @@ static void test_child_that_answers_by_another_thread(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_add(&s, SPEAKER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -189,7 +185,6 @@ static void test_who_saves_nothing(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_add(&s, 160, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -238,7 +233,6 @@ static void test_copy_by_stack_samples(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++) {
 		sample(TRAINER, 1000 * i + 250, 11);
@@ -259,7 +253,6 @@ static void test_copy_right_behind_a_save(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	open_for_writing(REQUESTER, 2300);
 	script_call(&s, REQUESTER, 2302, 2400, SYS_write, EVENT_FILE_REG, 60, LARGE);
@@ -280,7 +273,6 @@ static void test_copy_right_behind_a_save_of_a_child(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	write_file(WRITER, 2300, 3395, LARGE);
@@ -299,7 +291,6 @@ static void test_thread_by_stack_samples(void **state)
 	const struct checkpoint_item *item;
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	for (uint64_t begin = 2300; begin <= 8300; begin += 6000) {
 		for (uint64_t tick = begin; tick <= begin + 2300; tick += 50)
@@ -319,7 +310,6 @@ static void test_samples_within_calls(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	for (uint64_t tick = 3305; tick <= 3405; tick += 50)
@@ -339,7 +329,6 @@ static void test_copy_and_what_writes_it(void **state)
 	const struct checkpoint_report *report;
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
 		sample(TRAINER, tick, 12);
@@ -363,7 +352,6 @@ static void test_copy_and_a_later_save(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
 		sample(TRAINER, tick, 12);
@@ -380,7 +368,6 @@ static void test_log_of_a_thread_is_none(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	open_for_writing(REQUESTER, 50);
 	for (uint64_t i = 0; i < STEPS; i++)
@@ -447,7 +434,6 @@ static void test_tail(void **state)
 	const struct checkpoint_tail *tail;
 	struct analysis *analysis;
 
-	(void)state;
 	long_steps(longer);
 	write_file(REQUESTER, 3300, 9200, LARGE);
 	/* Step 7 begins at 7800. A save by the trainer itself, in step 1, is beside nothing. */
@@ -476,7 +462,6 @@ static void test_no_tail_of_few_steps(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	steps();
 	write_file(REQUESTER, 3300, 6600, LARGE);
 	analysis = analyse(0);
@@ -484,28 +469,14 @@ static void test_no_tail_of_few_steps(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_thread),
-	    cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
-	    cmocka_unit_test(test_child),
-	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
-	    cmocka_unit_test(test_waits_within_a_save),
-	    cmocka_unit_test(test_child_that_answers_a_thread),
-	    cmocka_unit_test(test_child_that_answers_by_another_thread),
-	    cmocka_unit_test(test_who_saves_nothing),
-	    cmocka_unit_test(test_copy_by_stack_samples),
-	    cmocka_unit_test(test_copy_right_behind_a_save),
-	    cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
-	    cmocka_unit_test(test_thread_by_stack_samples),
-	    cmocka_unit_test(test_samples_within_calls),
-	    cmocka_unit_test(test_copy_and_what_writes_it),
-	    cmocka_unit_test(test_copy_and_a_later_save),
-	    cmocka_unit_test(test_log_of_a_thread_is_none),
-	    cmocka_unit_test(test_tail),
-	    cmocka_unit_test(test_no_tail_of_few_steps),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_thread), cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
+	   cmocka_unit_test(test_child), cmocka_unit_test(test_wait_for_a_thread_that_saves),
+	   cmocka_unit_test(test_waits_within_a_save), cmocka_unit_test(test_child_that_answers_a_thread),
+	   cmocka_unit_test(test_child_that_answers_by_another_thread),
+	   cmocka_unit_test(test_who_saves_nothing), cmocka_unit_test(test_copy_by_stack_samples),
+	   cmocka_unit_test(test_copy_right_behind_a_save),
+	   cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
+	   cmocka_unit_test(test_thread_by_stack_samples), cmocka_unit_test(test_samples_within_calls),
+	   cmocka_unit_test(test_copy_and_what_writes_it), cmocka_unit_test(test_copy_and_a_later_save),
+	   cmocka_unit_test(test_log_of_a_thread_is_none), cmocka_unit_test(test_tail),
+	   cmocka_unit_test(test_no_tail_of_few_steps))

@@ -493,22 +493,9 @@ static void test_any_overlap(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_nothing),
-	    cmocka_unit_test(test_states),
-	    cmocka_unit_test(test_first_come),
-	    cmocka_unit_test(test_gpu_waits),
-	    cmocka_unit_test(test_split_of_waits),
-	    cmocka_unit_test(test_helpers),
-	    cmocka_unit_test(test_reader_is_no_helper),
-	    cmocka_unit_test(test_most_telling_helper),
-	    cmocka_unit_test(test_sleeps_for_savers),
-	    cmocka_unit_test(test_interpreter_lock),
-	    cmocka_unit_test(test_collectives),
-	    cmocka_unit_test(test_any_overlap),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_nothing), cmocka_unit_test(test_states), cmocka_unit_test(test_first_come),
+	   cmocka_unit_test(test_gpu_waits), cmocka_unit_test(test_split_of_waits),
+	   cmocka_unit_test(test_helpers), cmocka_unit_test(test_reader_is_no_helper),
+	   cmocka_unit_test(test_most_telling_helper), cmocka_unit_test(test_sleeps_for_savers),
+	   cmocka_unit_test(test_interpreter_lock), cmocka_unit_test(test_collectives),
+	   cmocka_unit_test(test_any_overlap))

@@ -503,26 +503,10 @@ static void test_chunks(void **state)
 	assert_null(walk_fetching(&thread, ROLE_WORKER, 15));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_tally),
-	    cmocka_unit_test(test_nothing),
-	    cmocka_unit_test(test_own_sleep),
-	    cmocka_unit_test(test_waiting_for_dieseld),
-	    cmocka_unit_test(test_sleeps_that_fetch),
-	    cmocka_unit_test(test_through_wakers),
-	    cmocka_unit_test(test_start_up),
-	    cmocka_unit_test(test_births),
-	    cmocka_unit_test(test_tids_used_again),
-	    cmocka_unit_test(test_circles),
-	    cmocka_unit_test(test_unknown),
-	    cmocka_unit_test(test_interpreter_lock),
-	    cmocka_unit_test(test_long_chains),
-	    cmocka_unit_test(test_who_fetches),
-	    cmocka_unit_test(test_groups),
-	    cmocka_unit_test(test_chunks),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_tally), cmocka_unit_test(test_nothing), cmocka_unit_test(test_own_sleep),
+	   cmocka_unit_test(test_waiting_for_dieseld), cmocka_unit_test(test_sleeps_that_fetch),
+	   cmocka_unit_test(test_through_wakers), cmocka_unit_test(test_start_up),
+	   cmocka_unit_test(test_births), cmocka_unit_test(test_tids_used_again),
+	   cmocka_unit_test(test_circles), cmocka_unit_test(test_unknown),
+	   cmocka_unit_test(test_interpreter_lock), cmocka_unit_test(test_long_chains),
+	   cmocka_unit_test(test_who_fetches), cmocka_unit_test(test_groups), cmocka_unit_test(test_chunks))

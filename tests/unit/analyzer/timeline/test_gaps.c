@@ -29,7 +29,6 @@ static void test_shares_are_of_the_steps_that_were_seen(void **state)
 {
 	struct analysis *whole, *gapped;
 
-	(void)state;
 	inline_steps(100, 0, 0);
 	whole = script_analyse(&s, NULL);
 	check_invariants(whole);
@@ -51,7 +50,6 @@ static void test_only_gap(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	inline_steps(50, 0, 50000);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
@@ -66,7 +64,6 @@ static void test_states_in_a_gap(void **state)
 	struct timeline_account account;
 	struct timeline *timeline;
 
-	(void)state;
 	script_begin(&s);
 	script_off(&s, TRAINER, 100, 300, 300, 1, TIMER_WOKE); /* began before the gap: recorded whole */
 	script_off(&s, TRAINER, 900, 950, 950, 1, TIMER_WOKE);
@@ -89,7 +86,6 @@ static void test_gap_outside_every_life(void **state)
 {
 	struct timeline *timeline;
 
-	(void)state;
 	script_begin(&s);
 	script_exit(&s, TRAINER, 1000);
 	script_add(&s, 1, EVENT_GAP, 2000, 3000);
@@ -99,14 +95,5 @@ static void test_gap_outside_every_life(void **state)
 	timeline_free(timeline);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen),
-	    cmocka_unit_test(test_only_gap),
-	    cmocka_unit_test(test_states_in_a_gap),
-	    cmocka_unit_test(test_gap_outside_every_life),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen), cmocka_unit_test(test_only_gap),
+	   cmocka_unit_test(test_states_in_a_gap), cmocka_unit_test(test_gap_outside_every_life))

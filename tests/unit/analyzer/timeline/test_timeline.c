@@ -185,17 +185,7 @@ static void test_malformed(void **state)
 	timeline_free(timeline);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_account),
-	    cmocka_unit_test(test_interrupts_are_no_wakers),
-	    cmocka_unit_test(test_steal),
-	    cmocka_unit_test(test_reused_tid),
-	    cmocka_unit_test(test_calls),
-	    cmocka_unit_test(test_malformed),
-	    cmocka_unit_test(test_each_futex_call_that_waits_is_a_wait_at_a_lock),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_account), cmocka_unit_test(test_interrupts_are_no_wakers),
+	   cmocka_unit_test(test_steal), cmocka_unit_test(test_reused_tid), cmocka_unit_test(test_calls),
+	   cmocka_unit_test(test_malformed),
+	   cmocka_unit_test(test_each_futex_call_that_waits_is_a_wait_at_a_lock))

@@ -86,7 +86,6 @@ static void test_round_trip(void **state)
 	uint64_t value, sum, expected = 0;
 	struct recording *recording;
 
-	(void)state;
 	record(true);
 	for (uint64_t i = 0; i < N_EVENTS; i++)
 		expected += event_at(i).start_ns;
@@ -112,7 +111,6 @@ static void test_filters(void **state)
 	struct recording *recording;
 	size_t n = 0;
 
-	(void)state;
 	record(true);
 	for (uint64_t i = 0; i < N_EVENTS; i++)
 		n += event_at(i).tid == 102;
@@ -130,7 +128,6 @@ static void test_unfinished_is_incomplete(void **state)
 {
 	struct recording *recording;
 
-	(void)state;
 	record(false);
 	assert_int_equal(recording_open(path, &recording, NULL), 0);
 	assert_false(recording_complete(recording));
@@ -146,7 +143,6 @@ static void test_truncated(void **state)
 	struct stat whole;
 	size_t most = 0;
 
-	(void)state;
 	record(true);
 	assert_int_equal(stat(path, &whole), 0);
 	for (off_t length = whole.st_size - 1; length > 0; length = length * 4 / 5) {
@@ -187,7 +183,6 @@ static void test_flipped_bytes(void **state)
 {
 	struct stat whole;
 
-	(void)state;
 	record(true);
 	assert_int_equal(stat(path, &whole), 0);
 	srandom(7);
@@ -242,7 +237,6 @@ static void test_another_version(void **state)
 	struct error err = ERROR_INIT;
 	struct recording *recording;
 
-	(void)state;
 	record(true);
 	flip(63, 0x40);
 	assert_int_equal(recording_open(path, &recording, &err), -EPROTONOSUPPORT);
@@ -256,7 +250,6 @@ static void test_unwritable(void **state)
 	struct error err = ERROR_INIT;
 	struct recording *recording;
 
-	(void)state;
 	assert_int_equal(recording_create("/dev/full", &recording, &err), -EEXIST);
 	assert_int_equal(recording_create("/nonexistent/s.db", &recording, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nonexistent/s.db"));
@@ -288,19 +281,8 @@ static void test_paths_that_change(void **state)
 	recording_paths_free(&paths);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),
-	    cmocka_unit_test(test_filters),
-	    cmocka_unit_test(test_unfinished_is_incomplete),
-	    cmocka_unit_test(test_truncated),
-	    cmocka_unit_test(test_flipped_bytes),
-	    cmocka_unit_test(test_foreign_file),
-	    cmocka_unit_test(test_another_version),
-	    cmocka_unit_test(test_unwritable),
-	    cmocka_unit_test(test_paths_that_change),
-	};
-
-	return cmocka_run_group_tests(tests, setup, remove_folder);
-}
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_round_trip), cmocka_unit_test(test_filters),
+		   cmocka_unit_test(test_unfinished_is_incomplete), cmocka_unit_test(test_truncated),
+		   cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_foreign_file),
+		   cmocka_unit_test(test_another_version), cmocka_unit_test(test_unwritable),
+		   cmocka_unit_test(test_paths_that_change))

@@ -57,7 +57,6 @@ static void test_round_trip(void **state)
 	struct recording_codec *codec = recording_codec_new();
 	const size_t sizes[] = {1, 2, 1000, 8192, RECORDING_CODEC_EVENTS_MAX};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct event *events = plausible_events(sizes[i]);
 
@@ -73,7 +72,6 @@ static void test_any_bytes_survive(void **state)
 	struct recording_codec *codec = recording_codec_new();
 	struct event events[300];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(events) / 8; i++)
 		((uint64_t *)events)[i] = random_next();
 	check_round_trip(codec, events, 300);
@@ -89,7 +87,6 @@ static void test_small(void **state)
 	const void *block;
 	size_t size;
 
-	(void)state;
 	assert_int_equal(recording_codec_encode(codec, events, 8192, &block, &size), 0);
 	assert_true(size < 8192 * sizeof(*events) / 5);
 	free(events);
@@ -103,7 +100,6 @@ static void test_limits(void **state)
 	const void *block;
 	size_t size, n;
 
-	(void)state;
 	assert_int_equal(recording_codec_encode(codec, events, RECORDING_CODEC_EVENTS_MAX + 1, &block, &size),
 			 -EINVAL);
 	assert_int_equal(recording_codec_encode(codec, events, 0, &block, &size), 0);
@@ -121,7 +117,6 @@ static void test_damage(void **state)
 	uint8_t *copy;
 	size_t size, n;
 
-	(void)state;
 	assert_int_equal(recording_codec_encode(codec, events, 200, &block, &size), 0);
 	copy = malloc(size);
 	assert_non_null(copy);
@@ -143,13 +138,5 @@ static void test_damage(void **state)
 	recording_codec_free(reader);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_any_bytes_survive),
-	    cmocka_unit_test(test_small),      cmocka_unit_test(test_limits),
-	    cmocka_unit_test(test_damage),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_any_bytes_survive),
+	   cmocka_unit_test(test_small), cmocka_unit_test(test_limits), cmocka_unit_test(test_damage))

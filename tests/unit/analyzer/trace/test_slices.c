@@ -53,7 +53,6 @@ static void test_quiet_job_is_recorded_whole(void **state)
 {
 	struct outcome outcome = record(config, 10000, 3600);
 
-	(void)state;
 	assert_int_equal(outcome.n_slices, 1);
 }
 
@@ -61,7 +60,6 @@ static void test_busy_job_keeps_to_the_rate(void **state)
 {
 	struct outcome minute = record(config, 100000, 60), outcome = record(config, 100000, 660);
 
-	(void)state;
 	assert_int_equal(minute.n_slices, 1);
 	assert_in_range(outcome.kept_bytes - minute.kept_bytes, 9 * MIB, 11 * MIB);
 	assert_true(outcome.n_slices > 5);
@@ -71,7 +69,6 @@ static void test_busy_job_keeps_to_the_rate(void **state)
 
 static void test_first_minute_is_recorded_whole(void **state)
 {
-	(void)state;
 	for (uint64_t bytes_per_s = 10000; bytes_per_s < 8 * MIB / 62U; bytes_per_s += 5000)
 		assert_int_equal(record(config, bytes_per_s, 60).n_slices, 1);
 	assert_int_equal(record(config, 8 * MIB / 62, 60).on_ns, 60 * NS_PER_S);
@@ -79,7 +76,6 @@ static void test_first_minute_is_recorded_whole(void **state)
 
 static void test_first_minute_has_a_limit(void **state)
 {
-	(void)state;
 	for (uint64_t bytes_per_s = 50000; bytes_per_s < 10000000; bytes_per_s *= 2) {
 		struct outcome outcome = record(config, bytes_per_s, 60);
 
@@ -92,7 +88,6 @@ static void test_no_job_exceeds_its_budget(void **state)
 {
 	uint64_t seed = 1;
 
-	(void)state;
 	for (unsigned round = 0; round < 200; round++) {
 		uint64_t written = 0, bytes_per_tick = 0, first_step = round * 10;
 		struct slices slices;
@@ -121,7 +116,6 @@ static void test_starting_up_leaves_the_steps_their_budget(void **state)
 	struct slices slices;
 	uint64_t written = 0;
 
-	(void)state;
 	assert_int_equal(slices_init(&slices, config, NS_PER_S), 0);
 	/* Ten seconds of imports use up more than there is. */
 	for (uint64_t s = 2; s < 12; s++) {
@@ -138,7 +132,6 @@ static void test_hours_stay_within_the_limit(void **state)
 {
 	struct outcome outcome = record(config, 200000, 10 * 3600);
 
-	(void)state;
 	assert_in_range(outcome.kept_bytes, 28 * MIB, 33 * MIB);
 	/* Spread over the whole: an even spread of some 30 slices leaves holes of 20 minutes. */
 	assert_true(outcome.longest_hole_ns < 60 * 60 * NS_PER_S);
@@ -148,7 +141,6 @@ static void test_no_rate_keeps_everything(void **state)
 {
 	struct outcome outcome = record((struct slices_config){0}, 10000000, 600);
 
-	(void)state;
 	assert_int_equal(outcome.n_slices, 1);
 }
 
@@ -156,7 +148,6 @@ static void test_clock_that_stands_or_goes_back(void **state)
 {
 	struct slices slices;
 
-	(void)state;
 	assert_int_equal(slices_init(&slices, config, 5 * NS_PER_S), 0);
 	assert_int_equal(slices_step(&slices, 5 * NS_PER_S, 0, 0), SLICES_AS_BEFORE);
 	assert_int_equal(slices_step(&slices, 1 * NS_PER_S, 0, 0), SLICES_AS_BEFORE);
@@ -165,19 +156,11 @@ static void test_clock_that_stands_or_goes_back(void **state)
 	slices_free(&slices);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_quiet_job_is_recorded_whole),
-	    cmocka_unit_test(test_busy_job_keeps_to_the_rate),
-	    cmocka_unit_test(test_first_minute_is_recorded_whole),
-	    cmocka_unit_test(test_first_minute_has_a_limit),
-	    cmocka_unit_test(test_no_job_exceeds_its_budget),
-	    cmocka_unit_test(test_starting_up_leaves_the_steps_their_budget),
-	    cmocka_unit_test(test_hours_stay_within_the_limit),
-	    cmocka_unit_test(test_no_rate_keeps_everything),
-	    cmocka_unit_test(test_clock_that_stands_or_goes_back),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_quiet_job_is_recorded_whole),
+	   cmocka_unit_test(test_busy_job_keeps_to_the_rate),
+	   cmocka_unit_test(test_first_minute_is_recorded_whole),
+	   cmocka_unit_test(test_first_minute_has_a_limit), cmocka_unit_test(test_no_job_exceeds_its_budget),
+	   cmocka_unit_test(test_starting_up_leaves_the_steps_their_budget),
+	   cmocka_unit_test(test_hours_stay_within_the_limit),
+	   cmocka_unit_test(test_no_rate_keeps_everything),
+	   cmocka_unit_test(test_clock_that_stands_or_goes_back))

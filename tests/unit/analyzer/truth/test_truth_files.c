@@ -115,14 +115,5 @@ static void test_evict_and_warm(void **state)
 	truth_files_free(&files);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_below),
-	    cmocka_unit_test(test_below_nothing),
-	    cmocka_unit_test(test_parse),
-	    cmocka_unit_test(test_evict_and_warm),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, remove_folder);
-}
+UNIT_TESTS_BETWEEN(set_up, remove_folder, cmocka_unit_test(test_below), cmocka_unit_test(test_below_nothing),
+		   cmocka_unit_test(test_parse), cmocka_unit_test(test_evict_and_warm))

@@ -140,19 +140,9 @@ static void test_without_files_nothing_tells_fetching_from_preparing(void **stat
 	assert_true(result.spread == 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_parse),
-	    cmocka_unit_test(test_compiling),
-	    cmocka_unit_test(test_the_slowest_rank_counts),
-	    cmocka_unit_test(test_bad_lines),
-	    cmocka_unit_test(test_shares),
-	    cmocka_unit_test(test_runs_of_different_length_are_compared_by_step),
-	    cmocka_unit_test(test_rounds),
-	    cmocka_unit_test(test_a_run_without_time_has_no_shares),
-	    cmocka_unit_test(test_without_files_nothing_tells_fetching_from_preparing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_parse), cmocka_unit_test(test_compiling),
+	   cmocka_unit_test(test_the_slowest_rank_counts), cmocka_unit_test(test_bad_lines),
+	   cmocka_unit_test(test_shares),
+	   cmocka_unit_test(test_runs_of_different_length_are_compared_by_step),
+	   cmocka_unit_test(test_rounds), cmocka_unit_test(test_a_run_without_time_has_no_shares),
+	   cmocka_unit_test(test_without_files_nothing_tells_fetching_from_preparing))

@@ -369,23 +369,10 @@ static void test_verdicts(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_inline),
-	    cmocka_unit_test(test_files_that_are_closed_after_decoding),
-	    cmocka_unit_test(test_imports_are_no_data),
-	    cmocka_unit_test(test_other_files_are_no_data),
-	    cmocka_unit_test(test_groups_of_calls),
-	    cmocka_unit_test(test_group_that_contradicts_itself),
-	    cmocka_unit_test(test_downloads_are_fetch),
-	    cmocka_unit_test(test_recorded_faults),
-	    cmocka_unit_test(test_page_faults_are_fetch),
-	    cmocka_unit_test(test_checkpoint),
-	    cmocka_unit_test(test_small_files_are_no_checkpoint),
-	    cmocka_unit_test(test_open_log_is_no_checkpoint),
-	    cmocka_unit_test(test_verdicts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_inline), cmocka_unit_test(test_files_that_are_closed_after_decoding),
+	   cmocka_unit_test(test_imports_are_no_data), cmocka_unit_test(test_other_files_are_no_data),
+	   cmocka_unit_test(test_groups_of_calls), cmocka_unit_test(test_group_that_contradicts_itself),
+	   cmocka_unit_test(test_downloads_are_fetch), cmocka_unit_test(test_recorded_faults),
+	   cmocka_unit_test(test_page_faults_are_fetch), cmocka_unit_test(test_checkpoint),
+	   cmocka_unit_test(test_small_files_are_no_checkpoint),
+	   cmocka_unit_test(test_open_log_is_no_checkpoint), cmocka_unit_test(test_verdicts))

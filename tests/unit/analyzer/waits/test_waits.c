@@ -260,18 +260,7 @@ static void test_inline_without_steps(void **state)
 	scene_free(&scene);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_waits_do_not_overlap),
-	    cmocka_unit_test(test_gaps_take_whole_waits),
-	    cmocka_unit_test(test_trainer_alone),
-	    cmocka_unit_test(test_marks),
-	    cmocka_unit_test(test_batch_marks),
-	    cmocka_unit_test(test_inline),
-	    cmocka_unit_test(test_inline_beside_other_reads),
-	    cmocka_unit_test(test_inline_without_steps),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_waits_do_not_overlap), cmocka_unit_test(test_gaps_take_whole_waits),
+	   cmocka_unit_test(test_trainer_alone), cmocka_unit_test(test_marks),
+	   cmocka_unit_test(test_batch_marks), cmocka_unit_test(test_inline),
+	   cmocka_unit_test(test_inline_beside_other_reads), cmocka_unit_test(test_inline_without_steps))

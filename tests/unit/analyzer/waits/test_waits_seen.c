@@ -118,7 +118,6 @@ static void test_threads_that_fill_a_queue(void **state)
 	void (*const ways[])(uint64_t) = {loads_by_next, loads_by_naps, loads_by_python,
 					  loads_by_timed_waits};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 		queue_steps(ways[i]);
 		check_fed(LOADER_THREADS, 700);
@@ -135,7 +134,6 @@ static void test_threads_that_compute(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	queue_steps(only_computes);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
@@ -147,7 +145,6 @@ static void test_threads_that_compute(void **state)
 /* get(timeout=...), again and again. */
 static void test_timed_waits(void **state)
 {
-	(void)state;
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -166,7 +163,6 @@ static void test_a_nap_before_a_wait(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -185,7 +181,6 @@ static void test_a_nap_before_a_wait(void **state)
 /* get_nowait() and sleep() in turns. */
 static void test_polled_queue(void **state)
 {
-	(void)state;
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		for (uint64_t k = 0; k < 7; k++)
@@ -201,7 +196,6 @@ static void test_sleeping_on_purpose(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		script_step(&s, TRAINER, 1000 * i + 100);
@@ -220,7 +214,6 @@ static void test_sleeping_on_purpose(void **state)
 /* multiprocessing.Queue, filled by hand: nobody asks for a batch. */
 static void test_a_process_that_fills_a_queue(void **state)
 {
-	(void)state;
 	script_begin(&s);
 	script_fork(&s, TRAINER, OTHER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -266,7 +259,6 @@ static void test_generators(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	generator_steps(LOADS, MODEL);
 	check_fed(LOADER_INLINE, 700);
 	/* Reads before the first step, by imports say, load no data. */
@@ -293,7 +285,6 @@ static void test_model_in_the_stack(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	for (uint64_t trace = MODEL; trace <= IMPORTED; trace += IMPORTED - MODEL) {
 		generator_steps(trace, trace);
 		analysis = analyse();
@@ -308,7 +299,6 @@ static void test_inference_behind_a_queue(void **state)
 {
 	struct analysis *analysis;
 
-	(void)state;
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -323,20 +313,8 @@ static void test_inference_behind_a_queue(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_threads_that_fill_a_queue),
-	    cmocka_unit_test(test_threads_that_compute),
-	    cmocka_unit_test(test_timed_waits),
-	    cmocka_unit_test(test_a_nap_before_a_wait),
-	    cmocka_unit_test(test_polled_queue),
-	    cmocka_unit_test(test_sleeping_on_purpose),
-	    cmocka_unit_test(test_a_process_that_fills_a_queue),
-	    cmocka_unit_test(test_generators),
-	    cmocka_unit_test(test_model_in_the_stack),
-	    cmocka_unit_test(test_inference_behind_a_queue),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_threads_that_fill_a_queue), cmocka_unit_test(test_threads_that_compute),
+	   cmocka_unit_test(test_timed_waits), cmocka_unit_test(test_a_nap_before_a_wait),
+	   cmocka_unit_test(test_polled_queue), cmocka_unit_test(test_sleeping_on_purpose),
+	   cmocka_unit_test(test_a_process_that_fills_a_queue), cmocka_unit_test(test_generators),
+	   cmocka_unit_test(test_model_in_the_stack), cmocka_unit_test(test_inference_behind_a_queue))

@@ -154,13 +154,5 @@ static void test_short_waits_are_no_handovers(void **state)
 	assert_int_equal(data_waits_handovers(&waits, times), 6);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_loader_thread_ends_waits),
-	    cmocka_unit_test(test_end_of_a_handover),
-	    cmocka_unit_test(test_short_waits_are_no_handovers),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_loader_thread_ends_waits), cmocka_unit_test(test_end_of_a_handover),
+	   cmocka_unit_test(test_short_waits_are_no_handovers))

@@ -280,20 +280,8 @@ static void test_reader_ends_waits(void **state)
 	scene_free(&scene);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_workers),
-	    cmocka_unit_test(test_clipped),
-	    cmocka_unit_test(test_end_of_the_handshake),
-	    cmocka_unit_test(test_handshake_and_gap),
-	    cmocka_unit_test(test_no_wait_spans_a_step),
-	    cmocka_unit_test(test_requests),
-	    cmocka_unit_test(test_requests_at_once),
-	    cmocka_unit_test(test_requests_of_two_threads),
-	    cmocka_unit_test(test_wakes_that_request_nothing),
-	    cmocka_unit_test(test_reader_ends_waits),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_workers), cmocka_unit_test(test_clipped),
+	   cmocka_unit_test(test_end_of_the_handshake), cmocka_unit_test(test_handshake_and_gap),
+	   cmocka_unit_test(test_no_wait_spans_a_step), cmocka_unit_test(test_requests),
+	   cmocka_unit_test(test_requests_at_once), cmocka_unit_test(test_requests_of_two_threads),
+	   cmocka_unit_test(test_wakes_that_request_nothing), cmocka_unit_test(test_reader_ends_waits))

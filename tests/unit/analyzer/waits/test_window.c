@@ -439,23 +439,10 @@ static void test_longest_run(void **state)
 	assert_int_equal(run.observed_ns, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_no_rhythm),
-	    cmocka_unit_test(test_rhythm),
-	    cmocka_unit_test(test_rhythm_among_others),
-	    cmocka_unit_test(test_slow_rhythm),
-	    cmocka_unit_test(test_no_window),
-	    cmocka_unit_test(test_steps_begin_with_their_wait),
-	    cmocka_unit_test(test_first_step),
-	    cmocka_unit_test(test_time_behind_the_backward_pass),
-	    cmocka_unit_test(test_waits_before_the_first_step),
-	    cmocka_unit_test(test_end_of_the_window),
-	    cmocka_unit_test(test_long_steps),
-	    cmocka_unit_test(test_gaps_take_whole_steps),
-	    cmocka_unit_test(test_longest_run),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_no_rhythm), cmocka_unit_test(test_rhythm),
+	   cmocka_unit_test(test_rhythm_among_others), cmocka_unit_test(test_slow_rhythm),
+	   cmocka_unit_test(test_no_window), cmocka_unit_test(test_steps_begin_with_their_wait),
+	   cmocka_unit_test(test_first_step), cmocka_unit_test(test_time_behind_the_backward_pass),
+	   cmocka_unit_test(test_waits_before_the_first_step), cmocka_unit_test(test_end_of_the_window),
+	   cmocka_unit_test(test_long_steps), cmocka_unit_test(test_gaps_take_whole_steps),
+	   cmocka_unit_test(test_longest_run))

@@ -372,24 +372,11 @@ static void test_bad_input(void **state)
 	analysis_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_worker),
-	    cmocka_unit_test(test_what_was_observed_was_recorded),
-	    cmocka_unit_test(test_interrupt_waker_is_not_followed),
-	    cmocka_unit_test(test_trainer_states_outside_waits),
-	    cmocka_unit_test(test_out_of_order_batches),
-	    cmocka_unit_test(test_ready_batch_shows_by_its_request),
-	    cmocka_unit_test(test_attached_in_mid_wait),
-	    cmocka_unit_test(test_workers_renewed_each_epoch),
-	    cmocka_unit_test(test_marks),
-	    cmocka_unit_test(test_steps_from_marks_alone),
-	    cmocka_unit_test(test_insufficient),
-	    cmocka_unit_test(test_losses),
-	    cmocka_unit_test(test_trainer_override),
-	    cmocka_unit_test(test_bad_input),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_one_worker), cmocka_unit_test(test_what_was_observed_was_recorded),
+	   cmocka_unit_test(test_interrupt_waker_is_not_followed),
+	   cmocka_unit_test(test_trainer_states_outside_waits), cmocka_unit_test(test_out_of_order_batches),
+	   cmocka_unit_test(test_ready_batch_shows_by_its_request),
+	   cmocka_unit_test(test_attached_in_mid_wait), cmocka_unit_test(test_workers_renewed_each_epoch),
+	   cmocka_unit_test(test_marks), cmocka_unit_test(test_steps_from_marks_alone),
+	   cmocka_unit_test(test_insufficient), cmocka_unit_test(test_losses),
+	   cmocka_unit_test(test_trainer_override), cmocka_unit_test(test_bad_input))

@@ -155,13 +155,5 @@ static void test_wakers_in_a_circle(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_plausible),
-	    cmocka_unit_test(test_garbage),
-	    cmocka_unit_test(test_wakers_in_a_circle),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_plausible), cmocka_unit_test(test_garbage),
+	   cmocka_unit_test(test_wakers_in_a_circle))

@@ -51,7 +51,6 @@ static void test_two_jobs(void **state)
 	struct live *live = live_make(1000000, 0);
 	struct analysis *a, *b;
 
-	(void)state;
 	assert_int_equal(live_add(live, TRAINER), 0);
 	assert_int_equal(live_add(live, TRAINER), -EEXIST);
 	assert_int_equal(live_add(live, TRAINER + OTHER), 0);
@@ -87,7 +86,6 @@ static void test_found_alive(void **state)
 	struct live *live = live_make(1000000, 0);
 	struct event first = found_alive(5001), second = found_alive(5002), late = found_alive(5003);
 
-	(void)state;
 	assert_int_equal(live_event(live, &first), 0);
 	assert_int_equal(live_root_of(live, 5001), 0);
 	assert_int_equal(live_add(live, TRAINER), 0);
@@ -111,7 +109,6 @@ static void test_a_number_is_used_again(void **state)
 	struct live *live = live_make(1000000, 0);
 	struct event event = {.type = EVENT_FORK, .tid = TRAINER, .tgid = TRAINER, .end_ns = 1};
 
-	(void)state;
 	assert_int_equal(live_add(live, TRAINER), 0);
 	assert_int_equal(live_add(live, TRAINER + OTHER), 0);
 	event.fork.child_tid = event.fork.child_tgid = 5001;
@@ -138,7 +135,6 @@ static void test_window(void **state)
 	struct live *live = live_make(20000, 0);
 	struct analysis *analysis;
 
-	(void)state;
 	assert_int_equal(live_add(live, TRAINER), 0);
 	script_begin(&s);
 	inline_steps(0, 100, 600);
@@ -156,7 +152,6 @@ static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 	struct live *live = live_make(1000000, 0);
 	struct analysis *analysis;
 
-	(void)state;
 	assert_int_equal(live_add(live, TRAINER), 0);
 	script_begin(&s);
 	for (unsigned int n = 0; n < 2; n++)
@@ -177,7 +172,6 @@ static void test_memory_is_bounded(void **state)
 	struct live *live = live_make(1000, 2000);
 	struct analysis *analysis;
 
-	(void)state;
 	assert_int_equal(live_add(live, TRAINER), 0);
 	for (uint64_t i = 0; i < 10000; i++) {
 		script_begin(&s);
@@ -195,16 +189,7 @@ static void test_memory_is_bounded(void **state)
 	live_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_two_jobs),
-	    cmocka_unit_test(test_found_alive),
-	    cmocka_unit_test(test_a_number_is_used_again),
-	    cmocka_unit_test(test_window),
-	    cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
-	    cmocka_unit_test(test_memory_is_bounded),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_two_jobs), cmocka_unit_test(test_found_alive),
+	   cmocka_unit_test(test_a_number_is_used_again), cmocka_unit_test(test_window),
+	   cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
+	   cmocka_unit_test(test_memory_is_bounded))

@@ -404,21 +404,9 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	analysis_free(analysis);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_loader_threads),
-	    cmocka_unit_test(test_monitor_is_no_loader),
-	    cmocka_unit_test(test_trainer_waits_for_the_lock),
-	    cmocka_unit_test(test_other_locks),
-	    cmocka_unit_test(test_head_of_line),
-	    cmocka_unit_test(test_straggler),
-	    cmocka_unit_test(test_ranks_alike),
-	    cmocka_unit_test(test_children_that_answer),
-	    cmocka_unit_test(test_first_next_in_pieces),
-	    cmocka_unit_test(test_unknown_trainer),
-	    cmocka_unit_test(test_a_validation_s_workers_feed_no_step),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_loader_threads), cmocka_unit_test(test_monitor_is_no_loader),
+	   cmocka_unit_test(test_trainer_waits_for_the_lock), cmocka_unit_test(test_other_locks),
+	   cmocka_unit_test(test_head_of_line), cmocka_unit_test(test_straggler),
+	   cmocka_unit_test(test_ranks_alike), cmocka_unit_test(test_children_that_answer),
+	   cmocka_unit_test(test_first_next_in_pieces), cmocka_unit_test(test_unknown_trainer),
+	   cmocka_unit_test(test_a_validation_s_workers_feed_no_step))

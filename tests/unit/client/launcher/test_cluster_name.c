@@ -69,12 +69,4 @@ static void test_names_that_are_refused(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_where_the_name_comes_from),
-	    cmocka_unit_test(test_names_that_are_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_where_the_name_comes_from), cmocka_unit_test(test_names_that_are_refused))

@@ -210,17 +210,8 @@ static void test_the_last_line_arrives(void **state)
 	stop(&n);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_files_in_messages),
-	    cmocka_unit_test(test_files_in_and_behind_empty_messages),
-	    cmocka_unit_test_setup_teardown(test_clients_that_were_not_let_in, make_folder, remove_folder),
-	    cmocka_unit_test(test_many),
-	    cmocka_unit_test(test_without_a_helper),
-	    cmocka_unit_test(test_empty_sockets_are_closed_here),
-	    cmocka_unit_test(test_the_last_line_arrives),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_files_in_messages),
+	   cmocka_unit_test(test_files_in_and_behind_empty_messages),
+	   cmocka_unit_test_setup_teardown(test_clients_that_were_not_let_in, make_folder, remove_folder),
+	   cmocka_unit_test(test_many), cmocka_unit_test(test_without_a_helper),
+	   cmocka_unit_test(test_empty_sockets_are_closed_here), cmocka_unit_test(test_the_last_line_arrives))

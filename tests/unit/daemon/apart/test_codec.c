@@ -420,13 +420,6 @@ static void test_a_slow_decoder_gives_way(void **state)
 	with_slow_decoder(TAKES_NOTHING, CODEC_MAX_SEGMENTS);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_answers_that_fit), cmocka_unit_test(test_answers_that_do_not),
-	    cmocka_unit_test(test_cpu_time),         cmocka_unit_test(test_forms),
-	    cmocka_unit_test(test_cancelling),       cmocka_unit_test(test_a_slow_decoder_gives_way),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_answers_that_fit), cmocka_unit_test(test_answers_that_do_not),
+	   cmocka_unit_test(test_cpu_time), cmocka_unit_test(test_forms), cmocka_unit_test(test_cancelling),
+	   cmocka_unit_test(test_a_slow_decoder_gives_way))

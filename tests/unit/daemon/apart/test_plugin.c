@@ -201,14 +201,5 @@ static void test_names(void **state)
 	end(&p);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_how_many_may_ask),
-	    cmocka_unit_test(test_an_answer),
-	    cmocka_unit_test(test_answers_that_are_none),
-	    cmocka_unit_test(test_names),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_how_many_may_ask), cmocka_unit_test(test_an_answer),
+	   cmocka_unit_test(test_answers_that_are_none), cmocka_unit_test(test_names))

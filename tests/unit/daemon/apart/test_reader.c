@@ -369,16 +369,9 @@ static void test_a_spare_one(void **state)
 	stop(&n);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_reads, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_ranges, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_storage_that_does_not_answer, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_a_spare_one, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_reads, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_ranges, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_storage_that_does_not_answer, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_a_spare_one, make_folder, remove_folder))

@@ -221,14 +221,7 @@ static void test_none_can_be_had(void **state)
 	assert_int_equal(run(&t.good, &cpu_ns), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_runs, set_up, tear_down),
-	    cmocka_unit_test_setup_teardown(test_dies_once, set_up, tear_down),
-	    cmocka_unit_test_setup_teardown(test_dies_or_hangs_each_time, set_up, tear_down),
-	    cmocka_unit_test_setup_teardown(test_none_can_be_had, set_up, tear_down),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_runs, set_up, tear_down),
+	   cmocka_unit_test_setup_teardown(test_dies_once, set_up, tear_down),
+	   cmocka_unit_test_setup_teardown(test_dies_or_hangs_each_time, set_up, tear_down),
+	   cmocka_unit_test_setup_teardown(test_none_can_be_had, set_up, tear_down))

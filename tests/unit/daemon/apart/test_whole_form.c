@@ -137,14 +137,5 @@ static void test_nothing_else_counts(void **state)
 	assert_int_equal(chosen(&usual, photograph(65535, 1, 2, 2), NULL), 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_the_scale_that_most_crops_have),
-	    cmocka_unit_test(test_shares),
-	    cmocka_unit_test(test_what_is_not_worth_it),
-	    cmocka_unit_test(test_nothing_else_counts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_the_scale_that_most_crops_have), cmocka_unit_test(test_shares),
+	   cmocka_unit_test(test_what_is_not_worth_it), cmocka_unit_test(test_nothing_else_counts))

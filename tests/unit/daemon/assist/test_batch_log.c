@@ -398,26 +398,18 @@ static void test_records_may_be_anything(void **state)
 	job_free(j);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_python_s_pickles_are_read),
-	    cmocka_unit_test(test_other_pickles_are_not),
-	    cmocka_unit_test(test_what_comes_next_is_ordered),
-	    cmocka_unit_test(test_it_stops_where_nothing_is_waited_for),
-	    cmocka_unit_test(test_late_bookkeeping_is_no_waiting),
-	    cmocka_unit_test(test_it_stops_where_the_trainer_is_waited_for),
-	    cmocka_unit_test(test_it_stops_where_files_are_in_memory),
-	    cmocka_unit_test(test_it_stops_where_it_no_longer_helps),
-	    cmocka_unit_test(test_epochs_may_be_too_short),
-	    cmocka_unit_test(test_it_stops_where_it_does_not_help),
-	    cmocka_unit_test(test_another_file_each_time_ends_it),
-	    cmocka_unit_test(test_lies_in_the_middle_of_an_epoch_end_it),
-	    cmocka_unit_test(test_training_and_validation_are_both_helped),
-	    cmocka_unit_test(test_another_data_set_is_learnt_anew),
-	    cmocka_unit_test(test_samples_that_are_no_files_end_it),
-	    cmocka_unit_test(test_records_may_be_anything),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_python_s_pickles_are_read), cmocka_unit_test(test_other_pickles_are_not),
+	   cmocka_unit_test(test_what_comes_next_is_ordered),
+	   cmocka_unit_test(test_it_stops_where_nothing_is_waited_for),
+	   cmocka_unit_test(test_late_bookkeeping_is_no_waiting),
+	   cmocka_unit_test(test_it_stops_where_the_trainer_is_waited_for),
+	   cmocka_unit_test(test_it_stops_where_files_are_in_memory),
+	   cmocka_unit_test(test_it_stops_where_it_no_longer_helps),
+	   cmocka_unit_test(test_epochs_may_be_too_short),
+	   cmocka_unit_test(test_it_stops_where_it_does_not_help),
+	   cmocka_unit_test(test_another_file_each_time_ends_it),
+	   cmocka_unit_test(test_lies_in_the_middle_of_an_epoch_end_it),
+	   cmocka_unit_test(test_training_and_validation_are_both_helped),
+	   cmocka_unit_test(test_another_data_set_is_learnt_anew),
+	   cmocka_unit_test(test_samples_that_are_no_files_end_it),
+	   cmocka_unit_test(test_records_may_be_anything))

@@ -154,15 +154,7 @@ static void test_the_table_is_bounded(void **state)
 	file_table_free(&t);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_pass_begins_with_batch_0_and_has_all_its_workers),
-	    cmocka_unit_test(test_files_tell_one_set_from_another),
-	    cmocka_unit_test(test_parts_of_one_set_come_together),
-	    cmocka_unit_test(test_there_are_only_so_many),
-	    cmocka_unit_test(test_the_table_is_bounded),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_pass_begins_with_batch_0_and_has_all_its_workers),
+	   cmocka_unit_test(test_files_tell_one_set_from_another),
+	   cmocka_unit_test(test_parts_of_one_set_come_together),
+	   cmocka_unit_test(test_there_are_only_so_many), cmocka_unit_test(test_the_table_is_bounded))

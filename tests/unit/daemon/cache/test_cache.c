@@ -546,24 +546,9 @@ static void test_what_stays(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_what_is_needed_last_goes_first),
-	    CASE(test_the_nearest_session_counts),
-	    CASE(test_what_is_kept_and_what_passes_through),
-	    CASE(test_who_goes_first),
-	    CASE(test_what_is_under_way_stays),
-	    CASE(test_the_oldest_goes_first),
-	    CASE(test_uneven_chunks),
-	    CASE(test_numbers_of_segments),
-	    CASE(test_descriptors_are_bounded),
-	    CASE(test_what_is_verified_goes_where_clients_look),
-	    CASE(test_where_what_is_verified_stays),
-	    CASE(test_memory_goes_back),
-	    CASE(test_what_stays),
-	    CASE(test_idle_datasets),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_what_is_needed_last_goes_first), CASE(test_the_nearest_session_counts),
+	   CASE(test_what_is_kept_and_what_passes_through), CASE(test_who_goes_first),
+	   CASE(test_what_is_under_way_stays), CASE(test_the_oldest_goes_first), CASE(test_uneven_chunks),
+	   CASE(test_numbers_of_segments), CASE(test_descriptors_are_bounded),
+	   CASE(test_what_is_verified_goes_where_clients_look), CASE(test_where_what_is_verified_stays),
+	   CASE(test_memory_goes_back), CASE(test_what_stays), CASE(test_idle_datasets))

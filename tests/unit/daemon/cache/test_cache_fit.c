@@ -460,22 +460,8 @@ static void test_quotas_of_many(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_claimed_and_borrowed),
-	    CASE(test_what_was_claimed_stays),
-	    CASE(test_claims_give_way),
-	    CASE(test_what_is_in_use_goes_later),
-	    CASE(test_the_least_that_sessions_need),
-	    CASE(test_what_is_taken),
-	    CASE(test_two_datasets),
-	    CASE(test_who_goes_first),
-	    CASE(test_what_is_kept),
-	    CASE(test_quotas_hold),
-	    CASE(test_quotas_of_forms),
-	    CASE(test_quotas_of_many),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_claimed_and_borrowed), CASE(test_what_was_claimed_stays), CASE(test_claims_give_way),
+	   CASE(test_what_is_in_use_goes_later), CASE(test_the_least_that_sessions_need),
+	   CASE(test_what_is_taken), CASE(test_two_datasets), CASE(test_who_goes_first),
+	   CASE(test_what_is_kept), CASE(test_quotas_hold), CASE(test_quotas_of_forms),
+	   CASE(test_quotas_of_many))

@@ -275,19 +275,12 @@ static void test_places_are_shared_by_mount(void **state)
 	assert_null(place_unref(NULL));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_a_readable_snapshot_is_proof, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_no_proof, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_another_file_is_not_this_dataset, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_damaged_snapshot_is_refused, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_other_chunks_or_rights_are_another_dataset, setup, teardown),
-	    cmocka_unit_test(test_a_chunk_no_stricter_than_the_snapshot),
-	    cmocka_unit_test(test_lists_are_compared_entry_by_entry),
-	    cmocka_unit_test(test_places_are_shared_by_mount),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_readable_snapshot_is_proof, setup, teardown),
+	   cmocka_unit_test_setup_teardown(test_no_proof, setup, teardown),
+	   cmocka_unit_test_setup_teardown(test_another_file_is_not_this_dataset, setup, teardown),
+	   cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
+	   cmocka_unit_test_setup_teardown(test_damaged_snapshot_is_refused, setup, teardown),
+	   cmocka_unit_test_setup_teardown(test_other_chunks_or_rights_are_another_dataset, setup, teardown),
+	   cmocka_unit_test(test_a_chunk_no_stricter_than_the_snapshot),
+	   cmocka_unit_test(test_lists_are_compared_entry_by_entry),
+	   cmocka_unit_test(test_places_are_shared_by_mount))

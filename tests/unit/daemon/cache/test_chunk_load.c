@@ -665,27 +665,9 @@ static void test_abandoned(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_read_and_verified),
-	    CASE(test_damage),
-	    CASE(test_wrong_record),
-	    CASE(test_damage_on_the_way),
-	    CASE(test_other_files),
-	    CASE(test_another_file_with_right_checksums),
-	    CASE(test_the_same_without_digests),
-	    CASE(test_a_read_that_fails),
-	    CASE(test_not_now),
-	    CASE(test_verified_before_it_is_lent),
-	    CASE(test_lent_with_its_gaps),
-	    CASE(test_a_part),
-	    CASE(test_the_rest_of_a_part_in_a_full_cache),
-	    CASE(test_no_part_of_many),
-	    CASE(test_no_part_with_a_digest),
-	    CASE(test_a_part_of_a_damaged_chunk),
-	    CASE(test_abandoned),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_read_and_verified), CASE(test_damage), CASE(test_wrong_record),
+	   CASE(test_damage_on_the_way), CASE(test_other_files), CASE(test_another_file_with_right_checksums),
+	   CASE(test_the_same_without_digests), CASE(test_a_read_that_fails), CASE(test_not_now),
+	   CASE(test_verified_before_it_is_lent), CASE(test_lent_with_its_gaps), CASE(test_a_part),
+	   CASE(test_the_rest_of_a_part_in_a_full_cache), CASE(test_no_part_of_many),
+	   CASE(test_no_part_with_a_digest), CASE(test_a_part_of_a_damaged_chunk), CASE(test_abandoned))

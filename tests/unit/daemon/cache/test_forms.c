@@ -254,16 +254,8 @@ static void test_what_is_left_to_them(void **state)
 	teardown(&f);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_is_entered_is_found),
-	    cmocka_unit_test(test_a_sample_has_one_form),
-	    cmocka_unit_test(test_two_decoders_do_not_share_an_extent),
-	    cmocka_unit_test(test_an_extent_in_use_is_given_up),
-	    cmocka_unit_test(test_users_and_recipes_have_their_own),
-	    cmocka_unit_test(test_what_is_left_to_them),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_what_is_entered_is_found), cmocka_unit_test(test_a_sample_has_one_form),
+	   cmocka_unit_test(test_two_decoders_do_not_share_an_extent),
+	   cmocka_unit_test(test_an_extent_in_use_is_given_up),
+	   cmocka_unit_test(test_users_and_recipes_have_their_own),
+	   cmocka_unit_test(test_what_is_left_to_them))

@@ -285,19 +285,12 @@ static void test_origin(void **state)
 	fixture_end(&f);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_workers_are_their_trainers, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_another_users_process_is_another_job, make_folder,
-					    remove_folder),
-	    cmocka_unit_test_setup_teardown(test_few_wait_for_another_session, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, make_folder,
-					    remove_folder),
-	    cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
-	    cmocka_unit_test(test_numbers_in_control_groups),
-	    cmocka_unit_test_setup_teardown(test_origin, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_workers_are_their_trainers, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_another_users_process_is_another_job, make_folder,
+					   remove_folder),
+	   cmocka_unit_test_setup_teardown(test_few_wait_for_another_session, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, make_folder,
+					   remove_folder),
+	   cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
+	   cmocka_unit_test(test_numbers_in_control_groups),
+	   cmocka_unit_test_setup_teardown(test_origin, make_folder, remove_folder))

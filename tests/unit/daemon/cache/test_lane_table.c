@@ -88,12 +88,4 @@ static void test_what_is_served(void **state)
 	lane_table_free(&w.table);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_epochs_go_on),
-	    cmocka_unit_test(test_what_is_served),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_epochs_go_on), cmocka_unit_test(test_what_is_served))

@@ -273,23 +273,9 @@ static void test_late(void **state)
 	assert_int_equal(policy_reads_meanwhile(0, 3, 4), 5);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_default_window),
-	    cmocka_unit_test(test_fit_slots),
-	    cmocka_unit_test(test_join_need),
-	    cmocka_unit_test(test_lend),
-	    cmocka_unit_test(test_victim),
-	    cmocka_unit_test(test_share_out),
-	    cmocka_unit_test(test_dataset_part),
-	    cmocka_unit_test(test_victim_order),
-	    cmocka_unit_test(test_next_use),
-	    cmocka_unit_test(test_next_use_of_what_moves),
-	    cmocka_unit_test(test_empty_goes_first),
-	    cmocka_unit_test(test_reach),
-	    cmocka_unit_test(test_late),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_default_window), cmocka_unit_test(test_fit_slots),
+	   cmocka_unit_test(test_join_need), cmocka_unit_test(test_lend), cmocka_unit_test(test_victim),
+	   cmocka_unit_test(test_share_out), cmocka_unit_test(test_dataset_part),
+	   cmocka_unit_test(test_victim_order), cmocka_unit_test(test_next_use),
+	   cmocka_unit_test(test_next_use_of_what_moves), cmocka_unit_test(test_empty_goes_first),
+	   cmocka_unit_test(test_reach), cmocka_unit_test(test_late))

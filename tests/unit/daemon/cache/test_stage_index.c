@@ -171,15 +171,6 @@ static void test_what_somebody_reads_outlives_the_index(void **state)
 	free(going);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_name_tells_all),
-	    cmocka_unit_test(test_other_names_are_not_ours),
-	    cmocka_unit_test(test_many),
-	    cmocka_unit_test(test_another_file_of_the_chunk_goes),
-	    cmocka_unit_test(test_what_somebody_reads_outlives_the_index),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_name_tells_all), cmocka_unit_test(test_other_names_are_not_ours),
+	   cmocka_unit_test(test_many), cmocka_unit_test(test_another_file_of_the_chunk_goes),
+	   cmocka_unit_test(test_what_somebody_reads_outlives_the_index))

@@ -85,15 +85,6 @@ static void test_the_best(void **state)
 	assert_int_equal(m.n, 3);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_is_not_known_is_tried),
-	    cmocka_unit_test(test_storage_that_is_as_fast),
-	    cmocka_unit_test(test_slower_storage_is_staged),
-	    cmocka_unit_test(test_means_forget),
-	    cmocka_unit_test(test_the_best),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_what_is_not_known_is_tried), cmocka_unit_test(test_storage_that_is_as_fast),
+	   cmocka_unit_test(test_slower_storage_is_staged), cmocka_unit_test(test_means_forget),
+	   cmocka_unit_test(test_the_best))

@@ -191,13 +191,6 @@ static void addresses(void **state)
 	assert_false(net_address_is_loopback(&a));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(in_any_pieces),        cmocka_unit_test(hellos_that_are_none),
-	    cmocka_unit_test(frames_that_are_none), cmocka_unit_test(fields_without_use_are_zero),
-	    cmocka_unit_test(groups_as_digits),     cmocka_unit_test(addresses),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(in_any_pieces), cmocka_unit_test(hellos_that_are_none),
+	   cmocka_unit_test(frames_that_are_none), cmocka_unit_test(fields_without_use_are_zero),
+	   cmocka_unit_test(groups_as_digits), cmocka_unit_test(addresses))

@@ -148,14 +148,6 @@ static void test_users(void **state)
 		check_user("127.0.0.1:0", 65534);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_source_keeps_no_other_out),
-	    cmocka_unit_test(test_many_sources_keep_no_node_out),
-	    cmocka_unit_test(test_what_one_source_is),
-	    cmocka_unit_test(test_users),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_one_source_keeps_no_other_out),
+	   cmocka_unit_test(test_many_sources_keep_no_node_out), cmocka_unit_test(test_what_one_source_is),
+	   cmocka_unit_test(test_users))

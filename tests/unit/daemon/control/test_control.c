@@ -781,27 +781,15 @@ static void test_limits_come_back_together(void **state)
 	free(path);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_pin_is_carried_out_in_the_next_round),
-	    cmocka_unit_test(test_on),
-	    cmocka_unit_test(test_dry_run),
-	    cmocka_unit_test(test_off),
-	    cmocka_unit_test(test_verdicts),
-	    cmocka_unit_test(test_the_least_cache),
-	    cmocka_unit_test(test_whole_or_not_at_all),
-	    cmocka_unit_test(test_who_may_do_what),
-	    cmocka_unit_test(test_limits),
-	    cmocka_unit_test(test_a_job_ends),
-	    cmocka_unit_test_setup_teardown(test_a_replay_decides_as_the_daemon_did, make_folder,
-					    remove_folder),
-	    cmocka_unit_test(test_a_configured_knob),
-	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_points_of_the_history, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_two_restarts, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_pin_is_carried_out_in_the_next_round), cmocka_unit_test(test_on),
+	   cmocka_unit_test(test_dry_run), cmocka_unit_test(test_off), cmocka_unit_test(test_verdicts),
+	   cmocka_unit_test(test_the_least_cache), cmocka_unit_test(test_whole_or_not_at_all),
+	   cmocka_unit_test(test_who_may_do_what), cmocka_unit_test(test_limits),
+	   cmocka_unit_test(test_a_job_ends),
+	   cmocka_unit_test_setup_teardown(test_a_replay_decides_as_the_daemon_did, make_folder,
+					   remove_folder),
+	   cmocka_unit_test(test_a_configured_knob),
+	   cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_points_of_the_history, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_two_restarts, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder))

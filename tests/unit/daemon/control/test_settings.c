@@ -169,17 +169,7 @@ static void test_number_of_pins(void **state)
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_defaults),
-	    cmocka_unit_test(test_refused),
-	    cmocka_unit_test(test_all_or_nothing),
-	    cmocka_unit_test(test_own_pin_goes_first),
-	    cmocka_unit_test(test_fill),
-	    cmocka_unit_test(test_number_of_pins),
-	    cmocka_unit_test(test_limit_below_a_pin),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_defaults), cmocka_unit_test(test_refused),
+	   cmocka_unit_test(test_all_or_nothing), cmocka_unit_test(test_own_pin_goes_first),
+	   cmocka_unit_test(test_fill), cmocka_unit_test(test_number_of_pins),
+	   cmocka_unit_test(test_limit_below_a_pin))

@@ -282,16 +282,9 @@ static void test_refused(void **state)
 	assert_int_equal(history_open_read(path, &other, &err), -EEXIST);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_round_trip, begin, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_rounds, begin, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_bounded, begin, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_damaged, begin, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_damaged_within, begin, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_refused, begin, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_round_trip, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rounds, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_bounded, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_damaged, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_damaged_within, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_refused, begin, remove_folder))

@@ -218,16 +218,6 @@ static void test_refusals(void **state)
 			 0); /* administers */
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_rows),
-	    cmocka_unit_test(test_mistakes),
-	    cmocka_unit_test(test_names_that_are_not_known),
-	    cmocka_unit_test(test_who_pays),
-	    cmocka_unit_test(test_sharing),
-	    cmocka_unit_test(test_refusals),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_rows), cmocka_unit_test(test_mistakes),
+	   cmocka_unit_test(test_names_that_are_not_known), cmocka_unit_test(test_who_pays),
+	   cmocka_unit_test(test_sharing), cmocka_unit_test(test_refusals))

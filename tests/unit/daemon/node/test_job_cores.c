@@ -115,13 +115,4 @@ static void test_what_is_left(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_groups),
-	    CASE(test_groups_of_users),
-	    cmocka_unit_test(test_what_is_left),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_groups), CASE(test_groups_of_users), cmocka_unit_test(test_what_is_left))

@@ -324,18 +324,8 @@ static void test_long_tasks_pause(void **state)
 	assert_int_equal(n_done, 40);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_all_tasks_are_done_once),
-	    cmocka_unit_test(test_one_worker_keeps_the_order),
-	    cmocka_unit_test(test_number_of_workers_is_clamped),
-	    cmocka_unit_test(test_a_lane_cannot_starve_another),
-	    cmocka_unit_test(test_a_lanes_limit_holds),
-	    cmocka_unit_test(test_work_elsewhere_counts),
-	    cmocka_unit_test(test_threads_come_with_work),
-	    cmocka_unit_test(test_long_tasks_pause),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_all_tasks_are_done_once), cmocka_unit_test(test_one_worker_keeps_the_order),
+	   cmocka_unit_test(test_number_of_workers_is_clamped),
+	   cmocka_unit_test(test_a_lane_cannot_starve_another), cmocka_unit_test(test_a_lanes_limit_holds),
+	   cmocka_unit_test(test_work_elsewhere_counts), cmocka_unit_test(test_threads_come_with_work),
+	   cmocka_unit_test(test_long_tasks_pause))

@@ -111,14 +111,5 @@ static void test_text(void **state)
 	assert_non_null(strstr(err.text, "2 chunks in memory, and a user may have 1 chunk in memory of"));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_share),
-	    cmocka_unit_test(test_admins),
-	    cmocka_unit_test(test_extremes),
-	    cmocka_unit_test(test_text),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_share), cmocka_unit_test(test_admins), cmocka_unit_test(test_extremes),
+	   cmocka_unit_test(test_text))

@@ -424,21 +424,8 @@ static void test_queue(void **state)
 	turn_queue_remove(&entries[0]); /* is in none */
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_users_share_and_not_jobs),
-	    cmocka_unit_test(test_jobs_of_a_user_share),
-	    cmocka_unit_test(test_long_tasks_give_way),
-	    cmocka_unit_test(test_alone_and_not),
-	    cmocka_unit_test(test_bound_at_any_moment),
-	    cmocka_unit_test(test_short_tasks_pass),
-	    cmocka_unit_test(test_no_credit),
-	    cmocka_unit_test(test_many_lanes),
-	    cmocka_unit_test(test_limits),
-	    cmocka_unit_test(test_limit_of_a_user),
-	    cmocka_unit_test(test_queue),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_users_share_and_not_jobs), cmocka_unit_test(test_jobs_of_a_user_share),
+	   cmocka_unit_test(test_long_tasks_give_way), cmocka_unit_test(test_alone_and_not),
+	   cmocka_unit_test(test_bound_at_any_moment), cmocka_unit_test(test_short_tasks_pass),
+	   cmocka_unit_test(test_no_credit), cmocka_unit_test(test_many_lanes), cmocka_unit_test(test_limits),
+	   cmocka_unit_test(test_limit_of_a_user), cmocka_unit_test(test_queue))

@@ -108,13 +108,5 @@ static void test_the_oldest_makes_room(void **state)
 	free(t);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_adds_up),
-	    cmocka_unit_test(test_absurd_samples_add_nothing),
-	    cmocka_unit_test(test_the_oldest_makes_room),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_adds_up), cmocka_unit_test(test_absurd_samples_add_nothing),
+	   cmocka_unit_test(test_the_oldest_makes_room))

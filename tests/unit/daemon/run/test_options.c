@@ -207,16 +207,7 @@ static void test_memory_limit(void **state)
 	assert_int_equal(memory_limit_bytes(root), GIB / 4);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_defaults),
-	    cmocka_unit_test(test_all_options),
-	    cmocka_unit_test(test_mistakes_are_named),
-	    cmocka_unit_test(test_cluster),
-	    cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_memory_limit, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_defaults), cmocka_unit_test(test_all_options),
+	   cmocka_unit_test(test_mistakes_are_named), cmocka_unit_test(test_cluster),
+	   cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_memory_limit, make_folder, remove_folder))

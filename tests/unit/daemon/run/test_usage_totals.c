@@ -102,13 +102,5 @@ static void test_many_users(void **state)
 	free(t);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_rows),
-	    cmocka_unit_test(test_one_user_has_few),
-	    cmocka_unit_test(test_many_users),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_rows), cmocka_unit_test(test_one_user_has_few),
+	   cmocka_unit_test(test_many_users))

@@ -534,24 +534,11 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_float_equal(here.samples_per_chunk, CHUNK_LENGTH, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_peers),
-	    cmocka_unit_test(test_lanes_are_the_dataset),
-	    cmocka_unit_test(test_next_is_the_wait),
-	    cmocka_unit_test(test_sleep_is_the_wait_without_next),
-	    cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
-	    cmocka_unit_test(test_trainers_come_and_go),
-	    cmocka_unit_test(test_hostile_times),
-	    cmocka_unit_test(test_slice_for_a_new_job),
-	    cmocka_unit_test(test_slow_steps_get_a_longer_slice),
-	    cmocka_unit_test(test_detail_is_rare),
-	    cmocka_unit_test(test_shares),
-	    cmocka_unit_test(test_client_waits),
-	    cmocka_unit_test(test_report_goes_first),
-	    cmocka_unit_test(test_storage),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_peers), cmocka_unit_test(test_lanes_are_the_dataset),
+	   cmocka_unit_test(test_next_is_the_wait), cmocka_unit_test(test_sleep_is_the_wait_without_next),
+	   cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
+	   cmocka_unit_test(test_trainers_come_and_go), cmocka_unit_test(test_hostile_times),
+	   cmocka_unit_test(test_slice_for_a_new_job), cmocka_unit_test(test_slow_steps_get_a_longer_slice),
+	   cmocka_unit_test(test_detail_is_rare), cmocka_unit_test(test_shares),
+	   cmocka_unit_test(test_client_waits), cmocka_unit_test(test_report_goes_first),
+	   cmocka_unit_test(test_storage))

@@ -231,19 +231,12 @@ static void test_a_watcher_that_may_not_load_programs_is_not_tried_again(void **
 	assert_int_equal(told(f), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_a_watcher_comes_and_goes, begin, end),
-	    cmocka_unit_test_setup_teardown(test_the_first_job_is_left_alone_at_first, begin, end),
-	    cmocka_unit_test_setup_teardown(test_the_next_job_need_not_wait_for_the_last_watcher_s_end, begin,
-					    end),
-	    cmocka_unit_test_setup_teardown(test_a_watcher_that_dies_is_replaced_by_its_keeper, begin, end),
-	    cmocka_unit_test_setup_teardown(test_a_watcher_that_may_not_load_programs_is_not_tried_again,
-					    begin, end),
-	    cmocka_unit_test_setup_teardown(test_a_watcher_that_comes_too_late_ends, begin, end),
-	    cmocka_unit_test_setup_teardown(test_a_watcher_that_is_needed_again_stays, begin, end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_watcher_comes_and_goes, begin, end),
+	   cmocka_unit_test_setup_teardown(test_the_first_job_is_left_alone_at_first, begin, end),
+	   cmocka_unit_test_setup_teardown(test_the_next_job_need_not_wait_for_the_last_watcher_s_end, begin,
+					   end),
+	   cmocka_unit_test_setup_teardown(test_a_watcher_that_dies_is_replaced_by_its_keeper, begin, end),
+	   cmocka_unit_test_setup_teardown(test_a_watcher_that_may_not_load_programs_is_not_tried_again,
+					   begin, end),
+	   cmocka_unit_test_setup_teardown(test_a_watcher_that_comes_too_late_ends, begin, end),
+	   cmocka_unit_test_setup_teardown(test_a_watcher_that_is_needed_again_stays, begin, end))

@@ -389,18 +389,7 @@ static void test_a_new_daemon_is_told(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_any_samples_in_any_order),
-	    CASE(test_what_cannot_be_asked),
-	    CASE(test_reading_ahead),
-	    CASE(test_knobs_change_meanwhile),
-	    CASE(test_few_of_a_chunk),
-	    CASE(test_few_of_what_another_one_needs_whole),
-	    CASE(test_a_client_that_asks_wrongly_is_cut_off),
-	    CASE(test_a_new_daemon_is_told),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_any_samples_in_any_order), CASE(test_what_cannot_be_asked), CASE(test_reading_ahead),
+	   CASE(test_knobs_change_meanwhile), CASE(test_few_of_a_chunk),
+	   CASE(test_few_of_what_another_one_needs_whole), CASE(test_a_client_that_asks_wrongly_is_cut_off),
+	   CASE(test_a_new_daemon_is_told))

@@ -40,11 +40,4 @@ static void test_what_comes_from_afar_counts(void **state)
 	assert_int_equal(check(), BATCH_VERIFY);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_comes_from_afar_counts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_what_comes_from_afar_counts))

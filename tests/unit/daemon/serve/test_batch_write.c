@@ -65,12 +65,4 @@ static void test_views_are_not_copied(void **state)
 	assert_int_equal(frame[64], 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_samples_of_any_size),
-	    cmocka_unit_test(test_views_are_not_copied),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_samples_of_any_size), cmocka_unit_test(test_views_are_not_copied))

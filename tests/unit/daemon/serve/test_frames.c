@@ -196,14 +196,7 @@ static void test_a_copy_outlives_the_sessions(void **state)
 	scene_end(&c);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_the_oldest_is_used_again),
-	    cmocka_unit_test(test_who_is_alone_uses_warm_memory),
-	    cmocka_unit_test(test_what_one_keeps_is_what_it_brought),
-	    cmocka_unit_test(test_a_copy_outlives_the_sessions),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_the_oldest_is_used_again),
+	   cmocka_unit_test(test_who_is_alone_uses_warm_memory),
+	   cmocka_unit_test(test_what_one_keeps_is_what_it_brought),
+	   cmocka_unit_test(test_a_copy_outlives_the_sessions))

@@ -209,14 +209,7 @@ static void test_more_ranks_than_samples_are_refused(void **state)
 	assert_int_equal(diesel_n_batches(3, 0, 1, 0), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_others_go_on_behind_any_sample, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, make_folder,
-					    remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_others_go_on_behind_any_sample, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, make_folder,
+					   remove_folder))

@@ -130,15 +130,6 @@ static void test_the_knob(void **state)
 	free(f);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_no_further_than_needed),
-	    cmocka_unit_test(test_waits_are_no_use),
-	    cmocka_unit_test(test_what_is_said_may_be_anything),
-	    cmocka_unit_test(test_staged),
-	    cmocka_unit_test(test_the_knob),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_no_further_than_needed), cmocka_unit_test(test_waits_are_no_use),
+	   cmocka_unit_test(test_what_is_said_may_be_anything), cmocka_unit_test(test_staged),
+	   cmocka_unit_test(test_the_knob))

@@ -216,13 +216,5 @@ static void test_never_less_than_what_is_touched(void **state)
 		check_one(seed);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_even_chunks),
-	    cmocka_unit_test(test_few_samples_may_be_most_bytes),
-	    cmocka_unit_test(test_never_less_than_what_is_touched),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_even_chunks), cmocka_unit_test(test_few_samples_may_be_most_bytes),
+	   cmocka_unit_test(test_never_less_than_what_is_touched))

@@ -249,13 +249,6 @@ static void test_orders_that_no_session_has(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_it_is_what_sessions_deliver),  CASE(test_without_the_daemon),
-	    CASE(test_what_cannot_be_read_is_named), CASE(test_orders_that_no_session_has),
-	    CASE(test_subsets_that_no_session_has),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_it_is_what_sessions_deliver), CASE(test_without_the_daemon),
+	   CASE(test_what_cannot_be_read_is_named), CASE(test_orders_that_no_session_has),
+	   CASE(test_subsets_that_no_session_has))

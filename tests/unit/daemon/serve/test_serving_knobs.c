@@ -280,12 +280,5 @@ static void test_batches_are_the_same_whatever_is_turned(void **state)
 	free(n.views);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_batches_are_the_same_whatever_is_turned, make_folder,
-					    remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_batches_are_the_same_whatever_is_turned, make_folder,
+					   remove_folder))

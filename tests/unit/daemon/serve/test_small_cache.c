@@ -114,12 +114,5 @@ static void test_views(void **state)
 	check(*state, "views", &views, 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_packed, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_views, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_packed, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_views, make_folder, remove_folder))

@@ -96,12 +96,5 @@ static void test_what_cannot_be_a_view(void **state)
 	free(path);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_the_same_samples_as_packed, make_folder, remove_folder),
-	    cmocka_unit_test_setup_teardown(test_what_cannot_be_a_view, make_folder, remove_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_the_same_samples_as_packed, make_folder, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_what_cannot_be_a_view, make_folder, remove_folder))

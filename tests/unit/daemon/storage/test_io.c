@@ -118,13 +118,4 @@ static void test_choice(void **state)
 	loop_end(&loop);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_uring),
-	    cmocka_unit_test(test_threads),
-	    cmocka_unit_test(test_choice),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_uring), cmocka_unit_test(test_threads), cmocka_unit_test(test_choice))

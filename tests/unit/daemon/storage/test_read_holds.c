@@ -10,7 +10,6 @@ static struct read_holds holds;
 
 static int clear(void **state)
 {
-	(void)state;
 	holds = (struct read_holds){0};
 	return 0;
 }
@@ -60,13 +59,5 @@ static void test_many(void **state)
 	assert_true(until(1000, 5, BEGIN + READ_HOLD_AFTER_NS));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(test_whom_it_concerns, clear),
-	    cmocka_unit_test_setup(test_bound, clear),
-	    cmocka_unit_test_setup(test_many, clear),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup(test_whom_it_concerns, clear), cmocka_unit_test_setup(test_bound, clear),
+	   cmocka_unit_test_setup(test_many, clear))

@@ -72,14 +72,5 @@ static void test_cumulative(void **state)
 	assert_int_equal(below, 62);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_quantiles),
-	    cmocka_unit_test(test_ends),
-	    cmocka_unit_test(test_difference),
-	    cmocka_unit_test(test_cumulative),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_quantiles), cmocka_unit_test(test_ends), cmocka_unit_test(test_difference),
+	   cmocka_unit_test(test_cumulative))

@@ -321,20 +321,7 @@ static void test_limit_is_shared(void **state)
 	world_free(&w);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_alone),
-	    cmocka_unit_test(test_users),
-	    cmocka_unit_test(test_jobs),
-	    cmocka_unit_test(test_weights),
-	    cmocka_unit_test(test_urgent),
-	    cmocka_unit_test(test_away),
-	    cmocka_unit_test(test_hangs),
-	    cmocka_unit_test(test_limit),
-	    cmocka_unit_test(test_limit_of_requests),
-	    cmocka_unit_test(test_limit_is_shared),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_alone), cmocka_unit_test(test_users), cmocka_unit_test(test_jobs),
+	   cmocka_unit_test(test_weights), cmocka_unit_test(test_urgent), cmocka_unit_test(test_away),
+	   cmocka_unit_test(test_hangs), cmocka_unit_test(test_limit),
+	   cmocka_unit_test(test_limit_of_requests), cmocka_unit_test(test_limit_is_shared))

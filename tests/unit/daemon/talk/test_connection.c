@@ -667,21 +667,9 @@ static void test_silence(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CASE(test_a_client_that_reads_no_replies_is_cut_off),
-	    CASE(test_who_does_not_greet_is_cut_off),
-	    CASE(test_what_breaks_the_protocol_ends_the_connection),
-	    CASE(test_requests_out_of_order),
-	    CASE(test_the_version_before_is_served),
-	    CASE(test_what_a_client_says_of_its_origin),
-	    CASE(test_segments_are_of_ones_own_dataset),
-	    CASE(test_who_leaves_takes_all_along),
-	    CASE(test_a_subset_that_is_none_ends_the_connection),
-	    CASE(test_a_subset_is_counted),
-	    CASE(test_silence),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(test_a_client_that_reads_no_replies_is_cut_off), CASE(test_who_does_not_greet_is_cut_off),
+	   CASE(test_what_breaks_the_protocol_ends_the_connection), CASE(test_requests_out_of_order),
+	   CASE(test_the_version_before_is_served), CASE(test_what_a_client_says_of_its_origin),
+	   CASE(test_segments_are_of_ones_own_dataset), CASE(test_who_leaves_takes_all_along),
+	   CASE(test_a_subset_that_is_none_ends_the_connection), CASE(test_a_subset_is_counted),
+	   CASE(test_silence))

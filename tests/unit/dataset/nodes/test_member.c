@@ -193,14 +193,5 @@ static void test_groups(void **state)
 	assert_string_not_equal(id.text, other.text);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),
-	    cmocka_unit_test(test_wrong),
-	    cmocka_unit_test(test_damaged),
-	    cmocka_unit_test(test_groups),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_wrong), cmocka_unit_test(test_damaged),
+	   cmocka_unit_test(test_groups))

@@ -251,18 +251,7 @@ static void test_a_lane_has_an_owner(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_shares),
-	    cmocka_unit_test(test_only_its_own_move),
-	    cmocka_unit_test(test_order_does_not_matter),
-	    cmocka_unit_test(test_edges),
-	    cmocka_unit_test(test_known_owners),
-	    cmocka_unit_test(test_lanes_are_added),
-	    cmocka_unit_test(test_too_many_runs_of_lanes),
-	    cmocka_unit_test(test_a_lane_has_an_owner),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_shares), cmocka_unit_test(test_only_its_own_move),
+	   cmocka_unit_test(test_order_does_not_matter), cmocka_unit_test(test_edges),
+	   cmocka_unit_test(test_known_owners), cmocka_unit_test(test_lanes_are_added),
+	   cmocka_unit_test(test_too_many_runs_of_lanes), cmocka_unit_test(test_a_lane_has_an_owner))

@@ -197,14 +197,7 @@ static int end(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_pixel),       cmocka_unit_test(test_requests),
-	    cmocka_unit_test(test_resize_pixels),   cmocka_unit_test(test_resize_at_a_scale),
-	    cmocka_unit_test(test_other_bytes),     cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_probe),
-	};
-
-	return cmocka_run_group_tests(tests, begin, end);
-}
+UNIT_TESTS_BETWEEN(begin, end, cmocka_unit_test(test_one_pixel), cmocka_unit_test(test_requests),
+		   cmocka_unit_test(test_resize_pixels), cmocka_unit_test(test_resize_at_a_scale),
+		   cmocka_unit_test(test_other_bytes), cmocka_unit_test(test_every_truncation),
+		   cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_probe))

@@ -133,15 +133,7 @@ static int end(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_same_size_is_the_same),
-	    cmocka_unit_test(test_one_colour_stays),
-	    cmocka_unit_test(test_layouts_have_the_same_values),
-	    cmocka_unit_test(test_means),
-	    cmocka_unit_test(test_memory_is_kept),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, end);
-}
+UNIT_TESTS_BETWEEN(NULL, end, cmocka_unit_test(test_same_size_is_the_same),
+		   cmocka_unit_test(test_one_colour_stays),
+		   cmocka_unit_test(test_layouts_have_the_same_values), cmocka_unit_test(test_means),
+		   cmocka_unit_test(test_memory_is_kept))

@@ -551,26 +551,16 @@ static void numbers_are_those_of_their_type(void **state)
 	assert_int_equal(half[4], 0x7c00); /* infinite */
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(good_recipes_pass),
-	    cmocka_unit_test(recipes_for_codecs),
-	    cmocka_unit_test(bad_recipes_are_refused),
-	    cmocka_unit_test(a_random_box_is_of_the_image),
-	    cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),
-	    cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
-	    cmocka_unit_test(the_middle_is_torchvisions),
-	    cmocka_unit_test(a_random_crop_is_of_the_resized_image),
-	    cmocka_unit_test(what_is_too_long_stays_so),
-	    cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
-	    cmocka_unit_test(one_channel_is_stored_alone),
-	    cmocka_unit_test(colours_are_drawn_as_torchvision_draws_them),
-	    cmocka_unit_test(what_has_no_range_is_left_out),
-	    cmocka_unit_test(colours_are_pillows),
-	    cmocka_unit_test(colours_of_tensors_are_torchvisions),
-	    cmocka_unit_test(numbers_are_those_of_their_type),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(good_recipes_pass), cmocka_unit_test(recipes_for_codecs),
+	   cmocka_unit_test(bad_recipes_are_refused), cmocka_unit_test(a_random_box_is_of_the_image),
+	   cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),
+	   cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
+	   cmocka_unit_test(the_middle_is_torchvisions),
+	   cmocka_unit_test(a_random_crop_is_of_the_resized_image),
+	   cmocka_unit_test(what_is_too_long_stays_so),
+	   cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
+	   cmocka_unit_test(one_channel_is_stored_alone),
+	   cmocka_unit_test(colours_are_drawn_as_torchvision_draws_them),
+	   cmocka_unit_test(what_has_no_range_is_left_out), cmocka_unit_test(colours_are_pillows),
+	   cmocka_unit_test(colours_of_tensors_are_torchvisions),
+	   cmocka_unit_test(numbers_are_those_of_their_type))

@@ -256,17 +256,7 @@ static void what_does_not_fit_is_named(void **state)
 	assert_string_equal(err.text, "its array is int8 [4, 3, 2], and uint8 [any, any, 2] was expected");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(good_recipes_pass),
-	    cmocka_unit_test(bad_recipes_are_refused),
-	    cmocka_unit_test(numbers_go_where_they_belong),
-	    cmocka_unit_test(a_random_crop_is_anywhere_in_it),
-	    cmocka_unit_test(headers_are_read),
-	    cmocka_unit_test(damaged_headers_are_named),
-	    cmocka_unit_test(what_does_not_fit_is_named),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(good_recipes_pass), cmocka_unit_test(bad_recipes_are_refused),
+	   cmocka_unit_test(numbers_go_where_they_belong), cmocka_unit_test(a_random_crop_is_anywhere_in_it),
+	   cmocka_unit_test(headers_are_read), cmocka_unit_test(damaged_headers_are_named),
+	   cmocka_unit_test(what_does_not_fit_is_named))

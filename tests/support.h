@@ -15,6 +15,7 @@
  * or of a group. What is below it is removed too. */
 int make_folder(void **state);
 int remove_folder(void **state);
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 /* The same below another folder, where the kind of file system matters. */
 int make_folder_below(const char *parent, void **state);
 

@@ -65,7 +65,7 @@ static struct elf_symbols *open_at(const void *address, uint64_t *ret_offset)
 	return symbols;
 }
 
-static void test_own_functions(void **state)
+static void test_a_program_s_own_functions_have_names(void **state)
 {
 	_cleanup_(elf_symbols_closep) struct elf_symbols *symbols = NULL;
 	uint64_t offset, local;
@@ -131,7 +131,7 @@ static void test_no_elf_file(void **state)
 }
 
 /* Any bytes may be wrong: nothing crashes, nothing is leaked, names end. */
-static void test_damaged_files(void **state)
+static void test_damaged_symbols_do_no_harm(void **state)
 {
 	_cleanup_(freep) uint8_t *image = NULL;
 	struct stat info;
@@ -168,6 +168,7 @@ static void test_damaged_files(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_own_functions), cmocka_unit_test(test_where_a_variable_is),
+UNIT_TESTS(cmocka_unit_test(test_a_program_s_own_functions_have_names),
+	   cmocka_unit_test(test_where_a_variable_is),
 	   cmocka_unit_test(test_exported_names_reach_no_further_than_their_size),
-	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_damaged_files))
+	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_damaged_symbols_do_no_harm))

@@ -84,7 +84,7 @@ static void test_the_mappings_file(void **state)
 	assert_is_mapped_file(open_as(library));
 }
 
-static void test_another_file(void **state)
+static void test_another_file_at_the_path_is_refused(void **state)
 {
 	char link_path[192];
 
@@ -109,4 +109,5 @@ static void test_no_regular_file(void **state)
 }
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_the_mappings_file),
-		   cmocka_unit_test(test_another_file), cmocka_unit_test(test_no_regular_file))
+		   cmocka_unit_test(test_another_file_at_the_path_is_refused),
+		   cmocka_unit_test(test_no_regular_file))

@@ -33,7 +33,7 @@ static void check(const struct mounts *mounts, uint32_t device, const char *inne
 	assert_string_equal(path, wanted);
 }
 
-static void test_mounts(void **state)
+static void test_a_path_is_found_below_its_mount(void **state)
 {
 	struct mounts *mounts = parse("22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
 				      "30 22 8:1 / /mnt/my\\040data rw - xfs /dev/sda1 rw\n"
@@ -65,7 +65,7 @@ static void test_mounts(void **state)
 	mounts_free(NULL);
 }
 
-static void test_no_file(void **state)
+static void test_a_missing_mount_table_is_an_error(void **state)
 {
 	struct mounts *mounts;
 
@@ -90,5 +90,5 @@ static void test_mounts_on_a_path(void **state)
 	mounts_free(mounts);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_mounts), cmocka_unit_test(test_mounts_on_a_path),
-	   cmocka_unit_test(test_no_file))
+UNIT_TESTS(cmocka_unit_test(test_a_path_is_found_below_its_mount), cmocka_unit_test(test_mounts_on_a_path),
+	   cmocka_unit_test(test_a_missing_mount_table_is_an_error))

@@ -73,7 +73,7 @@ static void test_names_are_made_fit(void **state)
 			 notes.size);
 }
 
-static void test_stacks(void **state)
+static void test_a_stack_is_told_once(void **state)
 {
 	_cleanup_(names_freep) struct names *names = names_new();
 	struct notes notes = {0};
@@ -107,4 +107,4 @@ static void test_there_is_a_limit(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_each_frame_once), cmocka_unit_test(test_names_are_made_fit),
-	   cmocka_unit_test(test_stacks), cmocka_unit_test(test_there_is_a_limit))
+	   cmocka_unit_test(test_a_stack_is_told_once), cmocka_unit_test(test_there_is_a_limit))

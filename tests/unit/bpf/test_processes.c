@@ -122,7 +122,7 @@ static void test_a_program_has_its_own_serial(void **state)
 }
 
 /* Endless processes: the table stays as large as it is, and those with samples stay. */
-static void test_many_processes(void **state)
+static void test_many_processes_do_not_grow_the_table(void **state)
 {
 	struct processes processes;
 
@@ -144,4 +144,5 @@ static void test_many_processes(void **state)
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_code_by_address),
 		   cmocka_unit_test(test_looks_again_now_and_then),
 		   cmocka_unit_test(test_a_process_that_is_gone_is_as_its_parent),
-		   cmocka_unit_test(test_a_program_has_its_own_serial), cmocka_unit_test(test_many_processes))
+		   cmocka_unit_test(test_a_program_has_its_own_serial),
+		   cmocka_unit_test(test_many_processes_do_not_grow_the_table))

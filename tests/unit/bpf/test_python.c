@@ -103,7 +103,7 @@ static void test_names_of_code(void **state)
 	assert_string_equal(code.function + 188, "α");
 }
 
-static void test_hostile_memory(void **state)
+static void test_hostile_memory_of_python_is_refused(void **state)
 {
 	struct memory memory = {0};
 	struct python python = python_311(&memory);
@@ -126,7 +126,7 @@ static void test_hostile_memory(void **state)
 	}
 }
 
-static void test_versions(void **state)
+static void test_known_python_versions_are_described(void **state)
 {
 	struct memory memory = {0};
 	struct python python;
@@ -218,6 +218,7 @@ static void test_version_in_a_name(void **state)
 	assert_int_equal(python_version_of_name(""), 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_names_of_code), cmocka_unit_test(test_hostile_memory),
-	   cmocka_unit_test(test_versions), cmocka_unit_test(test_313_describes_itself),
-	   cmocka_unit_test(test_version_in_a_name), cmocka_unit_test(test_314_describes_itself))
+UNIT_TESTS(cmocka_unit_test(test_names_of_code), cmocka_unit_test(test_hostile_memory_of_python_is_refused),
+	   cmocka_unit_test(test_known_python_versions_are_described),
+	   cmocka_unit_test(test_313_describes_itself), cmocka_unit_test(test_version_in_a_name),
+	   cmocka_unit_test(test_314_describes_itself))

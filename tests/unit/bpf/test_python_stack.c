@@ -141,9 +141,4 @@ static void test_a_frame_may_point_anywhere(void **state)
 	end(pid);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_frame_may_point_anywhere)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_frame_may_point_anywhere))

@@ -46,7 +46,7 @@ static int look(int fd, struct seen *seen)
 }
 
 /* Every marker is a nop in the file's code. */
-static void test_markers(void **state)
+static void test_every_marker_is_a_nop(void **state)
 {
 	for (size_t i = 0; i < 2; i++) {
 		_cleanup_(closep) int fd = open(libraries[i], O_RDONLY);
@@ -102,7 +102,7 @@ static void test_soname_and_no_markers(void **state)
 }
 
 /* Any byte may be wrong: nothing is read outside of the file, and no offset is outside of it. */
-static void test_damaged(void **state)
+static void test_damaged_notes_are_read_within_bounds(void **state)
 {
 	_cleanup_(closep) int source = open(libraries[1], O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
@@ -139,10 +139,10 @@ static void test_damaged(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_markers),
+	    cmocka_unit_test(test_every_marker_is_a_nop),
 	    cmocka_unit_test(test_visitor_ends_the_walk),
 	    cmocka_unit_test(test_soname_and_no_markers),
-	    cmocka_unit_test(test_damaged),
+	    cmocka_unit_test(test_damaged_notes_are_read_within_bounds),
 	};
 
 	libraries[0] = getenv("USDT_PLAIN");

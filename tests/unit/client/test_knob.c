@@ -5,7 +5,7 @@
 
 #include "client/knob.h"
 
-static void test_round_trips(void **state)
+static void test_names_and_keys_lead_back_to_knobs(void **state)
 {
 	for (int i = 0; i < TUNER_N_KNOBS; i++) {
 		enum tuner_knob knob = TUNER_N_KNOBS;
@@ -18,7 +18,7 @@ static void test_round_trips(void **state)
 	}
 }
 
-static void test_unknown(void **state)
+static void test_unknown_names_are_no_knobs(void **state)
 {
 	enum tuner_knob knob = TUNER_CLIENT_WORKERS;
 
@@ -31,7 +31,7 @@ static void test_unknown(void **state)
 }
 
 /* Databases, recordings and what a restart reads hold them: a new one goes to the end. */
-static void test_stored(void **state)
+static void test_stored_names_never_change(void **state)
 {
 	static const struct {
 		const char *name, *saved;
@@ -63,11 +63,6 @@ static void test_rows_are_whole(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trips), cmocka_unit_test(test_unknown),
-					   cmocka_unit_test(test_stored),
-					   cmocka_unit_test(test_rows_are_whole)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_names_and_keys_lead_back_to_knobs),
+	   cmocka_unit_test(test_unknown_names_are_no_knobs),
+	   cmocka_unit_test(test_stored_names_never_change), cmocka_unit_test(test_rows_are_whole))

@@ -90,7 +90,7 @@ static void make_valid(union wire_message *m, enum wire_type type)
 	}
 }
 
-static void test_all_types(void **state)
+static void test_each_type_has_its_size_and_descriptors(void **state)
 {
 	for (enum wire_type type = 0; type < WIRE_N_TYPES; type++) {
 		union wire_message m;
@@ -110,7 +110,7 @@ static void test_all_types(void **state)
 	}
 }
 
-static void test_header(void **state)
+static void test_a_header_must_be_whole_and_known(void **state)
 {
 	union wire_message m = {0};
 
@@ -129,7 +129,7 @@ static uint32_t agree(uint32_t version, uint32_t least, uint32_t revision)
 	    .magic = WIRE_MAGIC, .version = version, .least = least, .revision = revision});
 }
 
-static void test_versions(void **state)
+static void test_peers_agree_on_a_version(void **state)
 {
 	const uint32_t newest = WIRE_VERSION, least = WIRE_VERSION_LEAST;
 	/* That a newer release knows, too. */
@@ -155,7 +155,7 @@ static void test_versions(void **state)
 	assert_int_equal(agree(newest + 1, least, 7), released);
 }
 
-static void test_origin_fields(void **state)
+static void test_origins_have_plain_characters_only(void **state)
 {
 	static const char *const fine[] = {"", "4711", "4711_12", "a.b-c_D9"}, *const wrong[] = {
 										   " ",        "a\"b", "a\n",
@@ -209,7 +209,7 @@ static void test_open_session_fields(void **state)
 }
 
 /* What a job may be called on all of its nodes; the name goes to Redis, to terminals and to logs. */
-static void test_cluster_names(void **state)
+static void test_a_job_of_several_nodes_needs_a_plain_name(void **state)
 {
 	static const struct {
 		const char *name;
@@ -236,7 +236,7 @@ static void test_cluster_names(void **state)
 }
 
 /* Who only wants chunks in memory has no order; its job may be one of several nodes. */
-static void test_warm_sessions(void **state)
+static void test_a_warming_session_has_no_order(void **state)
 {
 	static const struct {
 		uint32_t flags, rank, world;
@@ -265,7 +265,7 @@ static void test_warm_sessions(void **state)
 }
 
 /* Each line spoils one field of a valid CODEC, or of its reply. */
-static void test_codec_fields(void **state)
+static void test_one_wrong_codec_field_is_refused(void **state)
 {
 	static const struct {
 		enum wire_type type;
@@ -298,7 +298,7 @@ static void test_codec_fields(void **state)
 }
 
 /* Each line spoils one field of a valid SET, or of a WHY. */
-static void test_control_fields(void **state)
+static void test_one_wrong_control_field_is_refused(void **state)
 {
 	static const struct {
 		size_t offset;
@@ -334,7 +334,7 @@ static void test_control_fields(void **state)
 }
 
 /* Each line spoils one field of a valid FETCH, FETCHED or OPEN_DATASET. */
-static void test_fetch_fields(void **state)
+static void test_one_wrong_fetch_field_is_refused(void **state)
 {
 	static const struct {
 		enum wire_type type;
@@ -387,9 +387,14 @@ static void test_texts_are_terminated(void **state)
 	assert_int_equal(protocol_check(&m, sizeof(m.hello), 0), -EPROTO);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_all_types), cmocka_unit_test(test_header),
-	   cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
-	   cmocka_unit_test(test_control_fields), cmocka_unit_test(test_texts_are_terminated),
-	   cmocka_unit_test(test_fetch_fields), cmocka_unit_test(test_cluster_names),
-	   cmocka_unit_test(test_warm_sessions), cmocka_unit_test(test_versions),
-	   cmocka_unit_test(test_origin_fields))
+UNIT_TESTS(cmocka_unit_test(test_each_type_has_its_size_and_descriptors),
+	   cmocka_unit_test(test_a_header_must_be_whole_and_known),
+	   cmocka_unit_test(test_open_session_fields),
+	   cmocka_unit_test(test_one_wrong_codec_field_is_refused),
+	   cmocka_unit_test(test_one_wrong_control_field_is_refused),
+	   cmocka_unit_test(test_texts_are_terminated),
+	   cmocka_unit_test(test_one_wrong_fetch_field_is_refused),
+	   cmocka_unit_test(test_a_job_of_several_nodes_needs_a_plain_name),
+	   cmocka_unit_test(test_a_warming_session_has_no_order),
+	   cmocka_unit_test(test_peers_agree_on_a_version),
+	   cmocka_unit_test(test_origins_have_plain_characters_only))

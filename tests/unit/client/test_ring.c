@@ -19,7 +19,7 @@ static struct ring_control *control_new(uint32_t n_slots)
 	return c;
 }
 
-static void test_layout(void **state)
+static void test_the_layout_is_aligned_and_bounded(void **state)
 {
 	struct ring_layout packed = ring_layout(256, 4096), views = ring_layout(1, 0);
 	struct ring_layout largest = ring_layout(1u << 20, UINT32_MAX);
@@ -139,7 +139,7 @@ static void test_nothing_is_lost_between_two_sleepers(void **state)
 }
 
 /* Of several causes of one sleep the one that came from afar counts, whatever the daemon wrote there. */
-static void test_causes(void **state)
+static void test_the_farthest_cause_of_a_sleep_counts(void **state)
 {
 	assert_int_equal(ring_cause_of_both(RING_CAUSE_NONE, RING_CAUSE_PREP), RING_CAUSE_PREP);
 	assert_int_equal(ring_cause_of_both(RING_CAUSE_STAGING, RING_CAUSE_PREP), RING_CAUSE_STAGING);
@@ -151,6 +151,7 @@ static void test_causes(void **state)
 	assert_true(ring_cause_fetches(RING_CAUSE_PEERS));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_layout), cmocka_unit_test(test_publish_and_ready),
-	   cmocka_unit_test(test_kick_only_when_asked), cmocka_unit_test(test_causes),
+UNIT_TESTS(cmocka_unit_test(test_the_layout_is_aligned_and_bounded), cmocka_unit_test(test_publish_and_ready),
+	   cmocka_unit_test(test_kick_only_when_asked),
+	   cmocka_unit_test(test_the_farthest_cause_of_a_sleep_counts),
 	   cmocka_unit_test(test_nothing_is_lost_between_two_sleepers))

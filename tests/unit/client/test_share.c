@@ -27,7 +27,7 @@ static int memory_of(const void *data, size_t bytes, off_t at, size_t whole)
 	return fd;
 }
 
-static void test_packed(void **state)
+static void test_packed_batches_read_as_written(void **state)
 {
 	const struct diesel_memory memory = {
 	    .life = 1, .n_frames = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
@@ -62,7 +62,7 @@ static void test_packed(void **state)
 
 /* What a device reads is what the daemon wrote last: neither what the holder of an earlier batch wrote, nor
  * what the pages of the private mapping were. */
-static void test_pinnable(void **state)
+static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 {
 	struct ring_layout layout = ring_layout(BATCH, ITEM);
 	size_t bytes = N_SLOTS * layout.slot_bytes;
@@ -102,7 +102,7 @@ static void test_pinnable(void **state)
 	close(fd);
 }
 
-static void test_views(void **state)
+static void test_views_lead_to_their_segments(void **state)
 {
 	const struct diesel_memory memory = {.life = 1, .n_frames = 1, .batch = BATCH};
 	const uint32_t segment = 70, newer = 70 | 1u << 20; /* the same index, used again */
@@ -134,7 +134,7 @@ static void test_views(void **state)
 	close(data);
 }
 
-static void test_results(void **state)
+static void test_results_have_a_least_and_a_right_size(void **state)
 {
 	uint8_t *writer = NULL, *reader = NULL;
 	int fd = -1;
@@ -156,5 +156,7 @@ static void test_results(void **state)
 	diesel_result_unmap(NULL, 8192);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_packed), cmocka_unit_test(test_pinnable), cmocka_unit_test(test_views),
-	   cmocka_unit_test(test_results))
+UNIT_TESTS(cmocka_unit_test(test_packed_batches_read_as_written),
+	   cmocka_unit_test(test_a_device_reads_what_the_daemon_wrote_last),
+	   cmocka_unit_test(test_views_lead_to_their_segments),
+	   cmocka_unit_test(test_results_have_a_least_and_a_right_size))

@@ -77,7 +77,7 @@ static void test_pace_of_the_device(void **state)
 	capacity_free(&c);
 }
 
-static void test_room(void **state)
+static void test_unused_memory_is_room_for_a_cache(void **state)
 {
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 8 * GIB);
@@ -105,7 +105,7 @@ static void test_room(void **state)
 }
 
 /* dieseld takes no cache or staging folder that is smaller. */
-static void test_small_datasets(void **state)
+static void test_advice_is_never_below_the_least_size(void **state)
 {
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 1000);
@@ -140,5 +140,6 @@ static void test_absurd_figures_are_unknown(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_jobs_share_what_they_read), cmocka_unit_test(test_pace_of_the_device),
-	   cmocka_unit_test(test_room), cmocka_unit_test(test_small_datasets),
+	   cmocka_unit_test(test_unused_memory_is_room_for_a_cache),
+	   cmocka_unit_test(test_advice_is_never_below_the_least_size),
 	   cmocka_unit_test(test_absurd_figures_are_unknown))

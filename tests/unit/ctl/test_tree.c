@@ -91,7 +91,7 @@ static void sign(const struct image *image)
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
-static void test_walk(void **state)
+static void test_a_walk_finds_each_file_and_folder(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 4, false);
 	struct walked w = walk_bytes(&image);
@@ -103,7 +103,7 @@ static void test_walk(void **state)
 }
 
 /* Where a listing begins so that the sample at a place comes first. */
-static void test_places(void **state)
+static void test_a_listing_begins_at_any_place(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 4, false);
 	struct tree t = {.mask = 0777};
@@ -130,7 +130,7 @@ static void test_places(void **state)
 	free(image.data);
 }
 
-static void test_empty(void **state)
+static void test_an_empty_dataset_is_an_empty_tree(void **state)
 {
 	struct image image = make_snapshot(paths, 0, 4, false);
 	struct walked w = walk_bytes(&image);
@@ -148,7 +148,7 @@ static void test_empty(void **state)
 }
 
 /* Every byte of what names and records are made of. */
-static void test_lies(void **state)
+static void test_flipped_names_and_records_do_no_harm(void **state)
 {
 	static const unsigned char flips[] = {0xff, 0x01, 0x20, '/' ^ '1', '.' ^ 'a'};
 	static const enum snapshot_section sections[] = {SNAPSHOT_RECORDS, SNAPSHOT_HASH, SNAPSHOT_TREE,
@@ -173,7 +173,7 @@ static void test_lies(void **state)
 }
 
 /* Names that no pack would have made. */
-static void test_names(void **state)
+static void test_names_no_pack_makes_are_left_out(void **state)
 {
 	static const struct {
 		const char *from, *to;
@@ -199,8 +199,11 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_walk), cmocka_unit_test(test_places), cmocka_unit_test(test_empty),
-	    cmocka_unit_test(test_lies), cmocka_unit_test(test_names),
+	    cmocka_unit_test(test_a_walk_finds_each_file_and_folder),
+	    cmocka_unit_test(test_a_listing_begins_at_any_place),
+	    cmocka_unit_test(test_an_empty_dataset_is_an_empty_tree),
+	    cmocka_unit_test(test_flipped_names_and_records_do_no_harm),
+	    cmocka_unit_test(test_names_no_pack_makes_are_left_out),
 	};
 
 	return cmocka_run_group_tests_name("tree", tests, NULL, NULL);

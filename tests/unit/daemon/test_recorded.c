@@ -133,7 +133,7 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 }
 
 /* Half a file: what there is of it, or one line, but no crash. */
-static void test_cut_off(void **state)
+static void test_half_a_recording_is_read_as_far_as_it_goes(void **state)
 {
 	struct recorded_info info;
 	struct seen seen;
@@ -181,7 +181,7 @@ static int no_round(void *user, const struct history_round *round)
 }
 
 /* Times as a damaged file may have them: no endless replay, and no wrap-around. */
-static void test_absurd_times(void **state)
+static void test_absurd_times_end_the_replay(void **state)
 {
 	const struct recorded_clock clock = {0};
 	struct analysis analysis = {.window.begin_ns = 5 * NS_PER_S, .window.end_ns = UINT64_MAX};
@@ -192,5 +192,5 @@ static void test_absurd_times(void **state)
 }
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_a_job_that_its_worker_holds_up),
-		   cmocka_unit_test(test_cut_off), cmocka_unit_test(test_nothing_to_see),
-		   cmocka_unit_test(test_absurd_times))
+		   cmocka_unit_test(test_half_a_recording_is_read_as_far_as_it_goes),
+		   cmocka_unit_test(test_nothing_to_see), cmocka_unit_test(test_absurd_times_end_the_replay))

@@ -105,7 +105,7 @@ static void check_samples(const struct chunk_view *view, const unsigned char *pl
 	free(data);
 }
 
-static void test_round_trip(void **state)
+static void test_blocks_unpack_as_packed(void **state)
 {
 	for (int level = COMPRESS_LEVEL_MIN; level <= COMPRESS_LEVEL_MAX; level += 6) {
 		struct image plain, image = make(level, &plain);
@@ -174,7 +174,7 @@ static void test_not_worth_it(void **state)
 }
 
 /* One bit of anything: noticed, or what comes out is the same. */
-static void test_bit_flips(void **state)
+static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
 {
 	struct image plain, image = make(3, &plain);
 	uint64_t bits = 0, n_unnoticed = 0;
@@ -219,7 +219,7 @@ static void test_bit_flips(void **state)
 	free(plain.data);
 }
 
-static void test_truncated(void **state)
+static void test_a_truncated_chunk_of_blocks_is_refused(void **state)
 {
 	struct image image = make(3, NULL);
 	struct chunk_view view;
@@ -254,7 +254,7 @@ static void take_from_others(unsigned char *table, uint32_t n, uint32_t bytes)
 }
 
 /* Right checksums, wrong sizes. */
-static void test_hostile_heads(void **state)
+static void test_signed_heads_with_wrong_sizes_are_refused(void **state)
 {
 	struct image good = make(3, NULL);
 	struct chunk_blocks blocks;
@@ -307,7 +307,7 @@ static void test_hostile_heads(void **state)
 }
 
 /* A frame that holds more than its block, or less. */
-static void test_bomb(void **state)
+static void test_a_frame_larger_than_its_block_is_refused(void **state)
 {
 	size_t large = 8 << 20;
 	unsigned char *zeros = calloc(1, large), *frame = malloc(large), *to = malloc(large);
@@ -390,7 +390,7 @@ static void test_one_frame_of_today(void **state)
 }
 
 /* A block that is written again has the length that the head tells, whatever made it the first time. */
-static void test_fit(void **state)
+static void test_a_block_written_again_keeps_its_length(void **state)
 {
 	size_t bytes = CHUNK_BLOCK_BYTES;
 	unsigned char *data = malloc(bytes), *to = malloc(bytes), *back = malloc(bytes);
@@ -469,7 +469,7 @@ static struct store *open_one(struct image image, struct one **ret)
 	return plain;
 }
 
-static void test_store(void **state)
+static void test_a_store_of_blocks_reads_any_range(void **state)
 {
 	for (int level = 0; level <= 3; level += 3) {
 		struct image plain, image = make(level, &plain);
@@ -508,7 +508,7 @@ static void test_store(void **state)
 	}
 }
 
-static void test_damaged_store(void **state)
+static void test_a_damaged_block_in_a_store_is_noticed(void **state)
 {
 	struct image plain, image = make(3, &plain);
 	struct chunk_header *h = header_of(&image);
@@ -536,8 +536,12 @@ static void test_damaged_store(void **state)
 	free(plain.data);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_not_worth_it),
-	   cmocka_unit_test(test_bit_flips), cmocka_unit_test(test_truncated),
-	   cmocka_unit_test(test_hostile_heads), cmocka_unit_test(test_bomb),
-	   cmocka_unit_test(test_one_frame_of_today), cmocka_unit_test(test_fit),
-	   cmocka_unit_test(test_store), cmocka_unit_test(test_damaged_store))
+UNIT_TESTS(cmocka_unit_test(test_blocks_unpack_as_packed), cmocka_unit_test(test_not_worth_it),
+	   cmocka_unit_test(test_a_flipped_bit_is_noticed_or_harmless),
+	   cmocka_unit_test(test_a_truncated_chunk_of_blocks_is_refused),
+	   cmocka_unit_test(test_signed_heads_with_wrong_sizes_are_refused),
+	   cmocka_unit_test(test_a_frame_larger_than_its_block_is_refused),
+	   cmocka_unit_test(test_one_frame_of_today),
+	   cmocka_unit_test(test_a_block_written_again_keeps_its_length),
+	   cmocka_unit_test(test_a_store_of_blocks_reads_any_range),
+	   cmocka_unit_test(test_a_damaged_block_in_a_store_is_noticed))

@@ -23,7 +23,7 @@ static void sign(struct image *image)
 	    checksum_xxh3_gap(image->data, h->payload_offset, offsetof(struct chunk_header, head_xxh3));
 }
 
-static void test_round_trip(void **state)
+static void test_a_chunk_parses_as_built(void **state)
 {
 	struct image image = make_chunk(500, 0);
 	struct chunk_view view;
@@ -51,7 +51,7 @@ static void test_round_trip(void **state)
 }
 
 /* The bytes of one small head: the format cannot change by accident. */
-static void test_golden_head(void **state)
+static void test_the_bytes_of_a_head_never_change(void **state)
 {
 	static const unsigned char header[128] = {
 	    'D',  'S',  'L',  'C',  'H',  'N',  'K',  0,
@@ -102,7 +102,7 @@ static void test_every_bit_of_the_head(void **state)
 	free(image.data);
 }
 
-static void test_every_truncation(void **state)
+static void test_every_truncation_of_a_chunk_is_noticed(void **state)
 {
 	struct image image = make_chunk(200, 0);
 	struct chunk_view view;
@@ -130,7 +130,7 @@ static void test_every_truncation(void **state)
 }
 
 /* A head with a good checksum and one wrong value. */
-static void test_signed_lies(void **state)
+static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
 {
 	static const uint64_t values[] = {0,       1,         63,         4095,      4096,      8192,
 					  1 << 20, INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX};
@@ -180,7 +180,7 @@ static void test_signed_lies(void **state)
 	assert_in_range(n_accepted, 0, 3);
 }
 
-static void test_payload_damage(void **state)
+static void test_damage_in_a_payload_is_noticed(void **state)
 {
 	struct image image = make_chunk(20, 0);
 	struct chunk_view view;
@@ -199,7 +199,7 @@ static void test_payload_damage(void **state)
 	free(image.data);
 }
 
-static void test_newer_version(void **state)
+static void test_a_newer_version_says_to_update(void **state)
 {
 	struct image image = make_chunk(1, 0);
 	struct chunk_view view;
@@ -215,7 +215,7 @@ static void test_newer_version(void **state)
 	free(image.data);
 }
 
-static void test_tombstone(void **state)
+static void test_a_tombstone_has_no_payload(void **state)
 {
 	struct image image = make_chunk(4, CHUNK_FLAG_TOMBSTONE);
 	struct chunk_view view;
@@ -226,7 +226,7 @@ static void test_tombstone(void **state)
 	free(image.data);
 }
 
-static void test_names(void **state)
+static void test_names_are_relative_and_plain(void **state)
 {
 	static const char *const good[] = {"a", "a/b", "...", "a/.b", "..a/b..", "\xff\n"};
 	static const char *const bad[] = {"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a/."};
@@ -251,7 +251,7 @@ static int add_bytes(struct chunk_builder *b, const char *path, const void *data
 	return chunk_builder_add(b, &sample, err);
 }
 
-static void test_builder_sizes(void **state)
+static void test_a_builder_keeps_to_its_sizes(void **state)
 {
 	struct chunk_builder *b;
 	char *data = calloc(1, 9 << 20);
@@ -294,7 +294,7 @@ static void test_builder_sizes(void **state)
 	free(data);
 }
 
-static void test_ids(void **state)
+static void test_ids_rise_with_time(void **state)
 {
 	struct chunk_id_source source;
 	struct chunk_id last, id, parsed;
@@ -323,8 +323,13 @@ static void test_ids(void **state)
 	assert_int_equal(chunk_id_parse("", &parsed), -EINVAL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden_head),
-	   cmocka_unit_test(test_every_bit_of_the_head), cmocka_unit_test(test_every_truncation),
-	   cmocka_unit_test(test_signed_lies), cmocka_unit_test(test_payload_damage),
-	   cmocka_unit_test(test_newer_version), cmocka_unit_test(test_tombstone),
-	   cmocka_unit_test(test_names), cmocka_unit_test(test_builder_sizes), cmocka_unit_test(test_ids))
+UNIT_TESTS(cmocka_unit_test(test_a_chunk_parses_as_built),
+	   cmocka_unit_test(test_the_bytes_of_a_head_never_change),
+	   cmocka_unit_test(test_every_bit_of_the_head),
+	   cmocka_unit_test(test_every_truncation_of_a_chunk_is_noticed),
+	   cmocka_unit_test(test_a_signed_head_with_a_wrong_value_is_refused),
+	   cmocka_unit_test(test_damage_in_a_payload_is_noticed),
+	   cmocka_unit_test(test_a_newer_version_says_to_update),
+	   cmocka_unit_test(test_a_tombstone_has_no_payload),
+	   cmocka_unit_test(test_names_are_relative_and_plain),
+	   cmocka_unit_test(test_a_builder_keeps_to_its_sizes), cmocka_unit_test(test_ids_rise_with_time))

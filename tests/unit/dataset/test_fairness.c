@@ -48,7 +48,7 @@ static struct fairness measure(const uint64_t *places, uint64_t n, uint64_t n_a_
 }
 
 /* Counted by hand: neighbours are 3 and 1 apart, any two 10/6; a chunk has one class of 5/3 expected. */
-static void test_by_hand(void **state)
+static void test_fairness_agrees_with_counting_by_hand(void **state)
 {
 	struct fairness f = measure((const uint64_t[]){0, 3, 1, 2}, 4, 2, 1);
 
@@ -108,7 +108,7 @@ static void test_two_folders_in_turn(void **state)
 }
 
 /* Each part is fair by itself: the second one was appended. */
-static void test_appended(void **state)
+static void test_an_appended_dataset_is_fair_in_each_part(void **state)
 {
 	static uint64_t places[N];
 	struct fairness f;
@@ -185,7 +185,8 @@ static void test_of_a_snapshot(void **state)
 	assert_true(!fairness_is_fair(&f) && f.n_pairs >= 2000);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_dealt_at_random),
-	   cmocka_unit_test(test_folder_by_folder), cmocka_unit_test(test_two_folders_in_turn),
-	   cmocka_unit_test(test_appended), cmocka_unit_test(test_too_little_to_tell),
-	   cmocka_unit_test(test_of_a_snapshot))
+UNIT_TESTS(cmocka_unit_test(test_fairness_agrees_with_counting_by_hand),
+	   cmocka_unit_test(test_dealt_at_random), cmocka_unit_test(test_folder_by_folder),
+	   cmocka_unit_test(test_two_folders_in_turn),
+	   cmocka_unit_test(test_an_appended_dataset_is_fair_in_each_part),
+	   cmocka_unit_test(test_too_little_to_tell), cmocka_unit_test(test_of_a_snapshot))

@@ -122,7 +122,7 @@ static int chunk_of(struct meta *m, unsigned k)
 	return (int)i;
 }
 
-static void test_nothing(void **state)
+static void test_a_created_log_is_empty(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds"), *other = path_in(*state, "other");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -139,7 +139,7 @@ static void test_nothing(void **state)
 }
 
 /* A reader sees what was committed, and nothing of what is on its way. */
-static void test_commit(void **state)
+static void test_a_reader_sees_what_was_committed(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -191,7 +191,7 @@ static void test_commit(void **state)
 	meta_free(m);
 }
 
-static void test_rollback(void **state)
+static void test_a_rollback_leaves_what_was_committed(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -220,7 +220,7 @@ static void test_rollback(void **state)
 }
 
 /* A writer that dies has done nothing, but for the floor, which the next one finds. */
-static void test_crash(void **state)
+static void test_a_crash_leaves_the_floor_only(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -257,7 +257,7 @@ static void test_crash(void **state)
 	}
 }
 
-static void test_one_commits(void **state)
+static void test_one_of_two_writers_commits(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *other = open_meta(path, META_WRITE);
@@ -333,7 +333,7 @@ static int stop(const struct meta_path *path, void *context)
 }
 
 /* Chunks in order, each path once, and so many of them that no engine takes them in one go. */
-static void test_each(void **state)
+static void test_each_chunk_and_path_comes_once(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -373,7 +373,7 @@ static void put_digest(struct meta *m, unsigned i)
 	assert_int_equal(meta_put_digest(m, &id, &digest, NULL), 0);
 }
 
-static void test_digests(void **state)
+static void test_digests_are_added_to_chunks(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -404,7 +404,7 @@ static void test_digests(void **state)
 }
 
 /* What rebuild does: all anew, in one step, and again where it was interrupted. */
-static void test_clear(void **state)
+static void test_a_rebuild_replaces_everything_in_one_step(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_REPLACE);
@@ -437,7 +437,7 @@ static void test_clear(void **state)
 
 /* The log knows how many paths its version has, which saves counting; what older programs commit is not in
  * it. */
-static void test_count(void **state)
+static void test_the_log_knows_its_number_of_paths(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *checker;
@@ -470,12 +470,9 @@ static void test_count(void **state)
 	meta_free(m);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_nothing, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_commit, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rollback, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_crash, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_one_commits, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_each, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_digests, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_clear, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_count, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_a_created_log_is_empty), IN_FOLDER(test_a_reader_sees_what_was_committed),
+	   IN_FOLDER(test_a_rollback_leaves_what_was_committed),
+	   IN_FOLDER(test_a_crash_leaves_the_floor_only), IN_FOLDER(test_one_of_two_writers_commits),
+	   IN_FOLDER(test_each_chunk_and_path_comes_once), IN_FOLDER(test_digests_are_added_to_chunks),
+	   IN_FOLDER(test_a_rebuild_replaces_everything_in_one_step),
+	   IN_FOLDER(test_the_log_knows_its_number_of_paths))

@@ -15,7 +15,7 @@ static uint16_t slot(const char *key)
 }
 
 /* From Redis Cluster's specification, and from CLUSTER KEYSLOT. */
-static void test_slots(void **state)
+static void test_slots_follow_the_specification(void **state)
 {
 	assert_int_equal(slot("123456789"), 0x31c3);
 	assert_int_equal(slot(""), 0);
@@ -64,7 +64,7 @@ static int ranges_of(const char *text, struct redis_range list[4])
 	return r;
 }
 
-static void test_ranges(void **state)
+static void test_ranges_of_slots_are_parsed(void **state)
 {
 	struct redis_range list[4];
 
@@ -99,7 +99,7 @@ static int redirection(const char *text, uint16_t *ret_slot, struct redis_addres
 	return r;
 }
 
-static void test_redirections(void **state)
+static void test_redirections_are_parsed(void **state)
 {
 	struct redis_address address;
 	uint16_t number;
@@ -132,7 +132,7 @@ static int refusal(const char *text, bool *ret_passes)
 	return r;
 }
 
-static void test_refusals(void **state)
+static void test_refusals_become_errors(void **state)
 {
 	bool passes;
 
@@ -152,7 +152,7 @@ static void test_refusals(void **state)
 }
 
 /* Whatever comes, what it takes is bounded. */
-static void test_bounds(void **state)
+static void test_a_reply_takes_bounded_memory(void **state)
 {
 	static char much[1 << 20];
 	redisReply *reply;
@@ -188,5 +188,6 @@ static void test_bounds(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_slots), cmocka_unit_test(test_ranges), cmocka_unit_test(test_redirections),
-	   cmocka_unit_test(test_refusals), cmocka_unit_test(test_bounds))
+UNIT_TESTS(cmocka_unit_test(test_slots_follow_the_specification),
+	   cmocka_unit_test(test_ranges_of_slots_are_parsed), cmocka_unit_test(test_redirections_are_parsed),
+	   cmocka_unit_test(test_refusals_become_errors), cmocka_unit_test(test_a_reply_takes_bounded_memory))

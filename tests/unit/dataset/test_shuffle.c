@@ -121,7 +121,7 @@ static void test_every_sample_once(void **state)
 }
 
 /* Every (samples, world, batch) of a small range: the tail's rules in all their cases. */
-static void test_tail(void **state)
+static void test_the_tail_s_rules_hold_in_all_cases(void **state)
 {
 	for (uint32_t n = 1; n <= 40; n++) {
 		for (uint32_t world = 1; world <= 6 && world <= n; world++) {
@@ -174,7 +174,7 @@ static void test_order_is_free_of_world(void **state)
 	epoch_free(&first);
 }
 
-static void test_resume_anywhere(void **state)
+static void test_an_order_resumes_at_any_batch(void **state)
 {
 	static const uint32_t chunk_samples[] = {9, 14, 3, 22, 17, 8, 11};
 	struct shuffle_spec spec = {
@@ -226,7 +226,7 @@ static uint64_t count_visits(const struct shuffle_plan *plan)
 	return end;
 }
 
-static void test_windows(void **state)
+static void test_windows_hold_samples_of_their_chunks(void **state)
 {
 	static const uint32_t chunk_samples[] = {5, 0, 0, 7, 2, 9, 0, 4, 6};
 	struct shuffle_spec spec = {
@@ -264,7 +264,7 @@ static void test_windows(void **state)
 }
 
 /* The order of a subset is that of a dataset which has these samples only, in the same chunks. */
-static void test_subset(void **state)
+static void test_a_subset_s_order_is_a_smaller_dataset_s(void **state)
 {
 	uint64_t random = 5;
 
@@ -354,7 +354,7 @@ static void test_epochs_and_seeds_differ(void **state)
 }
 
 /* Each of 4! orders of a window of four one-sample places about equally often: 4.8 sigma of a binomial. */
-static void test_uniform(void **state)
+static void test_each_order_of_a_window_is_equally_likely(void **state)
 {
 	static const uint32_t chunk_samples[] = {4};
 	unsigned counts[256] = {0};
@@ -391,7 +391,7 @@ static void test_uniform(void **state)
 }
 
 /* The values of docs/formats.md, made by an independent program (tests/unit/dataset/shuffle_reference.py). */
-static void test_golden(void **state)
+static void test_the_documented_order_never_changes(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
 	static const uint64_t golden[14] = {4, 13, 11, 12, 10, 6, 7, 3, 5, 1, 0, 8, 9, 2};
@@ -410,7 +410,7 @@ static void test_golden(void **state)
 	epoch_free(&e);
 }
 
-static void test_bad_values(void **state)
+static void test_orders_with_bad_values_are_refused(void **state)
 {
 	static const uint32_t chunk_samples[] = {3};
 	const struct shuffle_spec good = {
@@ -674,7 +674,7 @@ static void test_going_on_changes_nothing(void **state)
 }
 
 /* The values of docs/formats.md. */
-static void test_golden_lanes(void **state)
+static void test_the_documented_lanes_never_change(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
 	static const uint64_t base[] = {2, 0, 3, 1};
@@ -774,7 +774,7 @@ static void test_drift_moves_what_it_says(void **state)
 }
 
 /* The drift of any epoch is found without those before it. */
-static void test_lanes_refused(void **state)
+static void test_lanes_with_bad_values_are_refused(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 4};
 	static const uint64_t base[] = {1, 0};
@@ -803,13 +803,15 @@ static void test_lanes_refused(void **state)
 	assert_null(plan);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_every_sample_once), cmocka_unit_test(test_tail),
-	   cmocka_unit_test(test_order_is_free_of_world), cmocka_unit_test(test_resume_anywhere),
-	   cmocka_unit_test(test_windows), cmocka_unit_test(test_subset),
-	   cmocka_unit_test(test_epochs_and_seeds_differ), cmocka_unit_test(test_uniform),
-	   cmocka_unit_test(test_golden), cmocka_unit_test(test_bad_values),
-	   cmocka_unit_test(test_lanes_as_the_reference),
-	   cmocka_unit_test(test_every_sample_once_with_any_ranks),
-	   cmocka_unit_test(test_going_on_changes_nothing), cmocka_unit_test(test_golden_lanes),
-	   cmocka_unit_test(test_a_lane_stays), cmocka_unit_test(test_drift_moves_what_it_says),
-	   cmocka_unit_test(test_lanes_refused))
+UNIT_TESTS(
+    cmocka_unit_test(test_every_sample_once), cmocka_unit_test(test_the_tail_s_rules_hold_in_all_cases),
+    cmocka_unit_test(test_order_is_free_of_world), cmocka_unit_test(test_an_order_resumes_at_any_batch),
+    cmocka_unit_test(test_windows_hold_samples_of_their_chunks),
+    cmocka_unit_test(test_a_subset_s_order_is_a_smaller_dataset_s),
+    cmocka_unit_test(test_epochs_and_seeds_differ),
+    cmocka_unit_test(test_each_order_of_a_window_is_equally_likely),
+    cmocka_unit_test(test_the_documented_order_never_changes),
+    cmocka_unit_test(test_orders_with_bad_values_are_refused), cmocka_unit_test(test_lanes_as_the_reference),
+    cmocka_unit_test(test_every_sample_once_with_any_ranks), cmocka_unit_test(test_going_on_changes_nothing),
+    cmocka_unit_test(test_the_documented_lanes_never_change), cmocka_unit_test(test_a_lane_stays),
+    cmocka_unit_test(test_drift_moves_what_it_says), cmocka_unit_test(test_lanes_with_bad_values_are_refused))

@@ -35,7 +35,7 @@ static struct snapshot *open_good(const struct image *image)
 	return s;
 }
 
-static void test_round_trip(void **state)
+static void test_a_snapshot_reads_as_built(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s = open_good(&image);
@@ -126,7 +126,7 @@ static const char *list(const struct snapshot *s, const char *directory, char *t
 	return text;
 }
 
-static void test_list(void **state)
+static void test_folders_list_what_is_in_them(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s = open_good(&image);
@@ -147,7 +147,7 @@ static void test_list(void **state)
 }
 
 /* The order is total and agrees with the directories: against a plain definition, on many random pairs. */
-static void test_path_order(void **state)
+static void test_the_order_of_paths_is_total(void **state)
 {
 	static const char letters[] = "a-/b";
 	struct path_text made[600];
@@ -261,13 +261,13 @@ static void flip_every_byte(bool digests)
 	free(image.data);
 }
 
-static void test_every_byte(void **state)
+static void test_every_flipped_byte_of_a_snapshot_is_noticed(void **state)
 {
 	flip_every_byte(false);
 	flip_every_byte(true);
 }
 
-static void test_every_truncation(void **state)
+static void test_every_truncation_of_a_snapshot_is_refused(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s;
@@ -312,7 +312,7 @@ static void check_bounds(const struct snapshot *s)
 }
 
 /* The same with good checksums: what a hostile or broken writer could make. Nothing may be read outside. */
-static void test_signed_lies(void **state)
+static void test_signed_lies_are_read_within_bounds(void **state)
 {
 	static const unsigned char values[] = {0x00, 0x01, 0x7f, 0xff};
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
@@ -366,7 +366,7 @@ static enum snapshot_names names_of(const char *const *some, size_t n)
 	return names;
 }
 
-static void test_names(void **state)
+static void test_names_say_whether_all_are_images(void **state)
 {
 	static const char *const images[] = {"a/1.jpg", "a/2.JPEG", "b.Png", "c/d.x/e.webp"};
 	static const char *const others[] = {"a/1.jpg", "a/2.jpgx"}, *const bare[] = {"jpg"};
@@ -396,7 +396,7 @@ static void test_classes_of_paths(void **state)
 	free(image.data);
 }
 
-static void test_digests(void **state)
+static void test_digests_are_found_by_chunk(void **state)
 {
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
 	struct image plain = make_snapshot(paths, N_PATHS, 5, false);
@@ -422,7 +422,7 @@ static void test_digests(void **state)
 }
 
 /* Whoever can sign the header cannot make the digests lie elsewhere. */
-static void test_digests_outside(void **state)
+static void test_digests_cannot_lie_outside_the_file(void **state)
 {
 	static const uint64_t offsets[] = {1, UINT64_MAX - 63, UINT64_C(1) << 40};
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
@@ -442,7 +442,7 @@ static void test_digests_outside(void **state)
 	free(image.data);
 }
 
-static void test_some_digests(void **state)
+static void test_digests_are_for_all_chunks_or_none(void **state)
 {
 	struct meta_chunk with = {.id.bytes = {1}, .has_sha256 = true}, without = {.id.bytes = {2}};
 	struct snapshot_builder *b = new_builder();
@@ -568,7 +568,7 @@ static void test_places_and_times(void **state)
 }
 
 /* Of two records with one path the later one counts, whatever the order in which they come. */
-static void test_replaced(void **state)
+static void test_the_later_record_of_a_path_counts(void **state)
 {
 	for (int swapped = 0; swapped < 2; swapped++) {
 		struct snapshot_builder *b = new_builder();
@@ -605,7 +605,7 @@ static void test_replaced(void **state)
 }
 
 /* What no chunk has. */
-static void test_refused_records(void **state)
+static void test_records_no_chunk_has_are_refused(void **state)
 {
 	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};
 	struct meta_path good = {.path = "a", .path_length = 1, .record.offset = 4096}, bad[5];
@@ -640,7 +640,7 @@ static void test_other_formats_are_refused(void **state)
 	free(image.data);
 }
 
-static void test_empty(void **state)
+static void test_an_empty_snapshot_finds_nothing(void **state)
 {
 	struct image image = make_snapshot(NULL, 0, 5, false);
 	struct snapshot *s = open_good(&image);
@@ -674,7 +674,7 @@ static void test_file_and_directory(void **state)
 	snapshot_builder_free(b);
 }
 
-static void test_missing(void **state)
+static void test_a_missing_snapshot_names_the_command(void **state)
 {
 	struct snapshot *s;
 	struct error err = ERROR_INIT;
@@ -685,15 +685,19 @@ static void test_missing(void **state)
 	snapshot_close(NULL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_classes_and_order),
-	   cmocka_unit_test(test_list), cmocka_unit_test(test_path_order),
-	   cmocka_unit_test(test_sorted_in_pieces),
-	   cmocka_unit_test_setup_teardown(test_killed_while_it_sorts, make_folder, remove_folder),
-	   cmocka_unit_test(test_places_and_times), cmocka_unit_test(test_replaced),
-	   cmocka_unit_test(test_refused_records), cmocka_unit_test(test_every_byte),
-	   cmocka_unit_test(test_every_truncation), cmocka_unit_test(test_signed_lies),
-	   cmocka_unit_test(test_other_formats_are_refused), cmocka_unit_test(test_empty),
-	   cmocka_unit_test(test_file_and_directory), cmocka_unit_test(test_missing),
-	   cmocka_unit_test(test_names), cmocka_unit_test(test_classes_of_paths),
-	   cmocka_unit_test(test_digests), cmocka_unit_test(test_digests_outside),
-	   cmocka_unit_test(test_some_digests))
+UNIT_TESTS(cmocka_unit_test(test_a_snapshot_reads_as_built), cmocka_unit_test(test_classes_and_order),
+	   cmocka_unit_test(test_folders_list_what_is_in_them),
+	   cmocka_unit_test(test_the_order_of_paths_is_total), cmocka_unit_test(test_sorted_in_pieces),
+	   IN_FOLDER(test_killed_while_it_sorts), cmocka_unit_test(test_places_and_times),
+	   cmocka_unit_test(test_the_later_record_of_a_path_counts),
+	   cmocka_unit_test(test_records_no_chunk_has_are_refused),
+	   cmocka_unit_test(test_every_flipped_byte_of_a_snapshot_is_noticed),
+	   cmocka_unit_test(test_every_truncation_of_a_snapshot_is_refused),
+	   cmocka_unit_test(test_signed_lies_are_read_within_bounds),
+	   cmocka_unit_test(test_other_formats_are_refused),
+	   cmocka_unit_test(test_an_empty_snapshot_finds_nothing), cmocka_unit_test(test_file_and_directory),
+	   cmocka_unit_test(test_a_missing_snapshot_names_the_command),
+	   cmocka_unit_test(test_names_say_whether_all_are_images), cmocka_unit_test(test_classes_of_paths),
+	   cmocka_unit_test(test_digests_are_found_by_chunk),
+	   cmocka_unit_test(test_digests_cannot_lie_outside_the_file),
+	   cmocka_unit_test(test_digests_are_for_all_chunks_or_none))

@@ -101,7 +101,7 @@ static void test_a_long_probe(void **state)
 }
 
 /* Long paths that overlap in the file are checked byte by byte: many times what the file holds. */
-static void test_overlapping_paths(void **state)
+static void test_overlapping_paths_are_checked_within_bounds(void **state)
 {
 	struct image image = make();
 	struct snapshot_header *h = (struct snapshot_header *)image.data;
@@ -140,7 +140,7 @@ static void compare_ways(const struct snapshot *s, const struct path_text *paths
 }
 
 /* Of an index that is sound, and of such that are not, which find what they may, within bounds. */
-static void test_find_many(void **state)
+static void test_many_paths_are_found_within_bounds(void **state)
 {
 	static char text[2 * N][16];
 	static struct path_text paths[2 * N];
@@ -177,4 +177,5 @@ static void test_find_many(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_too_few_buckets), cmocka_unit_test(test_a_long_probe),
-	   cmocka_unit_test(test_overlapping_paths), cmocka_unit_test(test_find_many))
+	   cmocka_unit_test(test_overlapping_paths_are_checked_within_bounds),
+	   cmocka_unit_test(test_many_paths_are_found_within_bounds))

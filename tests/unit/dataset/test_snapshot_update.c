@@ -261,7 +261,7 @@ static void change_often(uint64_t seed, bool digests, size_t n_paths)
 	model_free(m);
 }
 
-static void test_changes(void **state)
+static void test_random_changes_equal_a_new_snapshot(void **state)
 {
 	for (uint64_t seed = 1; seed <= 6; seed++)
 		change_often(seed * 0x9e3779b97f4a7c15, seed % 2, seed % 3 ? N_PATHS : N_PATHS / 2);
@@ -301,7 +301,7 @@ static void test_all_is_deleted(void **state)
 }
 
 /* The one name that is no image's comes and goes. */
-static void test_names(void **state)
+static void test_the_only_other_name_comes_and_goes(void **state)
 {
 	struct model *m = calloc(1, sizeof(*m));
 	struct error err = ERROR_INIT;
@@ -378,7 +378,7 @@ static int update_simple(const char *const *paths, size_t n, const char *const *
 }
 
 /* Of the hash index, runs of full buckets are longer than any search: much can come to them none the less. */
-static void test_long_runs(void **state)
+static void test_long_runs_of_buckets_take_new_paths(void **state)
 {
 	enum { N = 300000, N_NEW = 1500 };
 	static char text[N][16];
@@ -443,7 +443,7 @@ static void test_file_and_directory(void **state)
 }
 
 /* What is damaged, or not what changes fit to, is left to those who build anew. */
-static void test_not_updated(void **state)
+static void test_a_snapshot_that_does_not_fit_is_not_updated(void **state)
 {
 	struct model *m = calloc(1, sizeof(*m));
 	struct error err = ERROR_INIT;
@@ -474,6 +474,8 @@ static void test_not_updated(void **state)
 	model_free(m);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_changes), cmocka_unit_test(test_all_is_deleted),
-	   cmocka_unit_test(test_names), cmocka_unit_test(test_long_runs),
-	   cmocka_unit_test(test_file_and_directory), cmocka_unit_test(test_not_updated))
+UNIT_TESTS(cmocka_unit_test(test_random_changes_equal_a_new_snapshot), cmocka_unit_test(test_all_is_deleted),
+	   cmocka_unit_test(test_the_only_other_name_comes_and_goes),
+	   cmocka_unit_test(test_long_runs_of_buckets_take_new_paths),
+	   cmocka_unit_test(test_file_and_directory),
+	   cmocka_unit_test(test_a_snapshot_that_does_not_fit_is_not_updated))

@@ -39,7 +39,7 @@ static uint32_t group_of(void *user, uint64_t sample)
 }
 
 /* Made by an independent program (tests/unit/dataset/shuffle_reference.py). */
-static void test_golden(void **state)
+static void test_the_reference_split_never_changes(void **state)
 {
 	static uint32_t groups[] = {0, 1, 1, 0, 2, 1, 1, 0, 0, 2, 1, 2, 1, 0};
 	static const int golden[] = {0, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 0, 0, 2};
@@ -109,7 +109,7 @@ static void test_every_sample_in_one_part(void **state)
 }
 
 /* Each of the 10 ways to choose 2 of 5 about equally often: 5 sigma of a binomial. */
-static void test_uniform(void **state)
+static void test_each_choice_of_a_part_is_equally_likely(void **state)
 {
 	unsigned counts[32] = {0}, n_ways = 0;
 
@@ -147,5 +147,7 @@ static void test_sizes_that_do_not_add_up(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_golden), cmocka_unit_test(test_every_sample_in_one_part),
-	   cmocka_unit_test(test_uniform), cmocka_unit_test(test_sizes_that_do_not_add_up))
+UNIT_TESTS(cmocka_unit_test(test_the_reference_split_never_changes),
+	   cmocka_unit_test(test_every_sample_in_one_part),
+	   cmocka_unit_test(test_each_choice_of_a_part_is_equally_likely),
+	   cmocka_unit_test(test_sizes_that_do_not_add_up))

@@ -38,7 +38,7 @@ static struct store *open_store(const char *path)
 	return s;
 }
 
-static void test_put_read(void **state)
+static void test_an_object_reads_as_put(void **state)
 {
 	struct store *s = open_store(*state);
 	struct chunk_id one = id_of(1), two = id_of(2);
@@ -61,7 +61,7 @@ static void test_put_read(void **state)
 	store_free(s);
 }
 
-static void test_list(void **state)
+static void test_a_list_has_chunks_only_in_order(void **state)
 {
 	struct store *s = open_store(*state);
 	struct store_object *objects;
@@ -94,7 +94,7 @@ static void test_list(void **state)
 }
 
 /* A chunk's name that leads elsewhere is not followed; what is no file is not opened. */
-static void test_no_links(void **state)
+static void test_links_in_a_store_are_not_followed(void **state)
 {
 	struct store *s = open_store(*state);
 	struct chunk_id seven = id_of(7), eight = id_of(8);
@@ -111,7 +111,7 @@ static void test_no_links(void **state)
 	store_free(s);
 }
 
-static void test_missing(void **state)
+static void test_a_missing_store_is_named(void **state)
 {
 	struct store *s;
 	struct error err = ERROR_INIT;
@@ -162,7 +162,7 @@ static void read_listed(struct store *s, const struct chunk_id *id)
 }
 
 /* A head that grows over several reads, one under another chunk's name, and one that is cut. */
-static void test_read_head(void **state)
+static void test_a_head_is_read_whole_and_checked(void **state)
 {
 	struct store *s = open_store(*state);
 	struct chunk_builder *b;
@@ -200,8 +200,6 @@ static void test_read_head(void **state)
 	store_free(s);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_put_read, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_list, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_no_links, make_folder, remove_folder),
-	   cmocka_unit_test(test_missing),
-	   cmocka_unit_test_setup_teardown(test_read_head, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_an_object_reads_as_put), IN_FOLDER(test_a_list_has_chunks_only_in_order),
+	   IN_FOLDER(test_links_in_a_store_are_not_followed), cmocka_unit_test(test_a_missing_store_is_named),
+	   IN_FOLDER(test_a_head_is_read_whole_and_checked))

@@ -49,7 +49,7 @@ static void compare(uint64_t n_samples, unsigned every)
 	free(chosen);
 }
 
-static void test_counts(void **state)
+static void test_counts_agree_with_counting_bits(void **state)
 {
 	static const uint64_t sizes[] = {0, 1, 2, 63, 64, 65, 127, 128, 4095, 4096, 4097, 8192, 12345};
 
@@ -75,4 +75,4 @@ static void test_bits_beyond_the_end(void **state)
 	subset_free(NULL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_counts), cmocka_unit_test(test_bits_beyond_the_end))
+UNIT_TESTS(cmocka_unit_test(test_counts_agree_with_counting_bits), cmocka_unit_test(test_bits_beyond_the_end))

@@ -8,7 +8,7 @@ struct list {
 	size_t n, n_allocated;
 };
 
-static void test_grows(void **state)
+static void test_an_array_grows_and_keeps_its_items(void **state)
 {
 	struct list list = {0};
 
@@ -23,7 +23,7 @@ static void test_grows(void **state)
 	free(list.items);
 }
 
-static void test_no_memory(void **state)
+static void test_an_array_too_large_is_refused(void **state)
 {
 #ifdef DIESEL_SANITIZED
 	skip(); /* a sanitizer ends a program that asks for so much */
@@ -38,4 +38,5 @@ static void test_no_memory(void **state)
 	free(items);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_grows), cmocka_unit_test(test_no_memory))
+UNIT_TESTS(cmocka_unit_test(test_an_array_grows_and_keeps_its_items),
+	   cmocka_unit_test(test_an_array_too_large_is_refused))

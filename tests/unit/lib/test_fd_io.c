@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void test_file(void **state)
+static void test_a_file_reads_as_written(void **state)
 {
 	int fd = memfd_create("test", MFD_CLOEXEC);
 	char data[16] = "";
@@ -35,7 +35,7 @@ static void test_file(void **state)
 	close(fd);
 }
 
-static void test_errors(void **state)
+static void test_errors_leave_the_count_as_it_was(void **state)
 {
 	char data[4];
 	size_t done = 7;
@@ -101,5 +101,5 @@ static void test_pieces_and_signals(void **state)
 	free(data);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_file), cmocka_unit_test(test_errors),
-	   cmocka_unit_test(test_pieces_and_signals))
+UNIT_TESTS(cmocka_unit_test(test_a_file_reads_as_written),
+	   cmocka_unit_test(test_errors_leave_the_count_as_it_was), cmocka_unit_test(test_pieces_and_signals))

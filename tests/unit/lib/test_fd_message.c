@@ -18,7 +18,7 @@ static int n_open(void)
 	return n;
 }
 
-static void test_descriptors_travel(void **state)
+static void test_descriptors_travel_with_their_message(void **state)
 {
 	int pair[2], pipe_fds[2], fds[FD_MESSAGE_MAX_FDS];
 	char text[8];
@@ -78,4 +78,5 @@ static void test_what_is_too_much_is_closed(void **state)
 	close(pair[1]);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_descriptors_travel), cmocka_unit_test(test_what_is_too_much_is_closed))
+UNIT_TESTS(cmocka_unit_test(test_descriptors_travel_with_their_message),
+	   cmocka_unit_test(test_what_is_too_much_is_closed))

@@ -63,7 +63,7 @@ static void test_a_busy_manager_is_not_waited_for(void **state)
 	assert_int_equal(fd_store_add("c1", 0), 0);
 }
 
-static void test_how_many(void **state)
+static void test_the_store_s_size_is_systemd_s(void **state)
 {
 	setenv("NOTIFY_SOCKET", "@x", 1);
 	assert_int_equal(fd_store_max(), 0);
@@ -145,4 +145,4 @@ static void test_what_is_passed(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_what_is_said), cmocka_unit_test(test_a_busy_manager_is_not_waited_for),
-	   cmocka_unit_test(test_how_many), cmocka_unit_test(test_what_is_passed))
+	   cmocka_unit_test(test_the_store_s_size_is_systemd_s), cmocka_unit_test(test_what_is_passed))

@@ -29,7 +29,7 @@ static int tree_make(void **state)
 	return 0;
 }
 
-static void test_machine_only(void **state)
+static void test_without_groups_the_machine_limits(void **state)
 {
 	struct limits limits;
 
@@ -44,7 +44,7 @@ static void test_machine_only(void **state)
 }
 
 /* The tightest on the way up counts, for the limit and for what is left of it, be they two groups. */
-static void test_nested_v2(void **state)
+static void test_the_tightest_nested_group_counts(void **state)
 {
 	struct limits limits;
 
@@ -96,7 +96,7 @@ static void test_container_without_namespace(void **state)
 	assert_int_equal(limits.oom_kills, 1);
 }
 
-static void test_v1(void **state)
+static void test_groups_of_version_one_are_read(void **state)
 {
 	struct limits limits;
 
@@ -122,7 +122,7 @@ static void test_v1(void **state)
 }
 
 /* Files may hold anything. */
-static void test_rubbish(void **state)
+static void test_rubbish_in_limits_does_no_harm(void **state)
 {
 	struct limits limits;
 
@@ -137,7 +137,7 @@ static void test_rubbish(void **state)
 	assert_true(isinf(limits.cpu_quota_cores));
 }
 
-static void test_pressure(void **state)
+static void test_pressure_is_read_where_a_group_has_it(void **state)
 {
 	char path[512], want[512];
 
@@ -156,9 +156,10 @@ static void test_pressure(void **state)
 	assert_string_equal(path, want);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_machine_only, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_nested_v2, tree_make, remove_folder),
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_without_groups_the_machine_limits, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_the_tightest_nested_group_counts, tree_make, remove_folder),
 	   cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_v1, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rubbish, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_pressure, tree_make, remove_folder))
+	   cmocka_unit_test_setup_teardown(test_groups_of_version_one_are_read, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rubbish_in_limits_does_no_harm, tree_make, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_pressure_is_read_where_a_group_has_it, tree_make,
+					   remove_folder))

@@ -28,7 +28,7 @@ static int catch_errors(int *ret_old)
 	return fds[0];
 }
 
-static void test_one_line(void **state)
+static void test_a_message_is_one_line(void **state)
 {
 	char text[2048], name[1200];
 	int old, fd = catch_errors(&old);
@@ -51,7 +51,7 @@ static void test_one_line(void **state)
 	assert_true(strlen(text) > 1000);
 }
 
-static void test_limit(void **state)
+static void test_a_burst_of_messages_is_limited(void **state)
 {
 	struct log_limit limit = {0};
 	uint64_t left_out = 0, now_ns = 12345;
@@ -87,7 +87,7 @@ static void test_an_event_is_one_line(void **state)
 }
 
 /* A pipe that nobody reads, which a daemon does not wait for. */
-static void test_nobody_reads(void **state)
+static void test_a_log_nobody_reads_blocks_nothing(void **state)
 {
 	char text[65536 + 4096];
 	int old, fd = catch_errors(&old);
@@ -113,9 +113,11 @@ static void test_nobody_reads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_line), cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_a_message_is_one_line),
+	    cmocka_unit_test(test_a_burst_of_messages_is_limited),
 	    cmocka_unit_test(test_an_event_is_one_line),
-	    cmocka_unit_test(test_nobody_reads), /* the last, since it is not taken back */
+	    cmocka_unit_test(
+		test_a_log_nobody_reads_blocks_nothing), /* the last, since it is not taken back */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void test_stat_hostile_name(void **state)
 }
 
 /* Every truncation of a valid line is refused or read, and never overrun. */
-static void test_stat_truncated(void **state)
+static void test_a_truncated_stat_line_is_never_overrun(void **state)
 {
 	static const char whole[] = "42 (python3)" STAT_REST;
 	struct proc_stat stat = {.pid = -1};
@@ -77,7 +77,7 @@ static void test_stat_truncated(void **state)
 	assert_int_equal(proc_stat_read(root, 4711, &stat), -ENOENT);
 }
 
-static void test_status(void **state)
+static void test_status_has_ids_memory_and_switches(void **state)
 {
 	static const char text[] = "Name:\tUid:\\n\nTgid:\t41\nPid:\t42\nUid:\t1000\t1001\t1000\t1000\n"
 				   "NSpid:\t42\t7\t3\nVmRSS:\t   2048 kB\nCapEff:\t000001fffeffffff\n"
@@ -130,7 +130,7 @@ static int see(void *user, const struct proc_mapping *mapping)
 	return 0;
 }
 
-static void test_mappings(void **state)
+static void test_mappings_keep_paths_with_spaces(void **state)
 {
 	struct seen seen = {0};
 
@@ -152,7 +152,7 @@ static void test_mappings(void **state)
 	assert_int_equal(proc_mappings(root, 42, see, &seen), -EBADMSG);
 }
 
-static void test_unescape(void **state)
+static void test_octal_escapes_are_undone(void **state)
 {
 	char text[] = "/a\\040b\\011\\012\\134040", broken[] = "\\400\\08\\0x0\\07";
 
@@ -162,7 +162,7 @@ static void test_unescape(void **state)
 	assert_string_equal(broken, "\\400\\08\\0x0\\07");
 }
 
-static void test_lists(void **state)
+static void test_threads_children_and_processes_are_listed(void **state)
 {
 	_cleanup_(freep) pid_t *tids = NULL, *children = NULL, *processes = NULL;
 	size_t n;
@@ -186,7 +186,7 @@ static void test_lists(void **state)
 	assert_int_equal(proc_threads(root, 4711, &tids, &n), -ENOENT);
 }
 
-static void test_machine(void **state)
+static void test_the_machine_s_ticks_and_memory_are_read(void **state)
 {
 	struct proc_cpu_ticks ticks;
 	struct proc_meminfo memory;
@@ -208,7 +208,7 @@ static void test_machine(void **state)
 }
 
 /* The real /proc is readable with the same code. */
-static void test_real(void **state)
+static void test_the_real_proc_is_readable(void **state)
 {
 	struct proc_status status;
 	struct proc_stat stat;
@@ -223,7 +223,12 @@ static void test_real(void **state)
 }
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_stat_forked_only),
-		   cmocka_unit_test(test_stat_hostile_name), cmocka_unit_test(test_stat_truncated),
-		   cmocka_unit_test(test_status), cmocka_unit_test(test_cmdline_and_comm),
-		   cmocka_unit_test(test_mappings), cmocka_unit_test(test_unescape),
-		   cmocka_unit_test(test_lists), cmocka_unit_test(test_machine), cmocka_unit_test(test_real))
+		   cmocka_unit_test(test_stat_hostile_name),
+		   cmocka_unit_test(test_a_truncated_stat_line_is_never_overrun),
+		   cmocka_unit_test(test_status_has_ids_memory_and_switches),
+		   cmocka_unit_test(test_cmdline_and_comm),
+		   cmocka_unit_test(test_mappings_keep_paths_with_spaces),
+		   cmocka_unit_test(test_octal_escapes_are_undone),
+		   cmocka_unit_test(test_threads_children_and_processes_are_listed),
+		   cmocka_unit_test(test_the_machine_s_ticks_and_memory_are_read),
+		   cmocka_unit_test(test_the_real_proc_is_readable))

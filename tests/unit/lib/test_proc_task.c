@@ -11,7 +11,7 @@
 
 #include "lib/proc_task.h"
 
-static void test_schedstat(void **state)
+static void test_schedstat_has_time_and_slices(void **state)
 {
 	struct proc_schedstat stat = {0};
 
@@ -24,7 +24,7 @@ static void test_schedstat(void **state)
 	assert_int_equal(stat.n_slices, 2); /* as it was */
 }
 
-static void test_syscall(void **state)
+static void test_a_syscall_line_is_parsed(void **state)
 {
 	struct proc_syscall call;
 
@@ -47,7 +47,7 @@ static void test_syscall(void **state)
 	assert_true(call.ended);
 }
 
-static void test_syscall_damaged(void **state)
+static void test_damaged_syscall_lines_are_refused(void **state)
 {
 	static const char *const texts[] = {"",          "x",          "99999999999999999999 0x0",
 					    "7 0x1 0x2", "-2 0x1 0x1", "70000 0x1 0x1 0x1 0x1 0x1 0x1"};
@@ -57,7 +57,7 @@ static void test_syscall_damaged(void **state)
 		assert_int_equal(proc_syscall_parse(texts[i], &call), -EBADMSG);
 }
 
-static void test_io(void **state)
+static void test_io_counts_are_parsed(void **state)
 {
 	struct proc_io io;
 
@@ -75,7 +75,7 @@ static void test_io(void **state)
 }
 
 /* Names of Linux 4.19, 5.10, 5.15, 6.1, 6.8 and 6.18. */
-static void test_wchan(void **state)
+static void test_wait_channels_of_many_kernels_are_known(void **state)
 {
 	static const struct {
 		const char *name;
@@ -117,7 +117,7 @@ static void test_wchan(void **state)
 	assert_int_equal(proc_wchan_wait("0", true), PROC_WAIT_FILE_READ);
 }
 
-static void test_link(void **state)
+static void test_links_tell_kind_and_inode(void **state)
 {
 	assert_int_equal(proc_link_parse("pipe:[1164567]").file, PROC_FILE_PIPE);
 	assert_int_equal(proc_link_parse("pipe:[1164567]").inode, 1164567);
@@ -158,7 +158,7 @@ static void test_pipes_of_a_fixture(void **state)
 	assert_int_equal(proc_pipes(root, 78, inodes, 8, &n), -ENOENT);
 }
 
-static void test_cpu_clock(void **state)
+static void test_cpu_time_of_a_process_grows(void **state)
 {
 	uint64_t first, second;
 	pid_t pid;
@@ -176,8 +176,10 @@ static void test_cpu_clock(void **state)
 	assert_int_equal(proc_cpu_ns(pid, &first), -ESRCH);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_schedstat), cmocka_unit_test(test_syscall),
-	   cmocka_unit_test(test_syscall_damaged), cmocka_unit_test(test_io), cmocka_unit_test(test_wchan),
-	   cmocka_unit_test(test_link),
-	   cmocka_unit_test_setup_teardown(test_pipes_of_a_fixture, make_folder, remove_folder),
-	   cmocka_unit_test(test_cpu_clock))
+UNIT_TESTS(cmocka_unit_test(test_schedstat_has_time_and_slices),
+	   cmocka_unit_test(test_a_syscall_line_is_parsed),
+	   cmocka_unit_test(test_damaged_syscall_lines_are_refused),
+	   cmocka_unit_test(test_io_counts_are_parsed),
+	   cmocka_unit_test(test_wait_channels_of_many_kernels_are_known),
+	   cmocka_unit_test(test_links_tell_kind_and_inode), IN_FOLDER(test_pipes_of_a_fixture),
+	   cmocka_unit_test(test_cpu_time_of_a_process_grows))

@@ -12,7 +12,7 @@
 #include "lib/proc.h"
 #include "tests/support.h"
 
-static void test_parse(void **state)
+static void test_written_bytes_are_parsed(void **state)
 {
 	uint64_t bytes;
 
@@ -35,7 +35,7 @@ static bool has(const uint64_t *devices, int n, uint64_t device)
 }
 
 /* Of this process: a file system counts while a file there is open for writing, and no longer. */
-static void test_real(void **state)
+static void test_a_file_open_for_writing_shows_its_device(void **state)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];
 	char base[] = "/dev/shm/diesel-XXXXXX";
@@ -57,7 +57,7 @@ static void test_real(void **state)
 }
 
 /* Whatever lies there, no more than there is room for is found. */
-static void test_hostile(void **state)
+static void test_hostile_files_fill_the_given_space_only(void **state)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];
 	char base[] = "/tmp/diesel-proc-XXXXXX", path[128], line[200];
@@ -89,4 +89,6 @@ static void test_hostile(void **state)
 	assert_int_equal(system(line), 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_parse), cmocka_unit_test(test_real), cmocka_unit_test(test_hostile))
+UNIT_TESTS(cmocka_unit_test(test_written_bytes_are_parsed),
+	   cmocka_unit_test(test_a_file_open_for_writing_shows_its_device),
+	   cmocka_unit_test(test_hostile_files_fill_the_given_space_only))

@@ -6,7 +6,7 @@
 
 #include "lib/psi.h"
 
-static void test_both_lines(void **state)
+static void test_both_lines_of_pressure_are_read(void **state)
 {
 	struct psi psi;
 
@@ -30,7 +30,7 @@ static void test_cpu_without_full(void **state)
 	assert_int_equal(psi.full.total_ns, 0);
 }
 
-static void test_damaged(void **state)
+static void test_damaged_pressure_is_refused(void **state)
 {
 	static const char *const texts[] = {
 	    "",
@@ -50,12 +50,13 @@ static void test_damaged(void **state)
 	}
 }
 
-static void test_missing_file(void **state)
+static void test_missing_pressure_is_an_error(void **state)
 {
 	struct psi psi;
 
 	assert_int_equal(psi_read("/nonexistent/pressure", &psi), -ENOENT);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_both_lines), cmocka_unit_test(test_cpu_without_full),
-	   cmocka_unit_test(test_damaged), cmocka_unit_test(test_missing_file))
+UNIT_TESTS(cmocka_unit_test(test_both_lines_of_pressure_are_read), cmocka_unit_test(test_cpu_without_full),
+	   cmocka_unit_test(test_damaged_pressure_is_refused),
+	   cmocka_unit_test(test_missing_pressure_is_an_error))

@@ -131,7 +131,7 @@ static void test_what_it_allows(void **state)
 	close(ends[1]);
 }
 
-static void test_what_kills(void **state)
+static void test_a_forbidden_call_kills_the_process(void **state)
 {
 	void (*const actions[])(void) = {open_a_file, fork_one, signal_another, map_code, wait_for_a_lock};
 
@@ -162,7 +162,7 @@ static void test_who_serves_may_receive(void **state)
 	close(ends[1]);
 }
 
-static void test_it_ends(void **state)
+static void test_endless_work_in_a_sandbox_ends(void **state)
 {
 	int status = run(loop);
 
@@ -247,7 +247,7 @@ static int look(enum sandbox_profile profile)
 	return 0;
 }
 
-static void test_profiles(void **state)
+static void test_each_profile_allows_its_calls(void **state)
 {
 	for (int profile = SANDBOX_DAEMON; profile < SANDBOX_N_PROFILES; profile++) {
 		int status;
@@ -289,6 +289,7 @@ static void test_filters_add_up(void **state)
 	assert_true(status == 0 || WEXITSTATUS(status) == 255);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_what_it_allows), cmocka_unit_test(test_what_kills),
-	   cmocka_unit_test(test_who_serves_may_receive), cmocka_unit_test(test_it_ends),
-	   cmocka_unit_test(test_profiles), cmocka_unit_test(test_filters_add_up))
+UNIT_TESTS(cmocka_unit_test(test_what_it_allows), cmocka_unit_test(test_a_forbidden_call_kills_the_process),
+	   cmocka_unit_test(test_who_serves_may_receive),
+	   cmocka_unit_test(test_endless_work_in_a_sandbox_ends),
+	   cmocka_unit_test(test_each_profile_allows_its_calls), cmocka_unit_test(test_filters_add_up))

@@ -13,7 +13,7 @@ struct step {
 };
 
 /* Every number of equal and unequal items, asked for every place: as counting one by one would say. */
-static void test_count(void **state)
+static void test_counts_agree_with_counting_one_by_one(void **state)
 {
 	static const struct step steps[] = {{0, 2}, {0, 4}, {0, 4}, {0, 4}, {0, 7}, {0, 9}, {0, UINT64_MAX}};
 
@@ -47,7 +47,7 @@ static void test_few_are_looked_at(void **state)
 	assert_in_range(n_asked, 63, 64);
 }
 
-static void test_p95(void **state)
+static void test_p95_is_the_least_index_that_covers(void **state)
 {
 	for (size_t n = 1; n < 300; n++) {
 		assert_true(100 * (sorted_p95(n) + 1) >= 95 * n);
@@ -63,7 +63,7 @@ static void check_compare(int (*compare)(const void *, const void *), const void
 }
 
 /* Numbers whose difference does not fit in an int, or in the type itself. */
-static void test_compare(void **state)
+static void test_comparing_extremes_does_not_overflow(void **state)
 {
 	uint64_t wide[] = {1, UINT64_C(1) << 32, UINT64_MAX};
 	uint32_t narrow[] = {0, UINT32_MAX};
@@ -78,5 +78,7 @@ static void test_compare(void **state)
 	check_compare(compare_double, &real[1], &real[2]);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_count), cmocka_unit_test(test_few_are_looked_at), cmocka_unit_test(test_p95),
-	   cmocka_unit_test(test_compare))
+UNIT_TESTS(cmocka_unit_test(test_counts_agree_with_counting_one_by_one),
+	   cmocka_unit_test(test_few_are_looked_at),
+	   cmocka_unit_test(test_p95_is_the_least_index_that_covers),
+	   cmocka_unit_test(test_comparing_extremes_does_not_overflow))

@@ -12,7 +12,7 @@ static const char *printable(char *buffer, size_t size, const char *text)
 	return text_printable(buffer, size, text, strlen(text));
 }
 
-static void test_escapes(void **state)
+static void test_control_characters_are_escaped(void **state)
 {
 	char buffer[64];
 
@@ -31,7 +31,7 @@ static void test_escapes(void **state)
 	assert_string_equal(text_printable(buffer, sizeof(buffer), "\xc3\xbc", 1), "\\xc3");
 }
 
-static void test_cut(void **state)
+static void test_a_cut_text_ends_in_dots(void **state)
 {
 	char buffer[8];
 
@@ -51,7 +51,7 @@ static const char *line(char *buffer, size_t size, const char *text)
 	return text_line(buffer, size, text);
 }
 
-static void test_line(void **state)
+static void test_a_line_keeps_utf8_and_escapes_the_rest(void **state)
 {
 	char buffer[64];
 
@@ -68,7 +68,7 @@ static void test_line(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
-static void test_new(void **state)
+static void test_new_texts_are_escaped(void **state)
 {
 	char *line = text_line_new("a\xff\n\\");
 
@@ -79,7 +79,7 @@ static void test_new(void **state)
 	free(line);
 }
 
-static void test_line_cut(void **state)
+static void test_a_cut_line_has_whole_characters(void **state)
 {
 	char buffer[8];
 
@@ -88,5 +88,8 @@ static void test_line_cut(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "123456\xc3\xbc"), "123456");
 }
 
-UNIT_TESTS(cmocka_unit_test(test_escapes), cmocka_unit_test(test_cut), cmocka_unit_test(test_line),
-	   cmocka_unit_test(test_line_cut), cmocka_unit_test(test_new))
+UNIT_TESTS(cmocka_unit_test(test_control_characters_are_escaped),
+	   cmocka_unit_test(test_a_cut_text_ends_in_dots),
+	   cmocka_unit_test(test_a_line_keeps_utf8_and_escapes_the_rest),
+	   cmocka_unit_test(test_a_cut_line_has_whole_characters),
+	   cmocka_unit_test(test_new_texts_are_escaped))

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_characters(void **state)
+static void test_each_length_of_character_is_decoded(void **state)
 {
 	static const struct {
 		const char *text;
@@ -34,7 +34,7 @@ static void test_characters(void **state)
 	}
 }
 
-static void test_bad_sequences(void **state)
+static void test_bad_sequences_are_refused(void **state)
 {
 	static const char *const bad[] = {
 	    "\x80",
@@ -93,5 +93,5 @@ static void test_what_is_left(void **state)
 	assert_int_equal(code, 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_characters), cmocka_unit_test(test_bad_sequences),
-	   cmocka_unit_test(test_what_is_left))
+UNIT_TESTS(cmocka_unit_test(test_each_length_of_character_is_decoded),
+	   cmocka_unit_test(test_bad_sequences_are_refused), cmocka_unit_test(test_what_is_left))

@@ -35,7 +35,7 @@ static void put_frame(struct bytes *b, uint8_t descriptor, const void *fields, s
 		put_u32(b, 0x12345678);
 }
 
-static void test_headers(void **state)
+static void test_headers_tell_the_content_s_size(void **state)
 {
 	static const struct {
 		uint8_t descriptor, n;
@@ -93,7 +93,7 @@ static void test_what_is_none(void **state)
 }
 
 /* A stream may have several frames, and some to skip, and comes in pieces. */
-static void test_stream(void **state)
+static void test_a_stream_has_several_frames(void **state)
 {
 	static const uint8_t fields[] = {0x50, 0xbe, 0x01}, nothing[5];
 	struct bytes b = {.n = 0};
@@ -122,4 +122,5 @@ static void test_stream(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_headers), cmocka_unit_test(test_what_is_none), cmocka_unit_test(test_stream))
+UNIT_TESTS(cmocka_unit_test(test_headers_tell_the_content_s_size), cmocka_unit_test(test_what_is_none),
+	   cmocka_unit_test(test_a_stream_has_several_frames))

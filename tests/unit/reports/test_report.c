@@ -78,7 +78,7 @@ static size_t longest_line(const char *text)
 	return longest;
 }
 
-static void test_text(void **state)
+static void test_a_text_report_says_the_verdict(void **state)
 {
 	struct analysis analysis = sample();
 	char *text = text_of(&analysis, (struct report_text_options){.width = 80});
@@ -110,7 +110,7 @@ static void test_text_ascii_and_colour(void **state)
 	free(text);
 }
 
-static void test_text_insufficient(void **state)
+static void test_an_insufficient_report_gives_no_advice(void **state)
 {
 	struct analysis analysis = {.insufficient = "no training step was seen"};
 	char *text = text_of(&analysis, (struct report_text_options){0});
@@ -143,7 +143,7 @@ static double number(json_t *object, const char *key)
 	return json_number_value(value);
 }
 
-static void test_json(void **state)
+static void test_a_json_report_has_schema_and_shares(void **state)
 {
 	struct analysis analysis = sample();
 	struct analysis_step step = {1002 * NS_PER_S, 1003 * NS_PER_S, 0, {0}, true, false};
@@ -302,7 +302,7 @@ static struct analysis compiling_sample(struct analysis_step steps[2])
 }
 
 /* A share of all time, none of the steps that come again. */
-static void test_compiling(void **state)
+static void test_compiling_is_a_share_of_all_time(void **state)
 {
 	struct analysis_step steps[2];
 	struct analysis analysis = compiling_sample(steps);
@@ -340,7 +340,7 @@ static void test_compiling(void **state)
 }
 
 /* Without Python stacks nobody saw whether it compiled: that is no 0. */
-static void test_compiling_unknown(void **state)
+static void test_unseen_compiling_is_no_zero(void **state)
 {
 	struct analysis analysis = sample();
 	struct analysis_rank rank = {.tgid = 42, .window_ns = NS_PER_S};
@@ -369,7 +369,7 @@ static void test_compiling_unknown(void **state)
 	free(html);
 }
 
-static void test_gains(void **state)
+static void test_a_gain_is_told_with_its_range(void **state)
 {
 	struct analysis analysis = sample();
 	char *text;
@@ -394,7 +394,7 @@ static void test_gains(void **state)
 	free(text);
 }
 
-static void test_full_disk(void **state)
+static void test_a_full_disk_fails_a_report(void **state)
 {
 	struct analysis analysis = sample();
 	struct report_text_options options = {.width = 80};
@@ -409,7 +409,7 @@ static void test_full_disk(void **state)
 }
 
 /* A bar has as many columns as it should, whatever the rounding. */
-static void test_bar_columns(void **state)
+static void test_a_bar_has_all_its_columns(void **state)
 {
 	static const double cases[][6] = {{0.55, 0.07, 0.38, 0, 0, 0},
 					  {0.166, 0.166, 0.167, 0.167, 0.167, 0.167},
@@ -430,8 +430,13 @@ static void test_bar_columns(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_text), cmocka_unit_test(test_text_ascii_and_colour),
-	   cmocka_unit_test(test_text_insufficient), cmocka_unit_test(test_json),
+UNIT_TESTS(cmocka_unit_test(test_a_text_report_says_the_verdict),
+	   cmocka_unit_test(test_text_ascii_and_colour),
+	   cmocka_unit_test(test_an_insufficient_report_gives_no_advice),
+	   cmocka_unit_test(test_a_json_report_has_schema_and_shares),
 	   cmocka_unit_test(test_json_insufficient_and_odd_bytes), cmocka_unit_test(test_unknown_is_not_zero),
-	   cmocka_unit_test(test_compiling), cmocka_unit_test(test_compiling_unknown),
-	   cmocka_unit_test(test_gains), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bar_columns))
+	   cmocka_unit_test(test_compiling_is_a_share_of_all_time),
+	   cmocka_unit_test(test_unseen_compiling_is_no_zero),
+	   cmocka_unit_test(test_a_gain_is_told_with_its_range),
+	   cmocka_unit_test(test_a_full_disk_fails_a_report),
+	   cmocka_unit_test(test_a_bar_has_all_its_columns))

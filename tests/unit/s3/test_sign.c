@@ -26,7 +26,7 @@ static void expect_signature(const struct signing *s, const char *signature)
 	free(line);
 }
 
-static void test_range(void **state)
+static void test_a_range_s_signature_is_the_documented_one(void **state)
 {
 	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com", "range:bytes=0-9",
 					      HASH_HEADER, "x-amz-date:20130524T000000Z"};
@@ -45,7 +45,7 @@ static void test_range(void **state)
 	expect_signature(&s, "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
 }
 
-static void test_query(void **state)
+static void test_a_query_s_signature_is_the_documented_one(void **state)
 {
 	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com", HASH_HEADER,
 					      "x-amz-date:20130524T000000Z"};
@@ -81,5 +81,6 @@ static void test_hash_and_encoding(void **state)
 	free(text);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_range), cmocka_unit_test(test_query),
+UNIT_TESTS(cmocka_unit_test(test_a_range_s_signature_is_the_documented_one),
+	   cmocka_unit_test(test_a_query_s_signature_is_the_documented_one),
 	   cmocka_unit_test(test_hash_and_encoding))

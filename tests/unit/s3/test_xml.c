@@ -13,7 +13,7 @@ static int parse(const char *text, struct xml_list *ret)
 	return xml_parse_list(text, strlen(text), ret);
 }
 
-static void test_list(void **state)
+static void test_a_list_of_objects_is_parsed(void **state)
 {
 	struct xml_list l;
 
@@ -39,7 +39,7 @@ static void test_list(void **state)
 	xml_list_free(&l);
 }
 
-static void test_no_list(void **state)
+static void test_what_is_no_list_is_refused(void **state)
 {
 	static const char *const texts[] = {
 	    "",
@@ -62,7 +62,7 @@ static void test_no_list(void **state)
 		assert_int_equal(parse(texts[i], &l), -EBADMSG);
 }
 
-static void test_long_value(void **state)
+static void test_a_value_too_long_is_refused(void **state)
 {
 	char *text = malloc(20000);
 	struct xml_list l;
@@ -74,7 +74,7 @@ static void test_long_value(void **state)
 	free(text);
 }
 
-static void test_find(void **state)
+static void test_an_element_is_found_at_its_depth(void **state)
 {
 	static const char text[] = "<Error><Resource><Code>no</Code></Resource><Code>SlowDown</Code></Error>";
 	char code[9], cut[5];
@@ -87,5 +87,7 @@ static void test_find(void **state)
 	assert_false(xml_find(text, strlen(text), "Error", "Message", code, sizeof(code)));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_list), cmocka_unit_test(test_no_list), cmocka_unit_test(test_long_value),
-	   cmocka_unit_test(test_find))
+UNIT_TESTS(cmocka_unit_test(test_a_list_of_objects_is_parsed),
+	   cmocka_unit_test(test_what_is_no_list_is_refused),
+	   cmocka_unit_test(test_a_value_too_long_is_refused),
+	   cmocka_unit_test(test_an_element_is_found_at_its_depth))

@@ -61,7 +61,7 @@ static void expect(int r, int expected, const struct error *err, const char *tex
 	assert_string_equal(err->text, whole);
 }
 
-static void test_values(void **state)
+static void test_values_of_each_type_come_back(void **state)
 {
 	static const char name[] = "a\0b";
 	struct sql *sql = make("CREATE TABLE t(a, b, c, d, e)");
@@ -103,7 +103,7 @@ static void test_values(void **state)
 	sql_close(sql);
 }
 
-static void test_number(void **state)
+static void test_a_number_needs_a_row(void **state)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	int64_t n = 7;
@@ -116,7 +116,7 @@ static void test_number(void **state)
 	sql_close(sql);
 }
 
-static void test_rollback(void **state)
+static void test_a_rollback_undoes_what_is_open(void **state)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	int64_t n;
@@ -129,7 +129,7 @@ static void test_rollback(void **state)
 	sql_close(sql);
 }
 
-static void test_missing(void **state)
+static void test_a_missing_database_is_not_made(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct sql *sql = NULL;
@@ -153,7 +153,7 @@ static void test_reading_changes_nothing(void **state)
 	sql_close(sql);
 }
 
-static void test_damaged(void **state)
+static void test_a_damaged_database_is_named(void **state)
 {
 	struct error err = ERROR_INIT;
 	FILE *file = fopen(path, "w");
@@ -173,7 +173,7 @@ static void test_damaged(void **state)
 	sql_close(sql);
 }
 
-static void test_busy(void **state)
+static void test_a_busy_database_says_try_again(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct sql *one = make("BEGIN IMMEDIATE"), *other;
@@ -187,7 +187,7 @@ static void test_busy(void **state)
 	sql_close(other);
 }
 
-static void test_full(void **state)
+static void test_a_full_database_cannot_grow(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct sql *sql = make("CREATE TABLE t(a)");
@@ -320,7 +320,7 @@ static void test_what_is_no_file(void **state)
 		       "cannot open %s: the file has other names (hard links) elsewhere");
 }
 
-static void test_tables(void **state)
+static void test_other_tables_are_not_ours(void **state)
 {
 	static const char *const ours[] = {"CREATE TABLE t(a, b)",
 					   "CREATE TABLE t(a, b); CREATE INDEX i ON t(b)", NULL};
@@ -363,8 +363,11 @@ static void test_work_has_an_end(void **state)
 
 #define TEST(function) cmocka_unit_test_teardown(function, remove_files)
 
-UNIT_TESTS_BETWEEN(make_folder, remove_folder, TEST(test_values), TEST(test_number), TEST(test_rollback),
-		   TEST(test_missing), TEST(test_reading_changes_nothing), TEST(test_damaged),
-		   TEST(test_busy), TEST(test_full), TEST(test_a_killed_writer),
+UNIT_TESTS_BETWEEN(make_folder, remove_folder, TEST(test_values_of_each_type_come_back),
+		   TEST(test_a_number_needs_a_row), TEST(test_a_rollback_undoes_what_is_open),
+		   TEST(test_a_missing_database_is_not_made), TEST(test_reading_changes_nothing),
+		   TEST(test_a_damaged_database_is_named), TEST(test_a_busy_database_says_try_again),
+		   TEST(test_a_full_database_cannot_grow), TEST(test_a_killed_writer),
 		   TEST(test_looking_while_others_write), TEST(test_looking_at_a_log),
-		   TEST(test_what_is_no_file), TEST(test_tables), TEST(test_work_has_an_end))
+		   TEST(test_what_is_no_file), TEST(test_other_tables_are_not_ours),
+		   TEST(test_work_has_an_end))

@@ -21,7 +21,7 @@ static struct stall_sample usual(void)
 	return s;
 }
 
-static void test_usual(void **state)
+static void test_a_usual_sample_gives_figures(void **state)
 {
 	struct stall_sample s = usual();
 	struct job_figures f;
@@ -32,7 +32,7 @@ static void test_usual(void **state)
 	assert_true(isnan(f.bandwidth) && isnan(f.demand));
 }
 
-static void test_refused(void **state)
+static void test_a_sample_of_absurd_time_or_rate_is_refused(void **state)
 {
 	static const double covered[] = {NAN, 0, 0.1, 31, -1, INFINITY}, rates[] = {NAN, -1, INFINITY, 1e300};
 	struct job_figures f;
@@ -57,7 +57,7 @@ static void test_refused(void **state)
 }
 
 /* One absurd figure costs that figure, not the sample. */
-static void test_absurd_figures(void **state)
+static void test_an_absurd_figure_costs_that_figure_alone(void **state)
 {
 	static const double bad[] = {NAN, -1, INFINITY, -INFINITY, 1e300};
 	struct job_figures f;
@@ -75,7 +75,7 @@ static void test_absurd_figures(void **state)
 	}
 }
 
-static void test_shares(void **state)
+static void test_shares_above_one_are_cut(void **state)
 {
 	struct stall_sample s = usual();
 	struct job_figures f;
@@ -93,11 +93,7 @@ static void test_shares(void **state)
 	assert_true(isnan(f.wait));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_usual), cmocka_unit_test(test_refused),
-					   cmocka_unit_test(test_absurd_figures),
-					   cmocka_unit_test(test_shares)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_a_usual_sample_gives_figures),
+	   cmocka_unit_test(test_a_sample_of_absurd_time_or_rate_is_refused),
+	   cmocka_unit_test(test_an_absurd_figure_costs_that_figure_alone),
+	   cmocka_unit_test(test_shares_above_one_are_cut))

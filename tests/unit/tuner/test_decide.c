@@ -38,7 +38,6 @@ static int setup(void **unused)
 {
 	int r = world_begin(&world, 8, 6);
 
-	(void)unused;
 	world.config.workers_max = 16;
 	n_samples = 1;
 	samples[0] = usual(1);
@@ -47,7 +46,6 @@ static int setup(void **unused)
 
 static int teardown(void **unused)
 {
-	(void)unused;
 	world_end(&world);
 	return 0;
 }
@@ -73,7 +71,6 @@ static const struct tuner_decision *decision_on(enum tuner_knob knob)
 
 static void test_device_bound_gives_back(void **unused)
 {
-	(void)unused;
 	run(10);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < 200000000);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000); /* what its sessions need */
@@ -84,7 +81,6 @@ static void test_device_bound_gives_back(void **unused)
 
 static void test_pin_is_exact(void **unused)
 {
-	(void)unused;
 	world.config.pins[0] = (struct tuner_pin){.job = 0, .knob = TUNER_DAEMON_WORKERS, .value = 2};
 	world.config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 7};
 	world.config.pins[2] = (struct tuner_pin){.job = 0, .knob = TUNER_PREFETCH_CHUNKS, .value = 0};
@@ -99,7 +95,6 @@ static void test_pin_is_exact(void **unused)
 
 static void test_impossible_pin_is_clamped(void **unused)
 {
-	(void)unused;
 	world.config.pins[0] = (struct tuner_pin){.job = 1, .knob = TUNER_CACHE_BYTES, .value = UINT64_MAX};
 	world.config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 100000};
 	world.config.n_pins = 2;
@@ -113,7 +108,6 @@ static void test_impossible_pin_is_clamped(void **unused)
 
 static void test_knob_of_the_client_is_left_alone(void **unused)
 {
-	(void)unused;
 	samples[0].tunable &= ~(1u << TUNER_DAEMON_WORKERS);
 	run(30);
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
@@ -121,7 +115,6 @@ static void test_knob_of_the_client_is_left_alone(void **unused)
 
 static void test_limit_lowered_while_full(void **unused)
 {
-	(void)unused;
 	samples[0].cached_bytes = 3.9e9;
 	tick(true);
 	world.config.cache_bytes_max = 1000000000;
@@ -135,7 +128,6 @@ static void test_pressure_halves_and_recovers(void **unused)
 	const double full = 8e9;
 	size_t recoveries = 0;
 
-	(void)unused;
 	/* Storage so slow that the whole cache is worth it. */
 	samples[0].source_bytes_per_s = 20e6;
 	samples[0].chunk_latency_s = samples[0].chunk_latency_p95_s = 0.5;
@@ -171,7 +163,6 @@ static void test_pressure_halves_and_recovers(void **unused)
 
 static void test_pressure_stops_at_what_sessions_need(void **unused)
 {
-	(void)unused;
 	for (int i = 0; i < 60; i++) {
 		world.node.memory_some_avg10 = 15 + i;
 		world.node.memory_headroom_bytes = 0;
@@ -180,11 +171,10 @@ static void test_pressure_stops_at_what_sessions_need(void **unused)
 	}
 }
 
-static void test_not_applied(void **unused)
+static void test_decisions_of_a_dry_run_are_not_applied(void **unused)
 {
 	size_t decisions = 0, verdicts = 0;
 
-	(void)unused;
 	for (int i = 0; i < 100; i++) { /* a dry run: nobody turns anything */
 		decisions += tick(false);
 		for (size_t k = 0; k < world.result->n_verdicts; k++)
@@ -210,7 +200,6 @@ static size_t n_not_applied(int seconds)
 /* The client follows at its next batch: as long as storage lets it have none, nobody can have refused. */
 static void test_a_job_that_gets_no_batch_cannot_follow(void **unused)
 {
-	(void)unused;
 	samples[0].client_cpu_s_per_sample = 3e-3;
 	for (int i = 0; i < 10 && !decision_on(TUNER_CLIENT_WORKERS); i++)
 		tick(false);
@@ -226,7 +215,6 @@ static void test_idle_rests_and_wakes(void **unused)
 {
 	uint64_t workers;
 
-	(void)unused;
 	samples[0].daemon_cpu_s_per_sample = 3e-3; /* three workers' worth */
 	run(15);
 	workers = samples[0].knobs.value[TUNER_DAEMON_WORKERS];
@@ -241,9 +229,8 @@ static void test_idle_rests_and_wakes(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], workers);
 }
 
-static void test_missing_samples(void **unused)
+static void test_without_samples_the_tuner_is_blind(void **unused)
 {
-	(void)unused;
 	run(15);
 	n_samples = 0;
 	for (int i = 0; i < 10; i++)
@@ -256,15 +243,13 @@ static void test_missing_samples(void **unused)
 
 static void test_without_trainer_times(void **unused)
 {
-	(void)unused;
 	samples[0].source = STALL_SOURCE_NONE;
 	samples[0].shares.fetch_stall = samples[0].shares.prep_stall = NAN;
 	assert_int_equal(run(60), 0); /* nobody knows whether it waits: nothing is touched */
 }
 
-static void test_clock_steps(void **unused)
+static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
 {
-	(void)unused;
 	run(15);
 	world.now_ns -= 900 * SECOND; /* back */
 	assert_int_equal(run(60), 0);
@@ -288,7 +273,6 @@ static void test_worse_is_undone(void **unused)
 {
 	bool undone = false;
 
-	(void)unused;
 	run(1);
 	for (int i = 0; i < 15; i++) {
 		/* Whatever the model says: with fewer than four workers this job is slow. */
@@ -311,7 +295,6 @@ static void test_new_phase_keeps_the_cache(void **unused)
 {
 	uint64_t kept;
 
-	(void)unused;
 	samples[0].source_bytes_per_s = 60e6;
 	samples[0].reading_ratio = 1;
 	samples[0].memory_hit_ratio = 0.45;
@@ -335,7 +318,6 @@ static void test_new_phase_keeps_the_cache(void **unused)
 /* What a job that hardly computes asks for is measured badly: that it seems to change is no other job. */
 static void test_long_waits_are_judged(void **unused)
 {
-	(void)unused;
 	samples[0].client_cpu_s_per_sample = 4e-3;
 	samples[0].shares.prep_stall = 0.9;
 	samples[0].samples_per_s = 250;
@@ -355,7 +337,6 @@ static void test_long_waits_are_judged(void **unused)
 
 static void test_two_jobs_share(void **unused)
 {
-	(void)unused;
 	n_samples = 2;
 	for (int i = 0; i < 2; i++) {
 		samples[i] = usual((uint64_t)i + 1);
@@ -386,7 +367,6 @@ static void test_same_input_same_result(void **unused)
 	struct tuner_result *first = malloc(sizeof(*first));
 	struct tuner_state *copy = malloc(tuner_state_bytes());
 
-	(void)unused;
 	assert_true(first && copy);
 	memcpy(copy, world.state, tuner_state_bytes());
 	samples[0].at_ns = world.now_ns + SECOND;
@@ -408,7 +388,9 @@ static void test_same_input_same_result(void **unused)
 UNIT_TESTS(TEST(test_device_bound_gives_back), TEST(test_pin_is_exact), TEST(test_impossible_pin_is_clamped),
 	   TEST(test_knob_of_the_client_is_left_alone), TEST(test_limit_lowered_while_full),
 	   TEST(test_pressure_halves_and_recovers), TEST(test_pressure_stops_at_what_sessions_need),
-	   TEST(test_not_applied), TEST(test_a_job_that_gets_no_batch_cannot_follow),
-	   TEST(test_idle_rests_and_wakes), TEST(test_missing_samples), TEST(test_without_trainer_times),
-	   TEST(test_clock_steps), TEST(test_worse_is_undone), TEST(test_new_phase_keeps_the_cache),
-	   TEST(test_long_waits_are_judged), TEST(test_two_jobs_share), TEST(test_same_input_same_result))
+	   TEST(test_decisions_of_a_dry_run_are_not_applied),
+	   TEST(test_a_job_that_gets_no_batch_cannot_follow), TEST(test_idle_rests_and_wakes),
+	   TEST(test_without_samples_the_tuner_is_blind), TEST(test_without_trainer_times),
+	   TEST(test_a_clock_that_steps_back_blinds_nothing), TEST(test_worse_is_undone),
+	   TEST(test_new_phase_keeps_the_cache), TEST(test_long_waits_are_judged), TEST(test_two_jobs_share),
+	   TEST(test_same_input_same_result))

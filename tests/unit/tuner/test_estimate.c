@@ -55,7 +55,7 @@ static void test_stray_is_a_part_of_the_rate(void **state)
 }
 
 /* Only what lies wholly behind the change says something about it. */
-static void test_stray_since(void **state)
+static void test_samples_before_a_change_say_nothing_of_it(void **state)
 {
 	double stray;
 	uint64_t since;
@@ -86,13 +86,7 @@ static void test_a_wait_that_strays_is_no_other_job(void **state)
 	assert_true(job_differs(&job, &job.seen[2])); /* but not so far */
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(test_a_steady_rate_strays_by_nothing, setup),
-	    cmocka_unit_test_setup(test_stray_is_a_part_of_the_rate, setup),
-	    cmocka_unit_test_setup(test_stray_since, setup),
-	    cmocka_unit_test_setup(test_a_wait_that_strays_is_no_other_job, setup)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test_setup(test_a_steady_rate_strays_by_nothing, setup),
+	   cmocka_unit_test_setup(test_stray_is_a_part_of_the_rate, setup),
+	   cmocka_unit_test_setup(test_samples_before_a_change_say_nothing_of_it, setup),
+	   cmocka_unit_test_setup(test_a_wait_that_strays_is_no_other_job, setup))

@@ -25,7 +25,6 @@ static int setup(void **unused)
 {
 	int r = world_begin(&world, 2, 0);
 
-	(void)unused;
 	world.config.workers_max = 4;
 	world.config.daemon_workers_max = 2;
 	cover = 0;
@@ -55,7 +54,6 @@ static int setup(void **unused)
 
 static int teardown(void **unused)
 {
-	(void)unused;
 	world_end(&world);
 	return 0;
 }
@@ -120,7 +118,6 @@ static void test_taken_and_verified(void **unused)
 {
 	const struct tuner_verdict *found = NULL;
 
-	(void)unused;
 	assert_true(tick_until_turned(60));
 	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
 	assert_true(decision()->new_value > 2900000000 && decision()->new_value <= 3000000000);
@@ -142,7 +139,6 @@ static void test_taken_and_verified(void **unused)
 
 static void test_what_does_not_help_is_given_up(void **unused)
 {
-	(void)unused;
 	helps_s = 0;
 	assert_true(tick_until_turned(60));
 	assert_true(tick_until_turned(120));
@@ -155,7 +151,6 @@ static void test_what_does_not_help_is_given_up(void **unused)
 
 static void test_all_that_there_is_to_have(void **unused)
 {
-	(void)unused;
 	sample.forms.room_bytes = 30e9;
 	sample.forms.sample_bytes = 100e3; /* known: it is what comes out */
 	assert_true(tick_until_turned(60));
@@ -169,7 +164,6 @@ static void test_some_crops_alone(void **unused)
 	const struct tuner_verdict *found = NULL;
 	double expected[2];
 
-	(void)unused;
 	for (int i = 0; i < 2; i++) {
 		teardown(NULL);
 		setup(NULL);
@@ -195,15 +189,13 @@ static void test_some_crops_alone(void **unused)
 /* Too few to be worth a change. */
 static void test_hardly_any_crop(void **unused)
 {
-	(void)unused;
 	serves = 0.01;
 	assert_false(tick_until_turned(100));
 }
 
 /* Each of these alone is enough of a reason. */
-static void test_not_taken(void **unused)
+static void test_one_reason_is_enough_to_take_no_forms(void **unused)
 {
-	(void)unused;
 	for (int i = 0; i < 6; i++) {
 		teardown(NULL);
 		setup(NULL);
@@ -222,9 +214,8 @@ static void test_not_taken(void **unused)
 	}
 }
 
-static void test_pressure(void **unused)
+static void test_memory_pressure_takes_forms_back(void **unused)
 {
-	(void)unused;
 	assert_true(tick_until_turned(60));
 	for (int i = 0; i < 60; i++)
 		tick();
@@ -241,9 +232,8 @@ static void test_pressure(void **unused)
 }
 
 /* Stored chunks are to have the room: what is claimed for them is not the forms'. */
-static void test_less_room(void **unused)
+static void test_stored_chunks_have_room_before_forms(void **unused)
 {
-	(void)unused;
 	assert_true(tick_until_turned(60));
 	for (int i = 0; i < 60; i++)
 		tick();
@@ -257,9 +247,8 @@ static void test_less_room(void **unused)
 	assert_false(tick_until_turned(60));
 }
 
-static void test_pinned(void **unused)
+static void test_a_pinned_size_of_forms_stays(void **unused)
 {
-	(void)unused;
 	world.config.pins[world.config.n_pins++] =
 	    (struct tuner_pin){.knob = TUNER_FORM_BYTES, .value = 123456789};
 	assert_true(tick_until_turned(2));
@@ -273,7 +262,6 @@ static void test_tried_again_later(void **unused)
 {
 	int waits[3];
 
-	(void)unused;
 	helps_s = 0.06e-3;
 	for (int i = 0; i < 3; i++) {
 		sample.forms.cpu_s_per_sample = NAN;
@@ -287,9 +275,8 @@ static void test_tried_again_later(void **unused)
 }
 
 /* On a machine that others use now and then, the rate says nothing, and CPU time takes longer. */
-static void test_neighbours(void **unused)
+static void test_loud_neighbours_make_verdicts_slower(void **unused)
 {
-	(void)unused;
 	for (neighbour = 1; neighbour <= 5; neighbour++) {
 		const struct tuner_verdict *found = NULL;
 		uint32_t loud = neighbour;
@@ -315,7 +302,6 @@ static void test_a_long_epoch(void **unused)
 {
 	const struct tuner_verdict *found = NULL;
 
-	(void)unused;
 	sample.forms.usable = 100 * SAMPLES;
 	sample.forms.room_bytes = 100e9;
 	assert_true(tick_until_turned(60));
@@ -337,7 +323,6 @@ static void test_a_long_epoch(void **unused)
 /* A trainer that does nothing but wait asks for more than it gets, though nobody knows for how much. */
 static void test_all_is_waiting(void **unused)
 {
-	(void)unused;
 	demand = INFINITY;
 	assert_true(tick_until_turned(60));
 	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
@@ -350,6 +335,7 @@ static void test_all_is_waiting(void **unused)
 
 UNIT_TESTS(TEST(test_taken_and_verified), TEST(test_what_does_not_help_is_given_up),
 	   TEST(test_all_that_there_is_to_have), TEST(test_some_crops_alone), TEST(test_hardly_any_crop),
-	   TEST(test_not_taken), TEST(test_pressure), TEST(test_less_room), TEST(test_pinned),
-	   TEST(test_tried_again_later), TEST(test_neighbours), TEST(test_a_long_epoch),
-	   TEST(test_all_is_waiting))
+	   TEST(test_one_reason_is_enough_to_take_no_forms), TEST(test_memory_pressure_takes_forms_back),
+	   TEST(test_stored_chunks_have_room_before_forms), TEST(test_a_pinned_size_of_forms_stays),
+	   TEST(test_tried_again_later), TEST(test_loud_neighbours_make_verdicts_slower),
+	   TEST(test_a_long_epoch), TEST(test_all_is_waiting))

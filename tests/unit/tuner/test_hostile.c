@@ -142,12 +142,11 @@ static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 	assert_true(r->n_views <= N_JOBS);
 }
 
-static void test_random_samples(void **unused)
+static void test_random_samples_keep_knobs_within_limits(void **unused)
 {
 	struct tuner_state *state = calloc(1, tuner_state_bytes());
 	struct tuner_result *result = calloc(1, sizeof(*result));
 
-	(void)unused;
 	assert_true(state && result);
 	for (uint64_t seed = 1; seed <= 60; seed++) {
 		struct tuner_knobs knobs[N_JOBS];
@@ -190,7 +189,6 @@ static void test_too_many_jobs(void **unused)
 	struct tuner_result *result = calloc(1, sizeof(*result));
 	struct stall_sample samples[TUNER_MAX_JOBS + 3];
 
-	(void)unused;
 	assert_true(state && result);
 	for (size_t i = 0; i < TUNER_MAX_JOBS + 3; i++) {
 		samples[i] = stall_sample_unknown();
@@ -209,7 +207,7 @@ static void test_too_many_jobs(void **unused)
 	free(result);
 }
 
-static void test_stored_state(void **state)
+static void test_a_stored_state_of_garbage_is_refused(void **state)
 {
 	struct tuner_state *stored = calloc(1, tuner_state_bytes());
 
@@ -221,9 +219,9 @@ static void test_stored_state(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_samples),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_samples_keep_knobs_within_limits),
 					   cmocka_unit_test(test_too_many_jobs),
-					   cmocka_unit_test(test_stored_state)};
+					   cmocka_unit_test(test_a_stored_state_of_garbage_is_refused)};
 
 	config = tuner_config_default();
 	config.cache_bytes_max = CACHE;

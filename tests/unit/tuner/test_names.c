@@ -4,7 +4,7 @@
 #include "tuner/tuner.h"
 
 /* Stored in databases: a new one goes to the end. */
-static void test_stored_numbers(void **state)
+static void test_stored_numbers_never_change(void **state)
 {
 	assert_string_equal(tuner_rule_name((enum tuner_rule)0), "model");
 	assert_string_equal(tuner_rule_name((enum tuner_rule)9), "idle");
@@ -13,9 +13,4 @@ static void test_stored_numbers(void **state)
 	assert_string_equal(tuner_phase_name((enum tuner_phase)4), "blind");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored_numbers)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_stored_numbers_never_change))

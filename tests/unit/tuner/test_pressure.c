@@ -62,7 +62,7 @@ static void test_waits_of_others(void **state)
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, 101 * SECOND_NS) == 2 * GIB);
 }
 
-static void test_causes(void **state)
+static void test_each_cause_of_pressure_shrinks_the_cache(void **state)
 {
 	struct tuner_pressure p;
 	struct stall_node node;
@@ -152,13 +152,8 @@ static int setup(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_calm_is_unbounded),       cmocka_unit_test(test_halves_in_the_same_second),
-	    cmocka_unit_test(test_waits_of_others),         cmocka_unit_test(test_causes),
-	    cmocka_unit_test(test_sees_it_coming),          cmocka_unit_test(test_recovers_in_steps),
-	    cmocka_unit_test(test_recovers_within_headroom)};
-
-	return cmocka_run_group_tests(tests, setup, NULL);
-}
+UNIT_TESTS_BETWEEN(setup, NULL, cmocka_unit_test(test_calm_is_unbounded),
+		   cmocka_unit_test(test_halves_in_the_same_second), cmocka_unit_test(test_waits_of_others),
+		   cmocka_unit_test(test_each_cause_of_pressure_shrinks_the_cache),
+		   cmocka_unit_test(test_sees_it_coming), cmocka_unit_test(test_recovers_in_steps),
+		   cmocka_unit_test(test_recovers_within_headroom))

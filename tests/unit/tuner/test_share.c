@@ -38,7 +38,7 @@ static const struct {
     {"nothing to share", 0, 2, {{.want = 5, .gain = 1}, {.want = 5}}, {0, 0}},
 };
 
-static void test_table(void **state)
+static void test_claims_are_shared_as_in_the_table(void **state)
 {
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		struct claim claims[MAX];
@@ -60,7 +60,7 @@ static double random_to(unsigned int *seed, double max)
 
 /* For any claims: never more than there is, never more than wanted, nobody below the smaller of its want and
  * an equal share (as long as floors leave one). */
-static void test_properties(void **state)
+static void test_any_claims_are_shared_fairly(void **state)
 {
 	unsigned int seed = 1;
 
@@ -86,9 +86,5 @@ static void test_properties(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_properties)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(cmocka_unit_test(test_claims_are_shared_as_in_the_table),
+	   cmocka_unit_test(test_any_claims_are_shared_fairly))

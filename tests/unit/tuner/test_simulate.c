@@ -30,7 +30,6 @@ static int run_all(void **unused)
 {
 	struct sim_outcome *outcome = malloc(sizeof(*outcome));
 
-	(void)unused;
 	for (uint64_t seed = 1; outcome && seed <= N; seed++) {
 		struct sim_scenario s = sim_scenario_random(seed, 1);
 		struct sim_static best[SIM_MAX_PHASES];
@@ -58,51 +57,45 @@ static double quantile_of(size_t offset, double q)
 
 #define QUANTILE(field, q) quantile_of(offsetof(struct sim_score, field), q)
 
-static void test_regret(void **unused)
+static void test_simulated_jobs_have_little_regret(void **unused)
 {
-	(void)unused;
 	assert_true(QUANTILE(regret, 0.99) <= 0.10);
 	assert_true(QUANTILE(regret, 0.90) <= 0.05);
 }
 
-static void test_resources(void **unused)
+static void test_simulated_jobs_use_few_resources(void **unused)
 {
-	(void)unused;
 	assert_true(QUANTILE(cost_ratio, 0.50) <= 1.10);
 	assert_true(QUANTILE(cost_ratio, 0.90) <= 1.25);
 }
 
-static void test_settles(void **unused)
+static void test_simulated_jobs_settle_soon(void **unused)
 {
-	(void)unused;
 	assert_true(QUANTILE(settle_start_s, 0.90) <= 10);
 	assert_true(QUANTILE(settle_change_s, 0.90) <= 15);
 }
 
-static void test_keeps_quiet(void **unused)
+static void test_settled_jobs_change_seldom(void **unused)
 {
 	double x[N];
 
-	(void)unused;
 	for (size_t i = 0; i < N; i++)
 		x[i] = scores[i].changes_settled;
 	assert_true(quantile(x, N, 0.90) <= 1);
 }
 
-static void test_limits_hold(void **unused)
+static void test_limits_of_simulated_jobs_hold(void **unused)
 {
-	(void)unused;
 	for (size_t i = 0; i < N; i++)
 		assert_false(limit_broken[i]);
 }
 
 /* Decoded forms: taken where they are worth it, on sensors with noise, and kept. */
-static void test_decoding(void **unused)
+static void test_decoded_forms_are_taken_where_worth_it(void **unused)
 {
 	struct sim_outcome *outcome = malloc(sizeof(*outcome));
 	double regret[N];
 
-	(void)unused;
 	assert_non_null(outcome);
 	for (uint64_t seed = 1; seed <= N; seed++) {
 		struct sim_scenario s = sim_scenario_decoding(seed);
@@ -119,12 +112,9 @@ static void test_decoding(void **unused)
 	assert_true(quantile(regret, N, 0.99) <= 0.10);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_regret),      cmocka_unit_test(test_resources),
-	    cmocka_unit_test(test_settles),     cmocka_unit_test(test_keeps_quiet),
-	    cmocka_unit_test(test_limits_hold), cmocka_unit_test(test_decoding)};
-
-	return cmocka_run_group_tests(tests, run_all, NULL);
-}
+UNIT_TESTS_BETWEEN(run_all, NULL, cmocka_unit_test(test_simulated_jobs_have_little_regret),
+		   cmocka_unit_test(test_simulated_jobs_use_few_resources),
+		   cmocka_unit_test(test_simulated_jobs_settle_soon),
+		   cmocka_unit_test(test_settled_jobs_change_seldom),
+		   cmocka_unit_test(test_limits_of_simulated_jobs_hold),
+		   cmocka_unit_test(test_decoded_forms_are_taken_where_worth_it))

@@ -51,7 +51,7 @@ static uint64_t wanted(enum tuner_knob knob)
 	return knobs.value[knob];
 }
 
-static void test_unknown_stays(void **state)
+static void test_unknown_figures_change_no_knob(void **state)
 {
 	struct tuner_knobs knobs;
 
@@ -115,7 +115,7 @@ static void test_depth_for_windows(void **state)
 	assert_true(wanted(TUNER_PREFETCH_CHUNKS) <= 4);
 }
 
-static void test_daemon_workers(void **state)
+static void test_daemon_workers_follow_cpu_time(void **state)
 {
 	static const struct {
 		double cpu_s;
@@ -128,7 +128,7 @@ static void test_daemon_workers(void **state)
 	}
 }
 
-static void test_client_workers(void **state)
+static void test_client_workers_follow_python_work(void **state)
 {
 	static const struct {
 		double cpu_s, handoff_s;
@@ -162,7 +162,7 @@ static void test_workers_for_the_slowest(void **state)
 	assert_in_range(wanted(TUNER_DAEMON_WORKERS), 1, 2);
 }
 
-static void test_cached_ratio(void **state)
+static void test_the_cached_ratio_includes_the_window(void **state)
 {
 	assert_true(target_cached_ratio(&f, 0) == 0);
 	/* The window and what is read ahead are part of what an epoch finds. */
@@ -170,13 +170,13 @@ static void test_cached_ratio(void **state)
 	assert_true(target_cached_ratio(&f, 2e9) == 1);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup(test_unknown_stays, setup),
+UNIT_TESTS(cmocka_unit_test_setup(test_unknown_figures_change_no_knob, setup),
 	   cmocka_unit_test_setup(test_fast_storage_needs_no_cache, setup),
 	   cmocka_unit_test_setup(test_cache_for_what_storage_lacks, setup),
 	   cmocka_unit_test_setup(test_depth_before_cache, setup),
 	   cmocka_unit_test_setup(test_depth_by_littles_law, setup),
 	   cmocka_unit_test_setup(test_depth_for_windows, setup),
-	   cmocka_unit_test_setup(test_daemon_workers, setup),
-	   cmocka_unit_test_setup(test_client_workers, setup),
+	   cmocka_unit_test_setup(test_daemon_workers_follow_cpu_time, setup),
+	   cmocka_unit_test_setup(test_client_workers_follow_python_work, setup),
 	   cmocka_unit_test_setup(test_workers_for_the_slowest, setup),
-	   cmocka_unit_test_setup(test_cached_ratio, setup))
+	   cmocka_unit_test_setup(test_the_cached_ratio_includes_the_window, setup))

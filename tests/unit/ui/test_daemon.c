@@ -67,7 +67,7 @@ static void test_nothing_is_cut(void **state)
 	sample_free(sample);
 }
 
-static void test_status(void **state)
+static void test_a_status_fills_a_sample(void **state)
 {
 	struct top_sample *sample = sample_new();
 	const struct job_sample *job;
@@ -104,7 +104,7 @@ static void test_status(void **state)
 
 /* As the analyzer would say it. Being without a core is no stall of the loader's, and what is not known is
  * not nothing. */
-static void test_verdicts(void **state)
+static void test_verdicts_are_the_analyzer_s(void **state)
 {
 	static const struct {
 		const char *shares, *verdict;
@@ -140,7 +140,7 @@ static void test_verdicts(void **state)
 	}
 }
 
-static void test_decisions(void **state)
+static void test_a_dry_run_s_decision_is_told_as_one(void **state)
 {
 	struct top_sample *sample = sample_new();
 
@@ -159,7 +159,7 @@ static void test_decisions(void **state)
 }
 
 /* Of another version, or of nobody: unknown, never wrong. */
-static void test_strange_answers(void **state)
+static void test_strange_answers_leave_unknowns(void **state)
 {
 	struct top_sample *sample = sample_new();
 	struct error err = ERROR_INIT;
@@ -185,7 +185,7 @@ static uint64_t job_of(void *user, uint64_t pid)
 }
 
 /* The trainer 1234 is a child of the process 1000 that the node's job began with. */
-static void test_merge(void **state)
+static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 {
 	struct top_sample *node = sample_new(), *daemon = sample_new();
 	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
@@ -277,7 +277,9 @@ static void test_nodes_of_a_job(void **state)
 	sample_free(node);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_status), cmocka_unit_test(test_nodes_of_a_job),
-	   cmocka_unit_test(test_nothing_is_cut), cmocka_unit_test(test_verdicts),
-	   cmocka_unit_test(test_decisions), cmocka_unit_test(test_strange_answers),
-	   cmocka_unit_test(test_merge), cmocka_unit_test(test_merge_takes_shares))
+UNIT_TESTS(cmocka_unit_test(test_a_status_fills_a_sample), cmocka_unit_test(test_nodes_of_a_job),
+	   cmocka_unit_test(test_nothing_is_cut), cmocka_unit_test(test_verdicts_are_the_analyzer_s),
+	   cmocka_unit_test(test_a_dry_run_s_decision_is_told_as_one),
+	   cmocka_unit_test(test_strange_answers_leave_unknowns),
+	   cmocka_unit_test(test_a_daemon_s_job_merges_with_its_ancestor),
+	   cmocka_unit_test(test_merge_takes_shares))

@@ -88,7 +88,7 @@ static void press(const char *keys)
 		model_key(&model, (unsigned char)*keys);
 }
 
-static void test_jobs_view(void **state)
+static void test_jobs_are_sorted_by_stall(void **state)
 {
 	int head = draw_and_find("STEP/S", 0), slow, unknown, fast;
 
@@ -102,7 +102,7 @@ static void test_jobs_view(void **state)
 	assert_true(row_of("[FFFF", 0) > 0);
 }
 
-static void test_sorting(void **state)
+static void test_a_column_sorts_both_ways(void **state)
 {
 	int head;
 
@@ -163,7 +163,7 @@ static void test_filter_and_search(void **state)
 }
 
 /* A job that is gone stays for some seconds, pale, and goes then. */
-static void test_exited_jobs(void **state)
+static void test_an_exited_job_stays_for_seconds(void **state)
 {
 	struct top_sample *next;
 
@@ -241,7 +241,7 @@ static void test_tiers_of_a_job(void **state)
 }
 
 /* Only what is looked at is asked for. */
-static void test_wants(void **state)
+static void test_only_what_is_looked_at_is_asked_for(void **state)
 {
 	assert_int_equal(model_wants(&model), 0);
 	press("2");
@@ -272,7 +272,7 @@ static void test_decision_and_problems_are_shown(void **state)
 	assert_true(draw_and_find("dieseld went away", 3) > 0);
 }
 
-static void test_which_daemon(void **state)
+static void test_a_daemon_s_unusual_socket_is_shown(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -288,7 +288,7 @@ static void test_which_daemon(void **state)
 	assert_int_equal(draw_and_find("at /tmp/d.sock", 0), 1);
 }
 
-static void test_gpus(void **state)
+static void test_a_missing_gpu_is_explained(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 	struct gpu_sample_row *gpu;
@@ -314,7 +314,7 @@ static void test_gpus(void **state)
 }
 
 /* Of a wait with many short pieces the long one is seen, whatever the screen's height. */
-static void test_chain(void **state)
+static void test_the_long_piece_of_a_chain_is_seen(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -336,7 +336,7 @@ static void test_chain(void **state)
 	assert_true(row_of("19 short pieces", 8) == row_of("reading photo.jpg", 8) + 1);
 }
 
-static void test_tree(void **state)
+static void test_a_tree_has_workers_below_their_parents(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 	static const uint64_t pids[][2] = {{20, 10}, {10, 1}, {30, 20}, {21, 10}, {7, 8}, {8, 7}};
@@ -378,7 +378,7 @@ static void test_keys_of_a_replay(void **state)
 	assert_true(draw_and_find("REPLAY", 0) == 0);
 }
 
-static void test_interval(void **state)
+static void test_the_interval_has_limits(void **state)
 {
 	for (int i = 0; i < 20; i++)
 		press("+");
@@ -390,7 +390,7 @@ static void test_interval(void **state)
 
 /* Whatever the size and the state, drawing stays within the screen (ASan looks) and says when it is too
  * small. */
-static void test_all_sizes(void **state)
+static void test_a_screen_of_any_size_is_drawn_within(void **state)
 {
 	for (int rows = 1; rows < 40; rows += rows < 12 ? 1 : 9)
 		for (int cols = 1; cols < 260; cols += cols < 90 ? 7 : 83) {
@@ -408,7 +408,7 @@ static void test_all_sizes(void **state)
 	assert_int_equal(draw_and_find("50x3 is too small", 0), 0);
 }
 
-static void test_nothing_yet(void **state)
+static void test_a_frame_without_samples_waits_for_the_first(void **state)
 {
 	model_destroy(&model);
 	model_init(&model, (struct charset){.unicode = true}, 1);
@@ -422,7 +422,7 @@ static void test_nothing_yet(void **state)
 }
 
 /* A screen without colours and beyond ASCII nothing: all of it is ASCII. */
-static void test_ascii(void **state)
+static void test_an_ascii_screen_is_ascii_only(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -441,24 +441,24 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-	    TEST(test_jobs_view),
-	    TEST(test_sorting),
+	    TEST(test_jobs_are_sorted_by_stall),
+	    TEST(test_a_column_sorts_both_ways),
 	    TEST(test_cursor_goes_with_the_job),
 	    TEST(test_filter_and_search),
-	    TEST(test_exited_jobs),
+	    TEST(test_an_exited_job_stays_for_seconds),
 	    TEST(test_views_and_overlays),
 	    TEST(test_tiers_of_a_job),
-	    TEST(test_wants),
+	    TEST(test_only_what_is_looked_at_is_asked_for),
 	    TEST(test_decision_and_problems_are_shown),
-	    TEST(test_which_daemon),
-	    TEST(test_gpus),
-	    TEST(test_chain),
-	    TEST(test_tree),
+	    TEST(test_a_daemon_s_unusual_socket_is_shown),
+	    TEST(test_a_missing_gpu_is_explained),
+	    TEST(test_the_long_piece_of_a_chain_is_seen),
+	    TEST(test_a_tree_has_workers_below_their_parents),
 	    TEST(test_keys_of_a_replay),
-	    TEST(test_interval),
-	    TEST(test_all_sizes),
-	    TEST(test_nothing_yet),
-	    TEST(test_ascii),
+	    TEST(test_the_interval_has_limits),
+	    TEST(test_a_screen_of_any_size_is_drawn_within),
+	    TEST(test_a_frame_without_samples_waits_for_the_first),
+	    TEST(test_an_ascii_screen_is_ascii_only),
 	};
 
 	setlocale(LC_CTYPE, "C.UTF-8");

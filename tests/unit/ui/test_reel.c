@@ -106,7 +106,7 @@ static void test_there_and_back(void **state)
 }
 
 /* Cut anywhere: what was whole is there, the torn record is counted. */
-static void test_cut(void **state)
+static void test_a_cut_reel_loses_the_torn_record(void **state)
 {
 	off_t whole = size_of_file();
 
@@ -137,7 +137,7 @@ static void test_cut(void **state)
 }
 
 /* Any flipped bit costs one record at most, and is counted. */
-static void test_flipped_bits(void **state)
+static void test_a_flipped_bit_costs_one_record(void **state)
 {
 	off_t size = size_of_file();
 
@@ -159,7 +159,7 @@ static void test_flipped_bits(void **state)
 	}
 }
 
-static void test_not_ours(void **state)
+static void test_a_foreign_file_is_no_reel(void **state)
 {
 	struct reel_reader *reader;
 	struct reel_writer *writer;
@@ -179,7 +179,7 @@ static void test_not_ours(void **state)
 }
 
 /* All newer: refused with a line that says so; some newer: these are skipped. */
-static void test_newer_version(void **state)
+static void test_newer_records_are_skipped(void **state)
 {
 	struct reel_header header;
 	struct reel_reader *reader;
@@ -199,7 +199,7 @@ static void test_newer_version(void **state)
 	assert_non_null(strstr(err.text, "newer"));
 }
 
-static void test_full_disk(void **state)
+static void test_a_device_is_no_place_for_a_reel(void **state)
 {
 	struct reel_writer *writer;
 	struct top_sample *sample = sample_new();
@@ -224,7 +224,7 @@ static uint64_t steps_of_next(struct feed *feed)
 	return n;
 }
 
-static void test_replay(void **state)
+static void test_a_replay_ends_at_the_last_record(void **state)
 {
 	struct feed *feed;
 	struct error err = ERROR_INIT;
@@ -262,7 +262,7 @@ static void test_replay(void **state)
 	assert_int_equal(feed_replay_open(&(struct replay_options){path, "x", NULL}, &feed, &err), -EINVAL);
 }
 
-static void test_times(void **state)
+static void test_times_are_absolute_or_relative(void **state)
 {
 	static const struct {
 		const char *text;
@@ -293,8 +293,14 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-	    TEST(test_there_and_back), TEST(test_cut),       TEST(test_flipped_bits), TEST(test_not_ours),
-	    TEST(test_newer_version),  TEST(test_full_disk), TEST(test_replay),       TEST(test_times),
+	    TEST(test_there_and_back),
+	    TEST(test_a_cut_reel_loses_the_torn_record),
+	    TEST(test_a_flipped_bit_costs_one_record),
+	    TEST(test_a_foreign_file_is_no_reel),
+	    TEST(test_newer_records_are_skipped),
+	    TEST(test_a_device_is_no_place_for_a_reel),
+	    TEST(test_a_replay_ends_at_the_last_record),
+	    TEST(test_times_are_absolute_or_relative),
 	};
 
 	setenv("TZ", "UTC", 1);

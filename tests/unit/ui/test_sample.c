@@ -153,7 +153,7 @@ static void test_what_is_hidden_is_unknown(void **state)
 }
 
 /* Too few steps: no shares, which is not shares of 0. */
-static void test_insufficient_analysis(void **state)
+static void test_an_insufficient_analysis_has_no_shares(void **state)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "only 1 step"};
 	struct top_sample *sample = sample_new();
@@ -168,7 +168,7 @@ static void test_insufficient_analysis(void **state)
 }
 
 /* A step that compiles is none of which a speed is made; unknown is not 0. */
-static void test_compiling_analysis(void **state)
+static void test_a_compiling_step_has_no_speed(void **state)
 {
 	struct analysis_step steps[] = {{.end_ns = 10 * NS_PER_S, .apart = true},
 					{.begin_ns = 10 * NS_PER_S, .end_ns = 11 * NS_PER_S}};
@@ -229,5 +229,6 @@ static void test_lines_of_diskstats(void **state)
 UNIT_TESTS(cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
 	   cmocka_unit_test(test_bytes_that_are_no_utf8), cmocka_unit_test(test_json_from_outside),
 	   cmocka_unit_test(test_analysis_to_job), cmocka_unit_test(test_what_is_hidden_is_unknown),
-	   cmocka_unit_test(test_insufficient_analysis), cmocka_unit_test(test_compiling_analysis),
-	   cmocka_unit_test(test_names_of_jobs), cmocka_unit_test(test_lines_of_diskstats))
+	   cmocka_unit_test(test_an_insufficient_analysis_has_no_shares),
+	   cmocka_unit_test(test_a_compiling_step_has_no_speed), cmocka_unit_test(test_names_of_jobs),
+	   cmocka_unit_test(test_lines_of_diskstats))

@@ -17,7 +17,7 @@ static double mean(const uint32_t *weight, size_t n, const void *context)
 	return sum / count;
 }
 
-static void test_resampling(void **state)
+static void test_resampling_brackets_the_mean_and_repeats(void **state)
 {
 	double values[400];
 	struct estimate estimate, again;
@@ -41,4 +41,4 @@ static void test_resampling(void **state)
 	assert_true(isnan(estimate.value));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_resampling))
+UNIT_TESTS(cmocka_unit_test(test_resampling_brackets_the_mean_and_repeats))

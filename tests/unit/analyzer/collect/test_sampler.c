@@ -161,7 +161,7 @@ static void test_children_and_what_they_are(void **state)
 	close(ends[0]);
 }
 
-static void test_without_children(void **state)
+static void test_children_are_left_out_where_asked(void **state)
 {
 	struct sampler *sampler;
 	int ends[2];
@@ -322,7 +322,8 @@ static void test_a_number_that_is_used_again(void **state)
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_what_a_process_sleeps_in),
 		   cmocka_unit_test(test_a_zombie_has_ended),
-		   cmocka_unit_test(test_children_and_what_they_are), cmocka_unit_test(test_without_children),
+		   cmocka_unit_test(test_children_and_what_they_are),
+		   cmocka_unit_test(test_children_are_left_out_where_asked),
 		   cmocka_unit_test(test_many_short_processes), cmocka_unit_test(test_no_such_process),
 		   cmocka_unit_test(test_a_kernel_that_shows_little),
 		   cmocka_unit_test(test_a_number_that_is_used_again))

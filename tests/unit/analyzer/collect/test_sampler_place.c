@@ -145,7 +145,7 @@ static void test_a_real_process(void **state)
 	sampler_place_close(place);
 }
 
-static void test_no_python(void **state)
+static void test_a_process_without_python_has_no_place(void **state)
 {
 	struct sampler_place *place;
 	pid_t pid = fork();
@@ -161,7 +161,7 @@ static void test_no_python(void **state)
 	sampler_place_close(NULL);
 }
 
-static void test_names(void **state)
+static void test_files_and_functions_name_places(void **state)
 {
 	static const char site[] = "/usr/lib/python3/dist-packages/";
 	static const struct {
@@ -195,5 +195,6 @@ static void test_names(void **state)
 	}
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_names), cmocka_unit_test(test_a_real_process),
-		   cmocka_unit_test(test_no_python))
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_files_and_functions_name_places),
+		   cmocka_unit_test(test_a_real_process),
+		   cmocka_unit_test(test_a_process_without_python_has_no_place))

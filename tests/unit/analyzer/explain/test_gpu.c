@@ -50,7 +50,7 @@ static void check_ticks(uint64_t ns, uint64_t ticks)
 	assert_int_equal(ns / TICK_NS, ticks);
 }
 
-static void test_no_driver(void **state)
+static void test_without_a_driver_gpu_waits_are_unknown(void **state)
 {
 	struct analysis *analysis;
 
@@ -150,7 +150,7 @@ static void test_within_next_counts_once(void **state)
 }
 
 /* The pin-memory thread's and a watchdog's waits are in the table, not in the share. */
-static void test_other_threads(void **state)
+static void test_waits_of_other_threads_are_listed_not_shared(void **state)
 {
 	struct analysis *analysis;
 
@@ -216,7 +216,7 @@ static void test_utilization_of_the_window(void **state)
 	analysis_free(analysis);
 }
 
-static void test_hostile(void **state)
+static void test_hostile_gpu_records_stay_within_bounds(void **state)
 {
 	struct analysis *analysis;
 
@@ -292,11 +292,14 @@ static void test_bursts_of_a_child(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_no_driver), cmocka_unit_test(test_driver_without_waits),
-	   cmocka_unit_test(test_spinning_is_device), cmocka_unit_test(test_sleeping_is_device),
-	   cmocka_unit_test(test_preempted_while_spinning), cmocka_unit_test(test_within_next_counts_once),
-	   cmocka_unit_test(test_other_threads), cmocka_unit_test(test_starved_within_data_waits_only),
+UNIT_TESTS(cmocka_unit_test(test_without_a_driver_gpu_waits_are_unknown),
+	   cmocka_unit_test(test_driver_without_waits), cmocka_unit_test(test_spinning_is_device),
+	   cmocka_unit_test(test_sleeping_is_device), cmocka_unit_test(test_preempted_while_spinning),
+	   cmocka_unit_test(test_within_next_counts_once),
+	   cmocka_unit_test(test_waits_of_other_threads_are_listed_not_shared),
+	   cmocka_unit_test(test_starved_within_data_waits_only),
 	   cmocka_unit_test(test_totals_of_the_process), cmocka_unit_test(test_utilization_of_the_window),
 	   cmocka_unit_test(test_bursts_of_launches_are_steps),
 	   cmocka_unit_test(test_waits_without_launches_are_no_steps),
-	   cmocka_unit_test(test_bursts_of_a_child), cmocka_unit_test(test_hostile))
+	   cmocka_unit_test(test_bursts_of_a_child),
+	   cmocka_unit_test(test_hostile_gpu_records_stay_within_bounds))

@@ -57,7 +57,7 @@ static void check_sorted(const struct lanes *lanes)
 	}
 }
 
-static void test_exact(void **state)
+static void test_few_segments_are_drawn_exactly(void **state)
 {
 	struct analysis *analysis = analyse(10, 100000);
 	const struct lanes *lanes = analysis->lanes;
@@ -78,7 +78,7 @@ static void test_exact(void **state)
 }
 
 /* The chain of each wait: worker -> feeder -> trainer. */
-static void test_wakes(void **state)
+static void test_wakes_show_each_wait_s_chain(void **state)
 {
 	struct analysis *analysis = analyse(10, 100000);
 	const struct lanes *lanes = analysis->lanes;
@@ -97,7 +97,7 @@ static void test_wakes(void **state)
 }
 
 /* Too many segments: cells, but for excerpts. The picture stays bounded and near the truth. */
-static void test_coarse(void **state)
+static void test_too_many_segments_become_cells(void **state)
 {
 	struct analysis *analysis = analyse(400, 600);
 	const struct lanes *lanes = analysis->lanes;
@@ -120,7 +120,7 @@ static void test_coarse(void **state)
 
 /* The trainer's calls that wait for the GPU are a state of its lane and a list; in a data wait they are not.
  */
-static void test_gpu_waits(void **state)
+static void test_gpu_waits_are_a_state_of_the_trainer_s_lane(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .n_lane_segments_max = 10000};
 	struct analysis *analysis;
@@ -152,5 +152,8 @@ static void test_not_asked_for(void **state)
 	lanes_free(NULL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_exact), cmocka_unit_test(test_wakes), cmocka_unit_test(test_coarse),
-	   cmocka_unit_test(test_gpu_waits), cmocka_unit_test(test_not_asked_for))
+UNIT_TESTS(cmocka_unit_test(test_few_segments_are_drawn_exactly),
+	   cmocka_unit_test(test_wakes_show_each_wait_s_chain),
+	   cmocka_unit_test(test_too_many_segments_become_cells),
+	   cmocka_unit_test(test_gpu_waits_are_a_state_of_the_trainer_s_lane),
+	   cmocka_unit_test(test_not_asked_for))

@@ -54,7 +54,7 @@ static void check(const struct analysis *analysis, const char *name, uint64_t n,
 	assert_int_equal(n, 0);
 }
 
-static void test_marks(void **state)
+static void test_libdiesel_s_marks_are_phases(void **state)
 {
 	struct analysis *analysis;
 
@@ -68,7 +68,7 @@ static void test_marks(void **state)
 }
 
 /* NVTX: ends have no name. */
-static void test_nested(void **state)
+static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 {
 	struct analysis *analysis;
 
@@ -88,7 +88,7 @@ static void test_nested(void **state)
 }
 
 /* USDT: an end names its range, so one that was lost does not shift all that follow. */
-static void test_named_ends(void **state)
+static void test_a_lost_named_end_shifts_nothing(void **state)
 {
 	struct analysis *analysis;
 
@@ -117,7 +117,7 @@ static void test_cut_at_the_window(void **state)
 	analysis_free(analysis);
 }
 
-static void test_hostile(void **state)
+static void test_hostile_phases_stay_within_bounds(void **state)
 {
 	struct analysis *analysis;
 
@@ -134,5 +134,7 @@ static void test_hostile(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_marks), cmocka_unit_test(test_nested), cmocka_unit_test(test_named_ends),
-	   cmocka_unit_test(test_cut_at_the_window), cmocka_unit_test(test_hostile))
+UNIT_TESTS(cmocka_unit_test(test_libdiesel_s_marks_are_phases),
+	   cmocka_unit_test(test_ends_without_a_name_close_the_innermost_phase),
+	   cmocka_unit_test(test_a_lost_named_end_shifts_nothing), cmocka_unit_test(test_cut_at_the_window),
+	   cmocka_unit_test(test_hostile_phases_stay_within_bounds))

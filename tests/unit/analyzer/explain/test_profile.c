@@ -92,7 +92,7 @@ static struct profile_label label_of(uint64_t native, uint64_t python)
 	return label;
 }
 
-static void test_library_names(void **state)
+static void test_library_names_lose_versions_and_hashes(void **state)
 {
 	static const char *const names[][2] = {
 	    {"libjpeg.so.62.3.0", "libjpeg"},
@@ -141,7 +141,7 @@ static void test_cxx_names_are_for_people(void **state)
 }
 
 /* The interpreter's own time belongs to the Python function that it executes. */
-static void test_interpreter(void **state)
+static void test_the_interpreter_s_time_is_its_python_function_s(void **state)
 {
 	struct profile_label label = label_of(13, 21);
 
@@ -156,7 +156,7 @@ static void test_interpreter(void **state)
 	assert_string_equal(label.caller, "");
 }
 
-static void test_kernel(void **state)
+static void test_time_in_the_kernel_is_linux_s(void **state)
 {
 	struct profile_group group = {.native = 12, .python = 21, .syscall_nr = 0xffff, .in_kernel = true};
 	struct profile_label label;
@@ -183,7 +183,7 @@ static void test_what_is_not_known(void **state)
 	assert_string_equal(label.library, "Python");
 }
 
-static void test_fold(void **state)
+static void test_groups_with_one_label_are_folded(void **state)
 {
 	const struct profile_group groups[] = {
 	    {.native = 10, .python = 20, .n_samples = 50, .syscall_nr = 0xffff},
@@ -233,7 +233,7 @@ static struct profile_images images_of(uint64_t native, uint64_t python)
 	return images;
 }
 
-static void test_images(void **state)
+static void test_image_decoders_are_recognised(void **state)
 {
 	struct profile_images found = images_of(10, 0);
 
@@ -278,8 +278,10 @@ static void test_nothing_to_fold(void **state)
 	profile_free(NULL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_library_names),
+UNIT_TESTS(cmocka_unit_test(test_library_names_lose_versions_and_hashes),
 	   cmocka_unit_test(test_python_frames_come_before_what_they_call),
-	   cmocka_unit_test(test_cxx_names_are_for_people), cmocka_unit_test(test_interpreter),
-	   cmocka_unit_test(test_kernel), cmocka_unit_test(test_what_is_not_known),
-	   cmocka_unit_test(test_fold), cmocka_unit_test(test_images), cmocka_unit_test(test_nothing_to_fold))
+	   cmocka_unit_test(test_cxx_names_are_for_people),
+	   cmocka_unit_test(test_the_interpreter_s_time_is_its_python_function_s),
+	   cmocka_unit_test(test_time_in_the_kernel_is_linux_s), cmocka_unit_test(test_what_is_not_known),
+	   cmocka_unit_test(test_groups_with_one_label_are_folded),
+	   cmocka_unit_test(test_image_decoders_are_recognised), cmocka_unit_test(test_nothing_to_fold))

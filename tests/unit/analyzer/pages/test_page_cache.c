@@ -43,7 +43,7 @@ static struct event *place_add(uint64_t inode, bool folder, uint64_t begin_tick,
 	return event;
 }
 
-static void test_nothing_measured(void **state)
+static void test_without_measurements_there_is_no_page_cache(void **state)
 {
 	struct analysis *analysis;
 
@@ -106,7 +106,7 @@ static void test_sums_are_of_the_window(void **state)
 	analysis_free(analysis);
 }
 
-static void test_places(void **state)
+static void test_the_files_that_miss_most_are_listed(void **state)
 {
 	static const struct analysis_path paths[] = {
 	    {30, 0x800001, false, "/data/a"}, {30, 0x800001, true, "/data"}, {30, 0x800002, false, "/other"}};
@@ -138,7 +138,7 @@ static void test_places(void **state)
 }
 
 /* Pages 0, 1 follow each other; 5 is right behind what the fault at 1 had read; 100 and 3 are not. */
-static void test_mapped_files(void **state)
+static void test_mapped_files_count_by_faults_and_order(void **state)
 {
 	static const uint64_t pages[] = {0, 1, 5, 100, 3};
 	struct analysis *analysis;
@@ -165,5 +165,7 @@ static void test_mapped_files(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_nothing_measured), cmocka_unit_test(test_sums_are_of_the_window),
-	   cmocka_unit_test(test_places), cmocka_unit_test(test_mapped_files))
+UNIT_TESTS(cmocka_unit_test(test_without_measurements_there_is_no_page_cache),
+	   cmocka_unit_test(test_sums_are_of_the_window),
+	   cmocka_unit_test(test_the_files_that_miss_most_are_listed),
+	   cmocka_unit_test(test_mapped_files_count_by_faults_and_order))

@@ -47,7 +47,7 @@ static void check_apart(const struct analysis *analysis, size_t n)
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_PREP_STALL), 0.1, 0.02);
 }
 
-static void test_validation(void **state)
+static void test_validation_stands_apart_from_training(void **state)
 {
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
@@ -122,7 +122,7 @@ static void test_validation_with_workers(void **state)
 }
 
 /* An epoch's end is one more next(). So is the second loader of a job that always takes two batches. */
-static void test_no_validation(void **state)
+static void test_an_epoch_s_end_is_no_validation(void **state)
 {
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
@@ -180,7 +180,7 @@ static struct analysis *analyse(void)
 			      &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
 }
 
-static void test_compiling(void **state)
+static void test_compiling_stands_apart_from_training(void **state)
 {
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
@@ -323,7 +323,7 @@ static void test_a_compiler_s_files(void **state)
 }
 
 /* 20 s of training behind 40 s of compiling: not sure to be bound by the device, and told so. */
-static void test_mostly_compiling(void **state)
+static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **state)
 {
 	enum { COMPILE_TICKS = 40000, STEP_TICKS = 1000 };
 	uint64_t tick = 0;
@@ -386,17 +386,17 @@ static void test_predictions_are_without_compiling(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_validation),
+	    cmocka_unit_test(test_validation_stands_apart_from_training),
 	    cmocka_unit_test(test_the_last_validation),
 	    cmocka_unit_test(test_validation_with_workers),
-	    cmocka_unit_test(test_no_validation),
-	    cmocka_unit_test(test_compiling),
+	    cmocka_unit_test(test_an_epoch_s_end_is_no_validation),
+	    cmocka_unit_test(test_compiling_stands_apart_from_training),
 	    cmocka_unit_test(test_compiling_is_one_share),
 	    cmocka_unit_test(test_a_thread_compiles),
 	    cmocka_unit_test(test_deep_stacks_end_nothing),
 	    cmocka_unit_test(test_no_python_stacks),
 	    cmocka_unit_test(test_a_compiler_s_files),
-	    cmocka_unit_test(test_mostly_compiling),
+	    cmocka_unit_test(test_a_job_that_mostly_compiles_is_not_surely_device_bound),
 	    cmocka_unit_test(test_predictions_are_without_compiling),
 	};
 

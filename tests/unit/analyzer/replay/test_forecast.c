@@ -50,7 +50,7 @@ static struct plant *plant_new(size_t n_steps)
 	return &plant;
 }
 
-static void test_steady_steps(void **state)
+static void test_the_warm_up_is_left_out_of_forecasts(void **state)
 {
 	const size_t n_warmups[] = {0, 1, 7, STEPS - 1};
 
@@ -89,7 +89,7 @@ static void test_no_steady_step(void **state)
 }
 
 /* A job too short to leave its first step out. */
-static void test_few_steps(void **state)
+static void test_a_short_job_keeps_its_first_step(void **state)
 {
 	struct plant *plant = plant_new(5);
 	struct forecast forecast;
@@ -142,7 +142,7 @@ static void test_first_workers_may_slow_each_other_down(void **state)
 	forecast_free(&forecast);
 }
 
-static void test_server(void **state)
+static void test_a_server_s_rate_is_taken_where_it_explains_the_steps(void **state)
 {
 	struct plant *plant = plant_new(STEPS);
 	struct forecast forecast;
@@ -160,6 +160,8 @@ static void test_server(void **state)
 	forecast_free(&forecast);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_steady_steps), cmocka_unit_test(test_no_steady_step),
-	   cmocka_unit_test(test_few_steps), cmocka_unit_test(test_compiling_is_left_out),
-	   cmocka_unit_test(test_first_workers_may_slow_each_other_down), cmocka_unit_test(test_server))
+UNIT_TESTS(cmocka_unit_test(test_the_warm_up_is_left_out_of_forecasts), cmocka_unit_test(test_no_steady_step),
+	   cmocka_unit_test(test_a_short_job_keeps_its_first_step),
+	   cmocka_unit_test(test_compiling_is_left_out),
+	   cmocka_unit_test(test_first_workers_may_slow_each_other_down),
+	   cmocka_unit_test(test_a_server_s_rate_is_taken_where_it_explains_the_steps))

@@ -70,7 +70,7 @@ static void stage_free(struct stage *stage)
 	scene_free(&stage->scene);
 }
 
-static void test_nothing(void **state)
+static void test_without_waits_nothing_is_split(void **state)
 {
 	struct stage *stage = stage_new(LOADER_NONE);
 
@@ -82,7 +82,7 @@ static void test_nothing(void **state)
 }
 
 /* The trainer's own file calls are fetch, cut at the wait's ends. */
-static void test_inline(void **state)
+static void test_own_file_calls_are_fetch(void **state)
 {
 	struct stage *stage = stage_new(LOADER_INLINE);
 
@@ -101,7 +101,7 @@ static void test_inline(void **state)
 }
 
 /* What libdiesel says: from each MARK_WAIT_BEGIN to the end of it, if that was for chunks. */
-static void test_marks(void **state)
+static void test_libdiesel_s_marks_say_what_is_fetch(void **state)
 {
 	struct stage *stage = stage_new(LOADER_DIESEL);
 
@@ -150,7 +150,7 @@ static void check_walked(const struct stage *stage)
 				i >= 2 && i < 8 ? 300 : 0);
 }
 
-static void test_threads(void **state)
+static void test_loader_threads_are_walked(void **state)
 {
 	struct stage *stage = stage_new(LOADER_THREADS);
 
@@ -185,7 +185,7 @@ static void test_workers_without_replay(void **state)
 }
 
 /* A gap of the recording that covers the whole window: nothing was observed. */
-static void test_nothing_observed(void **state)
+static void test_an_unobserved_window_is_walked(void **state)
 {
 	struct stage *stage = stage_new(LOADER_WORKERS);
 
@@ -290,7 +290,7 @@ static void plant_split(struct plant *plant)
 }
 
 /* With reading for nothing each step takes 3 ms less: so much of each wait is fetching. */
-static void test_replay(void **state)
+static void test_time_saved_in_the_replay_is_fetch(void **state)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
 
@@ -310,7 +310,7 @@ static void test_replay(void **state)
 }
 
 /* Up to a tenth off, in either direction, the replay is believed; its saving is then of the recorded time. */
-static void test_believable(void **state)
+static void test_a_replay_up_to_a_tenth_off_is_believed(void **state)
 {
 	const struct {
 		double off;
@@ -349,7 +349,7 @@ static void test_replay_with_a_server(void **state)
 }
 
 /* It saves more than a step waited: the rest goes to steps that have room, and never more than there is. */
-static void test_limits(void **state)
+static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 {
 	struct plant *plant = plant_new(9 * MS, 1);
 
@@ -385,7 +385,7 @@ static void test_limits(void **state)
 
 /* What steps that read have no room for goes to others that read, and only then to those that do not, by
  * their room. */
-static void test_levelling(void **state)
+static void test_surplus_goes_first_to_steps_that_read(void **state)
 {
 	const struct {
 		double latency_ns;
@@ -429,7 +429,7 @@ static void test_waits_of_a_step(void **state)
 }
 
 /* Damaged records: nothing to replay. */
-static void test_damage(void **state)
+static void test_damaged_batches_are_not_replayed(void **state)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
 
@@ -490,10 +490,15 @@ static void test_messages_of_a_tgid_used_again(void **state)
 	scene_free(&scene);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_nothing), cmocka_unit_test(test_inline), cmocka_unit_test(test_marks),
-	   cmocka_unit_test(test_threads), cmocka_unit_test(test_workers_without_replay),
-	   cmocka_unit_test(test_nothing_observed), cmocka_unit_test(test_replay),
-	   cmocka_unit_test(test_believable), cmocka_unit_test(test_replay_with_a_server),
-	   cmocka_unit_test(test_limits), cmocka_unit_test(test_levelling),
-	   cmocka_unit_test(test_waits_of_a_step), cmocka_unit_test(test_damage),
+UNIT_TESTS(cmocka_unit_test(test_without_waits_nothing_is_split),
+	   cmocka_unit_test(test_own_file_calls_are_fetch),
+	   cmocka_unit_test(test_libdiesel_s_marks_say_what_is_fetch),
+	   cmocka_unit_test(test_loader_threads_are_walked), cmocka_unit_test(test_workers_without_replay),
+	   cmocka_unit_test(test_an_unobserved_window_is_walked),
+	   cmocka_unit_test(test_time_saved_in_the_replay_is_fetch),
+	   cmocka_unit_test(test_a_replay_up_to_a_tenth_off_is_believed),
+	   cmocka_unit_test(test_replay_with_a_server),
+	   cmocka_unit_test(test_steps_get_no_more_fetch_than_they_waited),
+	   cmocka_unit_test(test_surplus_goes_first_to_steps_that_read),
+	   cmocka_unit_test(test_waits_of_a_step), cmocka_unit_test(test_damaged_batches_are_not_replayed),
 	   cmocka_unit_test(test_messages_of_a_tgid_used_again))

@@ -353,7 +353,7 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 }
 
 /* A bound holds for whatever share the samples allow, and says that it is about right. */
-static void test_sampled_bounds(void **state)
+static void test_a_sampled_bound_is_called_about_right(void **state)
 {
 	struct analysis analysis = job(LOADER_INLINE, 0, 47);
 	const struct analysis_action *action;
@@ -588,7 +588,8 @@ UNIT_TESTS(cmocka_unit_test(test_half_is_worth_two_at_most),
 	   cmocka_unit_test(test_images_that_dieseld_could_decode),
 	   cmocka_unit_test(test_each_action_has_its_own_prediction),
 	   cmocka_unit_test(test_a_gain_that_may_be_none_comes_last),
-	   cmocka_unit_test(test_workers_have_no_more_than_the_cores), cmocka_unit_test(test_sampled_bounds),
+	   cmocka_unit_test(test_workers_have_no_more_than_the_cores),
+	   cmocka_unit_test(test_a_sampled_bound_is_called_about_right),
 	   cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
 	   cmocka_unit_test(test_files_of_one_sample_are_packed), cmocka_unit_test(test_the_interpreter_lock),
 	   cmocka_unit_test(test_images_whose_transforms_stay_in_python),

@@ -76,7 +76,7 @@ static void test_what_is_apart_makes_no_difference(void **state)
 		    isnan(made.shares[SHARE_COMPILING].change.value));
 }
 
-static void test_faster(void **state)
+static void test_a_faster_run_is_told_with_its_verdict(void **state)
 {
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 0, 2);
 	struct comparison made;
@@ -115,7 +115,7 @@ static void test_warmup_is_left_out(void **state)
 	assert_true(fabs(made.speed.value - 1) < 0.02);
 }
 
-static void test_sampled(void **state)
+static void test_sampled_runs_compare_shares_and_no_speed(void **state)
 {
 	struct analysis a = job(steps_a, 100, 40, 1), b = job(steps_b, 100, 0, 1);
 	struct comparison made;
@@ -131,7 +131,7 @@ static void test_sampled(void **state)
 	assert_true(made.shares[SHARE_FETCH_STALL].significant);
 }
 
-static void test_insufficient(void **state)
+static void test_an_insufficient_run_is_not_compared(void **state)
 {
 	struct analysis a = job(steps_a, 100, 40, 1), b = {.verdict = ANALYSIS_INSUFFICIENT};
 	struct comparison made;
@@ -140,7 +140,9 @@ static void test_insufficient(void **state)
 	assert_int_equal(comparison_make(&b, &a, &made), -ENODATA);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_same_job_is_no_difference), cmocka_unit_test(test_faster),
+UNIT_TESTS(cmocka_unit_test(test_same_job_is_no_difference),
+	   cmocka_unit_test(test_a_faster_run_is_told_with_its_verdict),
 	   cmocka_unit_test(test_what_is_apart_makes_no_difference),
 	   cmocka_unit_test(test_same_answer_every_time), cmocka_unit_test(test_warmup_is_left_out),
-	   cmocka_unit_test(test_sampled), cmocka_unit_test(test_insufficient))
+	   cmocka_unit_test(test_sampled_runs_compare_shares_and_no_speed),
+	   cmocka_unit_test(test_an_insufficient_run_is_not_compared))

@@ -74,7 +74,7 @@ static struct job *job_new(void)
 	return job;
 }
 
-static void test_a_second(void **state)
+static void test_a_second_has_its_shares(void **state)
 {
 	struct job *job = job_new();
 	struct analysis_stretch s = analysis_stretch(&job->analysis, NS_PER_S, 2 * NS_PER_S);
@@ -94,7 +94,7 @@ static void test_a_second(void **state)
 }
 
 /* In the middle of steps, segments and batches: what lies in it, and no more. */
-static void test_cut(void **state)
+static void test_cut_steps_count_by_what_lies_within(void **state)
 {
 	struct job *job = job_new();
 	struct analysis_stretch s = analysis_stretch(&job->analysis, 25 * MS, 375 * MS);
@@ -109,7 +109,7 @@ static void test_cut(void **state)
 	free(job);
 }
 
-static void test_unknown(void **state)
+static void test_time_in_a_gap_is_unknown(void **state)
 {
 	struct job *job = job_new();
 	struct analysis_stretch s = analysis_stretch(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
@@ -127,7 +127,7 @@ static void test_unknown(void **state)
 }
 
 /* One step in twenty is beyond the 95th percentile. */
-static void test_percentiles(void **state)
+static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
 {
 	struct job *job = job_new();
 	struct analysis_stretch s;
@@ -145,5 +145,7 @@ static void test_percentiles(void **state)
 	free(job);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_a_second), cmocka_unit_test(test_cut), cmocka_unit_test(test_unknown),
-	   cmocka_unit_test(test_percentiles))
+UNIT_TESTS(cmocka_unit_test(test_a_second_has_its_shares),
+	   cmocka_unit_test(test_cut_steps_count_by_what_lies_within),
+	   cmocka_unit_test(test_time_in_a_gap_is_unknown),
+	   cmocka_unit_test(test_one_step_in_twenty_is_beyond_the_percentile))

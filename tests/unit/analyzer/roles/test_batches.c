@@ -224,7 +224,7 @@ static void test_handovers_that_end(void **state)
 }
 
 /* Nothing shows how data comes: then nobody can be sure that there is nothing to gain. */
-static void test_blind(void **state)
+static void test_unseen_data_leaves_the_gain_unsure(void **state)
 {
 	struct analysis *analysis;
 
@@ -301,7 +301,8 @@ static void test_marks_that_do_not_fit(void **state)
 
 UNIT_TESTS(cmocka_unit_test(test_without_file_reads), cmocka_unit_test(test_reads_within_are_fetch),
 	   cmocka_unit_test(test_compilers_are_no_workers), cmocka_unit_test(test_threads_within_next),
-	   cmocka_unit_test(test_without_backward_passes), cmocka_unit_test(test_blind),
-	   cmocka_unit_test(test_rhythm_of_reads), cmocka_unit_test(test_rhythm_with_reads_in_two_goes),
-	   cmocka_unit_test(test_marks_that_do_not_fit), cmocka_unit_test(test_other_threads_that_read),
-	   cmocka_unit_test(test_handovers_of_a_thread), cmocka_unit_test(test_handovers_that_end))
+	   cmocka_unit_test(test_without_backward_passes),
+	   cmocka_unit_test(test_unseen_data_leaves_the_gain_unsure), cmocka_unit_test(test_rhythm_of_reads),
+	   cmocka_unit_test(test_rhythm_with_reads_in_two_goes), cmocka_unit_test(test_marks_that_do_not_fit),
+	   cmocka_unit_test(test_other_threads_that_read), cmocka_unit_test(test_handovers_of_a_thread),
+	   cmocka_unit_test(test_handovers_that_end))

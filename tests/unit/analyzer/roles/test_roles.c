@@ -37,7 +37,7 @@ static void check_no_loader(const struct roles *roles)
 	assert_null(roles->reader);
 }
 
-static void test_nobody(void **state)
+static void test_without_threads_nobody_trains(void **state)
 {
 	struct scene scene;
 
@@ -49,7 +49,7 @@ static void test_nobody(void **state)
 	scene_free(&scene);
 }
 
-static void test_alone(void **state)
+static void test_a_thread_alone_trains(void **state)
 {
 	struct scene scene;
 
@@ -74,7 +74,7 @@ static void gpu_wait(uint32_t tid, uint64_t tick)
 }
 
 /* What leads: an override, backward passes, marks, waits for a GPU, the root; each beats all behind it. */
-static void test_who_trains(void **state)
+static void test_each_sign_of_training_beats_those_behind_it(void **state)
 {
 	script_begin(&s);
 	script_add(&s, OTHER, EVENT_NAME, 0, 0);
@@ -189,7 +189,7 @@ static void check_two_workers(const struct scene *scene)
 	assert_int_equal(roles_started_ns(roles, roles->trainer), 0);
 }
 
-static void test_workers(void **state)
+static void test_workers_are_found_in_any_order_of_records(void **state)
 {
 	struct scene scene;
 
@@ -243,7 +243,7 @@ static void test_workers_without_steps(void **state)
 }
 
 /* The pin-memory thread reads the results. */
-static void test_reader(void **state)
+static void test_the_pin_memory_thread_reads_results(void **state)
 {
 	struct scene scene;
 
@@ -414,7 +414,7 @@ static void test_loader_with_a_pipe_for_each_worker(void **state)
 }
 
 /* next() that makes the batch itself: other processes are not its workers. */
-static void test_own_batches(void **state)
+static void test_next_that_makes_batches_has_no_workers(void **state)
 {
 	struct scene scene;
 
@@ -452,19 +452,21 @@ static void test_results_are_looked_up(void **state)
 	assert_false(roles_is_result(&roles, 5));
 }
 
-static void test_names_differ(void **state)
+static void test_each_role_has_its_own_name(void **state)
 {
 	for (int a = ROLE_OTHER; a <= ROLE_LOADER; a++)
 		for (int b = ROLE_OTHER; b < a; b++)
 			assert_string_not_equal(role_name((enum role)a), role_name((enum role)b));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_nobody), cmocka_unit_test(test_alone), cmocka_unit_test(test_who_trains),
+UNIT_TESTS(cmocka_unit_test(test_without_threads_nobody_trains), cmocka_unit_test(test_a_thread_alone_trains),
+	   cmocka_unit_test(test_each_sign_of_training_beats_those_behind_it),
 	   cmocka_unit_test(test_what_ends_its_steps), cmocka_unit_test(test_trainer_with_a_tid_used_again),
-	   cmocka_unit_test(test_workers), cmocka_unit_test(test_workers_beside_other_things),
-	   cmocka_unit_test(test_workers_without_steps), cmocka_unit_test(test_reader),
+	   cmocka_unit_test(test_workers_are_found_in_any_order_of_records),
+	   cmocka_unit_test(test_workers_beside_other_things), cmocka_unit_test(test_workers_without_steps),
+	   cmocka_unit_test(test_the_pin_memory_thread_reads_results),
 	   cmocka_unit_test(test_processes_that_are_no_workers),
 	   cmocka_unit_test(test_start_of_a_spawned_worker), cmocka_unit_test(test_tids_used_again),
 	   cmocka_unit_test(test_loaders_by_epoch), cmocka_unit_test(test_loader_with_a_pipe_for_each_worker),
-	   cmocka_unit_test(test_own_batches), cmocka_unit_test(test_results_are_looked_up),
-	   cmocka_unit_test(test_names_differ))
+	   cmocka_unit_test(test_next_that_makes_batches_has_no_workers),
+	   cmocka_unit_test(test_results_are_looked_up), cmocka_unit_test(test_each_role_has_its_own_name))

@@ -35,7 +35,7 @@ static enum role role_found(uint32_t tid)
 	return role;
 }
 
-static void test_loader_thread(void **state)
+static void test_a_thread_that_feeds_the_trainer_loads(void **state)
 {
 	struct scene scene;
 
@@ -89,7 +89,7 @@ static void test_trainer_that_reads_itself(void **state)
 }
 
 /* Reader, then a stage that it wakes, which wakes the trainer. */
-static void test_stages(void **state)
+static void test_a_reader_and_a_stage_both_load(void **state)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -167,6 +167,7 @@ static void test_handovers_without_steps(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_loader_thread), cmocka_unit_test(test_threads_that_load_nothing),
-	   cmocka_unit_test(test_trainer_that_reads_itself), cmocka_unit_test(test_stages),
-	   cmocka_unit_test(test_threads_within_next), cmocka_unit_test(test_handovers_without_steps))
+UNIT_TESTS(cmocka_unit_test(test_a_thread_that_feeds_the_trainer_loads),
+	   cmocka_unit_test(test_threads_that_load_nothing), cmocka_unit_test(test_trainer_that_reads_itself),
+	   cmocka_unit_test(test_a_reader_and_a_stage_both_load), cmocka_unit_test(test_threads_within_next),
+	   cmocka_unit_test(test_handovers_without_steps))

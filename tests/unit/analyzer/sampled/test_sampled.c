@@ -133,7 +133,7 @@ static void workers_job(struct tape *tape, enum proc_wait trainer_waits, uint32_
 
 static const uint32_t worker_flags = SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY;
 
-static void test_workers(void **state)
+static void test_a_sampled_job_waits_for_its_workers(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -271,7 +271,7 @@ static void inline_job(struct tape *tape)
 	stretch(tape, TRAINER, TRAINER, at, at + 300, 1, PROC_WAIT_NONE); /* tear-down */
 }
 
-static void test_inline(void **state)
+static void test_a_sampled_inline_loader_is_found(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -289,7 +289,7 @@ static void test_inline(void **state)
 }
 
 /* Every fifth step writes for 100 ms, serialising between two writes, and syncs. */
-static void test_checkpoints(void **state)
+static void test_sampled_checkpoints_include_serialising(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -320,7 +320,7 @@ static void test_checkpoints(void **state)
 }
 
 /* Runnable without a core, outside of waits. */
-static void test_starved(void **state)
+static void test_runnable_without_a_core_is_starved(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -339,7 +339,7 @@ static void test_starved(void **state)
 }
 
 /* Nothing but thread states: the wait is still found, and the interval says how much less is known. */
-static void test_few_sources(void **state)
+static void test_thread_states_alone_find_the_wait_less_surely(void **state)
 {
 	struct tape rich = tape_make(), poor = tape_make();
 	struct analysis *exact, *rough;
@@ -412,7 +412,7 @@ static void test_launcher_is_no_trainer(void **state)
 }
 
 /* Drawn states have the lengths of the shares, and stay within what was asked for. */
-static void test_lanes(void **state)
+static void test_drawn_states_have_the_lengths_of_the_shares(void **state)
 {
 	for (size_t max = 100; max <= 100000; max *= 1000) {
 		struct tape tape = tape_make();
@@ -465,7 +465,7 @@ static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_
 }
 
 /* Computing and sleeping within a next() is data wait, whatever the sleep is in. */
-static void test_places(void **state)
+static void test_all_time_within_next_is_data_wait(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -511,7 +511,7 @@ static void test_places_of_own_preparing(void **state)
 }
 
 /* Half of its time outside of next(): that is no computing, and what is written then no checkpoint. */
-static void test_compiling_places(void **state)
+static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -613,7 +613,7 @@ static void test_a_stack_that_was_hardly_read(void **state)
 }
 
 /* Python waits for its lock with a timeout, OpenMP for its threads without one. */
-static void test_locks(void **state)
+static void test_a_lock_with_a_timeout_is_python_s(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK, SIZE_MAX);
 
@@ -627,7 +627,7 @@ static void test_locks(void **state)
 	analysis_free(analysis);
 }
 
-static void test_naps(void **state)
+static void test_naps_are_sleep_on_purpose(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMER, SIZE_MAX);
 
@@ -660,7 +660,7 @@ static void test_places_of_iterators(void **state)
 }
 
 /* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
-static void test_fork_server(void **state)
+static void test_a_fork_server_is_no_worker(void **state)
 {
 	struct tape tape = tape_make();
 	struct analysis *analysis;
@@ -678,16 +678,22 @@ static void test_fork_server(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_workers), cmocka_unit_test(test_workers_that_prepare_longer),
-	   cmocka_unit_test(test_pin_memory_thread),
+UNIT_TESTS(cmocka_unit_test(test_a_sampled_job_waits_for_its_workers),
+	   cmocka_unit_test(test_workers_that_prepare_longer), cmocka_unit_test(test_pin_memory_thread),
 	   cmocka_unit_test(test_a_pool_that_is_older_than_the_training),
-	   cmocka_unit_test(test_helpers_are_the_device), cmocka_unit_test(test_inline),
-	   cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_starved),
-	   cmocka_unit_test(test_few_sources), cmocka_unit_test(test_too_few_looks),
-	   cmocka_unit_test(test_numbers_used_again), cmocka_unit_test(test_launcher_is_no_trainer),
-	   cmocka_unit_test(test_fork_server), cmocka_unit_test(test_imports_are_no_training),
-	   cmocka_unit_test(test_a_stack_that_was_hardly_read), cmocka_unit_test(test_locks),
-	   cmocka_unit_test(test_naps), cmocka_unit_test(test_places_of_iterators),
-	   cmocka_unit_test(test_places), cmocka_unit_test(test_places_of_own_preparing),
-	   cmocka_unit_test(test_compiling_places), cmocka_unit_test(test_places_that_say_nothing),
-	   cmocka_unit_test(test_lanes))
+	   cmocka_unit_test(test_helpers_are_the_device),
+	   cmocka_unit_test(test_a_sampled_inline_loader_is_found),
+	   cmocka_unit_test(test_sampled_checkpoints_include_serialising),
+	   cmocka_unit_test(test_runnable_without_a_core_is_starved),
+	   cmocka_unit_test(test_thread_states_alone_find_the_wait_less_surely),
+	   cmocka_unit_test(test_too_few_looks), cmocka_unit_test(test_numbers_used_again),
+	   cmocka_unit_test(test_launcher_is_no_trainer), cmocka_unit_test(test_a_fork_server_is_no_worker),
+	   cmocka_unit_test(test_imports_are_no_training),
+	   cmocka_unit_test(test_a_stack_that_was_hardly_read),
+	   cmocka_unit_test(test_a_lock_with_a_timeout_is_python_s),
+	   cmocka_unit_test(test_naps_are_sleep_on_purpose), cmocka_unit_test(test_places_of_iterators),
+	   cmocka_unit_test(test_all_time_within_next_is_data_wait),
+	   cmocka_unit_test(test_places_of_own_preparing),
+	   cmocka_unit_test(test_compiling_is_no_computing_and_writes_no_checkpoint),
+	   cmocka_unit_test(test_places_that_say_nothing),
+	   cmocka_unit_test(test_drawn_states_have_the_lengths_of_the_shares))

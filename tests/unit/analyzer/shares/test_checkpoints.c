@@ -16,7 +16,7 @@ static uint64_t stall_ticks(const struct analysis *analysis)
 	return sum_ns / TICK_NS;
 }
 
-static void test_formula(void **state)
+static void test_the_interval_follows_the_formula(void **state)
 {
 	/* By hand: nothing in the background: ceil(o / (p T)). */
 	assert_int_equal(checkpoint_interval(10, 10, 20, 0.05), 10);
@@ -101,7 +101,7 @@ static void test_what_follows_no_save(void **state)
 }
 
 /* Shards, and a pause to compute checksums in between. */
-static void test_several_files(void **state)
+static void test_shards_are_one_checkpoint(void **state)
 {
 	struct analysis *analysis;
 
@@ -137,7 +137,7 @@ static void test_fsync_and_rename(void **state)
 }
 
 /* numpy.memmap closes the descriptor, writes memory, and calls msync. */
-static void test_mapped(void **state)
+static void test_a_mapped_file_with_msync_is_a_checkpoint(void **state)
 {
 	struct analysis *analysis;
 	struct event *event;
@@ -222,8 +222,8 @@ static void test_logs_are_none(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_formula), cmocka_unit_test(test_one_by_one),
+UNIT_TESTS(cmocka_unit_test(test_the_interval_follows_the_formula), cmocka_unit_test(test_one_by_one),
 	   cmocka_unit_test(test_how_it_is_written), cmocka_unit_test(test_what_follows_no_save),
-	   cmocka_unit_test(test_several_files), cmocka_unit_test(test_fsync_and_rename),
-	   cmocka_unit_test(test_mapped), cmocka_unit_test(test_shared_memory_is_no_file),
-	   cmocka_unit_test(test_logs_are_none))
+	   cmocka_unit_test(test_shards_are_one_checkpoint), cmocka_unit_test(test_fsync_and_rename),
+	   cmocka_unit_test(test_a_mapped_file_with_msync_is_a_checkpoint),
+	   cmocka_unit_test(test_shared_memory_is_no_file), cmocka_unit_test(test_logs_are_none))

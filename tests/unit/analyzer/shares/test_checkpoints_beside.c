@@ -9,7 +9,7 @@
 /* Checkpoints that threads and children write while training goes on, and what they cost. */
 
 /* A thread writes over five steps, throttled for 500 ticks; at the end the trainer waits for it for 100. */
-static void test_thread(void **state)
+static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
 {
 	const struct checkpoint_item *item;
 	struct analysis *analysis;
@@ -71,7 +71,7 @@ static void test_a_copy_is_the_cost_of_its_save(void **state)
 }
 
 /* A forked child writes, the trainer sleeps until it ends. */
-static void test_child(void **state)
+static void test_a_forked_child_s_save_stalls_the_trainer(void **state)
 {
 	const struct checkpoint_item *item;
 	struct analysis *analysis;
@@ -427,7 +427,7 @@ static void long_steps(const int *longer)
 }
 
 /* Steps beside a save are 200 longer. */
-static void test_tail(void **state)
+static void test_steps_during_a_save_take_longer(void **state)
 {
 	/* The first one does not count. */
 	static const int longer[STEPS] = {0, 20, -20, 200, 200, 200, 200, 300, 200, 20, -20, 0};
@@ -469,14 +469,17 @@ static void test_no_tail_of_few_steps(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_thread), cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
-	   cmocka_unit_test(test_child), cmocka_unit_test(test_wait_for_a_thread_that_saves),
-	   cmocka_unit_test(test_waits_within_a_save), cmocka_unit_test(test_child_that_answers_a_thread),
+UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
+	   cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
+	   cmocka_unit_test(test_a_forked_child_s_save_stalls_the_trainer),
+	   cmocka_unit_test(test_wait_for_a_thread_that_saves), cmocka_unit_test(test_waits_within_a_save),
+	   cmocka_unit_test(test_child_that_answers_a_thread),
 	   cmocka_unit_test(test_child_that_answers_by_another_thread),
 	   cmocka_unit_test(test_who_saves_nothing), cmocka_unit_test(test_copy_by_stack_samples),
 	   cmocka_unit_test(test_copy_right_behind_a_save),
 	   cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
 	   cmocka_unit_test(test_thread_by_stack_samples), cmocka_unit_test(test_samples_within_calls),
 	   cmocka_unit_test(test_copy_and_what_writes_it), cmocka_unit_test(test_copy_and_a_later_save),
-	   cmocka_unit_test(test_log_of_a_thread_is_none), cmocka_unit_test(test_tail),
+	   cmocka_unit_test(test_log_of_a_thread_is_none),
+	   cmocka_unit_test(test_steps_during_a_save_take_longer),
 	   cmocka_unit_test(test_no_tail_of_few_steps))

@@ -112,7 +112,7 @@ static void check_whole(const struct parts *parts, uint64_t begin_tick, uint64_t
 	assert_int_equal(shares(parts, begin_tick, end_tick).of[share], end_tick - begin_tick);
 }
 
-static void test_nothing(void **state)
+static void test_time_without_events_is_the_device_s(void **state)
 {
 	struct parts *parts = parts_new();
 	uint64_t spin_ns = 1;
@@ -130,7 +130,7 @@ static void test_nothing(void **state)
 	parts_free(parts);
 }
 
-static void test_states(void **state)
+static void test_sleep_queue_and_gaps_are_told_apart(void **state)
 {
 	struct parts *parts = parts_new();
 
@@ -152,7 +152,7 @@ static void test_states(void **state)
 }
 
 /* All at once, each taken away from what comes behind it. */
-static void test_first_come(void **state)
+static void test_overlaps_belong_to_the_first_share(void **state)
 {
 	struct parts *parts = parts_new();
 	uint64_t spin_ns;
@@ -181,7 +181,7 @@ static void test_first_come(void **state)
 	parts_free(parts);
 }
 
-static void test_gpu_waits(void **state)
+static void test_gpu_waits_count_outside_of_data_waits(void **state)
 {
 	struct parts *parts = parts_new();
 	uint64_t spin_ns;
@@ -246,7 +246,7 @@ static void test_split_of_waits(void **state)
 }
 
 /* Asleep until another of its threads is done: what that one did meanwhile. */
-static void test_helpers(void **state)
+static void test_a_wait_for_a_helper_is_what_the_helper_did(void **state)
 {
 	struct parts *parts = parts_new();
 
@@ -357,7 +357,7 @@ static void lock_sleeps(void)
 }
 
 /* What partition_gil_ns() says is a part of cpu_starved, and so outside of all that comes first. */
-static void test_interpreter_lock(void **state)
+static void test_waits_for_the_interpreter_lock_are_cpu_starved(void **state)
 {
 	struct parts *parts = parts_new();
 	uint64_t sum_ns = 0;
@@ -385,7 +385,7 @@ static void test_interpreter_lock(void **state)
 }
 
 /* The same of collectives, which are a part of device. */
-static void test_collectives(void **state)
+static void test_collectives_are_a_part_of_device(void **state)
 {
 	struct parts *parts = parts_new();
 
@@ -444,7 +444,7 @@ static enum analysis_share share_at(const struct parts *parts, const struct inte
 	return SHARE_OTHER;
 }
 
-static void test_any_overlap(void **state)
+static void test_any_overlap_adds_up_to_the_whole(void **state)
 {
 	enum { LIFE = 400, LISTS = 8 };
 	unsigned int seed = 1;
@@ -493,9 +493,14 @@ static void test_any_overlap(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_nothing), cmocka_unit_test(test_states), cmocka_unit_test(test_first_come),
-	   cmocka_unit_test(test_gpu_waits), cmocka_unit_test(test_split_of_waits),
-	   cmocka_unit_test(test_helpers), cmocka_unit_test(test_reader_is_no_helper),
-	   cmocka_unit_test(test_most_telling_helper), cmocka_unit_test(test_sleeps_for_savers),
-	   cmocka_unit_test(test_interpreter_lock), cmocka_unit_test(test_collectives),
-	   cmocka_unit_test(test_any_overlap))
+UNIT_TESTS(cmocka_unit_test(test_time_without_events_is_the_device_s),
+	   cmocka_unit_test(test_sleep_queue_and_gaps_are_told_apart),
+	   cmocka_unit_test(test_overlaps_belong_to_the_first_share),
+	   cmocka_unit_test(test_gpu_waits_count_outside_of_data_waits),
+	   cmocka_unit_test(test_split_of_waits),
+	   cmocka_unit_test(test_a_wait_for_a_helper_is_what_the_helper_did),
+	   cmocka_unit_test(test_reader_is_no_helper), cmocka_unit_test(test_most_telling_helper),
+	   cmocka_unit_test(test_sleeps_for_savers),
+	   cmocka_unit_test(test_waits_for_the_interpreter_lock_are_cpu_starved),
+	   cmocka_unit_test(test_collectives_are_a_part_of_device),
+	   cmocka_unit_test(test_any_overlap_adds_up_to_the_whole))

@@ -56,7 +56,7 @@ static uint64_t walk(const struct scene *scene, uint64_t begin_tick, uint64_t en
 	return fetch_ns / TICK_NS;
 }
 
-static void test_tally(void **state)
+static void test_a_tally_adds_up_by_role_and_text(void **state)
 {
 	static struct tally tally;
 	char text[] = "reading files", copy[] = "reading files";
@@ -91,7 +91,7 @@ static void test_tally(void **state)
 			assert_int_equal(tally.items[i].ns, 1001);
 }
 
-static void test_nothing(void **state)
+static void test_a_trainer_on_its_cpu_computes(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -116,7 +116,7 @@ static void test_nothing(void **state)
 }
 
 /* What an interrupt ends stays with the sleeper; its sleep is cut at the wait's edges. */
-static void test_own_sleep(void **state)
+static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -192,7 +192,7 @@ static void worker_steps(void)
 }
 
 /* Trainer, feeder, worker, its disk. */
-static void test_through_wakers(void **state)
+static void test_a_wait_is_walked_through_its_wakers(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -219,7 +219,7 @@ static void test_through_wakers(void **state)
 }
 
 /* A worker that was not ready for its first index: imports are neither fetched nor prepared. */
-static void test_start_up(void **state)
+static void test_imports_of_a_worker_are_start_up(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -250,7 +250,7 @@ static void test_start_up(void **state)
 }
 
 /* Born in the wait: before, it is the story of who made it. */
-static void test_births(void **state)
+static void test_time_before_a_birth_is_the_parent_s(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -303,7 +303,7 @@ static void test_tids_used_again(void **state)
 }
 
 /* Threads that wake each other at one time: records contradict each other, and the walk ends all the same. */
-static void test_circles(void **state)
+static void test_circles_of_wakers_end(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -331,7 +331,7 @@ static void test_circles(void **state)
 
 /* A gap of the recording is no computing; but who wakes another ran until then, since its last sleep ended.
  */
-static void test_unknown(void **state)
+static void test_a_gap_of_the_recording_is_unknown(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -357,7 +357,7 @@ static void test_unknown(void **state)
 }
 
 /* Asleep for the interpreter lock: until its holder gave it away, as far as the holder had a core. */
-static void test_interpreter_lock(void **state)
+static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -389,7 +389,7 @@ static void test_interpreter_lock(void **state)
 }
 
 /* More pieces than a chain has room for: those that it has stay what they were. */
-static void test_long_chains(void **state)
+static void test_a_full_chain_keeps_its_pieces(void **state)
 {
 	struct scene scene;
 	struct tally tally;
@@ -412,7 +412,7 @@ static void test_long_chains(void **state)
 	scene_free(&scene);
 }
 
-static void test_who_fetches(void **state)
+static void test_call_file_and_source_decide_who_fetches(void **state)
 {
 	const struct {
 		uint16_t nr;
@@ -464,7 +464,7 @@ static void test_who_fetches(void **state)
 }
 
 /* Of a group of calls the time in them counts, in proportion where it is cut. */
-static void test_groups(void **state)
+static void test_grouped_calls_count_in_proportion(void **state)
 {
 	const uint64_t hour_ns = 3600 * NS_PER_S;
 	struct timeline_call call = {
@@ -476,7 +476,7 @@ static void test_groups(void **state)
 }
 
 /* libdiesel says that chunks were waited for: between a pair of marks, and only for that reason. */
-static void test_chunks(void **state)
+static void test_marks_for_chunks_alone_are_fetch(void **state)
 {
 	struct timeline_mark marks[] = {
 	    {10, 0, MARK_WAIT_BEGIN}, {20, MARK_CAUSE_FETCH, MARK_WAIT_END},
@@ -503,10 +503,17 @@ static void test_chunks(void **state)
 	assert_null(walk_fetching(&thread, ROLE_WORKER, 15));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_tally), cmocka_unit_test(test_nothing), cmocka_unit_test(test_own_sleep),
+UNIT_TESTS(cmocka_unit_test(test_a_tally_adds_up_by_role_and_text),
+	   cmocka_unit_test(test_a_trainer_on_its_cpu_computes),
+	   cmocka_unit_test(test_an_interrupted_sleep_stays_with_the_sleeper),
 	   cmocka_unit_test(test_waiting_for_dieseld), cmocka_unit_test(test_sleeps_that_fetch),
-	   cmocka_unit_test(test_through_wakers), cmocka_unit_test(test_start_up),
-	   cmocka_unit_test(test_births), cmocka_unit_test(test_tids_used_again),
-	   cmocka_unit_test(test_circles), cmocka_unit_test(test_unknown),
-	   cmocka_unit_test(test_interpreter_lock), cmocka_unit_test(test_long_chains),
-	   cmocka_unit_test(test_who_fetches), cmocka_unit_test(test_groups), cmocka_unit_test(test_chunks))
+	   cmocka_unit_test(test_a_wait_is_walked_through_its_wakers),
+	   cmocka_unit_test(test_imports_of_a_worker_are_start_up),
+	   cmocka_unit_test(test_time_before_a_birth_is_the_parent_s), cmocka_unit_test(test_tids_used_again),
+	   cmocka_unit_test(test_circles_of_wakers_end),
+	   cmocka_unit_test(test_a_gap_of_the_recording_is_unknown),
+	   cmocka_unit_test(test_the_lock_s_holder_accounts_for_the_sleep),
+	   cmocka_unit_test(test_a_full_chain_keeps_its_pieces),
+	   cmocka_unit_test(test_call_file_and_source_decide_who_fetches),
+	   cmocka_unit_test(test_grouped_calls_count_in_proportion),
+	   cmocka_unit_test(test_marks_for_chunks_alone_are_fetch))

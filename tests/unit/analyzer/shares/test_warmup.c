@@ -10,7 +10,7 @@ static void steps_fill(struct analysis_step *steps, size_t n, uint64_t ns)
 		steps[k] = (struct analysis_step){.end_ns = ns + k % 3};
 }
 
-static void test_warmup(void **state)
+static void test_the_warm_up_ends_where_steps_are_steady(void **state)
 {
 	struct analysis_step steps[60];
 	size_t n;
@@ -44,4 +44,4 @@ static void test_warmup(void **state)
 	assert_int_equal(n, 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_warmup))
+UNIT_TESTS(cmocka_unit_test(test_the_warm_up_ends_where_steps_are_steady))

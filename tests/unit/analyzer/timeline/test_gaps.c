@@ -46,7 +46,7 @@ static void test_shares_are_of_the_steps_that_were_seen(void **state)
 	analysis_free(gapped);
 }
 
-static void test_only_gap(void **state)
+static void test_a_recording_that_is_one_gap_is_insufficient(void **state)
 {
 	struct analysis *analysis;
 
@@ -95,5 +95,6 @@ static void test_gap_outside_every_life(void **state)
 	timeline_free(timeline);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen), cmocka_unit_test(test_only_gap),
+UNIT_TESTS(cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen),
+	   cmocka_unit_test(test_a_recording_that_is_one_gap_is_insufficient),
 	   cmocka_unit_test(test_states_in_a_gap), cmocka_unit_test(test_gap_outside_every_life))

@@ -24,7 +24,7 @@ static void account_is(const struct timeline_thread *thread, uint64_t begin_tick
 	assert_int_equal(account.unknown_ns, expected_tick[4] * TICK_NS);
 }
 
-static void test_account(void **state)
+static void test_time_is_accounted_by_state(void **state)
 {
 	static struct script s;
 	struct timeline *timeline;
@@ -68,7 +68,7 @@ static void test_interrupts_are_no_wakers(void **state)
 	timeline_free(timeline);
 }
 
-static void test_steal(void **state)
+static void test_time_the_host_takes_is_steal(void **state)
 {
 	static struct script s;
 	struct timeline *timeline;
@@ -87,7 +87,7 @@ static void test_steal(void **state)
 	timeline_free(timeline);
 }
 
-static void test_reused_tid(void **state)
+static void test_a_reused_tid_is_another_thread(void **state)
 {
 	static struct script s;
 	struct timeline *timeline;
@@ -112,7 +112,7 @@ static void test_reused_tid(void **state)
 	timeline_free(timeline);
 }
 
-static void test_calls(void **state)
+static void test_the_call_at_a_time_is_found(void **state)
 {
 	static struct script s;
 	struct timeline *timeline;
@@ -159,7 +159,7 @@ static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
 	timeline_free(timeline);
 }
 
-static void test_malformed(void **state)
+static void test_malformed_records_are_counted_and_left_out(void **state)
 {
 	static struct script s;
 	struct timeline *timeline;
@@ -185,7 +185,9 @@ static void test_malformed(void **state)
 	timeline_free(timeline);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_account), cmocka_unit_test(test_interrupts_are_no_wakers),
-	   cmocka_unit_test(test_steal), cmocka_unit_test(test_reused_tid), cmocka_unit_test(test_calls),
-	   cmocka_unit_test(test_malformed),
+UNIT_TESTS(cmocka_unit_test(test_time_is_accounted_by_state), cmocka_unit_test(test_interrupts_are_no_wakers),
+	   cmocka_unit_test(test_time_the_host_takes_is_steal),
+	   cmocka_unit_test(test_a_reused_tid_is_another_thread),
+	   cmocka_unit_test(test_the_call_at_a_time_is_found),
+	   cmocka_unit_test(test_malformed_records_are_counted_and_left_out),
 	   cmocka_unit_test(test_each_futex_call_that_waits_is_a_wait_at_a_lock))

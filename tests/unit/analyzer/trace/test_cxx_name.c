@@ -31,7 +31,7 @@ static const struct {
     {"_ZN2at6native3addIfNS_6Ten", "at::native::add..."},
 };
 
-static void test_names(void **state)
+static void test_mangled_names_become_readable(void **state)
 {
 	char name[200];
 
@@ -42,7 +42,7 @@ static void test_names(void **state)
 }
 
 /* Cut anywhere, into a room of any size, with any byte in it. */
-static void test_damaged_names(void **state)
+static void test_damaged_mangled_names_do_no_harm(void **state)
 {
 	char mangled[200], name[200];
 
@@ -60,4 +60,5 @@ static void test_damaged_names(void **state)
 			}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_names), cmocka_unit_test(test_damaged_names))
+UNIT_TESTS(cmocka_unit_test(test_mangled_names_become_readable),
+	   cmocka_unit_test(test_damaged_mangled_names_do_no_harm))

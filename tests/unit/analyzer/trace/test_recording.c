@@ -79,7 +79,7 @@ static size_t count(struct recording *recording, const struct recording_filter *
 	return n;
 }
 
-static void test_round_trip(void **state)
+static void test_a_recording_reads_back_as_written(void **state)
 {
 	_cleanup_(freep) char *command = NULL;
 	struct error err = ERROR_INIT;
@@ -103,7 +103,7 @@ static void test_round_trip(void **state)
 	recording_close(recording);
 }
 
-static void test_filters(void **state)
+static void test_filters_choose_threads_and_types(void **state)
 {
 	const struct recording_filter thread = {.tid = 102};
 	const struct recording_filter switches = {.type_mask = 1 << EVENT_SWITCH};
@@ -138,7 +138,7 @@ static void test_unfinished_is_incomplete(void **state)
 }
 
 /* Cut anywhere, the file opens with what is there and says so, or is refused; nothing crashes. */
-static void test_truncated(void **state)
+static void test_a_truncated_recording_says_so(void **state)
 {
 	struct stat whole;
 	size_t most = 0;
@@ -179,7 +179,7 @@ static void flip(long at, int mask)
 	fclose(file);
 }
 
-static void test_flipped_bytes(void **state)
+static void test_flipped_bytes_crash_nothing(void **state)
 {
 	struct stat whole;
 
@@ -209,7 +209,7 @@ static void test_flipped_bytes(void **state)
 	}
 }
 
-static void test_foreign_file(void **state)
+static void test_a_foreign_file_is_no_recording(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
@@ -232,7 +232,7 @@ static void test_foreign_file(void **state)
 }
 
 /* user_version is the big-endian number at offset 60 of the header. */
-static void test_another_version(void **state)
+static void test_a_recording_of_another_version_is_refused(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
@@ -245,7 +245,7 @@ static void test_another_version(void **state)
 	recording_close(recording);
 }
 
-static void test_unwritable(void **state)
+static void test_an_unwritable_path_is_named(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
@@ -281,8 +281,12 @@ static void test_paths_that_change(void **state)
 	recording_paths_free(&paths);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_round_trip), cmocka_unit_test(test_filters),
-		   cmocka_unit_test(test_unfinished_is_incomplete), cmocka_unit_test(test_truncated),
-		   cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_foreign_file),
-		   cmocka_unit_test(test_another_version), cmocka_unit_test(test_unwritable),
+UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_a_recording_reads_back_as_written),
+		   cmocka_unit_test(test_filters_choose_threads_and_types),
+		   cmocka_unit_test(test_unfinished_is_incomplete),
+		   cmocka_unit_test(test_a_truncated_recording_says_so),
+		   cmocka_unit_test(test_flipped_bytes_crash_nothing),
+		   cmocka_unit_test(test_a_foreign_file_is_no_recording),
+		   cmocka_unit_test(test_a_recording_of_another_version_is_refused),
+		   cmocka_unit_test(test_an_unwritable_path_is_named),
 		   cmocka_unit_test(test_paths_that_change))

@@ -52,7 +52,7 @@ static void check_round_trip(struct recording_codec *codec, const struct event *
 	assert_memory_equal(decoded, events, n * sizeof(*events));
 }
 
-static void test_round_trip(void **state)
+static void test_events_decode_as_encoded(void **state)
 {
 	struct recording_codec *codec = recording_codec_new();
 	const size_t sizes[] = {1, 2, 1000, 8192, RECORDING_CODEC_EVENTS_MAX};
@@ -80,7 +80,7 @@ static void test_any_bytes_survive(void **state)
 	recording_codec_free(codec);
 }
 
-static void test_small(void **state)
+static void test_events_take_a_fifth_of_their_size(void **state)
 {
 	struct recording_codec *codec = recording_codec_new();
 	struct event *events = plausible_events(8192);
@@ -93,7 +93,7 @@ static void test_small(void **state)
 	recording_codec_free(codec);
 }
 
-static void test_limits(void **state)
+static void test_too_many_events_are_refused(void **state)
 {
 	struct recording_codec *codec = recording_codec_new();
 	struct event *events = plausible_events(RECORDING_CODEC_EVENTS_MAX + 1), *decoded;
@@ -109,7 +109,7 @@ static void test_limits(void **state)
 }
 
 /* Every single flipped bit is noticed, and so is every cut. */
-static void test_damage(void **state)
+static void test_every_flipped_bit_is_noticed(void **state)
 {
 	struct recording_codec *codec = recording_codec_new(), *reader = recording_codec_new();
 	struct event *events = plausible_events(200), *decoded;
@@ -138,5 +138,7 @@ static void test_damage(void **state)
 	recording_codec_free(reader);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_round_trip), cmocka_unit_test(test_any_bytes_survive),
-	   cmocka_unit_test(test_small), cmocka_unit_test(test_limits), cmocka_unit_test(test_damage))
+UNIT_TESTS(cmocka_unit_test(test_events_decode_as_encoded), cmocka_unit_test(test_any_bytes_survive),
+	   cmocka_unit_test(test_events_take_a_fifth_of_their_size),
+	   cmocka_unit_test(test_too_many_events_are_refused),
+	   cmocka_unit_test(test_every_flipped_bit_is_noticed))

@@ -49,7 +49,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-static void test_below(void **state)
+static void test_files_below_a_folder_are_sorted(void **state)
 {
 	struct truth_files files;
 
@@ -62,7 +62,7 @@ static void test_below(void **state)
 	truth_files_free(&files);
 }
 
-static void test_below_nothing(void **state)
+static void test_a_missing_folder_is_named(void **state)
 {
 	struct truth_files files;
 	struct error err = ERROR_INIT;
@@ -71,7 +71,7 @@ static void test_below_nothing(void **state)
 	assert_non_null(strstr(err.text, "/nonexistent"));
 }
 
-static void test_parse(void **state)
+static void test_a_list_keeps_each_regular_file_once(void **state)
 {
 	struct truth_files files;
 	char text[512];
@@ -115,5 +115,7 @@ static void test_evict_and_warm(void **state)
 	truth_files_free(&files);
 }
 
-UNIT_TESTS_BETWEEN(set_up, remove_folder, cmocka_unit_test(test_below), cmocka_unit_test(test_below_nothing),
-		   cmocka_unit_test(test_parse), cmocka_unit_test(test_evict_and_warm))
+UNIT_TESTS_BETWEEN(set_up, remove_folder, cmocka_unit_test(test_files_below_a_folder_are_sorted),
+		   cmocka_unit_test(test_a_missing_folder_is_named),
+		   cmocka_unit_test(test_a_list_keeps_each_regular_file_once),
+		   cmocka_unit_test(test_evict_and_warm))

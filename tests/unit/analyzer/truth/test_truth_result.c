@@ -11,7 +11,7 @@
 	"steps " steps " seconds " seconds " wait 0.5 loaders 1 mode clock truncated 1 compiling " compiling \
 	" pid 7\n"
 
-static void test_parse(void **state)
+static void test_a_clock_s_line_is_parsed(void **state)
 {
 	struct truth_clock clock;
 
@@ -34,7 +34,7 @@ static void test_the_slowest_rank_counts(void **state)
 	assert_true(clock.seconds == 5.0);
 }
 
-static void test_bad_lines(void **state)
+static void test_bad_lines_are_refused(void **state)
 {
 	static const char *const lines[] = {
 	    "steps\n",
@@ -63,7 +63,7 @@ static struct truth_round round_of(double synthetic, double cached, double cold)
 				    }};
 }
 
-static void test_shares(void **state)
+static void test_shares_are_differences_of_runs(void **state)
 {
 	struct truth_round round = round_of(2, 5, 10);
 	struct truth_result result;
@@ -77,7 +77,7 @@ static void test_shares(void **state)
 }
 
 /* It is no device's, however long the runs are: paid once. */
-static void test_compiling(void **state)
+static void test_compiling_is_no_share_of_the_device(void **state)
 {
 	struct truth_round round = round_of(42, 45, 60);
 	struct truth_result result;
@@ -107,7 +107,7 @@ static void test_runs_of_different_length_are_compared_by_step(void **state)
 	assert_float_equal(result.fetch, 0.5, 1e-9);
 }
 
-static void test_rounds(void **state)
+static void test_rounds_give_means_and_spread(void **state)
 {
 	struct truth_round rounds[] = {round_of(2, 5, 10), round_of(2, 6, 10)};
 	struct truth_result result;
@@ -140,9 +140,11 @@ static void test_without_files_nothing_tells_fetching_from_preparing(void **stat
 	assert_true(result.spread == 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_parse), cmocka_unit_test(test_compiling),
-	   cmocka_unit_test(test_the_slowest_rank_counts), cmocka_unit_test(test_bad_lines),
-	   cmocka_unit_test(test_shares),
+UNIT_TESTS(cmocka_unit_test(test_a_clock_s_line_is_parsed),
+	   cmocka_unit_test(test_compiling_is_no_share_of_the_device),
+	   cmocka_unit_test(test_the_slowest_rank_counts), cmocka_unit_test(test_bad_lines_are_refused),
+	   cmocka_unit_test(test_shares_are_differences_of_runs),
 	   cmocka_unit_test(test_runs_of_different_length_are_compared_by_step),
-	   cmocka_unit_test(test_rounds), cmocka_unit_test(test_a_run_without_time_has_no_shares),
+	   cmocka_unit_test(test_rounds_give_means_and_spread),
+	   cmocka_unit_test(test_a_run_without_time_has_no_shares),
 	   cmocka_unit_test(test_without_files_nothing_tells_fetching_from_preparing))

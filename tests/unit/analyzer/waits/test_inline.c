@@ -40,7 +40,7 @@ static void inline_steps(void)
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
 }
 
-static void test_inline(void **state)
+static void test_an_inline_loader_s_reads_are_fetch(void **state)
 {
 	struct analysis *analysis;
 
@@ -231,7 +231,7 @@ static void test_downloads_are_fetch(void **state)
 }
 
 /* Recorded as a whole, with its sleep in it: it must not count twice. */
-static void test_recorded_faults(void **state)
+static void test_a_recorded_fault_counts_once(void **state)
 {
 	struct analysis *analysis;
 
@@ -295,7 +295,7 @@ static void checkpoint(uint64_t tick, unsigned int n_writes)
 	script_call(&s, TRAINER, tick + 103, tick + 106, SYS_renameat2, EVENT_FILE_NONE, 0, 0);
 }
 
-static void test_checkpoint(void **state)
+static void test_a_checkpoint_is_no_data_wait(void **state)
 {
 	struct analysis *analysis;
 
@@ -344,7 +344,7 @@ static void test_open_log_is_no_checkpoint(void **state)
 	analysis_free(analysis);
 }
 
-static void test_verdicts(void **state)
+static void test_checkpoints_decide_the_verdict(void **state)
 {
 	static const struct {
 		unsigned int n_writes;
@@ -369,10 +369,12 @@ static void test_verdicts(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_inline), cmocka_unit_test(test_files_that_are_closed_after_decoding),
+UNIT_TESTS(cmocka_unit_test(test_an_inline_loader_s_reads_are_fetch),
+	   cmocka_unit_test(test_files_that_are_closed_after_decoding),
 	   cmocka_unit_test(test_imports_are_no_data), cmocka_unit_test(test_other_files_are_no_data),
 	   cmocka_unit_test(test_groups_of_calls), cmocka_unit_test(test_group_that_contradicts_itself),
-	   cmocka_unit_test(test_downloads_are_fetch), cmocka_unit_test(test_recorded_faults),
-	   cmocka_unit_test(test_page_faults_are_fetch), cmocka_unit_test(test_checkpoint),
+	   cmocka_unit_test(test_downloads_are_fetch), cmocka_unit_test(test_a_recorded_fault_counts_once),
+	   cmocka_unit_test(test_page_faults_are_fetch), cmocka_unit_test(test_a_checkpoint_is_no_data_wait),
 	   cmocka_unit_test(test_small_files_are_no_checkpoint),
-	   cmocka_unit_test(test_open_log_is_no_checkpoint), cmocka_unit_test(test_verdicts))
+	   cmocka_unit_test(test_open_log_is_no_checkpoint),
+	   cmocka_unit_test(test_checkpoints_decide_the_verdict))

@@ -65,7 +65,7 @@ static void test_gaps_take_whole_waits(void **state)
 }
 
 /* No call, no mark, no sleep; then with steps. */
-static void test_trainer_alone(void **state)
+static void test_a_trainer_alone_never_waits(void **state)
 {
 	for (uint64_t n = 0; n <= STEPS; n += STEPS) {
 		struct scene scene;
@@ -84,7 +84,7 @@ static void test_trainer_alone(void **state)
 	}
 }
 
-static void test_marks(void **state)
+static void test_marks_of_next_are_the_waits(void **state)
 {
 	struct scene scene;
 	struct data_waits waits;
@@ -121,7 +121,7 @@ static void test_marks(void **state)
 }
 
 /* next() that makes its batch: marks are the wait, and the reading is told apart. */
-static void test_batch_marks(void **state)
+static void test_marks_of_batches_tell_reading_apart(void **state)
 {
 	struct scene scene;
 	struct data_waits waits;
@@ -161,7 +161,7 @@ static struct event *first_call(uint32_t tid, uint16_t nr)
 
 /* A loader of the job's own: from the first file call behind a step to the last, and on for the time that a
  * sample is decoded. */
-static void test_inline(void **state)
+static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 {
 	struct scene scene;
 	struct data_waits waits;
@@ -261,6 +261,8 @@ static void test_inline_without_steps(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_waits_do_not_overlap), cmocka_unit_test(test_gaps_take_whole_waits),
-	   cmocka_unit_test(test_trainer_alone), cmocka_unit_test(test_marks),
-	   cmocka_unit_test(test_batch_marks), cmocka_unit_test(test_inline),
+	   cmocka_unit_test(test_a_trainer_alone_never_waits),
+	   cmocka_unit_test(test_marks_of_next_are_the_waits),
+	   cmocka_unit_test(test_marks_of_batches_tell_reading_apart),
+	   cmocka_unit_test(test_an_own_loader_waits_from_first_to_last_file_call),
 	   cmocka_unit_test(test_inline_beside_other_reads), cmocka_unit_test(test_inline_without_steps))

@@ -143,7 +143,7 @@ static void test_threads_that_compute(void **state)
 }
 
 /* get(timeout=...), again and again. */
-static void test_timed_waits(void **state)
+static void test_repeated_timed_waits_are_one_wait(void **state)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -179,7 +179,7 @@ static void test_a_nap_before_a_wait(void **state)
 }
 
 /* get_nowait() and sleep() in turns. */
-static void test_polled_queue(void **state)
+static void test_a_polled_queue_is_waited_for(void **state)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -255,7 +255,7 @@ static void imports(uint64_t ticks)
 	}
 }
 
-static void test_generators(void **state)
+static void test_generators_that_load_are_inline_loaders(void **state)
 {
 	struct analysis *analysis;
 
@@ -314,7 +314,8 @@ static void test_inference_behind_a_queue(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_threads_that_fill_a_queue), cmocka_unit_test(test_threads_that_compute),
-	   cmocka_unit_test(test_timed_waits), cmocka_unit_test(test_a_nap_before_a_wait),
-	   cmocka_unit_test(test_polled_queue), cmocka_unit_test(test_sleeping_on_purpose),
-	   cmocka_unit_test(test_a_process_that_fills_a_queue), cmocka_unit_test(test_generators),
+	   cmocka_unit_test(test_repeated_timed_waits_are_one_wait),
+	   cmocka_unit_test(test_a_nap_before_a_wait), cmocka_unit_test(test_a_polled_queue_is_waited_for),
+	   cmocka_unit_test(test_sleeping_on_purpose), cmocka_unit_test(test_a_process_that_fills_a_queue),
+	   cmocka_unit_test(test_generators_that_load_are_inline_loaders),
 	   cmocka_unit_test(test_model_in_the_stack), cmocka_unit_test(test_inference_behind_a_queue))

@@ -28,7 +28,7 @@ static struct event *first_call(uint32_t tid, uint16_t nr)
 	return NULL;
 }
 
-static void test_workers(void **state)
+static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 {
 	struct scene scene;
 	struct data_waits waits;
@@ -52,7 +52,7 @@ static void test_workers(void **state)
 }
 
 /* The recording began in the middle of the first wait. */
-static void test_clipped(void **state)
+static void test_a_clipped_first_wait_is_marked(void **state)
 {
 	struct scene scene;
 	struct data_waits waits;
@@ -173,7 +173,7 @@ static struct data_waits waits_after_wakes(struct scene *scene, uint32_t tid, ui
 
 /* The thread that it wakes asks for one more batch. Right behind a wait, by 1.5 ms of CPU time, that makes
  * the wait longer; elsewhere it is a wait of its own. */
-static void test_requests(void **state)
+static void test_a_request_behind_a_wait_makes_it_longer(void **state)
 {
 	const struct {
 		uint64_t tick, ticks, begin_tick, end_tick; /* of the wait that it is in then */
@@ -280,8 +280,9 @@ static void test_reader_ends_waits(void **state)
 	scene_free(&scene);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_workers), cmocka_unit_test(test_clipped),
-	   cmocka_unit_test(test_end_of_the_handshake), cmocka_unit_test(test_handshake_and_gap),
-	   cmocka_unit_test(test_no_wait_spans_a_step), cmocka_unit_test(test_requests),
+UNIT_TESTS(cmocka_unit_test(test_a_look_that_finds_nothing_is_no_wait),
+	   cmocka_unit_test(test_a_clipped_first_wait_is_marked), cmocka_unit_test(test_end_of_the_handshake),
+	   cmocka_unit_test(test_handshake_and_gap), cmocka_unit_test(test_no_wait_spans_a_step),
+	   cmocka_unit_test(test_a_request_behind_a_wait_makes_it_longer),
 	   cmocka_unit_test(test_requests_at_once), cmocka_unit_test(test_requests_of_two_threads),
 	   cmocka_unit_test(test_wakes_that_request_nothing), cmocka_unit_test(test_reader_ends_waits))

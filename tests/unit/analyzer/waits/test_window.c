@@ -53,7 +53,7 @@ static void check_tiles(const struct rhythm *rhythm)
 	assert_true(at_ns <= rhythm->end_ns);
 }
 
-static void test_no_rhythm(void **state)
+static void test_few_beats_have_no_rhythm(void **state)
 {
 	struct beat beats[N * 4];
 	struct rhythm rhythm;
@@ -81,7 +81,7 @@ static void test_no_rhythm(void **state)
 	rhythm_free(&rhythm);
 }
 
-static void test_rhythm(void **state)
+static void test_steady_beats_have_a_rhythm(void **state)
 {
 	struct beat beats[N * 4];
 	size_t n = beats_fill(beats, N, 4, 20 * MS);
@@ -143,7 +143,7 @@ static void test_rhythm_among_others(void **state)
 }
 
 /* Steps of an hour: nothing overflows. */
-static void test_slow_rhythm(void **state)
+static void test_a_rhythm_of_hours_does_not_overflow(void **state)
 {
 	struct beat beats[N * 4];
 	size_t n = beats_fill(beats, N, 4, 3600 * NS_PER_S);
@@ -222,7 +222,7 @@ static void check_window(const struct stage *stage, const struct interval_list *
 	window_free(&window);
 }
 
-static void test_no_window(void **state)
+static void test_a_wait_or_a_step_alone_has_no_window(void **state)
 {
 	struct stage *stage = stage_new(10000);
 
@@ -270,7 +270,7 @@ static void test_steps_begin_with_their_wait(void **state)
 }
 
 /* A step whose wait began before the recording was not seen whole; nor is one without a wait the first. */
-static void test_first_step(void **state)
+static void test_a_clipped_step_is_not_the_first(void **state)
 {
 	struct stage *stage = stage_new(10000);
 	struct window window;
@@ -369,7 +369,7 @@ static void test_end_of_the_window(void **state)
 }
 
 /* Steps of an hour. */
-static void test_long_steps(void **state)
+static void test_steps_of_an_hour_have_a_window(void **state)
 {
 	const uint64_t hour = 3600 * NS_PER_S / TICK_NS;
 	struct stage *stage = stage_new(10 * hour);
@@ -418,7 +418,7 @@ static void test_gaps_take_whole_steps(void **state)
 	assert_ptr_equal(run.steps, window.steps + 3);
 }
 
-static void test_longest_run(void **state)
+static void test_the_longest_run_is_by_time(void **state)
 {
 	struct analysis_step steps[4];
 	struct window window = window_of_steps(steps, 4), run;
@@ -439,10 +439,13 @@ static void test_longest_run(void **state)
 	assert_int_equal(run.observed_ns, 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_no_rhythm), cmocka_unit_test(test_rhythm),
-	   cmocka_unit_test(test_rhythm_among_others), cmocka_unit_test(test_slow_rhythm),
-	   cmocka_unit_test(test_no_window), cmocka_unit_test(test_steps_begin_with_their_wait),
-	   cmocka_unit_test(test_first_step), cmocka_unit_test(test_time_behind_the_backward_pass),
+UNIT_TESTS(cmocka_unit_test(test_few_beats_have_no_rhythm), cmocka_unit_test(test_steady_beats_have_a_rhythm),
+	   cmocka_unit_test(test_rhythm_among_others),
+	   cmocka_unit_test(test_a_rhythm_of_hours_does_not_overflow),
+	   cmocka_unit_test(test_a_wait_or_a_step_alone_has_no_window),
+	   cmocka_unit_test(test_steps_begin_with_their_wait),
+	   cmocka_unit_test(test_a_clipped_step_is_not_the_first),
+	   cmocka_unit_test(test_time_behind_the_backward_pass),
 	   cmocka_unit_test(test_waits_before_the_first_step), cmocka_unit_test(test_end_of_the_window),
-	   cmocka_unit_test(test_long_steps), cmocka_unit_test(test_gaps_take_whole_steps),
-	   cmocka_unit_test(test_longest_run))
+	   cmocka_unit_test(test_steps_of_an_hour_have_a_window),
+	   cmocka_unit_test(test_gaps_take_whole_steps), cmocka_unit_test(test_the_longest_run_is_by_time))

@@ -33,7 +33,7 @@ static void loader_steps(uint64_t begin_tick, unsigned int n)
 	script_exit(&s, TRAINER, begin_tick + 1000 * n + 500);
 }
 
-static void test_one_worker(void **state)
+static void test_a_job_with_one_worker_is_understood(void **state)
 {
 	struct analysis *analysis;
 
@@ -248,7 +248,7 @@ static void test_workers_renewed_each_epoch(void **state)
 }
 
 /* libdiesel: the wait is what its marks say, and so is the cause. */
-static void test_marks(void **state)
+static void test_marks_say_the_wait_and_its_cause(void **state)
 {
 	struct analysis *analysis;
 
@@ -295,7 +295,7 @@ static void test_steps_from_marks_alone(void **state)
 	analysis_free(analysis);
 }
 
-static void test_insufficient(void **state)
+static void test_without_steps_data_is_insufficient(void **state)
 {
 	struct analysis *analysis;
 
@@ -320,7 +320,7 @@ static void test_insufficient(void **state)
 	analysis_free(analysis);
 }
 
-static void test_losses(void **state)
+static void test_lost_events_are_told_with_their_time(void **state)
 {
 	const struct analysis_loss losses[] = {{at(2500), at(3500), 7}, {at(9000), at(9001), 0}};
 	struct analysis_input input = {.losses = losses, .n_losses = 2};
@@ -339,7 +339,7 @@ static void test_losses(void **state)
 	analysis_free(analysis);
 }
 
-static void test_trainer_override(void **state)
+static void test_an_override_decides_who_trains(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 300};
 	struct analysis *analysis;
@@ -359,7 +359,7 @@ static void test_trainer_override(void **state)
 	analysis_free(analysis);
 }
 
-static void test_bad_input(void **state)
+static void test_impossible_input_is_refused(void **state)
 {
 	struct analysis_input input = {.begin_ns = 5, .end_ns = 4};
 	struct analysis *analysis;
@@ -372,11 +372,15 @@ static void test_bad_input(void **state)
 	analysis_free(NULL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_one_worker), cmocka_unit_test(test_what_was_observed_was_recorded),
+UNIT_TESTS(cmocka_unit_test(test_a_job_with_one_worker_is_understood),
+	   cmocka_unit_test(test_what_was_observed_was_recorded),
 	   cmocka_unit_test(test_interrupt_waker_is_not_followed),
 	   cmocka_unit_test(test_trainer_states_outside_waits), cmocka_unit_test(test_out_of_order_batches),
 	   cmocka_unit_test(test_ready_batch_shows_by_its_request),
 	   cmocka_unit_test(test_attached_in_mid_wait), cmocka_unit_test(test_workers_renewed_each_epoch),
-	   cmocka_unit_test(test_marks), cmocka_unit_test(test_steps_from_marks_alone),
-	   cmocka_unit_test(test_insufficient), cmocka_unit_test(test_losses),
-	   cmocka_unit_test(test_trainer_override), cmocka_unit_test(test_bad_input))
+	   cmocka_unit_test(test_marks_say_the_wait_and_its_cause),
+	   cmocka_unit_test(test_steps_from_marks_alone),
+	   cmocka_unit_test(test_without_steps_data_is_insufficient),
+	   cmocka_unit_test(test_lost_events_are_told_with_their_time),
+	   cmocka_unit_test(test_an_override_decides_who_trains),
+	   cmocka_unit_test(test_impossible_input_is_refused))

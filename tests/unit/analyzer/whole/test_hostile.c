@@ -80,7 +80,7 @@ static void analyse_and_check(const struct event *events, size_t n, const struct
 	analysis_free(analysis);
 }
 
-static void test_plausible(void **state)
+static void test_random_plausible_events_keep_the_invariants(void **state)
 {
 	static struct event events[3000];
 	uint64_t seed = 42;
@@ -101,7 +101,7 @@ static void test_plausible(void **state)
 	}
 }
 
-static void test_garbage(void **state)
+static void test_garbage_keeps_the_invariants(void **state)
 {
 	static struct event events[400];
 	uint64_t seed = 7;
@@ -155,5 +155,5 @@ static void test_wakers_in_a_circle(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_plausible), cmocka_unit_test(test_garbage),
-	   cmocka_unit_test(test_wakers_in_a_circle))
+UNIT_TESTS(cmocka_unit_test(test_random_plausible_events_keep_the_invariants),
+	   cmocka_unit_test(test_garbage_keeps_the_invariants), cmocka_unit_test(test_wakers_in_a_circle))

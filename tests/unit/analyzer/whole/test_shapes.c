@@ -58,7 +58,7 @@ static void thread_steps(void)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 }
 
-static void test_loader_threads(void **state)
+static void test_a_job_with_loader_threads_is_understood(void **state)
 {
 	struct analysis *analysis;
 
@@ -138,7 +138,7 @@ static void test_trainer_waits_for_the_lock(void **state)
 }
 
 /* The same sleeps are another kind of lock if they last otherwise, or may last for ever. */
-static void test_other_locks(void **state)
+static void test_sleeps_of_other_lengths_are_other_locks(void **state)
 {
 	struct analysis *analysis;
 
@@ -206,7 +206,7 @@ static void rank_steps(uint32_t trainer, uint64_t read_ticks)
 	script_exit(&s, trainer, 1000 * (STEPS + 2));
 }
 
-static void test_straggler(void **state)
+static void test_the_slowest_rank_is_a_straggler(void **state)
 {
 	struct analysis *analysis;
 
@@ -236,7 +236,7 @@ static void test_straggler(void **state)
 	analysis_free(analysis);
 }
 
-static void test_ranks_alike(void **state)
+static void test_equal_ranks_have_no_straggler(void **state)
 {
 	struct analysis *analysis;
 
@@ -319,7 +319,7 @@ static void test_first_next_in_pieces(void **state)
 	analysis_free(analysis);
 }
 
-static void test_unknown_trainer(void **state)
+static void test_an_unknown_trainer_is_refused(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 999};
 	struct analysis *analysis = NULL;
@@ -404,9 +404,10 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	analysis_free(analysis);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_loader_threads), cmocka_unit_test(test_monitor_is_no_loader),
-	   cmocka_unit_test(test_trainer_waits_for_the_lock), cmocka_unit_test(test_other_locks),
-	   cmocka_unit_test(test_head_of_line), cmocka_unit_test(test_straggler),
-	   cmocka_unit_test(test_ranks_alike), cmocka_unit_test(test_children_that_answer),
-	   cmocka_unit_test(test_first_next_in_pieces), cmocka_unit_test(test_unknown_trainer),
+UNIT_TESTS(cmocka_unit_test(test_a_job_with_loader_threads_is_understood),
+	   cmocka_unit_test(test_monitor_is_no_loader), cmocka_unit_test(test_trainer_waits_for_the_lock),
+	   cmocka_unit_test(test_sleeps_of_other_lengths_are_other_locks),
+	   cmocka_unit_test(test_head_of_line), cmocka_unit_test(test_the_slowest_rank_is_a_straggler),
+	   cmocka_unit_test(test_equal_ranks_have_no_straggler), cmocka_unit_test(test_children_that_answer),
+	   cmocka_unit_test(test_first_next_in_pieces), cmocka_unit_test(test_an_unknown_trainer_is_refused),
 	   cmocka_unit_test(test_a_validation_s_workers_feed_no_step))

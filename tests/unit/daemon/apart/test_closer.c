@@ -137,7 +137,7 @@ static void test_clients_that_were_not_let_in(void **state)
 }
 
 /* More than a helper takes, and more than its socket holds. */
-static void test_many(void **state)
+static void test_more_than_a_socket_holds_is_closed(void **state)
 {
 	struct net n;
 	int last = -1;
@@ -212,6 +212,6 @@ static void test_the_last_line_arrives(void **state)
 
 UNIT_TESTS(cmocka_unit_test(test_files_in_messages),
 	   cmocka_unit_test(test_files_in_and_behind_empty_messages),
-	   cmocka_unit_test_setup_teardown(test_clients_that_were_not_let_in, make_folder, remove_folder),
-	   cmocka_unit_test(test_many), cmocka_unit_test(test_without_a_helper),
+	   IN_FOLDER(test_clients_that_were_not_let_in),
+	   cmocka_unit_test(test_more_than_a_socket_holds_is_closed), cmocka_unit_test(test_without_a_helper),
 	   cmocka_unit_test(test_empty_sockets_are_closed_here), cmocka_unit_test(test_the_last_line_arrives))

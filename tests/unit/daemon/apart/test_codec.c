@@ -222,7 +222,7 @@ static void test_answers_that_do_not(void **state)
 }
 
 /* Nobody asks a decoder what it took. */
-static void test_cpu_time(void **state)
+static void test_a_decoder_s_cpu_time_is_measured(void **state)
 {
 	const struct codec_done all = {.next = 3}, damaged = {.next = 3, .n_damaged = 1, .item = 2};
 	struct codec_result result;
@@ -241,7 +241,7 @@ static void test_cpu_time(void **state)
 }
 
 /* Forms must lie where they were allowed to, one behind the other from multiples of 64 on. */
-static void test_forms(void **state)
+static void test_forms_must_lie_where_allowed(void **state)
 {
 	static const struct {
 		int64_t says[2];
@@ -387,7 +387,7 @@ static void with_slow_decoder(enum manner how, uint32_t n_segments)
 }
 
 /* What nobody wants any more ends, also in the middle of a sample. */
-static void test_cancelling(void **state)
+static void test_cancelled_work_ends_within_a_sample(void **state)
 {
 	const struct codec_done all = {.next = 3};
 	const struct codec_work work = {.first = 1, .end = 3, .grant = {.fd = -1}};
@@ -421,5 +421,7 @@ static void test_a_slow_decoder_gives_way(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_answers_that_fit), cmocka_unit_test(test_answers_that_do_not),
-	   cmocka_unit_test(test_cpu_time), cmocka_unit_test(test_forms), cmocka_unit_test(test_cancelling),
+	   cmocka_unit_test(test_a_decoder_s_cpu_time_is_measured),
+	   cmocka_unit_test(test_forms_must_lie_where_allowed),
+	   cmocka_unit_test(test_cancelled_work_ends_within_a_sample),
 	   cmocka_unit_test(test_a_slow_decoder_gives_way))

@@ -149,7 +149,7 @@ static struct heard answered(const struct plugin_reply *reply)
 static const struct plugin_reply good = {.type = RECIPE_INT16,
 					 .codec = {.name = "other", .n_dimensions = 2, .dimensions = {2, 3}}};
 
-static void test_an_answer(void **state)
+static void test_an_answer_is_about_what_was_asked(void **state)
 {
 	struct heard heard = answered(&good);
 
@@ -182,7 +182,7 @@ static void test_answers_that_are_none(void **state)
 	assert_null(strchr(heard.error.text, '\n'));
 }
 
-static void test_names(void **state)
+static void test_a_codec_that_is_not_offered_is_refused(void **state)
 {
 	struct plugin_question *q;
 	struct heard heard = {0};
@@ -201,5 +201,6 @@ static void test_names(void **state)
 	end(&p);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_how_many_may_ask), cmocka_unit_test(test_an_answer),
-	   cmocka_unit_test(test_answers_that_are_none), cmocka_unit_test(test_names))
+UNIT_TESTS(cmocka_unit_test(test_how_many_may_ask), cmocka_unit_test(test_an_answer_is_about_what_was_asked),
+	   cmocka_unit_test(test_answers_that_are_none),
+	   cmocka_unit_test(test_a_codec_that_is_not_offered_is_refused))

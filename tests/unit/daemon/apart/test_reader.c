@@ -130,14 +130,14 @@ static void check_reads(const char *root, bool use_uring)
 	stop(&n);
 }
 
-static void test_reads(void **state)
+static void test_direct_and_buffered_reads_deliver_the_file(void **state)
 {
 	check_reads(*state, true);
 	check_reads(*state, false);
 }
 
 /* Elsewhere nothing is left of what the memory held. */
-static void test_ranges(void **state)
+static void test_ranges_are_read_and_the_rest_is_cleared(void **state)
 {
 	static const struct reader_range ranges[] = {
 	    {0, 4096}, {8192, (2 << 20) + 4096}, {FILE_BYTES - 4096, 4096}};
@@ -369,9 +369,7 @@ static void test_a_spare_one(void **state)
 	stop(&n);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_reads, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_ranges, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_storage_that_does_not_answer, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_spare_one, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_direct_and_buffered_reads_deliver_the_file),
+	   IN_FOLDER(test_ranges_are_read_and_the_rest_is_cleared), IN_FOLDER(test_a_known_file),
+	   IN_FOLDER(test_its_end_ends_what_it_had), IN_FOLDER(test_storage_that_does_not_answer),
+	   IN_FOLDER(test_a_spare_one))

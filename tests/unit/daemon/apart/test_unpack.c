@@ -154,7 +154,7 @@ static int run(const struct unpack_run *which, uint64_t *cpu_ns)
 	return r;
 }
 
-static void test_runs(void **state)
+static void test_good_and_bad_runs_come_in_turns(void **state)
 {
 	struct unpacker *k[2] = {NULL, NULL};
 	const uint8_t *plain;
@@ -177,7 +177,7 @@ static void test_runs(void **state)
 }
 
 /* Of whichever process dies under a run another one does it. */
-static void test_dies_once(void **state)
+static void test_a_run_whose_process_dies_is_done_again(void **state)
 {
 	static const enum kind each[] = {CRASHES, NEVER_BEGINS, SAYS_OTHER};
 
@@ -221,7 +221,7 @@ static void test_none_can_be_had(void **state)
 	assert_int_equal(run(&t.good, &cpu_ns), 0);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_runs, set_up, tear_down),
-	   cmocka_unit_test_setup_teardown(test_dies_once, set_up, tear_down),
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_good_and_bad_runs_come_in_turns, set_up, tear_down),
+	   cmocka_unit_test_setup_teardown(test_a_run_whose_process_dies_is_done_again, set_up, tear_down),
 	   cmocka_unit_test_setup_teardown(test_dies_or_hangs_each_time, set_up, tear_down),
 	   cmocka_unit_test_setup_teardown(test_none_can_be_had, set_up, tear_down))

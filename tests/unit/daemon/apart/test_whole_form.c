@@ -80,7 +80,7 @@ static double share(const struct recipe *recipe, const struct image_info *info, 
 }
 
 /* What is chosen for a few draws holds for many. */
-static void test_shares(void **state)
+static void test_a_choice_for_few_draws_holds_for_many(void **state)
 {
 	uint32_t n_forms = 0;
 
@@ -137,5 +137,6 @@ static void test_nothing_else_counts(void **state)
 	assert_int_equal(chosen(&usual, photograph(65535, 1, 2, 2), NULL), 1);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_the_scale_that_most_crops_have), cmocka_unit_test(test_shares),
+UNIT_TESTS(cmocka_unit_test(test_the_scale_that_most_crops_have),
+	   cmocka_unit_test(test_a_choice_for_few_draws_holds_for_many),
 	   cmocka_unit_test(test_what_is_not_worth_it), cmocka_unit_test(test_nothing_else_counts))

@@ -7,7 +7,7 @@
 
 #include "daemon/assist/identity.h"
 
-static void test_groups(void **state)
+static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
 {
 	const char *folder = *state;
 	char *mounted = path_in(folder, "cgroup");
@@ -29,4 +29,4 @@ static void test_groups(void **state)
 	free(mounted);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_groups, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_a_job_s_cgroup_is_opened_and_no_other))

@@ -227,7 +227,7 @@ static void test_the_oldest_goes_first(void **state)
 
 /* Segments are as large as their chunks: a giant takes the place of several, and its place is not given to
  * one of another size. */
-static void test_uneven_chunks(void **state)
+static void test_segments_are_as_large_as_their_chunks(void **state)
 {
 	struct fixture f;
 	uint64_t giant;
@@ -446,7 +446,7 @@ static void test_memory_goes_back(void **state)
 }
 
 /* Datasets that nobody uses stay for the next job, as long as there are few of them and there is room. */
-static void test_idle_datasets(void **state)
+static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 {
 	struct cached_dataset *first, *d = NULL;
 	struct fixture f;
@@ -508,7 +508,7 @@ static bool is_at_rest(void *user)
 }
 
 /* A chunk that is in use long after it was read gets other pages, and is not given up meanwhile. */
-static void test_what_stays(void **state)
+static void test_a_chunk_in_use_moves_to_other_pages(void **state)
 {
 	struct fixture f;
 	struct cached_chunk *k;
@@ -544,11 +544,11 @@ static void test_what_stays(void **state)
 	stop(&f);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_what_is_needed_last_goes_first), CASE(test_the_nearest_session_counts),
-	   CASE(test_what_is_kept_and_what_passes_through), CASE(test_who_goes_first),
-	   CASE(test_what_is_under_way_stays), CASE(test_the_oldest_goes_first), CASE(test_uneven_chunks),
-	   CASE(test_numbers_of_segments), CASE(test_descriptors_are_bounded),
-	   CASE(test_what_is_verified_goes_where_clients_look), CASE(test_where_what_is_verified_stays),
-	   CASE(test_memory_goes_back), CASE(test_what_stays), CASE(test_idle_datasets))
+UNIT_TESTS(IN_FOLDER(test_what_is_needed_last_goes_first), IN_FOLDER(test_the_nearest_session_counts),
+	   IN_FOLDER(test_what_is_kept_and_what_passes_through), IN_FOLDER(test_who_goes_first),
+	   IN_FOLDER(test_what_is_under_way_stays), IN_FOLDER(test_the_oldest_goes_first),
+	   IN_FOLDER(test_segments_are_as_large_as_their_chunks), IN_FOLDER(test_numbers_of_segments),
+	   IN_FOLDER(test_descriptors_are_bounded), IN_FOLDER(test_what_is_verified_goes_where_clients_look),
+	   IN_FOLDER(test_where_what_is_verified_stays), IN_FOLDER(test_memory_goes_back),
+	   IN_FOLDER(test_a_chunk_in_use_moves_to_other_pages),
+	   IN_FOLDER(test_few_idle_datasets_stay_for_the_next_job))

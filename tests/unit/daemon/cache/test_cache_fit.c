@@ -213,7 +213,7 @@ static void test_what_is_taken(void **state)
 }
 
 /* Each takes from its own what is beyond its own room, and what is lent is shared out. */
-static void test_two_datasets(void **state)
+static void test_datasets_share_out_what_is_lent(void **state)
 {
 	struct cached_dataset *e;
 	struct fixture f;
@@ -366,7 +366,7 @@ static uint64_t paid_by(const struct cache *c, uint32_t payer)
 }
 
 /* Who has a quota gets it, whatever others hold and want, and these get no more of it while it is used. */
-static void test_quotas_hold(void **state)
+static void test_a_quota_holds_against_what_others_want(void **state)
 {
 	struct fixture f;
 	struct cached_dataset *own = start_quotas(&f, *state);
@@ -458,10 +458,9 @@ static void test_quotas_of_many(void **state)
 	stop(&f);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_claimed_and_borrowed), CASE(test_what_was_claimed_stays), CASE(test_claims_give_way),
-	   CASE(test_what_is_in_use_goes_later), CASE(test_the_least_that_sessions_need),
-	   CASE(test_what_is_taken), CASE(test_two_datasets), CASE(test_who_goes_first),
-	   CASE(test_what_is_kept), CASE(test_quotas_hold), CASE(test_quotas_of_forms),
-	   CASE(test_quotas_of_many))
+UNIT_TESTS(IN_FOLDER(test_claimed_and_borrowed), IN_FOLDER(test_what_was_claimed_stays),
+	   IN_FOLDER(test_claims_give_way), IN_FOLDER(test_what_is_in_use_goes_later),
+	   IN_FOLDER(test_the_least_that_sessions_need), IN_FOLDER(test_what_is_taken),
+	   IN_FOLDER(test_datasets_share_out_what_is_lent), IN_FOLDER(test_who_goes_first),
+	   IN_FOLDER(test_what_is_kept), IN_FOLDER(test_a_quota_holds_against_what_others_want),
+	   IN_FOLDER(test_quotas_of_forms), IN_FOLDER(test_quotas_of_many))

@@ -76,7 +76,7 @@ static void test_a_readable_snapshot_is_proof(void **state)
 	close(fd);
 }
 
-static void test_no_proof(void **state)
+static void test_a_descriptor_without_read_access_proves_nothing(void **state)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot"), path = openat(f->dir_fd, "snapshot", O_PATH),
@@ -276,7 +276,8 @@ static void test_places_are_shared_by_mount(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_readable_snapshot_is_proof, setup, teardown),
-	   cmocka_unit_test_setup_teardown(test_no_proof, setup, teardown),
+	   cmocka_unit_test_setup_teardown(test_a_descriptor_without_read_access_proves_nothing, setup,
+					   teardown),
 	   cmocka_unit_test_setup_teardown(test_another_file_is_not_this_dataset, setup, teardown),
 	   cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
 	   cmocka_unit_test_setup_teardown(test_damaged_snapshot_is_refused, setup, teardown),

@@ -228,7 +228,7 @@ static bool has_state(void *user)
 
 /* A damaged chunk is read once more, and then quarantined with the reason. It is not tried again by itself;
  * once somebody may have mended it, it is. */
-static void test_damage(void **state)
+static void test_a_damaged_chunk_is_read_again_and_quarantined(void **state)
 {
 	struct fixture f;
 
@@ -279,7 +279,7 @@ static void spoil_record(const char *path, uint64_t sample, size_t at, uint64_t 
 
 /* Of a large snapshot only the tables are verified when it is opened: a record that is wrong shows when its
  * chunk is read, and only there. */
-static void test_wrong_record(void **state)
+static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
 {
 	static const struct {
 		size_t at;
@@ -350,7 +350,7 @@ static void fail_with(struct fixture *f, uint64_t chunk, const char *says)
 }
 
 /* What else can be wrong with a file, and what is said of it. */
-static void test_other_files(void **state)
+static void test_each_wrong_file_is_told_by_its_fault(void **state)
 {
 	char *first, *second, *third;
 	struct fixture f;
@@ -433,7 +433,7 @@ static void test_a_read_that_fails(void **state)
 }
 
 /* No reader can be had: as if nothing had been asked for. */
-static void test_not_now(void **state)
+static void test_without_a_reader_nothing_was_asked_for(void **state)
 {
 	struct fixture f;
 
@@ -514,7 +514,7 @@ static void test_lent_with_its_gaps(void **state)
 }
 
 /* Of a chunk, what a subset has of it is read; the whole for who wants more, in the place of the part. */
-static void test_a_part(void **state)
+static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 {
 	const uint64_t few = 1 << 3 | 1 << 20 | UINT64_C(1) << 40;
 	struct subset *some = subset_of(few), *others = subset_of(few | 1 << 21);
@@ -642,7 +642,7 @@ static void test_a_part_of_a_damaged_chunk(void **state)
 }
 
 /* The daemon stops while chunks are being read: nothing is left behind, and nobody calls back. */
-static void test_abandoned(void **state)
+static void test_a_stop_while_reading_leaves_nothing_behind(void **state)
 {
 	struct fixture f;
 	uint32_t refs;
@@ -663,11 +663,13 @@ static void test_abandoned(void **state)
 	stop(&f);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_read_and_verified), CASE(test_damage), CASE(test_wrong_record),
-	   CASE(test_damage_on_the_way), CASE(test_other_files), CASE(test_another_file_with_right_checksums),
-	   CASE(test_the_same_without_digests), CASE(test_a_read_that_fails), CASE(test_not_now),
-	   CASE(test_verified_before_it_is_lent), CASE(test_lent_with_its_gaps), CASE(test_a_part),
-	   CASE(test_the_rest_of_a_part_in_a_full_cache), CASE(test_no_part_of_many),
-	   CASE(test_no_part_with_a_digest), CASE(test_a_part_of_a_damaged_chunk), CASE(test_abandoned))
+UNIT_TESTS(IN_FOLDER(test_read_and_verified), IN_FOLDER(test_a_damaged_chunk_is_read_again_and_quarantined),
+	   IN_FOLDER(test_a_wrong_record_shows_when_its_chunk_is_read), IN_FOLDER(test_damage_on_the_way),
+	   IN_FOLDER(test_each_wrong_file_is_told_by_its_fault),
+	   IN_FOLDER(test_another_file_with_right_checksums), IN_FOLDER(test_the_same_without_digests),
+	   IN_FOLDER(test_a_read_that_fails), IN_FOLDER(test_without_a_reader_nothing_was_asked_for),
+	   IN_FOLDER(test_verified_before_it_is_lent), IN_FOLDER(test_lent_with_its_gaps),
+	   IN_FOLDER(test_a_subset_reads_its_part_of_a_chunk),
+	   IN_FOLDER(test_the_rest_of_a_part_in_a_full_cache), IN_FOLDER(test_no_part_of_many),
+	   IN_FOLDER(test_no_part_with_a_digest), IN_FOLDER(test_a_part_of_a_damaged_chunk),
+	   IN_FOLDER(test_a_stop_while_reading_leaves_nothing_behind))

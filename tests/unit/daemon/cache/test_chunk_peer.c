@@ -474,19 +474,7 @@ static void test_a_chunk_that_left_stays_until_taken(void **state)
 	stop(&f);
 }
 
-int main(void)
-{
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(test_it_comes_from_there),
-	    IN_FOLDER(test_what_does_not_come_is_read),
-	    IN_FOLDER(test_who_may_not_read_it_asks_nobody),
-	    IN_FOLDER(test_a_few_samples_are_read),
-	    IN_FOLDER(test_nodes_are_waited_for),
-	    IN_FOLDER(test_it_is_read_once_and_given),
-	    IN_FOLDER(test_questions_that_are_refused),
-	    IN_FOLDER(test_a_chunk_that_left_stays_until_taken),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(IN_FOLDER(test_it_comes_from_there), IN_FOLDER(test_what_does_not_come_is_read),
+	   IN_FOLDER(test_who_may_not_read_it_asks_nobody), IN_FOLDER(test_a_few_samples_are_read),
+	   IN_FOLDER(test_nodes_are_waited_for), IN_FOLDER(test_it_is_read_once_and_given),
+	   IN_FOLDER(test_questions_that_are_refused), IN_FOLDER(test_a_chunk_that_left_stays_until_taken))

@@ -266,7 +266,7 @@ static void test_numbers_in_control_groups(void **state)
 }
 
 /* The kernel's word on the trainer's process goes before the client's. */
-static void test_origin(void **state)
+static void test_the_kernel_s_word_beats_the_client_s(void **state)
 {
 	const struct wire_origin said = {.slurm_job = "1", .account = "physics", .pod = "train-0"};
 	struct fixture f;
@@ -285,12 +285,8 @@ static void test_origin(void **state)
 	fixture_end(&f);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_workers_are_their_trainers, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_another_users_process_is_another_job, make_folder,
-					   remove_folder),
-	   cmocka_unit_test_setup_teardown(test_few_wait_for_another_session, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, make_folder,
-					   remove_folder),
+UNIT_TESTS(IN_FOLDER(test_workers_are_their_trainers), IN_FOLDER(test_another_users_process_is_another_job),
+	   IN_FOLDER(test_few_wait_for_another_session), IN_FOLDER(test_a_job_lives_as_long_as_its_process),
 	   cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
 	   cmocka_unit_test(test_numbers_in_control_groups),
-	   cmocka_unit_test_setup_teardown(test_origin, make_folder, remove_folder))
+	   IN_FOLDER(test_the_kernel_s_word_beats_the_client_s))

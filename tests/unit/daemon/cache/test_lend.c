@@ -215,6 +215,5 @@ UNIT_TESTS(cmocka_unit_test(test_what_nobody_wants_may_be_borrowed),
 	   cmocka_unit_test(test_larger_nodes_keep_more_free),
 	   cmocka_unit_test(test_claims_give_way_behind_what_is_borrowed),
 	   cmocka_unit_test(test_the_less_is_left_the_sooner_it_looks),
-	   cmocka_unit_test(test_page_cache_in_use_comes_first),
-	   cmocka_unit_test_setup_teardown(test_the_watch_sees_the_machine, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_fall_is_seen_at_once, make_folder, remove_folder))
+	   cmocka_unit_test(test_page_cache_in_use_comes_first), IN_FOLDER(test_the_watch_sees_the_machine),
+	   IN_FOLDER(test_a_fall_is_seen_at_once))

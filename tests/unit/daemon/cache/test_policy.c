@@ -5,7 +5,7 @@
 
 #define MIB (1u << 20)
 
-static void test_default_window(void **state)
+static void test_the_default_window_fits_the_cache(void **state)
 {
 	/* everything fits: as wanted, or all there is */
 	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 10, 8), 8);
@@ -16,14 +16,14 @@ static void test_default_window(void **state)
 	assert_int_equal(policy_default_window(32 * MIB, 8 * MIB, 1000, 8), 1);
 }
 
-static void test_fit_slots(void **state)
+static void test_slots_fit_memory_down_to_the_least(void **state)
 {
 	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1000u * MIB), 8);
 	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 200u * MIB), 5);
 	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1 * MIB), 3);
 }
 
-static void test_join_need(void **state)
+static void test_a_joined_need_is_bounded_by_the_dataset(void **state)
 {
 	assert_int_equal(policy_join_need(100, 10, 5), 15);
 	assert_int_equal(policy_join_need(100, 90, 50), 100);
@@ -61,7 +61,7 @@ static long pick_victim(const struct policy_segment *segments, size_t n, uint32_
 		.distance = POLICY_NEVER, .next_use = (visits), .ordered = true, .reach = 30, __VA_ARGS__    \
 	}
 
-static void test_victim(void **state)
+static void test_the_victim_is_the_least_useful_segment(void **state)
 {
 	static const struct {
 		struct policy_segment segments[4];
@@ -119,7 +119,7 @@ static void test_victim(void **state)
 	}
 }
 
-static void test_share_out(void **state)
+static void test_memory_is_shared_out_by_need(void **state)
 {
 	enum { A, B, N };
 	struct policy_share s[N];
@@ -150,7 +150,7 @@ static void test_share_out(void **state)
 	assert_int_equal(policy_share_out(NULL, 0, 7), 7);
 }
 
-static void test_lend(void **state)
+static void test_lent_memory_is_shared_in_equal_parts(void **state)
 {
 	struct policy_share s[] = {{.all = 100, .cap = 10}, {.all = 30, .cap = 20}, {.all = 50, .cap = 50}};
 
@@ -167,7 +167,7 @@ static void test_lend(void **state)
 	policy_lend(NULL, 0, 5);
 }
 
-static void test_dataset_part(void **state)
+static void test_a_dataset_gets_its_part_of_what_is_asked(void **state)
 {
 	assert_int_equal(policy_dataset_part(60, 100, 300), 20);
 	assert_int_equal(policy_dataset_part(500, 100, 300), 500); /* room for all of them */
@@ -176,7 +176,7 @@ static void test_dataset_part(void **state)
 	assert_int_equal(policy_dataset_part(5, 0, 0), 5);
 }
 
-static void test_victim_order(void **state)
+static void test_victims_have_one_order(void **state)
 {
 	const struct policy_segment idle = CHUNK(POLICY_NEVER, .idle = true, .kept = true),
 				    transient = CHUNK(POLICY_NEVER), kept = CHUNK(POLICY_NEVER, .kept = true),
@@ -192,7 +192,7 @@ static void test_victim_order(void **state)
 	assert_int_equal(policy_victim_rank(&pinned, 0), 0);
 }
 
-static void test_next_use(void **state)
+static void test_the_next_use_follows_the_cursor(void **state)
 {
 	const uint32_t now[] = {2, 0, 1, POLICY_NEVER}, then[] = {1, 2, 0, POLICY_NEVER};
 	struct policy_cursor k = {.now = now, .then = then, .n_visits = 3};
@@ -249,7 +249,7 @@ static void test_empty_goes_first(void **state)
 	assert_int_equal(policy_victim_rank(&filling, 0), 0);
 }
 
-static void test_reach(void **state)
+static void test_the_reach_grows_with_memory(void **state)
 {
 	assert_int_equal(policy_reach(0), 1);
 	assert_int_equal(policy_reach(13), 6);
@@ -259,7 +259,7 @@ static void test_reach(void **state)
 	assert_int_equal(policy_far_reach(UINT64_MAX), POLICY_NEVER);
 }
 
-static void test_late(void **state)
+static void test_a_chunk_is_late_by_storage_s_pace(void **state)
 {
 	/* A chunk takes storage as long as three are used. */
 	assert_false(policy_is_late(3, 1, 1, 4));
@@ -273,9 +273,15 @@ static void test_late(void **state)
 	assert_int_equal(policy_reads_meanwhile(0, 3, 4), 5);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_default_window), cmocka_unit_test(test_fit_slots),
-	   cmocka_unit_test(test_join_need), cmocka_unit_test(test_lend), cmocka_unit_test(test_victim),
-	   cmocka_unit_test(test_share_out), cmocka_unit_test(test_dataset_part),
-	   cmocka_unit_test(test_victim_order), cmocka_unit_test(test_next_use),
+UNIT_TESTS(cmocka_unit_test(test_the_default_window_fits_the_cache),
+	   cmocka_unit_test(test_slots_fit_memory_down_to_the_least),
+	   cmocka_unit_test(test_a_joined_need_is_bounded_by_the_dataset),
+	   cmocka_unit_test(test_lent_memory_is_shared_in_equal_parts),
+	   cmocka_unit_test(test_the_victim_is_the_least_useful_segment),
+	   cmocka_unit_test(test_memory_is_shared_out_by_need),
+	   cmocka_unit_test(test_a_dataset_gets_its_part_of_what_is_asked),
+	   cmocka_unit_test(test_victims_have_one_order),
+	   cmocka_unit_test(test_the_next_use_follows_the_cursor),
 	   cmocka_unit_test(test_next_use_of_what_moves), cmocka_unit_test(test_empty_goes_first),
-	   cmocka_unit_test(test_reach), cmocka_unit_test(test_late))
+	   cmocka_unit_test(test_the_reach_grows_with_memory),
+	   cmocka_unit_test(test_a_chunk_is_late_by_storage_s_pace))

@@ -91,7 +91,7 @@ static void test_other_names_are_not_ours(void **state)
 	stage_index_clear(&y);
 }
 
-static void test_many(void **state)
+static void test_many_staged_files_are_counted_by_owner(void **state)
 {
 	enum { N = 5000 };
 	struct stage_index x = {.n = 0};
@@ -172,5 +172,6 @@ static void test_what_somebody_reads_outlives_the_index(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_name_tells_all), cmocka_unit_test(test_other_names_are_not_ours),
-	   cmocka_unit_test(test_many), cmocka_unit_test(test_another_file_of_the_chunk_goes),
+	   cmocka_unit_test(test_many_staged_files_are_counted_by_owner),
+	   cmocka_unit_test(test_another_file_of_the_chunk_goes),
 	   cmocka_unit_test(test_what_somebody_reads_outlives_the_index))

@@ -59,7 +59,7 @@ static void test_slower_storage_is_staged(void **state)
 	assert_true(p.is_off);
 }
 
-static void test_means_forget(void **state)
+static void test_means_forget_old_paces(void **state)
 {
 	struct stage_mean m = {.n = 0};
 
@@ -73,7 +73,7 @@ static void test_means_forget(void **state)
 	assert_true(m.ns_per_byte > 0.99 && m.ns_per_byte < 1.01);
 }
 
-static void test_the_best(void **state)
+static void test_the_best_pace_is_kept(void **state)
 {
 	struct stage_mean m = {.n = 0};
 
@@ -86,5 +86,5 @@ static void test_the_best(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_what_is_not_known_is_tried), cmocka_unit_test(test_storage_that_is_as_fast),
-	   cmocka_unit_test(test_slower_storage_is_staged), cmocka_unit_test(test_means_forget),
-	   cmocka_unit_test(test_the_best))
+	   cmocka_unit_test(test_slower_storage_is_staged), cmocka_unit_test(test_means_forget_old_paces),
+	   cmocka_unit_test(test_the_best_pace_is_kept))

@@ -348,7 +348,7 @@ static void more_than_are_asked_for_at_once(void **state)
 		close(r[i].read.memory_fd);
 }
 
-static void process_ends(void **state)
+static void process_that_ends_fails_reads_and_is_joined_again(void **state)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t), later = r;
@@ -490,16 +490,9 @@ static void spoilt_is_told(void **state)
 	close(r.read.memory_fd);
 }
 
-int main(void)
-{
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    CASE(chunk_is_had),          CASE(errors_say_whose),
-	    CASE(ours_is_not_asked_for), CASE(more_than_are_asked_for_at_once),
-	    CASE(process_ends),          CASE(questions_are_answered),
-	    CASE(answer_comes_too_late), CASE(freed_with_work_under_way),
-	    CASE(told_what_matters),     CASE(spoilt_is_told),
-	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+UNIT_TESTS(CASE(chunk_is_had), CASE(errors_say_whose), CASE(ours_is_not_asked_for),
+	   CASE(more_than_are_asked_for_at_once), CASE(process_that_ends_fails_reads_and_is_joined_again),
+	   CASE(questions_are_answered), CASE(answer_comes_too_late), CASE(freed_with_work_under_way),
+	   CASE(told_what_matters), CASE(spoilt_is_told))

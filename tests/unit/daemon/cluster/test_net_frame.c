@@ -168,7 +168,7 @@ static void groups_as_digits(void **state)
 	assert_int_equal(net_group_id_parse(&text, &id), -EINVAL);
 }
 
-static void addresses(void **state)
+static void addresses_are_numeric_with_a_port(void **state)
 {
 	static const char *const right[] = {"127.0.0.1:7700", "[::1]:1", "10.1.2.3:65535", "[fd00::1]:7700"};
 	static const char *const wrong[] = {
@@ -193,4 +193,4 @@ static void addresses(void **state)
 
 UNIT_TESTS(cmocka_unit_test(in_any_pieces), cmocka_unit_test(hellos_that_are_none),
 	   cmocka_unit_test(frames_that_are_none), cmocka_unit_test(fields_without_use_are_zero),
-	   cmocka_unit_test(groups_as_digits), cmocka_unit_test(addresses))
+	   cmocka_unit_test(groups_as_digits), cmocka_unit_test(addresses_are_numeric_with_a_port))

@@ -140,7 +140,7 @@ static void check_user(const char *at, uid_t uid)
 	close(pipes[0]);
 }
 
-static void test_users(void **state)
+static void test_a_connection_s_user_is_found(void **state)
 {
 	check_user("127.0.0.1:0", geteuid());
 	check_user("[::1]:0", geteuid());
@@ -150,4 +150,4 @@ static void test_users(void **state)
 
 UNIT_TESTS(cmocka_unit_test(test_one_source_keeps_no_other_out),
 	   cmocka_unit_test(test_many_sources_keep_no_node_out), cmocka_unit_test(test_what_one_source_is),
-	   cmocka_unit_test(test_users))
+	   cmocka_unit_test(test_a_connection_s_user_is_found))

@@ -230,17 +230,17 @@ static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
 	stop(&f);
 }
 
-static void test_on(void **state)
+static void test_tuning_decides_and_applies(void **state)
 {
 	check_mode(WIRE_TUNE_ON, true, true);
 }
 
-static void test_dry_run(void **state)
+static void test_a_dry_run_decides_and_applies_nothing(void **state)
 {
 	check_mode(WIRE_TUNE_DRY_RUN, false, true);
 }
 
-static void test_off(void **state)
+static void test_without_tuning_nothing_is_decided(void **state)
 {
 	check_mode(WIRE_TUNE_OFF, false, false);
 }
@@ -257,7 +257,7 @@ static const struct history_entry *judged(const struct fixture *f)
 }
 
 /* A verdict is told with its decision; of one that was not carried out, that it was not. */
-static void test_verdicts(void **state)
+static void test_a_verdict_is_told_with_its_decision(void **state)
 {
 	const struct history_entry *e;
 	struct fixture f;
@@ -420,7 +420,7 @@ static void test_who_may_do_what(void **state)
 
 /* Limits of the whole daemon take effect at once; without tuning the threads are those of the configuration.
  */
-static void test_limits(void **state)
+static void test_limits_of_the_daemon_take_effect_at_once(void **state)
 {
 	struct control_options other = options_of(NULL);
 	struct fixture f;
@@ -592,7 +592,7 @@ static void test_a_configured_knob(void **state)
 
 /* What was set, pinned, decided and given is there again after a restart; of jobs, only those that still
  * live. */
-static void test_a_restart(void **state)
+static void test_a_restart_keeps_what_was_set_and_decided(void **state)
 {
 	char *path = path_in(*state, "history.db");
 	void *before = malloc(tuner_state_bytes());
@@ -659,7 +659,7 @@ static void process_end(pid_t pid)
 }
 
 /* A job that is not back when the daemon is restarted once more is not forgotten, if its trainer lives. */
-static void test_two_restarts(void **state)
+static void test_two_restarts_do_not_forget_a_living_job(void **state)
 {
 	char *path = path_in(*state, "history.db");
 	pid_t ends = process_begin();
@@ -781,15 +781,13 @@ static void test_limits_come_back_together(void **state)
 	free(path);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_a_pin_is_carried_out_in_the_next_round), cmocka_unit_test(test_on),
-	   cmocka_unit_test(test_dry_run), cmocka_unit_test(test_off), cmocka_unit_test(test_verdicts),
-	   cmocka_unit_test(test_the_least_cache), cmocka_unit_test(test_whole_or_not_at_all),
-	   cmocka_unit_test(test_who_may_do_what), cmocka_unit_test(test_limits),
-	   cmocka_unit_test(test_a_job_ends),
-	   cmocka_unit_test_setup_teardown(test_a_replay_decides_as_the_daemon_did, make_folder,
-					   remove_folder),
-	   cmocka_unit_test(test_a_configured_knob),
-	   cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_points_of_the_history, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_two_restarts, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder))
+UNIT_TESTS(cmocka_unit_test(test_a_pin_is_carried_out_in_the_next_round),
+	   cmocka_unit_test(test_tuning_decides_and_applies),
+	   cmocka_unit_test(test_a_dry_run_decides_and_applies_nothing),
+	   cmocka_unit_test(test_without_tuning_nothing_is_decided),
+	   cmocka_unit_test(test_a_verdict_is_told_with_its_decision), cmocka_unit_test(test_the_least_cache),
+	   cmocka_unit_test(test_whole_or_not_at_all), cmocka_unit_test(test_who_may_do_what),
+	   cmocka_unit_test(test_limits_of_the_daemon_take_effect_at_once), cmocka_unit_test(test_a_job_ends),
+	   IN_FOLDER(test_a_replay_decides_as_the_daemon_did), cmocka_unit_test(test_a_configured_knob),
+	   IN_FOLDER(test_a_restart_keeps_what_was_set_and_decided), IN_FOLDER(test_points_of_the_history),
+	   IN_FOLDER(test_two_restarts_do_not_forget_a_living_job), IN_FOLDER(test_limits_come_back_together))

@@ -28,7 +28,7 @@ static int set_auto(struct settings *s, uint64_t job, enum wire_setting_key key)
 	return settings_apply(s, &m, NULL);
 }
 
-static void test_defaults(void **state)
+static void test_defaults_are_the_configuration_s(void **state)
 {
 	assert_int_equal(settings_get(&machine, WIRE_SET_TUNE), WIRE_TUNE_ON);
 	assert_int_equal(settings_get(&machine, WIRE_SET_CACHE_MAX), 4 * GIB);
@@ -37,7 +37,7 @@ static void test_defaults(void **state)
 }
 
 /* Each line is one impossible wish; nothing of it may stay. */
-static void test_refused(void **state)
+static void test_a_refused_setting_changes_nothing(void **state)
 {
 	static const struct {
 		uint64_t job;
@@ -114,7 +114,7 @@ static void test_own_pin_goes_first(void **state)
 	assert_int_equal(s.n_pins, 1);
 }
 
-static void test_fill(void **state)
+static void test_settings_fill_the_tuner_s_limits(void **state)
 {
 	struct tuner_config config = tuner_config_default();
 	struct settings s = machine;
@@ -169,7 +169,7 @@ static void test_number_of_pins(void **state)
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_defaults), cmocka_unit_test(test_refused),
-	   cmocka_unit_test(test_all_or_nothing), cmocka_unit_test(test_own_pin_goes_first),
-	   cmocka_unit_test(test_fill), cmocka_unit_test(test_number_of_pins),
-	   cmocka_unit_test(test_limit_below_a_pin))
+UNIT_TESTS(cmocka_unit_test(test_defaults_are_the_configuration_s),
+	   cmocka_unit_test(test_a_refused_setting_changes_nothing), cmocka_unit_test(test_all_or_nothing),
+	   cmocka_unit_test(test_own_pin_goes_first), cmocka_unit_test(test_settings_fill_the_tuner_s_limits),
+	   cmocka_unit_test(test_number_of_pins), cmocka_unit_test(test_limit_below_a_pin))

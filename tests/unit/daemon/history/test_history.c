@@ -78,7 +78,7 @@ static void on_entry(void *user, struct history_entry *e)
 	free(e->sample);
 }
 
-static void test_round_trip(void **state)
+static void test_a_history_reads_back_as_written(void **state)
 {
 	char notice[256];
 	struct history *h = open_history(notice);
@@ -132,7 +132,7 @@ static int on_round(void *user, const struct history_round *round)
 	return 0;
 }
 
-static void test_rounds(void **state)
+static void test_rounds_are_kept_with_their_samples(void **state)
 {
 	struct stall_sample samples[2] = {stall_sample_unknown(), stall_sample_unknown()};
 	struct stall_node node = stall_node_unknown();
@@ -164,7 +164,7 @@ static void test_rounds(void **state)
 }
 
 /* More than fits: the oldest goes, the file stays within its size, nothing fails. */
-static void test_bounded(void **state)
+static void test_a_full_history_drops_the_oldest(void **state)
 {
 	struct stall_sample samples[TUNER_MAX_JOBS];
 	struct stall_node node = stall_node_unknown();
@@ -214,7 +214,7 @@ static void damage(void)
 	close(fd);
 }
 
-static void test_damaged(void **state)
+static void test_a_damaged_history_is_set_aside(void **state)
 {
 	const struct history_options options = {.path = path, .max_bytes = HISTORY_MIN_BYTES};
 	struct error err = ERROR_INIT;
@@ -232,7 +232,7 @@ static void test_damaged(void **state)
 }
 
 /* The first page is as it was. */
-static void test_damaged_within(void **state)
+static void test_damage_within_a_history_is_found(void **state)
 {
 	char notice[256], garbage[4096];
 	struct stat st;
@@ -250,7 +250,7 @@ static void test_damaged_within(void **state)
 	assert_int_equal(access(damaged, F_OK), 0);
 }
 
-static void test_refused(void **state)
+static void test_a_second_or_unreachable_history_is_refused(void **state)
 {
 	const struct history_options options = {.path = path, .max_bytes = HISTORY_MIN_BYTES};
 	struct history_options nowhere = options;
@@ -282,9 +282,10 @@ static void test_refused(void **state)
 	assert_int_equal(history_open_read(path, &other, &err), -EEXIST);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_round_trip, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rounds, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_bounded, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_damaged, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_damaged_within, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_refused, begin, remove_folder))
+UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_history_reads_back_as_written, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_rounds_are_kept_with_their_samples, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_a_full_history_drops_the_oldest, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_a_damaged_history_is_set_aside, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_damage_within_a_history_is_found, begin, remove_folder),
+	   cmocka_unit_test_setup_teardown(test_a_second_or_unreachable_history_is_refused, begin,
+					   remove_folder))

@@ -16,7 +16,7 @@ static int parse(const char *text, struct cache_quotas *q, struct error *err)
 	return cache_quotas_parse("cache-quota", text, q, err);
 }
 
-static void test_rows(void **state)
+static void test_quota_rows_name_users_and_groups(void **state)
 {
 	struct cache_quotas q;
 	struct error err;
@@ -42,7 +42,7 @@ static void test_rows(void **state)
 	assert_int_equal(parse("1=60%,@1=40%", &q, &err), 0); /* a user and a group of one number */
 }
 
-static void test_mistakes(void **state)
+static void test_mistakes_in_quotas_are_named(void **state)
 {
 	static const char *const table[][2] = {
 	    {"1000", "\"1000\" is not a user, or @ and a group"},
@@ -112,7 +112,7 @@ static void test_names_that_are_not_known(void **state)
 	assert_int_equal(cache_quotas_check("cache-quota", &again, &err), 0);
 }
 
-static void test_who_pays(void **state)
+static void test_a_user_s_own_row_pays_first(void **state)
 {
 	struct cache_quotas q, none = {.n = 0};
 	struct error err;
@@ -153,7 +153,7 @@ static void share(const uint64_t given[CACHE_QUOTA_PAYERS], struct quota_want *w
 	assert_true(sum <= (limit > needed ? limit : needed));
 }
 
-static void test_sharing(void **state)
+static void test_quotas_are_kept_and_the_rest_is_shared(void **state)
 {
 	static const uint64_t quotas[CACHE_QUOTA_PAYERS] = {50, 20, 30};
 	struct quota_want all[] = {
@@ -199,7 +199,7 @@ static void test_sharing(void **state)
 	assert_int_equal(needs[1].given + needs[2].given, 0);
 }
 
-static void test_refusals(void **state)
+static void test_a_need_beyond_its_quota_is_refused(void **state)
 {
 	const uint64_t mib = 1 << 20, limit = 32 * mib; /* 31 for users */
 	struct cache_quotas q, none = {.n = 0};
@@ -218,6 +218,9 @@ static void test_refusals(void **state)
 			 0); /* administers */
 }
 
-UNIT_TESTS(cmocka_unit_test(test_rows), cmocka_unit_test(test_mistakes),
-	   cmocka_unit_test(test_names_that_are_not_known), cmocka_unit_test(test_who_pays),
-	   cmocka_unit_test(test_sharing), cmocka_unit_test(test_refusals))
+UNIT_TESTS(cmocka_unit_test(test_quota_rows_name_users_and_groups),
+	   cmocka_unit_test(test_mistakes_in_quotas_are_named),
+	   cmocka_unit_test(test_names_that_are_not_known),
+	   cmocka_unit_test(test_a_user_s_own_row_pays_first),
+	   cmocka_unit_test(test_quotas_are_kept_and_the_rest_is_shared),
+	   cmocka_unit_test(test_a_need_beyond_its_quota_is_refused))

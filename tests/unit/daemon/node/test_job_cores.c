@@ -16,7 +16,7 @@ static void give_away(const char *root, const char *name)
 	free(path);
 }
 
-static void test_groups(void **state)
+static void test_the_tightest_group_gives_a_job_s_cores(void **state)
 {
 	const char *root = *state;
 	struct job_cores c, other;
@@ -113,6 +113,5 @@ static void test_what_is_left(void **state)
 	assert_int_equal(job_cores_left(jobs, 3, 2, &daemon.cpus, 16), 16);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_groups), CASE(test_groups_of_users), cmocka_unit_test(test_what_is_left))
+UNIT_TESTS(IN_FOLDER(test_the_tightest_group_gives_a_job_s_cores), IN_FOLDER(test_groups_of_users),
+	   cmocka_unit_test(test_what_is_left))

@@ -18,7 +18,7 @@ static int check(uint32_t uid, uint64_t mine, uint64_t all, uint64_t limit)
 	return quota_check(&q, uid, QUOTA_CONNECTIONS, &m, &a, limit, NULL);
 }
 
-static void test_share(void **state)
+static void test_users_get_no_more_than_their_share(void **state)
 {
 	assert_int_equal(check(1000, 768, 768, 1024), 0);
 	assert_int_equal(check(1000, 769, 769, 1024), -EDQUOT);
@@ -41,7 +41,7 @@ static struct admin_choice parsed(const char *value)
 	return admin;
 }
 
-static void test_admins(void **state)
+static void test_administrators_are_root_none_or_a_user(void **state)
 {
 	static const char *const wrong[] = {"", "-1", "4294967295", "4294967296", "65534"};
 	const struct admin_choice root = parsed("root"), none = parsed("none"), user = parsed("900");
@@ -78,7 +78,7 @@ static void test_admins(void **state)
 	assert_false(admin_is(900));
 }
 
-static void test_extremes(void **state)
+static void test_extreme_limits_do_not_overflow(void **state)
 {
 	const struct quota whole = {.share_percent = 100};
 
@@ -90,7 +90,7 @@ static void test_extremes(void **state)
 	assert_int_equal(check(1000, 1, 1, 0), -EDQUOT);
 }
 
-static void test_text(void **state)
+static void test_a_refusal_names_user_and_usage(void **state)
 {
 	const struct quota q = {.share_percent = 50};
 	struct usage mine = {.of = {[QUOTA_BYTES] = 3u << 30}}, all = mine;
@@ -111,5 +111,7 @@ static void test_text(void **state)
 	assert_non_null(strstr(err.text, "2 chunks in memory, and a user may have 1 chunk in memory of"));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_share), cmocka_unit_test(test_admins), cmocka_unit_test(test_extremes),
-	   cmocka_unit_test(test_text))
+UNIT_TESTS(cmocka_unit_test(test_users_get_no_more_than_their_share),
+	   cmocka_unit_test(test_administrators_are_root_none_or_a_user),
+	   cmocka_unit_test(test_extreme_limits_do_not_overflow),
+	   cmocka_unit_test(test_a_refusal_names_user_and_usage))

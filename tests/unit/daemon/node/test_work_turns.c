@@ -292,7 +292,7 @@ static void test_short_tasks_pass(void **state)
 }
 
 /* To come back, or to come with another job, is worth nothing. */
-static void test_no_credit(void **state)
+static void test_coming_back_gives_no_credit(void **state)
 {
 	static struct job jobs[2];
 	struct world w;
@@ -314,7 +314,7 @@ static void test_no_credit(void **state)
 }
 
 /* Each step of choosing looks at few lanes, however many wait. */
-static void test_many_lanes(void **state)
+static void test_choosing_looks_at_few_lanes(void **state)
 {
 	static struct job jobs[LANES + 1];
 	struct world w;
@@ -330,7 +330,7 @@ static void test_many_lanes(void **state)
 	world_end(&w);
 }
 
-static void test_limits(void **state)
+static void test_lane_limits_bound_work_under_way(void **state)
 {
 	static struct job jobs[2];
 	struct world w;
@@ -392,7 +392,7 @@ static void test_limit_of_a_user(void **state)
 	}
 }
 
-static void test_queue(void **state)
+static void test_a_queue_stays_sorted(void **state)
 {
 	static struct turn_entry entries[ENTRIES];
 	struct turn_queue q = {NULL};
@@ -427,5 +427,7 @@ static void test_queue(void **state)
 UNIT_TESTS(cmocka_unit_test(test_users_share_and_not_jobs), cmocka_unit_test(test_jobs_of_a_user_share),
 	   cmocka_unit_test(test_long_tasks_give_way), cmocka_unit_test(test_alone_and_not),
 	   cmocka_unit_test(test_bound_at_any_moment), cmocka_unit_test(test_short_tasks_pass),
-	   cmocka_unit_test(test_no_credit), cmocka_unit_test(test_many_lanes), cmocka_unit_test(test_limits),
-	   cmocka_unit_test(test_limit_of_a_user), cmocka_unit_test(test_queue))
+	   cmocka_unit_test(test_coming_back_gives_no_credit),
+	   cmocka_unit_test(test_choosing_looks_at_few_lanes),
+	   cmocka_unit_test(test_lane_limits_bound_work_under_way), cmocka_unit_test(test_limit_of_a_user),
+	   cmocka_unit_test(test_a_queue_stays_sorted))

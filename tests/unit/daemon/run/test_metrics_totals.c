@@ -16,7 +16,7 @@ static struct stall_sample sample(uint64_t job, uint64_t at_ns)
 	return s;
 }
 
-static void test_adds_up(void **state)
+static void test_totals_add_up_over_jobs(void **state)
 {
 	struct metrics_totals *t = calloc(1, sizeof(*t));
 	const struct metrics_job *j;
@@ -108,5 +108,5 @@ static void test_the_oldest_makes_room(void **state)
 	free(t);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_adds_up), cmocka_unit_test(test_absurd_samples_add_nothing),
+UNIT_TESTS(cmocka_unit_test(test_totals_add_up_over_jobs), cmocka_unit_test(test_absurd_samples_add_nothing),
 	   cmocka_unit_test(test_the_oldest_makes_room))

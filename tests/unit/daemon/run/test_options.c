@@ -25,7 +25,7 @@ static int parse(struct daemon_options *o, struct error *err, const char *const 
 	return options_parse(o, argc, argv, err);
 }
 
-static void test_defaults(void **state)
+static void test_defaults_follow_memory_and_cores(void **state)
 {
 	struct daemon_options o;
 
@@ -41,7 +41,7 @@ static void test_defaults(void **state)
 	options_free(&o);
 }
 
-static void test_all_options(void **state)
+static void test_each_option_of_the_command_line_is_read(void **state)
 {
 	struct daemon_options o;
 	struct error err;
@@ -96,7 +96,7 @@ static void test_mistakes_are_named(void **state)
 	}
 }
 
-static void test_file(void **state)
+static void test_the_command_line_beats_the_file(void **state)
 {
 	char *path = path_in(*state, "dieseld.conf");
 	struct daemon_options o;
@@ -124,7 +124,7 @@ static void test_file(void **state)
 	free(path);
 }
 
-static void test_cluster(void **state)
+static void test_cluster_options_are_read_and_mistakes_named(void **state)
 {
 	static const struct {
 		const char *arguments[6];
@@ -178,7 +178,7 @@ static uint64_t memory_limit_bytes(const char *root)
 	return limits.memory_limit_bytes;
 }
 
-static void test_memory_limit(void **state)
+static void test_the_memory_limit_is_the_tightest_group_s(void **state)
 {
 	const char *root = *state;
 
@@ -207,7 +207,9 @@ static void test_memory_limit(void **state)
 	assert_int_equal(memory_limit_bytes(root), GIB / 4);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_defaults), cmocka_unit_test(test_all_options),
-	   cmocka_unit_test(test_mistakes_are_named), cmocka_unit_test(test_cluster),
-	   cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_memory_limit, make_folder, remove_folder))
+UNIT_TESTS(cmocka_unit_test(test_defaults_follow_memory_and_cores),
+	   cmocka_unit_test(test_each_option_of_the_command_line_is_read),
+	   cmocka_unit_test(test_mistakes_are_named),
+	   cmocka_unit_test(test_cluster_options_are_read_and_mistakes_named),
+	   IN_FOLDER(test_the_command_line_beats_the_file),
+	   IN_FOLDER(test_the_memory_limit_is_the_tightest_group_s))

@@ -33,7 +33,7 @@ static uint64_t all_jobs(const struct usage_totals *t, uint32_t *ret_n)
 	return sum;
 }
 
-static void test_rows(void **state)
+static void test_usage_has_a_row_for_user_and_account(void **state)
 {
 	struct usage_totals *t = calloc(1, sizeof(*t));
 	uint32_t n;
@@ -85,7 +85,7 @@ static void test_one_user_has_few(void **state)
 	free(t);
 }
 
-static void test_many_users(void **state)
+static void test_users_beyond_the_table_share_a_row(void **state)
 {
 	struct usage_totals *t = calloc(1, sizeof(*t));
 	uint32_t n;
@@ -102,5 +102,5 @@ static void test_many_users(void **state)
 	free(t);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_rows), cmocka_unit_test(test_one_user_has_few),
-	   cmocka_unit_test(test_many_users))
+UNIT_TESTS(cmocka_unit_test(test_usage_has_a_row_for_user_and_account),
+	   cmocka_unit_test(test_one_user_has_few), cmocka_unit_test(test_users_beyond_the_table_share_a_row))

@@ -97,7 +97,7 @@ static void test_trainers_come_and_go(void **state)
 }
 
 /* Times that run backwards count as nothing. */
-static void test_hostile_times(void **state)
+static void test_times_that_run_backwards_count_as_nothing(void **state)
 {
 	struct wait_tally tally = {0};
 
@@ -192,7 +192,7 @@ static double sum(const struct stall_shares *s)
 	return s->device + s->fetch_stall + s->prep_stall + s->checkpoint_stall + s->cpu_starved + s->other;
 }
 
-static void test_shares(void **state)
+static void test_a_second_s_wait_goes_with_the_slice_s_shares(void **state)
 {
 	const struct stall_shares slice = {.device = 0.4,
 					   .gpu_wait = 0.1,
@@ -248,7 +248,7 @@ static struct stall_sample sample_of(const struct sensed_job *sensed)
 	return sample;
 }
 
-static void test_client_waits(void **state)
+static void test_a_client_s_waits_become_shares(void **state)
 {
 	struct sensed_job sensed = {.readings = {{.at_ns = 10 * S}, {.at_ns = 11 * S}}, .n_readings = 2};
 	struct sensed_reading *now = &sensed.readings[1];
@@ -296,7 +296,7 @@ static void test_report_goes_first(void **state)
 	assert_int_equal(sample_of(&sensed).source, STALL_SOURCE_CLIENT);
 }
 
-static void test_storage(void **state)
+static void test_reads_give_storage_latency_and_bandwidth(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 	struct stall_sample sample;
@@ -341,7 +341,7 @@ static void test_storage(void **state)
 }
 
 /* What other nodes give is not memory's: with storage's it is one source. */
-static void test_peers(void **state)
+static void test_peers_and_storage_are_one_source(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 	struct stall_sample sample;
@@ -534,11 +534,14 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_float_equal(here.samples_per_chunk, CHUNK_LENGTH, 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_peers), cmocka_unit_test(test_lanes_are_the_dataset),
-	   cmocka_unit_test(test_next_is_the_wait), cmocka_unit_test(test_sleep_is_the_wait_without_next),
+UNIT_TESTS(cmocka_unit_test(test_peers_and_storage_are_one_source),
+	   cmocka_unit_test(test_lanes_are_the_dataset), cmocka_unit_test(test_next_is_the_wait),
+	   cmocka_unit_test(test_sleep_is_the_wait_without_next),
 	   cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
-	   cmocka_unit_test(test_trainers_come_and_go), cmocka_unit_test(test_hostile_times),
+	   cmocka_unit_test(test_trainers_come_and_go),
+	   cmocka_unit_test(test_times_that_run_backwards_count_as_nothing),
 	   cmocka_unit_test(test_slice_for_a_new_job), cmocka_unit_test(test_slow_steps_get_a_longer_slice),
-	   cmocka_unit_test(test_detail_is_rare), cmocka_unit_test(test_shares),
-	   cmocka_unit_test(test_client_waits), cmocka_unit_test(test_report_goes_first),
-	   cmocka_unit_test(test_storage))
+	   cmocka_unit_test(test_detail_is_rare),
+	   cmocka_unit_test(test_a_second_s_wait_goes_with_the_slice_s_shares),
+	   cmocka_unit_test(test_a_client_s_waits_become_shares), cmocka_unit_test(test_report_goes_first),
+	   cmocka_unit_test(test_reads_give_storage_latency_and_bandwidth))

@@ -153,7 +153,7 @@ static void count_chunks(struct node *node, void *answer)
 }
 
 /* The chunks behind the last one come in between batches, as many as the knob allows. */
-static void test_reading_ahead(void **state)
+static void test_chunks_behind_the_last_are_read_ahead(void **state)
 {
 	struct bench b = {0};
 	struct diesel_session *s;
@@ -387,9 +387,7 @@ static void test_a_new_daemon_is_told(void **state)
 	bench_stop(&b);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_any_samples_in_any_order), CASE(test_what_cannot_be_asked), CASE(test_reading_ahead),
-	   CASE(test_knobs_change_meanwhile), CASE(test_few_of_a_chunk),
-	   CASE(test_few_of_what_another_one_needs_whole), CASE(test_a_client_that_asks_wrongly_is_cut_off),
-	   CASE(test_a_new_daemon_is_told))
+UNIT_TESTS(IN_FOLDER(test_any_samples_in_any_order), IN_FOLDER(test_what_cannot_be_asked),
+	   IN_FOLDER(test_chunks_behind_the_last_are_read_ahead), IN_FOLDER(test_knobs_change_meanwhile),
+	   IN_FOLDER(test_few_of_a_chunk), IN_FOLDER(test_few_of_what_another_one_needs_whole),
+	   IN_FOLDER(test_a_client_that_asks_wrongly_is_cut_off), IN_FOLDER(test_a_new_daemon_is_told))

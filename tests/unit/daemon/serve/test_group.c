@@ -621,20 +621,13 @@ static void test_decoders_have_no_more_than_they_work_at(void **state)
 	scene_end(&c);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_each_batch_once, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_memory_of_its_own, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_batch_that_is_held_comes_again, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_one_comes_and_goes, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_one_is_far_behind, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_one_is_far_behind_with_memory_of_its_own, make_folder,
-					   remove_folder),
-	   cmocka_unit_test(test_one_is_a_little_behind),
-	   cmocka_unit_test_setup_teardown(test_half_of_the_memory_saves_half, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_what_is_kept_need_not_be_read, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_memory_that_others_want_goes_at_once, make_folder,
-					   remove_folder),
-	   cmocka_unit_test_setup_teardown(test_who_seeks_leaves_nothing_behind, make_folder, remove_folder),
-	   cmocka_unit_test(test_what_makes_batches_alike),
+UNIT_TESTS(IN_FOLDER(test_each_batch_once), IN_FOLDER(test_memory_of_its_own),
+	   IN_FOLDER(test_a_batch_that_is_held_comes_again), IN_FOLDER(test_one_comes_and_goes),
+	   IN_FOLDER(test_one_is_far_behind), IN_FOLDER(test_one_is_far_behind_with_memory_of_its_own),
+	   cmocka_unit_test(test_one_is_a_little_behind), IN_FOLDER(test_half_of_the_memory_saves_half),
+	   IN_FOLDER(test_what_is_kept_need_not_be_read),
+	   IN_FOLDER(test_memory_that_others_want_goes_at_once),
+	   IN_FOLDER(test_who_seeks_leaves_nothing_behind), cmocka_unit_test(test_what_makes_batches_alike),
 	   cmocka_unit_test(test_it_gives_way_to_one_that_catches_up),
 	   cmocka_unit_test(test_it_gives_way_for_so_long),
 	   cmocka_unit_test(test_decoders_have_no_more_than_they_work_at))

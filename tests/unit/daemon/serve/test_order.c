@@ -209,7 +209,5 @@ static void test_more_ranks_than_samples_are_refused(void **state)
 	assert_int_equal(diesel_n_batches(3, 0, 1, 0), 0);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_others_go_on_behind_any_sample, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, make_folder,
-					   remove_folder))
+UNIT_TESTS(IN_FOLDER(test_every_rank_gets_its_share), IN_FOLDER(test_others_go_on_behind_any_sample),
+	   IN_FOLDER(test_more_ranks_than_samples_are_refused))

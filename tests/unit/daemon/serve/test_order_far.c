@@ -101,7 +101,7 @@ static void test_what_is_said_may_be_anything(void **state)
 }
 
 /* Chunks come from staging, which is not asked for many at one time. */
-static void test_staged(void **state)
+static void test_few_staged_chunks_are_asked_for_at_once(void **state)
 {
 	struct fixture *f = make();
 
@@ -117,7 +117,7 @@ static void test_staged(void **state)
 }
 
 /* The knob alone reaches no further than half of what is in memory. */
-static void test_the_knob(void **state)
+static void test_the_knob_alone_reaches_half_of_memory(void **state)
 {
 	struct fixture *f = make();
 
@@ -131,5 +131,6 @@ static void test_the_knob(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_no_further_than_needed), cmocka_unit_test(test_waits_are_no_use),
-	   cmocka_unit_test(test_what_is_said_may_be_anything), cmocka_unit_test(test_staged),
-	   cmocka_unit_test(test_the_knob))
+	   cmocka_unit_test(test_what_is_said_may_be_anything),
+	   cmocka_unit_test(test_few_staged_chunks_are_asked_for_at_once),
+	   cmocka_unit_test(test_the_knob_alone_reaches_half_of_memory))

@@ -51,7 +51,7 @@ static void world_init(struct world *w, uint64_t n)
 		w->largest[i + 1] = w->largest[i] + sizes[i];
 }
 
-static void test_even_chunks(void **state)
+static void test_the_need_of_even_chunks_follows_the_order(void **state)
 {
 	static const struct {
 		uint32_t n_chunks, samples;
@@ -216,5 +216,6 @@ static void test_never_less_than_what_is_touched(void **state)
 		check_one(seed);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_even_chunks), cmocka_unit_test(test_few_samples_may_be_most_bytes),
+UNIT_TESTS(cmocka_unit_test(test_the_need_of_even_chunks_follows_the_order),
+	   cmocka_unit_test(test_few_samples_may_be_most_bytes),
 	   cmocka_unit_test(test_never_less_than_what_is_touched))

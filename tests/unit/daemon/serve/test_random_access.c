@@ -247,8 +247,6 @@ static void test_orders_that_no_session_has(void **state)
 	free(path);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_it_is_what_sessions_deliver), CASE(test_without_the_daemon),
-	   CASE(test_what_cannot_be_read_is_named), CASE(test_orders_that_no_session_has),
-	   CASE(test_subsets_that_no_session_has))
+UNIT_TESTS(IN_FOLDER(test_it_is_what_sessions_deliver), IN_FOLDER(test_without_the_daemon),
+	   IN_FOLDER(test_what_cannot_be_read_is_named), IN_FOLDER(test_orders_that_no_session_has),
+	   IN_FOLDER(test_subsets_that_no_session_has))

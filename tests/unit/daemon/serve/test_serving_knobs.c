@@ -280,5 +280,4 @@ static void test_batches_are_the_same_whatever_is_turned(void **state)
 	free(n.views);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_batches_are_the_same_whatever_is_turned, make_folder,
-					   remove_folder))
+UNIT_TESTS(IN_FOLDER(test_batches_are_the_same_whatever_is_turned))

@@ -103,16 +103,15 @@ static void check(const char *root, const char *name, const struct dataset_plan 
 	assert_in_range(reads, n / 4, n * 3 / 4);
 }
 
-static void test_packed(void **state)
+static void test_a_small_cache_serves_packed_batches(void **state)
 {
 	check(*state, "packed", &packed, 1);
 	check(*state, "packed2", &packed, 2);
 }
 
-static void test_views(void **state)
+static void test_a_small_cache_serves_views(void **state)
 {
 	check(*state, "views", &views, 1);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_packed, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_views, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_a_small_cache_serves_packed_batches), IN_FOLDER(test_a_small_cache_serves_views))

@@ -96,5 +96,4 @@ static void test_what_cannot_be_a_view(void **state)
 	free(path);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_the_same_samples_as_packed, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_what_cannot_be_a_view, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_the_same_samples_as_packed), IN_FOLDER(test_what_cannot_be_a_view))

@@ -94,17 +94,17 @@ static void test_engine(bool uring)
 	loop_end(&loop);
 }
 
-static void test_uring(void **state)
+static void test_io_uring_reads_and_writes(void **state)
 {
 	test_engine(true);
 }
 
-static void test_threads(void **state)
+static void test_threads_read_and_write(void **state)
 {
 	test_engine(false);
 }
 
-static void test_choice(void **state)
+static void test_threads_are_used_where_io_uring_is_not_wanted(void **state)
 {
 	uv_loop_t loop;
 	struct io *io;
@@ -118,4 +118,5 @@ static void test_choice(void **state)
 	loop_end(&loop);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_uring), cmocka_unit_test(test_threads), cmocka_unit_test(test_choice))
+UNIT_TESTS(cmocka_unit_test(test_io_uring_reads_and_writes), cmocka_unit_test(test_threads_read_and_write),
+	   cmocka_unit_test(test_threads_are_used_where_io_uring_is_not_wanted))

@@ -34,7 +34,7 @@ static void test_whom_it_concerns(void **state)
 }
 
 /* Who writes on and on is held back once, for the longest time; after a pause, anew. */
-static void test_bound(void **state)
+static void test_a_steady_writer_is_held_back_once(void **state)
 {
 	uint64_t held_ns = 0, now_ns = BEGIN;
 
@@ -49,7 +49,7 @@ static void test_bound(void **state)
 }
 
 /* More than can be noted are not held back, and nobody loses what was noted. */
-static void test_many(void **state)
+static void test_notes_beyond_the_table_hold_nobody_back(void **state)
 {
 	for (uint32_t i = 0; i < 2 * READ_HOLDS_MAX; i++)
 		read_holds_note(&holds, i, 5, 7, BEGIN);
@@ -59,5 +59,6 @@ static void test_many(void **state)
 	assert_true(until(1000, 5, BEGIN + READ_HOLD_AFTER_NS));
 }
 
-UNIT_TESTS(cmocka_unit_test_setup(test_whom_it_concerns, clear), cmocka_unit_test_setup(test_bound, clear),
-	   cmocka_unit_test_setup(test_many, clear))
+UNIT_TESTS(cmocka_unit_test_setup(test_whom_it_concerns, clear),
+	   cmocka_unit_test_setup(test_a_steady_writer_is_held_back_once, clear),
+	   cmocka_unit_test_setup(test_notes_beyond_the_table_hold_nobody_back, clear))

@@ -126,7 +126,7 @@ static void assert_near(uint64_t a, uint64_t b, uint64_t most)
 }
 
 /* Alone, a job has all that its datasets may have under way. */
-static void test_alone(void **state)
+static void test_a_job_alone_has_all_its_reads(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 20}};
 	struct world w;
@@ -138,7 +138,7 @@ static void test_alone(void **state)
 }
 
 /* Ten datasets, fifty jobs or sessions that always wait give a user no more than one job has. */
-static void test_users(void **state)
+static void test_many_sessions_give_a_user_no_more(void **state)
 {
 	struct reader readers[MAX_JOBS] = {{.uid = 1}, {.uid = 2, .n_datasets = 10}};
 	struct world w;
@@ -159,7 +159,7 @@ static void test_users(void **state)
 }
 
 /* Among the jobs of a user, too, and by bytes rather than by reads. */
-static void test_jobs(void **state)
+static void test_jobs_of_a_user_share_by_bytes(void **state)
 {
 	struct reader readers[] = {
 	    {.uid = 1, .n_datasets = 16}, {.uid = 1}, {.uid = 1}, {.uid = 1}, {.uid = 1}};
@@ -180,7 +180,7 @@ static void test_jobs(void **state)
 	world_free(&w);
 }
 
-static void test_weights(void **state)
+static void test_weights_divide_the_bytes(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4, .weight = 300}, {.uid = 2, .n_datasets = 10}};
 	struct world w;
@@ -192,7 +192,7 @@ static void test_weights(void **state)
 }
 
 /* A trainer that waits is served next, although others have had less than it: but only up to a bound. */
-static void test_urgent(void **state)
+static void test_an_urgent_read_is_next_up_to_a_bound(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4}, {.uid = 2, .n_datasets = 4}};
 	uint64_t before;
@@ -208,7 +208,7 @@ static void test_urgent(void **state)
 }
 
 /* Time without a wish is no credit, and debts outlive jobs. */
-static void test_away(void **state)
+static void test_time_away_is_no_credit(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4},
 				   {.uid = 2, .n_datasets = 4, .idle = true},
@@ -227,7 +227,7 @@ static void test_away(void **state)
 }
 
 /* Reads that hang hold nobody up for long, and nothing on another storage at all. */
-static void test_hangs(void **state)
+static void test_hanging_reads_hold_nobody_up_for_long(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10}, {.uid = 2}, {.uid = 3, .storage = 7}};
 	struct world w;
@@ -252,7 +252,7 @@ static void test_hangs(void **state)
 }
 
 /* Whatever is wanted, no more is begun than the limit, a burst and one read. */
-static void test_limit(void **state)
+static void test_no_more_than_the_limit_is_begun(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10, .bytes = 8 * MIB}};
 	struct world w;
@@ -321,7 +321,12 @@ static void test_limit_is_shared(void **state)
 	world_free(&w);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_alone), cmocka_unit_test(test_users), cmocka_unit_test(test_jobs),
-	   cmocka_unit_test(test_weights), cmocka_unit_test(test_urgent), cmocka_unit_test(test_away),
-	   cmocka_unit_test(test_hangs), cmocka_unit_test(test_limit),
-	   cmocka_unit_test(test_limit_of_requests), cmocka_unit_test(test_limit_is_shared))
+UNIT_TESTS(cmocka_unit_test(test_a_job_alone_has_all_its_reads),
+	   cmocka_unit_test(test_many_sessions_give_a_user_no_more),
+	   cmocka_unit_test(test_jobs_of_a_user_share_by_bytes),
+	   cmocka_unit_test(test_weights_divide_the_bytes),
+	   cmocka_unit_test(test_an_urgent_read_is_next_up_to_a_bound),
+	   cmocka_unit_test(test_time_away_is_no_credit),
+	   cmocka_unit_test(test_hanging_reads_hold_nobody_up_for_long),
+	   cmocka_unit_test(test_no_more_than_the_limit_is_begun), cmocka_unit_test(test_limit_of_requests),
+	   cmocka_unit_test(test_limit_is_shared))

@@ -158,7 +158,7 @@ static void copies(int file)
 	close(file);
 }
 
-static void test_large_copy(void **state)
+static void test_a_large_copy_is_whole(void **state)
 {
 	copies(memfd_create("file", MFD_CLOEXEC));
 }
@@ -239,5 +239,5 @@ UNIT_TESTS(cmocka_unit_test(test_only_we_may_write),
 	   cmocka_unit_test(test_a_chunk_is_read_only_and_can_be_discarded),
 	   cmocka_unit_test(test_private_writes_stay_private),
 	   cmocka_unit_test(test_control_memory_keeps_its_size), cmocka_unit_test(test_copy_is_immutable),
-	   cmocka_unit_test(test_large_copy), cmocka_unit_test(test_large_copy_of_a_disk),
+	   cmocka_unit_test(test_a_large_copy_is_whole), cmocka_unit_test(test_large_copy_of_a_disk),
 	   cmocka_unit_test(test_copy_that_somebody_holds), cmocka_unit_test(test_memory_from_outside))

@@ -629,7 +629,7 @@ static void is_told(int fd, const char *says)
 }
 
 /* Whoever does not say who he is, or what he wants, is cut off; whoever has said it may be silent. */
-static void test_silence(void **state)
+static void test_a_silent_newcomer_is_cut_off(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	char *path = make_dataset(*state, "data", &plan);
@@ -665,11 +665,11 @@ static void test_silence(void **state)
 	free(path);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_a_client_that_reads_no_replies_is_cut_off), CASE(test_who_does_not_greet_is_cut_off),
-	   CASE(test_what_breaks_the_protocol_ends_the_connection), CASE(test_requests_out_of_order),
-	   CASE(test_the_version_before_is_served), CASE(test_what_a_client_says_of_its_origin),
-	   CASE(test_segments_are_of_ones_own_dataset), CASE(test_who_leaves_takes_all_along),
-	   CASE(test_a_subset_that_is_none_ends_the_connection), CASE(test_a_subset_is_counted),
-	   CASE(test_silence))
+UNIT_TESTS(IN_FOLDER(test_a_client_that_reads_no_replies_is_cut_off),
+	   IN_FOLDER(test_who_does_not_greet_is_cut_off),
+	   IN_FOLDER(test_what_breaks_the_protocol_ends_the_connection),
+	   IN_FOLDER(test_requests_out_of_order), IN_FOLDER(test_the_version_before_is_served),
+	   IN_FOLDER(test_what_a_client_says_of_its_origin), IN_FOLDER(test_segments_are_of_ones_own_dataset),
+	   IN_FOLDER(test_who_leaves_takes_all_along),
+	   IN_FOLDER(test_a_subset_that_is_none_ends_the_connection), IN_FOLDER(test_a_subset_is_counted),
+	   IN_FOLDER(test_a_silent_newcomer_is_cut_off))

@@ -277,8 +277,7 @@ static void test_what_is_held_without_a_socket_ends_with_the_process(void **stat
 	end_with_the_trainer(state, true);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-UNIT_TESTS(CASE(test_views_stay_when_the_socket_ends), CASE(test_packed_batches_stay_when_the_socket_ends),
-	   CASE(test_a_child_does_not_keep_the_session_of_a_killed_trainer),
-	   CASE(test_what_is_held_without_a_socket_ends_with_the_process))
+UNIT_TESTS(IN_FOLDER(test_views_stay_when_the_socket_ends),
+	   IN_FOLDER(test_packed_batches_stay_when_the_socket_ends),
+	   IN_FOLDER(test_a_child_does_not_keep_the_session_of_a_killed_trainer),
+	   IN_FOLDER(test_what_is_held_without_a_socket_ends_with_the_process))

@@ -224,7 +224,5 @@ static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)
 	free(path);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_batch_that_does_not_come_next_is_not_delivered, make_folder,
-					   remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_late_reply_is_never_taken_for_another, make_folder,
-					   remove_folder))
+UNIT_TESTS(IN_FOLDER(test_a_batch_that_does_not_come_next_is_not_delivered),
+	   IN_FOLDER(test_a_late_reply_is_never_taken_for_another))

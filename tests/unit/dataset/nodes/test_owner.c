@@ -53,7 +53,7 @@ static void assert_share(size_t n, double share)
 	assert_true(fabs((double)n - N_CHUNKS * share) < 5 * deviation + 1);
 }
 
-static void test_shares(void **state)
+static void test_members_own_by_weight(void **state)
 {
 	struct owner_member members[8];
 	size_t n[8];
@@ -128,7 +128,7 @@ static void test_order_does_not_matter(void **state)
 	}
 }
 
-static void test_edges(void **state)
+static void test_no_members_and_no_weights_have_an_answer(void **state)
 {
 	struct owner_member members[3];
 	struct chunk_id id = chunk(0);
@@ -158,7 +158,7 @@ static void test_edges(void **state)
 }
 
 /* What nodes of other builds and machines find, too: it may never change. */
-static void test_known_owners(void **state)
+static void test_owners_never_change(void **state)
 {
 	struct owner_member members[5];
 	char owners[41] = "";
@@ -251,7 +251,8 @@ static void test_a_lane_has_an_owner(void **state)
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_shares), cmocka_unit_test(test_only_its_own_move),
-	   cmocka_unit_test(test_order_does_not_matter), cmocka_unit_test(test_edges),
-	   cmocka_unit_test(test_known_owners), cmocka_unit_test(test_lanes_are_added),
+UNIT_TESTS(cmocka_unit_test(test_members_own_by_weight), cmocka_unit_test(test_only_its_own_move),
+	   cmocka_unit_test(test_order_does_not_matter),
+	   cmocka_unit_test(test_no_members_and_no_weights_have_an_answer),
+	   cmocka_unit_test(test_owners_never_change), cmocka_unit_test(test_lanes_are_added),
 	   cmocka_unit_test(test_too_many_runs_of_lanes), cmocka_unit_test(test_a_lane_has_an_owner))

@@ -38,7 +38,7 @@ static void expect(const void *data, size_t bytes, struct image_request request,
 	free(exact);
 }
 
-static void test_one_pixel(void **state)
+static void test_one_pixel_is_decoded_and_enlarged(void **state)
 {
 	expect(png, sizeof(png), whole, 0, "");
 	for (int i = 0; i < 2 * 2 * 3; i++)
@@ -47,7 +47,7 @@ static void test_one_pixel(void **state)
 }
 
 /* Of pixels that are there: as of an image that has them. */
-static void test_resize_pixels(void **state)
+static void test_present_pixels_resize_as_decoded_ones(void **state)
 {
 	static const uint8_t pixels[] = {9, 9, 9, 1, 2, 3, 9, 9, 9, 200, 200, 200};
 	static const struct image_whole there = {.info = {.kind = IMAGE_PNG, .width = 2, .height = 2},
@@ -97,7 +97,7 @@ static void test_resize_at_a_scale(void **state)
 	assert_int_equal(image_scale(&there.info, &request), 1);
 }
 
-static void test_requests(void **state)
+static void test_impossible_crops_are_refused(void **state)
 {
 	struct image_request request = whole;
 
@@ -115,7 +115,7 @@ static void test_requests(void **state)
 	expect(png, sizeof(png), request, -EINVAL, "each side is 1 to 16384");
 }
 
-static void test_other_bytes(void **state)
+static void test_bytes_of_no_known_kind_are_refused(void **state)
 {
 	struct image_info info;
 	struct error err = ERROR_INIT;
@@ -128,7 +128,7 @@ static void test_other_bytes(void **state)
 	expect("\xff\xd8\xff", 3, whole, -EBADMSG, "JPEG image is truncated");
 }
 
-static void test_every_truncation(void **state)
+static void test_a_truncation_within_pixels_is_refused(void **state)
 {
 	for (size_t bytes = 8; bytes < BEFORE_END; bytes++)
 		expect(png, bytes, whole, -EBADMSG, "PNG image");
@@ -152,7 +152,7 @@ static void test_too_many_pixels(void **state)
 	image_decoder_free(small);
 }
 
-static void test_probe(void **state)
+static void test_a_probe_reads_kind_and_size(void **state)
 {
 	static const uint8_t jpeg[] = {0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff,
 				       0xff, 0xc2, 0,    11,   8, 1, 2, 3, 4};
@@ -197,7 +197,10 @@ static int end(void **state)
 	return 0;
 }
 
-UNIT_TESTS_BETWEEN(begin, end, cmocka_unit_test(test_one_pixel), cmocka_unit_test(test_requests),
-		   cmocka_unit_test(test_resize_pixels), cmocka_unit_test(test_resize_at_a_scale),
-		   cmocka_unit_test(test_other_bytes), cmocka_unit_test(test_every_truncation),
-		   cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_probe))
+UNIT_TESTS_BETWEEN(begin, end, cmocka_unit_test(test_one_pixel_is_decoded_and_enlarged),
+		   cmocka_unit_test(test_impossible_crops_are_refused),
+		   cmocka_unit_test(test_present_pixels_resize_as_decoded_ones),
+		   cmocka_unit_test(test_resize_at_a_scale),
+		   cmocka_unit_test(test_bytes_of_no_known_kind_are_refused),
+		   cmocka_unit_test(test_a_truncation_within_pixels_is_refused),
+		   cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_a_probe_reads_kind_and_size))

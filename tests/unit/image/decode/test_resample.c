@@ -97,7 +97,7 @@ static void test_layouts_have_the_same_values(void **state)
 }
 
 /* Of each four pixels the mean, and with a box of eight columns of each two. */
-static void test_means(void **state)
+static void test_a_box_filter_gives_means(void **state)
 {
 	struct resample_plan plan = plan_of(16, 16, 8, 8);
 
@@ -135,5 +135,5 @@ static int end(void **state)
 
 UNIT_TESTS_BETWEEN(NULL, end, cmocka_unit_test(test_same_size_is_the_same),
 		   cmocka_unit_test(test_one_colour_stays),
-		   cmocka_unit_test(test_layouts_have_the_same_values), cmocka_unit_test(test_means),
-		   cmocka_unit_test(test_memory_is_kept))
+		   cmocka_unit_test(test_layouts_have_the_same_values),
+		   cmocka_unit_test(test_a_box_filter_gives_means), cmocka_unit_test(test_memory_is_kept))

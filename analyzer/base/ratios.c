@@ -20,9 +20,3 @@ double analysis_steady_ratio(const struct analysis *analysis, enum analysis_shar
 		return analysis_share_ratio(analysis, share);
 	return (double)analysis->steady.share_ns[share] / (double)analysis->steady.ns;
 }
-
-double analysis_wait_ratio(const struct analysis *analysis)
-{
-	return analysis_share_ratio(analysis, SHARE_FETCH_STALL) +
-	       analysis_share_ratio(analysis, SHARE_PREP_STALL);
-}

@@ -61,17 +61,6 @@ double model_cache_needed(double sample_bytes, double memory_bytes_per_s, double
 	return clamp01((slow - have) / (slow - fast));
 }
 
-double model_storage_needed(double cached_ratio, double sample_bytes, double memory_bytes_per_s, double rate)
-{
-	double x = clamp01(cached_ratio);
-	double left = rate > 0 ? 1 / rate - x * sample_bytes * per_byte(memory_bytes_per_s) : INFINITY;
-	double bytes = (1 - x) * sample_bytes;
-
-	if (bytes <= 0 || isinf(left))
-		return 0;
-	return left > 0 ? bytes / left : NAN;
-}
-
 static uint32_t ceil_count(double x)
 {
 	if (!(x > 0))

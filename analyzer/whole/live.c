@@ -183,16 +183,6 @@ int live_note(struct live *live, const char *kind, const void *data, size_t size
 	return recording_paths_update(&live->paths, data, size, LIVE_PATHS_MAX);
 }
 
-size_t live_n_jobs(const struct live *live)
-{
-	return live->n_jobs;
-}
-
-uint32_t live_root(const struct live *live, size_t job)
-{
-	return live->jobs[job].root_tgid;
-}
-
 uint32_t live_root_of(struct live *live, uint32_t tgid)
 {
 	const struct live_process *process = process_find(live, tgid);

@@ -165,15 +165,3 @@ int symbol_file_find(struct symbol_file *file, const char *prefix, bool exact, u
 		*ret_cheap = cheap;
 	return 0;
 }
-
-int symbol_find(int fd, const char *prefix, bool exact, uint64_t *ret_offset)
-{
-	struct symbol_file *file;
-	int r = symbol_file_open(fd, &file);
-
-	if (r < 0)
-		return r;
-	r = symbol_file_find(file, prefix, exact, ret_offset, NULL);
-	symbol_file_close(file);
-	return r;
-}

@@ -27,6 +27,3 @@ const char *symbol_file_soname(const struct symbol_file *file);
  * there is no such function; -ENOEXEC: the file is broken. */
 int symbol_file_find(struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
 		     bool *ret_cheap);
-
-/* Open, find, close. */
-int symbol_find(int fd, const char *prefix, bool exact, uint64_t *ret_offset);

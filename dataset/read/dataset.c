@@ -28,11 +28,6 @@ static int verify_snapshot(const struct snapshot *s, struct error *err)
 	return r < 0 ? r : snapshot_check_rest(s, err);
 }
 
-int dataset_open(const char *path, struct dataset **ret, struct error *err)
-{
-	return dataset_open_version(path, 0, ret, err);
-}
-
 static int open_kept(const struct dataset *d, const char *path, uint64_t version, struct snapshot **ret,
 		     struct error *err)
 {

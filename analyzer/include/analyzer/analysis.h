@@ -237,9 +237,6 @@ double analysis_share_ratio(const struct analysis *analysis, enum analysis_share
  */
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
-/* fetch_stall + prep_stall as a share of the window: what a clock around next(loader) shows. */
-double analysis_wait_ratio(const struct analysis *analysis);
-
 /* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high". */
 const char *analysis_verdict_name(enum analysis_verdict verdict);
 const char *analysis_loader_name(enum analysis_loader loader);

@@ -49,10 +49,6 @@ int live_event(struct live *live, const struct event *event);
 /* What the collector's notes of kind PLACES_NOTE say, for analyses to come. Others are ignored. -ENOMEM. */
 int live_note(struct live *live, const char *kind, const void *data, size_t size);
 
-/* Jobs are numbered from 0 in the order they were added; removing one moves up those behind it. */
-size_t live_n_jobs(const struct live *live);
-uint32_t live_root(const struct live *live, size_t job);
-
 /* The job that a process belongs to, by its root; 0: none. */
 uint32_t live_root_of(struct live *live, uint32_t tgid);
 

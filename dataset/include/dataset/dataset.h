@@ -13,9 +13,8 @@
 
 struct dataset;
 
-/* Also verifies the snapshot. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT; err says what to do. */
-int dataset_open(const char *path, struct dataset **ret, struct error *err);
-/* An old version of it; 0: the newest. Errors also as version_open(). */
+/* Opens a version, 0: the newest, and verifies its snapshot. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT,
+ * and as version_open(); err says what to do. */
 int dataset_open_version(const char *path, uint64_t version, struct dataset **ret, struct error *err);
 void dataset_close(struct dataset *d);
 

@@ -23,6 +23,18 @@ static const char *library_path(void)
 	return info.dli_fname;
 }
 
+static int find(int fd, const char *prefix, bool exact, uint64_t *ret_offset)
+{
+	struct symbol_file *file;
+	int r = symbol_file_open(fd, &file);
+
+	if (r < 0)
+		return r;
+	r = symbol_file_find(file, prefix, exact, ret_offset, NULL);
+	symbol_file_close(file);
+	return r;
+}
+
 /* The bytes at the offset found are the function's code in memory, behind an endbr64 at most. */
 static void test_offset_is_the_functions_code(void **state)
 {
@@ -36,7 +48,7 @@ static void test_offset_is_the_functions_code(void **state)
 		uint8_t bytes[16];
 		uint64_t offset;
 
-		assert_int_equal(symbol_find(fd, names[i], true, &offset), 0);
+		assert_int_equal(find(fd, names[i], true, &offset), 0);
 		assert_int_equal(pread(fd, bytes, sizeof(bytes), (off_t)offset), sizeof(bytes));
 		if (memcmp(bytes, code, sizeof(bytes)))
 			assert_memory_equal(bytes, code + 4, sizeof(bytes));
@@ -45,7 +57,7 @@ static void test_offset_is_the_functions_code(void **state)
 
 /* What the kernel does not emulate is skipped where nothing of the call is lost and what follows is emulated.
  */
-static void test_cheap_place(void **state)
+static void test_a_cheap_place_loses_nothing_of_the_call(void **state)
 {
 	static const uint8_t endbr64[4] = {0xf3, 0x0f, 0x1e, 0xfa};
 	static const struct {
@@ -70,7 +82,7 @@ static void test_cheap_place(void **state)
 	assert_int_equal(fstat(source, &info), 0);
 	image = malloc((size_t)info.st_size);
 	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
-	assert_int_equal(symbol_find(source, "_assert_true", true, &entry), 0);
+	assert_int_equal(find(source, "_assert_true", true, &entry), 0);
 	if (memcmp(image + entry - sizeof(endbr64), endbr64, sizeof(endbr64)) == 0)
 		entry -= sizeof(endbr64);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -108,10 +120,10 @@ static void test_prefix_and_missing(void **state)
 	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
 	uint64_t offset = 7;
 
-	assert_int_equal(symbol_find(fd, "_assert_tru", true, &offset), -ENOENT);
+	assert_int_equal(find(fd, "_assert_tru", true, &offset), -ENOENT);
 	assert_int_equal(offset, 7);
-	assert_int_equal(symbol_find(fd, "_assert_tru", false, &offset), 0);
-	assert_int_equal(symbol_find(fd, "no_such_function", false, &offset), -ENOENT);
+	assert_int_equal(find(fd, "_assert_tru", false, &offset), 0);
+	assert_int_equal(find(fd, "no_such_function", false, &offset), -ENOENT);
 }
 
 static void test_no_elf_file(void **state)
@@ -120,12 +132,12 @@ static void test_no_elf_file(void **state)
 	_cleanup_(closep) int empty = nameless_file("", 0);
 	uint64_t offset;
 
-	assert_int_equal(symbol_find(text, "main", true, &offset), -ENOEXEC);
-	assert_int_equal(symbol_find(empty, "main", true, &offset), -ENOEXEC);
+	assert_int_equal(find(text, "main", true, &offset), -ENOEXEC);
+	assert_int_equal(find(empty, "main", true, &offset), -ENOEXEC);
 }
 
 /* Libraries come from the job: any bytes may be wrong. Nothing is read outside of the file. */
-static void test_damaged_library(void **state)
+static void test_a_damaged_library_is_read_within_bounds(void **state)
 {
 	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
@@ -144,7 +156,7 @@ static void test_damaged_library(void **state)
 
 		image[at] = (uint8_t)random();
 		_cleanup_(closep) int fd = nameless_file(image, length);
-		int r = symbol_find(fd, "_assert_true", true, &offset);
+		int r = find(fd, "_assert_true", true, &offset);
 
 		assert_true(r == 0 || r == -ENOENT || r == -ENOEXEC);
 		image[at] = old;
@@ -196,12 +208,13 @@ static void test_sections_larger_than_any_librarys(void **state)
 		_cleanup_(closep) int compressed = with_section(types[i], make_compressed, 0);
 		uint64_t offset;
 
-		assert_int_equal(symbol_find(huge, "_assert_true", true, &offset), -ENOEXEC);
-		assert_int_equal(symbol_find(compressed, "_assert_true", true, &offset), -ENOEXEC);
+		assert_int_equal(find(huge, "_assert_true", true, &offset), -ENOEXEC);
+		assert_int_equal(find(compressed, "_assert_true", true, &offset), -ENOEXEC);
 	}
 }
 
-UNIT_TESTS(cmocka_unit_test(test_offset_is_the_functions_code), cmocka_unit_test(test_cheap_place),
+UNIT_TESTS(cmocka_unit_test(test_offset_is_the_functions_code),
+	   cmocka_unit_test(test_a_cheap_place_loses_nothing_of_the_call),
 	   cmocka_unit_test(test_our_marker_is_cheap), cmocka_unit_test(test_prefix_and_missing),
-	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_damaged_library),
+	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_a_damaged_library_is_read_within_bounds),
 	   cmocka_unit_test(test_sections_larger_than_any_librarys))

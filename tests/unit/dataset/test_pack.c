@@ -80,7 +80,7 @@ static void test_source_order_and_links(void **state)
 	free(fifo);
 }
 
-static void test_source_troubles(void **state)
+static void test_troubles_of_a_source_name_the_file(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct survey survey = {0};
@@ -112,7 +112,7 @@ static int start(const struct pack_source *s, const uint64_t *order, size_t n, u
 	return read_ahead_new(s, order, n, &options, ret);
 }
 
-static void test_read_ahead(void **state)
+static void test_files_are_read_ahead_in_order(void **state)
 {
 	enum { N = 3000 };
 	uint64_t order[N];
@@ -155,7 +155,7 @@ static void test_read_ahead(void **state)
 }
 
 /* A file that is gone, grew, or became something else since the walk. */
-static void test_changed_files(void **state)
+static void test_a_file_that_changed_since_the_walk_is_noticed(void **state)
 {
 	static const uint64_t order[] = {0, 1, 2, 3};
 	struct survey survey = {0};
@@ -245,7 +245,7 @@ static void test_interrupt_and_resume(void **state)
 	make_big_source(*state);
 	assert_int_equal(pack_run(&o, &result, &err), -ECANCELED);
 	assert_non_null(strstr(err.text, "goes on"));
-	assert_int_equal(dataset_open(dataset, &d, NULL), -ENOENT);
+	assert_int_equal(dataset_open_version(dataset, 0, &d, NULL), -ENOENT);
 	/* One of its files changes meanwhile: its chunk is packed again, the others are not. */
 	write_text(*state, "src/c0/0", "changed");
 	stopper.countdown = 0;
@@ -253,7 +253,7 @@ static void test_interrupt_and_resume(void **state)
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(result.n_files + result.n_resumed, 200);
 	assert_true(result.n_resumed > 0 && result.n_resumed < 150);
-	assert_int_equal(dataset_open(dataset, &d, NULL), 0);
+	assert_int_equal(dataset_open_version(dataset, 0, &d, NULL), 0);
 	assert_int_equal(snapshot_info(dataset_snapshot(d))->n_samples, 200);
 	assert_int_equal(snapshot_info(dataset_snapshot(d))->n_classes, 4);
 	for (uint64_t i = 0; i < 200; i++) {
@@ -273,7 +273,7 @@ static void test_interrupt_and_resume(void **state)
 	free(dataset);
 }
 
-static void test_append(void **state)
+static void test_a_second_pack_appends(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
@@ -341,7 +341,7 @@ static void expect_sample(const char *dataset, const char *path, const char *exp
 	char data[64] = "";
 	uint64_t number;
 
-	assert_int_equal(dataset_open(dataset, &d, NULL), 0);
+	assert_int_equal(dataset_open_version(dataset, 0, &d, NULL), 0);
 	assert_int_equal(snapshot_find(dataset_snapshot(d), path, strlen(path), &number), 0);
 	assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
 	assert_int_equal(
@@ -351,7 +351,7 @@ static void expect_sample(const char *dataset, const char *path, const char *exp
 }
 
 /* A file is known again by its own size, not by that of what was made of it. */
-static void test_rewrite(void **state)
+static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
@@ -386,7 +386,7 @@ static void test_rewrite(void **state)
 }
 
 /* What an interrupted run packed in another way is packed again. */
-static void test_rewrite_resume(void **state)
+static void test_a_resumed_pack_packs_again_what_differs(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {.countdown = 150};
@@ -417,7 +417,7 @@ static void test_rewrite_resume(void **state)
 	free(dataset);
 }
 
-static void test_refusals(void **state)
+static void test_an_impossible_pack_is_refused(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
@@ -459,12 +459,10 @@ static void test_refusals(void **state)
 	free(dataset);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_source_order_and_links, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_source_troubles, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_read_ahead, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_changed_files, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_interrupt_and_resume, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_append, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rewrite, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rewrite_resume, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_source_order_and_links), IN_FOLDER(test_troubles_of_a_source_name_the_file),
+	   IN_FOLDER(test_files_are_read_ahead_in_order),
+	   IN_FOLDER(test_a_file_that_changed_since_the_walk_is_noticed),
+	   IN_FOLDER(test_interrupt_and_resume), IN_FOLDER(test_a_second_pack_appends),
+	   IN_FOLDER(test_a_rewritten_file_is_known_by_its_own_size),
+	   IN_FOLDER(test_a_resumed_pack_packs_again_what_differs),
+	   IN_FOLDER(test_an_impossible_pack_is_refused))

@@ -57,7 +57,7 @@ static const char *get(const char *dataset, const char *path, char *text)
 	uint64_t number;
 
 	text[0] = '\0';
-	if (dataset_open(dataset, &d, &err) < 0)
+	if (dataset_open_version(dataset, 0, &d, &err) < 0)
 		fail_msg("%s", err.text);
 	if (snapshot_find(dataset_snapshot(d), path, strlen(path), &number) == 0) {
 		assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
@@ -140,7 +140,7 @@ static void test_nothing_to_commit(void **state)
 	free(path);
 }
 
-static void test_abandoned(void **state)
+static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 {
 	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
@@ -176,7 +176,7 @@ static void test_abandoned(void **state)
 	free(path);
 }
 
-static void test_one_writer(void **state)
+static void test_a_second_writer_is_refused(void **state)
 {
 	char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path), *other;
@@ -202,7 +202,7 @@ static int take_over(const char *path, struct writer_sign *ret_seen)
 	return r;
 }
 
-static void test_taken_over(void **state)
+static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 {
 	char *path = path_in(*state, "ds"), text[100], who[WRITER_SIGN_NAME];
 	struct writer *w = open_writer(path), *other;
@@ -261,7 +261,7 @@ static void test_taken_over(void **state)
 }
 
 /* Whatever somebody puts where the lock should be. */
-static void test_odd_lock(void **state)
+static void test_an_odd_lock_does_no_harm(void **state)
 {
 	char *path = path_in(*state, "ds"), *lock = path_in(*state, "ds/.writer"), who[WRITER_SIGN_NAME];
 	struct writer *w = open_writer(path);
@@ -323,7 +323,7 @@ static void need_sqlite(void)
 		skip();
 }
 
-static void test_rebuild(void **state)
+static void test_a_rebuild_restores_the_dataset(void **state)
 {
 	need_sqlite();
 	char *path = path_in(*state, "ds"), text[101];
@@ -383,7 +383,7 @@ static uint64_t n_digests(const char *path)
 	struct error err = ERROR_INIT;
 	uint64_t n = 0;
 
-	if (dataset_open(path, &d, &err) < 0)
+	if (dataset_open_version(path, 0, &d, &err) < 0)
 		fail_msg("%s", err.text);
 	for (uint64_t i = 0; snapshot_chunk_get(dataset_snapshot(d), i, &chunk) == 0; i++) {
 		if (!chunk.has_sha256)
@@ -473,7 +473,7 @@ static void test_digest_of_the_whole_file(void **state)
 	assert_int_equal(writer_keep_digests(w, NULL), 0);
 	add(w, "a", "1");
 	commit(w);
-	assert_int_equal(dataset_open(path, &d, NULL), 0);
+	assert_int_equal(dataset_open_version(path, 0, &d, NULL), 0);
 	assert_int_equal(snapshot_chunk_get(dataset_snapshot(d), 0, &entry), 0);
 	dataset_close(d);
 	snprintf(name, sizeof(name), "ds/chunks/%s.chunk", chunk_id_format(&entry.id, id));
@@ -491,7 +491,7 @@ static void test_digest_of_the_whole_file(void **state)
 	free(path);
 }
 
-static void test_snapshot_again(void **state)
+static void test_a_lost_snapshot_is_written_again(void **state)
 {
 	char *path = path_in(*state, "ds"), *snapshot = path_in(*state, "ds/snapshot"), text[101];
 	struct writer *w = open_writer(path);
@@ -546,7 +546,7 @@ static void test_damage_is_named(void **state)
 	add(w, "good", "sound");
 	add(w, "bad/one", "broken");
 	commit(w);
-	assert_int_equal(dataset_open(path, &d, NULL), 0);
+	assert_int_equal(dataset_open_version(path, 0, &d, NULL), 0);
 	assert_int_equal(snapshot_find(dataset_snapshot(d), "bad/one", 7, &number), 0);
 	assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
 	struct snapshot_chunk chunk;
@@ -610,18 +610,11 @@ static void test_verify_reads_once(void **state)
 	free(path);
 }
 
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_add_replace_delete, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_nothing_to_commit, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_abandoned, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_one_writer, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_taken_over, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_odd_lock, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rebuild, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_snapshot_again, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_not_a_dataset, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_damage_is_named, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_digest_known_answer, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_digests_are_kept, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_digests_are_added, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, make_folder, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_verify_reads_once, make_folder, remove_folder))
+UNIT_TESTS(IN_FOLDER(test_add_replace_delete), IN_FOLDER(test_nothing_to_commit),
+	   IN_FOLDER(test_an_abandoned_writer_leaves_what_was_committed),
+	   IN_FOLDER(test_a_second_writer_is_refused), IN_FOLDER(test_a_dead_writer_s_lock_is_taken_over),
+	   IN_FOLDER(test_an_odd_lock_does_no_harm), IN_FOLDER(test_a_rebuild_restores_the_dataset),
+	   IN_FOLDER(test_a_lost_snapshot_is_written_again), IN_FOLDER(test_not_a_dataset),
+	   IN_FOLDER(test_damage_is_named), IN_FOLDER(test_digest_known_answer),
+	   IN_FOLDER(test_digests_are_kept), IN_FOLDER(test_digests_are_added),
+	   IN_FOLDER(test_digest_of_the_whole_file), IN_FOLDER(test_verify_reads_once))

@@ -44,9 +44,6 @@ enum model_bound model_bound_of(double fetch_rate, double prep_rate, double devi
 double model_cache_needed(double sample_bytes, double memory_bytes_per_s, double storage_bytes_per_s,
 			  double rate);
 
-/* b: the least storage bandwidth with F(x) >= rate; NAN where the cached part alone takes longer. */
-double model_storage_needed(double cached_ratio, double sample_bytes, double memory_bytes_per_s, double rate);
-
 /* ceil(CPU seconds a sample x rate), at least 1. */
 uint32_t model_workers_needed(double cpu_s_per_sample, double rate);
 

@@ -110,7 +110,7 @@ static void test_batches_that_take_several_cores(void **state)
 	}
 }
 
-static void test_formulas(void **state)
+static void test_rates_follow_the_formulas(void **state)
 {
 	assert_true(model_fetch_rate(0, 100, 1000, 10) == 0.1);
 	assert_true(model_fetch_rate(1, 100, 1000, 10) == 10);
@@ -127,15 +127,12 @@ static void test_formulas(void **state)
 	for (int i = 0; i < 27; i++) {
 		double rate = 0.11 + 0.37 * i;
 		double x = model_cache_needed(100, 1000, 10, rate);
-		double b = model_storage_needed(0.25, 100, 1000, rate);
 
 		assert_true(model_fetch_rate(x, 100, 1000, 10) >= rate * 0.999999);
 		assert_true(model_fetch_rate(x - 0.01, 100, 1000, 10) < rate);
-		assert_true(model_fetch_rate(0.25, 100, 1000, b) >= rate * 0.999999);
 	}
 	assert_true(isnan(model_cache_needed(100, 1000, 10, 11)));
 	assert_true(model_cache_needed(100, 1000, 10, 0.1) == 0);
-	assert_true(isnan(model_storage_needed(1 - 1e-9, 100, 1000, 11)));
 	assert_int_equal(model_workers_needed(0.1, 30), 3);
 	assert_int_equal(model_workers_needed(0.1, 31), 4);
 	assert_int_equal(model_workers_needed(0, 31), 1);
@@ -143,7 +140,7 @@ static void test_formulas(void **state)
 	assert_int_equal(model_prefetch_depth(0.1, 1000, 0), 1);
 }
 
-static void test_forms(void **state)
+static void test_memory_covers_a_part_of_the_decoded_forms(void **state)
 {
 	double all = model_form_memory(1000, 300e3);
 
@@ -271,7 +268,7 @@ static void test_handing_over_waits_for_the_interpreter(void **state)
 	check_step(plant, NULL, 30 * MS); /* while it reads the lock is free, and the hand-over overlaps */
 }
 
-static void test_epochs_drain(void **state)
+static void test_each_epoch_starts_with_empty_queues(void **state)
 {
 	struct plant *plant = plant_setup(2);
 	struct model_epoch epochs[4];
@@ -437,13 +434,15 @@ static void test_damage_is_refused(void **state)
 	assert_true(outcome.wall_ns == 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_formulas), cmocka_unit_test(test_batches_that_take_several_cores),
-	   cmocka_unit_test(test_forms), cmocka_unit_test(test_latency_of_each_reader_is_its_own),
+UNIT_TESTS(cmocka_unit_test(test_rates_follow_the_formulas),
+	   cmocka_unit_test(test_batches_that_take_several_cores),
+	   cmocka_unit_test(test_memory_covers_a_part_of_the_decoded_forms),
+	   cmocka_unit_test(test_latency_of_each_reader_is_its_own),
 	   cmocka_unit_test(test_bandwidth_is_shared), cmocka_unit_test(test_cores_are_shared),
 	   cmocka_unit_test(test_trainer_shares_cores_with_workers),
 	   cmocka_unit_test(test_busy_neighbours_slow_a_core_down), cmocka_unit_test(test_inline_adds_up),
 	   cmocka_unit_test(test_fetch_free_leaves_preparing),
-	   cmocka_unit_test(test_handing_over_waits_for_the_interpreter), cmocka_unit_test(test_epochs_drain),
-	   cmocka_unit_test(test_bursts_are_free), cmocka_unit_test(test_more_is_not_slower),
-	   cmocka_unit_test(test_parts_sum_to_the_whole), cmocka_unit_test(test_storage_is_found_again),
-	   cmocka_unit_test(test_damage_is_refused))
+	   cmocka_unit_test(test_handing_over_waits_for_the_interpreter),
+	   cmocka_unit_test(test_each_epoch_starts_with_empty_queues), cmocka_unit_test(test_bursts_are_free),
+	   cmocka_unit_test(test_more_is_not_slower), cmocka_unit_test(test_parts_sum_to_the_whole),
+	   cmocka_unit_test(test_storage_is_found_again), cmocka_unit_test(test_damage_is_refused))

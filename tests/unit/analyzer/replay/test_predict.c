@@ -154,6 +154,12 @@ static struct analysis *analyse(const struct loader *loader, const struct what_i
 	return script_analyse(&s, &input);
 }
 
+static double wait_ratio(const struct analysis *analysis)
+{
+	return analysis_share_ratio(analysis, SHARE_FETCH_STALL) +
+	       analysis_share_ratio(analysis, SHARE_PREP_STALL);
+}
+
 static void check_fetch(const struct loader *loader)
 {
 	struct loader free = *loader;
@@ -166,7 +172,7 @@ static void check_fetch(const struct loader *loader)
 	analysis = analyse(loader, NULL, &ticks);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.method, METHOD_REPLAY);
-	truth = fmin(1 - (double)free_ticks / (double)ticks, analysis_wait_ratio(analysis));
+	truth = fmin(1 - (double)free_ticks / (double)ticks, wait_ratio(analysis));
 	found = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	if (fabs(found - truth) > 0.02)
 		fail_msg("%u workers, read %u, compute %u, device %u: fetch %.3f, truth %.3f",
@@ -424,7 +430,7 @@ static void test_start_is_no_verdict(void **state)
 	struct analysis *analysis = analyse(&loader, NULL, &ticks);
 
 	check_invariants(analysis);
-	assert_true(analysis_wait_ratio(analysis) > 0.4);
+	assert_true(wait_ratio(analysis) > 0.4);
 	assert_int_equal(analysis->steady.n_warmup_steps, 1);
 	assert_true(analysis->steady.warmup_ns > 20000 * TICK_NS);
 	assert_true(analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +

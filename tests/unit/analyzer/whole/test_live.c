@@ -46,7 +46,7 @@ static struct live *live_make(uint64_t window_ticks, size_t n_events_max)
 	return live;
 }
 
-static void test_two_jobs(void **state)
+static void test_two_live_jobs_are_analysed_apart(void **state)
 {
 	struct live *live = live_make(1000000, 0);
 	struct analysis *a, *b;
@@ -65,10 +65,11 @@ static void test_two_jobs(void **state)
 	assert_float_equal(analysis_share_ratio(a, SHARE_FETCH_STALL), 0.6, 0.02);
 	assert_float_equal(analysis_share_ratio(b, SHARE_FETCH_STALL), 0.1, 0.02);
 	assert_int_equal(a->job.trainer_tid, TRAINER);
-	assert_int_equal(live_n_jobs(live), 2);
-	assert_int_equal(live_root(live, 1), TRAINER + OTHER);
+	assert_int_equal(live_root_of(live, TRAINER), TRAINER);
+	assert_int_equal(live_root_of(live, TRAINER + OTHER), TRAINER + OTHER);
 	live_remove(live, TRAINER);
-	assert_int_equal(live_n_jobs(live), 1);
+	assert_int_equal(live_root_of(live, TRAINER), 0);
+	assert_int_equal(live_root_of(live, TRAINER + OTHER), TRAINER + OTHER);
 	assert_int_equal(live_analyze(live, TRAINER, at(50000), &a, NULL), -ENOENT);
 	analysis_free(a);
 	analysis_free(b);
@@ -81,7 +82,7 @@ static struct event found_alive(uint32_t tgid)
 }
 
 /* Processes that attaching finds belong to the job that was attached, and to nobody once it is gone. */
-static void test_found_alive(void **state)
+static void test_found_processes_belong_to_the_attached_job(void **state)
 {
 	struct live *live = live_make(1000000, 0);
 	struct event first = found_alive(5001), second = found_alive(5002), late = found_alive(5003);
@@ -130,7 +131,7 @@ static void test_a_number_is_used_again(void **state)
 }
 
 /* What was long ago does not count: a job that was slow and is fast now is fast. */
-static void test_window(void **state)
+static void test_what_was_long_ago_does_not_count(void **state)
 {
 	struct live *live = live_make(20000, 0);
 	struct analysis *analysis;
@@ -189,7 +190,9 @@ static void test_memory_is_bounded(void **state)
 	live_free(NULL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_two_jobs), cmocka_unit_test(test_found_alive),
-	   cmocka_unit_test(test_a_number_is_used_again), cmocka_unit_test(test_window),
+UNIT_TESTS(cmocka_unit_test(test_two_live_jobs_are_analysed_apart),
+	   cmocka_unit_test(test_found_processes_belong_to_the_attached_job),
+	   cmocka_unit_test(test_a_number_is_used_again),
+	   cmocka_unit_test(test_what_was_long_ago_does_not_count),
 	   cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
 	   cmocka_unit_test(test_memory_is_bounded))

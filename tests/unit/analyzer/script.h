@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 
 #include "analyzer/analysis.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 
 #define SCRIPT_MAX     20000
@@ -37,6 +38,11 @@ struct script {
 	struct event events[SCRIPT_MAX];
 	uint64_t last_tick[1024], exec_tick[1024]; /* by tid */
 };
+
+static inline void analysis_freep(struct analysis **analysis)
+{
+	analysis_free(*analysis);
+}
 
 static inline uint64_t at(uint64_t tick)
 {
@@ -173,10 +179,8 @@ static inline void script_request(struct script *s, uint32_t n, uint64_t tick)
 /* An empty recording of a trainer that was there a second before time 0. */
 static inline void script_begin(struct script *s)
 {
-	struct event *event;
-
 	memset(s, 0, sizeof(*s));
-	event = script_add(s, TRAINER, EVENT_NAME, 0, 0);
+	struct event *event = script_add(s, TRAINER, EVENT_NAME, 0, 0);
 	event->start_ns = event->end_ns = SCRIPT_BASE_NS - NS_PER_S;
 }
 

@@ -49,13 +49,11 @@ static const char maps[] = "1000-2000 r--p 00000000 08:01 5 /lib/liba.so.1\n"
 static void test_code_by_address(void **state)
 {
 	struct processes processes;
-	struct process *process;
-	const struct code_mapping *mapping;
 
 	assert_int_equal(processes_init(&processes, root), 0);
 	write_maps(1, maps);
-	process = processes_get(&processes, 1);
-	mapping = process_code(&processes, process, 0x2000, 1);
+	struct process *process = processes_get(&processes, 1);
+	const struct code_mapping *mapping = process_code(&processes, process, 0x2000, 1);
 	assert_non_null(mapping);
 	assert_string_equal(mapping->file->name, "liba.so.1");
 	assert_int_equal(mapping->offset_bytes, 0x1000);
@@ -73,11 +71,10 @@ static void test_code_by_address(void **state)
 static void test_looks_again_now_and_then(void **state)
 {
 	struct processes processes;
-	struct process *process;
 
 	assert_int_equal(processes_init(&processes, root), 0);
 	write_maps(1, maps);
-	process = processes_get(&processes, 1);
+	struct process *process = processes_get(&processes, 1);
 	assert_null(process_code(&processes, process, 0xc000, NS_PER_S));
 	write_maps(1, "c000-d000 r-xp 00000000 08:01 7 /lib/libc.so.6\n");
 	assert_null(process_code(&processes, process, 0xc000, NS_PER_S + 1));
@@ -88,13 +85,12 @@ static void test_looks_again_now_and_then(void **state)
 static void test_a_process_that_is_gone_is_as_its_parent(void **state)
 {
 	struct processes processes;
-	struct process *child;
 
 	assert_int_equal(processes_init(&processes, root), 0);
 	write_maps(1, maps);
 	assert_non_null(process_code(&processes, processes_get(&processes, 1), 0x2000, 1));
 	processes_renew(&processes, 2, 1);
-	child = processes_find(&processes, 2);
+	struct process *child = processes_find(&processes, 2);
 	assert_non_null(process_code(&processes, child, 0x2000, 2));
 	/* After an exec it is not any more. */
 	processes_renew(&processes, 2, 0);

@@ -30,10 +30,9 @@ static pid_t start(void)
 				     "f(100)\n";
 	int ends[2];
 	char ready;
-	pid_t pid;
 
 	assert_int_equal(pipe(ends), 0);
-	pid = fork();
+	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		dup2(ends[1], 1);
@@ -77,10 +76,9 @@ static struct python_layout layout_of(pid_t pid)
 {
 	struct processes processes;
 	struct python_layout layout;
-	struct process *process;
 
 	assert_int_equal(processes_init(&processes, "/proc"), 0);
-	process = processes_get(&processes, (uint32_t)pid);
+	struct process *process = processes_get(&processes, (uint32_t)pid);
 	assert_non_null(process);
 	if (!process_python(&processes, process, clock_monotonic_ns())) {
 		printf("skipped: the version of " PYTHON " is not known\n");

@@ -136,7 +136,6 @@ static void test_no_elf_file(void **state)
 	assert_int_equal(find(empty, "main", true, &offset), -ENOEXEC);
 }
 
-/* Libraries come from the job: any bytes may be wrong. Nothing is read outside of the file. */
 static void test_a_damaged_library_is_read_within_bounds(void **state)
 {
 	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
@@ -168,20 +167,17 @@ static int with_section(uint32_t type, void (*change)(Elf64_Shdr *section), uint
 {
 	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
-	Elf64_Ehdr *head;
-	Elf64_Shdr *sections;
 	struct stat info;
-	int fd;
 
 	assert_int_equal(fstat(source, &info), 0);
 	image = malloc((size_t)info.st_size);
 	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
-	head = (Elf64_Ehdr *)image;
-	sections = (Elf64_Shdr *)(image + head->e_shoff);
+	Elf64_Ehdr *head = (Elf64_Ehdr *)image;
+	Elf64_Shdr *sections = (Elf64_Shdr *)(image + head->e_shoff);
 	for (size_t i = 0; i < head->e_shnum; i++)
 		if (sections[i].sh_type == type)
 			change(&sections[i]);
-	fd = nameless_file(image, (size_t)info.st_size);
+	int fd = nameless_file(image, (size_t)info.st_size);
 	assert_int_equal(ftruncate(fd, info.st_size + (off_t)grow_bytes), 0);
 	return fd;
 }

@@ -45,7 +45,6 @@ static int look(int fd, struct seen *seen)
 	return r;
 }
 
-/* Every marker is a nop in the file's code. */
 static void test_every_marker_is_a_nop(void **state)
 {
 	for (size_t i = 0; i < 2; i++) {
@@ -101,18 +100,16 @@ static void test_soname_and_no_markers(void **state)
 	assert_int_equal(seen.n_ours, 0);
 }
 
-/* Any byte may be wrong: nothing is read outside of the file, and no offset is outside of it. */
 static void test_damaged_notes_are_read_within_bounds(void **state)
 {
 	_cleanup_(closep) int source = open(libraries[1], O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
 	struct stat info;
-	uint8_t *notes;
 
 	assert_int_equal(fstat(source, &info), 0);
 	image = malloc((size_t)info.st_size);
 	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
-	notes = memmem(image, (size_t)info.st_size, "stapsdt", 8);
+	uint8_t *notes = memmem(image, (size_t)info.st_size, "stapsdt", 8);
 	assert_non_null(notes);
 	srandom(5);
 	for (int i = 0; i < 400; i++) {

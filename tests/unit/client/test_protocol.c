@@ -264,7 +264,6 @@ static void test_a_warming_session_has_no_order(void **state)
 	}
 }
 
-/* Each line spoils one field of a valid CODEC, or of its reply. */
 static void test_one_wrong_codec_field_is_refused(void **state)
 {
 	static const struct {
@@ -297,7 +296,6 @@ static void test_one_wrong_codec_field_is_refused(void **state)
 	}
 }
 
-/* Each line spoils one field of a valid SET, or of a WHY. */
 static void test_one_wrong_control_field_is_refused(void **state)
 {
 	static const struct {
@@ -333,7 +331,6 @@ static void test_one_wrong_control_field_is_refused(void **state)
 	}
 }
 
-/* Each line spoils one field of a valid FETCH, FETCHED or OPEN_DATASET. */
 static void test_one_wrong_fetch_field_is_refused(void **state)
 {
 	static const struct {

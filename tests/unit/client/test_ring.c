@@ -138,7 +138,6 @@ static void test_nothing_is_lost_between_two_sleepers(void **state)
 	free(d.c);
 }
 
-/* Of several causes of one sleep the one that came from afar counts, whatever the daemon wrote there. */
 static void test_the_farthest_cause_of_a_sleep_counts(void **state)
 {
 	assert_int_equal(ring_cause_of_both(RING_CAUSE_NONE, RING_CAUSE_PREP), RING_CAUSE_PREP);

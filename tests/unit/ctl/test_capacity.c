@@ -46,12 +46,11 @@ static void test_jobs_share_what_they_read(void **state)
 {
 	struct stall_node node = node_with(8 * GIB);
 	struct stall_sample both[] = {job(1, 7, 2 * GIB), job(2, 7, 2 * GIB)}, other = job(3, 9, GIB);
-	struct capacity_advice advice;
 
 	capacity_init(&c);
 	add(&node, both, 2);
 	add(&node, &other, 1);
-	advice = capacity_advise(&c);
+	struct capacity_advice advice = capacity_advise(&c);
 	assert_int_equal(c.n_seconds, 2);
 	assert_int_equal(c.n_jobs_most, 2);
 	assert_float_equal(c.dataset_bytes / GIB, 2, 1e-9);
@@ -81,13 +80,12 @@ static void test_unused_memory_is_room_for_a_cache(void **state)
 {
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 8 * GIB);
-	struct capacity_advice advice;
 
 	capacity_init(&c);
 	s.forms.usable = 1e6;
 	s.forms.sample_bytes = 4096;
 	add(&node, &s, 1);
-	advice = capacity_advise(&c);
+	struct capacity_advice advice = capacity_advise(&c);
 	/* 1 GiB that nobody uses, and 4 that dieseld has. */
 	assert_float_equal(c.room_bytes / GIB, 5, 1e-9);
 	assert_float_equal(advice.cache_bytes, c.room_bytes - CAPACITY_RESERVE, 1);

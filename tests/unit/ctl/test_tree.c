@@ -172,7 +172,6 @@ static void test_flipped_names_and_records_do_no_harm(void **state)
 	free(image.data);
 }
 
-/* Names that no pack would have made. */
 static void test_names_no_pack_makes_are_left_out(void **state)
 {
 	static const struct {

@@ -93,12 +93,10 @@ static int on_round(void *user, const struct history_round *round)
 
 static int replay(const char *file, struct seen *seen, struct recorded_info *info, struct error *err)
 {
-	int r;
-
 	*seen = (struct seen){.state = calloc(1, tuner_state_bytes()),
 			      .result = calloc(1, sizeof(*seen->result))};
 	*info = (struct recorded_info){0};
-	r = recorded_rounds(file, on_round, seen, info, err);
+	int r = recorded_rounds(file, on_round, seen, info, err);
 	free(seen->state);
 	free(seen->result);
 	return r;
@@ -106,7 +104,6 @@ static int replay(const char *file, struct seen *seen, struct recorded_info *inf
 
 static void test_a_job_that_its_worker_holds_up(void **state)
 {
-	const struct stall_sample *sample;
 	struct recorded_info info;
 	struct seen seen;
 
@@ -118,7 +115,7 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 	assert_in_range(seen.last_ms, UINT64_C(1700000000000), UINT64_C(1700000000000) + 2 * 100 * N_STEPS);
 	/* More workers, as the model knows the cores and what a batch costs. */
 	assert_true(seen.n_client_workers > 0);
-	sample = &seen.first;
+	const struct stall_sample *sample = &seen.first;
 	assert_int_equal(sample->source, STALL_SOURCE_BPF);
 	assert_float_equal(sample->samples_per_s, 10, 1.1);
 	assert_float_equal(sample->shares.fetch_stall + sample->shares.prep_stall, 0.887, 0.02);
@@ -132,7 +129,6 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 	assert_int_equal(sample->dataset, 0);
 }
 
-/* Half a file: what there is of it, or one line, but no crash. */
 static void test_half_a_recording_is_read_as_far_as_it_goes(void **state)
 {
 	struct recorded_info info;

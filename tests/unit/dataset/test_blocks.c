@@ -37,7 +37,6 @@ static struct image make(int level, struct image *ret_plain)
 {
 	struct iovec parts[2], plain[2];
 	struct chunk_builder *b;
-	struct image image;
 	unsigned char *data = malloc(bytes_of(N_SAMPLES));
 
 	assert_int_equal(chunk_builder_new(CHUNK_MIN_BYTES, &b), 0);
@@ -59,7 +58,7 @@ static struct image make(int level, struct image *ret_plain)
 	}
 	assert_int_equal(chunk_builder_finish(b, &id, 1, parts, NULL), 0);
 	chunk_builder_plain(b, plain);
-	image = image_join(parts);
+	struct image image = image_join(parts);
 	if (ret_plain)
 		*ret_plain = image_join(plain);
 	chunk_builder_free(b);
@@ -173,7 +172,6 @@ static void test_not_worth_it(void **state)
 	free(plain.data);
 }
 
-/* One bit of anything: noticed, or what comes out is the same. */
 static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
 {
 	struct image plain, image = make(3, &plain);
@@ -253,7 +251,6 @@ static void take_from_others(unsigned char *table, uint32_t n, uint32_t bytes)
 	assert_int_equal(bytes, 0);
 }
 
-/* Right checksums, wrong sizes. */
 static void test_signed_heads_with_wrong_sizes_are_refused(void **state)
 {
 	struct image good = make(3, NULL);
@@ -312,10 +309,9 @@ static void test_a_frame_larger_than_its_block_is_refused(void **state)
 	size_t large = 8 << 20;
 	unsigned char *zeros = calloc(1, large), *frame = malloc(large), *to = malloc(large);
 	struct compressor *c;
-	long n;
 
 	assert_int_equal(compressor_new(19, &c), 0);
-	n = compressor_block(c, frame, zeros, large);
+	long n = compressor_block(c, frame, zeros, large);
 	assert_true(n > 0 && n < 2000);
 	memset(to, 1, large);
 	assert_int_equal(compress_decode(to, 4096, frame, (size_t)n), -EBADMSG);
@@ -395,11 +391,10 @@ static void test_a_block_written_again_keeps_its_length(void **state)
 	size_t bytes = CHUNK_BLOCK_BYTES;
 	unsigned char *data = malloc(bytes), *to = malloc(bytes), *back = malloc(bytes);
 	struct compressor *c;
-	long n;
 
 	fill(1, data, bytes);
 	assert_int_equal(compressor_new(3, &c), 0);
-	n = compressor_block(c, to, data, bytes);
+	long n = compressor_block(c, to, data, bytes);
 	assert_true(n > 0);
 	for (size_t more = 0; more < 40; more++) {
 		assert_int_equal(compressor_fit(c, to, (size_t)n + more, data, bytes), 0);
@@ -514,12 +509,11 @@ static void test_a_damaged_block_in_a_store_is_noticed(void **state)
 	struct chunk_header *h = header_of(&image);
 	struct error err = ERROR_INIT;
 	struct one *one;
-	struct store *s;
 	unsigned char data[16];
 	uint64_t bytes;
 
 	memset(image.data + h->payload_offset + 5, 0xff, 200);
-	s = open_one(image, &one);
+	struct store *s = open_one(image, &one);
 	assert_int_equal(store_read(s, &id, h->payload_offset, data, sizeof(data), &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "cannot be decompressed"));
 	assert_int_equal(store_read(s, &id, plain.bytes - 16, data, sizeof(data), &err), 0);

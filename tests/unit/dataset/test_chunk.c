@@ -129,7 +129,6 @@ static void test_every_truncation_of_a_chunk_is_noticed(void **state)
 	free(image.data);
 }
 
-/* A head with a good checksum and one wrong value. */
 static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
 {
 	static const uint64_t values[] = {0,       1,         63,         4095,      4096,      8192,

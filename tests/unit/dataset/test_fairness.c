@@ -77,10 +77,9 @@ static void test_dealt_at_random(void **state)
 static void test_folder_by_folder(void **state)
 {
 	static uint64_t places[N];
-	struct fairness f;
 
 	list_places(places, 0, N, false);
-	f = measure(places, N, A_CHUNK, CLASSES);
+	struct fairness f = measure(places, N, A_CHUNK, CLASSES);
 	assert_true(f.distance < 0.01 && f.classes < 0.1);
 	assert_false(fairness_is_fair(&f));
 	/* Without classes, the order alone says so. */
@@ -98,11 +97,10 @@ static void test_folder_by_folder(void **state)
 static void test_two_folders_in_turn(void **state)
 {
 	static uint64_t places[N];
-	struct fairness f;
 
 	for (uint64_t i = 0; i < N; i++)
 		places[i] = i / 2 + i % 2 * N / 2;
-	f = measure(places, N, A_CHUNK, CLASSES);
+	struct fairness f = measure(places, N, A_CHUNK, CLASSES);
 	assert_true(f.distance > 1 && f.classes < 0.1);
 	assert_false(fairness_is_fair(&f));
 }
@@ -111,11 +109,10 @@ static void test_two_folders_in_turn(void **state)
 static void test_an_appended_dataset_is_fair_in_each_part(void **state)
 {
 	static uint64_t places[N];
-	struct fairness f;
 
 	list_places(places, 0, N / 2, true);
 	list_places(places, N / 2, N, true);
-	f = measure(places, N, A_CHUNK, CLASSES);
+	struct fairness f = measure(places, N, A_CHUNK, CLASSES);
 	assert_float_equal(f.distance, 0.5, 0.05);
 	assert_false(fairness_is_fair(&f));
 	/* A hundredth is too little to matter. */
@@ -128,10 +125,9 @@ static void test_an_appended_dataset_is_fair_in_each_part(void **state)
 static void test_too_little_to_tell(void **state)
 {
 	static uint64_t places[N];
-	struct fairness f;
 
 	list_places(places, 0, N, false);
-	f = measure(places, 500, A_CHUNK, 10);
+	struct fairness f = measure(places, 500, A_CHUNK, 10);
 	assert_true(f.distance < 0.9 && fairness_is_fair(&f));
 	/* Chunks of a sample each have no neighbours; they are fair, wherever they come from. */
 	f = measure(places, N, 1, CLASSES);
@@ -147,14 +143,13 @@ static struct fairness of_snapshot(const uint64_t *places, size_t n_a_chunk)
 	struct error err = ERROR_INIT;
 	struct snapshot *s;
 	struct fairness f;
-	struct image image;
 
 	for (uint64_t i = 0; i < N; i++) {
 		(void)snprintf(names[i], sizeof(names[i]), "c%03d/%06d", (int)(places[i] * CLASSES / N),
 			       (int)places[i]);
 		paths[i] = names[i];
 	}
-	image = make_snapshot(paths, N, n_a_chunk, true);
+	struct image image = make_snapshot(paths, N, n_a_chunk, true);
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), 0);
 	assert_int_equal(snapshot_fairness(s, &f), 0);
 	snapshot_close(s);
@@ -166,10 +161,9 @@ static struct fairness of_snapshot(const uint64_t *places, size_t n_a_chunk)
 static void test_of_a_snapshot(void **state)
 {
 	static uint64_t places[N];
-	struct fairness f;
 
 	list_places(places, 0, N, true);
-	f = of_snapshot(places, 50);
+	struct fairness f = of_snapshot(places, 50);
 	assert_true(fairness_is_fair(&f) && f.n_pairs == 81 * 49);
 	f = of_snapshot(places, 400);
 	assert_true(fairness_is_fair(&f) && f.n_pairs == 16 * 255);

@@ -18,12 +18,11 @@ static struct meta *open_meta(const char *path, enum meta_mode mode)
 	struct error err = ERROR_INIT;
 	struct meta *m;
 	char url[300];
-	int r;
 
 	mkdir(path, 0777);
 	snprintf(url, sizeof(url), "%s%s", server ? server : "", path);
-	r = server && mode != META_READ ? meta_redis_choose(path, url, mode, &m, &err)
-					: meta_open(path, mode, &m, &err);
+	int r = server && mode != META_READ ? meta_redis_choose(path, url, mode, &m, &err)
+					    : meta_open(path, mode, &m, &err);
 	if (r < 0)
 		fail_msg("%s", err.text);
 	return m;
@@ -138,7 +137,6 @@ static void test_a_created_log_is_empty(void **state)
 	assert_int_equal(meta_open(other, META_READ, &m, NULL), -ENOENT);
 }
 
-/* A reader sees what was committed, and nothing of what is on its way. */
 static void test_a_reader_sees_what_was_committed(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");

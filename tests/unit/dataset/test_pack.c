@@ -309,11 +309,9 @@ static void test_a_second_pack_appends(void **state)
 /* Doubles a file, unless it begins with a minus: then it stays. */
 static int twice(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
 {
-	char *made;
-
 	if (bytes && *(const char *)data == '-')
 		return error_set(ret_note, 7, "a minus");
-	made = malloc(2 * bytes + 1);
+	char *made = malloc(2 * bytes + 1);
 	assert_non_null(made);
 	memcpy(made, data, bytes);
 	memcpy(made + bytes, data, bytes);
@@ -350,7 +348,6 @@ static void expect_sample(const char *dataset, const char *path, const char *exp
 	dataset_close(d);
 }
 
-/* A file is known again by its own size, not by that of what was made of it. */
 static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
@@ -385,7 +382,6 @@ static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 	free(dataset);
 }
 
-/* What an interrupted run packed in another way is packed again. */
 static void test_a_resumed_pack_packs_again_what_differs(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");

@@ -56,10 +56,9 @@ static int take(const struct redis_range *range, void *context)
 static int ranges_of(const char *text, struct redis_range list[4])
 {
 	redisReply *reply = reply_of(text);
-	int r;
 
 	memset(list, 0, 4 * sizeof(*list));
-	r = redis_slots_each(reply, take, list);
+	int r = redis_slots_each(reply, take, list);
 	freeReplyObject(reply);
 	return r;
 }
@@ -151,7 +150,6 @@ static void test_refusals_become_errors(void **state)
 	assert_int_equal(refusal("-ERR unknown \x1b[31m\r\n", &passes), -EIO);
 }
 
-/* Whatever comes, what it takes is bounded. */
 static void test_a_reply_takes_bounded_memory(void **state)
 {
 	static char much[1 << 20];

@@ -421,7 +421,6 @@ static void test_digests_are_found_by_chunk(void **state)
 	free(image.data);
 }
 
-/* Whoever can sign the header cannot make the digests lie elsewhere. */
 static void test_digests_cannot_lie_outside_the_file(void **state)
 {
 	static const uint64_t offsets[] = {1, UINT64_MAX - 63, UINT64_C(1) << 40};
@@ -567,7 +566,6 @@ static void test_places_and_times(void **state)
 	}
 }
 
-/* Of two records with one path the later one counts, whatever the order in which they come. */
 static void test_the_later_record_of_a_path_counts(void **state)
 {
 	for (int swapped = 0; swapped < 2; swapped++) {
@@ -604,7 +602,6 @@ static void test_the_later_record_of_a_path_counts(void **state)
 	}
 }
 
-/* What no chunk has. */
 static void test_records_no_chunk_has_are_refused(void **state)
 {
 	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};

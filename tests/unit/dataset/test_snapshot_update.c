@@ -218,14 +218,13 @@ static void change_often(uint64_t seed, bool digests, size_t n_paths)
 {
 	struct model *m = calloc(1, sizeof(*m));
 	size_t which[N_PATHS], n_updated = 0, n_deleted = 0;
-	struct image now;
 
 	assert_non_null(m);
 	m->seed = seed;
 	m->has_digests = digests;
 	for (size_t i = 0; i < 8; i++)
 		add_chunk(m, which, choose(m, which, n_paths / 5, false, n_paths), 0);
-	now = build(m);
+	struct image now = build(m);
 	for (int round = 0; round < 40; round++) {
 		size_t first = m->n_chunks;
 		struct image built, next;
@@ -300,7 +299,6 @@ static void test_all_is_deleted(void **state)
 	model_free(m);
 }
 
-/* The one name that is no image's comes and goes. */
 static void test_the_only_other_name_comes_and_goes(void **state)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -341,7 +339,6 @@ static int update_simple(const char *const *paths, size_t n, const char *const *
 {
 	struct model *m = calloc(1, sizeof(*m));
 	struct image from = simple(paths, n), made = {0};
-	int r;
 
 	assert_non_null(m);
 	for (size_t i = 0; i < n_changes; i++) {
@@ -368,7 +365,7 @@ static int update_simple(const char *const *paths, size_t n, const char *const *
 		m->n_chunks++;
 		chunk_builder_free(b);
 	}
-	r = update(m, &from, 0, &made, err);
+	int r = update(m, &from, 0, &made, err);
 	if (r == 0)
 		verify(&made);
 	free(made.data);

@@ -95,12 +95,11 @@ static void test_add_replace_delete(void **state)
 {
 	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
-	struct writer_result result;
 
 	add(w, "a/1", "one");
 	add(w, "b/2", "two");
 	add(w, "a/1", "uno"); /* the later record of a path wins */
-	result = commit(w);
+	struct writer_result result = commit(w);
 	assert_int_equal(result.version, 1);
 	assert_int_equal(result.n_paths, 2);
 	assert_string_equal(get(path, "a/1", text), "uno");
@@ -260,7 +259,6 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	free(path);
 }
 
-/* Whatever somebody puts where the lock should be. */
 static void test_an_odd_lock_does_no_harm(void **state)
 {
 	char *path = path_in(*state, "ds"), *lock = path_in(*state, "ds/.writer"), who[WRITER_SIGN_NAME];
@@ -468,7 +466,6 @@ static void test_digest_of_the_whole_file(void **state)
 	struct writer *w = open_writer(path);
 	struct dataset *d;
 	struct snapshot_chunk entry;
-	int fd;
 
 	assert_int_equal(writer_keep_digests(w, NULL), 0);
 	add(w, "a", "1");
@@ -478,7 +475,7 @@ static void test_digest_of_the_whole_file(void **state)
 	dataset_close(d);
 	snprintf(name, sizeof(name), "ds/chunks/%s.chunk", chunk_id_format(&entry.id, id));
 	chunk = path_in(*state, name);
-	fd = open(chunk, O_RDWR | O_CLOEXEC);
+	int fd = open(chunk, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "!", 1, (off_t)entry.file_bytes - 1), 1);
 	close(fd);
@@ -541,7 +538,6 @@ static void test_damage_is_named(void **state)
 	struct snapshot_sample sample;
 	struct error err = ERROR_INIT;
 	uint64_t number;
-	int fd;
 
 	add(w, "good", "sound");
 	add(w, "bad/one", "broken");
@@ -553,7 +549,7 @@ static void test_damage_is_named(void **state)
 	char name[STORE_NAME_MAX];
 
 	assert_int_equal(snapshot_chunk_get(dataset_snapshot(d), sample.chunk, &chunk), 0);
-	fd = open(store_describe(dataset_store(d), &chunk.id, name), O_WRONLY);
+	int fd = open(store_describe(dataset_store(d), &chunk.id, name), O_WRONLY);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "B", 1, (off_t)sample.offset), 1);
 	close(fd);
@@ -591,7 +587,6 @@ static void test_verify_reads_once(void **state)
 	const struct verify_callbacks callbacks = {.damage = fail_on_damage, .note = count_note};
 	struct writer *w = open_writer(path);
 	struct verify_result result;
-	uint64_t before;
 
 	memset(data, 'x', SAMPLE);
 	data[SAMPLE] = '\0';
@@ -600,7 +595,7 @@ static void test_verify_reads_once(void **state)
 		add(w, name, data);
 	commit(w);
 	assert_int_equal(n_digests(path), N);
-	before = bytes_read();
+	uint64_t before = bytes_read();
 	assert_int_equal(verify_dataset(path, &callbacks, &result, NULL), 0);
 	assert_int_equal(result.n_records, N);
 	assert_in_range(result.bytes, N * SAMPLE, N * SAMPLE + REST);

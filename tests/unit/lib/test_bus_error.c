@@ -30,11 +30,9 @@ static void read_what_is_gone(const char *path)
 static int run(void (*work)(const char *), const char *path, char *ret_said, size_t size)
 {
 	int status, ends[2];
-	ssize_t n;
-	pid_t pid;
 
 	assert_int_equal(pipe(ends), 0);
-	pid = fork();
+	pid_t pid = fork();
 	if (pid == 0) {
 		setrlimit(RLIMIT_CORE, &(struct rlimit){0});
 		dup2(ends[1], STDERR_FILENO);
@@ -43,7 +41,7 @@ static int run(void (*work)(const char *), const char *path, char *ret_said, siz
 		_exit(6);
 	}
 	close(ends[1]);
-	n = read(ends[0], ret_said, size - 1);
+	ssize_t n = read(ends[0], ret_said, size - 1);
 	assert_true(n >= 0);
 	ret_said[n] = '\0';
 	close(ends[0]);

@@ -121,7 +121,6 @@ static void test_groups_of_version_one_are_read(void **state)
 	assert_int_equal(limits.oom_kills, 2);
 }
 
-/* Files may hold anything. */
 static void test_rubbish_in_limits_does_no_harm(void **state)
 {
 	struct limits limits;

@@ -59,7 +59,6 @@ static void test_stat_hostile_name(void **state)
 	assert_int_equal(stat.resident_pages, 77);
 }
 
-/* Every truncation of a valid line is refused or read, and never overrun. */
 static void test_a_truncated_stat_line_is_never_overrun(void **state)
 {
 	static const char whole[] = "42 (python3)" STAT_REST;
@@ -207,7 +206,6 @@ static void test_the_machine_s_ticks_and_memory_are_read(void **state)
 	assert_int_equal(proc_meminfo_parse("MemTotal: 1 kB\n", &memory), -EBADMSG);
 }
 
-/* The real /proc is readable with the same code. */
 static void test_the_real_proc_is_readable(void **state)
 {
 	struct proc_status status;

@@ -161,14 +161,13 @@ static void test_pipes_of_a_fixture(void **state)
 static void test_cpu_time_of_a_process_grows(void **state)
 {
 	uint64_t first, second;
-	pid_t pid;
 
 	assert_int_equal(proc_cpu_ns(getpid(), &first), 0);
 	for (volatile int i = 0; i < 1000000; i++)
 		;
 	assert_int_equal(proc_cpu_ns(getpid(), &second), 0);
 	assert_true(second > first);
-	pid = fork();
+	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0)
 		_exit(0);

@@ -56,7 +56,6 @@ static void test_a_file_open_for_writing_shows_its_device(void **state)
 	close(reads);
 }
 
-/* Whatever lies there, no more than there is room for is found. */
 static void test_hostile_files_fill_the_given_space_only(void **state)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];

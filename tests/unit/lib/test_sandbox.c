@@ -145,13 +145,11 @@ static void test_a_forbidden_call_kills_the_process(void **state)
 
 static void test_who_serves_may_receive(void **state)
 {
-	int status;
-
 	socket_pair(ends);
 	assert_int_equal(send(ends[0], "ask", 3, 0), 3);
 	limits.serves = true;
 	assert_int_equal(run(serve), 0);
-	status = run(open_a_file);
+	int status = run(open_a_file);
 	assert_true(WIFSIGNALED(status));
 	limits.serves = false;
 	assert_int_equal(send(ends[0], "ask", 3, 0), 3);
@@ -201,7 +199,6 @@ static int look(enum sandbox_profile profile)
 	char *none[] = {NULL};
 	int ran = 0, fd;
 	pthread_t id;
-	pid_t pid;
 
 	if (!fails(execve("/bin/true", none, none), EPERM))
 		return 1;
@@ -237,7 +234,7 @@ static int look(enum sandbox_profile profile)
 	} else if (has_files) {
 		return 13;
 	}
-	pid = fork();
+	pid_t pid = fork();
 	if (pid == 0)
 		_exit(0);
 	if ((pid > 0) != forks)

@@ -12,7 +12,6 @@ struct step {
 	uint64_t end_ns;
 };
 
-/* Every number of equal and unequal items, asked for every place: as counting one by one would say. */
 static void test_counts_agree_with_counting_one_by_one(void **state)
 {
 	static const struct step steps[] = {{0, 2}, {0, 4}, {0, 4}, {0, 4}, {0, 7}, {0, 9}, {0, UINT64_MAX}};
@@ -62,7 +61,6 @@ static void check_compare(int (*compare)(const void *, const void *), const void
 	assert_int_equal(compare(less, less), 0);
 }
 
-/* Numbers whose difference does not fit in an int, or in the type itself. */
 static void test_comparing_extremes_does_not_overflow(void **state)
 {
 	uint64_t wide[] = {1, UINT64_C(1) << 32, UINT64_MAX};

@@ -125,11 +125,10 @@ static json_t *json_of(const struct analysis *analysis, bool with_steps)
 	char *text = NULL;
 	size_t size;
 	FILE *stream = open_memstream(&text, &size);
-	json_t *root;
 
 	assert_int_equal(report_json(stream, analysis, NULL, with_steps), 0);
 	fclose(stream);
-	root = json_loads(text, 0, NULL);
+	json_t *root = json_loads(text, 0, NULL);
 	assert_non_null(root);
 	free(text);
 	return root;
@@ -225,15 +224,13 @@ static char *html_of(const struct analysis *analysis)
 static void test_unknown_is_not_zero(void **state)
 {
 	struct analysis analysis = sample();
-	char *text;
-	json_t *root;
 
 	analysis.sampled.is = true;
 	analysis.n_steps = 0;
-	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	char *text = text_of(&analysis, (struct report_text_options){.width = 200});
 	assert_non_null(strstr(text, "Data wait a step: unknown. Files read: unknown."));
 	free(text);
-	root = json_of(&analysis, false);
+	json_t *root = json_of(&analysis, false);
 	assert_true(json_is_null(json_object_get(root, "steps")));
 	assert_true(json_is_null(json_object_get(root, "steps_per_s")));
 	assert_true(json_is_null(json_object_get(root, "wait_mean_s")));
@@ -345,7 +342,6 @@ static void test_unseen_compiling_is_no_zero(void **state)
 	struct analysis analysis = sample();
 	struct analysis_rank rank = {.tgid = 42, .window_ns = NS_PER_S};
 	char *text, *metrics, *html;
-	json_t *root;
 
 	analysis.ranks = &rank;
 	analysis.n_ranks = 1;
@@ -353,7 +349,7 @@ static void test_unseen_compiling_is_no_zero(void **state)
 	text = text_of(&analysis, (struct report_text_options){.width = 80});
 	metrics = metrics_of(&analysis);
 	html = html_of(&analysis);
-	root = json_of(&analysis, false);
+	json_t *root = json_of(&analysis, false);
 	assert_non_null(strstr(text, "compiling         ?"));
 	assert_non_null(strstr(html, "not seen: no Python stacks"));
 	assert_null(strstr(metrics, "stall=\"compiling\""));
@@ -372,10 +368,9 @@ static void test_unseen_compiling_is_no_zero(void **state)
 static void test_a_gain_is_told_with_its_range(void **state)
 {
 	struct analysis analysis = sample();
-	char *text;
 
 	analysis.actions[0].gain = (struct estimate){1.55, 1.41, 1.63};
-	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	char *text = text_of(&analysis, (struct report_text_options){.width = 200});
 	assert_non_null(strstr(text, "Predicted 1.55x faster (1.41 to 1.63); confidence: medium."));
 	assert_null(strstr(text, "t most"));
 	free(text);
@@ -408,7 +403,6 @@ static void test_a_full_disk_fails_a_report(void **state)
 	fclose(full);
 }
 
-/* A bar has as many columns as it should, whatever the rounding. */
 static void test_a_bar_has_all_its_columns(void **state)
 {
 	static const double cases[][6] = {{0.55, 0.07, 0.38, 0, 0, 0},

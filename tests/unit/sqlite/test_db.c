@@ -66,7 +66,6 @@ static void test_values_of_each_type_come_back(void **state)
 	static const char name[] = "a\0b";
 	struct sql *sql = make("CREATE TABLE t(a, b, c, d, e)");
 	struct sql_statement *st;
-	const char *bytes;
 	size_t size;
 
 	assert_int_equal(sql_prepare(sql, "INSERT INTO t VALUES(?, ?, ?, ?, ?)", &st, NULL), 0);
@@ -88,7 +87,7 @@ static void test_values_of_each_type_come_back(void **state)
 	assert_true(sql_real(st, 1) == 0.5);
 	assert_string_equal(sql_text(st, 2), "text");
 	assert_string_equal(sql_text(st, 3), "name");
-	bytes = sql_bytes(st, 4, &size);
+	const char *bytes = sql_bytes(st, 4, &size);
 	assert_int_equal(size, sizeof(name));
 	assert_memory_equal(bytes, name, sizeof(name));
 	assert_int_equal(sql_step(st, NULL), SQL_ROW);
@@ -158,13 +157,12 @@ static void test_a_damaged_database_is_named(void **state)
 	struct error err = ERROR_INIT;
 	FILE *file = fopen(path, "w");
 	struct sql *sql;
-	int r;
 
 	for (int i = 0; i < 100; i++)
 		fputs("no database ", file);
 	fclose(file);
 	assert_int_equal(sql_open(path, &create, &sql, &err), 0);
-	r = sql_execute(sql, "CREATE TABLE t(a)", &err);
+	int r = sql_execute(sql, "CREATE TABLE t(a)", &err);
 	expect(r, -EBADMSG, &err, "%s is damaged (file is not a database): make a new one");
 	sql_close(sql);
 	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_READ}, &sql, &err), 0);
@@ -177,10 +175,9 @@ static void test_a_busy_database_says_try_again(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct sql *one = make("BEGIN IMMEDIATE"), *other;
-	int r;
 
 	assert_int_equal(sql_open(path, &create, &other, &err), 0);
-	r = sql_execute(other, "BEGIN IMMEDIATE", &err);
+	int r = sql_execute(other, "BEGIN IMMEDIATE", &err);
 	expect(r, -EBUSY, &err, "%s is in use: try again");
 	sql_close(one); /* rolls back */
 	assert_int_equal(sql_execute(other, "BEGIN IMMEDIATE", &err), 0);
@@ -191,10 +188,9 @@ static void test_a_full_database_cannot_grow(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct sql *sql = make("CREATE TABLE t(a)");
-	int r;
 
 	assert_int_equal(sql_execute(sql, "PRAGMA max_page_count = 3", &err), 0);
-	r = sql_execute(sql, "INSERT INTO t VALUES(zeroblob(100000))", &err);
+	int r = sql_execute(sql, "INSERT INTO t VALUES(zeroblob(100000))", &err);
 	expect(r, -ENOSPC, &err, "%s cannot grow (database or disk is full): No space left on device");
 	sql_close(sql);
 }

@@ -56,7 +56,6 @@ static void test_a_sample_of_absurd_time_or_rate_is_refused(void **state)
 	assert_false(figures_clean(&s, NOW - 2 * SECOND_NS, &f));
 }
 
-/* One absurd figure costs that figure, not the sample. */
 static void test_an_absurd_figure_costs_that_figure_alone(void **state)
 {
 	static const double bad[] = {NAN, -1, INFINITY, -INFINITY, 1e300};

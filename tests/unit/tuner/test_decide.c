@@ -293,14 +293,12 @@ static void test_worse_is_undone(void **unused)
  */
 static void test_new_phase_keeps_the_cache(void **unused)
 {
-	uint64_t kept;
-
 	samples[0].source_bytes_per_s = 60e6;
 	samples[0].reading_ratio = 1;
 	samples[0].memory_hit_ratio = 0.45;
 	samples[0].cached_bytes = 4.5e9;
 	run(20);
-	kept = samples[0].knobs.value[TUNER_CACHE_BYTES];
+	uint64_t kept = samples[0].knobs.value[TUNER_CACHE_BYTES];
 	assert_in_range(kept, 3500000000, 6000000000);
 	samples[0].client_cpu_s_per_sample = 1.3e-3;
 	samples[0].shares.prep_stall = 0.3;

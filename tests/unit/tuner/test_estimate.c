@@ -54,15 +54,13 @@ static void test_stray_is_a_part_of_the_rate(void **state)
 	assert_true(fabs(quick - slow) < 1e-9);
 }
 
-/* Only what lies wholly behind the change says something about it. */
 static void test_samples_before_a_change_say_nothing_of_it(void **state)
 {
 	double stray;
-	uint64_t since;
 
 	see(100, 0.3);
 	see(900, 0.3);
-	since = job.last_ns;
+	uint64_t since = job.last_ns;
 	see(500, 0.3);
 	see(500, 0.3);
 	assert_int_equal(job_stray(&job, since, &stray), 2);
@@ -73,12 +71,10 @@ static void test_samples_before_a_change_say_nothing_of_it(void **state)
 
 static void test_a_wait_that_strays_is_no_other_job(void **state)
 {
-	const struct job_figures *now;
-
 	see(500, 0.3);
 	job.settled = job.seen[0];
 	see(500 * 0.5 / 0.7, 0.5); /* the same demand */
-	now = &job.seen[1];
+	const struct job_figures *now = &job.seen[1];
 	assert_true(job_differs(&job, now));
 	job.wait_stray = 0.1; /* as it does every other second */
 	assert_false(job_differs(&job, now));

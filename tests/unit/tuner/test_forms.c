@@ -193,7 +193,6 @@ static void test_hardly_any_crop(void **unused)
 	assert_false(tick_until_turned(100));
 }
 
-/* Each of these alone is enough of a reason. */
 static void test_one_reason_is_enough_to_take_no_forms(void **unused)
 {
 	for (int i = 0; i < 6; i++) {

@@ -64,13 +64,10 @@ static void test_waits_of_others(void **state)
 
 static void test_each_cause_of_pressure_shrinks_the_cache(void **state)
 {
-	struct tuner_pressure p;
-	struct stall_node node;
-
-	p = (struct tuner_pressure){0};
+	struct tuner_pressure p = (struct tuner_pressure){0};
 	assert_true(at(&p, 0, 0, 100e6, 4 * GIB) == 2 * GIB); /* headroom below half of the reserve */
 	p = (struct tuner_pressure){0};
-	node = node_with(0, 8 * GIB);
+	struct stall_node node = node_with(0, 8 * GIB);
 	node.memory_full_avg10 = 6;
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
 	p = (struct tuner_pressure){0};

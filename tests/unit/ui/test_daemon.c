@@ -70,7 +70,6 @@ static void test_nothing_is_cut(void **state)
 static void test_a_status_fills_a_sample(void **state)
 {
 	struct top_sample *sample = sample_new();
-	const struct job_sample *job;
 
 	assert_int_equal(daemon_status_fill(status, 1000, sample, NULL), 0);
 	assert_string_equal(sample->daemon.state, "up");
@@ -80,7 +79,7 @@ static void test_a_status_fills_a_sample(void **state)
 	assert_string_equal(sample->daemon.tuner, "auto");
 	assert_int_equal(sample->datasets[0].n_cached, 3);
 	assert_int_equal(sample->datasets[0].n_bad, 1);
-	job = &sample->jobs[0];
+	const struct job_sample *job = &sample->jobs[0];
 	assert_string_equal(job->id, "d3");
 	assert_int_equal(job->n_ready, 7);
 	assert_int_equal(job->n_decoded, 900);
@@ -158,7 +157,6 @@ static void test_a_dry_run_s_decision_is_told_as_one(void **state)
 	sample_free(sample);
 }
 
-/* Of another version, or of nobody: unknown, never wrong. */
 static void test_strange_answers_leave_unknowns(void **state)
 {
 	struct top_sample *sample = sample_new();
@@ -250,13 +248,12 @@ static void test_nodes_of_a_job(void **state)
 	    "{\"id\": 4, \"uid\": 7, \"nodes\": null, \"now\": {\"tiers\": {\"memory\": {\"chunks_per_s\": "
 	    "1}}}}]}";
 	struct top_sample *node = sample_new(), *sample = sample_new();
-	const struct job_sample *job;
 
 	((struct job_sample *)sample_add(node, SAMPLE_JOBS))->pid = 1000;
 	assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
 	sample->jobs[0].pid = 1234;
 	merge_daemon(node, sample, job_of, NULL);
-	job = &node->jobs[0];
+	const struct job_sample *job = &node->jobs[0];
 	assert_int_equal(node->n_jobs, 2);
 	assert_float_equal(job->memory_chunks_per_s, 100, 0);
 	assert_float_equal(job->memory_bytes_per_s, 4e8, 0);

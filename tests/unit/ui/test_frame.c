@@ -104,10 +104,8 @@ static void test_jobs_are_sorted_by_stall(void **state)
 
 static void test_a_column_sorts_both_ways(void **state)
 {
-	int head;
-
 	model_sort_by(&model, VIEW_JOBS, "steps");
-	head = draw_and_find("STEP/S", 0);
+	int head = draw_and_find("STEP/S", 0);
 	assert_int_equal(row_of("fast.py", head), head + 1);
 	press("I");
 	head = draw_and_find("STEP/S", 0);
@@ -140,10 +138,8 @@ static void test_cursor_goes_with_the_job(void **state)
 
 static void test_filter_and_search(void **state)
 {
-	int head;
-
 	press("\\SLO");
-	head = draw_and_find("STEP/S", 0);
+	int head = draw_and_find("STEP/S", 0);
 	assert_true(row_of("slow.py", head) > 0);
 	assert_int_equal(row_of("fast.py", head), -1);
 	assert_true(row_of("Filter: SLO", 0) == screen->rows - 1);
@@ -162,7 +158,6 @@ static void test_filter_and_search(void **state)
 	assert_true(draw_and_find("nothing matches the filter", 0) > 0);
 }
 
-/* A job that is gone stays for some seconds, pale, and goes then. */
 static void test_an_exited_job_stays_for_seconds(void **state)
 {
 	struct top_sample *next;
@@ -215,7 +210,6 @@ static void test_tiers_of_a_job(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 	struct job_sample *job = &next->jobs[0];
-	int head;
 
 	frame_draw(&model, screen);
 	model_key(&model, '\n');
@@ -232,7 +226,7 @@ static void test_tiers_of_a_job(void **state)
 	job->storage_chunks_per_s = 9;
 	job->storage_latency_s = 0.08;
 	model_take(&model, next);
-	head = draw_and_find("from          chunks/s   bytes/s   a chunk", 0);
+	int head = draw_and_find("from          chunks/s   bytes/s   a chunk", 0);
 	assert_true(head > 0);
 	assert_int_equal(row_of("memory             100      400M", 0), head + 1);
 	assert_int_equal(row_of("other nodes         40      100M     6.0ms", 0), head + 2);
@@ -240,7 +234,6 @@ static void test_tiers_of_a_job(void **state)
 	assert_int_equal(row_of("4 of 5 nodes reached: n4 slow (21.5 ms), n5 away", 0), head + 4);
 }
 
-/* Only what is looked at is asked for. */
 static void test_only_what_is_looked_at_is_asked_for(void **state)
 {
 	assert_int_equal(model_wants(&model), 0);
@@ -291,14 +284,13 @@ static void test_a_daemon_s_unusual_socket_is_shown(void **state)
 static void test_a_missing_gpu_is_explained(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
-	struct gpu_sample_row *gpu;
 
 	strcpy(next->host.gpus, "there is no driver");
 	model_take(&model, next);
 	press("4");
 	assert_true(draw_and_find("no GPU is known: there is no driver", 3) > 0);
 	next = three_jobs(1002);
-	gpu = sample_add(next, SAMPLE_GPUS);
+	struct gpu_sample_row *gpu = sample_add(next, SAMPLE_GPUS);
 	strcpy(gpu->name, "H200");
 	strcpy(gpu->jobs, "slow.py");
 	gpu->index = 0;
@@ -421,7 +413,6 @@ static void test_a_frame_without_samples_waits_for_the_first(void **state)
 	assert_true(draw_and_find("no training job", 0) > 0);
 }
 
-/* A screen without colours and beyond ASCII nothing: all of it is ASCII. */
 static void test_an_ascii_screen_is_ascii_only(void **state)
 {
 	struct top_sample *next = three_jobs(1001);

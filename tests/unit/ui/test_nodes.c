@@ -133,13 +133,12 @@ static void test_hostile_reports_leave_unknowns(void **state)
 static void test_too_many_jobs_are_cut(void **state)
 {
 	char *json = malloc(40 + 12 * 100000), *at = json;
-	struct top_sample *s;
 
 	at += sprintf(at, "{\"schema\": \"diesel.node/1\", \"jobs\": [{\"id\":0}");
 	for (int i = 1; i < 50000; i++)
 		at += sprintf(at, ",{\"id\":%d}", i);
 	strcpy(at, "]}");
-	s = filled(json, 0);
+	struct top_sample *s = filled(json, 0);
 	assert_int_equal(s->n_jobs, 256);
 	sample_free(s);
 	free(json);

@@ -105,7 +105,6 @@ static void test_there_and_back(void **state)
 	reel_reader_close(reader);
 }
 
-/* Cut anywhere: what was whole is there, the torn record is counted. */
 static void test_a_cut_reel_loses_the_torn_record(void **state)
 {
 	off_t whole = size_of_file();
@@ -136,7 +135,6 @@ static void test_a_cut_reel_loses_the_torn_record(void **state)
 	}
 }
 
-/* Any flipped bit costs one record at most, and is counted. */
 static void test_a_flipped_bit_costs_one_record(void **state)
 {
 	off_t size = size_of_file();
@@ -178,7 +176,6 @@ static void test_a_foreign_file_is_no_reel(void **state)
 	assert_int_equal(reel_create("/nonexistent/reel", &writer, &err), -ENOENT);
 }
 
-/* All newer: refused with a line that says so; some newer: these are skipped. */
 static void test_newer_records_are_skipped(void **state)
 {
 	struct reel_header header;
@@ -215,11 +212,10 @@ static void test_a_device_is_no_place_for_a_reel(void **state)
 static uint64_t steps_of_next(struct feed *feed)
 {
 	struct top_sample *sample;
-	uint64_t n;
 
 	if (feed->ops->sample(feed, 0, 0, &sample, NULL) == -ENODATA)
 		return 99;
-	n = sample->jobs[0].n_steps;
+	uint64_t n = sample->jobs[0].n_steps;
 	sample_free(sample);
 	return n;
 }

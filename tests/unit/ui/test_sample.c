@@ -29,18 +29,16 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 {
 	struct top_sample *sample = sample_new(), *read;
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
-	struct hop_sample *hop;
-	char *json;
 
 	strcpy(job->id, "1.2");
 	strcpy(job->name, "\"\\\n\t");
 	job->share[SHARE_FETCH_STALL] = 0.25;
 	job->n_steps = 0;
-	hop = sample_add(sample, SAMPLE_HOPS);
+	struct hop_sample *hop = sample_add(sample, SAMPLE_HOPS);
 	hop->fetch = true;
 	sample->time_s = 1.5e9;
 	sample->self.n_lost = 7;
-	json = sample_to_json(sample, false);
+	char *json = sample_to_json(sample, false);
 	read = back(json, 0);
 	assert_int_equal(read->n_jobs, 1);
 	assert_string_equal(read->jobs[0].name, job->name);
@@ -61,10 +59,9 @@ static void test_bytes_that_are_no_utf8(void **state)
 {
 	struct top_sample *sample = sample_new(), *read;
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
-	char *json;
 
 	strcpy(job->name, "a\377b");
-	json = sample_to_json(sample, true);
+	char *json = sample_to_json(sample, true);
 	read = back(json, 0);
 	assert_string_equal(read->jobs[0].name, "a\\xffb");
 	sample_free(read);

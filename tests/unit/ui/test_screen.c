@@ -158,14 +158,13 @@ static void test_history_is_a_ring(void **state)
 	struct top_history history = {0};
 	struct top_sample *sample = sample_new();
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
-	const struct history_series *series;
 
 	strcpy(job->id, "a");
 	for (int i = 0; i < HISTORY_POINTS + 50; i++) {
 		job->steps_per_s = i;
 		assert_int_equal(history_add(&history, sample), 0);
 	}
-	series = history_find(&history, "a");
+	const struct history_series *series = history_find(&history, "a");
 	assert_float_equal(history_point(series, 0)->steps_per_s, HISTORY_POINTS + 49, 0);
 	assert_float_equal(history_point(series, HISTORY_POINTS - 1)->steps_per_s, 50, 0);
 	assert_null(history_point(series, HISTORY_POINTS));

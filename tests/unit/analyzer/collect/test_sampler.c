@@ -75,11 +75,10 @@ static struct sampler *sampler_make(void)
 /* A child that waits at the pipe until its other end is closed. */
 static pid_t waiting_child(int ends[2], bool with_child)
 {
-	pid_t pid;
 	char byte;
 
 	assert_int_equal(pipe(ends), 0);
-	pid = fork();
+	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid)
 		return pid;
@@ -96,13 +95,12 @@ static pid_t waiting_child(int ends[2], bool with_child)
 static void test_what_a_process_sleeps_in(void **state)
 {
 	struct sampler *sampler = sampler_make();
-	const struct event *look;
 	struct stat st;
 	int ends[2], status;
 	pid_t pid = waiting_child(ends, false);
 
 	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
-	look = await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
+	const struct event *look = await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
 	assert_int_equal(fstat(ends[0], &st), 0);
 	assert_int_equal(look->sample.inode, st.st_ino);
 	assert_true(look->start_ns < look->end_ns);

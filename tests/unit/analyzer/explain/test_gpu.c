@@ -52,13 +52,10 @@ static void check_ticks(uint64_t ns, uint64_t ticks)
 
 static void test_without_a_driver_gpu_waits_are_unknown(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_null(analysis->gpu);
 	assert_false(analysis->parts.gpu_wait_known);
-	analysis_free(analysis);
 }
 
 static void test_driver_without_waits(void **state)
@@ -66,26 +63,22 @@ static void test_driver_without_waits(void **state)
 	const struct gpu_probes probes = {.n_probed = 7, .n_expensive = 2, .launches_until_ns = 5};
 	struct analysis_input input = {
 	    .root_tgid = TRAINER, .gpu_library = "/x/libcuda.so.1", .gpu_probes = &probes};
-	struct analysis *analysis;
 
 	steps();
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	assert_true(analysis->parts.gpu_wait_known);
 	assert_int_equal(analysis->parts.gpu_wait_ns, 0);
 	assert_string_equal(analysis->gpu->library, "/x/libcuda.so.1");
 	assert_int_equal(analysis->gpu->n_probed, 7);
 	assert_int_equal(analysis->gpu->n_expensive, 2);
 	assert_false(analysis->gpu->launches_known);
-	analysis_free(analysis);
 }
 
 static void test_spinning_is_device(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	each_step(600, 900);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
 	check_ticks(analysis->parts.gpu_wait_ns, 300 * STEPS);
 	check_ticks(analysis->gpu->spin_ns, 300 * STEPS);
@@ -93,18 +86,15 @@ static void test_spinning_is_device(void **state)
 	assert_string_equal(analysis->gpu->calls[0].name, "cuStreamSynchronize");
 	assert_int_equal(analysis->gpu->calls[0].n, STEPS);
 	check_ticks(analysis->gpu->calls[0].ns, 300 * STEPS);
-	analysis_free(analysis);
 }
 
 /* An interrupt ends the sleep: without the driver's call it would be an unexplained one. */
 static void test_sleeping_is_device(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++)
 		script_off(&s, TRAINER, 1000 * i + 610, 1000 * i + 880, 1000 * i + 890, 0x1, TIMER_WOKE);
-	analysis = analyse();
+	struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 270 * STEPS);
 	analysis_free(analysis);
 	each_step(600, 900);
@@ -119,26 +109,21 @@ static void test_sleeping_is_device(void **state)
 
 static void test_preempted_while_spinning(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	each_step(600, 900);
 	for (uint64_t i = 0; i < STEPS; i++)
 		script_off(&s, TRAINER, 1000 * i + 700, 0, 1000 * i + 750, 0, TIMER_WOKE);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 50 * STEPS);
 	check_ticks(analysis->parts.gpu_wait_ns, 250 * STEPS);
-	analysis_free(analysis);
 }
 
 /* next() copies to pinned memory, or the wait for data and for the GPU overlap: data wait comes first. */
 static void test_within_next_counts_once(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	each_step(100, 300);
-	analysis = analyse();
+	struct analysis *analysis = analyse();
 	assert_int_equal(analysis->parts.gpu_wait_ns, 0);
 	check_ticks(analysis->gpu->calls[0].ns, 200 * STEPS);
 	analysis_free(analysis);
@@ -152,22 +137,17 @@ static void test_within_next_counts_once(void **state)
 /* The pin-memory thread's and a watchdog's waits are in the table, not in the share. */
 static void test_waits_of_other_threads_are_listed_not_shared(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	each_step(600, 700);
 	for (uint64_t i = 0; i < STEPS; i++)
 		wait_add(TRAINER + 2, 1000 * i + 600, 1000 * i + 950);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_ticks(analysis->parts.gpu_wait_ns, 100 * STEPS);
 	check_ticks(analysis->gpu->calls[0].ns, 450 * STEPS);
-	analysis_free(analysis);
 }
 
 static void test_starved_within_data_waits_only(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	/* Drained at 900 of each step, the next work comes at 1300, still in the data wait, which began at
 	 * 1000. */
@@ -178,48 +158,40 @@ static void test_starved_within_data_waits_only(void **state)
 		event->gpu.n_launches = 20 * (i + 1);
 		event->gpu.n_copies = i + 1;
 	}
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_ticks(analysis->gpu->starved_ns, 300 * (STEPS - 1));
 	assert_int_equal(analysis->gpu->n_launches, 20 * (STEPS - 1));
 	assert_int_equal(analysis->gpu->n_copies, STEPS - 1);
-	analysis_free(analysis);
 }
 
 /* Without a synchronisation nothing dates the counters but the end. */
 static void test_totals_of_the_process(void **state)
 {
-	struct analysis *analysis;
-	struct event *event;
-
 	steps();
-	event = script_add(&s, TRAINER, EVENT_GPU_TOTALS, 20000, 20000);
+	struct event *event = script_add(&s, TRAINER, EVENT_GPU_TOTALS, 20000, 20000);
 	event->gpu_totals.n_launches = 77;
 	event->gpu_totals.n_copies = 5;
-	analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .gpu_library = "x"});
+	_cleanup_(analysis_freep) struct analysis *analysis =
+	    script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .gpu_library = "x"});
 	assert_int_equal(analysis->gpu->n_launches, 77);
 	assert_int_equal(analysis->gpu->n_copies, 5);
 	/* The trainer ended long before. */
 	assert_true(analysis->window.teardown_ns < 1000 * TICK_NS);
-	analysis_free(analysis);
 }
 
 static void test_utilization_of_the_window(void **state)
 {
 	const struct gpu_sample samples[] = {{1, 1.0}, {at(10), 0.25}, {at(5000), 0.75}, {UINT64_MAX, 1.0}};
-	struct analysis *analysis;
 
 	steps();
-	analysis = script_analyse(
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(
 	    &s, &(struct analysis_input){
 		    .root_tgid = TRAINER, .gpu_library = "x", .gpu_samples = samples, .n_gpu_samples = 4});
 	assert_true(analysis->gpu->utilization == 0.5);
-	analysis_free(analysis);
 }
 
 static void test_hostile_gpu_records_stay_within_bounds(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	each_step(600, 900);
 	each_step(650, 950);
@@ -229,10 +201,9 @@ static void test_hostile_gpu_records_stay_within_bounds(void **state)
 	wait_add(999, 600, 700);
 	script_add(&s, TRAINER, EVENT_GPU_WORK, 0, 1000 * STEPS)->gpu.n_launches = UINT64_MAX;
 	script_add(&s, TRAINER, EVENT_GPU_WORK, 10, 20)->gpu.n_copies = UINT64_MAX;
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_true(analysis->parts.gpu_wait_ns <= analysis->share_ns[SHARE_DEVICE]);
 	assert_true(analysis->gpu->starved_ns / TICK_NS <= 2 * 400 * STEPS);
-	analysis_free(analysis);
 }
 
 /* No backward pass and no loader is seen: a burst of launches that the trainer then waits for is a step. */
@@ -249,10 +220,8 @@ static void bursts(uint64_t n_launches)
 
 static void test_bursts_of_launches_are_steps(void **state)
 {
-	struct analysis *analysis;
-
 	bursts(10);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR); /* two thirds were not at the GPU */
@@ -261,35 +230,28 @@ static void test_bursts_of_launches_are_steps(void **state)
 	assert_true(analysis->job.blind);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
-	analysis_free(analysis);
 }
 
 /* A thread that only looks whether the device is done makes no steps. */
 static void test_waits_without_launches_are_no_steps(void **state)
 {
-	struct analysis *analysis;
-
 	bursts(0);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
-	analysis_free(analysis);
 }
 
 /* What a wrapper starts is the trainer: the main thread that waits for the device most. */
 static void test_bursts_of_a_child(void **state)
 {
-	struct analysis *analysis;
-
 	bursts(10);
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_GPU_WAIT)
 			s.events[i].tid = s.events[i].tgid = WORKER;
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.trainer_tid, WORKER);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_without_a_driver_gpu_waits_are_unknown),

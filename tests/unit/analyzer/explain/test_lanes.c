@@ -59,7 +59,7 @@ static void check_sorted(const struct lanes *lanes)
 
 static void test_few_segments_are_drawn_exactly(void **state)
 {
-	struct analysis *analysis = analyse(10, 100000);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(10, 100000);
 	const struct lanes *lanes = analysis->lanes;
 	const struct lane *trainer = lane_of(lanes, LANE_TRAINER), *worker = lane_of(lanes, LANE_WORKER);
 
@@ -74,13 +74,12 @@ static void test_few_segments_are_drawn_exactly(void **state)
 	assert_int_equal(ns_in(worker, LANE_FETCH), 10 * 600 * TICK_NS);
 	assert_int_equal(worker->n_batches, 9); /* the last one has no end */
 	assert_int_equal(lanes->n_waits, 10);
-	analysis_free(analysis);
 }
 
 /* The chain of each wait: worker -> feeder -> trainer. */
 static void test_wakes_show_each_wait_s_chain(void **state)
 {
-	struct analysis *analysis = analyse(10, 100000);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(10, 100000);
 	const struct lanes *lanes = analysis->lanes;
 	size_t n_to_trainer = 0, n_from_worker = 0;
 
@@ -93,13 +92,12 @@ static void test_wakes_show_each_wait_s_chain(void **state)
 	}
 	assert_int_equal(n_to_trainer, 10);
 	assert_int_equal(n_from_worker, 10);
-	analysis_free(analysis);
 }
 
 /* Too many segments: cells, but for excerpts. The picture stays bounded and near the truth. */
 static void test_too_many_segments_become_cells(void **state)
 {
-	struct analysis *analysis = analyse(400, 600);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(400, 600);
 	const struct lanes *lanes = analysis->lanes;
 	const struct lane *trainer = lane_of(lanes, LANE_TRAINER);
 	size_t n = 0;
@@ -115,7 +113,6 @@ static void test_too_many_segments_become_cells(void **state)
 	assert_int_equal(trainer->segments[0].begin_ns, analysis->window.begin_ns);
 	assert_true(lanes->cell_ns &&
 		    (trainer->segments[0].end_ns - trainer->segments[0].begin_ns) % lanes->cell_ns != 0);
-	analysis_free(analysis);
 }
 
 /* The trainer's calls that wait for the GPU are a state of its lane and a list; in a data wait they are not.
@@ -123,7 +120,6 @@ static void test_too_many_segments_become_cells(void **state)
 static void test_gpu_waits_are_a_state_of_the_trainer_s_lane(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .n_lane_segments_max = 10000};
-	struct analysis *analysis;
 
 	script_begin(&s);
 	for (uint64_t i = 0; i < 10; i++) {
@@ -134,13 +130,12 @@ static void test_gpu_waits_are_a_state_of_the_trainer_s_lane(void **state)
 		script_add(&s, TRAINER, EVENT_GPU_WAIT, 1000 * i + 600, 1000 * i + 850)->gpu.function = 1;
 	}
 	script_exit(&s, TRAINER, 10500);
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT),
 			 analysis->parts.gpu_wait_ns);
 	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT), 10 * 250 * TICK_NS);
 	assert_int_equal(analysis->lanes->n_gpu_calls, 20);
 	assert_string_equal(analysis->lanes->gpu_calls[0].function, "cuStreamSynchronize");
-	analysis_free(analysis);
 }
 
 static void test_not_asked_for(void **state)

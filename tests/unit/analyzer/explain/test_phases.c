@@ -56,22 +56,17 @@ static void check(const struct analysis *analysis, const char *name, uint64_t n,
 
 static void test_libdiesel_s_marks_are_phases(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check(analysis, "diesel:next", STEPS, 400 * STEPS);
 	check(analysis, "diesel:wait", STEPS, 290 * STEPS);
 	assert_int_equal(analysis->phases->n, 2);
 	assert_string_equal(analysis->phases->items[0].name, "diesel:next");
-	analysis_free(analysis);
 }
 
 /* NVTX: ends have no name. */
 static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++) {
 		phase(TRAINER, 1000 * i + 600, PHASE_BEGIN, 1);
@@ -81,17 +76,14 @@ static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 		phase(TRAINER + 3, 1000 * i + 600, PHASE_BEGIN, 2); /* another thread's */
 		phase(TRAINER + 3, 1000 * i + 900, PHASE_END, 0);
 	}
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check(analysis, "forward", STEPS, 200 * STEPS);
 	check(analysis, "loss", STEPS, 50 * STEPS);
-	analysis_free(analysis);
 }
 
 /* USDT: an end names its range, so one that was lost does not shift all that follow. */
 static void test_a_lost_named_end_shifts_nothing(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	phase(TRAINER, 100, PHASE_END, 1); /* began before the recording */
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -99,39 +91,32 @@ static void test_a_lost_named_end_shifts_nothing(void **state)
 		phase(TRAINER, 1000 * i + 650, PHASE_BEGIN, 2); /* its end was lost */
 		phase(TRAINER, 1000 * i + 800, PHASE_END, 1);
 	}
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check(analysis, "forward", STEPS, 200 * STEPS);
 	check(analysis, "loss", 0, 0);
-	analysis_free(analysis);
 }
 
 static void test_cut_at_the_window(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	phase(TRAINER, 500, PHASE_BEGIN, 7);
 	phase(TRAINER, 1000 * STEPS + 400, PHASE_END, 7);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check(analysis, "?", 1, (analysis->window.end_ns - at(500)) / TICK_NS);
-	analysis_free(analysis);
 }
 
 static void test_hostile_phases_stay_within_bounds(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t i = 0; i < 5000; i++)
 		phase(TRAINER, 500 + i, i % 7 ? PHASE_BEGIN : PHASE_END, i * 977);
 	for (uint64_t i = 0; i < 200; i++)
 		phase(TRAINER, 6000, PHASE_END, i % 2);
 	phase(TRAINER, 6001, 99, 1);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_in_range(analysis->phases->n, 2, PHASES_MAX);
 	for (size_t i = 1; i < analysis->phases->n; i++)
 		assert_true(analysis->phases->items[i].ns <= analysis->phases->items[i - 1].ns);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_libdiesel_s_marks_are_phases),

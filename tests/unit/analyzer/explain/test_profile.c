@@ -140,7 +140,6 @@ static void test_cxx_names_are_for_people(void **state)
 	assert_string_equal(label.frames, "libtorch_cpu:at::native::add");
 }
 
-/* The interpreter's own time belongs to the Python function that it executes. */
 static void test_the_interpreter_s_time_is_its_python_function_s(void **state)
 {
 	struct profile_label label = label_of(13, 21);

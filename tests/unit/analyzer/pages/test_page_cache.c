@@ -45,17 +45,13 @@ static struct event *place_add(uint64_t inode, bool folder, uint64_t begin_tick,
 
 static void test_without_measurements_there_is_no_page_cache(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_null(analysis->page_cache);
-	analysis_free(analysis);
 }
 
 static void test_sums_are_of_the_window(void **state)
 {
-	struct analysis *analysis;
 	struct event *event;
 	uint64_t half;
 
@@ -85,7 +81,7 @@ static void test_sums_are_of_the_window(void **state)
 	event = sum_add(EVENT_READ_SIZES, 2000, 3000);
 	event->sizes.first = UINT32_MAX;
 	event->sizes.n[0] = event->sizes.n[6] = 5;
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->recorded.n_malformed, 0);
 	assert_non_null(analysis->page_cache);
@@ -103,7 +99,6 @@ static void test_sums_are_of_the_window(void **state)
 	assert_int_equal(analysis->page_cache->read_sizes[23], 5);
 	assert_int_equal(analysis->page_cache->read_sizes[0], 0);
 	assert_true(isnan(analysis->page_cache->mapped.random_ratio));
-	analysis_free(analysis);
 }
 
 static void test_the_files_that_miss_most_are_listed(void **state)
@@ -112,7 +107,6 @@ static void test_the_files_that_miss_most_are_listed(void **state)
 	    {30, 0x800001, false, "/data/a"}, {30, 0x800001, true, "/data"}, {30, 0x800002, false, "/other"}};
 	struct analysis_input input = {
 	    .root_tgid = TRAINER, .paths = paths, .n_paths = 3, .page_bytes = 4096};
-	struct analysis *analysis;
 
 	steps();
 	sum_add(EVENT_PAGES, 1000, 2000);
@@ -121,7 +115,7 @@ static void test_the_files_that_miss_most_are_listed(void **state)
 	place_add(30, true, 2000, 3000);
 	for (unsigned int i = 0; i < 2 * PAGE_CACHE_TOP_FILES; i++)
 		place_add(i + 1 == 30 ? 999 : i + 1, false, 3000, 4000)->place.missed_pages = i % 25;
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	assert_int_equal(analysis->page_cache->n_files, PAGE_CACHE_TOP_FILES);
 	assert_string_equal(analysis->page_cache->files[0].path, "/data/a");
@@ -134,14 +128,12 @@ static void test_the_files_that_miss_most_are_listed(void **state)
 	for (size_t i = 1; i < analysis->page_cache->n_files; i++)
 		assert_true(analysis->page_cache->files[i].cold_bytes <=
 			    analysis->page_cache->files[i - 1].cold_bytes);
-	analysis_free(analysis);
 }
 
 /* Pages 0, 1 follow each other; 5 is right behind what the fault at 1 had read; 100 and 3 are not. */
 static void test_mapped_files_count_by_faults_and_order(void **state)
 {
 	static const uint64_t pages[] = {0, 1, 5, 100, 3};
-	struct analysis *analysis;
 
 	steps();
 	sum_add(EVENT_PAGES, 1000, 2000)->pages.n_major_faults = 5;
@@ -154,7 +146,7 @@ static void test_mapped_files_count_by_faults_and_order(void **state)
 		event->fault.n_sleeps = 1;
 		event->fault.n_wakeups = 2;
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->page_cache->mapped.n_major_faults, 5);
 	assert_int_equal(analysis->page_cache->mapped.n_context_switches, 5);
@@ -162,7 +154,6 @@ static void test_mapped_files_count_by_faults_and_order(void **state)
 	assert_int_equal(analysis->page_cache->mapped.n_read_aheads, 1);
 	assert_int_equal(analysis->page_cache->mapped.read_ahead_pages, 3);
 	assert_true(fabs(analysis->page_cache->mapped.random_ratio - 0.5) < 1e-9);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_without_measurements_there_is_no_page_cache),

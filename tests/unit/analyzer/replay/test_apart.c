@@ -50,12 +50,11 @@ static void check_apart(const struct analysis *analysis, size_t n)
 static void test_validation_stands_apart_from_training(void **state)
 {
 	uint64_t tick = steps(10);
-	struct analysis *analysis;
 
 	batch(tick, tick + 10); /* the epoch's end */
 	for (uint64_t i = 0; i < 9; i++)
 		batch(tick + 20 + 400 * i, tick + 320 + 400 * i);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_apart(analysis, 1);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 4000);
@@ -63,14 +62,12 @@ static void test_validation_stands_apart_from_training(void **state)
 	/* Its waits are not those of a step. */
 	assert_int_equal(analysis->wait_mean_ns / TICK_NS, 100);
 	assert_int_equal(analysis->wait_p95_ns / TICK_NS, 100);
-	analysis_free(analysis);
 }
 
 /* The pass at the job's end has no step behind it, and is no tear-down. */
 static void test_the_last_validation(void **state)
 {
 	uint64_t tick = 1000 * STEPS;
-	struct analysis *analysis;
 
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -80,20 +77,18 @@ static void test_the_last_validation(void **state)
 	for (uint64_t i = 0; i < 9; i++)
 		batch(tick + 400 * i, tick + 300 + 400 * i);
 	script_exit(&s, TRAINER, tick + 3600);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->steady.n_apart_steps, 0);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 3500);
 	assert_int_equal(analysis->validation.wait_ns / TICK_NS, 9 * 300);
 	assert_in_range(analysis->window.teardown_ns / TICK_NS, 0, 1000);
-	analysis_free(analysis);
 }
 
 /* With workers a step begins where the trainer first looks for a result, which is within next(). */
 static void test_validation_with_workers(void **state)
 {
-	struct analysis *analysis;
 	uint64_t tick = 0;
 
 	script_begin(&s);
@@ -112,28 +107,25 @@ static void test_validation_with_workers(void **state)
 		tick += 1000;
 	}
 	script_exit(&s, TRAINER, tick + 500);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 9 * 400);
 	assert_int_equal(analysis->steady.n_apart_steps, 1);
-	analysis_free(analysis);
 }
 
 /* An epoch's end is one more next(). So is the second loader of a job that always takes two batches. */
 static void test_an_epoch_s_end_is_no_validation(void **state)
 {
 	uint64_t tick = steps(10);
-	struct analysis *analysis;
 
 	batch(tick + 3900, tick + 3910);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->validation.n_steps, 0);
 	assert_int_equal(analysis->steady.n_apart_steps, 0);
 	assert_true(analysis->validation.known);
 	assert_false(analysis->compiling.known);
-	analysis_free(analysis);
 }
 
 /* What the samples of the stack say: the frames are innermost first. */
@@ -183,12 +175,11 @@ static struct analysis *analyse(void)
 static void test_compiling_stands_apart_from_training(void **state)
 {
 	uint64_t tick = steps(10);
-	struct analysis *analysis;
 
 	sample_steps(10, COMPILED);
 	sample(TRAINER, tick + 500, COMPILING);
 	sample(TRAINER, tick + 3500, COMPILING); /* asleep in between, as its processes compile */
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_apart(analysis, 1);
 	assert_int_equal(analysis->compiling.n_steps, 1);
 	assert_int_equal(analysis->compiling.ns / TICK_NS, 3000 + 2 * HALF_PERIOD);
@@ -197,14 +188,12 @@ static void test_compiling_stands_apart_from_training(void **state)
 	assert_int_equal(analysis->steady.share_ns[SHARE_COMPILING], 0);
 	assert_int_equal(analysis->steady.n_warmup_steps, 0);
 	assert_int_equal(analysis->validation.n_steps, 0);
-	analysis_free(analysis);
 }
 
 /* Whether on a CPU, without one or asleep: it is no computing and no lack of cores that would come again. */
 static void test_compiling_is_one_share(void **state)
 {
 	uint64_t tick = 0;
-	struct analysis *analysis;
 
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -221,12 +210,11 @@ static void test_compiling_is_one_share(void **state)
 		sample(TRAINER, tick - 100, TRAINING);
 	}
 	script_exit(&s, TRAINER, tick + 500);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3300 + 2 * HALF_PERIOD);
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 0);
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
-	analysis_free(analysis);
 }
 
 /* By another thread of its process, while the trainer waits for it, or goes on. */
@@ -234,7 +222,6 @@ static void test_a_thread_compiles(void **state)
 {
 	enum { HELPER = TRAINER + 2 };
 	uint64_t tick = steps(10);
-	struct analysis *analysis;
 
 	sample_steps(10, TRAINING);
 	script_fork(&s, TRAINER, HELPER, 1);
@@ -243,11 +230,10 @@ static void test_a_thread_compiles(void **state)
 	script_off(&s, TRAINER, tick + 2000, tick + 3000, tick + 3000, 0x1, HELPER);
 	sample(HELPER, tick + 2900, COMPILING);
 	script_off(&s, HELPER, tick + 3010, tick + 30000, tick + 30000, 0x1, TIMER_WOKE);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 900 + HALF_PERIOD);
 	assert_int_equal(analysis->compiling.ns / TICK_NS, 1900 + 2 * HALF_PERIOD);
-	analysis_free(analysis);
 }
 
 /* A compiler recurses: what is around the frames that were recorded is not known, and ends nothing. Nor does
@@ -255,29 +241,24 @@ static void test_a_thread_compiles(void **state)
 static void test_deep_stacks_end_nothing(void **state)
 {
 	uint64_t tick = steps(10);
-	struct analysis *analysis;
 
 	sample_steps(10, TRAINING);
 	sample(TRAINER, tick + 500, COMPILING);
 	sample(TRAINER, tick + 600, DEEP);
 	sample(TRAINER, tick + 700, 0);
 	sample(TRAINER, tick + 3500, COMPILING);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
-	analysis_free(analysis);
 }
 
 /* What cannot be seen is not 0: its time is in other shares. */
 static void test_no_python_stacks(void **state)
 {
-	struct analysis *analysis;
-
 	steps(10);
 	sample_steps(10, 0);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_false(analysis_share_known(analysis, SHARE_COMPILING));
 	assert_true(analysis_share_known(analysis, SHARE_DEVICE));
-	analysis_free(analysis);
 }
 
 static void write_file(uint32_t tid, uint64_t begin_tick, uint64_t end_tick)
@@ -297,7 +278,6 @@ static void test_a_compiler_s_files(void **state)
 {
 	enum { CHILD = 300 };
 	uint64_t tick = steps(10);
-	struct analysis *analysis;
 
 	sample_steps(10, TRAINING);
 	sample(TRAINER, tick + 100, TRAINING);
@@ -308,7 +288,7 @@ static void test_a_compiler_s_files(void **state)
 	write_file(CHILD, tick + 1700, tick + 2500);
 	script_exit(&s, CHILD, tick + 2600);
 	sample(TRAINER, tick + 3500, COMPILING);
-	analysis = analyse();
+	struct analysis *analysis = analyse();
 	assert_null(analysis->checkpoints);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
@@ -327,7 +307,6 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 {
 	enum { COMPILE_TICKS = 40000, STEP_TICKS = 1000 };
 	uint64_t tick = 0;
-	struct analysis *analysis;
 
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -342,7 +321,7 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 		tick += STEP_TICKS;
 	}
 	script_exit(&s, TRAINER, tick + 500);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 	assert_non_null(strstr(analysis->note, "paid once"));
@@ -351,7 +330,6 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 		assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
 	assert_non_null(strstr(analysis->actions[0].text, "Compiling"));
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_DEVICE), 0.99, 0.001);
-	analysis_free(analysis);
 }
 
 /* Neither is a prediction of what comes again: not where a step compiles for so little that it is like

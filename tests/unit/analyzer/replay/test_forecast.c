@@ -88,7 +88,6 @@ static void test_no_steady_step(void **state)
 		}
 }
 
-/* A job too short to leave its first step out. */
 static void test_a_short_job_keeps_its_first_step(void **state)
 {
 	struct plant *plant = plant_new(5);
@@ -127,7 +126,6 @@ static void test_first_workers_may_slow_each_other_down(void **state)
 	struct plant *plant = plant_new(STEPS);
 	struct forecast forecast;
 	struct forecast_point point;
-	double kept;
 
 	plant->service.job.cores = 2;
 	for (size_t k = 0; k < STEPS; k++)
@@ -135,7 +133,7 @@ static void test_first_workers_may_slow_each_other_down(void **state)
 	assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, 1), 0);
 	scenario.n_workers = 2;
 	assert_int_equal(forecast_run(&forecast, &scenario, &point), 0);
-	kept = 1 - forecast.error_ratio;
+	double kept = 1 - forecast.error_ratio;
 	assert_true(point.speedup.value > 1.4 && point.speedup.value < 1.7);
 	assert_true(point.speedup.low < 0.9 * kept * point.speedup.value);
 	assert_true(point.speedup.high > 1.1 * point.speedup.value);

@@ -165,11 +165,10 @@ static void check_fetch(const struct loader *loader)
 	struct loader free = *loader;
 	uint64_t ticks, free_ticks;
 	double truth, found;
-	struct analysis *analysis;
 
 	free.read = 0;
 	free_ticks = loader_run(&free);
-	analysis = analyse(loader, NULL, &ticks);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(loader, NULL, &ticks);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.method, METHOD_REPLAY);
 	truth = fmin(1 - (double)free_ticks / (double)ticks, wait_ratio(analysis));
@@ -184,7 +183,6 @@ static void check_fetch(const struct loader *loader)
 			 loader->n_workers, (unsigned)loader->read, (unsigned)loader->compute,
 			 (unsigned)loader->device, analysis->predictions->recorded_step_s,
 			 analysis->predictions->replayed_step_s);
-	analysis_free(analysis);
 }
 
 /* What three runs would have measured, whatever overlaps with what. */
@@ -336,7 +334,6 @@ static void test_workers_that_start_anew_each_epoch(void **state)
 				.device = 400,
 				.start = 4000,
 				.fresh = true};
-	const struct analysis_action *action;
 	uint64_t ticks;
 	struct analysis *analysis = analyse(&loader, NULL, &ticks);
 
@@ -345,7 +342,7 @@ static void test_workers_that_start_anew_each_epoch(void **state)
 	assert_int_equal(analysis->workers.n_at_once, 2);
 	assert_non_null(analysis->predictions);
 	check_persistent(&loader, analysis->predictions->persistent_speedup.value);
-	action = action_with(analysis, "persistent_workers=True");
+	const struct analysis_action *action = action_with(analysis, "persistent_workers=True");
 	assert_ptr_equal(action, &analysis->actions[0]);
 	assert_true(action->gain.value == analysis->predictions->persistent_speedup.value);
 	analysis_free(analysis);
@@ -363,7 +360,7 @@ static void test_least_that_removes_the_stall(void **state)
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 2000, .compute = 100, .device = 600};
 	uint64_t ticks;
-	struct analysis *analysis = analyse(&loader, NULL, &ticks);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(&loader, NULL, &ticks);
 	const struct predictions *predictions = analysis->predictions;
 
 	assert_non_null(predictions);
@@ -389,7 +386,6 @@ static void test_least_that_removes_the_stall(void **state)
 	}
 	/* The device's own limit: 600 ticks a step. */
 	assert_true(fabs(predictions->device_rate.value * 600 * TICK_NS / 1e9 - 1) < 0.05);
-	analysis_free(analysis);
 }
 
 /* The share of reads from memory, where the kernel counted that so many bytes came in. */
@@ -399,15 +395,13 @@ static double cached_ratio(double read_batches)
 	    .n_workers = 2, .n_steps = STEPS, .read = 1000, .compute = 100, .device = 100, .quick = 4};
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16};
 	uint64_t ticks = loader_run(&loader);
-	struct analysis *analysis;
-	double ratio;
 
 	if (!isnan(read_batches))
 		script_add(&s, TRAINER, EVENT_PAGES, 2, ticks)->pages.missed_pages =
 		    (uint32_t)(read_batches * READ_BYTES / 4096);
-	analysis = script_analyse(&s, &input);
+	struct analysis *analysis = script_analyse(&s, &input);
 	assert_non_null(analysis->predictions);
-	ratio = analysis->predictions->curves[WHAT_IF_CACHE].here;
+	double ratio = analysis->predictions->curves[WHAT_IF_CACHE].here;
 	analysis_free(analysis);
 	return ratio;
 }
@@ -427,7 +421,7 @@ static void test_start_is_no_verdict(void **state)
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = 30, .read = 100, .compute = 100, .device = 600, .start = 20000};
 	uint64_t ticks;
-	struct analysis *analysis = analyse(&loader, NULL, &ticks);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(&loader, NULL, &ticks);
 
 	check_invariants(analysis);
 	assert_true(wait_ratio(analysis) > 0.4);
@@ -437,7 +431,6 @@ static void test_start_is_no_verdict(void **state)
 			analysis_steady_ratio(analysis, SHARE_PREP_STALL) <
 		    0.1);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
-	analysis_free(analysis);
 }
 
 static void test_losses_forbid_predictions(void **state)
@@ -446,13 +439,11 @@ static void test_losses_forbid_predictions(void **state)
 	    .n_workers = 2, .n_steps = 30, .read = 1000, .compute = 100, .device = 100};
 	const struct analysis_loss loss = {0, UINT64_MAX, 500};
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16, .losses = &loss, .n_losses = 1};
-	struct analysis *analysis;
 
 	loader_run(&loader);
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	assert_null(analysis->predictions);
 	assert_string_equal(analysis->no_predictions, "too many records were lost");
-	analysis_free(analysis);
 }
 
 /* Half the batches were not seen: the walk must answer, and say so. */
@@ -461,7 +452,6 @@ static void test_missing_batches_leave_the_walk(void **state)
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1000, .compute = 500, .device = 100};
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16};
-	struct analysis *analysis;
 	size_t n = 0;
 
 	loader_run(&loader);
@@ -472,20 +462,17 @@ static void test_missing_batches_leave_the_walk(void **state)
 		      s.events[i].call.inode < INDEX_PIPE + WORKERS_MAX && s.events[i].start_ns > at(12000)))
 			s.events[n++] = s.events[i];
 	s.n = n;
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.method, METHOD_WALK);
 	assert_null(analysis->predictions);
 	assert_true(analysis->no_predictions[0]);
 	assert_true(strstr(analysis->note, "walk"));
-	analysis_free(analysis);
 }
 
 /* A served job is not to be recorded again, which would say the same. */
 static void test_a_served_job_says_why_not(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
@@ -493,13 +480,12 @@ static void test_a_served_job_says_why_not(void **state)
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_null(analysis->predictions);
 	assert_non_null(strstr(analysis->no_predictions, "dieseld serves this job"));
 	assert_non_null(strstr(analysis->no_predictions, "job runs")); /* whole */
-	analysis_free(analysis);
 }
 
 /* The trainer makes its batches with the threads of a library, as tokenizers do, and a worker would do so
@@ -508,7 +494,6 @@ static void test_threads_that_help_the_trainer(void **state)
 {
 	struct what_if_question question = nothing;
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 2, .what_if = &question};
-	struct analysis *analysis;
 
 	script_begin(&s);
 	for (uint32_t helper = TRAINER + 2; helper <= TRAINER + 3; helper++)
@@ -526,7 +511,7 @@ static void test_threads_that_help_the_trainer(void **state)
 	}
 	script_exit(&s, TRAINER, 2000 * STEPS + 500);
 	question.n_workers = 1;
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_non_null(analysis->predictions);
@@ -535,7 +520,6 @@ static void test_threads_that_help_the_trainer(void **state)
 	assert_in_range(analysis->predictions->answer->speedup.high * 1800, 2000, 2200);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_true(analysis->actions[i].gain.value < 1.5);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_fetch_is_what_free_reading_saves),

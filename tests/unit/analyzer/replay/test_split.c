@@ -428,7 +428,6 @@ static void test_waits_of_a_step(void **state)
 	split_free(&plant->split);
 }
 
-/* Damaged records: nothing to replay. */
 static void test_damaged_batches_are_not_replayed(void **state)
 {
 	struct plant *plant = plant_new(3 * MS, 1);

@@ -88,10 +88,9 @@ static void test_half_is_worth_two_at_most(void **state)
 static void test_a_job_that_prepares_in_the_trainer(void **state)
 {
 	struct analysis analysis = job(LOADER_DIESEL, 0, 77);
-	const struct analysis_action *action;
 
 	analysis.parts.own_prep_ns = 75 * NS_PER_S;
-	action = advise(&analysis, "num_workers=\"auto\"");
+	const struct analysis_action *action = advise(&analysis, "num_workers=\"auto\"");
 	assert_ptr_equal(action, &analysis.actions[0]);
 	/* The device's 23 s are left, and preparing on all cores. */
 	assert_true(action->gain_max > 3.9 && action->gain_max <= CPUS);
@@ -161,11 +160,10 @@ static void test_workers_that_stay(void **state)
 {
 	struct predictions predictions = no_predictions();
 	struct analysis analysis = job(LOADER_WORKERS, 0, 50);
-	const struct analysis_action *action;
 
 	predictions.persistent_speedup = (struct estimate){1.33, 1.2, 1.4};
 	analysis.predictions = &predictions;
-	action = advise(&analysis, "persistent_workers=True");
+	const struct analysis_action *action = advise(&analysis, "persistent_workers=True");
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_true(action->gain.value == 1.33);
 	predictions.persistent_speedup = (struct estimate){1.01, 1, 1.02};
@@ -206,13 +204,12 @@ static void test_images_that_dieseld_could_decode(void **state)
 	struct profile profile = {.n_samples = 1000, .images = {.n_decode = 700, .n_codec = 500}};
 	struct predictions predictions = no_predictions();
 	struct analysis analysis = job(LOADER_WORKERS, 0, 80);
-	const struct analysis_action *action;
 
 	/* Nobody knows what preparing does. */
 	assert_null(advise(&analysis, "native"));
 	analysis = job(LOADER_WORKERS, 0, 80);
 	analysis.profile = &profile;
-	action = advise(&analysis, "dieselctl pack");
+	const struct analysis_action *action = advise(&analysis, "dieselctl pack");
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_int_equal(action->confidence, CONFIDENCE_LOW);
 	assert_true(action->gain.value == 0 && action->gain_max > 4.9 && action->gain_max < 5.1);
@@ -352,16 +349,14 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 	assert_float_equal(advise(&analysis, "Use 1 worker instead of 2")->gain.value, 1.5, 1e-9);
 }
 
-/* A bound holds for whatever share the samples allow, and says that it is about right. */
 static void test_a_sampled_bound_is_called_about_right(void **state)
 {
 	struct analysis analysis = job(LOADER_INLINE, 0, 47);
-	const struct analysis_action *action;
 
 	analysis.sampled.is = true;
 	analysis.sampled.error[SHARE_PREP_STALL] = 0.1;
 	analysis.steady.share_ns[SHARE_OTHER] = analysis.share_ns[SHARE_OTHER] = 5 * NS_PER_S;
-	action = advise(&analysis, "Load in the background");
+	const struct analysis_action *action = advise(&analysis, "Load in the background");
 	assert_non_null(action);
 	assert_float_equal(action->gain_max, 1 / (1 - 0.62), 1e-6);
 	assert_true(action->about);
@@ -424,13 +419,12 @@ static void test_files_of_one_sample_are_packed(void **state)
 static void test_the_interpreter_lock(void **state)
 {
 	struct analysis analysis = job(LOADER_THREADS, 0, 10);
-	const struct analysis_action *action;
 
 	analysis.share_ns[SHARE_DEVICE] -= 40 * NS_PER_S;
 	analysis.share_ns[SHARE_CPU_STARVED] = 40 * NS_PER_S;
 	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
 	analysis.parts.gil_starved_ns = 38 * NS_PER_S;
-	action = advise(&analysis, "processes instead of threads");
+	const struct analysis_action *action = advise(&analysis, "processes instead of threads");
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_float_equal(action->gain_max, 1 / (1 - 0.38), 1e-6);
 	assert_null(strstr(analysis.actions[1].text, "Keep a core free"));

@@ -126,17 +126,15 @@ static void test_time_in_a_gap_is_unknown(void **state)
 	free(job);
 }
 
-/* One step in twenty is beyond the 95th percentile. */
 static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
 {
 	struct job *job = job_new();
-	struct analysis_stretch s;
 
 	job->steps[25].end_ns += 50 * MS;
 	job->steps[26].begin_ns += 50 * MS;
 	job->steps[26].end_ns += 50 * MS;
 	job->steps[27].begin_ns += 50 * MS;
-	s = analysis_stretch(&job->analysis, NS_PER_S, 3 * NS_PER_S);
+	struct analysis_stretch s = analysis_stretch(&job->analysis, NS_PER_S, 3 * NS_PER_S);
 	assert_float_equal(s.n_steps, 20, 0);
 	assert_float_equal(s.step_p50_s, 0.1, 1e-9);
 	assert_float_equal(s.step_p95_s, 0.1, 1e-9);

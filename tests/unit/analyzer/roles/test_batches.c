@@ -31,10 +31,8 @@ static void memory_steps(bool backward)
 
 static void test_without_file_reads(void **state)
 {
-	struct analysis *analysis;
-
 	memory_steps(true);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->n_steps, STEPS);
@@ -43,31 +41,25 @@ static void test_without_file_reads(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_false(analysis->job.blind);
-	analysis_free(analysis);
 }
 
 /* Reading within next() is fetch, elsewhere it is not. */
 static void test_reads_within_are_fetch(void **state)
 {
-	struct analysis *analysis;
-
 	memory_steps(true);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		script_read_file(&s, TRAINER, 1000 * i + 220, 1000 * i + 320);
 		script_read_file(&s, TRAINER, 1000 * i + 500, 1000 * i + 600);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 100 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS);
-	analysis_free(analysis);
 }
 
 /* torch.compile has processes that read pipes and answer over others, outside of next(). */
 static void test_compilers_are_no_workers(void **state)
 {
-	struct analysis *analysis;
-
 	memory_steps(true);
 	script_fork(&s, TRAINER, WORKER, 0);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -77,18 +69,15 @@ static void test_compilers_are_no_workers(void **state)
 			    RESULT_PIPE, 300);
 		script_next(&s, 0, 1000 * i + 500, 1000 * i + 600, 1000 * i + 650);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
-	analysis_free(analysis);
 }
 
 /* A dataset that has threads read its samples: they end sleeps within next(), and tell fetch from prep. */
 static void test_threads_within_next(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		next_marks(1000 * i, 400, MARK_BATCH_INLINE);
@@ -99,18 +88,15 @@ static void test_threads_within_next(void **state)
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
-	analysis_free(analysis);
 }
 
 /* A batch is a step where no backward pass is; the next() that ends an epoch gives no batch. */
 static void test_without_backward_passes(void **state)
 {
-	struct analysis *analysis;
-
 	memory_steps(false);
 	s.n--; /* not its end yet */
 	next_marks(1000 * STEPS, 2, MARK_BATCH_INLINE);
@@ -118,26 +104,23 @@ static void test_without_backward_passes(void **state)
 		next_marks(1000 * (STEPS + i), 400, MARK_BATCH_INLINE);
 	next_marks(1000 * (2 * STEPS + 1), 2, MARK_BATCH_INLINE);
 	script_exit(&s, TRAINER, 1000 * (2 * STEPS + 1) + 10);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, 2 * STEPS);
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 400 * 2 * STEPS, 400 * 2 * STEPS + 4);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
-	analysis_free(analysis);
 }
 
 /* Four samples, each read for 100 and decoded for 50, then a step of 400 that nothing tells of: the rhythm
  * does. */
 static void test_rhythm_of_reads(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int step = 0; step < 3 * STEPS; step++)
 		for (unsigned int i = 0; i < 4; i++)
 			script_read_file(&s, TRAINER, 1000 * step + 150 * i, 1000 * step + 150 * i + 100);
 	script_exit(&s, TRAINER, 3000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
@@ -146,7 +129,6 @@ static void test_rhythm_of_reads(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
-	analysis_free(analysis);
 }
 
 /* Eight samples a step, each read for 20 and decoded for about 50, some of them read in two goes, and then a
@@ -154,7 +136,6 @@ static void test_rhythm_of_reads(void **state)
  * step, as when the hypervisor had the core: that makes two of a step, and is not the end of the job. */
 static void test_rhythm_with_reads_in_two_goes(void **state)
 {
-	struct analysis *analysis;
 	uint64_t tick = 0;
 
 	script_begin(&s);
@@ -170,11 +151,10 @@ static void test_rhythm_with_reads_in_two_goes(void **state)
 		tick += 350 + step * 11 % 80;
 	}
 	script_exit(&s, TRAINER, tick);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_in_range(analysis->n_steps, 6 * STEPS, 6 * STEPS + 1);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 155, 170);
-	analysis_free(analysis);
 }
 
 /* Another thread reads for 400, prepares for 300 and wakes the trainer, which computes for 300 before it
@@ -195,10 +175,8 @@ static void handover_steps(unsigned int n_steps, uint64_t end_tick)
 
 static void test_handovers_of_a_thread(void **state)
 {
-	struct analysis *analysis;
-
 	handover_steps(3 * STEPS, 3000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
@@ -208,31 +186,24 @@ static void test_handovers_of_a_thread(void **state)
 	assert_true(analysis->job.blind);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
-	analysis_free(analysis);
 }
 
 /* For a while only, as imports and compiling are: nothing says what the trainer does then. */
 static void test_handovers_that_end(void **state)
 {
-	struct analysis *analysis;
-
 	handover_steps(STEPS, 10000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
-	analysis_free(analysis);
 }
 
-/* Nothing shows how data comes: then nobody can be sure that there is nothing to gain. */
 static void test_unseen_data_leaves_the_gain_unsure(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++)
 		script_step(&s, TRAINER, 1000 * i);
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	assert_true(analysis->job.blind);
@@ -258,7 +229,6 @@ static void test_unseen_data_leaves_the_gain_unsure(void **state)
  */
 static void test_other_threads_that_read(void **state)
 {
-	struct analysis *analysis;
 	const uint32_t thread = TRAINER + 2;
 
 	script_begin(&s);
@@ -276,27 +246,23 @@ static void test_other_threads_that_read(void **state)
 		script_step(&s, TRAINER, tick + 900);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
-	analysis_free(analysis);
 }
 
 /* Marks that contradict each other: an end without a begin, two begins, an end that comes first. */
 static void test_marks_that_do_not_fit(void **state)
 {
-	struct analysis *analysis;
-
 	memory_steps(false);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		script_mark(&s, TRAINER, 1000 * i + 700, MARK_BATCH_END, i);
 		script_mark(&s, TRAINER, 1000 * i + 800, MARK_BATCH_BEGIN, 77);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_without_file_reads), cmocka_unit_test(test_reads_within_are_fetch),

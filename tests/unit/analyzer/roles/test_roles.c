@@ -39,10 +39,8 @@ static void check_no_loader(const struct roles *roles)
 
 static void test_without_threads_nobody_trains(void **state)
 {
-	struct scene scene;
-
 	memset(&s, 0, sizeof(s));
-	scene = roles_for(TRAINER, 0);
+	struct scene scene = roles_for(TRAINER, 0);
 	assert_null(scene.roles.trainer);
 	check_no_loader(&scene.roles);
 	assert_int_equal(role_of(scene.timeline, &scene.roles, NULL), ROLE_OTHER);
@@ -51,10 +49,8 @@ static void test_without_threads_nobody_trains(void **state)
 
 static void test_a_thread_alone_trains(void **state)
 {
-	struct scene scene;
-
 	script_begin(&s);
-	scene = roles_for(TRAINER, 0);
+	struct scene scene = roles_for(TRAINER, 0);
 	assert_int_equal(scene.roles.trainer->tid, TRAINER);
 	assert_int_equal(scene_role(&scene, TRAINER, 0), ROLE_TRAINER);
 	assert_int_equal(scene.roles.n_trainers, 0);
@@ -111,11 +107,9 @@ static void test_each_sign_of_training_beats_those_behind_it(void **state)
 
 static void test_what_ends_its_steps(void **state)
 {
-	struct scene scene;
-
 	script_begin(&s);
 	script_mark(&s, TRAINER, 10, MARK_BATCH_END, 0);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.step_mark, MARK_BATCH_END);
 	scene_free(&scene);
 	script_mark(&s, TRAINER, 5, MARK_NEXT_END, 0);
@@ -133,14 +127,12 @@ static void test_what_ends_its_steps(void **state)
 /* A tid that is used again: the life that trains is meant, or else the last one. */
 static void test_trainer_with_a_tid_used_again(void **state)
 {
-	struct scene scene;
-
 	script_begin(&s);
 	script_fork(&s, TRAINER, OTHER, 10);
 	script_exit(&s, OTHER, 20);
 	script_fork(&s, TRAINER, OTHER, 30);
 	script_exit(&s, OTHER, 40);
-	scene = roles_for(TRAINER, OTHER);
+	struct scene scene = roles_for(TRAINER, OTHER);
 	assert_int_equal(scene.roles.trainer->born_ns, at(30));
 	scene_free(&scene);
 	script_step(&s, OTHER, 15);
@@ -191,10 +183,8 @@ static void check_two_workers(const struct scene *scene)
 
 static void test_workers_are_found_in_any_order_of_records(void **state)
 {
-	struct scene scene;
-
 	worker_steps(2);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	check_two_workers(&scene);
 	scene_free(&scene);
 	/* Records come in any order. */
@@ -212,15 +202,13 @@ static void test_workers_are_found_in_any_order_of_records(void **state)
 /* What else is read of pipes, or by threads that wake the trainer, makes no difference to them. */
 static void test_workers_beside_other_things(void **state)
 {
-	struct scene scene;
-
 	worker_steps(2);
 	for (uint32_t i = 0; i < STEPS; i++) {
 		script_call(&s, TRAINER, 1000 * i + 700, 1000 * i + 701, SYS_read, EVENT_FILE_FIFO, 9000, 8);
 		script_read_file(&s, LOADER, 1000 * i + 560, 1000 * i + 600);
 		script_off(&s, TRAINER, 1000 * i + 560, 1000 * i + 610, 1000 * i + 610, 0x1, LOADER);
 	}
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	check_two_workers(&scene);
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
 	scene_free(&scene);
@@ -229,30 +217,25 @@ static void test_workers_beside_other_things(void **state)
 /* Without backward passes nothing tells the loaders apart: all feed. */
 static void test_workers_without_steps(void **state)
 {
-	struct scene scene;
-
 	worker_steps(1);
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_STEP)
 			s.events[i].type = EVENT_NAME;
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 1);
 	assert_int_equal(scene.roles.result_loaders[0], 1);
 	assert_int_equal(scene.roles.worker_loaders[0], 1);
 	scene_free(&scene);
 }
 
-/* The pin-memory thread reads the results. */
 static void test_the_pin_memory_thread_reads_results(void **state)
 {
-	struct scene scene;
-
 	worker_steps(1);
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_SYSCALL && s.events[i].call.inode == RESULT_PIPE &&
 		    s.events[i].tid == TRAINER)
 			s.events[i].tid = LOADER;
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 1);
 	assert_int_equal(scene.roles.reader->tid, LOADER);
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
@@ -308,12 +291,10 @@ static void test_processes_that_are_no_workers(void **state)
 /* A spawned process is told over another pipe what it needs to start; that is no index. */
 static void test_start_of_a_spawned_worker(void **state)
 {
-	struct scene scene;
-
 	worker_steps(1);
 	script_call(&s, REQUESTER, 2, 3, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
 	script_call(&s, WORKER, 4, 5, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 1);
 	assert_int_equal(scene.roles.started_ns[0], at(20));
 	scene_free(&scene);
@@ -322,9 +303,6 @@ static void test_start_of_a_spawned_worker(void **state)
 /* The second epoch's worker has the tid of the first one's, and after it a shell has it. */
 static void test_tids_used_again(void **state)
 {
-	struct scene scene;
-	const struct timeline_thread *feeder;
-
 	worker_steps(1);
 	script_exit(&s, FEEDER, 7990);
 	script_exit(&s, WORKER, 7991);
@@ -339,11 +317,11 @@ static void test_tids_used_again(void **state)
 	script_fork(&s, TRAINER, WORKER, 16000);
 	script_fork(&s, WORKER, FEEDER, 16001);
 	script_exit(&s, WORKER, 17000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 2);
 	assert_int_equal(scene.roles.started_ns[0], at(20));
 	assert_int_equal(scene.roles.started_ns[1], at(8020));
-	feeder = scene_thread(&scene, FEEDER, 9000);
+	const struct timeline_thread *feeder = scene_thread(&scene, FEEDER, 9000);
 	assert_int_equal(roles_started_ns(&scene.roles, feeder), at(8020));
 	assert_int_equal(scene_role(&scene, FEEDER, 9000), ROLE_HANDOFF);
 	assert_int_equal(scene_role(&scene, WORKER, 16500), ROLE_OTHER);
@@ -363,7 +341,6 @@ static void move_results(size_t first, uint64_t inode)
 /* Worker 0 feeds the first steps, worker 1 those of the next epoch, and worker 2 none: it validates. */
 static void test_loaders_by_epoch(void **state)
 {
-	struct scene scene;
 	size_t first;
 
 	script_begin(&s);
@@ -379,7 +356,7 @@ static void test_loaders_by_epoch(void **state)
 		if (i < 8)
 			script_step(&s, TRAINER, 1000 * i + 900);
 	}
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_results, 3);
 	assert_int_equal(scene.roles.result_loaders[2], 1); /* inodes ascend */
 	assert_int_equal(scene.roles.result_loaders[1], 2);
@@ -392,7 +369,6 @@ static void test_loaders_by_epoch(void **state)
 /* A loader that has a pipe for each worker: their steps alternate. */
 static void test_loader_with_a_pipe_for_each_worker(void **state)
 {
-	struct scene scene;
 	size_t first;
 
 	script_begin(&s);
@@ -404,7 +380,7 @@ static void test_loader_with_a_pipe_for_each_worker(void **state)
 		move_results(first, RESULT_PIPE + i % 2);
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_results, 2);
 	for (uint32_t n = 0; n < 2; n++) {
 		assert_int_equal(scene.roles.result_loaders[n], 1);
@@ -416,12 +392,10 @@ static void test_loader_with_a_pipe_for_each_worker(void **state)
 /* next() that makes the batch itself: other processes are not its workers. */
 static void test_next_that_makes_batches_has_no_workers(void **state)
 {
-	struct scene scene;
-
 	worker_steps(1);
 	for (uint32_t i = 0; i < STEPS / 2 - 1; i++)
 		script_mark(&s, TRAINER, 1000 * i + 390, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_own_batches, 0); /* fewer than half the steps */
 	assert_int_equal(scene.roles.n_workers, 1);
 	scene_free(&scene);

@@ -37,10 +37,8 @@ static enum role role_found(uint32_t tid)
 
 static void test_a_thread_that_feeds_the_trainer_loads(void **state)
 {
-	struct scene scene;
-
 	thread_steps(STEPS, true);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_loaders, 1);
 	assert_int_equal(scene.roles.loaders[0]->tid, LOADER);
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_LOADER);

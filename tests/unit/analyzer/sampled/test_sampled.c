@@ -136,10 +136,9 @@ static const uint32_t worker_flags = SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS
 static void test_a_sampled_job_waits_for_its_workers(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->job.method, METHOD_SAMPLED);
@@ -162,7 +161,6 @@ static void test_a_sampled_job_waits_for_its_workers(void **state)
 static void test_workers_that_prepare_longer(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 0);
@@ -174,7 +172,7 @@ static void test_workers_that_prepare_longer(void **state)
 		stretch(&tape, WORKER, WORKER, at, at + 30, 0, PROC_WAIT_FILE_READ);
 		stretch(&tape, WORKER, WORKER, at + 30, at + 100, 1, PROC_WAIT_NONE);
 	}
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_points(analysis, SHARE_FETCH_STALL, 30, 2);
 	assert_points(analysis, SHARE_PREP_STALL, 50, 2);
@@ -185,7 +183,6 @@ static void test_workers_that_prepare_longer(void **state)
 static void test_pin_memory_thread(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
 	for (int i = 0; i < 50; i++) {
@@ -196,7 +193,7 @@ static void test_pin_memory_thread(void **state)
 		    6;
 		stretch(&tape, TRAINER, PIN_THREAD, at + 65, at + 100, 0, PROC_WAIT_PIPE);
 	}
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 2);
 	assert_int_equal(analysis->sampled.n_steps_estimated, 50);
 	analysis_free(analysis);
@@ -207,7 +204,6 @@ static void test_pin_memory_thread(void **state)
 static void test_a_pool_that_is_older_than_the_training(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 500);
@@ -228,7 +224,7 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 		    6;
 		stretch(&tape, WORKER, WORKER, at, at + 100, 1, PROC_WAIT_NONE);
 	}
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_points(analysis, SHARE_PREP_STALL, 60, 3);
 	analysis_free(analysis);
 }
@@ -237,13 +233,12 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 static void test_helpers_are_the_device(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE && tape.events[i].sample.wait == PROC_WAIT_FUTEX)
 			tape.events[i].sample.process_ns = LOOK_MS * 1000000;
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 	assert_points(analysis, SHARE_DEVICE, 100, 1);
 	analysis_free(analysis);
@@ -274,10 +269,9 @@ static void inline_job(struct tape *tape)
 static void test_a_sampled_inline_loader_is_found(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	inline_job(&tape);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_true(analysis->sampled.n_steps_estimated >= 49 && analysis->sampled.n_steps_estimated <= 51);
 	assert_points(analysis, SHARE_FETCH_STALL, 33, 3);
@@ -292,7 +286,6 @@ static void test_a_sampled_inline_loader_is_found(void **state)
 static void test_sampled_checkpoints_include_serialising(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 	double at = 0;
 
 	process(&tape, TRAINER, 1, 0, 0);
@@ -312,7 +305,7 @@ static void test_sampled_checkpoints_include_serialising(void **state)
 		at += 100;
 	}
 	stretch(&tape, WORKER, WORKER, 0, at, 0, PROC_WAIT_PIPE);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_CHECKPOINT_BOUND);
 	assert_points(analysis, SHARE_CHECKPOINT_STALL, 20, 1);
 	assert_points(analysis, SHARE_PREP_STALL, 10, 1);
@@ -323,7 +316,6 @@ static void test_sampled_checkpoints_include_serialising(void **state)
 static void test_runnable_without_a_core_is_starved(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
@@ -332,7 +324,7 @@ static void test_runnable_without_a_core_is_starved(void **state)
 			tape.events[i].sample.exec_ns /= 2;
 			tape.events[i].sample.queue_ns = tape.events[i].sample.exec_ns;
 		}
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_points(analysis, SHARE_CPU_STARVED, 17.5, 1.5);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1.5);
 	analysis_free(analysis);
@@ -364,11 +356,10 @@ static void test_thread_states_alone_find_the_wait_less_surely(void **state)
 static void test_too_few_looks(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, TRAINER, 1, 0, 0);
 	stretch(&tape, TRAINER, TRAINER, 0, 200, 1, PROC_WAIT_NONE);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 	assert_non_null(strstr(analysis->insufficient, "40 times"));
 	analysis_free(analysis);
@@ -378,13 +369,12 @@ static void test_too_few_looks(void **state)
 static void test_numbers_used_again(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, WORKER, TRAINER, 0, 0);
 	stretch(&tape, WORKER, WORKER, 0, 500, 1, PROC_WAIT_NONE);
 	put(&tape, WORKER, WORKER, EVENT_EXIT, 500, 500);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 1);
 	assert_true(analysis->workers.cpu_ns == 1500 * NS_PER_MS);
@@ -395,7 +385,6 @@ static void test_numbers_used_again(void **state)
 static void test_launcher_is_no_trainer(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, 50, 1, 0, 0);
 	stretch(&tape, 50, 50, 0, 6100, 0, PROC_WAIT_CHILD);
@@ -405,7 +394,7 @@ static void test_launcher_is_no_trainer(void **state)
 			tape.events[i].process.parent_tgid = 50;
 			tape.events[i].process.flags = SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE;
 		}
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
 	analysis_free(analysis);
@@ -464,14 +453,12 @@ static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_
 	put(tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
 }
 
-/* Computing and sleeping within a next() is data wait, whatever the sleep is in. */
 static void test_all_time_within_next_is_data_wait(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
 	assert_points(analysis, SHARE_DEVICE, 60, 1);
@@ -498,10 +485,9 @@ static void test_all_time_within_next_is_data_wait(void **state)
 static void test_places_of_own_preparing(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	placed_job(&tape, SAMPLE_PLACE_DIESEL, 30);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
 	assert_true(analysis->sampled.error[SHARE_FETCH_STALL] < 0.15);
@@ -514,11 +500,9 @@ static void test_places_of_own_preparing(void **state)
 static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
-	uint64_t begin_ns;
 
 	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
-	begin_ns = tape.events[0].end_ns;
+	uint64_t begin_ns = tape.events[0].end_ns;
 	for (size_t i = 0; i < tape.n; i++) {
 		struct event *look = &tape.events[i];
 
@@ -528,7 +512,7 @@ static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state
 		look->sample.place = SAMPLE_PLACE_COMPILING;
 		look->sample.written_bytes = 1000000;
 	}
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_true(analysis_share_known(analysis, SHARE_COMPILING));
 	assert_points(analysis, SHARE_COMPILING, 30, 2);
 	assert_points(analysis, SHARE_DEVICE, 30, 2);
@@ -563,7 +547,6 @@ static void test_places_that_say_nothing(void **state)
 static void test_imports_are_no_training(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, TRAINER, 1, 0, 0);
 	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 100, 100);
@@ -572,7 +555,7 @@ static void test_imports_are_no_training(void **state)
 		tape.events[i].sample.place = tape.events[i].type == EVENT_SAMPLE
 						  ? SAMPLE_PLACE_IMPORTING
 						  : tape.events[i].sample.place;
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 	assert_non_null(strstr(analysis->insufficient, "no training step"));
 	analysis_free(analysis);
@@ -641,10 +624,9 @@ static void test_naps_are_sleep_on_purpose(void **state)
 static void test_places_of_iterators(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	placed_job(&tape, SAMPLE_PLACE_ITERATOR, 20);
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	analysis_free(analysis);
@@ -663,7 +645,6 @@ static void test_places_of_iterators(void **state)
 static void test_a_fork_server_is_no_worker(void **state)
 {
 	struct tape tape = tape_make();
-	struct analysis *analysis;
 
 	process(&tape, 150, TRAINER, SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE, 100);
 	stretch(&tape, 150, 150, 100, 6100, 0, PROC_WAIT_POLL);
@@ -671,7 +652,7 @@ static void test_a_fork_server_is_no_worker(void **state)
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == WORKER)
 			tape.events[i].process.parent_tgid = 150;
-	analysis = analyse(&tape);
+	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_int_equal(analysis->workers.n, 1);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);

@@ -35,14 +35,11 @@ static void test_the_interval_follows_the_formula(void **state)
 
 static void test_one_by_one(void **state)
 {
-	const struct checkpoint_report *report;
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t i = EVERY - 1; i < STEPS; i += EVERY)
 		write_file(TRAINER, 1000 * i + 300, 1000 * i + 700, LARGE);
-	analysis = analyse(0);
-	report = analysis->checkpoints;
+	struct analysis *analysis = analyse(0);
+	const struct checkpoint_report *report = analysis->checkpoints;
 	assert_int_equal(report->n_items, STEPS / EVERY);
 	for (size_t i = 0; i < report->n_items; i++) {
 		assert_int_equal(report->items[i].stall_ns / TICK_NS, 400);
@@ -65,8 +62,6 @@ static void test_one_by_one(void **state)
 /* Of many small writes, too; and of large ones into a file that stays open. */
 static void test_how_it_is_written(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(TRAINER, 3300);
 	small_writes(TRAINER, 3310, 10);
@@ -75,18 +70,15 @@ static void test_how_it_is_written(void **state)
 	script_call(&s, TRAINER, 5500, 5600, SYS_write, EVENT_FILE_REG, 60, LARGE);
 	script_call(&s, TRAINER, 9500, 9600, SYS_write, EVENT_FILE_REG, 60, LARGE);
 	script_call(&s, TRAINER, 10500, 10501, SYS_close, EVENT_FILE_REG, 60, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 3);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, 300000);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 300);
-	analysis_free(analysis);
 }
 
 /* What follows a save closes the gap to it, unless the trainer computed in between or began a step. */
 static void test_what_follows_no_save(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	script_off(&s, TRAINER, 3401, 3401, 3401, 0, 0);
@@ -95,31 +87,25 @@ static void test_what_follows_no_save(void **state)
 	write_file(TRAINER, 6150, 6190, LARGE);
 	script_call(&s, TRAINER, 6210, 6220, SYS_fsync, EVENT_FILE_REG, 60, 0);
 	script_call(&s, TRAINER, 8500, 8600, SYS_rename, 0, 0, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 100 + 10 + 40 + 10);
-	analysis_free(analysis);
 }
 
 /* Shards, and a pause to compute checksums in between. */
 static void test_shards_are_one_checkpoint(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	write_file(TRAINER, 3500, 3600, LARGE);
 	write_file(TRAINER, 7300, 7400, LARGE);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
 	assert_int_equal(analysis->checkpoints->items[0].stall_ns / TICK_NS, 200);
-	analysis_free(analysis);
 }
 
 static void test_fsync_and_rename(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(TRAINER, 3300);
 	script_call(&s, TRAINER, 3302, 3350, SYS_write, EVENT_FILE_REG, 60, LARGE);
@@ -127,28 +113,25 @@ static void test_fsync_and_rename(void **state)
 	script_call(&s, TRAINER, 3360, 3500, SYS_fsync, EVENT_FILE_REG, 60, 0);
 	script_call(&s, TRAINER, 3510, 3511, SYS_close, EVENT_FILE_REG, 60, 0);
 	script_call(&s, TRAINER, 3512, 3520, SYS_rename, 0, 0, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	assert_int_equal(analysis->checkpoints->items[0].fsync_ns / TICK_NS, 140);
 	/* Uninterruptible until it was woken. */
 	assert_int_equal(analysis->checkpoints->items[0].writeback_ns / TICK_NS, 119);
 	assert_int_equal(analysis->checkpoints->items[0].stall_ns / TICK_NS, 220);
-	analysis_free(analysis);
 }
 
 /* numpy.memmap closes the descriptor, writes memory, and calls msync. */
 static void test_a_mapped_file_with_msync_is_a_checkpoint(void **state)
 {
-	struct analysis *analysis;
-	struct event *event;
-
 	steps();
 	open_for_writing(TRAINER, 3300);
 	script_call(&s, TRAINER, 3302, 3303, SYS_mmap, EVENT_FILE_REG, 60, 0x7f0000000000)->call.argument =
 	    LARGE;
 	script_call(&s, TRAINER, 3304, 3305, SYS_close, EVENT_FILE_REG, 60, 0);
 	script_call(&s, TRAINER, 3310, 3311, SYS_openat, EVENT_FILE_REG, 61, 11);
-	event = script_call(&s, TRAINER, 3312, 3313, SYS_mmap, EVENT_FILE_REG, 61, 0x7f1000000000);
+	struct event *event =
+	    script_call(&s, TRAINER, 3312, 3313, SYS_mmap, EVENT_FILE_REG, 61, 0x7f1000000000);
 	event->call.fd = 11; /* only to be read */
 	event->call.argument = 7 * LARGE;
 	script_call(&s, TRAINER, 3600, 3700, SYS_msync, 0, 0, 0);
@@ -158,13 +141,12 @@ static void test_a_mapped_file_with_msync_is_a_checkpoint(void **state)
 	    LARGE;
 	script_call(&s, TRAINER, 6304, 6305, SYS_close, EVENT_FILE_REG, 60, 0);
 	script_call(&s, TRAINER, 9600, 9700, SYS_msync, 0, 0, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_in_range(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 500, 510);
 	assert_in_range(analysis->checkpoints->n_items, 1, 2);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, LARGE);
 	assert_int_equal(analysis->checkpoints->items[0].stall_ns / TICK_NS, 400);
 	assert_int_equal(analysis->checkpoints->items[0].fsync_ns / TICK_NS, 100);
-	analysis_free(analysis);
 }
 
 static void map_memory(uint64_t tick)
@@ -179,8 +161,6 @@ static void map_memory(uint64_t tick)
 /* The state is copied into it for another process to write: neither a checkpoint nor bytes of one. */
 static void test_shared_memory_is_no_file(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(TRAINER, 3300);
 	map_memory(3302);
@@ -189,18 +169,15 @@ static void test_shared_memory_is_no_file(void **state)
 	map_memory(6302);
 	script_call(&s, TRAINER, 6304, 6398, SYS_write, EVENT_FILE_REG, 60, LARGE);
 	script_call(&s, TRAINER, 6399, 6400, SYS_close, EVENT_FILE_REG, 60, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, LARGE);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 100);
-	analysis_free(analysis);
 }
 
 /* A log that stays open, one that is synced every step, and a small file. */
 static void test_logs_are_none(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(TRAINER, 10);
 	for (uint64_t i = 1; i < STEPS; i++) {
@@ -215,11 +192,10 @@ static void test_logs_are_none(void **state)
 		script_call(&s, REQUESTER, 1000 * i + 330, 1000 * i + 335, SYS_write, EVENT_FILE_REG, 61,
 			    30000);
 	script_call(&s, REQUESTER, 1000 * STEPS + 100, 1000 * STEPS + 101, SYS_close, EVENT_FILE_REG, 61, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_null(analysis->checkpoints);
 	/* What the syncs cost is still said. */
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 80 * (STEPS - 1));
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_the_interval_follows_the_formula), cmocka_unit_test(test_one_by_one),

@@ -11,23 +11,19 @@
 /* A thread writes over five steps, throttled for 500 ticks; at the end the trainer waits for it for 100. */
 static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
 {
-	const struct checkpoint_item *item;
-	struct analysis *analysis;
-
 	steps();
 	write_file(REQUESTER, 3300, 8600, LARGE);
 	script_off(&s, REQUESTER, 3400, 3900, 3900, 0x2, TIMER_WOKE);
 	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
-	item = &analysis->checkpoints->items[0];
+	const struct checkpoint_item *item = &analysis->checkpoints->items[0];
 	assert_true(item->background);
 	assert_int_equal(item->bytes, LARGE);
 	assert_int_equal(item->stall_ns / TICK_NS, 100);
 	assert_int_equal(item->writeback_ns / TICK_NS, 500);
 	/* 5200 in the background, steps of nearly 1000: the next one must not begin before it ends. */
 	assert_int_equal(analysis->checkpoints->advised_steps, 6);
-	analysis_free(analysis);
 }
 
 /* The trainer copies its state for 600 ticks after the backward pass of every fourth of many steps, and a
@@ -73,50 +69,40 @@ static void test_a_copy_is_the_cost_of_its_save(void **state)
 /* A forked child writes, the trainer sleeps until it ends. */
 static void test_a_forked_child_s_save_stalls_the_trainer(void **state)
 {
-	const struct checkpoint_item *item;
-	struct analysis *analysis;
-	struct event *event;
-
 	steps();
 	script_fork(&s, TRAINER, WRITER, 3300);
-	event = script_add(&s, WRITER, EVENT_NAME, 3300, 3300);
+	struct event *event = script_add(&s, WRITER, EVENT_NAME, 3300, 3300);
 	event->name.parent_tgid = TRAINER;
 	write_file(WRITER, 3400, 3700, LARGE);
 	script_exit(&s, WRITER, 3710);
 	script_off(&s, TRAINER, 3310, 3700, 3700, 0x1, WRITER);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
-	item = &analysis->checkpoints->items[0];
+	const struct checkpoint_item *item = &analysis->checkpoints->items[0];
 	assert_true(item->background);
 	assert_int_equal(item->bytes, LARGE);
 	assert_int_equal(item->stall_ns / TICK_NS, 390);
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
-	analysis_free(analysis);
 }
 
 /* The trainer waits until the thread says that all is done, also while that prepares what to write. */
 static void test_wait_for_a_thread_that_saves(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	write_file(REQUESTER, 3300, 5600, LARGE);
 	script_off(&s, REQUESTER, 5610, 5680, 5680, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 5300, 5690, 5690, 0x1, REQUESTER);
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_off(&s, TRAINER, 7300, 7400, 7400, 0x1, WRITER); /* by a child that saves nothing */
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 390);
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 100);
-	analysis_free(analysis);
 }
 
 /* No save is over when the trainer meets the saver at a lock of the kernel, the address space's say, or for a
  * moment at one that they share, or when it waited for somebody else. */
 static void test_waits_within_a_save(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(REQUESTER, 2300);
 	script_call(&s, REQUESTER, 2302, 2900, SYS_write, EVENT_FILE_REG, 60, LARGE);
@@ -126,10 +112,9 @@ static void test_waits_within_a_save(void **state)
 	script_off(&s, TRAINER, 3400, 3500, 3500, 0x1, REQUESTER);
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_off(&s, TRAINER, 3600, 3950, 3950, 0x1, WRITER);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
-	analysis_free(analysis);
 }
 
 /* A save by a child that lives on: a thread of the trainer's process asks it and waits for its answer. */
@@ -141,9 +126,6 @@ static void save_by_child(uint64_t begin_tick, uint64_t end_tick)
 
 static void test_child_that_answers_a_thread(void **state)
 {
-	const struct checkpoint_report *report;
-	struct analysis *analysis;
-
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	/* Each save waits for the one before, for 400 ticks: no backward pass lies between them. */
@@ -152,39 +134,33 @@ static void test_child_that_answers_a_thread(void **state)
 	save_by_child(4750, 7700);
 	script_off(&s, TRAINER, 7320, 7720, 7720, 0x1, REQUESTER);
 	save_by_child(7750, 9500);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 800);
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
-	report = analysis->checkpoints;
+	const struct checkpoint_report *report = analysis->checkpoints;
 	assert_int_equal(report->n_items, 3);
 	for (size_t i = 0; i < report->n_items; i++)
 		assert_int_equal(report->items[i].bytes, LARGE);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_null(strstr(analysis->actions[i].text, "Write checkpoints in the background"));
-	analysis_free(analysis);
 }
 
 /* Another thread of the child than the one that writes says that it is done. */
 static void test_child_that_answers_by_another_thread(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_add(&s, SPEAKER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	write_file(WRITER, 3400, 4700, LARGE);
 	script_off(&s, TRAINER, 4320, 4720, 4720, 0x1, SPEAKER);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 400);
-	analysis_free(analysis);
 }
 
 /* Neither a thread that a child wakes which saves nothing, nor one that a saving thread of its own process
  * wakes, waits for a save itself; and what others' children write is no checkpoint. */
 static void test_who_saves_nothing(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_add(&s, 160, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -195,10 +171,9 @@ static void test_who_saves_nothing(void **state)
 	script_off(&s, HELPER, 6300, 6400, 6400, 0x1, REQUESTER);
 	script_off(&s, HELPER, 6500, 6700, 6700, 0x1, 160);
 	script_off(&s, TRAINER, 6300, 6710, 6710, 0x1, HELPER);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
 	assert_int_equal(analysis->checkpoints->n_items, 2);
-	analysis_free(analysis);
 }
 
 static void sample(uint32_t tid, uint64_t tick, uint64_t python)
@@ -231,8 +206,6 @@ static struct analysis *analyse_sampled(void)
 /* Copying the state makes no call: samples of the stack show it, to half a sampling interval (25 ticks). */
 static void test_copy_by_stack_samples(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++) {
 		sample(TRAINER, 1000 * i + 250, 11);
@@ -242,17 +215,14 @@ static void test_copy_by_stack_samples(void **state)
 		sample(TRAINER, tick, 12);
 	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep within */
 	sample(TRAINER, 7210, 12);                                  /* a backward pass at 7200 bounds it */
-	analysis = analyse_sampled();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 250 + 35);
-	analysis_free(analysis);
 }
 
 /* The copy begins when the save before it has ended; by the samples it seems to begin before its last write.
  */
 static void test_copy_right_behind_a_save(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(REQUESTER, 2300);
 	script_call(&s, REQUESTER, 2302, 2400, SYS_write, EVENT_FILE_REG, 60, LARGE);
@@ -261,55 +231,45 @@ static void test_copy_right_behind_a_save(void **state)
 	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
 		sample(TRAINER, tick, 12);
 	write_file(REQUESTER, 3610, 4700, LARGE);
-	analysis = analyse_sampled();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
 	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
-	analysis_free(analysis);
 }
 
 /* By a child that was there before. */
 static void test_copy_right_behind_a_save_of_a_child(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	write_file(WRITER, 2300, 3395, LARGE);
 	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
 		sample(TRAINER, tick, 12);
 	write_file(WRITER, 3610, 4700, LARGE);
-	analysis = analyse_sampled();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
-	analysis_free(analysis);
 }
 
 /* A thread that pickles over several steps and then writes; between two saves it is asleep. */
 static void test_thread_by_stack_samples(void **state)
 {
-	const struct checkpoint_item *item;
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t begin = 2300; begin <= 8300; begin += 6000) {
 		for (uint64_t tick = begin; tick <= begin + 2300; tick += 50)
 			sample(REQUESTER, tick, 12);
 		write_file(REQUESTER, begin + 2310, begin + 2400, LARGE);
 	}
-	analysis = analyse_sampled();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(analysis->checkpoints->n_items, 2);
-	item = &analysis->checkpoints->items[0];
+	const struct checkpoint_item *item = &analysis->checkpoints->items[0];
 	assert_int_equal((item->begin_ns - at(0)) / TICK_NS, 2275);
 	assert_int_equal((item->end_ns - at(0)) / TICK_NS, 4700);
-	analysis_free(analysis);
 }
 
 /* Where calls tell when a save begins or ends, samples within them do not make it longer. */
 static void test_samples_within_calls(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	for (uint64_t tick = 3305; tick <= 3405; tick += 50)
@@ -317,18 +277,14 @@ static void test_samples_within_calls(void **state)
 	write_file(TRAINER, 3420, 3500, LARGE);
 	sample(TRAINER, 3455, 12);
 	sample(TRAINER, 3495, 12);
-	analysis = analyse_sampled();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 200);
-	analysis_free(analysis);
 }
 
 /* The trainer copies the state, and a thread writes it steps later: one checkpoint. What is no copy, or what
  * the trainer writes itself later on, is no part of another one. */
 static void test_copy_and_what_writes_it(void **state)
 {
-	const struct checkpoint_report *report;
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
 		sample(TRAINER, tick, 12);
@@ -338,44 +294,37 @@ static void test_copy_and_what_writes_it(void **state)
 	write_file(TRAINER, 6300, 6700, LARGE);
 	script_call(&s, REQUESTER, 8300, 8310, SYS_fsync, EVENT_FILE_REG, 70, 0); /* a log's */
 	write_file(REQUESTER, 9300, 9700, LARGE);
-	analysis = analyse_sampled();
-	report = analysis->checkpoints;
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
+	const struct checkpoint_report *report = analysis->checkpoints;
 	assert_int_equal(report->n_items, 3);
 	assert_int_equal((report->items[0].begin_ns - at(0)) / TICK_NS, 1375);
 	assert_int_equal((report->items[1].begin_ns - at(0)) / TICK_NS, 6300);
 	assert_int_equal((report->items[2].begin_ns - at(0)) / TICK_NS, 9300);
-	analysis_free(analysis);
 }
 
 /* The trainer waited for a save in between: what is written then is another state. */
 static void test_copy_and_a_later_save(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
 		sample(TRAINER, tick, 12);
 	script_off(&s, TRAINER, 2300, 2700, 2700, 0x1, REQUESTER);
 	write_file(REQUESTER, 3300, 3700, LARGE);
-	analysis = analyse_sampled();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	assert_int_equal((analysis->checkpoints->items[0].begin_ns - at(0)) / TICK_NS, 3300);
-	analysis_free(analysis);
 }
 
 /* An event writer's: much, but in small pieces, while training goes on. */
 static void test_log_of_a_thread_is_none(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	open_for_writing(REQUESTER, 50);
 	for (uint64_t i = 0; i < STEPS; i++)
 		small_writes(REQUESTER, 1000 * i + 600, 3);
 	script_call(&s, REQUESTER, 1000 * STEPS - 100, 1000 * STEPS - 99, SYS_close, EVENT_FILE_REG, 60, 0);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_null(analysis->checkpoints);
-	analysis_free(analysis);
 }
 
 #define GIL_WORD  0x7000
@@ -426,20 +375,18 @@ static void long_steps(const int *longer)
 	script_exit(&s, TRAINER, tick + 500);
 }
 
-/* Steps beside a save are 200 longer. */
 static void test_steps_during_a_save_take_longer(void **state)
 {
 	/* The first one does not count. */
 	static const int longer[STEPS] = {0, 20, -20, 200, 200, 200, 200, 300, 200, 20, -20, 0};
 	const struct checkpoint_tail *tail;
-	struct analysis *analysis;
 
 	long_steps(longer);
 	write_file(REQUESTER, 3300, 9200, LARGE);
 	/* Step 7 begins at 7800. A save by the trainer itself, in step 1, is beside nothing. */
 	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
 	write_file(TRAINER, 1400, 1420, LARGE);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 	tail = analysis->checkpoints->tail;
 	assert_non_null(tail);
@@ -454,19 +401,15 @@ static void test_steps_during_a_save_take_longer(void **state)
 	assert_float_equal(tail->share_ns[SHARE_CPU_STARVED], tail->gil_ns, 1);
 	assert_float_equal(tail->share_ns[SHARE_DEVICE], tail->ns - tail->gil_ns, 1);
 	assert_float_equal(tail->share_ns[SHARE_CHECKPOINT_STALL], 0, 0.1);
-	analysis_free(analysis);
 }
 
 /* What is beside too few steps shows nothing. */
 static void test_no_tail_of_few_steps(void **state)
 {
-	struct analysis *analysis;
-
 	steps();
 	write_file(REQUESTER, 3300, 6600, LARGE);
-	analysis = analyse(0);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_null(analysis->checkpoints->tail);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),

@@ -211,7 +211,6 @@ static void test_split_of_waits(void **state)
 	const uint64_t hour_ticks = 3600 * NS_PER_S / TICK_NS;
 	struct parts *parts = parts_new();
 	uint64_t share_ns[SHARE_COUNT] = {0};
-	struct ticks ticks;
 
 	wait_add(parts, 100, 200, 40);
 	wait_add(parts, 300, 310, 25);
@@ -223,7 +222,7 @@ static void test_split_of_waits(void **state)
 	assert_int_equal(shares(parts, 175, 250).of[SHARE_FETCH_STALL], 10);
 	assert_int_equal(shares(parts, 200, 300).of[SHARE_DEVICE], 100);
 	assert_int_equal(shares(parts, 300, 310).of[SHARE_FETCH_STALL], 10);
-	ticks = shares(parts, 0, 1000 + 4 * hour_ticks);
+	struct ticks ticks = shares(parts, 0, 1000 + 4 * hour_ticks);
 	assert_int_equal(ticks.of[SHARE_FETCH_STALL], 50 + hour_ticks);
 	assert_int_equal(ticks.of[SHARE_PREP_STALL], 60 + 2 * hour_ticks);
 	assert_in_range(shares(parts, 1000, 1000 + 3 * hour_ticks / 2).of[SHARE_FETCH_STALL],
@@ -384,7 +383,6 @@ static void test_waits_for_the_interpreter_lock_are_cpu_starved(void **state)
 	parts_free(parts);
 }
 
-/* The same of collectives, which are a part of device. */
 static void test_collectives_are_a_part_of_device(void **state)
 {
 	struct parts *parts = parts_new();

@@ -93,12 +93,11 @@ static void test_a_tally_adds_up_by_role_and_text(void **state)
 
 static void test_a_trainer_on_its_cpu_computes(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 100, &tally), 0);
 	assert_int_equal(tally.n, 0);
 	/* Alone, and on its CPU: over hours as well. */
@@ -118,14 +117,13 @@ static void test_a_trainer_on_its_cpu_computes(void **state)
 /* What an interrupt ends stays with the sleeper; its sleep is cut at the wait's edges. */
 static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
 	script_off(&s, TRAINER, 50, 150, 160, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 180, 250, 280, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 270, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "asleep"), 50 + 70);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10 + 20);
@@ -140,7 +138,6 @@ static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 /* libdiesel says why it slept, when it wakes. */
 static void test_waiting_for_dieseld(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -149,7 +146,7 @@ static void test_waiting_for_dieseld(void **state)
 	script_mark(&s, TRAINER, 165, MARK_WAIT_END, MARK_CAUSE_PREP);
 	script_off(&s, TRAINER, 180, 250, 250, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 45, 260, &tally), 0);
 	assert_int_equal(ticks_of(&tally, walk_daemon_text), 100);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10);
@@ -160,7 +157,6 @@ static void test_waiting_for_dieseld(void **state)
 /* Reading is reading, whoever ended it; so are page faults, but for the program's own. */
 static void test_sleeps_that_fetch(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -171,7 +167,7 @@ static void test_sleeps_that_fetch(void **state)
 	script_off(&s, TRAINER, 400, 430, 430, 0x2, TIMER_WOKE)->flags = EVENT_FLAG_CODE;
 	script_exit(&s, LOADER, 1000);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 50, 500, &tally), 110 + 50);
 	assert_int_equal(ticks_of(&tally, "reading files"), 100);
 	assert_int_equal(ticks_of(&tally, "in file calls, on the CPU"), 10);
@@ -194,11 +190,10 @@ static void worker_steps(void)
 /* Trainer, feeder, worker, its disk. */
 static void test_a_wait_is_walked_through_its_wakers(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	worker_steps();
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	/* Only the end of the worker's computing is in the wait ... */
 	assert_int_equal(walk(&scene, 7400, 7550, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "taking the batch over"), 40);
@@ -218,15 +213,13 @@ static void test_a_wait_is_walked_through_its_wakers(void **state)
 	scene_free(&scene);
 }
 
-/* A worker that was not ready for its first index: imports are neither fetched nor prepared. */
 static void test_imports_of_a_worker_are_start_up(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	worker_steps();
 	script_call(&s, WORKER, 8, 9, SYS_read, EVENT_FILE_REG, 60, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	/* Walked as if the trainer had waited from 5 on, for the worker's first batch. */
 	assert_int_equal(walk(&scene, 400, 550, &tally), 0);
 	scene_free(&scene);
@@ -252,7 +245,6 @@ static void test_imports_of_a_worker_are_start_up(void **state)
 /* Born in the wait: before, it is the story of who made it. */
 static void test_time_before_a_birth_is_the_parent_s(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -263,7 +255,7 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 	script_exit(&s, OTHER, 600);
 	script_exit(&s, OTHER + 1, 600);
 	script_exit(&s, TRAINER, 600);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 500, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 100);
 	assert_int_equal(ticks_of(&tally, "computing"), 100 + 40);
@@ -280,7 +272,6 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 /* The one who woke it has a tid that was used before, and will be again. */
 static void test_tids_used_again(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -294,7 +285,7 @@ static void test_tids_used_again(void **state)
 	script_off(&s, OTHER, 310, 390, 390, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 120, 200, 200, 0x1, OTHER);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 120, 400, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "computing"), 40);
 	assert_int_equal(ticks_of(&tally, "asleep"), 40);
@@ -305,7 +296,6 @@ static void test_tids_used_again(void **state)
 /* Threads that wake each other at one time: records contradict each other, and the walk ends all the same. */
 static void test_circles_of_wakers_end(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -313,7 +303,7 @@ static void test_circles_of_wakers_end(void **state)
 	script_off(&s, TRAINER, 100, 200, 200, 0x1, OTHER);
 	script_off(&s, OTHER, 90, 200, 200, 0x1, TRAINER);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 300, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 100);
 	assert_int_equal(ticks_of(&tally, "not attributed"), 100);
@@ -333,7 +323,6 @@ static void test_circles_of_wakers_end(void **state)
  */
 static void test_a_gap_of_the_recording_is_unknown(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -341,7 +330,7 @@ static void test_a_gap_of_the_recording_is_unknown(void **state)
 	script_call(&s, OTHER, 350, 360, SYS_getpid, EVENT_FILE_NONE, 0, 0);
 	script_call(&s, OTHER, 380, 390, SYS_getpid, EVENT_FILE_NONE, 0, 0);
 	script_exit(&s, TRAINER, 1000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 400, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "computing"), 300);
 	scene_free(&scene);
@@ -356,10 +345,8 @@ static void test_a_gap_of_the_recording_is_unknown(void **state)
 	scene_free(&scene);
 }
 
-/* Asleep for the interpreter lock: until its holder gave it away, as far as the holder had a core. */
 static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
@@ -380,7 +367,7 @@ static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 		    ->call.argument = FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
 	}
 	script_exit(&s, TRAINER, 20000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 5000, 5260, &tally), 0);
 	assert_int_equal(ticks_of(&tally, walk_gil_text), 220);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 30);
@@ -388,17 +375,15 @@ static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 	scene_free(&scene);
 }
 
-/* More pieces than a chain has room for: those that it has stay what they were. */
 static void test_a_full_chain_keeps_its_pieces(void **state)
 {
-	struct scene scene;
 	struct tally tally;
 
 	script_begin(&s);
 	for (uint64_t i = 0; i < 3 * WAIT_CHAIN_MAX; i++)
 		script_off(&s, TRAINER, 20 * i, 20 * i + 10, 20 * i + 10, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 2000);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	walk(&scene, 0, 2000, &tally);
 	assert_int_equal(tally.n, 2);
 	chain = (struct wait_chain){.wait_begin_ns = at(0), .wait_end_ns = at(1440)};
@@ -463,7 +448,6 @@ static void test_call_file_and_source_decide_who_fetches(void **state)
 	}
 }
 
-/* Of a group of calls the time in them counts, in proportion where it is cut. */
 static void test_grouped_calls_count_in_proportion(void **state)
 {
 	const uint64_t hour_ns = 3600 * NS_PER_S;

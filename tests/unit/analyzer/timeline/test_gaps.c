@@ -48,20 +48,15 @@ static void test_shares_are_of_the_steps_that_were_seen(void **state)
 
 static void test_a_recording_that_is_one_gap_is_insufficient(void **state)
 {
-	struct analysis *analysis;
-
 	inline_steps(50, 0, 50000);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
-	analysis_free(analysis);
 }
 
 /* A thread's state within a gap is unknown but for what its records cover. */
 static void test_states_in_a_gap(void **state)
 {
-	const struct timeline_thread *thread;
-	struct timeline_account account;
 	struct timeline *timeline;
 
 	script_begin(&s);
@@ -73,8 +68,8 @@ static void test_states_in_a_gap(void **state)
 	assert_int_equal(timeline_build(s.events, s.n, &timeline, NULL), 0);
 	assert_int_equal(timeline->n_malformed, 0);
 	assert_int_equal(timeline->n_threads, 1); /* a gap is nobody's */
-	thread = timeline_find(timeline, TRAINER, at(0));
-	account = timeline_account(thread, at(0), at(1000));
+	const struct timeline_thread *thread = timeline_find(timeline, TRAINER, at(0));
+	struct timeline_account account = timeline_account(thread, at(0), at(1000));
 	assert_int_equal(account.sleep_ns / TICK_NS, 250);
 	assert_int_equal(account.unknown_ns / TICK_NS, 400);
 	assert_int_equal(account.cpu_ns / TICK_NS, 350);

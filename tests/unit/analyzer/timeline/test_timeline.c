@@ -27,8 +27,6 @@ static void account_is(const struct timeline_thread *thread, uint64_t begin_tick
 static void test_time_is_accounted_by_state(void **state)
 {
 	static struct script s;
-	struct timeline *timeline;
-	const struct timeline_thread *thread;
 
 	s = (struct script){0};
 	script_off(&s, 10, 0, 0, 100, 0, 0);           /* runnable: preempted, with no flag set */
@@ -36,8 +34,8 @@ static void test_time_is_accounted_by_state(void **state)
 	script_off(&s, 10, 400, 450, 450, 0x102, 11);  /* a fault read: D with another bit */
 	script_off(&s, 10, 500, 600, 600, 0x2001, 11); /* a freezable futex: S with another bit */
 	script_exit(&s, 10, 700);
-	timeline = build(&s);
-	thread = timeline_find(timeline, 10, at(0));
+	struct timeline *timeline = build(&s);
+	const struct timeline_thread *thread = timeline_find(timeline, 10, at(0));
 	assert_non_null(thread);
 	account_is(thread, 0, 700, (uint64_t[]){350, 140, 160, 50, 0});
 	account_is(thread, 220, 280, (uint64_t[]){0, 20, 40, 0, 0}); /* clipped on both sides */
@@ -51,16 +49,14 @@ static void test_time_is_accounted_by_state(void **state)
 static void test_interrupts_are_no_wakers(void **state)
 {
 	static struct script s;
-	struct timeline *timeline;
-	const struct timeline_thread *thread;
 
 	s = (struct script){0};
 	script_off(&s, 10, 100, 200, 210, 0x1, 11);
 	script_off(&s, 10, 300, 400, 410, 0x1, TIMER_WOKE); /* current was tid 11 by chance */
 	/* a waking outside the sleep belongs to another one */
 	script_off(&s, 10, 500, 450, 600, 0x1, 11);
-	timeline = build(&s);
-	thread = timeline_find(timeline, 10, at(0));
+	struct timeline *timeline = build(&s);
+	const struct timeline_thread *thread = timeline_find(timeline, 10, at(0));
 	assert_int_equal(thread->offs[0].waker_tid, 11);
 	assert_int_equal(thread->offs[1].waker_tid, 0);
 	assert_int_equal(thread->offs[2].waker_tid, 0);
@@ -71,15 +67,14 @@ static void test_interrupts_are_no_wakers(void **state)
 static void test_time_the_host_takes_is_steal(void **state)
 {
 	static struct script s;
-	struct timeline *timeline;
-	struct timeline_account account;
 
 	s = (struct script){0};
 	script_off(&s, 10, 0, 0, 100, 0, 0);
 	/* On the CPU from 100 to 500, but the kernel counted 300 ticks only: the host had the rest. */
 	script_off(&s, 10, 500, 500, 600, 0, 0)->sw.exec_ns = 300 * TICK_NS;
-	timeline = build(&s);
-	account = timeline_account(timeline_find(timeline, 10, at(0)), at(100), at(500));
+	struct timeline *timeline = build(&s);
+	struct timeline_account account =
+	    timeline_account(timeline_find(timeline, 10, at(0)), at(100), at(500));
 	assert_int_equal(account.cpu_ns, 400 * TICK_NS);
 	assert_int_equal(account.exec_ns, 300 * TICK_NS);
 	account = timeline_account(timeline_find(timeline, 10, at(0)), at(100), at(300));
@@ -90,7 +85,6 @@ static void test_time_the_host_takes_is_steal(void **state)
 static void test_a_reused_tid_is_another_thread(void **state)
 {
 	static struct script s;
-	struct timeline *timeline;
 	const struct timeline_thread *first, *second;
 
 	s = (struct script){0};
@@ -98,7 +92,7 @@ static void test_a_reused_tid_is_another_thread(void **state)
 	script_exit(&s, 20, 120);
 	script_fork(&s, 10, 20, 500);
 	script_call(&s, 20, 600, 610, SYS_read, EVENT_FILE_REG, 2, 1);
-	timeline = build(&s);
+	struct timeline *timeline = build(&s);
 	first = timeline_find(timeline, 20, at(110));
 	second = timeline_find(timeline, 20, at(605));
 	assert_ptr_not_equal(first, second);
@@ -115,16 +109,14 @@ static void test_a_reused_tid_is_another_thread(void **state)
 static void test_the_call_at_a_time_is_found(void **state)
 {
 	static struct script s;
-	struct timeline *timeline;
-	const struct timeline_thread *thread;
 
 	s = (struct script){0};
 	/* Out of order, as records of several rings may come. */
 	script_call(&s, 10, 300, 400, SYS_poll, EVENT_FILE_FIFO, 3, 1);
 	script_call(&s, 10, 100, 200, SYS_read, EVENT_FILE_REG, 1, 1);
 	script_call(&s, 10, 200, 250, SYS_close, EVENT_FILE_REG, 2, 0);
-	timeline = build(&s);
-	thread = timeline_find(timeline, 10, at(0));
+	struct timeline *timeline = build(&s);
+	const struct timeline_thread *thread = timeline_find(timeline, 10, at(0));
 	assert_int_equal(timeline_call_at(thread, at(150))->inode, 1);
 	assert_int_equal(timeline_call_at(thread, at(100))->inode, 1);
 	assert_int_equal(timeline_call_at(thread, at(200))->inode, 2);
@@ -143,15 +135,13 @@ static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
 {
 	static const uint64_t calls[] = {SYS_futex, 449, 455}; /* futex_waitv, futex_wait */
 	static struct script s;
-	struct timeline *timeline;
-	const struct timeline_thread *thread;
 
 	s = (struct script){0};
 	for (uint64_t i = 0; i < 3; i++)
 		script_call(&s, 10, 100 * i + 10, 100 * i + 60, calls[i], EVENT_FILE_NONE, 0x1000, 0);
 	script_exit(&s, 10, 700);
-	timeline = build(&s);
-	thread = timeline_find(timeline, 10, at(0));
+	struct timeline *timeline = build(&s);
+	const struct timeline_thread *thread = timeline_find(timeline, 10, at(0));
 	assert_non_null(thread);
 	assert_int_equal(thread->n_calls, 3);
 	for (size_t i = 0; i < 3; i++)
@@ -162,8 +152,6 @@ static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
 static void test_malformed_records_are_counted_and_left_out(void **state)
 {
 	static struct script s;
-	struct timeline *timeline;
-	const struct timeline_thread *thread;
 
 	s = (struct script){0};
 	script_off(&s, 10, 100, 200, 300, 1, 11);
@@ -172,8 +160,8 @@ static void test_malformed_records_are_counted_and_left_out(void **state)
 	script_add(&s, 10, EVENT_SYSCALL, 500, 400);
 	script_add(&s, 0, EVENT_SYSCALL, 500, 600);
 	script_add(&s, 10, 99, 500, 600);
-	timeline = build(&s);
-	thread = timeline_find(timeline, 10, at(0));
+	struct timeline *timeline = build(&s);
+	const struct timeline_thread *thread = timeline_find(timeline, 10, at(0));
 	assert_int_equal(thread->n_offs, 2);
 	assert_int_equal(thread->offs[1].begin_ns, at(300));
 	assert_int_equal(timeline->n_malformed, 5);

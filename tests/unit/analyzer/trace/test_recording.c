@@ -137,7 +137,6 @@ static void test_unfinished_is_incomplete(void **state)
 	recording_close(recording);
 }
 
-/* Cut anywhere, the file opens with what is there and says so, or is refused; nothing crashes. */
 static void test_a_truncated_recording_says_so(void **state)
 {
 	struct stat whole;
@@ -170,10 +169,9 @@ static void test_a_truncated_recording_says_so(void **state)
 static void flip(long at, int mask)
 {
 	FILE *file = fopen(path, "r+");
-	int byte;
 
 	fseek(file, at, SEEK_SET);
-	byte = fgetc(file);
+	int byte = fgetc(file);
 	fseek(file, at, SEEK_SET);
 	fputc(byte ^ mask, file);
 	fclose(file);
@@ -213,7 +211,6 @@ static void test_a_foreign_file_is_no_recording(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
-	char *text;
 
 	unlink(path);
 	assert_int_equal(recording_open(path, &recording, &err), -ENOENT);
@@ -223,7 +220,7 @@ static void test_a_foreign_file_is_no_recording(void **state)
 	assert_non_null(strstr(err.text, "not a recording"));
 	/* and it is not overwritten either */
 	assert_int_equal(recording_create(path, &recording, &err), -EEXIST);
-	text = read_text(*state, "s.db");
+	char *text = read_text(*state, "s.db");
 	assert_string_equal(text, "my thesis");
 	free(text);
 	write_text(*state, "s.db", "");

@@ -42,10 +42,8 @@ static void inline_steps(void)
 
 static void test_an_inline_loader_s_reads_are_fetch(void **state)
 {
-	struct analysis *analysis;
-
 	inline_steps();
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->n_steps, STEPS);
@@ -54,14 +52,11 @@ static void test_an_inline_loader_s_reads_are_fetch(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 400 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
-	analysis_free(analysis);
 }
 
 /* Imports before the first step look like samples; only the last four opens are a batch. */
 static void test_imports_are_no_data(void **state)
 {
-	struct analysis *analysis;
-
 	inline_steps();
 	for (struct event *event = s.events; event < s.events + s.n; event++)
 		if (event->type != EVENT_NAME) { /* 2000 ticks later: room for the imports */
@@ -73,24 +68,21 @@ static void test_imports_are_no_data(void **state)
 		open_read(40 * i);
 		close_file(40 * i + 10);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->window.begin_ns, at(2000));
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
-	analysis_free(analysis);
 }
 
 /* A log line or a look into /proc in the middle of computing is not the start of a batch. */
 static void test_other_files_are_no_data(void **state)
 {
-	struct analysis *analysis;
-
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++) {
 		open_read(1000 * i + 780);
 		close_file(1000 * i + 785);
 	}
-	analysis = script_analyse(&s, NULL);
+	struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	/* Within the outlier gap of 8 median gaps it would count: here it comes 180 after the last close. */
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS, 4 * 110 * STEPS);
@@ -120,8 +112,6 @@ static void test_other_files_are_no_data(void **state)
  */
 static void test_groups_of_calls(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		struct event *event = script_add(&s, TRAINER, EVENT_CALLS, 1000 * i, 1000 * i + 550);
@@ -134,22 +124,19 @@ static void test_groups_of_calls(void **state)
 		script_step(&s, TRAINER, 1000 * i + 800);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 400 * STEPS);
 	/* And a quarter of that for the last sample. */
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 187 * STEPS, 188 * STEPS);
 	assert_int_equal(analysis->window.read_bytes, 400000 * STEPS);
-	analysis_free(analysis);
 }
 
 /* Each file is closed when its sample is decoded: in one group with the next one's open, and the last by
  * itself. */
 static void test_files_that_are_closed_after_decoding(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		for (unsigned int k = 0; k < 4; k++) {
@@ -164,18 +151,15 @@ static void test_files_that_are_closed_after_decoding(void **state)
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			 600 * STEPS);
-	analysis_free(analysis);
 }
 
 /* A group that says it was in calls for longer than it lasted. */
 static void test_group_that_contradicts_itself(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		struct event *event = script_add(&s, TRAINER, EVENT_CALLS, 1000 * i, 1000 * i + 550);
@@ -184,18 +168,16 @@ static void test_group_that_contradicts_itself(void **state)
 		event->calls.n_calls = event->calls.n_opens = UINT16_MAX;
 		script_step(&s, TRAINER, 1000 * i + 800);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 550 * STEPS);
-	analysis_free(analysis);
 }
 
 /* Samples from a server: asked for with few bytes, waited for, received. */
 static void download(uint64_t tick, int64_t sent, uint8_t source)
 {
-	struct event *event;
-
-	event = script_call(&s, TRAINER, tick, tick + 2, SYS_sendto, EVENT_FILE_SOCK, 900, sent);
+	struct event *event =
+	    script_call(&s, TRAINER, tick, tick + 2, SYS_sendto, EVENT_FILE_SOCK, 900, sent);
 	event->call.source = source;
 	script_off(&s, TRAINER, tick + 4, tick + 98, tick + 98, 1, TIMER_WOKE);
 	event = script_call(&s, TRAINER, tick + 2, tick + 100, SYS_recvfrom, EVENT_FILE_SOCK, 900, 100000);
@@ -233,8 +215,6 @@ static void test_downloads_are_fetch(void **state)
 /* Recorded as a whole, with its sleep in it: it must not count twice. */
 static void test_a_recorded_fault_counts_once(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		for (unsigned int k = 0; k < 4; k++) {
@@ -250,17 +230,14 @@ static void test_a_recorded_fault_counts_once(void **state)
 		script_step(&s, TRAINER, 1000 * i + 800);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
-	analysis_free(analysis);
 }
 
 static void test_page_faults_are_fetch(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		for (unsigned int k = 0; k < 4; k++) {
@@ -272,11 +249,10 @@ static void test_page_faults_are_fetch(void **state)
 		}
 		script_step(&s, TRAINER, 1000 * i + 800);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
-	analysis_free(analysis);
 }
 
 /* Opens, writes n_writes times 50,000 bytes for 20 each, syncs for 100, closes, renames. From tick to
@@ -297,51 +273,41 @@ static void checkpoint(uint64_t tick, unsigned int n_writes)
 
 static void test_a_checkpoint_is_no_data_wait(void **state)
 {
-	struct analysis *analysis;
-
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++)
 		checkpoint(1000 * i + 820, 2);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), (12 + 40 + 100 + 6) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), (400 - 158) * STEPS);
-	analysis_free(analysis);
 }
 
 static void test_small_files_are_no_checkpoint(void **state)
 {
-	struct analysis *analysis;
-
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++)
 		checkpoint(1000 * i + 820,
 			   1); /* 50,000 bytes: a log; its fsync counts, it holds the step up */
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), (100 + 6) * STEPS);
-	analysis_free(analysis);
 }
 
 /* A file that stays open over the steps, as TensorBoard's does, is no endless checkpoint. */
 static void test_open_log_is_no_checkpoint(void **state)
 {
-	struct analysis *analysis;
-	struct event *event;
-
 	inline_steps();
-	event = script_call(&s, TRAINER, 900, 902, SYS_openat, EVENT_FILE_REG, 91, 31);
+	struct event *event = script_call(&s, TRAINER, 900, 902, SYS_openat, EVENT_FILE_REG, 91, 31);
 	event->call.argument = O_WRONLY | O_CREAT;
 	for (unsigned int i = 1; i + 1 < STEPS; i++)
 		script_call(&s, TRAINER, 1000 * i + 900, 1000 * i + 910, SYS_write, EVENT_FILE_REG, 91, 20000)
 		    ->call.fd = 31;
 	script_call(&s, TRAINER, 1000 * STEPS - 10, 1000 * STEPS - 9, SYS_close, EVENT_FILE_REG, 91, 0)
 	    ->call.fd = 31;
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
-	analysis_free(analysis);
 }
 
 static void test_checkpoints_decide_the_verdict(void **state)

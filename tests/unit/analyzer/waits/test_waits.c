@@ -86,7 +86,6 @@ static void test_a_trainer_alone_never_waits(void **state)
 
 static void test_marks_of_next_are_the_waits(void **state)
 {
-	struct scene scene;
 	struct data_waits waits;
 
 	script_begin(&s);
@@ -100,7 +99,7 @@ static void test_marks_of_next_are_the_waits(void **state)
 	script_mark(&s, TRAINER, 400, MARK_NEXT_BEGIN, 0); /* still waits */
 	for (uint64_t i = 0; i < 8; i++)
 		script_step(&s, TRAINER, 1000 * i + 900);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_DIESEL); /* four ends, half as many as steps */
 	assert_true(waits.marked);
@@ -123,9 +122,6 @@ static void test_marks_of_next_are_the_waits(void **state)
 /* next() that makes its batch: marks are the wait, and the reading is told apart. */
 static void test_marks_of_batches_tell_reading_apart(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		script_mark(&s, TRAINER, 1000 * i + 100, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
@@ -136,8 +132,8 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 	/* In a group of calls only a part of the time is reading; a page fault may lie between two calls. */
 	script_add(&s, TRAINER, EVENT_CALLS, 7260, 7300)->calls.busy_ns = 10 * TICK_NS;
 	script_off(&s, TRAINER, 7110, 7120, 7120, 0x2, TIMER_WOKE)->flags = EVENT_FLAG_MAJOR_FAULT;
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
 	assert_true(waits.marked);
 	assert_int_equal(waits.n, STEPS);
@@ -163,8 +159,6 @@ static struct event *first_call(uint32_t tid, uint16_t nr)
  * sample is decoded. */
 static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
 	struct interval saved = {at(7000), at(8000)};
 	const struct interval_list checkpoints = {.items = &saved, .n = 1};
 
@@ -180,8 +174,8 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 	}
 	script_call(&s, TRAINER, 8000, 8001, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9); /* no batch of four */
 	first_call(TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* who knows since when */
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
 	assert_false(waits.marked);
 	assert_int_equal(waits.n, STEPS);
@@ -201,9 +195,6 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
  * behind a long time of computing fewer than half a batch. */
 static void test_inline_beside_other_reads(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	script_begin(&s);
 	for (uint64_t i = 1; i <= STEPS; i++) {
 		for (uint64_t k = 0; k < 4 + 4 * (i == 1); k++) {
@@ -218,8 +209,8 @@ static void test_inline_beside_other_reads(void **state)
 	script_call(&s, TRAINER, 5500, 5501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 	script_call(&s, TRAINER, 7500, 7501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 	script_call(&s, TRAINER, 7600, 7601, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.n, STEPS + 1);
 	check_wait(&waits, 0, 2400, 2800);
 	check_wait(&waits, 1, 4000, 4400);
@@ -233,9 +224,6 @@ static void test_inline_beside_other_reads(void **state)
 /* No steps are known: the rhythm of its reads makes them. */
 static void test_inline_without_steps(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	script_begin(&s);
 	for (uint64_t i = 0; i < 20; i++)
 		for (uint64_t k = 0; k < 4; k++) {
@@ -247,8 +235,8 @@ static void test_inline_without_steps(void **state)
 		}
 	script_exit(&s, TRAINER, 20000);
 	first_call(TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED;
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
 	assert_int_equal(waits.n, 20);
 	for (uint64_t i = 0; i < 20; i++) {

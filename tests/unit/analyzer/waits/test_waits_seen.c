@@ -82,12 +82,11 @@ static void queue_steps(void (*load)(uint64_t tick))
 
 static void check_fed(enum analysis_loader loader, uint64_t wait_ticks)
 {
-	struct analysis *analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 
 	assert_int_equal(analysis->job.loader, loader);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, wait_ticks);
-	analysis_free(analysis);
 }
 
 static void loads_by_next(uint64_t tick)
@@ -132,14 +131,11 @@ static void only_computes(uint64_t tick)
 /* OpenMP's and autograd's threads do nothing that a loader does. */
 static void test_threads_that_compute(void **state)
 {
-	struct analysis *analysis;
-
 	queue_steps(only_computes);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE) / analysis->n_steps, 1000);
 	assert_int_equal(analysis->parts.helped_ns / TICK_NS / analysis->n_steps, 700);
-	analysis_free(analysis);
 }
 
 /* get(timeout=...), again and again. */
@@ -161,8 +157,6 @@ static void test_repeated_timed_waits_are_one_wait(void **state)
 /* A device that is slept for, right before the next get(). */
 static void test_a_nap_before_a_wait(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -172,10 +166,9 @@ static void test_a_nap_before_a_wait(void **state)
 		nap(TRAINER, 1000 * i + 400, 1000 * i + 999);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, 300);
 	assert_int_equal(analysis->parts.asleep_ns / TICK_NS / analysis->n_steps, 599);
-	analysis_free(analysis);
 }
 
 /* get_nowait() and sleep() in turns. */
@@ -194,8 +187,6 @@ static void test_a_polled_queue_is_waited_for(void **state)
 /* A step that sleeps is no waiting for data, and no device. */
 static void test_sleeping_on_purpose(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		script_step(&s, TRAINER, 1000 * i + 100);
@@ -203,12 +194,11 @@ static void test_sleeping_on_purpose(void **state)
 		sample(TRAINER, 1000 * i + 950, MODEL);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
 	assert_int_equal(analysis->parts.asleep_ns / TICK_NS / analysis->n_steps, 700);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	assert_non_null(strstr(analysis->note, "on purpose"));
-	analysis_free(analysis);
 }
 
 /* multiprocessing.Queue, filled by hand: nobody asks for a batch. */
@@ -257,8 +247,6 @@ static void imports(uint64_t ticks)
 
 static void test_generators_that_load_are_inline_loaders(void **state)
 {
-	struct analysis *analysis;
-
 	generator_steps(LOADS, MODEL);
 	check_fed(LOADER_INLINE, 700);
 	/* Reads before the first step, by imports say, load no data. */
@@ -267,7 +255,7 @@ static void test_generators_that_load_are_inline_loaders(void **state)
 	check_fed(LOADER_INLINE, 700);
 	/* One that has the training loop in it loads nothing. */
 	generator_steps(LOOP, TRAINS_IN_IT);
-	analysis = analyse();
+	struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	analysis_free(analysis);
@@ -297,8 +285,6 @@ static void test_model_in_the_stack(void **state)
 /* Inference: the thread whose next() returns is not the one that uses what it returned. */
 static void test_inference_behind_a_queue(void **state)
 {
-	struct analysis *analysis;
-
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -306,11 +292,10 @@ static void test_inference_behind_a_queue(void **state)
 		lock(1000 * i, 1000 * i + 700, LOADER);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = analyse();
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_in_range(analysis->n_steps, STEPS - 2, STEPS);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_threads_that_fill_a_queue), cmocka_unit_test(test_threads_that_compute),

@@ -46,9 +46,6 @@ static void thread_steps(void)
 
 static void test_loader_thread_ends_waits(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	thread_steps();
 	script_off(&s, TRAINER, 7400, 7450, 7450, 0x1, REQUESTER);
 	lock_uses(LOADER);
@@ -62,8 +59,8 @@ static void test_loader_thread_ends_waits(void **state)
 		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
 		    s.events[i].start_ns == at(100))
 			s.events[i].flags |= EVENT_FLAG_CLIPPED;
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_THREADS);
 	assert_int_equal(waits.n, STEPS);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -79,7 +76,6 @@ static void test_loader_thread_ends_waits(void **state)
  */
 static void test_end_of_a_handover(void **state)
 {
-	struct scene scene;
 	const struct timeline_thread *trainer;
 
 	script_begin(&s);
@@ -97,7 +93,7 @@ static void test_end_of_a_handover(void **state)
 	lock_uses(LOADER);
 	script_exit(&s, TRAINER, 40000);
 	script_add(&s, 1, EVENT_GAP, 805, 820);
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	trainer = scene.roles.trainer;
 	assert_int_equal(scene.roles.gil.n, 1);
 	assert_int_equal(trainer->tid, TRAINER);

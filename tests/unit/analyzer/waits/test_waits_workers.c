@@ -30,15 +30,12 @@ static struct event *first_call(uint32_t tid, uint16_t nr)
 
 static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	worker_steps(STEPS);
 	/* Looks at the pipe that find nothing more. */
 	script_call(&s, TRAINER, 7516, 7517, SYS_read, EVENT_FILE_FIFO, RESULT_PIPE, -EAGAIN);
 	script_call(&s, TRAINER, 7518, 7519, SYS_poll, EVENT_FILE_FIFO, RESULT_PIPE, 1);
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_WORKERS);
 	assert_false(waits.marked);
 	assert_int_equal(waits.n, STEPS);
@@ -51,16 +48,12 @@ static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 	scene_free(&scene);
 }
 
-/* The recording began in the middle of the first wait. */
 static void test_a_clipped_first_wait_is_marked(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	worker_steps(STEPS);
 	first_call(TRAINER, SYS_poll)->flags = EVENT_FLAG_CLIPPED;
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_true(waits.items[0].clipped);
 	assert_false(waits.items[1].clipped);
 	data_waits_free(&waits);
@@ -125,14 +118,11 @@ static void test_end_of_the_handshake(void **state)
 /* What is not known may have been a step. */
 static void test_handshake_and_gap(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	worker_steps(STEPS);
 	script_call(&s, TRAINER, 7710, 7712, SYS_mmap, EVENT_FILE_NONE, 0, 1);
 	script_add(&s, 1, EVENT_GAP, 7560, 7700);
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	check_wait(&waits, STEPS - 1, 7400, 7550);
 	data_waits_free(&waits);
 	scene_free(&scene);
@@ -141,14 +131,11 @@ static void test_handshake_and_gap(void **state)
 /* A backward pass is behind the wait, however quick it came. */
 static void test_no_wait_spans_a_step(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	worker_steps(STEPS);
 	script_call(&s, TRAINER, 7560, 7562, SYS_mmap, EVENT_FILE_NONE, 0, 1);
 	script_step(&s, TRAINER, 7555);
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	check_wait(&waits, STEPS - 1, 7400, 7550);
 	data_waits_free(&waits);
 	scene_free(&scene);
@@ -222,16 +209,13 @@ static void test_requests_at_once(void **state)
 /* Requests count in the order of time, whichever thread writes them. */
 static void test_requests_of_two_threads(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	worker_steps(STEPS);
 	script_call(&s, LOADER, 6800, 6801, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE, 60);
 	wake(LOADER, 6700, 10);
 	wake(REQUESTER, 7800, 10);
 	script_exit(&s, TRAINER, 8200);
-	scene = scene_of(&s);
-	waits = waits_of(&scene);
+	struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.n, STEPS + 2);
 	check_wait(&waits, STEPS - 1, 6700, 6710);
 	check_wait(&waits, STEPS + 1, 7800, 7810);
@@ -258,9 +242,6 @@ static void test_wakes_that_request_nothing(void **state)
 /* The pin-memory thread reads the results, and ends sleeps of the trainer. */
 static void test_reader_ends_waits(void **state)
 {
-	struct scene scene;
-	struct data_waits waits;
-
 	worker_steps(STEPS);
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].tid == TRAINER &&
@@ -269,9 +250,9 @@ static void test_reader_ends_waits(void **state)
 	for (uint64_t i = 0; i < STEPS; i++)
 		script_off(&s, TRAINER, 1000 * i + 390, 1000 * i + 560, 1000 * i + 565, 0x1, LOADER);
 	script_off(&s, TRAINER, 7600, 7650, 7650, 0x1, REQUESTER); /* no batch */
-	scene = scene_of(&s);
+	struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.reader->tid, LOADER);
-	waits = waits_of(&scene);
+	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_WORKERS);
 	assert_int_equal(waits.n, STEPS);
 	check_wait(&waits, 3, 3390, 3565);

@@ -142,7 +142,6 @@ static void test_rhythm_among_others(void **state)
 	rhythm_free(&rhythm);
 }
 
-/* Steps of an hour: nothing overflows. */
 static void test_a_rhythm_of_hours_does_not_overflow(void **state)
 {
 	struct beat beats[N * 4];
@@ -242,7 +241,6 @@ static void test_a_wait_or_a_step_alone_has_no_window(void **state)
 static void test_steps_begin_with_their_wait(void **state)
 {
 	struct stage *stage = stage_new(10000);
-	struct window window;
 
 	for (uint64_t i = 0; i < 5; i++) {
 		if (i != 3)
@@ -254,7 +252,7 @@ static void test_steps_begin_with_their_wait(void **state)
 		pass_add(stage, 1000 * i + 900);
 	}
 	stage->waits.n--;
-	window = window_of(stage, &none);
+	struct window window = window_of(stage, &none);
 	assert_int_equal(window.n_steps, 5);
 	assert_int_equal(window.begin_ns, at(100));
 	assert_int_equal(window.steps[1].begin_ns, at(920));
@@ -273,7 +271,6 @@ static void test_steps_begin_with_their_wait(void **state)
 static void test_a_clipped_step_is_not_the_first(void **state)
 {
 	struct stage *stage = stage_new(10000);
-	struct window window;
 
 	wait_add(stage, 100, 200);
 	stage->items[0].clipped = true;
@@ -283,7 +280,7 @@ static void test_a_clipped_step_is_not_the_first(void **state)
 			wait_add(stage, 1000 * i + 950, 1000 * i + 960);
 	}
 	check_window(stage, &none, 3, 1950, 4950);
-	window = window_of(stage, &none);
+	struct window window = window_of(stage, &none);
 	for (uint64_t k = 0; k < 3; k++)
 		assert_int_equal(window.steps[k].backward_ns, at(1000 * k + 2900));
 	window_free(&window);
@@ -295,7 +292,6 @@ static void test_time_behind_the_backward_pass(void **state)
 {
 	const uint64_t tails[] = {10, 20, 300, 0, 500};
 	struct stage *stage = stage_new(20000);
-	struct window window;
 
 	wait_add(stage, 100, 200);
 	for (uint64_t i = 0; i < 5; i++) {
@@ -304,7 +300,7 @@ static void test_time_behind_the_backward_pass(void **state)
 	}
 	pass_add(stage, 5900);
 	pass_add(stage, 5915); /* no wait between these two */
-	window = window_of(stage, &none);
+	struct window window = window_of(stage, &none);
 	assert_int_equal(window.n_steps, 7);
 	assert_int_equal(window.steps[4].begin_ns, at(3900)); /* at the backward pass itself */
 	assert_int_equal(window.steps[5].begin_ns, at(5400));
@@ -368,7 +364,6 @@ static void test_end_of_the_window(void **state)
 	scene_free(&stage->scene);
 }
 
-/* Steps of an hour. */
 static void test_steps_of_an_hour_have_a_window(void **state)
 {
 	const uint64_t hour = 3600 * NS_PER_S / TICK_NS;

@@ -35,11 +35,9 @@ static void loader_steps(uint64_t begin_tick, unsigned int n)
 
 static void test_a_job_with_one_worker_is_understood(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	loader_steps(0, STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
@@ -61,7 +59,6 @@ static void test_a_job_with_one_worker_is_understood(void **state)
 	assert_string_equal(analysis->evidence[0].role, "worker");
 	assert_string_equal(analysis->evidence[0].what, "reading files");
 	assert_true(analysis->evidence[0].fetch);
-	analysis_free(analysis);
 }
 
 /* The recorder's clock was stopped before the last records came: no more was observed than recorded. */
@@ -69,11 +66,10 @@ static void test_what_was_observed_was_recorded(void **state)
 {
 	struct analysis_input input = {
 	    .root_tgid = TRAINER, .n_cpus = 4, .begin_ns = at(100), .end_ns = at(1000 * STEPS - 150)};
-	struct analysis *analysis;
 
 	script_reset();
 	loader_steps(0, STEPS);
-	analysis = script_analyse(&s, &input);
+	struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	assert_true(analysis->window.observed_ns > input.end_ns - input.begin_ns);
 	assert_true(analysis->window.observed_ns <= analysis->recorded.end_ns - analysis->recorded.begin_ns);
@@ -89,8 +85,6 @@ static void test_what_was_observed_was_recorded(void **state)
  * evidence that the worker woke it. */
 static void test_interrupt_waker_is_not_followed(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	loader_steps(0, STEPS);
 	for (size_t i = 0; i < s.n; i++)
@@ -98,20 +92,17 @@ static void test_interrupt_waker_is_not_followed(void **state)
 			s.events[i].sw.waker_context = WAKER_HARDIRQ;
 			s.events[i].sw.waker_tid = WORKER;
 		}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	/* The wait is as long as before, but the walk charges nothing to the worker's reads. */
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * STEPS - 1, 850 * STEPS);
 	for (size_t i = 0; i < analysis->n_evidence; i++)
 		assert_false(analysis->evidence[i].fetch);
-	analysis_free(analysis);
 }
 
 static void test_trainer_states_outside_waits(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	loader_steps(0, STEPS);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -124,19 +115,16 @@ static void test_trainer_states_outside_waits(void **state)
 		script_off(&s, 105, i ? tick - 20 : tick, tick + 946, tick + 950, 1, TRAINER);
 		script_off(&s, 105, tick + 975, tick + 976, tick + 977, 1, TRAINER);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), (20 + 5 + 4) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 10 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), (150 - 20 - 15 - 4) * STEPS);
-	analysis_free(analysis);
 }
 
 /* Batches came out of order: one next() reads two messages, the next one none. */
 static void test_out_of_order_batches(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	for (unsigned int i = 0; i < STEPS; i++) {
 		uint64_t tick = 10000 * i;
@@ -151,19 +139,16 @@ static void test_out_of_order_batches(void **state)
 		script_step(&s, TRAINER, tick + 8000);
 		script_request(&s, 0, tick + 8100);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			 5100 * STEPS / 2);
-	analysis_free(analysis);
 }
 
 /* The trainer asks for a batch by waking its index thread, and waits for the GIL that this one takes. */
 static void test_ready_batch_shows_by_its_request(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	loader_steps(0, STEPS);
 	s.n--; /* the exit */
@@ -174,20 +159,18 @@ static void test_ready_batch_shows_by_its_request(void **state)
 		script_off(&s, TRAINER, tick + 110, tick + 400, tick + 400, 1, REQUESTER);
 		script_step(&s, TRAINER, tick + 900);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS + 5);
 	for (size_t k = STEPS; k < STEPS + 5; k++)
 		assert_int_equal(analysis->steps[k].share_ns[SHARE_PREP_STALL] +
 				     analysis->steps[k].share_ns[SHARE_FETCH_STALL],
 				 300 * TICK_NS);
-	analysis_free(analysis);
 }
 
 static void test_attached_in_mid_wait(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .attached = true, .n_cpus = 2};
-	struct analysis *analysis;
 	size_t n = 0;
 
 	script_reset();
@@ -207,20 +190,17 @@ static void test_attached_in_mid_wait(void **state)
 	s.n = n;
 	input.begin_ns = at(400);
 	input.end_ns = at(1000 * STEPS);
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	/* The first step's wait is not known: it is left out, not guessed. */
 	assert_int_equal(analysis->n_steps, STEPS - 1);
 	assert_int_equal(analysis->window.begin_ns, at(1000));
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * (STEPS - 1) - 1, 850 * (STEPS - 1));
-	analysis_free(analysis);
 }
 
 static void test_workers_renewed_each_epoch(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	loader_steps(0, 5);
 	s.n--;
@@ -238,20 +218,16 @@ static void test_workers_renewed_each_epoch(void **state)
 		if (s.events[i].type == EVENT_SYSCALL && s.events[i].start_ns >= at(6000) &&
 		    s.events[i].call.inode == RESULT_PIPE)
 			s.events[i].call.inode = RESULT_PIPE + 1;
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, 10);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * 10 - 1, 850 * 10);
 	assert_int_equal(analysis->workers.n, 2);
-	analysis_free(analysis);
 }
 
-/* libdiesel: the wait is what its marks say, and so is the cause. */
 static void test_marks_say_the_wait_and_its_cause(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	for (unsigned int i = 0; i < STEPS; i++) {
 		uint64_t tick = 1000 * i;
@@ -267,41 +243,35 @@ static void test_marks_say_the_wait_and_its_cause(void **state)
 		script_step(&s, TRAINER, tick + 600);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_int_equal(analysis->job.method, METHOD_MARKS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 200 * 3);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS - 200 * 3);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 700 * STEPS);
-	analysis_free(analysis);
 }
 
 static void test_steps_from_marks_alone(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	for (unsigned int i = 0; i < STEPS; i++) {
 		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
 		script_mark(&s, TRAINER, 1000 * i + 400, MARK_NEXT_END, 0);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
-	analysis_free(analysis);
 }
 
 static void test_without_steps_data_is_insufficient(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	script_call(&s, TRAINER, 10, 20, SYS_read, EVENT_FILE_REG, 1, 1);
-	analysis = script_analyse(&s, NULL);
+	struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 	assert_non_null(strstr(analysis->insufficient, "no training step"));
@@ -324,11 +294,10 @@ static void test_lost_events_are_told_with_their_time(void **state)
 {
 	const struct analysis_loss losses[] = {{at(2500), at(3500), 7}, {at(9000), at(9001), 0}};
 	struct analysis_input input = {.losses = losses, .n_losses = 2};
-	struct analysis *analysis;
 
 	script_reset();
 	loader_steps(0, STEPS);
-	analysis = script_analyse(&s, &input);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	assert_int_equal(analysis->recorded.n_lost, 7);
 	assert_int_equal(analysis->n_incomplete, 2);
@@ -336,19 +305,17 @@ static void test_lost_events_are_told_with_their_time(void **state)
 	assert_false(analysis->steps[2].complete);
 	assert_false(analysis->steps[3].complete);
 	assert_true(analysis->recorded.coverage_ratio > 0.79 && analysis->recorded.coverage_ratio < 0.81);
-	analysis_free(analysis);
 }
 
 static void test_an_override_decides_who_trains(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 300};
-	struct analysis *analysis;
 
 	script_reset();
 	loader_steps(0, STEPS);
 	for (unsigned int i = 0; i < 6; i++)
 		script_step(&s, 300, 1000 * i + 500);
-	analysis = script_analyse(&s, NULL);
+	struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_int_equal(analysis->job.n_trainers, 2);
 	analysis_free(analysis);

@@ -134,7 +134,6 @@ static void test_garbage_keeps_the_invariants(void **state)
 static void test_wakers_in_a_circle(void **state)
 {
 	static struct script s;
-	struct analysis *analysis;
 
 	script_begin(&s);
 	for (unsigned int i = 0; i < 6; i++) {
@@ -148,11 +147,10 @@ static void test_wakers_in_a_circle(void **state)
 		script_next(&s, 0, tick, tick + 800, tick + 850);
 		script_step(&s, TRAINER, tick + 900);
 	}
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) + share_ticks(analysis, SHARE_FETCH_STALL),
 			 850 * 6);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_random_plausible_events_keep_the_invariants),

@@ -130,18 +130,16 @@ static void test_a_number_is_used_again(void **state)
 	live_free(live);
 }
 
-/* What was long ago does not count: a job that was slow and is fast now is fast. */
 static void test_what_was_long_ago_does_not_count(void **state)
 {
 	struct live *live = live_make(20000, 0);
-	struct analysis *analysis;
 
 	assert_int_equal(live_add(live, TRAINER), 0);
 	script_begin(&s);
 	inline_steps(0, 100, 600);
 	inline_steps(100000, 100, 100);
 	feed(live, 0);
-	analysis = analyse(live, TRAINER, 200000);
+	struct analysis *analysis = analyse(live, TRAINER, 200000);
 	assert_in_range(analysis->n_steps, 17, 21);
 	assert_float_equal(analysis_share_ratio(analysis, SHARE_FETCH_STALL), 0.1, 0.02);
 	analysis_free(analysis);
@@ -151,7 +149,6 @@ static void test_what_was_long_ago_does_not_count(void **state)
 static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 {
 	struct live *live = live_make(1000000, 0);
-	struct analysis *analysis;
 
 	assert_int_equal(live_add(live, TRAINER), 0);
 	script_begin(&s);
@@ -161,7 +158,7 @@ static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 	/* A process that nobody made. */
 	script_step(&s, 900, 500);
 	feed(live, 0);
-	analysis = analyse(live, TRAINER, 21000);
+	struct analysis *analysis = analyse(live, TRAINER, 21000);
 	assert_int_equal(analysis->job.n_trainers, 1);
 	analysis_free(analysis);
 	live_free(live);

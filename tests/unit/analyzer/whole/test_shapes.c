@@ -60,11 +60,9 @@ static void thread_steps(void)
 
 static void test_a_job_with_loader_threads_is_understood(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	thread_steps();
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_int_equal(analysis->n_steps, STEPS);
@@ -73,14 +71,11 @@ static void test_a_job_with_loader_threads_is_understood(void **state)
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 290 * STEPS, 310 * STEPS);
 	assert_int_equal(analysis->workers.n, 1);
 	assert_int_equal(analysis->parts.gil_ns, 0);
-	analysis_free(analysis);
 }
 
 /* A thread that looks at files now and then ends none of the trainer's sleeps. */
 static void test_monitor_is_no_loader(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	script_fork(&s, TRAINER, LOADER, 0);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -93,11 +88,10 @@ static void test_monitor_is_no_loader(void **state)
 		script_step(&s, TRAINER, tick + 600);
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
-	analysis_free(analysis);
 }
 
 /* As thread_steps(), and in the step the trainer wants the lock that the loader thread has, for 5 ms; then
@@ -122,11 +116,9 @@ static void lock_steps(uint64_t operation, uint64_t ticks)
 
 static void test_trainer_waits_for_the_lock(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	lock_steps(WAIT_TIMED, GIL_TICKS);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	/* Neither computing nor a wait for data: 250 ticks and 5 for the second time. */
@@ -134,17 +126,14 @@ static void test_trainer_waits_for_the_lock(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), (GIL_TICKS + 5) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			 120 * STEPS);
-	analysis_free(analysis);
 }
 
 /* The same sleeps are another kind of lock if they last otherwise, or may last for ever. */
 static void test_sleeps_of_other_lengths_are_other_locks(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	lock_steps(WAIT_FOREVER, GIL_TICKS);
-	analysis = script_analyse(&s, NULL);
+	struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->parts.gil_starved_ns, 0);
 	analysis_free(analysis);
 	script_reset();
@@ -158,8 +147,6 @@ static void test_sleeps_of_other_lengths_are_other_locks(void **state)
  * is not due, and worker 1's at 800; the next step finds worker 0's lying there. */
 static void test_head_of_line(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	for (uint64_t i = 0; i < STEPS; i += 2) {
 		uint64_t tick = 1000 * (i + 1);
@@ -176,13 +163,12 @@ static void test_head_of_line(void **state)
 		script_step(&s, TRAINER, tick + 1500);
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
 	/* From reading the first message on, in each pair of steps. */
 	assert_in_range(analysis->parts.head_of_line_ns / TICK_NS, 500 * STEPS / 2, 560 * STEPS / 2);
-	analysis_free(analysis);
 }
 
 /* A rank: 100 ticks of reading by itself, then its backward pass, in which it sleeps for `wait` ticks until a
@@ -208,12 +194,10 @@ static void rank_steps(uint32_t trainer, uint64_t read_ticks)
 
 static void test_the_slowest_rank_is_a_straggler(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	rank_steps(TRAINER, 100);
 	rank_steps(400, 700);
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_ranks, 2);
 	assert_int_equal(analysis->job.trainer_tid, 400);
@@ -233,17 +217,14 @@ static void test_the_slowest_rank_is_a_straggler(void **state)
 	}
 	assert_non_null(strstr(analysis->note, "2 ranks"));
 	assert_non_null(strstr(analysis->note, "400"));
-	analysis_free(analysis);
 }
 
 static void test_equal_ranks_have_no_straggler(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	rank_steps(TRAINER, 300);
 	rank_steps(400, 310);
-	analysis = script_analyse(&s, NULL);
+	struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->n_ranks, 2);
 	assert_false(analysis->ranks[0].straggler || analysis->ranks[1].straggler);
 	analysis_free(analysis);
@@ -258,8 +239,6 @@ static void test_equal_ranks_have_no_straggler(void **state)
 /* A child that answers over pipes and ends, its PID again with a child that does the same: no workers. */
 static void test_children_that_answer(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	for (uint64_t i = 0; i < STEPS; i++) {
 		uint64_t tick = 1000 * (i + 1);
@@ -284,18 +263,15 @@ static void test_children_that_answer(void **state)
 		script_step(&s, TRAINER, tick + 600);
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
-	analysis_free(analysis);
 }
 
 /* The first next() looks up after a while to see whether the workers live: that is one wait. */
 static void test_first_next_in_pieces(void **state)
 {
-	struct analysis *analysis;
-
 	script_reset();
 	script_off(&s, TRAINER, 11, 1000, 1000, 0x1, TIMER_WOKE);
 	script_call(&s, TRAINER, 10, 1000, SYS_poll, EVENT_FILE_FIFO, RESULT_PIPE, 0);
@@ -311,12 +287,11 @@ static void test_first_next_in_pieces(void **state)
 		script_step(&s, TRAINER, tick + 900);
 	}
 	script_exit(&s, TRAINER, 1100 + 1000 * (STEPS + 1));
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(analysis->window.begin_ns, at(10));
-	analysis_free(analysis);
 }
 
 static void test_an_unknown_trainer_is_refused(void **state)
@@ -384,12 +359,11 @@ static void validated_steps(void)
 
 static void test_a_validation_s_workers_feed_no_step(void **state)
 {
-	struct analysis *analysis;
 	bool counted = false;
 
 	script_reset();
 	validated_steps();
-	analysis = script_analyse(&s, NULL);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
@@ -401,7 +375,6 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 		counted |= strstr(analysis->actions[i].text, "instead of 1") != NULL;
 	assert_true(counted);
 	assert_int_equal(analysis->parts.head_of_line_ns, 0);
-	analysis_free(analysis);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_job_with_loader_threads_is_understood),

@@ -136,7 +136,6 @@ static void test_clients_that_were_not_let_in(void **state)
 	free(path);
 }
 
-/* More than a helper takes, and more than its socket holds. */
 static void test_more_than_a_socket_holds_is_closed(void **state)
 {
 	struct net n;

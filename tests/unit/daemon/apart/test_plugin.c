@@ -163,7 +163,6 @@ static void test_an_answer_is_about_what_was_asked(void **state)
 static void test_answers_that_are_none(void **state)
 {
 	struct plugin_reply reply = good;
-	struct heard heard;
 
 	reply.codec.n_dimensions = 1000000;
 	assert_false(answered(&reply).has_answer);
@@ -176,7 +175,7 @@ static void test_answers_that_are_none(void **state)
 	reply = good;
 	reply.status = -EINVAL;
 	memset(reply.error.text, '\n', sizeof(reply.error.text)); /* no end, and many lines */
-	heard = answered(&reply);
+	struct heard heard = answered(&reply);
 	assert_false(heard.has_answer);
 	assert_int_equal(heard.error.code, -EINVAL);
 	assert_null(strchr(heard.error.text, '\n'));
@@ -188,11 +187,10 @@ static void test_a_codec_that_is_not_offered_is_refused(void **state)
 	struct heard heard = {0};
 	struct error err = ERROR_INIT;
 	struct recipe_codec codec = {.name = "flac"};
-	struct plugin_asker asker;
 	struct place p;
 
 	begin(&p, NULL);
-	asker = (struct plugin_asker){.loop = &p.loop, .answered = hear, .user = &heard};
+	struct plugin_asker asker = (struct plugin_asker){.loop = &p.loop, .answered = hear, .user = &heard};
 	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
 	assert_string_equal(err.text, "dieseld has no codec \"flac\"; it has wav");
 	p.plugins.all[0].name[0] = '\0'; /* it could not be loaded */

@@ -239,7 +239,6 @@ static void test_its_end_ends_what_it_had(void **state)
 	struct reader_job job, other;
 	struct reader_process *second = NULL;
 	struct node n;
-	pid_t pid;
 
 	start(&n, *state, false);
 	write_file(&n, FILE_BYTES);
@@ -252,7 +251,7 @@ static void test_its_end_ends_what_it_had(void **state)
 			 -EAGAIN);
 	assert_int_equal(readers_of(&n.readers, 1000), 1);
 	assert_int_equal(readers_of(&n.readers, 0), 0);
-	pid = find_reader(&n);
+	pid_t pid = find_reader(&n);
 	/* Best effort, the last level: after a checkpoint's writes. */
 	assert_int_equal(syscall(SYS_ioprio_get, 1, pid), 2 << 13 | 7);
 	assert_true(pid > 0);
@@ -299,7 +298,6 @@ static void test_storage_that_does_not_answer(void **state)
 	struct reader_job jobs[2];
 	int old = dup(STDERR_FILENO);
 	struct node n;
-	pid_t pid;
 
 	late.fd = again.fd = memfd_create("said", MFD_CLOEXEC);
 	assert_true(late.fd >= 0);
@@ -309,7 +307,7 @@ static void test_storage_that_does_not_answer(void **state)
 	prepare(&jobs[0], "a.chunk");
 	assert_int_equal(submit(&n, &jobs[0]), 0);
 	loop_until_count(&n.loop, &n.n_done, 1);
-	pid = find_reader(&n);
+	pid_t pid = find_reader(&n);
 	assert_true(pid > 0);
 	dup2(late.fd, STDERR_FILENO);
 	kill(pid, SIGSTOP);

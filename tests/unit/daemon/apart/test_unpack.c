@@ -81,10 +81,9 @@ static void ask(void *user)
 static uint32_t put_block(struct compressor *c, uint64_t at, unsigned char with)
 {
 	unsigned char *plain = malloc(PLAIN_BYTES);
-	long n;
 
 	memset(plain, with, PLAIN_BYTES);
-	n = compressor_block(c, t.memory.data + at, plain, PLAIN_BYTES);
+	long n = compressor_block(c, t.memory.data + at, plain, PLAIN_BYTES);
 	assert_true(n > 0);
 	free(plain);
 	return (uint32_t)n;
@@ -176,7 +175,6 @@ static void test_good_and_bad_runs_come_in_turns(void **state)
 		unpackers_give_back(t.unpackers, k[i]);
 }
 
-/* Of whichever process dies under a run another one does it. */
 static void test_a_run_whose_process_dies_is_done_again(void **state)
 {
 	static const enum kind each[] = {CRASHES, NEVER_BEGINS, SAYS_OTHER};

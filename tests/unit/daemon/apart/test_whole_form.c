@@ -79,7 +79,6 @@ static double share(const struct recipe *recipe, const struct image_info *info, 
 	return (double)found / n;
 }
 
-/* What is chosen for a few draws holds for many. */
 static void test_a_choice_for_few_draws_holds_for_many(void **state)
 {
 	uint32_t n_forms = 0;

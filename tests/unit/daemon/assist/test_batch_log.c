@@ -119,11 +119,10 @@ static void batch(struct job *j, uint32_t first, uint32_t shift)
 	uint32_t indices[BATCH];
 	uint8_t bytes[256];
 	char name[32];
-	size_t n;
 
 	for (uint32_t i = 0; i < BATCH; i++)
 		indices[i] = first + i;
-	n = pickle(bytes, j->number++, indices, BATCH);
+	size_t n = pickle(bytes, j->number++, indices, BATCH);
 	j->ahead = false;
 	record(j, INDEX_WRITE, bytes, n, n);
 	record(j, INDEX_READ, bytes, n < INDEX_HEAD_BYTES ? n : INDEX_HEAD_BYTES, n);
@@ -295,11 +294,10 @@ static void test_another_file_each_time_ends_it(void **state)
 static void test_lies_in_the_middle_of_an_epoch_end_it(void **state)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
-	uint32_t before;
 
 	epochs(j, 3, 0);
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
-	before = j->n_ahead;
+	uint32_t before = j->n_ahead;
 	for (uint32_t b = 0; b < 40; b++)
 		batch(j, b * BATCH, b ? 1000 : 0);
 	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
@@ -336,12 +334,11 @@ static void test_training_and_validation_are_both_helped(void **state)
 static void test_another_data_set_is_learnt_anew(void **state)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
-	uint32_t before;
 
 	for (uint32_t e = 0; e < 3; e++)
 		pass(j, 80, 0);
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
-	before = j->n_ahead;
+	uint32_t before = j->n_ahead;
 	pass(j, 80, 1000);
 	assert_int_equal(j->log.judge.state, ASSIST_LEARNS);
 	assert_non_null(strstr(j->log.judge.why, "not known yet"));

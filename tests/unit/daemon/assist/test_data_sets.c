@@ -17,13 +17,12 @@ static int opened(struct data_sets *s, uint64_t pass, uint32_t first, const char
 	char names[256];
 	size_t n = 0;
 	struct data_batch b = {.indices = indices, .n = N, .per_sample = 1, .names = names};
-	int set;
 
 	for (uint32_t i = 0; i < N; i++) {
 		indices[i] = first + i;
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s/%u", of, first + i) + 1;
 	}
-	set = data_sets_settle(s, &pass, &b, n_wrong);
+	int set = data_sets_settle(s, &pass, &b, n_wrong);
 	n = 0;
 	for (uint32_t i = 0; set >= 0 && i < N; i++) {
 		uint32_t bytes = data_names_bytes(names + n, 1);

@@ -11,12 +11,11 @@ static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
 {
 	const char *folder = *state;
 	char *mounted = path_in(folder, "cgroup");
-	int fd;
 
 	write_text(folder, "cgroup/job/cgroup.procs", "");
 	write_text(folder, "cgroup/memory/job/cgroup.procs", "");
 	write_text(folder, "elsewhere/cgroup.procs", "");
-	fd = identity_open_group(mounted, "", "/job");
+	int fd = identity_open_group(mounted, "", "/job");
 	assert_true(fd >= 0);
 	close(fd);
 	fd = identity_open_group(mounted, "/memory", "/job");

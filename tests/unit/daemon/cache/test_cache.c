@@ -186,12 +186,11 @@ static void test_the_nearest_session_counts(void **state)
 /* What is being read or verified is nobody else's, whoever waits. */
 static void test_what_is_under_way_stays(void **state)
 {
-	struct segment *s;
 	struct fixture f;
 	int r;
 
 	start(&f, *state, &even, 1);
-	s = take_whole(f.cache, f.d, 0, 0, &r);
+	struct segment *s = take_whole(f.cache, f.d, 0, 0, &r);
 	assert_non_null(s);
 	f.d->chunks[0].segment = s;
 	for (enum chunk_state now = CHUNK_READING; now <= CHUNK_VERIFYING; now++) {
@@ -230,10 +229,9 @@ static void test_the_oldest_goes_first(void **state)
 static void test_segments_are_as_large_as_their_chunks(void **state)
 {
 	struct fixture f;
-	uint64_t giant;
 
 	start(&f, *state, &uneven, 10);
-	giant = f.d->chunks[N_CHUNKS - 1].bytes;
+	uint64_t giant = f.d->chunks[N_CHUNKS - 1].bytes;
 	assert_int_equal(f.d->giants.n, 1);
 	assert_true(giant > 4 * f.unit);
 	f.d->need_bytes = giant + 3 * f.unit;
@@ -417,7 +415,6 @@ static bool is_released(void *cache)
 static void test_memory_goes_back(void **state)
 {
 	struct fixture f;
-	uint32_t before;
 	uint8_t *maps[2];
 
 	start(&f, *state, &even, 4);
@@ -431,7 +428,7 @@ static void test_memory_goes_back(void **state)
 		assert_ptr_not_equal(maps[i], MAP_FAILED);
 	}
 	f.d->chunks[1].segment->carried = true;
-	before = f.f.n_changes;
+	uint32_t before = f.f.n_changes;
 	cache_drop_segment(f.cache, f.d->chunks[0].segment);
 	cache_drop_segment(f.cache, f.d->chunks[1].segment);
 	assert_int_equal(f.cache->releasing_bytes, f.unit);
@@ -511,12 +508,11 @@ static bool is_at_rest(void *user)
 static void test_a_chunk_in_use_moves_to_other_pages(void **state)
 {
 	struct fixture f;
-	struct cached_chunk *k;
 
 	start(&f, *state, &even, 4);
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
 	assert_int_equal(fill(&f, f.d, 1, 1), 0);
-	k = &f.d->chunks[0];
+	struct cached_chunk *k = &f.d->chunks[0];
 	memset(k->segment->memory.data, 7, k->segment->memory.bytes);
 	cache_note_use(f.cache, f.d, 0);
 	assert_null(f.cache->stays.one); /* it has just come */

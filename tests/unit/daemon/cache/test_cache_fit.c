@@ -185,12 +185,11 @@ static void test_the_least_that_sessions_need(void **state)
 static void test_what_is_taken(void **state)
 {
 	struct fixture f;
-	uint64_t before;
 
 	start(&f, *state, &even, 10);
 	f.d->need_bytes = 3 * f.unit;
 	f.cache->slot_bytes = 5000;
-	before = cache_taken_bytes(f.cache);
+	uint64_t before = cache_taken_bytes(f.cache);
 	assert_int_equal(before, 5000 + f.d->copy.bytes + 3 * f.unit);
 	/* What is used of what is needed is not taken twice. */
 	fill_all(&f, f.d, 2);
@@ -215,11 +214,10 @@ static void test_what_is_taken(void **state)
 /* Each takes from its own what is beyond its own room, and what is lent is shared out. */
 static void test_datasets_share_out_what_is_lent(void **state)
 {
-	struct cached_dataset *e;
 	struct fixture f;
 
 	start(&f, *state, &even, 10);
-	e = open_dataset(&f.f, *state, "other", &uneven);
+	struct cached_dataset *e = open_dataset(&f.f, *state, "other", &uneven);
 	e->refs = e->n_sessions = 1;
 	e->need_bytes = e->segment_bytes;
 	e->asked_bytes = 4 * e->segment_bytes;
@@ -251,7 +249,6 @@ static void test_who_goes_first(void **state)
 {
 	struct cached_dataset *idle;
 	struct fixture f;
-	uint64_t least;
 
 	start(&f, *state, &even, 10);
 	idle = open_dataset(&f.f, *state, "idle", &even);
@@ -260,7 +257,7 @@ static void test_who_goes_first(void **state)
 	fill_all(&f, f.d, 6);
 	idle->room_bytes = UINT64_MAX;
 	fill_all(&f, idle, 4);
-	least = f.cache->snapshot_bytes;
+	uint64_t least = f.cache->snapshot_bytes;
 	f.cache->round++;
 	for (uint32_t i = 0; i < 4; i++)
 		cache_mark(f.cache, f.d, i, i + 1);
@@ -296,7 +293,6 @@ static void test_who_goes_first(void **state)
 /* As many are kept as are sure to stay, whoever came first; more when there is more room. */
 static void test_what_is_kept(void **state)
 {
-	struct cached_dataset *idle;
 	struct fixture f;
 
 	start(&f, *state, &even, 6);
@@ -320,7 +316,7 @@ static void test_what_is_kept(void **state)
 	f.d->refs = f.d->n_sessions = 0;
 	fit(&f);
 	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
-	idle = f.d;
+	struct cached_dataset *idle = f.d;
 	f.d = open_dataset(&f.f, *state, "other", &even);
 	f.d->refs = f.d->n_sessions = 1;
 	fit(&f);

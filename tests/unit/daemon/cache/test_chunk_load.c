@@ -164,10 +164,9 @@ static void flip(const struct fixture *f, uint64_t chunk, off_t offset)
 {
 	char *path = file_of(f, chunk);
 	uint8_t byte;
-	int fd;
 
 	assert_int_equal(chmod(path, 0644), 0);
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_int_equal(pread(fd, &byte, 1, offset), 1);
 	byte ^= 4;
 	assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
@@ -264,10 +263,9 @@ static void spoil_record(const char *path, uint64_t sample, size_t at, uint64_t 
 	char *name;
 	struct snapshot_header header;
 	uint64_t word;
-	int fd;
 
 	assert_true(asprintf(&name, "%s/" SNAPSHOT_FILE, path) > 0);
-	fd = open(name, O_RDWR | O_CLOEXEC);
+	int fd = open(name, O_RDWR | O_CLOEXEC);
 	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
 	at += header.sections[SNAPSHOT_RECORDS].offset + sample * sizeof(struct snapshot_record);
 	assert_int_equal(pread(fd, &word, sizeof(word), (off_t)at), sizeof(word));
@@ -296,7 +294,6 @@ static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
 	    {offsetof(struct snapshot_record, stored), UINT64_C(1) << 59, "has no record for sample 1:"},
 	    {offsetof(struct snapshot_record, xxh3), 1, "differs from the snapshot"},
 	};
-
 	struct dataset_plan two = plain;
 
 	two.n_classes = 2;
@@ -413,10 +410,9 @@ static void test_the_same_without_digests(void **state)
 static void test_a_read_that_fails(void **state)
 {
 	struct fixture f;
-	char *path;
 
 	start(&f, *state, &plain);
-	path = file_of(&f, 0);
+	char *path = file_of(&f, 0);
 	assert_int_equal(chmod(path, 0), 0); /* stricter than the snapshot is */
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_BAD);
@@ -460,7 +456,6 @@ static void test_without_a_reader_nothing_was_asked_for(void **state)
 /* A full cache that clients map: the chunk is verified apart, and only then where they look. */
 static void test_verified_before_it_is_lent(void **state)
 {
-	struct segment *lent;
 	struct fixture f;
 	uint8_t before[64];
 
@@ -469,7 +464,7 @@ static void test_verified_before_it_is_lent(void **state)
 	cache_fit(f.cache);
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
-	lent = f.d->chunks[0].segment;
+	struct segment *lent = f.d->chunks[0].segment;
 	lent->lent = true;
 	memcpy(before, lent->memory.data + WITHIN, sizeof(before));
 	/* Damaged at its end: nothing of it has been seen. */
@@ -490,7 +485,6 @@ static void test_verified_before_it_is_lent(void **state)
 static void test_lent_with_its_gaps(void **state)
 {
 	struct snapshot_chunk meta;
-	struct segment *lent;
 	struct digest found;
 	struct fixture f;
 
@@ -501,7 +495,7 @@ static void test_lent_with_its_gaps(void **state)
 		assert_int_equal(load(&f, i), 0);
 		assert_int_equal(finish(&f, i), CHUNK_READY);
 	}
-	lent = f.d->chunks[0].segment;
+	struct segment *lent = f.d->chunks[0].segment;
 	lent->lent = true;
 	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 2, &meta), 0);
 	memset(lent->memory.data, 0xee, meta.file_bytes);
@@ -518,7 +512,6 @@ static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 {
 	const uint64_t few = 1 << 3 | 1 << 20 | UINT64_C(1) << 40;
 	struct subset *some = subset_of(few), *others = subset_of(few | 1 << 21);
-	struct segment *part;
 	struct fixture f;
 
 	start(&f, *state, &many);
@@ -526,7 +519,7 @@ static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 	assert_int_equal(load_part(&f, 0, some), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	assert_true(f.cache->counters.read_bytes < 400000);
-	part = f.d->chunks[0].segment;
+	struct segment *part = f.d->chunks[0].segment;
 	check_only(&f, 0, some);
 	assert_false(lacks(&f, 0, some));
 	assert_true(lacks(&f, 0, others));
@@ -610,7 +603,6 @@ static void test_a_part_of_a_damaged_chunk(void **state)
 {
 	struct subset *some = subset_of(1 << 3);
 	struct snapshot_sample s;
-	struct segment *part;
 	struct fixture f;
 
 	start(&f, *state, &many);
@@ -618,7 +610,7 @@ static void test_a_part_of_a_damaged_chunk(void **state)
 	flip(&f, 0, (off_t)s.offset);
 	assert_int_equal(load_part(&f, 0, some), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
-	part = f.d->chunks[0].segment;
+	struct segment *part = f.d->chunks[0].segment;
 	cache_pin(f.cache, f.d, 0);
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_BAD);

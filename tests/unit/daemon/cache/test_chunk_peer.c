@@ -279,14 +279,13 @@ static void test_a_few_samples_are_read(void **state)
 	const uint64_t sample = 1;
 	const struct cached_want few = {.samples = &sample, .n = 1};
 	struct fixture f;
-	struct segment *part;
 
 	start_plan(&f, *state, &large);
 	assert_int_equal(cache_load(f.cache, f.d, 0, 0, f.f.job, f.place, &few), 0);
 	assert_int_equal(f.d->loads.n_asking, 0);
 	finish(&f);
 	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
-	part = f.d->chunks[0].segment;
+	struct segment *part = f.d->chunks[0].segment;
 	assert_non_null(f.d->chunks[0].part);
 	assert_int_equal(n_fetches, 0);
 	cache_pin(f.cache, f.d, 0);
@@ -306,10 +305,9 @@ static void test_a_few_samples_are_read(void **state)
 static void test_who_may_not_read_it_asks_nobody(void **state)
 {
 	struct fixture f;
-	char *path;
 
 	start(&f, *state);
-	path = file_of(&f, 0);
+	char *path = file_of(&f, 0);
 	assert_int_equal(chmod(path, 0400), 0); /* stricter than the snapshot */
 	load(&f, 0, false);
 	finish(&f);

@@ -104,11 +104,10 @@ static uint32_t count(const struct forms *forms, uint32_t n)
 static void test_what_is_entered_is_found(void **state)
 {
 	struct fixture f;
-	struct forms *forms;
 	uint32_t n, before;
 
 	setup(&f, 64 * MIB);
-	forms = open_forms(&f, 1, 16 * MIB);
+	struct forms *forms = open_forms(&f, 1, 16 * MIB);
 	assert_int_equal(count(forms, N_SAMPLES), 0);
 	n = fill(&f, forms, 0, N_SAMPLES, 10000);
 	assert_true(n > 1500 && n < 1700); /* 16 MiB, less the index */
@@ -128,14 +127,12 @@ static void test_what_is_entered_is_found(void **state)
 
 static void test_a_sample_has_one_form(void **state)
 {
-	struct form_extent *e;
-	struct forms *forms;
 	struct fixture f;
 	uint32_t offset;
 
 	setup(&f, 64 * MIB);
-	forms = open_forms(&f, 1, 16 * MIB);
-	e = forms_grant(&f.cache, forms);
+	struct forms *forms = open_forms(&f, 1, 16 * MIB);
+	struct form_extent *e = forms_grant(&f.cache, forms);
 	forms_add(&f.cache, e, 7, 100);
 	forms_add(&f.cache, e, 7, 100);
 	forms_add(&f.cache, e, 8, 1);
@@ -152,11 +149,10 @@ static void test_a_sample_has_one_form(void **state)
 static void test_two_decoders_do_not_share_an_extent(void **state)
 {
 	struct form_extent *a, *b;
-	struct forms *forms;
 	struct fixture f;
 
 	setup(&f, 64 * MIB);
-	forms = open_forms(&f, 1, 16 * MIB);
+	struct forms *forms = open_forms(&f, 1, 16 * MIB);
 	a = forms_grant(&f.cache, forms);
 	b = forms_grant(&f.cache, forms);
 	assert_non_null(a);
@@ -173,14 +169,12 @@ static void test_two_decoders_do_not_share_an_extent(void **state)
 /* Given up while a decoder is at it: what it writes is forgotten, and the memory goes when it is done. */
 static void test_an_extent_in_use_is_given_up(void **state)
 {
-	struct form_extent *e;
-	struct forms *forms;
 	struct fixture f;
 	uint32_t offset;
 
 	setup(&f, 64 * MIB);
-	forms = open_forms(&f, 1, 16 * MIB);
-	e = forms_grant(&f.cache, forms);
+	struct forms *forms = open_forms(&f, 1, 16 * MIB);
+	struct form_extent *e = forms_grant(&f.cache, forms);
 	forms_add(&f.cache, e, 1, 100);
 	forms_pin(e);
 	forms->asked_bytes = 0;

@@ -164,7 +164,6 @@ static void on_tick(uv_timer_t *timer)
 static void test_a_job_lives_as_long_as_its_process(void **state)
 {
 	struct fixture f;
-	struct job *j;
 	uint64_t id;
 	uv_timer_t tick;
 	pid_t child = fork();
@@ -176,7 +175,7 @@ static void test_a_job_lives_as_long_as_its_process(void **state)
 	fixture_start(&f, *state);
 	uv_timer_init(&f.loop, &tick); /* the watch alone keeps no loop running */
 	uv_timer_start(&tick, on_tick, 1, 1);
-	j = join(&f, child, 0, 1);
+	struct job *j = join(&f, child, 0, 1);
 	id = j->id;
 	jobs_leave(j);
 	assert_ptr_equal(join(&f, child, 0, 1), j);
@@ -265,18 +264,17 @@ static void test_numbers_in_control_groups(void **state)
 	}
 }
 
-/* The kernel's word on the trainer's process goes before the client's. */
 static void test_the_kernel_s_word_beats_the_client_s(void **state)
 {
 	const struct wire_origin said = {.slurm_job = "1", .account = "physics", .pod = "train-0"};
 	struct fixture f;
-	struct job *a;
 
 	fixture_start(&f, *state);
 	process(&f, *state, TRAINER, 1);
 	write_format(*state, "proc/9000001/cgroup", "0::/system.slice/slurmstepd.scope/job_4711/step_0\n");
-	a = jobs_join(&f.jobs, &(struct job_member){
-				   .pid = TRAINER, .uid = 7, .world = 4, .stride = 1, .origin = &said});
+	struct job *a = jobs_join(
+	    &f.jobs,
+	    &(struct job_member){.pid = TRAINER, .uid = 7, .world = 4, .stride = 1, .origin = &said});
 	assert_non_null(a);
 	assert_string_equal(a->origin.slurm_job, "4711");
 	assert_string_equal(a->origin.account, "physics");

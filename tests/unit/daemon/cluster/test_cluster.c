@@ -178,12 +178,10 @@ static int setup(void **state)
 	struct test *t = calloc(1, sizeof(*t));
 	const struct cluster_handler handler = {
 	    .asked = on_asked, .given = on_given, .changed = on_changed, .user = t};
-	struct nursery keeper;
-	struct cluster_order joined;
 	int ends[2];
 
 	socket_pair(ends);
-	keeper = (struct nursery){.fd = ends[0], .pid = 1};
+	struct nursery keeper = (struct nursery){.fd = ends[0], .pid = 1};
 	t->keeper = ends[1];
 	uv_loop_init(&t->loop);
 	uv_timer_init(&t->loop, &t->alive);
@@ -194,7 +192,7 @@ static int setup(void **state)
 			 0);
 	assert_int_equal(cluster_n_members(t->group), 1);
 	start_process(t);
-	joined = take_order(t, CLUSTER_JOIN, NULL);
+	struct cluster_order joined = take_order(t, CLUSTER_JOIN, NULL);
 	assert_string_equal(joined.path, "/data");
 	assert_int_equal(joined.bytes, 1000);
 	report_two(t, &joined.group);
@@ -250,11 +248,10 @@ static void chunk_is_had(void **state)
 	struct test *t = *state;
 	struct reading r = reading_of(t);
 	struct cluster_figures figures;
-	struct cluster_order order;
 	int fd;
 
 	assert_int_equal(cluster_fetch(&r.read), 0);
-	order = take_order(t, CLUSTER_FETCH, &fd);
+	struct cluster_order order = take_order(t, CLUSTER_FETCH, &fd);
 	assert_true(fd >= 0);
 	assert_int_equal(order.peer, 3);
 	assert_int_equal(order.name_hash, owner_hash("b"));
@@ -396,11 +393,10 @@ static void questions_are_answered(void **state)
 {
 	struct test *t = *state;
 	struct cluster_report stranger = {.news = CLUSTER_ASKED, .id = 8};
-	struct cluster_order order;
 	int answer, fd, memory = nameless_file("", 0);
 
 	cluster_answer(question(t, 5), memory, BYTES, &answer);
-	order = take_order(t, CLUSTER_ANSWER, &fd);
+	struct cluster_order order = take_order(t, CLUSTER_ANSWER, &fd);
 	assert_true(order.id == 5 && order.bytes == BYTES && fd >= 0);
 	close(fd);
 	assert_int_equal(t->n_given, 0);
@@ -477,14 +473,13 @@ static void spoilt_is_told(void **state)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t);
-	struct cluster_order order;
 	int fd;
 
 	assert_int_equal(cluster_fetch(&r.read), 0);
 	done(t, take_order(t, CLUSTER_FETCH, &fd).id, 0, "");
 	loop_until_count(&t->loop, &t->n_done, 1);
 	cluster_spoilt(&r.read);
-	order = take_order(t, CLUSTER_SPOILT, NULL);
+	struct cluster_order order = take_order(t, CLUSTER_SPOILT, NULL);
 	assert_true(order.peer == 3 && order.name_hash == owner_hash("b"));
 	close(fd);
 	close(r.read.memory_fd);

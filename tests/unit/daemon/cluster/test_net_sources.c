@@ -104,13 +104,12 @@ static void check_user(const char *at, uid_t uid)
 	struct net_address a = address(at), far = {.bytes = sizeof(far.name)};
 	int listening = socket(a.name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, pipes[2], r;
 	uint32_t found = UINT32_MAX;
-	pid_t pid;
 
 	assert_int_equal(bind(listening, (struct sockaddr *)&a.name, a.bytes), 0);
 	assert_int_equal(listen(listening, 1), 0);
 	assert_int_equal(net_address_local(listening, &a), 0);
 	assert_int_equal(pipe(pipes), 0);
-	pid = fork();
+	pid_t pid = fork();
 	if (pid == 0) {
 		char end;
 

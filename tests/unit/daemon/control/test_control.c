@@ -161,18 +161,16 @@ static const struct history_entry *decision_of(const struct fixture *f, enum tun
 
 static void test_a_pin_is_carried_out_in_the_next_round(void **state)
 {
-	const struct history_entry *e;
 	struct fixture f;
-	struct job *job;
 
 	start(&f, NULL);
-	job = join(&f, 1000, 0);
+	struct job *job = join(&f, 1000, 0);
 	assert_int_equal(set(&f, &root, job->id, WIRE_SET_PREFETCH, 7, NULL), 0);
 	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 4);
 	one_second(&f);
 	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
 	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PIN), 1);
-	e = decision_of(&f, TUNER_RULE_PIN);
+	const struct history_entry *e = decision_of(&f, TUNER_RULE_PIN);
 	assert_non_null(e);
 	assert_true(e->applied);
 	assert_int_equal(e->uid, 1000);
@@ -199,12 +197,10 @@ static void tighten(struct fixture *f)
  * What the operator says is done always. */
 static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
 {
-	const struct history_entry *e;
 	struct fixture f;
-	struct job *job;
 
 	start(&f, NULL);
-	job = join(&f, 1000, 0);
+	struct job *job = join(&f, 1000, 0);
 	assert_int_equal(set(&f, &root, 0, WIRE_SET_TUNE, mode, NULL), 0);
 	assert_int_equal(set(&f, &root, job->id, WIRE_SET_PREFETCH, 9, NULL), 0);
 	one_second(&f);
@@ -212,7 +208,7 @@ static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
 	tighten(&f);
 	for (int i = 0; i < 3; i++)
 		one_second(&f);
-	e = decision_of(&f, TUNER_RULE_PRESSURE);
+	const struct history_entry *e = decision_of(&f, TUNER_RULE_PRESSURE);
 	assert_int_equal(e != NULL, is_told);
 	if (e)
 		assert_int_equal(e->applied, is_done);
@@ -259,18 +255,16 @@ static const struct history_entry *judged(const struct fixture *f)
 /* A verdict is told with its decision; of one that was not carried out, that it was not. */
 static void test_a_verdict_is_told_with_its_decision(void **state)
 {
-	const struct history_entry *e;
 	struct fixture f;
-	struct job *job;
 
 	start(&f, NULL);
-	job = join(&f, 1000, 0);
+	struct job *job = join(&f, 1000, 0);
 	assert_int_equal(set(&f, &root, 0, WIRE_SET_TUNE, WIRE_TUNE_DRY_RUN, NULL), 0);
 	f.node.cores = 4;
 	f.node.cores_idle = 3;
 	for (int i = 0; i < 100 && !judged(&f); i++)
 		one_second(&f);
-	e = judged(&f);
+	const struct history_entry *e = judged(&f);
 	assert_non_null(e);
 	assert_int_equal(e->verdict.decision, e->decision.id);
 	assert_int_equal(e->verdict.knob, e->decision.knob);
@@ -285,7 +279,6 @@ static void test_a_verdict_is_told_with_its_decision(void **state)
 /* The operator's least for all caches holds, also under pressure, and the reason says what it came to. */
 static void test_the_least_cache(void **state)
 {
-	const struct history_entry *e;
 	struct job *job, *other;
 	struct fixture f;
 
@@ -295,7 +288,7 @@ static void test_the_least_cache(void **state)
 	assert_int_equal(set(&f, &root, job->id, WIRE_SET_CACHE, 100 * MIB, NULL), 0);
 	one_second(&f);
 	assert_int_equal(knob_of(&f, job, TUNER_CACHE_BYTES), 700 * MIB);
-	e = decision_of(&f, TUNER_RULE_PIN);
+	const struct history_entry *e = decision_of(&f, TUNER_RULE_PIN);
 	assert_int_equal(e->decision.new_value, 700 * MIB);
 	assert_non_null(strstr(e->decision.reason, "held at 734003200"));
 	/* What others have counts. */
@@ -335,7 +328,6 @@ static void test_whole_or_not_at_all(void **state)
 	    {0, {.key = WIRE_SET_CACHE_MIN, .value = 2 * GIB}, -EINVAL, "more than cache-max"},
 	    {77, {.key = WIRE_SET_WORKERS, .value = 2}, -ENOENT, "no job 77"},
 	};
-	struct settings before;
 	char *text = NULL;
 	struct fixture f;
 	struct job *job;
@@ -344,7 +336,7 @@ static void test_whole_or_not_at_all(void **state)
 	job = join(&f, 1000, 0);
 	assert_int_equal(job->id, 1);
 	one_second(&f);
-	before = f.control->settings;
+	struct settings before = f.control->settings;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct wire_set m = {.job = cases[i].job,
 				     .n_settings = 2,
@@ -577,10 +569,9 @@ static void test_a_configured_knob(void **state)
 {
 	struct control_options other = options_of(NULL);
 	struct fixture f;
-	struct job *job;
 
 	start(&f, NULL);
-	job = join(&f, 1000, 0);
+	struct job *job = join(&f, 1000, 0);
 	other.settings.is_configured[WIRE_SET_PREFETCH] = true;
 	other.settings.configured[WIRE_SET_PREFETCH] = 11;
 	control_reconfigure(f.control, &other.settings, &other.knobs);
@@ -711,11 +702,10 @@ static void test_points_of_the_history(void **state)
 	const struct stall_shares unknown = stall_sample_unknown().shares;
 	struct sql_statement *row;
 	struct fixture f;
-	struct job *job;
 	struct sql *sql;
 
 	start(&f, path);
-	job = join(&f, 1000, 0);
+	struct job *job = join(&f, 1000, 0);
 	for (int i = 0; i < 2 * HISTORY_GRAIN_S; i++) {
 		f.shares = unknown;
 		if (i % 5 == 0) {

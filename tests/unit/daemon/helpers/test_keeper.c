@@ -101,10 +101,9 @@ static pid_t pid_of(const struct fixture *f)
 static void test_what_dies_is_started_again_with_a_socket_of_its_own(void **state)
 {
 	struct fixture *f = begin(&nurseries[0]);
-	pid_t first;
 
 	loop_until_count(&f->loop, &f->n_started, 1);
-	first = pid_of(f);
+	pid_t first = pid_of(f);
 	kill(first, SIGKILL);
 	loop_until_count(&f->loop, &f->n_ended, 1);
 	assert_int_equal(f->last.pid, first);
@@ -117,10 +116,9 @@ static void test_what_dies_is_started_again_with_a_socket_of_its_own(void **stat
 static void test_what_hangs_is_killed_when_the_keeper_is_told(void **state)
 {
 	struct fixture *f = begin(&nurseries[1]);
-	pid_t pid;
 
 	loop_until_count(&f->loop, &f->n_started, 1);
-	pid = pid_of(f);
+	pid_t pid = pid_of(f);
 	kill(pid, SIGSTOP);
 	assert_true(keeper_tell(&f->keeper, NURSERY_KILL, pid + 1)); /* another one's number */
 	assert_true(keeper_tell(&f->keeper, NURSERY_KILL, pid));

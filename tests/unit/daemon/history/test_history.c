@@ -163,7 +163,6 @@ static void test_rounds_are_kept_with_their_samples(void **state)
 	history_close(h);
 }
 
-/* More than fits: the oldest goes, the file stays within its size, nothing fails. */
 static void test_a_full_history_drops_the_oldest(void **state)
 {
 	struct stall_sample samples[TUNER_MAX_JOBS];
@@ -204,11 +203,10 @@ static void test_a_full_history_drops_the_oldest(void **state)
 static void damage(void)
 {
 	char notice[256], garbage[4096];
-	int fd;
 
 	history_close(open_history(notice));
 	memset(garbage, 0xaa, sizeof(garbage));
-	fd = open(path, O_WRONLY);
+	int fd = open(path, O_WRONLY);
 	assert_true(fd >= 0 &&
 		    pwrite(fd, garbage, sizeof(garbage) - 100, 100) == (ssize_t)sizeof(garbage) - 100);
 	close(fd);
@@ -219,10 +217,9 @@ static void test_a_damaged_history_is_set_aside(void **state)
 	const struct history_options options = {.path = path, .max_bytes = HISTORY_MIN_BYTES};
 	struct error err = ERROR_INIT;
 	char notice[256];
-	struct history *h;
 
 	damage();
-	h = open_history(notice);
+	struct history *h = open_history(notice);
 	assert_non_null(strstr(notice, "is damaged"));
 	assert_int_equal(access(damaged, F_OK), 0);
 	history_close(h);
@@ -236,12 +233,11 @@ static void test_damage_within_a_history_is_found(void **state)
 {
 	char notice[256], garbage[4096];
 	struct stat st;
-	int fd;
 
 	history_close(open_history(notice));
 	memset(garbage, 0x55, sizeof(garbage));
 	assert_int_equal(stat(path, &st), 0);
-	fd = open(path, O_WRONLY);
+	int fd = open(path, O_WRONLY);
 	for (off_t at = 4096; at < st.st_size; at += 4096)
 		assert_int_equal(pwrite(fd, garbage, sizeof(garbage), at), sizeof(garbage));
 	close(fd);

@@ -45,7 +45,6 @@ static void test_administrators_are_root_none_or_a_user(void **state)
 {
 	static const char *const wrong[] = {"", "-1", "4294967295", "4294967296", "65534"};
 	const struct admin_choice root = parsed("root"), none = parsed("none"), user = parsed("900");
-	struct admin_choice unknown;
 	struct error err = ERROR_INIT;
 
 	assert_int_equal(root.who, ADMIN_ROOT);
@@ -58,7 +57,7 @@ static void test_administrators_are_root_none_or_a_user(void **state)
 		assert_ptr_equal(strstr(err.text, "admin-user: "), err.text);
 	}
 	/* A name that nobody knows yet is nobody, and not user 0. */
-	unknown = parsed("no-such-user");
+	struct admin_choice unknown = parsed("no-such-user");
 	assert_true(unknown.is_unknown);
 	admin_choose(&unknown);
 	assert_false(admin_is(0) || admin_is(geteuid()) || admin_is(unknown.uid) || admin_is(UINT32_MAX));

@@ -291,7 +291,6 @@ static void test_short_tasks_pass(void **state)
 	world_end(&w);
 }
 
-/* To come back, or to come with another job, is worth nothing. */
 static void test_coming_back_gives_no_credit(void **state)
 {
 	static struct job jobs[2];
@@ -313,7 +312,6 @@ static void test_coming_back_gives_no_credit(void **state)
 	world_end(&w);
 }
 
-/* Each step of choosing looks at few lanes, however many wait. */
 static void test_choosing_looks_at_few_lanes(void **state)
 {
 	static struct job jobs[LANES + 1];

@@ -19,7 +19,6 @@ static struct stall_sample sample(uint64_t job, uint64_t at_ns)
 static void test_totals_add_up_over_jobs(void **state)
 {
 	struct metrics_totals *t = calloc(1, sizeof(*t));
-	const struct metrics_job *j;
 
 	assert_non_null(t);
 	assert_null(metrics_totals_find(t, 7));
@@ -36,7 +35,7 @@ static void test_totals_add_up_over_jobs(void **state)
 		s.step_p50_s = 0.1 * (double)i;
 		metrics_totals_add(t, NULL, &s, 1);
 	}
-	j = metrics_totals_find(t, 7);
+	const struct metrics_job *j = metrics_totals_find(t, 7);
 	assert_non_null(j);
 	assert_true(fabs(j->trainer_s - 20) < 1e-9);
 	assert_true(fabs(j->steps - 100) < 1e-9);

@@ -96,7 +96,6 @@ static void test_trainers_come_and_go(void **state)
 	assert_int_equal(tally_sums(&tally, 400 * MS).wait_ns, 0);
 }
 
-/* Times that run backwards count as nothing. */
 static void test_times_that_run_backwards_count_as_nothing(void **state)
 {
 	struct wait_tally tally = {0};
@@ -252,10 +251,9 @@ static void test_a_client_s_waits_become_shares(void **state)
 {
 	struct sensed_job sensed = {.readings = {{.at_ns = 10 * S}, {.at_ns = 11 * S}}, .n_readings = 2};
 	struct sensed_reading *now = &sensed.readings[1];
-	struct stall_sample sample;
 
 	now->taken = (struct job_taken){.batches = 10, .samples = 1000, .wait_ns = S / 2, .fetch_ns = S / 5};
-	sample = sample_of(&sensed);
+	struct stall_sample sample = sample_of(&sensed);
 	assert_int_equal(sample.source, STALL_SOURCE_CLIENT);
 	assert_float_equal(sample.shares.fetch_stall, 0.2, 1e-9);
 	assert_float_equal(sample.shares.prep_stall, 0.3, 1e-9);
@@ -282,10 +280,9 @@ static void test_report_goes_first(void **state)
 					       .wait = 0.4,
 					       .steps_per_s = 5,
 					       .shares = {.device = 0.6, .prep_stall = 0.4}}};
-	struct stall_sample sample;
 
 	sensed.readings[1].taken = (struct job_taken){.wait_ns = S * 3 / 10, .fetch_ns = S / 4};
-	sample = sample_of(&sensed);
+	struct stall_sample sample = sample_of(&sensed);
 	assert_int_equal(sample.source, STALL_SOURCE_BPF);
 	assert_float_equal(sample.shares.device, 0.6, 1e-9);
 	assert_float_equal(sample.shares.fetch_stall, 0.25, 1e-9);
@@ -299,7 +296,6 @@ static void test_report_goes_first(void **state)
 static void test_reads_give_storage_latency_and_bandwidth(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
-	struct stall_sample sample;
 
 	/* Ten visits and two reads a second, one by one, 0.25 s and a megabyte each. */
 	for (uint64_t i = 0; i < 3; i++)
@@ -312,7 +308,7 @@ static void test_reads_give_storage_latency_and_bandwidth(void **state)
 									  .read_ns = S / 2 * i,
 									  .coming_ns = S / 2 * i,
 									  .cpu_ns = S / 100 * i}};
-	sample = sample_of(&sensed);
+	struct stall_sample sample = sample_of(&sensed);
 	assert_float_equal(sample.chunk_latency_s, 0.25, 1e-9);
 	assert_float_equal(sample.source_bytes_per_s, 4e6, 1);
 	assert_float_equal(sample.reads_in_flight, 1, 1e-9);
@@ -340,11 +336,9 @@ static void test_reads_give_storage_latency_and_bandwidth(void **state)
 	assert_true(sample.memory_hit_ratio > 0.95);
 }
 
-/* What other nodes give is not memory's: with storage's it is one source. */
 static void test_peers_and_storage_are_one_source(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
-	struct stall_sample sample;
 
 	/* Ten visits a second: two reads of 0.25 s and a megabyte; six of others, 0.1 s and 250 kB, two at a
 	 * time; both at the same time for 0.1 s; two were asked for in vain. */
@@ -362,7 +356,8 @@ static void test_peers_and_storage_are_one_source(void **state)
 									  .peer_failed = 2 * i,
 									  .peer_ns = S * 6 / 10 * i,
 									  .coming_ns = S * 7 / 10 * i}};
-	sample = sample_of(&sensed); /* of a job without nodes nothing is said of others */
+	struct stall_sample sample =
+	    sample_of(&sensed); /* of a job without nodes nothing is said of others */
 	assert_true(isnan(sample.tiers.peer_hit_ratio) && isnan(sample.tiers.peer.chunks_per_s));
 	shares = true;
 	sample = sample_of(&sensed);
@@ -453,7 +448,6 @@ static uint64_t cache_target(struct stall_sample sample)
 	struct stall_node node = stall_node_unknown();
 	struct tuner_state *state = calloc(1, tuner_state_bytes());
 	struct tuner_result *result = calloc(1, sizeof(*result));
-	uint64_t target;
 
 	assert_true(state && result);
 	node.memory_limit_bytes = node.memory_headroom_bytes = node.memory_free_bytes = 8e9;
@@ -478,7 +472,7 @@ static uint64_t cache_target(struct stall_sample sample)
 		tuner_decide(&config, state, &node, &sample, 1, second * S, result);
 	}
 	assert_int_equal(result->n_views, 1);
-	target = result->views[0].model.value[TUNER_CACHE_BYTES];
+	uint64_t target = result->views[0].model.value[TUNER_CACHE_BYTES];
 	free(state);
 	free(result);
 	return target;

@@ -156,11 +156,10 @@ static void count_chunks(struct node *node, void *answer)
 static void test_chunks_behind_the_last_are_read_ahead(void **state)
 {
 	struct bench b = {0};
-	struct diesel_session *s;
 	uint64_t n_cached = 0;
 
 	bench_start(&b, *state, &plan);
-	s = open_session(&b, 1, 0);
+	struct diesel_session *s = open_session(&b, 1, 0);
 	assert_int_equal(diesel_session_ask(s, &(uint64_t){0}, 1, 2), 0);
 	take(s, &(uint64_t){0}, 1);
 	for (int i = 0; i < 2000 && n_cached < 3; i++) {
@@ -186,13 +185,11 @@ static void refresh(struct node *node, void *answer)
 static void test_knobs_change_meanwhile(void **state)
 {
 	struct bench b = {0};
-	struct diesel_session *s;
 	bool waits = false;
-	uint64_t n;
 
 	bench_start(&b, *state, &plan);
-	s = open_session(&b, 1, 0);
-	n = diesel_session_max_held(s) + 1;
+	struct diesel_session *s = open_session(&b, 1, 0);
+	uint64_t n = diesel_session_max_held(s) + 1;
 	for (int round = 0; round < 10000 && !waits; round++) { /* it waits for moments */
 		for (uint64_t i = 0; i < n; i++)
 			assert_int_equal(diesel_session_ask(s, &(uint64_t){i * 7}, 1, 2), 0);
@@ -238,15 +235,13 @@ static void test_few_of_a_chunk(void **state)
 	static const struct dataset_plan large = {.n_samples = 160, .bytes = 64 << 10, .n_a_chunk = 40};
 	const uint64_t part_bytes = 256 << 10, chunk_bytes = 40 * (64 << 10);
 	struct bench b = {0};
-	struct diesel_session *s;
 	struct diesel_batch held;
-	struct reads r;
 
 	bench_start(&b, *state, &large);
-	s = open_session(&b, 1, 0);
+	struct diesel_session *s = open_session(&b, 1, 0);
 	for (uint64_t chunk = 0; chunk < 3; chunk++)
 		ask_and_take(s, chunk * 40 + 5, DIESEL_ASK_FEW);
-	r = reads_of(&b);
+	struct reads r = reads_of(&b);
 	assert_int_equal(r.n, 3);
 	assert_in_range(r.bytes, 3 * (64 << 10), 3 * part_bytes);
 	ask_and_take(s, 5, DIESEL_ASK_FEW); /* it is there */
@@ -286,7 +281,6 @@ static void test_few_of_what_another_one_needs_whole(void **state)
 	    .world = 1, .batch = 4, .slots = 2, .reconnect_ms = 10000};
 	struct bench b = {0};
 	struct diesel_session *all, *s;
-	struct reads r;
 	char error[ERROR];
 
 	bench_start(&b, *state, &large);
@@ -295,7 +289,7 @@ static void test_few_of_what_another_one_needs_whole(void **state)
 	s = open_session(&b, 1, 0);
 	for (uint64_t chunk = 15; chunk > 12; chunk--)
 		ask_and_take(s, chunk * 100, DIESEL_ASK_FEW);
-	r = reads_of(&b);
+	struct reads r = reads_of(&b);
 	assert_true(r.n >= 4 && r.bytes >= r.n * 100 * (16 << 10));
 	diesel_session_close(s);
 	diesel_session_close(all);
@@ -331,7 +325,6 @@ static struct transport connect_by_hand(const struct bench *b)
 static void test_a_client_that_asks_wrongly_is_cut_off(void **state)
 {
 	struct bench b = {0};
-	struct diesel_session *s;
 
 	bench_start(&b, *state, &plan);
 	for (int k = 0; k < 3; k++) {
@@ -347,7 +340,7 @@ static void test_a_client_that_asks_wrongly_is_cut_off(void **state)
 		assert_true(recv(t.fd, &byte, 1, 0) <= 0);
 		transport_close(&t);
 	}
-	s = open_session(&b, 1, 0);
+	struct diesel_session *s = open_session(&b, 1, 0);
 	assert_int_equal(diesel_session_ask(s, &(uint64_t){5}, 1, 0), 0);
 	take(s, &(uint64_t){5}, 1);
 	diesel_session_close(s);
@@ -357,13 +350,12 @@ static void test_a_client_that_asks_wrongly_is_cut_off(void **state)
 static void test_a_new_daemon_is_told(void **state)
 {
 	struct bench b = {0};
-	struct diesel_session *s;
 	struct diesel_batch batch;
 	char *socket;
 	int r;
 
 	bench_start(&b, *state, &plan);
-	s = open_session(&b, 1, 0);
+	struct diesel_session *s = open_session(&b, 1, 0);
 	for (uint64_t i = 0; i < 2; i++)
 		assert_int_equal(diesel_session_ask(s, &(uint64_t){i * 50}, 1, 0), 0);
 	take(s, &(uint64_t){0}, 1);

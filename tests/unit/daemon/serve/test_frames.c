@@ -175,13 +175,12 @@ static void test_a_copy_outlives_the_sessions(void **state)
 {
 	struct scene c;
 	struct frames *f;
-	uint32_t frame;
 
 	scene_begin(&c);
 	assert_int_equal(frames_new(&c.cache, BYTES, 8, true, &f), 0);
 	assert_int_equal(frames_join(f, 1), 1);
 	assert_int_equal(frames_join(f, 1), 2);
-	frame = take(f);
+	uint32_t frame = take(f);
 	hold(f, frame, 1);
 	frames_unref(f, frame);
 	frames_unref(f, take(f));

@@ -44,11 +44,10 @@ static void test_what_makes_batches_alike(void **state)
 {
 	struct cached_dataset datasets[2] = {0};
 	struct session a = {.order = {.dataset = &datasets[0]}, .uid = 7};
-	struct session b;
 
 	a.order.request = (struct wire_open_session){
 	    .seed = 1, .world = 2, .batch = 8, .stride = 1, .window_chunks = 2, .recipe = recipe};
-	b = a;
+	struct session b = a;
 	assert_true(group_is_same(&a, &b));
 	b.order.request.epoch = 3;
 	b.order.request.first_batch = 5;
@@ -225,18 +224,16 @@ static struct figures wait_for_rest(struct node *n, uint32_t sessions)
 static void test_each_batch_once(void **state)
 {
 	struct node node = {0};
-	struct diesel_dataset *d;
 	struct diesel_session *s[3];
-	struct figures f;
+	struct diesel_dataset *d = begin(&node, *state);
 
-	d = begin(&node, *state);
 	for (int i = 0; i < 3; i++)
 		s[i] = open_session(d, 0);
 	for (uint64_t i = 0; i < N_BATCHES; i++) {
 		for (int k = 0; k < 3; k++)
 			take(s[k], i);
 	}
-	f = wait_for_rest(&node, 3);
+	struct figures f = wait_for_rest(&node, 3);
 	assert_int_equal(f.sum, f.most);
 	assert_true(f.most > N_BATCHES);
 	for (int i = 0; i < 3; i++)
@@ -249,19 +246,17 @@ static void test_each_batch_once(void **state)
 static void test_memory_of_its_own(void **state)
 {
 	struct node node = {0};
-	struct diesel_dataset *d;
 	struct diesel_session *s[3];
 	struct diesel_pinnable pinnable;
-	struct figures f;
+	struct diesel_dataset *d = begin(&node, *state);
 
-	d = begin(&node, *state);
 	for (int i = 0; i < 3; i++)
 		s[i] = open_with(d, 0, i < 2 ? DIESEL_PINNABLE : 0);
 	for (uint64_t i = 0; i < N_BATCHES; i++) {
 		for (int k = 0; k < 3; k++)
 			take(s[k], i);
 	}
-	f = wait_for_rest(&node, 3);
+	struct figures f = wait_for_rest(&node, 3);
 	assert_int_equal(f.sum, f.most);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(diesel_session_map_pinnable(s[i], &pinnable), i < 2 ? 0 : -EBUSY);
@@ -274,11 +269,10 @@ static void test_memory_of_its_own(void **state)
 static void test_a_batch_that_is_held_comes_again(void **state)
 {
 	struct node node = {0};
-	struct diesel_dataset *d;
 	struct diesel_session *s, *other;
 	struct diesel_batch held, again;
+	struct diesel_dataset *d = begin(&node, *state);
 
-	d = begin(&node, *state);
 	s = open_session(d, 0);
 	other = open_session(d, 0);
 	assert_int_equal(diesel_session_next(s, &held), 0);
@@ -303,9 +297,8 @@ static void test_a_batch_that_is_held_comes_again(void **state)
 static void test_one_comes_and_goes(void **state)
 {
 	struct node node = {0};
-	struct diesel_dataset *d;
+	struct diesel_dataset *d = begin(&node, *state);
 
-	d = begin(&node, *state);
 	for (uint64_t round = 0; round < 12; round++) {
 		struct diesel_session *other = open_session(d, round), *s = open_session(d, 0);
 
@@ -380,12 +373,11 @@ static void wait_for_nothing_kept(struct race *r)
 
 static void check_far_behind(const char *root, uint32_t flags)
 {
-	struct figures f;
 	struct race r;
 
 	race_begin(&r, root, 0, LAG, flags);
 	race_go(&r, LAG, 2 * LAG);
-	f = wait_for_rest(&r.node, 2);
+	struct figures f = wait_for_rest(&r.node, 2);
 	/* It has decoded what the other one had before it came, and nothing else. */
 	assert_in_range(f.sum, f.most, f.most + LAG);
 	assert_in_range(f.kept_bytes / f.frame_bytes, LAG - 20, LAG + 20);
@@ -430,7 +422,6 @@ static void test_half_of_the_memory_saves_half(void **state)
 {
 	struct figures before, after;
 	struct race r;
-	uint64_t saved;
 
 	/* Frames are of 58 pages, and a part of the cache is for them. */
 	race_begin(&r, *state, CACHE_BATCH_PART * (LAG / 2 * UINT64_C(58) * 4096), LAG, 0);
@@ -438,7 +429,7 @@ static void test_half_of_the_memory_saves_half(void **state)
 	before = wait_for_rest(&r.node, 2);
 	race_go(&r, LAG, LAG);
 	after = wait_for_rest(&r.node, 2);
-	saved = 2 * LAG - (after.sum - before.sum);
+	uint64_t saved = 2 * LAG - (after.sum - before.sum);
 	assert_in_range(saved, LAG / 2 - LAG / 8, LAG / 2 + LAG / 8);
 	assert_true(after.kept_bytes <= LAG / 2 * after.frame_bytes);
 	race_end(&r);

@@ -100,7 +100,6 @@ static void test_what_is_said_may_be_anything(void **state)
 	free(f);
 }
 
-/* Chunks come from staging, which is not asked for many at one time. */
 static void test_few_staged_chunks_are_asked_for_at_once(void **state)
 {
 	struct fixture *f = make();
@@ -116,7 +115,6 @@ static void test_few_staged_chunks_are_asked_for_at_once(void **state)
 	free(f);
 }
 
-/* The knob alone reaches no further than half of what is in memory. */
 static void test_the_knob_alone_reaches_half_of_memory(void **state)
 {
 	struct fixture *f = make();

@@ -86,10 +86,9 @@ static void test_it_is_what_sessions_deliver(void **state)
 	char *path = make_dataset(*state, "data", &plan);
 	struct diesel_subset *subset;
 	struct node node = {0};
-	struct diesel_dataset *d;
 
 	node_start(&node, *state);
-	d = open_dataset(&node, path);
+	struct diesel_dataset *d = open_dataset(&node, path);
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		compare_epoch(d, &options[i]);
 	for (uint64_t step = 1; step < 12; step += 5) {
@@ -118,10 +117,9 @@ static void test_subsets_that_no_session_has(void **state)
 	char *path = make_dataset(*state, "data", &plan);
 	struct diesel_subset *subset = NULL;
 	struct node node = {0};
-	struct diesel_dataset *d;
 
 	node_start(&node, *state);
-	d = open_dataset(&node, path);
+	struct diesel_dataset *d = open_dataset(&node, path);
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		struct diesel_session *s;
 		char error[ERROR];
@@ -149,12 +147,11 @@ static void test_without_the_daemon(void **state)
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
 	char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
-	struct diesel_dataset *d;
 	int64_t labels[N_SAMPLES];
 	uint8_t data[64];
 
 	node_start(&node, *state);
-	d = open_dataset(&node, path);
+	struct diesel_dataset *d = open_dataset(&node, path);
 	node_stop(&node);
 	assert_int_equal(diesel_dataset_labels(d, labels), 0);
 	for (uint64_t i = 0; i < N_SAMPLES; i++) {
@@ -197,17 +194,15 @@ static void test_what_cannot_be_read_is_named(void **state)
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = N_SAMPLES};
 	char *path = make_dataset(*state, "data", &plan), *chunk = only_chunk(path);
 	struct node node = {0};
-	struct diesel_dataset *d;
 	char half[1 << 16];
-	int fd;
 
 	node_start(&node, *state);
-	d = open_dataset(&node, path);
+	struct diesel_dataset *d = open_dataset(&node, path);
 	node_stop(&node);
 	fails(d, N_SAMPLES, 64, -ERANGE, "has no sample 61");
 	fails(d, 0, 63, -EINVAL, "c/00000");
 	assert_int_equal(chmod(chunk, 0600), 0);
-	fd = open(chunk, O_RDWR);
+	int fd = open(chunk, O_RDWR);
 	memset(half, 0xff, sizeof(half));
 	assert_true(pwrite(fd, half, sizeof(half), lseek(fd, 0, SEEK_END) / 2) > 0);
 	close(fd);
@@ -231,10 +226,9 @@ static void test_orders_that_no_session_has(void **state)
 	};
 	char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
-	struct diesel_dataset *d;
 
 	node_start(&node, *state);
-	d = open_dataset(&node, path);
+	struct diesel_dataset *d = open_dataset(&node, path);
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		struct diesel_order *order;
 		char error[ERROR];

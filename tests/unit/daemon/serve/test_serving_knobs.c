@@ -130,8 +130,6 @@ static void turn_all(struct node *n)
 
 static void turn_jobs(struct node *n)
 {
-	struct tuner_knobs free_knobs;
-
 	for (const struct job *j = n->server.serving.jobs.first; j; j = j->next) {
 		const uint64_t cache = next_random(n, 3) ? next_random(n, 60) * MIB : TUNER_FREE_BYTES;
 		const struct tuner_knobs knobs = {.value = {[TUNER_CACHE_BYTES] = cache,
@@ -152,7 +150,7 @@ static void turn_jobs(struct node *n)
 			assert_int_equal(atomic_load(&q->slots.control->wanted_workers),
 					 knobs.value[TUNER_CLIENT_WORKERS]);
 	}
-	free_knobs = tuner_knobs_free();
+	struct tuner_knobs free_knobs = tuner_knobs_free();
 	assert_int_equal(serving_set_job(&n->server.serving, 99999, &free_knobs, NULL), -ENOENT);
 }
 

@@ -56,11 +56,10 @@ static void test_engine(bool uring)
 	struct io_op reads[N_PIECES + 1];
 	uv_loop_t loop;
 	struct io *io;
-	int r;
 
 	assert_int_equal(uv_loop_init(&loop), 0);
 	/* Fewer in flight than submitted: the rest waits inside. */
-	r = uring ? io_uring_new(&loop, 4, &io) : io_threads_new(&loop, 4, &io);
+	int r = uring ? io_uring_new(&loop, 4, &io) : io_threads_new(&loop, 4, &io);
 	if (uring && r < 0) {
 		print_message("io_uring is not available here: %s\n", strerror(-r));
 		uv_loop_close(&loop);

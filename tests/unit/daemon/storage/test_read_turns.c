@@ -125,7 +125,6 @@ static void assert_near(uint64_t a, uint64_t b, uint64_t most)
 	assert_true((a > b ? a - b : b - a) <= most);
 }
 
-/* Alone, a job has all that its datasets may have under way. */
 static void test_a_job_alone_has_all_its_reads(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 20}};
@@ -195,12 +194,11 @@ static void test_weights_divide_the_bytes(void **state)
 static void test_an_urgent_read_is_next_up_to_a_bound(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4}, {.uid = 2, .n_datasets = 4}};
-	uint64_t before;
 	struct world w;
 
 	world_new(&w, readers, 2);
 	run(&w, 400);
-	before = readers[0].done_bytes;
+	uint64_t before = readers[0].done_bytes;
 	readers[1].waits = true;
 	run(&w, 400);
 	assert_near(readers[0].done_bytes - before, 200 * MIB, READ_URGENT_BYTES / 2 + 8 * MIB);
@@ -213,12 +211,11 @@ static void test_time_away_is_no_credit(void **state)
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4},
 				   {.uid = 2, .n_datasets = 4, .idle = true},
 				   {.uid = 3, .n_datasets = 4}};
-	uint64_t before;
 	struct world w;
 
 	world_new(&w, readers, 3);
 	run(&w, 1000);
-	before = readers[0].done_bytes;
+	uint64_t before = readers[0].done_bytes;
 	readers[1].idle = false;
 	run(&w, 300);
 	assert_near(readers[0].done_bytes - before, 100 * MIB, 16 * MIB);

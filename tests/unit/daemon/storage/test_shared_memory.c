@@ -16,7 +16,6 @@
 static void test_only_we_may_write(void **state)
 {
 	struct shared_memory m;
-	uint8_t *theirs;
 
 	assert_int_equal(shared_memory_new("test", 8192, SHARED_SEALED, &m), 0);
 	m.data[0] = 1;
@@ -27,7 +26,7 @@ static void test_only_we_may_write(void **state)
 	assert_int_equal(ftruncate(m.fd, 1 << 20), -1);
 	assert_int_equal(fallocate(m.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
 	assert_int_equal(fcntl(m.fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, m.fd, 0);
+	uint8_t *theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, m.fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
 	/* We go on writing, and they see it. */
@@ -50,7 +49,6 @@ static uint64_t pages_of(int fd)
 static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 {
 	struct shared_memory m;
-	uint8_t *theirs;
 	int fd = -1, again;
 	char path[32];
 
@@ -62,7 +60,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 	assert_int_equal(ftruncate(fd, 0), -1);
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	uint8_t *theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
 	assert_int_equal(theirs[4096], 1);
@@ -84,11 +82,10 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 static void test_private_writes_stay_private(void **state)
 {
 	struct shared_memory m;
-	uint8_t *theirs;
 
 	assert_int_equal(shared_memory_new("test", 4096, SHARED_SEALED, &m), 0);
 	m.data[5] = 1;
-	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, m.fd, 0);
+	uint8_t *theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, m.fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	theirs[5] = 9;
 	assert_int_equal(m.data[5], 1);
@@ -103,10 +100,9 @@ static void test_private_writes_stay_private(void **state)
 static void test_control_memory_keeps_its_size(void **state)
 {
 	struct shared_memory m;
-	uint8_t *theirs;
 
 	assert_int_equal(shared_memory_new("test", 4096, SHARED_CONTROL, &m), 0);
-	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+	uint8_t *theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	theirs[0] = 7;
 	assert_int_equal(m.data[0], 7);
@@ -209,7 +205,6 @@ static void test_memory_from_outside(void **state)
 {
 	const unsigned int size = F_SEAL_SHRINK | F_SEAL_GROW;
 	struct shared_memory m, again;
-	int fd;
 
 	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
 	m.data[5] = 7;
@@ -221,7 +216,7 @@ static void test_memory_from_outside(void **state)
 	assert_int_equal(fchown(m.fd, 12345, -1) < 0 ? -EPERM : shared_memory_check(m.fd, 8192), -EPERM);
 	shared_memory_free(&m);
 
-	fd = made_with(size | F_SEAL_SEAL, 0400, 8192);
+	int fd = made_with(size | F_SEAL_SEAL, 0400, 8192);
 	assert_int_equal(shared_memory_check(fd, 8192), 0);
 	close(fd);
 	fd = made_with(size, 0400, 8192); /* somebody may add one that keeps us from writing */

@@ -69,10 +69,9 @@ static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
 static int ask(int fd, union wire_message *m, const int *fds, size_t n_fds, struct wire_fds *ret_fds)
 {
 	static uint16_t sequence;
-	int r;
 
 	m->header.sequence = ++sequence;
-	r = transport_send(fd, m, fds, n_fds);
+	int r = transport_send(fd, m, fds, n_fds);
 	if (r == 0)
 		r = transport_receive(fd, m, ret_fds);
 	if (r == 0)
@@ -134,13 +133,12 @@ static void open_dataset(int fd, const char *path, union wire_message *ret)
 static int open_session(int fd, union wire_message *ret)
 {
 	struct wire_fds got;
-	int control;
 
 	protocol_init(ret, WIRE_OPEN_SESSION);
 	ret->open_session.world = ret->open_session.stride = 1;
 	ret->open_session.batch = 2;
 	assert_int_equal(ask(fd, ret, NULL, 0, &got), 0);
-	control = got.n > 0 ? dup(got.fd[0]) : -1;
+	int control = got.n > 0 ? dup(got.fd[0]) : -1;
 	wire_fds_close(&got);
 	return control;
 }
@@ -150,10 +148,9 @@ static void test_who_does_not_greet_is_cut_off(void **state)
 	struct node node = {0};
 	union wire_message m;
 	struct wire_fds fds;
-	int fd;
 
 	node_start(&node, *state);
-	fd = connect_to(node.socket);
+	int fd = connect_to(node.socket);
 	protocol_init(&m, WIRE_STATUS);
 	m.header.sequence = 1;
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
@@ -496,12 +493,11 @@ static int send_part(int fd, uint64_t part, uint64_t first, uint64_t last, union
 static int open_session_of(int fd, uint64_t subset_samples, union wire_message *ret)
 {
 	struct wire_fds got;
-	int r;
 
 	protocol_init(ret, WIRE_OPEN_SESSION);
 	ret->open_session.world = ret->open_session.stride = ret->open_session.batch = 1;
 	ret->open_session.subset_samples = subset_samples;
-	r = ask(fd, ret, NULL, 0, &got);
+	int r = ask(fd, ret, NULL, 0, &got);
 	if (r == 0)
 		wire_fds_close(&got);
 	return r;
@@ -527,10 +523,9 @@ static void test_a_subset_that_is_none_ends_the_connection(void **state)
 	struct node node = {0};
 	struct kept kept = {0};
 	union wire_message m;
-	int fd;
 
 	node_start(&node, *state);
-	fd = greet(&node);
+	int fd = greet(&node);
 	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
 	refused(&m, -EPROTO, "no dataset is open");
 	open_dataset(fd, path, &m);
@@ -563,10 +558,9 @@ static void test_a_subset_is_counted(void **state)
 	struct kept before, with, after;
 	struct node node = {0};
 	union wire_message m;
-	int fd;
 
 	node_start(&node, *state);
-	fd = greet(&node);
+	int fd = greet(&node);
 	open_dataset(fd, path, &m);
 	for (int i = 0; i < 3; i++) { /* the last one counts, and each once */
 		assert_int_equal(send_part(fd, 0, i == 2 ? 0x25 : 0xff, 0, &m), 0);

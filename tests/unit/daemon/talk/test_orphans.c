@@ -211,11 +211,10 @@ struct trainer {
 static struct trainer trainer_start(const struct node *n, const char *path, bool cut)
 {
 	int hold[2], ready[2];
-	struct trainer t;
 	char byte;
 
 	assert_int_equal(pipe(hold) | pipe(ready), 0);
-	t = (struct trainer){.pid = fork(), .hold = hold[1], .ready = ready[0]};
+	struct trainer t = (struct trainer){.pid = fork(), .hold = hold[1], .ready = ready[0]};
 	if (t.pid == 0) {
 		struct diesel_dataset *d;
 		struct diesel_session *s;
@@ -249,10 +248,9 @@ static void end_with_the_trainer(void **state, bool cut)
 	struct node n = {0};
 	char *path = make_dataset(
 	    *state, "views", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 1 << 10, .spread = 128});
-	struct trainer t;
 
 	node_start(&n, *state);
-	t = trainer_start(&n, path, cut);
+	struct trainer t = trainer_start(&n, path, cut);
 	if (cut)
 		wait_for_orphan(&n);
 	else

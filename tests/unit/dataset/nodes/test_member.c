@@ -61,10 +61,9 @@ static int with(const char *part, const char *other)
 {
 	struct registry_entry e = sample(), found;
 	char text[MEMBER_TEXT], changed[2 * MEMBER_TEXT];
-	const char *at;
 
 	member_format(&e, text);
-	at = strstr(text, part);
+	const char *at = strstr(text, part);
 	assert_non_null(at);
 	snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - text), text, other, at + strlen(part));
 	return member_parse(changed, strlen(changed), &found);

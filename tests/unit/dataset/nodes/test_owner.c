@@ -16,11 +16,10 @@
 static struct chunk_id chunk(uint32_t i)
 {
 	static struct chunk_id_source source;
-	struct chunk_id id;
 
 	if (i == 0)
 		chunk_id_source_init(&source, 7, 9, NULL);
-	id = chunk_id_next(&source, 1000000 + i / 3);
+	struct chunk_id id = chunk_id_next(&source, 1000000 + i / 3);
 	return id;
 }
 

@@ -46,7 +46,6 @@ static void test_one_pixel_is_decoded_and_enlarged(void **state)
 	assert_int_equal(image_decoder_warnings(decoder), 0);
 }
 
-/* Of pixels that are there: as of an image that has them. */
 static void test_present_pixels_resize_as_decoded_ones(void **state)
 {
 	static const uint8_t pixels[] = {9, 9, 9, 1, 2, 3, 9, 9, 9, 200, 200, 200};

@@ -230,3 +230,22 @@ static inline void check_invariants(const struct analysis *analysis)
 	assert_true(analysis->n_actions <= ANALYSIS_ACTIONS_MAX);
 	assert_int_equal(analysis->verdict == ANALYSIS_INSUFFICIENT, analysis->insufficient[0] != '\0');
 }
+
+/* A sample of a thread's Python stack, outside of system calls. */
+static inline void script_sample(struct script *s, uint32_t tid, uint64_t tick, uint64_t python)
+{
+	struct event *event = script_add(s, tid, EVENT_STACK, tick, tick);
+
+	event->stack.python = python;
+	event->stack.syscall_nr = 0xffff;
+}
+
+static inline struct event *script_first_call(struct script *s, uint32_t tid, uint16_t nr)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->events[i].tid == tid && s->events[i].type == EVENT_SYSCALL &&
+		    s->events[i].call.nr == nr)
+			return &s->events[i];
+	fail();
+	return NULL;
+}

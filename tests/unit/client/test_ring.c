@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/ring.h"
+#include "lib/cleanup.h"
 
 static struct ring_control *control_new(uint32_t n_slots)
 {
@@ -35,7 +36,7 @@ static void test_the_layout_is_aligned_and_bounded(void **state)
 
 static void test_publish_and_ready(void **state)
 {
-	struct ring_control *c = control_new(4);
+	_cleanup_(freep) struct ring_control *c = control_new(4);
 	struct ring_descriptor d = {.epoch = 1, .index = 2};
 	uint32_t published = UINT32_MAX - 1, consumed = UINT32_MAX - 1; /* the counters wrap */
 
@@ -50,19 +51,17 @@ static void test_publish_and_ready(void **state)
 	/* Something is ready: no sleep. */
 	assert_int_equal(ring_wait(c, consumed, 10000), 0);
 	assert_int_equal(ring_wait(c, published, 1), -ETIMEDOUT);
-	free(c);
 }
 
 static void test_kick_only_when_asked(void **state)
 {
-	struct ring_control *c = control_new(8);
+	_cleanup_(freep) struct ring_control *c = control_new(8);
 
 	assert_false(ring_wants_kick(c, 0));
 	ring_daemon_waits(c);
 	assert_false(ring_wants_kick(c, 5)); /* plenty is ready */
 	assert_true(ring_wants_kick(c, 4));
 	assert_false(ring_wants_kick(c, 0)); /* told already */
-	free(c);
 }
 
 /* Two threads play daemon and client over a small ring; the client sleeps, the daemon waits for slots. */

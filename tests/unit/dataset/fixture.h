@@ -37,6 +37,13 @@ static inline struct image image_join(const struct iovec parts[2])
 	return image;
 }
 
+static inline int image_parse(const struct image *image, struct chunk_view *view, struct error *err)
+{
+	uint64_t needed;
+
+	return chunk_parse_head(image->data, image->bytes, image->bytes, "CHUNK", view, &needed, err);
+}
+
 /* Sample i of n: path "class<i % 3>/<i>.bin", i + 1 bytes of value i. */
 static inline struct image make_chunk(uint32_t n, uint32_t flags)
 {

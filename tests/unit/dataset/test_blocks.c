@@ -71,13 +71,6 @@ static struct chunk_header *header_of(const struct image *image)
 	return (struct chunk_header *)image->data;
 }
 
-static int parse(const struct image *image, struct chunk_view *view, struct error *err)
-{
-	uint64_t needed;
-
-	return chunk_parse_head(image->data, image->bytes, image->bytes, "CHUNK", view, &needed, err);
-}
-
 static void sign(struct image *image)
 {
 	struct chunk_header *h = header_of(image);
@@ -114,7 +107,7 @@ static void test_blocks_unpack_as_packed(void **state)
 		void *made;
 		uint32_t n_stored = 0;
 
-		if (parse(&image, &view, &err) < 0)
+		if (image_parse(&image, &view, &err) < 0)
 			fail_msg("%s", err.text);
 		assert_int_equal(view.header->flags, CHUNK_FLAG_COMPRESSED);
 		assert_int_equal(view.header->level, level);
@@ -130,7 +123,7 @@ static void test_blocks_unpack_as_packed(void **state)
 		/* Either form is taken for what it is, and not for the other. */
 		assert_int_equal(chunk_parse_plain(made, plain.bytes, "CHUNK", &view, &err), 0);
 		check_samples(&view, made);
-		assert_int_equal(parse(&plain, &view, &err), -EBADMSG);
+		assert_int_equal(image_parse(&plain, &view, &err), -EBADMSG);
 		assert_int_equal(chunk_parse_plain(image.data, image.bytes, "CHUNK", &view, &err), -EBADMSG);
 		free(made);
 		free(image.data);
@@ -185,7 +178,7 @@ static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
 		unsigned char was = image.data[at];
 
 		image.data[at] ^= (unsigned char)(1u << (bits++ % 8));
-		int r = parse(&image, &view, NULL);
+		int r = image_parse(&image, &view, NULL);
 
 		if (at < offsetof(struct chunk_header, head_xxh3) || r < 0) {
 			assert_true(r < 0);

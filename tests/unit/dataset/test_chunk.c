@@ -6,13 +6,7 @@
 
 #include "dataset/checksum/checksum.h"
 #include "dataset/chunk_id.h"
-
-static int parse(const struct image *image, struct chunk_view *view, struct error *err)
-{
-	uint64_t needed;
-
-	return chunk_parse_head(image->data, image->bytes, image->bytes, "CHUNK", view, &needed, err);
-}
+#include "lib/cleanup.h"
 
 /* Signs a changed head as a hostile writer would. */
 static void sign(struct image *image)
@@ -29,7 +23,7 @@ static void test_a_chunk_parses_as_built(void **state)
 	struct chunk_view view;
 	struct error err = ERROR_INIT;
 
-	if (parse(&image, &view, &err) < 0)
+	if (image_parse(&image, &view, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(view.header->n_records, 500);
 	assert_int_equal(image.bytes % CHUNK_ALIGN, 0);
@@ -91,14 +85,14 @@ static void test_every_bit_of_the_head(void **state)
 	for (size_t bit = 0; bit < head * 8; bit++) {
 		image.data[bit / 8] ^= 1 << bit % 8;
 		err = ERROR_INIT;
-		int r = parse(&image, &view, &err);
+		int r = image_parse(&image, &view, &err);
 
 		if (r != -EBADMSG && r != -EPROTONOSUPPORT)
 			fail_msg("bit %zu: %d", bit, r);
 		assert_non_null(strstr(err.text, "CHUNK"));
 		image.data[bit / 8] ^= 1 << bit % 8;
 	}
-	assert_int_equal(parse(&image, &view, NULL), 0);
+	assert_int_equal(image_parse(&image, &view, NULL), 0);
 	free(image.data);
 }
 
@@ -114,7 +108,7 @@ static void test_every_truncation_of_a_chunk_is_noticed(void **state)
 
 		memcpy(cut.data, image.data, n);
 		/* The file is shorter ... */
-		assert_int_equal(parse(&cut, &view, NULL), -EBADMSG);
+		assert_int_equal(image_parse(&cut, &view, NULL), -EBADMSG);
 		/* ... or only what was read of it. */
 		int r = chunk_parse_head(cut.data, n, image.bytes, "CHUNK", &view, &needed, NULL);
 
@@ -166,7 +160,7 @@ static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
 				sign(&image);
 			/* What is accepted must be readable: an offset or a name elsewhere inside the chunk.
 			 */
-			if (parse(&image, &view, NULL) == 0) {
+			if (image_parse(&image, &view, NULL) == 0) {
 				n_accepted++;
 				for (uint32_t i = 0; i < view.header->n_records; i++)
 					chunk_verify_record(&view, i, image.data + view.records[i].offset, "",
@@ -185,7 +179,7 @@ static void test_damage_in_a_payload_is_noticed(void **state)
 	struct chunk_view view;
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(parse(&image, &view, NULL), 0);
+	assert_int_equal(image_parse(&image, &view, NULL), 0);
 	for (uint32_t i = 0; i < 20; i++) {
 		unsigned char *sample = image.data + view.records[i].offset;
 
@@ -205,12 +199,12 @@ static void test_a_newer_version_says_to_update(void **state)
 	struct error err = ERROR_INIT;
 
 	((struct chunk_header *)image.data)->version = CHUNK_VERSION + 1;
-	assert_int_equal(parse(&image, &view, &err), -EPROTONOSUPPORT);
+	assert_int_equal(image_parse(&image, &view, &err), -EPROTONOSUPPORT);
 	assert_non_null(strstr(err.text, "update"));
 	((struct chunk_header *)image.data)->version = CHUNK_VERSION;
 	((struct chunk_header *)image.data)->flags = 1u << 31;
 	sign(&image);
-	assert_int_equal(parse(&image, &view, NULL), -EPROTONOSUPPORT);
+	assert_int_equal(image_parse(&image, &view, NULL), -EPROTONOSUPPORT);
 	free(image.data);
 }
 
@@ -219,7 +213,7 @@ static void test_a_tombstone_has_no_payload(void **state)
 	struct image image = make_chunk(4, CHUNK_FLAG_TOMBSTONE);
 	struct chunk_view view;
 
-	assert_int_equal(parse(&image, &view, NULL), 0);
+	assert_int_equal(image_parse(&image, &view, NULL), 0);
 	assert_int_equal(view.header->flags, CHUNK_FLAG_TOMBSTONE);
 	assert_int_equal(view.header->file_bytes, view.header->payload_offset);
 	free(image.data);
@@ -253,7 +247,7 @@ static int add_bytes(struct chunk_builder *b, const char *path, const void *data
 static void test_a_builder_keeps_to_its_sizes(void **state)
 {
 	struct chunk_builder *b;
-	char *data = calloc(1, 9 << 20);
+	_cleanup_(freep) char *data = calloc(1, 9 << 20);
 	struct iovec parts[2];
 	struct chunk_id id = {0};
 	struct error err = ERROR_INIT;
@@ -284,13 +278,12 @@ static void test_a_builder_keeps_to_its_sizes(void **state)
 	struct image image = image_join(parts);
 	struct chunk_view view;
 
-	assert_int_equal(parse(&image, &view, NULL), 0);
+	assert_int_equal(image_parse(&image, &view, NULL), 0);
 	assert_int_equal(add_bytes(b, "huge", data, (size_t)CHUNK_SAMPLE_MAX_BYTES + 1, &err), -EFBIG);
 	assert_non_null(strstr(err.text, "'huge'"));
 	assert_int_equal(add_bytes(b, "../x", data, 1, NULL), -EINVAL);
 	chunk_builder_free(b);
 	free(image.data);
-	free(data);
 }
 
 static void test_ids_rise_with_time(void **state)

@@ -336,7 +336,7 @@ static void test_each_chunk_and_path_comes_once(void **state)
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
 	struct error err = ERROR_INIT;
-	struct seen *seen = calloc(1, sizeof(*seen));
+	_cleanup_(freep) struct seen *seen = calloc(1, sizeof(*seen));
 	int n_calls = 0;
 
 	begin(m);
@@ -359,7 +359,6 @@ static void test_each_chunk_and_path_comes_once(void **state)
 	}
 	assert_int_equal(n_calls, 2);
 	meta_rollback(m, true);
-	free(seen);
 	meta_free(m);
 }
 
@@ -375,7 +374,7 @@ static void test_digests_are_added_to_chunks(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
-	struct seen *seen = calloc(1, sizeof(*seen));
+	_cleanup_(freep) struct seen *seen = calloc(1, sizeof(*seen));
 	struct error err = ERROR_INIT;
 
 	begin(m);
@@ -397,7 +396,6 @@ static void test_digests_are_added_to_chunks(void **state)
 	assert_int_equal(seen->n, 3);
 	assert_true(begin(m).has_digests);
 	meta_rollback(m, true);
-	free(seen);
 	meta_free(m);
 }
 

@@ -16,6 +16,7 @@
 
 #include "dataset/write/read_ahead.h"
 #include "dataset/write/source.h"
+#include "lib/cleanup.h"
 
 static int refuse(int code, const char *text, void *context)
 {
@@ -39,10 +40,9 @@ static int scan(const char *root, struct survey *survey, source_unreadable_callb
 
 static void link_path(const char *root, const char *target, const char *name)
 {
-	char *path = path_in(root, name);
+	_cleanup_(freep) char *path = path_in(root, name);
 
 	assert_int_equal(symlink(target, path), 0);
-	free(path);
 }
 
 static void test_source_order_and_links(void **state)
@@ -55,8 +55,8 @@ static void test_source_order_and_links(void **state)
 	write_text(*state, "src/a-b/1", "x");
 	write_text(*state, "src/top", "x");
 	write_text(*state, "src/b/x", "x");
-	char *x = path_in(*state, "src/b/x"), *fifo = path_in(*state, "src/b/fifo"),
-	     *root = path_in(*state, "src");
+	_cleanup_(freep) char *x = path_in(*state, "src/b/x"), *fifo = path_in(*state, "src/b/fifo"),
+			      *root = path_in(*state, "src");
 
 	unlink(x);
 	write_text(*state, "elsewhere/1", "x");
@@ -75,9 +75,6 @@ static void test_source_order_and_links(void **state)
 	assert_null(source_find(s, (struct path_text){"b", 1}));
 	source_free(s);
 	survey_free(&survey);
-	free(root);
-	free(x);
-	free(fifo);
 }
 
 static void test_troubles_of_a_source_name_the_file(void **state)
@@ -165,7 +162,7 @@ static void test_a_file_that_changed_since_the_walk_is_noticed(void **state)
 	for (const char *const *name = (const char *const[]){"a", "b", "c", "d", NULL}; *name; name++)
 		write_text(*state, *name, "1234");
 	assert_int_equal(scan(*state, &survey, refuse, NULL, &s, NULL), 0);
-	char *a = path_in(*state, "a"), *b = path_in(*state, "b");
+	_cleanup_(freep) char *a = path_in(*state, "a"), *b = path_in(*state, "b");
 
 	unlink(a);
 	unlink(b);
@@ -182,8 +179,6 @@ static void test_a_file_that_changed_since_the_walk_is_noticed(void **state)
 	read_ahead_free(ra);
 	source_free(s);
 	survey_free(&survey);
-	free(a);
-	free(b);
 }
 
 struct stopper {
@@ -220,7 +215,7 @@ static struct pack_options options_of(const char *source, const char *dataset, s
 
 static void make_big_source(const char *root)
 {
-	char *text = malloc(100001);
+	_cleanup_(freep) char *text = malloc(100001);
 
 	for (int i = 0; i < 200; i++) {
 		char name[32];
@@ -230,12 +225,11 @@ static void make_big_source(const char *root)
 		snprintf(name, sizeof(name), "src/c%d/%d", i % 4, i);
 		write_text(root, name, text);
 	}
-	free(text);
 }
 
 static void test_interrupt_and_resume(void **state)
 {
-	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
+	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {.countdown = 150};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
@@ -269,13 +263,11 @@ static void test_interrupt_and_resume(void **state)
 	}
 	dataset_close(d);
 	survey_free(&stopper.survey);
-	free(source);
-	free(dataset);
 }
 
 static void test_a_second_pack_appends(void **state)
 {
-	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
+	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
@@ -302,8 +294,6 @@ static void test_a_second_pack_appends(void **state)
 	assert_non_null(strstr(err.text, "'b'"));
 	free(folder);
 	survey_free(&stopper.survey);
-	free(source);
-	free(dataset);
 }
 
 /* Doubles a file, unless it begins with a minus: then it stays. */
@@ -350,7 +340,7 @@ static void expect_sample(const char *dataset, const char *path, const char *exp
 
 static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 {
-	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
+	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
@@ -378,8 +368,6 @@ static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 	assert_int_equal(result.n_files, 1);
 	expect_sample(dataset, "a/1", "eleven");
 	survey_free(&stopper.survey);
-	free(source);
-	free(dataset);
 }
 
 static void test_a_resumed_pack_packs_again_what_differs(void **state)
@@ -415,7 +403,7 @@ static void test_a_resumed_pack_packs_again_what_differs(void **state)
 
 static void test_an_impossible_pack_is_refused(void **state)
 {
-	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
+	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
@@ -451,8 +439,6 @@ static void test_an_impossible_pack_is_refused(void **state)
 	free(inside);
 	free(within);
 	survey_free(&stopper.survey);
-	free(source);
-	free(dataset);
 }
 
 UNIT_TESTS(IN_FOLDER(test_source_order_and_links), IN_FOLDER(test_troubles_of_a_source_name_the_file),

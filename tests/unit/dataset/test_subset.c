@@ -2,6 +2,7 @@
 #include "tests/unit/test.h"
 
 #include "dataset/subset.h"
+#include "lib/cleanup.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -21,7 +22,7 @@ static struct subset *of(uint64_t n_samples, const bool *chosen)
 /* Against counting one by one, for each number of samples around the sizes of words and blocks. */
 static void compare(uint64_t n_samples, unsigned every)
 {
-	bool *chosen = calloc(n_samples + 1, sizeof(*chosen));
+	_cleanup_(freep) bool *chosen = calloc(n_samples + 1, sizeof(*chosen));
 	uint64_t k = 0, random = n_samples + every;
 
 	for (uint64_t i = 0; i < n_samples; i++) {
@@ -46,7 +47,6 @@ static void compare(uint64_t n_samples, unsigned every)
 	assert_int_equal(subset_count(s), k);
 	assert_int_equal(subset_count_range(s, 0, n_samples), k);
 	subset_free(s);
-	free(chosen);
 }
 
 static void test_counts_agree_with_counting_bits(void **state)

@@ -6,6 +6,7 @@
 #include "dataset/sample.h"
 #include "dataset/verify.h"
 #include "dataset/writer.h"
+#include "lib/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +124,7 @@ static void test_add_replace_delete(void **state)
 
 static void test_nothing_to_commit(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path);
 
 	add(w, "a", "x");
@@ -131,12 +132,10 @@ static void test_nothing_to_commit(void **state)
 	assert_int_equal(commit(open_writer(path)).version, 1);
 	assert_int_equal(verify(path), 0);
 	/* A dataset that never got anything goes again. */
-	char *other = path_in(*state, "other");
+	_cleanup_(freep) char *other = path_in(*state, "other");
 
 	writer_free(open_writer(other));
 	assert_false(exists_in(*state, "other"));
-	free(other);
-	free(path);
 }
 
 static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
@@ -177,7 +176,7 @@ static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 
 static void test_a_second_writer_is_refused(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path), *other;
 	struct error err = ERROR_INIT;
 
@@ -186,7 +185,6 @@ static void test_a_second_writer_is_refused(void **state)
 	assert_non_null(strstr(err.text, "another dieselctl"));
 	commit(w);
 	assert_int_equal(verify(path), 0);
-	free(path);
 }
 
 /* As another process that has watched it for long enough. */
@@ -247,7 +245,7 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	assert_int_equal(commit(w).n_paths, 2);
 	assert_false(writer_at_work(path, &sign));
 	/* Whoever was taken over keeps no snapshot: what is published may be another one's by then. */
-	char *kept = path_in(*state, "ds/snapshots/2");
+	_cleanup_(freep) char *kept = path_in(*state, "ds/snapshots/2");
 
 	w = open_writer(path);
 	assert_int_equal(take_over(path, &sign), 0);
@@ -255,7 +253,6 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	assert_int_equal(writer_catch_up(w, &err), 0);
 	assert_int_equal(access(kept, F_OK), -1);
 	writer_free(w);
-	free(kept);
 	free(path);
 }
 
@@ -337,7 +334,7 @@ static void test_a_rebuild_restores_the_dataset(void **state)
 	commit(w);
 
 	/* Without its metadata a dataset is not changed; the version goes on from the snapshot's. */
-	char *meta = path_in(*state, "ds/meta.db");
+	_cleanup_(freep) char *meta = path_in(*state, "ds/meta.db");
 
 	assert_int_equal(unlink(meta), 0);
 	assert_int_equal(writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ESTALE);
@@ -356,7 +353,6 @@ static void test_a_rebuild_restores_the_dataset(void **state)
 	assert_int_equal(rebuild(path, 0), 4);
 	assert_true(exists_in(*state, "ds/meta.db.damaged"));
 	assert_string_equal(get(path, "a", text), "3");
-	free(meta);
 	free(path);
 }
 
@@ -411,7 +407,7 @@ static void rebuild_with_digests(const char *path)
 static void test_digests_are_kept(void **state)
 {
 	need_sqlite();
-	char *path = path_in(*state, "ds"), *meta = path_in(*state, "ds/meta.db");
+	_cleanup_(freep) char *path = path_in(*state, "ds"), *meta = path_in(*state, "ds/meta.db");
 	struct writer *w = open_writer(path);
 
 	assert_int_equal(writer_keep_digests(w, NULL), 0);
@@ -430,13 +426,11 @@ static void test_digests_are_kept(void **state)
 	rebuild(path, 0);
 	assert_int_equal(n_digests(path), 2);
 	assert_int_equal(verify(path), 0);
-	free(meta);
-	free(path);
 }
 
 static void test_digests_are_added(void **state)
 {
-	char *path = path_in(*state, "ds");
+	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path);
 	struct error err = ERROR_INIT;
 
@@ -451,7 +445,6 @@ static void test_digests_are_added(void **state)
 	rebuild_with_digests(path);
 	assert_int_equal(n_digests(path), 1);
 	assert_int_equal(verify(path), 0);
-	free(path);
 }
 
 static void expect_digest(const struct verify_damage *damage, void *context)
@@ -509,10 +502,11 @@ static void test_not_a_dataset(void **state)
 {
 	struct writer *w;
 	struct error err = ERROR_INIT;
-	char *missing = path_in(*state, "missing");
+	_cleanup_(freep) char *missing = path_in(*state, "missing");
 
 	write_text(*state, "holiday/photo.jpg", "x");
-	char *holiday = path_in(*state, "holiday"), *photo = path_in(*state, "holiday/photo.jpg");
+	_cleanup_(freep) char *holiday = path_in(*state, "holiday"),
+			      *photo = path_in(*state, "holiday/photo.jpg");
 
 	assert_int_equal(writer_open(holiday, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTEMPTY);
 	assert_non_null(strstr(err.text, "no dataset"));
@@ -524,9 +518,6 @@ static void test_not_a_dataset(void **state)
 	assert_int_equal(writer_open(missing, WRITER_PACK, 17, &w, &err), -EINVAL);
 	assert_false(exists_in(*state, "missing"));
 	writer_free(NULL);
-	free(photo);
-	free(holiday);
-	free(missing);
 }
 
 /* A chunk whose payload is changed: named by path; a head: by chunk; the dataset's other samples are read. */

@@ -2,6 +2,7 @@
 #include "tests/unit/test.h"
 
 #include "lib/array.h"
+#include "lib/cleanup.h"
 
 struct list {
 	uint64_t *items;
@@ -30,12 +31,11 @@ static void test_an_array_too_large_is_refused(void **state)
 #endif
 	volatile size_t huge = SIZE_MAX / 4; /* the compiler would notice */
 	struct list list = {malloc(1), huge, huge};
-	uint64_t *items = list.items;
+	_cleanup_(freep) uint64_t *items = list.items;
 
 	assert_int_equal(array_room(list.items, list.n, list.n_allocated), -ENOMEM);
 	assert_ptr_equal(list.items, items);
 	assert_int_equal(list.n_allocated, huge);
-	free(items);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_an_array_grows_and_keeps_its_items),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/test.h"
 
+#include "lib/cleanup.h"
 #include "lib/fd_io.h"
 
 #include <errno.h>
@@ -79,7 +80,7 @@ static void *feed(void *argument)
 static void test_pieces_and_signals(void **state)
 {
 	struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: read() returns */
-	char *sent = malloc(PIPE_BYTES), *data = malloc(PIPE_BYTES + 1);
+	_cleanup_(freep) char *sent = malloc(PIPE_BYTES), *data = malloc(PIPE_BYTES + 1);
 	pthread_t thread;
 	void *result;
 	size_t done;
@@ -97,8 +98,6 @@ static void test_pieces_and_signals(void **state)
 	assert_int_equal(done, PIPE_BYTES);
 	assert_memory_equal(data, sent, PIPE_BYTES);
 	close(ends[0]);
-	free(sent);
-	free(data);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_file_reads_as_written),

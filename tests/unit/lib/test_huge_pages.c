@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
@@ -41,7 +42,7 @@ static uint8_t *new_data(void)
 
 static void check(int fd, size_t from, size_t to)
 {
-	uint8_t *data = malloc(BYTES);
+	_cleanup_(freep) uint8_t *data = malloc(BYTES);
 	size_t done = 0, wrong = 0;
 
 	assert_int_equal(fd_read_at(fd, data, BYTES, 0, &done), 0);
@@ -49,7 +50,6 @@ static void check(int fd, size_t from, size_t to)
 	for (size_t i = 0; i < BYTES; i++)
 		wrong += data[i] != (i >= from && i < to ? pattern(i) : 0);
 	assert_int_equal(wrong, 0);
-	free(data);
 }
 
 static void test_is_mapped_where_huge_pages_fit(void **state)
@@ -83,7 +83,7 @@ static void write_and_check(uint8_t *data, size_t from, size_t to)
 
 static void test_writes_what_a_call_would_write(void **state)
 {
-	uint8_t *data = new_data();
+	_cleanup_(freep) uint8_t *data = new_data();
 
 	write_and_check(data, 0, BYTES);
 	write_and_check(data, 0, 0);
@@ -91,12 +91,11 @@ static void test_writes_what_a_call_would_write(void **state)
 	write_and_check(data, HUGE_PAGE_BYTES - 1, 2 * HUGE_PAGE_BYTES + 1);
 	write_and_check(data, HUGE_PAGE_BYTES, 2 * HUGE_PAGE_BYTES);
 	write_and_check(data, HUGE_PAGE_BYTES + 4096, 2 * HUGE_PAGE_BYTES);
-	free(data);
 }
 
 static void test_cannot_write_where_it_may_not(void **state)
 {
-	uint8_t *data = new_data();
+	_cleanup_(freep) uint8_t *data = new_data();
 	int fd = new_memory(), reader;
 	char path[32];
 
@@ -106,7 +105,6 @@ static void test_cannot_write_where_it_may_not(void **state)
 	check(fd, 0, 0);
 	close(reader);
 	close(fd);
-	free(data);
 }
 
 /* By the kernel's count, of the page that `at` lies in. */

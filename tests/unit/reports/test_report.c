@@ -10,6 +10,7 @@
 
 #include "analyzer/analysis.h"
 #include "reports/text/layout.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "reports/report.h"
 
@@ -304,7 +305,7 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 	struct analysis_step steps[2];
 	struct analysis analysis = compiling_sample(steps);
 	char *text = text_of(&analysis, (struct report_text_options){.width = 80});
-	char *metrics = metrics_of(&analysis), *html = html_of(&analysis);
+	_cleanup_(freep) char *metrics = metrics_of(&analysis), *html = html_of(&analysis);
 	json_t *root = json_of(&analysis, true);
 	json_t *shares = json_object_get(root, "shares"), *rows = json_object_get(root, "step_table");
 	double sum = 0;
@@ -332,8 +333,6 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 	assert_true(json_is_false(json_object_get(json_array_get(rows, 1), "apart")));
 	json_decref(root);
 	free(text);
-	free(metrics);
-	free(html);
 }
 
 /* Without Python stacks nobody saw whether it compiled: that is no 0. */

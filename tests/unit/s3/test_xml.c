@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "s3/bucket_private.h"
+#include "lib/cleanup.h"
 
 static int parse(const char *text, struct xml_list *ret)
 {
@@ -64,14 +65,13 @@ static void test_what_is_no_list_is_refused(void **state)
 
 static void test_a_value_too_long_is_refused(void **state)
 {
-	char *text = malloc(20000);
+	_cleanup_(freep) char *text = malloc(20000);
 	struct xml_list l;
 	int n = sprintf(text, "<ListBucketResult><Prefix>");
 
 	memset(text + n, 'x', 9000);
 	strcpy(text + n + 9000, "</Prefix></ListBucketResult>");
 	assert_int_equal(parse(text, &l), -EBADMSG);
-	free(text);
 }
 
 static void test_an_element_is_found_at_its_depth(void **state)

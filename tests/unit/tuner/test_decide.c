@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/sim.h"
+#include "lib/cleanup.h"
 
 static struct world world;
 /* One job or several, each as the sample says it is. */
@@ -362,8 +363,8 @@ static void test_two_jobs_share(void **unused)
 
 static void test_same_input_same_result(void **unused)
 {
-	struct tuner_result *first = malloc(sizeof(*first));
-	struct tuner_state *copy = malloc(tuner_state_bytes());
+	_cleanup_(freep) struct tuner_result *first = malloc(sizeof(*first));
+	_cleanup_(freep) struct tuner_state *copy = malloc(tuner_state_bytes());
 
 	assert_true(first && copy);
 	memcpy(copy, world.state, tuner_state_bytes());
@@ -377,8 +378,6 @@ static void test_same_input_same_result(void **unused)
 			assert_string_equal(first->decisions[k].reason, world.result->decisions[k].reason);
 	}
 	assert_memory_equal(world.state, copy, tuner_state_bytes());
-	free(first);
-	free(copy);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "sim/sim.h"
+#include "lib/cleanup.h"
 
 #define SECOND   1000000000ull
 #define N_JOBS   5
@@ -144,8 +145,8 @@ static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 
 static void test_random_samples_keep_knobs_within_limits(void **unused)
 {
-	struct tuner_state *state = calloc(1, tuner_state_bytes());
-	struct tuner_result *result = calloc(1, sizeof(*result));
+	_cleanup_(freep) struct tuner_state *state = calloc(1, tuner_state_bytes());
+	_cleanup_(freep) struct tuner_result *result = calloc(1, sizeof(*result));
 
 	assert_true(state && result);
 	for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -178,15 +179,13 @@ static void test_random_samples_keep_knobs_within_limits(void **unused)
 		assert_int_equal(result->n_views, 0);
 		assert_true(cleared(result, 1));
 	}
-	free(state);
-	free(result);
 }
 
 /* More jobs than can be decided for: the rest are left as they are, and counted. */
 static void test_too_many_jobs(void **unused)
 {
-	struct tuner_state *state = calloc(1, tuner_state_bytes());
-	struct tuner_result *result = calloc(1, sizeof(*result));
+	_cleanup_(freep) struct tuner_state *state = calloc(1, tuner_state_bytes());
+	_cleanup_(freep) struct tuner_result *result = calloc(1, sizeof(*result));
 	struct stall_sample samples[TUNER_MAX_JOBS + 3];
 
 	assert_true(state && result);
@@ -203,18 +202,15 @@ static void test_too_many_jobs(void **unused)
 	/* The same sample again is none. */
 	tuner_decide(&config, state, NULL, samples, TUNER_MAX_JOBS, 6 * SECOND, result);
 	assert_int_equal(result->n_samples_refused, TUNER_MAX_JOBS);
-	free(state);
-	free(result);
 }
 
 static void test_a_stored_state_of_garbage_is_refused(void **state)
 {
-	struct tuner_state *stored = calloc(1, tuner_state_bytes());
+	_cleanup_(freep) struct tuner_state *stored = calloc(1, tuner_state_bytes());
 
 	assert_true(tuner_state_is_sane(stored));
 	memset(stored, 0xff, tuner_state_bytes());
 	assert_false(tuner_state_is_sane(stored));
-	free(stored);
 }
 
 int main(void)

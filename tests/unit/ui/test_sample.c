@@ -10,6 +10,7 @@
 #include "ui/feed/census.h"
 #include "ui/feed/devices.h"
 #include "ui/feed/job_fill.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "ui/state/sample.h"
@@ -38,7 +39,7 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 	hop->fetch = true;
 	sample->time_s = 1.5e9;
 	sample->self.n_lost = 7;
-	char *json = sample_to_json(sample, false);
+	_cleanup_(freep) char *json = sample_to_json(sample, false);
 	read = back(json, 0);
 	assert_int_equal(read->n_jobs, 1);
 	assert_string_equal(read->jobs[0].name, job->name);
@@ -50,7 +51,6 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 	assert_int_equal(read->self.n_lost, 7);
 	assert_float_equal(read->time_s, 1.5e9, 0);
 	sample_free(read);
-	free(json);
 	sample_free(sample);
 }
 
@@ -61,11 +61,10 @@ static void test_bytes_that_are_no_utf8(void **state)
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 	strcpy(job->name, "a\377b");
-	char *json = sample_to_json(sample, true);
+	_cleanup_(freep) char *json = sample_to_json(sample, true);
 	read = back(json, 0);
 	assert_string_equal(read->jobs[0].name, "a\\xffb");
 	sample_free(read);
-	free(json);
 	sample_free(sample);
 }
 

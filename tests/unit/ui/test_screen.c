@@ -11,15 +11,15 @@
 #include "ui/state/history.h"
 #include "ui/state/sample.h"
 #include "ui/view/screen.h"
+#include "lib/cleanup.h"
 
 static const struct charset plain = {false, false}, unicode = {true, false}, full = {true, true};
 
 static void check_line(struct screen *screen, int y, const char *expected)
 {
-	char *line = screen_line(screen, y);
+	_cleanup_(freep) char *line = screen_line(screen, y);
 
 	assert_string_equal(line, expected);
-	free(line);
 }
 
 static void check_text(struct charset charset, int width, const char *text, const char *expected)

@@ -152,18 +152,10 @@ static const struct profile_notes notes = {
 
 #define HALF_PERIOD 25 /* ticks */
 
-static void sample(uint32_t tid, uint64_t tick, uint64_t python)
-{
-	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
-
-	event->stack.python = python;
-	event->stack.syscall_nr = 0xffff;
-}
-
 static void sample_steps(uint64_t slow, uint64_t python)
 {
 	for (uint64_t i = 0; i < STEPS; i++)
-		sample(TRAINER, (i < slow ? 0 : 4000) + 1000 * i + 500, python);
+		script_sample(&s, TRAINER, (i < slow ? 0 : 4000) + 1000 * i + 500, python);
 }
 
 static struct analysis *analyse(void)
@@ -177,8 +169,8 @@ static void test_compiling_stands_apart_from_training(void **state)
 	uint64_t tick = steps(10);
 
 	sample_steps(10, COMPILED);
-	sample(TRAINER, tick + 500, COMPILING);
-	sample(TRAINER, tick + 3500, COMPILING); /* asleep in between, as its processes compile */
+	script_sample(&s, TRAINER, tick + 500, COMPILING);
+	script_sample(&s, TRAINER, tick + 3500, COMPILING); /* asleep in between, as its processes compile */
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_apart(analysis, 1);
 	assert_int_equal(analysis->compiling.n_steps, 1);
@@ -199,15 +191,15 @@ static void test_compiling_is_one_share(void **state)
 	for (uint64_t i = 0; i < STEPS; i++) {
 		batch(tick, tick + 100);
 		if (i == 10) {
-			sample(TRAINER, tick + 200, COMPILING);
+			script_sample(&s, TRAINER, tick + 200, COMPILING);
 			script_off(&s, TRAINER, tick + 300, tick + 300, tick + 700, 0, 0);
 			script_off(&s, TRAINER, tick + 1000, tick + 3000, tick + 3000, 0x1, TIMER_WOKE);
-			sample(TRAINER, tick + 3500, COMPILING);
+			script_sample(&s, TRAINER, tick + 3500, COMPILING);
 			tick += 4000;
 		}
 		script_step(&s, TRAINER, tick + 200);
 		tick += 1000;
-		sample(TRAINER, tick - 100, TRAINING);
+		script_sample(&s, TRAINER, tick - 100, TRAINING);
 	}
 	script_exit(&s, TRAINER, tick + 500);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
@@ -226,9 +218,9 @@ static void test_a_thread_compiles(void **state)
 	sample_steps(10, TRAINING);
 	script_fork(&s, TRAINER, HELPER, 1);
 	script_off(&s, HELPER, 2, tick + 990, tick + 990, 0x1, TRAINER);
-	sample(HELPER, tick + 1000, COMPILING);
+	script_sample(&s, HELPER, tick + 1000, COMPILING);
 	script_off(&s, TRAINER, tick + 2000, tick + 3000, tick + 3000, 0x1, HELPER);
-	sample(HELPER, tick + 2900, COMPILING);
+	script_sample(&s, HELPER, tick + 2900, COMPILING);
 	script_off(&s, HELPER, tick + 3010, tick + 30000, tick + 30000, 0x1, TIMER_WOKE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_invariants(analysis);
@@ -243,10 +235,10 @@ static void test_deep_stacks_end_nothing(void **state)
 	uint64_t tick = steps(10);
 
 	sample_steps(10, TRAINING);
-	sample(TRAINER, tick + 500, COMPILING);
-	sample(TRAINER, tick + 600, DEEP);
-	sample(TRAINER, tick + 700, 0);
-	sample(TRAINER, tick + 3500, COMPILING);
+	script_sample(&s, TRAINER, tick + 500, COMPILING);
+	script_sample(&s, TRAINER, tick + 600, DEEP);
+	script_sample(&s, TRAINER, tick + 700, 0);
+	script_sample(&s, TRAINER, tick + 3500, COMPILING);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
 }
@@ -280,14 +272,14 @@ static void test_a_compiler_s_files(void **state)
 	uint64_t tick = steps(10);
 
 	sample_steps(10, TRAINING);
-	sample(TRAINER, tick + 100, TRAINING);
+	script_sample(&s, TRAINER, tick + 100, TRAINING);
 	write_file(TRAINER, tick + 200, tick + 400); /* no sample yet */
-	sample(TRAINER, tick + 500, COMPILING);
+	script_sample(&s, TRAINER, tick + 500, COMPILING);
 	write_file(TRAINER, tick + 600, tick + 1500);
 	script_fork(&s, TRAINER, CHILD, tick + 1600);
 	write_file(CHILD, tick + 1700, tick + 2500);
 	script_exit(&s, CHILD, tick + 2600);
-	sample(TRAINER, tick + 3500, COMPILING);
+	script_sample(&s, TRAINER, tick + 3500, COMPILING);
 	struct analysis *analysis = analyse();
 	assert_null(analysis->checkpoints);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
@@ -312,11 +304,11 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 	for (uint64_t i = 0; i < STEPS; i++) {
 		batch(tick, tick + 10);
 		if (!i) {
-			sample(TRAINER, tick + 100, COMPILING);
-			sample(TRAINER, tick + COMPILE_TICKS, COMPILING);
+			script_sample(&s, TRAINER, tick + 100, COMPILING);
+			script_sample(&s, TRAINER, tick + COMPILE_TICKS, COMPILING);
 			tick += COMPILE_TICKS;
 		}
-		sample(TRAINER, tick + 150, TRAINING);
+		script_sample(&s, TRAINER, tick + 150, TRAINING);
 		script_step(&s, TRAINER, tick + 200);
 		tick += STEP_TICKS;
 	}
@@ -342,9 +334,9 @@ static void test_predictions_are_without_compiling(void **state)
 	(void)tick;
 	sample_steps(STEPS, TRAINING);
 	for (uint64_t i = 0; i < STEPS; i++) {
-		sample(TRAINER, 1000 * i + 600, COMPILING);
-		sample(TRAINER, 1000 * i + 900, COMPILING);
-		sample(TRAINER, 1000 * i + 950, TRAINING);
+		script_sample(&s, TRAINER, 1000 * i + 600, COMPILING);
+		script_sample(&s, TRAINER, 1000 * i + 900, COMPILING);
+		script_sample(&s, TRAINER, 1000 * i + 950, TRAINING);
 	}
 	analysis = analyse();
 	check_invariants(analysis);

@@ -5,6 +5,7 @@
 #include "tests/unit/test.h"
 
 #include "analyzer/seconds.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 
 #define MS NS_PER_MS
@@ -76,7 +77,7 @@ static struct job *job_new(void)
 
 static void test_a_second_has_its_shares(void **state)
 {
-	struct job *job = job_new();
+	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_stretch s = analysis_stretch(&job->analysis, NS_PER_S, 2 * NS_PER_S);
 
 	assert_int_equal(s.known_ns, NS_PER_S);
@@ -90,13 +91,12 @@ static void test_a_second_has_its_shares(void **state)
 	assert_int_equal(s.n_batches, 10);
 	assert_int_equal(s.worker_cpu_ns, 1500 * MS);
 	assert_int_equal(s.queue_ns, 500 * MS);
-	free(job);
 }
 
 /* In the middle of steps, segments and batches: what lies in it, and no more. */
 static void test_cut_steps_count_by_what_lies_within(void **state)
 {
-	struct job *job = job_new();
+	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_stretch s = analysis_stretch(&job->analysis, 25 * MS, 375 * MS);
 
 	assert_int_equal(s.known_ns, 350 * MS);
@@ -106,12 +106,11 @@ static void test_cut_steps_count_by_what_lies_within(void **state)
 	assert_int_equal(s.n_workers, 1);
 	assert_int_equal(s.n_batches, 2);
 	assert_int_equal(s.worker_cpu_ns, (125 + 150) * MS);
-	free(job);
 }
 
 static void test_time_in_a_gap_is_unknown(void **state)
 {
-	struct job *job = job_new();
+	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_stretch s = analysis_stretch(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
 
 	assert_int_equal(s.known_ns, 0); /* steps go on in a gap */
@@ -123,12 +122,11 @@ static void test_time_in_a_gap_is_unknown(void **state)
 	job->analysis.lanes = NULL;
 	s = analysis_stretch(&job->analysis, 0, NS_PER_S);
 	assert_int_equal(s.known_ns, 0);
-	free(job);
 }
 
 static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
 {
-	struct job *job = job_new();
+	_cleanup_(freep) struct job *job = job_new();
 
 	job->steps[25].end_ns += 50 * MS;
 	job->steps[26].begin_ns += 50 * MS;
@@ -140,7 +138,6 @@ static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
 	assert_float_equal(s.step_p95_s, 0.1, 1e-9);
 	s = analysis_stretch(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
 	assert_float_equal(s.step_p95_s, 0.15, 1e-9);
-	free(job);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_second_has_its_shares),

@@ -40,11 +40,10 @@ static void check_no_loader(const struct roles *roles)
 static void test_without_threads_nobody_trains(void **state)
 {
 	memset(&s, 0, sizeof(s));
-	struct scene scene = roles_for(TRAINER, 0);
+	_cleanup_(scene_free) struct scene scene = roles_for(TRAINER, 0);
 	assert_null(scene.roles.trainer);
 	check_no_loader(&scene.roles);
 	assert_int_equal(role_of(scene.timeline, &scene.roles, NULL), ROLE_OTHER);
-	scene_free(&scene);
 }
 
 static void test_a_thread_alone_trains(void **state)
@@ -208,10 +207,9 @@ static void test_workers_beside_other_things(void **state)
 		script_read_file(&s, LOADER, 1000 * i + 560, 1000 * i + 600);
 		script_off(&s, TRAINER, 1000 * i + 560, 1000 * i + 610, 1000 * i + 610, 0x1, LOADER);
 	}
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	check_two_workers(&scene);
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
-	scene_free(&scene);
 }
 
 /* Without backward passes nothing tells the loaders apart: all feed. */
@@ -221,11 +219,10 @@ static void test_workers_without_steps(void **state)
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_STEP)
 			s.events[i].type = EVENT_NAME;
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 1);
 	assert_int_equal(scene.roles.result_loaders[0], 1);
 	assert_int_equal(scene.roles.worker_loaders[0], 1);
-	scene_free(&scene);
 }
 
 static void test_the_pin_memory_thread_reads_results(void **state)
@@ -235,11 +232,10 @@ static void test_the_pin_memory_thread_reads_results(void **state)
 		if (s.events[i].type == EVENT_SYSCALL && s.events[i].call.inode == RESULT_PIPE &&
 		    s.events[i].tid == TRAINER)
 			s.events[i].tid = LOADER;
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 1);
 	assert_int_equal(scene.roles.reader->tid, LOADER);
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
-	scene_free(&scene);
 }
 
 /* A process that reads from one pipe and answers over another. Its answers are n_answers reads, then the
@@ -294,10 +290,9 @@ static void test_start_of_a_spawned_worker(void **state)
 	worker_steps(1);
 	script_call(&s, REQUESTER, 2, 3, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
 	script_call(&s, WORKER, 4, 5, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 1);
 	assert_int_equal(scene.roles.started_ns[0], at(20));
-	scene_free(&scene);
 }
 
 /* The second epoch's worker has the tid of the first one's, and after it a shell has it. */
@@ -317,7 +312,7 @@ static void test_tids_used_again(void **state)
 	script_fork(&s, TRAINER, WORKER, 16000);
 	script_fork(&s, WORKER, FEEDER, 16001);
 	script_exit(&s, WORKER, 17000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_workers, 2);
 	assert_int_equal(scene.roles.started_ns[0], at(20));
 	assert_int_equal(scene.roles.started_ns[1], at(8020));
@@ -327,7 +322,6 @@ static void test_tids_used_again(void **state)
 	assert_int_equal(scene_role(&scene, WORKER, 16500), ROLE_OTHER);
 	assert_int_equal(scene_role(&scene, FEEDER, 16500), ROLE_OTHER);
 	assert_int_equal(roles_started_ns(&scene.roles, scene_thread(&scene, FEEDER, 16500)), 0);
-	scene_free(&scene);
 }
 
 /* Of the last batches that scene_batch() added: their messages go through another pipe. */
@@ -356,14 +350,13 @@ static void test_loaders_by_epoch(void **state)
 		if (i < 8)
 			script_step(&s, TRAINER, 1000 * i + 900);
 	}
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_results, 3);
 	assert_int_equal(scene.roles.result_loaders[2], 1); /* inodes ascend */
 	assert_int_equal(scene.roles.result_loaders[1], 2);
 	assert_int_equal(scene.roles.result_loaders[0], 0);
 	for (uint32_t n = 0; n < 3; n++)
 		assert_int_equal(scene.roles.worker_loaders[n], (n + 1) % 3);
-	scene_free(&scene);
 }
 
 /* A loader that has a pipe for each worker: their steps alternate. */
@@ -380,13 +373,12 @@ static void test_loader_with_a_pipe_for_each_worker(void **state)
 		move_results(first, RESULT_PIPE + i % 2);
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.n_results, 2);
 	for (uint32_t n = 0; n < 2; n++) {
 		assert_int_equal(scene.roles.result_loaders[n], 1);
 		assert_int_equal(scene.roles.worker_loaders[n], 1);
 	}
-	scene_free(&scene);
 }
 
 /* next() that makes the batch itself: other processes are not its workers. */

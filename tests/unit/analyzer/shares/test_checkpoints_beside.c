@@ -176,15 +176,7 @@ static void test_who_saves_nothing(void **state)
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 }
 
-static void sample(uint32_t tid, uint64_t tick, uint64_t python)
-{
-	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
-
-	event->stack.python = python;
-	event->stack.syscall_nr = 0xffff;
-}
-
-/* Stacks for sample(): 11 trains, 12 saves, 13 imports what saves. */
+/* Stacks for script_sample(&s, ): 11 trains, 12 saves, 13 imports what saves. */
 static struct analysis *analyse_sampled(void)
 {
 	static const struct profile_frame frames[] = {
@@ -208,13 +200,13 @@ static void test_copy_by_stack_samples(void **state)
 {
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++) {
-		sample(TRAINER, 1000 * i + 250, 11);
-		sample(TRAINER, 1000 * i + 850, i == 5 ? 13 : 11);
+		script_sample(&s, TRAINER, 1000 * i + 250, 11);
+		script_sample(&s, TRAINER, 1000 * i + 850, i == 5 ? 13 : 11);
 	}
 	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep within */
-	sample(TRAINER, 7210, 12);                                  /* a backward pass at 7200 bounds it */
+	script_sample(&s, TRAINER, 7210, 12);                       /* a backward pass at 7200 bounds it */
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 250 + 35);
 }
@@ -229,7 +221,7 @@ static void test_copy_right_behind_a_save(void **state)
 	script_call(&s, REQUESTER, 3380, 3393, SYS_write, EVENT_FILE_REG, 60, LARGE);
 	script_call(&s, REQUESTER, 3394, 3395, SYS_close, EVENT_FILE_REG, 60, 0);
 	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	write_file(REQUESTER, 3610, 4700, LARGE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(analysis->checkpoints->n_items, 2);
@@ -244,7 +236,7 @@ static void test_copy_right_behind_a_save_of_a_child(void **state)
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	write_file(WRITER, 2300, 3395, LARGE);
 	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	write_file(WRITER, 3610, 4700, LARGE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(analysis->checkpoints->n_items, 2);
@@ -257,7 +249,7 @@ static void test_thread_by_stack_samples(void **state)
 	steps();
 	for (uint64_t begin = 2300; begin <= 8300; begin += 6000) {
 		for (uint64_t tick = begin; tick <= begin + 2300; tick += 50)
-			sample(REQUESTER, tick, 12);
+			script_sample(&s, REQUESTER, tick, 12);
 		write_file(REQUESTER, begin + 2310, begin + 2400, LARGE);
 	}
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
@@ -273,10 +265,10 @@ static void test_samples_within_calls(void **state)
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	for (uint64_t tick = 3305; tick <= 3405; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	write_file(TRAINER, 3420, 3500, LARGE);
-	sample(TRAINER, 3455, 12);
-	sample(TRAINER, 3495, 12);
+	script_sample(&s, TRAINER, 3455, 12);
+	script_sample(&s, TRAINER, 3495, 12);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 200);
 }
@@ -287,10 +279,10 @@ static void test_copy_and_what_writes_it(void **state)
 {
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	write_file(REQUESTER, 3300, 3700, LARGE);
 	for (uint64_t tick = 5400; tick <= 5600; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	write_file(TRAINER, 6300, 6700, LARGE);
 	script_call(&s, REQUESTER, 8300, 8310, SYS_fsync, EVENT_FILE_REG, 70, 0); /* a log's */
 	write_file(REQUESTER, 9300, 9700, LARGE);
@@ -307,7 +299,7 @@ static void test_copy_and_a_later_save(void **state)
 {
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
-		sample(TRAINER, tick, 12);
+		script_sample(&s, TRAINER, tick, 12);
 	script_off(&s, TRAINER, 2300, 2700, 2700, 0x1, REQUESTER);
 	write_file(REQUESTER, 3300, 3700, LARGE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();

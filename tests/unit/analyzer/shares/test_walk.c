@@ -123,7 +123,7 @@ static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 	script_off(&s, TRAINER, 50, 150, 160, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 180, 250, 280, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 1000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 270, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "asleep"), 50 + 70);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10 + 20);
@@ -132,7 +132,6 @@ static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 3);
 	assert_int_equal(walk(&scene, 60, 150, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "asleep"), 90);
-	scene_free(&scene);
 }
 
 /* libdiesel says why it slept, when it wakes. */
@@ -146,12 +145,11 @@ static void test_waiting_for_dieseld(void **state)
 	script_mark(&s, TRAINER, 165, MARK_WAIT_END, MARK_CAUSE_PREP);
 	script_off(&s, TRAINER, 180, 250, 250, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 1000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 45, 260, &tally), 0);
 	assert_int_equal(ticks_of(&tally, walk_daemon_text), 100);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10);
 	assert_int_equal(ticks_of(&tally, "asleep"), 70);
-	scene_free(&scene);
 }
 
 /* Reading is reading, whoever ended it; so are page faults, but for the program's own. */
@@ -167,13 +165,12 @@ static void test_sleeps_that_fetch(void **state)
 	script_off(&s, TRAINER, 400, 430, 430, 0x2, TIMER_WOKE)->flags = EVENT_FLAG_CODE;
 	script_exit(&s, LOADER, 1000);
 	script_exit(&s, TRAINER, 1000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 50, 500, &tally), 110 + 50);
 	assert_int_equal(ticks_of(&tally, "reading files"), 100);
 	assert_int_equal(ticks_of(&tally, "in file calls, on the CPU"), 10);
 	assert_int_equal(ticks_of(&tally, "reading mapped files"), 50);
 	assert_int_equal(ticks_of(&tally, "loading programs and libraries"), 30);
-	scene_free(&scene);
 }
 
 static void worker_steps(void)
@@ -255,7 +252,7 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 	script_exit(&s, OTHER, 600);
 	script_exit(&s, OTHER + 1, 600);
 	script_exit(&s, TRAINER, 600);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 500, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 100);
 	assert_int_equal(ticks_of(&tally, "computing"), 100 + 40);
@@ -266,7 +263,6 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 	assert_int_equal(chain.pieces[1].begin_ns, at(300));
 	assert_int_equal(chain.pieces[2].tid, OTHER);
 	assert_string_equal(chain.pieces[2].what, chain.pieces[1].what);
-	scene_free(&scene);
 }
 
 /* The one who woke it has a tid that was used before, and will be again. */
@@ -285,12 +281,11 @@ static void test_tids_used_again(void **state)
 	script_off(&s, OTHER, 310, 390, 390, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 120, 200, 200, 0x1, OTHER);
 	script_exit(&s, TRAINER, 1000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 120, 400, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "computing"), 40);
 	assert_int_equal(ticks_of(&tally, "asleep"), 40);
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 200);
-	scene_free(&scene);
 }
 
 /* Threads that wake each other at one time: records contradict each other, and the walk ends all the same. */
@@ -367,12 +362,11 @@ static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 		    ->call.argument = FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
 	}
 	script_exit(&s, TRAINER, 20000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 5000, 5260, &tally), 0);
 	assert_int_equal(ticks_of(&tally, walk_gil_text), 220);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 30);
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 10);
-	scene_free(&scene);
 }
 
 static void test_a_full_chain_keeps_its_pieces(void **state)
@@ -383,7 +377,7 @@ static void test_a_full_chain_keeps_its_pieces(void **state)
 	for (uint64_t i = 0; i < 3 * WAIT_CHAIN_MAX; i++)
 		script_off(&s, TRAINER, 20 * i, 20 * i + 10, 20 * i + 10, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 2000);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	walk(&scene, 0, 2000, &tally);
 	assert_int_equal(tally.n, 2);
 	chain = (struct wait_chain){.wait_begin_ns = at(0), .wait_end_ns = at(1440)};
@@ -394,7 +388,6 @@ static void test_a_full_chain_keeps_its_pieces(void **state)
 		assert_int_equal(chain.pieces[i].begin_ns, at(1430 - 10 * i));
 		assert_string_equal(chain.pieces[i].role, role_name(ROLE_TRAINER));
 	}
-	scene_free(&scene);
 }
 
 static void test_call_file_and_source_decide_who_fetches(void **state)

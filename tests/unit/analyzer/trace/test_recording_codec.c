@@ -83,13 +83,12 @@ static void test_any_bytes_survive(void **state)
 static void test_events_take_a_fifth_of_their_size(void **state)
 {
 	struct recording_codec *codec = recording_codec_new();
-	struct event *events = plausible_events(8192);
+	_cleanup_(freep) struct event *events = plausible_events(8192);
 	const void *block;
 	size_t size;
 
 	assert_int_equal(recording_codec_encode(codec, events, 8192, &block, &size), 0);
 	assert_true(size < 8192 * sizeof(*events) / 5);
-	free(events);
 	recording_codec_free(codec);
 }
 
@@ -116,7 +115,7 @@ static void test_every_flipped_bit_is_noticed(void **state)
 	size_t size, n;
 
 	assert_int_equal(recording_codec_encode(codec, events, 200, &block, &size), 0);
-	uint8_t *copy = malloc(size);
+	_cleanup_(freep) uint8_t *copy = malloc(size);
 	assert_non_null(copy);
 	for (size_t bit = 0; bit < 8 * size; bit++) {
 		memcpy(copy, block, size);
@@ -130,7 +129,6 @@ static void test_every_flipped_bit_is_noticed(void **state)
 	}
 	for (size_t cut = 0; cut < size; cut++)
 		assert_int_equal(recording_codec_decode(reader, block, cut, &decoded, &n), -EBADMSG);
-	free(copy);
 	free(events);
 	recording_codec_free(codec);
 	recording_codec_free(reader);

@@ -132,7 +132,7 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 	/* In a group of calls only a part of the time is reading; a page fault may lie between two calls. */
 	script_add(&s, TRAINER, EVENT_CALLS, 7260, 7300)->calls.busy_ns = 10 * TICK_NS;
 	script_off(&s, TRAINER, 7110, 7120, 7120, 0x2, TIMER_WOKE)->flags = EVENT_FLAG_MAJOR_FAULT;
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
 	assert_true(waits.marked);
@@ -143,16 +143,6 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 	assert_int_equal(waits.file_calls.items[STEPS - 1].begin_ns, at(7110));
 	assert_int_equal(interval_list_cover(&waits.file_calls, 0, UINT64_MAX), (100 * STEPS + 20) * TICK_NS);
 	data_waits_free(&waits);
-	scene_free(&scene);
-}
-
-static struct event *first_call(uint32_t tid, uint16_t nr)
-{
-	for (size_t i = 0; i < s.n; i++)
-		if (s.events[i].tid == tid && s.events[i].type == EVENT_SYSCALL && s.events[i].call.nr == nr)
-			return &s.events[i];
-	fail();
-	return NULL;
 }
 
 /* A loader of the job's own: from the first file call behind a step to the last, and on for the time that a
@@ -173,8 +163,8 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
 	script_call(&s, TRAINER, 8000, 8001, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9); /* no batch of four */
-	first_call(TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* who knows since when */
-	struct scene scene = scene_of(&s);
+	script_first_call(&s, TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* who knows since when */
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
 	assert_false(waits.marked);
@@ -188,7 +178,6 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 	assert_int_equal(data_waits_find(scene.timeline, &scene.roles, &checkpoints, &waits), 0);
 	assert_int_equal(waits.n, STEPS - 1);
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 /* What touches files is no batch: before the first step all but as many samples as a batch has, and
@@ -209,7 +198,7 @@ static void test_inline_beside_other_reads(void **state)
 	script_call(&s, TRAINER, 5500, 5501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 	script_call(&s, TRAINER, 7500, 7501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 	script_call(&s, TRAINER, 7600, 7601, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.n, STEPS + 1);
 	check_wait(&waits, 0, 2400, 2800);
@@ -218,7 +207,6 @@ static void test_inline_beside_other_reads(void **state)
 	assert_int_equal(waits.items[3].begin_ns, at(7500));
 	check_wait(&waits, 4, 8000, 8400);
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 /* No steps are known: the rhythm of its reads makes them. */
@@ -234,8 +222,8 @@ static void test_inline_without_steps(void **state)
 			script_read_file(&s, TRAINER, tick + 2, tick + 60);
 		}
 	script_exit(&s, TRAINER, 20000);
-	first_call(TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED;
-	struct scene scene = scene_of(&s);
+	script_first_call(&s, TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED;
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
 	assert_int_equal(waits.n, 20);
@@ -245,7 +233,6 @@ static void test_inline_without_steps(void **state)
 		assert_in_range(waits.items[i].end_ns, at(1000 * i + 411), at(1000 * i + 413));
 	}
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_waits_do_not_overlap), cmocka_unit_test(test_gaps_take_whole_waits),

@@ -34,14 +34,6 @@ static const struct profile_trace traces[] = {
 static const struct profile_notes notes = {
     .frames = frames, .n_frames = 7, .traces = traces, .n_traces = 6, .rate_hz = 1000};
 
-static void sample(uint32_t tid, uint64_t tick, uint64_t python)
-{
-	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
-
-	event->stack.python = python;
-	event->stack.syscall_nr = 0xffff;
-}
-
 static struct analysis *analyse(void)
 {
 	struct analysis *analysis = script_analyse(
@@ -75,7 +67,7 @@ static void queue_steps(void (*load)(uint64_t tick))
 		load(1000 * i);
 		lock(1000 * i, 1000 * i + 700, LOADER);
 		script_step(&s, TRAINER, 1000 * i + 800);
-		sample(TRAINER, 1000 * i + 850, MODEL);
+		script_sample(&s, TRAINER, 1000 * i + 850, MODEL);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
 }
@@ -102,7 +94,7 @@ static void loads_by_naps(uint64_t tick)
 
 static void loads_by_python(uint64_t tick)
 {
-	sample(LOADER, tick + 300, LOADS);
+	script_sample(&s, LOADER, tick + 300, LOADS);
 }
 
 static void loads_by_timed_waits(uint64_t tick)
@@ -191,7 +183,7 @@ static void test_sleeping_on_purpose(void **state)
 	for (uint64_t i = 0; i < STEPS; i++) {
 		script_step(&s, TRAINER, 1000 * i + 100);
 		nap(TRAINER, 1000 * i + 200, 1000 * i + 900);
-		sample(TRAINER, 1000 * i + 950, MODEL);
+		script_sample(&s, TRAINER, 1000 * i + 950, MODEL);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
@@ -224,9 +216,9 @@ static void generator_steps(uint64_t in_front, uint64_t behind)
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
 		for (uint64_t k = 0; k < 14; k++)
-			sample(TRAINER, 1000 * i + 50 * k + 25, in_front);
+			script_sample(&s, TRAINER, 1000 * i + 50 * k + 25, in_front);
 		for (uint64_t k = 14; k < 20; k++)
-			sample(TRAINER, 1000 * i + 50 * k + 25, behind);
+			script_sample(&s, TRAINER, 1000 * i + 50 * k + 25, behind);
 		script_step(&s, TRAINER, 1000 * i + 800);
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);

@@ -59,7 +59,7 @@ static void test_loader_thread_ends_waits(void **state)
 		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
 		    s.events[i].start_ns == at(100))
 			s.events[i].flags |= EVENT_FLAG_CLIPPED;
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_THREADS);
 	assert_int_equal(waits.n, STEPS);
@@ -69,7 +69,6 @@ static void test_loader_thread_ends_waits(void **state)
 		assert_int_equal(waits.items[i].clipped, i == 0);
 	}
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 /* The trainer hands over at 100: what happens in the 15 ticks of CPU time (0.3 ms) from there belongs to it.
@@ -93,7 +92,7 @@ static void test_end_of_a_handover(void **state)
 	lock_uses(LOADER);
 	script_exit(&s, TRAINER, 40000);
 	script_add(&s, 1, EVENT_GAP, 805, 820);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	trainer = scene.roles.trainer;
 	assert_int_equal(scene.roles.gil.n, 1);
 	assert_int_equal(trainer->tid, TRAINER);
@@ -115,7 +114,6 @@ static void test_end_of_a_handover(void **state)
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(800), LOADER), at(800));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(39995), LOADER), at(39995));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(50000), LOADER), at(50000));
-	scene_free(&scene);
 }
 
 /* Half of all time waited is in waits at least as long as the usual one; an eighth of it is for a lock. */

@@ -19,22 +19,13 @@ static void worker_steps(uint32_t n_steps)
 	}
 }
 
-static struct event *first_call(uint32_t tid, uint16_t nr)
-{
-	for (size_t i = 0; i < s.n; i++)
-		if (s.events[i].tid == tid && s.events[i].type == EVENT_SYSCALL && s.events[i].call.nr == nr)
-			return &s.events[i];
-	fail();
-	return NULL;
-}
-
 static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 {
 	worker_steps(STEPS);
 	/* Looks at the pipe that find nothing more. */
 	script_call(&s, TRAINER, 7516, 7517, SYS_read, EVENT_FILE_FIFO, RESULT_PIPE, -EAGAIN);
 	script_call(&s, TRAINER, 7518, 7519, SYS_poll, EVENT_FILE_FIFO, RESULT_PIPE, 1);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_WORKERS);
 	assert_false(waits.marked);
@@ -45,13 +36,12 @@ static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 		assert_false(waits.items[i].clipped);
 	}
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 static void test_a_clipped_first_wait_is_marked(void **state)
 {
 	worker_steps(STEPS);
-	first_call(TRAINER, SYS_poll)->flags = EVENT_FLAG_CLIPPED;
+	script_first_call(&s, TRAINER, SYS_poll)->flags = EVENT_FLAG_CLIPPED;
 	struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_true(waits.items[0].clipped);
@@ -121,11 +111,10 @@ static void test_handshake_and_gap(void **state)
 	worker_steps(STEPS);
 	script_call(&s, TRAINER, 7710, 7712, SYS_mmap, EVENT_FILE_NONE, 0, 1);
 	script_add(&s, 1, EVENT_GAP, 7560, 7700);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	check_wait(&waits, STEPS - 1, 7400, 7550);
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 /* A backward pass is behind the wait, however quick it came. */
@@ -134,11 +123,10 @@ static void test_no_wait_spans_a_step(void **state)
 	worker_steps(STEPS);
 	script_call(&s, TRAINER, 7560, 7562, SYS_mmap, EVENT_FILE_NONE, 0, 1);
 	script_step(&s, TRAINER, 7555);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	check_wait(&waits, STEPS - 1, 7400, 7550);
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 /* The trainer wakes `tid` and is put off its core for it, for the ticks given. */
@@ -214,13 +202,12 @@ static void test_requests_of_two_threads(void **state)
 	wake(LOADER, 6700, 10);
 	wake(REQUESTER, 7800, 10);
 	script_exit(&s, TRAINER, 8200);
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.n, STEPS + 2);
 	check_wait(&waits, STEPS - 1, 6700, 6710);
 	check_wait(&waits, STEPS + 1, 7800, 7810);
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 /* Whom else the trainer wakes: a thread that writes no pipe, and one of another process. */
@@ -250,7 +237,7 @@ static void test_reader_ends_waits(void **state)
 	for (uint64_t i = 0; i < STEPS; i++)
 		script_off(&s, TRAINER, 1000 * i + 390, 1000 * i + 560, 1000 * i + 565, 0x1, LOADER);
 	script_off(&s, TRAINER, 7600, 7650, 7650, 0x1, REQUESTER); /* no batch */
-	struct scene scene = scene_of(&s);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.reader->tid, LOADER);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_WORKERS);
@@ -258,7 +245,6 @@ static void test_reader_ends_waits(void **state)
 	check_wait(&waits, 3, 3390, 3565);
 	assert_int_equal(waits.items[3].ready_ns, at(3560));
 	data_waits_free(&waits);
-	scene_free(&scene);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_look_that_finds_nothing_is_no_wait),

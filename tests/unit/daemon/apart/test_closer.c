@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/apart/closer.h"
+#include "lib/cleanup.h"
 #include "lib/fd_message.h"
 
 #define LINGER_S 3600
@@ -118,7 +119,7 @@ static void test_files_in_and_behind_empty_messages(void **state)
 
 static void test_clients_that_were_not_let_in(void **state)
 {
-	char *path = path_in(*state, "s");
+	_cleanup_(freep) char *path = path_in(*state, "s");
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), client, pipe_fd;
 	struct net n;
@@ -133,7 +134,6 @@ static void test_clients_that_were_not_let_in(void **state)
 	assert_end(pipe_fd);
 	close(client);
 	stop(&n);
-	free(path);
 }
 
 static void test_more_than_a_socket_holds_is_closed(void **state)

@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include "daemon/assist/identity.h"
+#include "lib/cleanup.h"
 
 static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
 {
 	const char *folder = *state;
-	char *mounted = path_in(folder, "cgroup");
+	_cleanup_(freep) char *mounted = path_in(folder, "cgroup");
 
 	write_text(folder, "cgroup/job/cgroup.procs", "");
 	write_text(folder, "cgroup/memory/job/cgroup.procs", "");
@@ -25,7 +26,6 @@ static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
 	/* Whose namespace of control groups does not reach as far sees such a path. */
 	assert_int_equal(identity_open_group(mounted, "", "/../elsewhere"), -EXDEV);
 	assert_int_equal(identity_open_group(mounted, "/memory", "/../../elsewhere"), -EXDEV);
-	free(mounted);
 }
 
 UNIT_TESTS(IN_FOLDER(test_a_job_s_cgroup_is_opened_and_no_other))

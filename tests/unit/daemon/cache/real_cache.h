@@ -138,3 +138,15 @@ static inline void real_cache_check(const struct cache *c)
 	assert_int_equal(c->kept_bytes, kept_bytes);
 	assert_int_equal(c->snapshot_bytes, snapshot_bytes);
 }
+
+/* The path of a chunk of the dataset at this path, to be freed. */
+static inline char *real_cache_file(const struct cached_dataset *d, const char *path, uint64_t chunk)
+{
+	char id[CHUNK_ID_TEXT], *file;
+	struct snapshot_chunk meta;
+
+	assert_int_equal(snapshot_chunk_get(d->snapshot, chunk, &meta), 0);
+	chunk_id_format(&meta.id, id);
+	assert_true(asprintf(&file, "%s/chunks/%s.chunk", path, id) > 0);
+	return file;
+}

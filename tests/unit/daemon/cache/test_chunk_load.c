@@ -12,6 +12,7 @@
 #include "dataset/subset.h"
 #include "daemon/cluster/net_frame.h"
 #include "dataset/lookup/snapshot_format.h"
+#include "lib/cleanup.h"
 
 #define N_CHUNKS 4
 #define WITHIN   (2 * CHUNK_ALIGN) /* an offset among the samples' bytes */
@@ -148,21 +149,10 @@ static bool lacks(const struct fixture *f, uint64_t chunk, const struct subset *
 	return cached_lacks(f->d, chunk, &(struct cached_want){.subset = of});
 }
 
-static char *file_of(const struct fixture *f, uint64_t chunk)
-{
-	char id[CHUNK_ID_TEXT], *path;
-	struct snapshot_chunk meta;
-
-	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
-	chunk_id_format(&meta.id, id);
-	assert_true(asprintf(&path, "%s/chunks/%s.chunk", f->path, id) > 0);
-	return path;
-}
-
 /* Flips a bit of the chunk's file; twice: it is as it was. */
 static void flip(const struct fixture *f, uint64_t chunk, off_t offset)
 {
-	char *path = file_of(f, chunk);
+	_cleanup_(freep) char *path = real_cache_file(f->d, f->path, chunk);
 	uint8_t byte;
 
 	assert_int_equal(chmod(path, 0644), 0);
@@ -171,7 +161,6 @@ static void flip(const struct fixture *f, uint64_t chunk, off_t offset)
 	byte ^= 4;
 	assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
 	close(fd);
-	free(path);
 }
 
 static void test_read_and_verified(void **state)
@@ -353,9 +342,9 @@ static void test_each_wrong_file_is_told_by_its_fault(void **state)
 	struct fixture f;
 
 	start(&f, *state, &plain);
-	first = file_of(&f, 0);
-	second = file_of(&f, 1);
-	third = file_of(&f, 2);
+	first = real_cache_file(f.d, f.path, 0);
+	second = real_cache_file(f.d, f.path, 1);
+	third = real_cache_file(f.d, f.path, 2);
 	assert_int_equal(unlink(first), 0);
 	fail_with(&f, 0, "No such file");
 	assert_int_equal(f.d->chunks[0].retry_ns, 0);
@@ -412,7 +401,7 @@ static void test_a_read_that_fails(void **state)
 	struct fixture f;
 
 	start(&f, *state, &plain);
-	char *path = file_of(&f, 0);
+	_cleanup_(freep) char *path = real_cache_file(f.d, f.path, 0);
 	assert_int_equal(chmod(path, 0), 0); /* stricter than the snapshot is */
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_BAD);
@@ -424,7 +413,6 @@ static void test_a_read_that_fails(void **state)
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(f.d->n_bad, 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
-	free(path);
 	stop(&f);
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "dataset/shuffle.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "daemon/cache/peers/sharers.h"
 
@@ -186,22 +187,11 @@ static void finish(struct fixture *f)
 	assert_int_equal(f->d->loads.n_for_peers, 0);
 }
 
-static char *file_of(const struct fixture *f, uint64_t chunk)
-{
-	char id[CHUNK_ID_TEXT], *path;
-	struct snapshot_chunk meta;
-
-	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
-	chunk_id_format(&meta.id, id);
-	assert_true(asprintf(&path, "%s/chunks/%s.chunk", f->path, id) > 0);
-	return path;
-}
-
 /* The node gives the chunk; spoilt: with another byte in a sample. */
 static void give(struct fixture *f, uint64_t chunk, int result, bool spoilt)
 {
 	struct cluster_read *read = asked;
-	char *path = file_of(f, chunk);
+	char *path = real_cache_file(f->d, f->path, chunk);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	uint8_t *data = malloc(read->bytes);
 	struct error err = ERROR_INIT;
@@ -307,13 +297,12 @@ static void test_who_may_not_read_it_asks_nobody(void **state)
 	struct fixture f;
 
 	start(&f, *state);
-	char *path = file_of(&f, 0);
+	_cleanup_(freep) char *path = real_cache_file(f.d, f.path, 0);
 	assert_int_equal(chmod(path, 0400), 0); /* stricter than the snapshot */
 	load(&f, 0, false);
 	finish(&f);
 	assert_int_equal(f.d->chunks[0].state, CHUNK_BAD);
 	assert_int_equal(n_fetches, 0);
-	free(path);
 	stop(&f);
 }
 

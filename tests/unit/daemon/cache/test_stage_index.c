@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/cache/sources/stage_index.h"
+#include "lib/cleanup.h"
 
 #define OWNER 1000
 
@@ -157,7 +158,7 @@ static void test_another_file_of_the_chunk_goes(void **state)
 static void test_what_somebody_reads_outlives_the_index(void **state)
 {
 	struct stage_index x = {.n = 0};
-	struct staged *read = add(&x, 1, 2, 5000), *going = add(&x, 2, 2, 5000);
+	_cleanup_(freep) struct staged *read = add(&x, 1, 2, 5000), *going = add(&x, 2, 2, 5000);
 
 	(void)add(&x, 3, 2, 5000);
 	read->refs = going->refs = 1;
@@ -167,8 +168,6 @@ static void test_what_somebody_reads_outlives_the_index(void **state)
 	assert_int_equal(going->state, STAGED_LOST);
 	assert_int_equal(x.bytes, 0);
 	assert_null(x.sets);
-	free(read);
-	free(going);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_name_tells_all), cmocka_unit_test(test_other_names_are_not_ours),

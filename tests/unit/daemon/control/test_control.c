@@ -16,6 +16,7 @@
 
 #include "daemon/control/control_private.h"
 #include "sqlite/db.h"
+#include "lib/cleanup.h"
 
 #define MIB    UINT64_C(1048576)
 #define GIB    (1024 * MIB)
@@ -585,8 +586,8 @@ static void test_a_configured_knob(void **state)
  * live. */
 static void test_a_restart_keeps_what_was_set_and_decided(void **state)
 {
-	char *path = path_in(*state, "history.db");
-	void *before = malloc(tuner_state_bytes());
+	_cleanup_(freep) char *path = path_in(*state, "history.db");
+	_cleanup_(freep) void *before = malloc(tuner_state_bytes());
 	struct fixture f;
 	struct job *job, *gone;
 	uint64_t id, n_decisions;
@@ -626,8 +627,6 @@ static void test_a_restart_keeps_what_was_set_and_decided(void **state)
 	jobs_leave(job);
 	jobs_leave(gone);
 	stop(&f);
-	free(path);
-	free(before);
 }
 
 static pid_t process_begin(void)
@@ -652,7 +651,7 @@ static void process_end(pid_t pid)
 /* A job that is not back when the daemon is restarted once more is not forgotten, if its trainer lives. */
 static void test_two_restarts_do_not_forget_a_living_job(void **state)
 {
-	char *path = path_in(*state, "history.db");
+	_cleanup_(freep) char *path = path_in(*state, "history.db");
 	pid_t ends = process_begin();
 	struct fixture f;
 	struct job *job, *other;
@@ -692,13 +691,12 @@ static void test_two_restarts_do_not_forget_a_living_job(void **state)
 	jobs_leave(job);
 	jobs_leave(other);
 	stop(&f);
-	free(path);
 }
 
 /* Means are of the seconds in which a share was known; one that never was is not 0. */
 static void test_points_of_the_history(void **state)
 {
-	char *path = path_in(*state, "history.db");
+	_cleanup_(freep) char *path = path_in(*state, "history.db");
 	const struct stall_shares unknown = stall_sample_unknown().shares;
 	struct sql_statement *row;
 	struct fixture f;
@@ -738,7 +736,6 @@ static void test_points_of_the_history(void **state)
 	assert_int_equal(sql_step(row, NULL), SQL_DONE);
 	sql_statement_free(row);
 	sql_close(sql);
-	free(path);
 }
 
 /* Limits that are valid beside each other come back, whatever their order; of those that are not any more,

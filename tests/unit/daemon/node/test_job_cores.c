@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "daemon/node/job_cores.h"
+#include "lib/cleanup.h"
 
 static void give_away(const char *root, const char *name)
 {
-	char *path = path_in(root, name);
+	_cleanup_(freep) char *path = path_in(root, name);
 
 	assert_int_equal(chown(path, 12345, 12345), 0);
-	free(path);
 }
 
 static void test_the_tightest_group_gives_a_job_s_cores(void **state)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "daemon/run/metrics_totals.h"
+#include "lib/cleanup.h"
 
 static struct stall_sample sample(uint64_t job, uint64_t at_ns)
 {
@@ -18,7 +19,7 @@ static struct stall_sample sample(uint64_t job, uint64_t at_ns)
 
 static void test_totals_add_up_over_jobs(void **state)
 {
-	struct metrics_totals *t = calloc(1, sizeof(*t));
+	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
 
 	assert_non_null(t);
 	assert_null(metrics_totals_find(t, 7));
@@ -56,13 +57,12 @@ static void test_totals_add_up_over_jobs(void **state)
 	assert_true(fabs(j->step_s - 20) < 1e-9);
 	j = metrics_totals_find(t, 7);
 	assert_true(isnan(j->step_p50_s));
-	free(t);
 }
 
 static void test_absurd_samples_add_nothing(void **state)
 {
 	const double absurd[] = {-1, NAN, INFINITY, 1e300};
-	struct metrics_totals *t = calloc(1, sizeof(*t));
+	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
 	struct stall_sample s = sample(1, 1);
 
 	assert_non_null(t);
@@ -83,12 +83,11 @@ static void test_absurd_samples_add_nothing(void **state)
 	s = sample(0, 3);
 	metrics_totals_add(t, NULL, &s, 1);
 	assert_null(metrics_totals_find(t, 0));
-	free(t);
 }
 
 static void test_the_oldest_makes_room(void **state)
 {
-	struct metrics_totals *t = calloc(1, sizeof(*t));
+	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
 	struct stall_sample s;
 
 	assert_non_null(t);
@@ -104,7 +103,6 @@ static void test_the_oldest_makes_room(void **state)
 	assert_null(metrics_totals_find(t, 2));
 	assert_non_null(metrics_totals_find(t, 3));
 	assert_int_equal(metrics_totals_find(t, 500)->at_ns, 1001);
-	free(t);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_totals_add_up_over_jobs), cmocka_unit_test(test_absurd_samples_add_nothing),

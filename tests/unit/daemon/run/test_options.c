@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/limits.h"
 #include "daemon/run/options.h"
 
@@ -98,7 +99,7 @@ static void test_mistakes_are_named(void **state)
 
 static void test_the_command_line_beats_the_file(void **state)
 {
-	char *path = path_in(*state, "dieseld.conf");
+	_cleanup_(freep) char *path = path_in(*state, "dieseld.conf");
 	struct daemon_options o;
 	struct error err;
 
@@ -121,7 +122,6 @@ static void test_the_command_line_beats_the_file(void **state)
 	unlink(path);
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -ENOENT);
 	options_free(&o);
-	free(path);
 }
 
 static void test_cluster_options_are_read_and_mistakes_named(void **state)

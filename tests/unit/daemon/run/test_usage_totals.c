@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/run/usage_totals.h"
+#include "lib/cleanup.h"
 
 static void begin(struct usage_totals *t, uint32_t uid, const char *account)
 {
@@ -35,7 +36,7 @@ static uint64_t all_jobs(const struct usage_totals *t, uint32_t *ret_n)
 
 static void test_usage_has_a_row_for_user_and_account(void **state)
 {
-	struct usage_totals *t = calloc(1, sizeof(*t));
+	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 	uint32_t n;
 
 	assert_non_null(t);
@@ -57,13 +58,12 @@ static void test_usage_has_a_row_for_user_and_account(void **state)
 	assert_int_equal(usage_row_at(t, 2)->amounts.node_bytes, 33);
 	assert_int_equal(usage_row_at(t, 2)->amounts.cache_bytes, 4);
 	assert_int_equal(usage_row_at(t, 2)->amounts.cache_kib_s, 55);
-	free(t);
 }
 
 /* Who makes up accounts crowds out nobody, and no two rows have the same labels. */
 static void test_one_user_has_few(void **state)
 {
-	struct usage_totals *t = calloc(1, sizeof(*t));
+	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 	const struct usage_row *row;
 	uint32_t n, n_other = 0;
 	char name[16];
@@ -82,12 +82,11 @@ static void test_one_user_has_few(void **state)
 	assert_int_equal(n_other, 1);
 	begin(t, 1001, "physics");
 	assert_int_equal(jobs_of(t, 1001, "physics"), 1);
-	free(t);
 }
 
 static void test_users_beyond_the_table_share_a_row(void **state)
 {
-	struct usage_totals *t = calloc(1, sizeof(*t));
+	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 	uint32_t n;
 
 	assert_non_null(t);
@@ -99,7 +98,6 @@ static void test_users_beyond_the_table_share_a_row(void **state)
 	assert_int_equal(usage_row_at(t, USAGE_MAX_ROWS)->amounts.jobs, USAGE_MAX_ROWS);
 	begin(t, 5, "");
 	assert_int_equal(jobs_of(t, 5, ""), 2);
-	free(t);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_usage_has_a_row_for_user_and_account),

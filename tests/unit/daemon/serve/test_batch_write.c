@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/serve/batch.h"
+#include "lib/cleanup.h"
 
 #define N_ITEMS 11
 #define GUARD   0xa5
@@ -17,7 +18,8 @@ static void write_and_compare(uint32_t bytes)
 	size_t payload = (size_t)N_ITEMS * bytes, stride = bytes + 13;
 	struct batch_item items[N_ITEMS];
 	struct batch b = {.items = items, .n_items = N_ITEMS};
-	uint8_t *source = malloc(N_ITEMS * stride), *frame = malloc(layout.payload_offset + payload + 1);
+	_cleanup_(freep) uint8_t *source = malloc(N_ITEMS * stride),
+				 *frame = malloc(layout.payload_offset + payload + 1);
 	const struct ring_item *head = (const struct ring_item *)frame;
 	const int64_t *labels = (const int64_t *)(frame + layout.labels_offset);
 
@@ -40,8 +42,6 @@ static void write_and_compare(uint32_t bytes)
 		assert_int_equal(labels[i], -(int64_t)i);
 	}
 	assert_int_equal(frame[layout.payload_offset + payload], GUARD);
-	free(source);
-	free(frame);
 }
 
 static void test_samples_of_any_size(void **state)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/serve/order.h"
+#include "lib/cleanup.h"
 
 #define N_CHUNKS 40
 #define OWN      4
@@ -73,18 +74,17 @@ static void test_no_further_than_needed(void **state)
 
 static void test_waits_are_no_use(void **state)
 {
-	struct fixture *f = make();
+	_cleanup_(freep) struct fixture *f = make();
 
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = CHUNK_ABSENT;
 	use(f, 100, 50);
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 8 + 3);
-	free(f);
 }
 
 static void test_what_is_said_may_be_anything(void **state)
 {
-	struct fixture *f = make();
+	_cleanup_(freep) struct fixture *f = make();
 
 	srand(1);
 	for (int i = 0; i < 10000; i++) {
@@ -97,12 +97,11 @@ static void test_what_is_said_may_be_anything(void **state)
 		far = order_far_ahead(&f->o, OWN);
 		assert_in_range(far, OWN + 4, f->o.ahead.n);
 	}
-	free(f);
 }
 
 static void test_few_staged_chunks_are_asked_for_at_once(void **state)
 {
-	struct fixture *f = make();
+	_cleanup_(freep) struct fixture *f = make();
 
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = CHUNK_ABSENT;
@@ -112,12 +111,11 @@ static void test_few_staged_chunks_are_asked_for_at_once(void **state)
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
 	f->o.dataset->pace.staging.is_off = true;
 	assert_true(order_far_ahead(&f->o, OWN) > OWN + 4);
-	free(f);
 }
 
 static void test_the_knob_alone_reaches_half_of_memory(void **state)
 {
-	struct fixture *f = make();
+	_cleanup_(freep) struct fixture *f = make();
 
 	f->o.prefetch_chunks = 64;
 	assert_int_equal(order_far_most(&f->o), 64);
@@ -125,7 +123,6 @@ static void test_the_knob_alone_reaches_half_of_memory(void **state)
 	assert_int_equal(order_far_ahead(&f->o, 12), 12);
 	f->o.prefetch_chunks = 0;
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN);
-	free(f);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_no_further_than_needed), cmocka_unit_test(test_waits_are_no_use),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samples by number, and the order of a session without one, against what sessions deliver. */
 #include "tests/unit/daemon/node.h"
+#include "lib/cleanup.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -83,7 +84,7 @@ static void test_it_is_what_sessions_deliver(void **state)
 	     .window_chunks = 100,
 	     .flags = DIESEL_SHUFFLE | DIESEL_DROP_LAST},
 	};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct diesel_subset *subset;
 	struct node node = {0};
 
@@ -101,7 +102,6 @@ static void test_it_is_what_sessions_deliver(void **state)
 	}
 	diesel_dataset_close(d);
 	node_stop(&node);
-	free(path);
 }
 
 static void test_subsets_that_no_session_has(void **state)
@@ -114,7 +114,7 @@ static void test_subsets_that_no_session_has(void **state)
 	} table[] = {{N_SAMPLES, 0, "has no samples"},
 		     {N_SAMPLES + 1, 5, "is not of"},
 		     {N_SAMPLES, 5, "2 samples, too few"}};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct diesel_subset *subset = NULL;
 	struct node node = {0};
 
@@ -138,14 +138,13 @@ static void test_subsets_that_no_session_has(void **state)
 	assert_int_equal(diesel_subset_select(d, NULL, (uint64_t[]){N_SAMPLES}, 1, &subset), -ERANGE);
 	diesel_dataset_close(d);
 	node_stop(&node);
-	free(path);
 }
 
 /* The daemon is asked for nothing once the dataset is open. */
 static void test_without_the_daemon(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	int64_t labels[N_SAMPLES];
 	uint8_t data[64];
@@ -160,7 +159,6 @@ static void test_without_the_daemon(void **state)
 		assert_true(is_sample(data, sizeof(data), i));
 	}
 	diesel_dataset_close(d);
-	free(path);
 }
 
 static void fails(struct diesel_dataset *d, uint64_t sample, size_t size, int code, const char *says)
@@ -192,7 +190,7 @@ static char *only_chunk(const char *dataset)
 static void test_what_cannot_be_read_is_named(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = N_SAMPLES};
-	char *path = make_dataset(*state, "data", &plan), *chunk = only_chunk(path);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan), *chunk = only_chunk(path);
 	struct node node = {0};
 	char half[1 << 16];
 
@@ -210,8 +208,6 @@ static void test_what_cannot_be_read_is_named(void **state)
 	assert_int_equal(unlink(chunk), 0);
 	fails(d, 0, 64, -ENOENT, ".chunk");
 	diesel_dataset_close(d);
-	free(chunk);
-	free(path);
 }
 
 static void test_orders_that_no_session_has(void **state)
@@ -224,7 +220,7 @@ static void test_orders_that_no_session_has(void **state)
 	    {.world = 1, .batch = 0, .window_chunks = 1},
 	    {.world = N_SAMPLES + 1, .batch = 1, .window_chunks = 1},
 	};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 
 	node_start(&node, *state);
@@ -238,7 +234,6 @@ static void test_orders_that_no_session_has(void **state)
 	}
 	diesel_dataset_close(d);
 	node_stop(&node);
-	free(path);
 }
 
 UNIT_TESTS(IN_FOLDER(test_it_is_what_sessions_deliver), IN_FOLDER(test_without_the_daemon),

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "daemon/storage/shared_memory.h"
 
@@ -132,7 +133,7 @@ static void copies(int file)
 {
 	const size_t n = (13 << 20) / sizeof(uint64_t) + 1, bytes = n * sizeof(uint64_t) - 3;
 	int copy;
-	uint64_t *data = calloc(n, sizeof(*data)), *found = calloc(n, sizeof(*data));
+	_cleanup_(freep) uint64_t *data = calloc(n, sizeof(*data)), *found = calloc(n, sizeof(*data));
 	size_t done;
 
 	for (size_t i = 0; i < n; i++)
@@ -148,8 +149,6 @@ static void copies(int file)
 	assert_int_equal(fd_read_at(copy, found, bytes + 1, 0, &done), 0);
 	assert_int_equal(done, bytes);
 	assert_memory_equal(found, data, bytes);
-	free(data);
-	free(found);
 	close(copy);
 	close(file);
 }

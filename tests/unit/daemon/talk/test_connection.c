@@ -11,6 +11,7 @@
 #include "client/transport.h"
 #include "daemon/talk/connection.h"
 #include "dataset/subset.h"
+#include "lib/cleanup.h"
 
 static int greet_as(const struct node *node, uint32_t version)
 {
@@ -216,7 +217,7 @@ static void test_what_breaks_the_protocol_ends_the_connection(void **state)
 static void test_requests_out_of_order(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	union wire_message m;
 	int fd, control;
@@ -255,14 +256,13 @@ static void test_requests_out_of_order(void **state)
 	send_dataset(fd, path);
 	is_cut(fd);
 	node_stop(&node);
-	free(path);
 }
 
 /* A client from before versions were negotiated, as it was released. */
 static void test_the_version_before_is_served(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	union wire_message m;
 	struct wire_fds fds;
@@ -280,7 +280,6 @@ static void test_the_version_before_is_served(void **state)
 	assert_true(ask(fd, &m, NULL, 0, &fds) < 0);
 	close(fd);
 	node_stop(&node);
-	free(path);
 }
 
 static void look_at_origin(struct node *node, void *answer)
@@ -291,7 +290,7 @@ static void look_at_origin(struct node *node, void *answer)
 static void test_what_a_client_says_of_its_origin(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	union wire_message m;
 	struct wire_fds fds;
@@ -321,7 +320,6 @@ static void test_what_a_client_says_of_its_origin(void **state)
 	(void)transport_send(fd, &m, NULL, 0);
 	is_cut(fd);
 	node_stop(&node);
-	free(path);
 }
 
 /* The number of a segment that is ready, of the dataset in use that has so many samples. */
@@ -436,7 +434,7 @@ static bool is_nobody_left(void *user)
 static void test_who_leaves_takes_all_along(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	struct left left = {.node = &node};
 
@@ -461,7 +459,6 @@ static void test_who_leaves_takes_all_along(void **state)
 		assert_int_equal(left.refs, 0);
 	}
 	node_stop(&node);
-	free(path);
 }
 
 struct kept {
@@ -519,7 +516,7 @@ static void test_a_subset_that_is_none_ends_the_connection(void **state)
 	    {.first = 0x7f, .says = 8},
 	    {.first = 0, .says = 1},
 	};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	struct kept kept = {0};
 	union wire_message m;
@@ -548,13 +545,12 @@ static void test_a_subset_that_is_none_ends_the_connection(void **state)
 	node_ask(&node, look_at_memory, &kept);
 	assert_int_equal(kept.bytes, 0);
 	node_stop(&node);
-	free(path);
 }
 
 static void test_a_subset_is_counted(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct kept before, with, after;
 	struct node node = {0};
 	union wire_message m;
@@ -595,7 +591,6 @@ static void test_a_subset_is_counted(void **state)
 	assert_int_equal(m.header.type, WIRE_SUBSET_REPLY);
 	close(fd);
 	node_stop(&node);
-	free(path);
 }
 
 /* Time passes for those that have to say more. */
@@ -626,7 +621,7 @@ static void is_told(int fd, const char *says)
 static void test_a_silent_newcomer_is_cut_off(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	char *path = make_dataset(*state, "data", &plan);
+	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	union wire_message m;
 	int silent, idle, half, whole;
@@ -656,7 +651,6 @@ static void test_a_silent_newcomer_is_cut_off(void **state)
 	close(idle);
 	close(whole);
 	node_stop(&node);
-	free(path);
 }
 
 UNIT_TESTS(IN_FOLDER(test_a_client_that_reads_no_replies_is_cut_off),

@@ -3,6 +3,7 @@
 #include "tests/unit/test.h"
 
 #include "image/decoder.h"
+#include "lib/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,14 +29,13 @@ static void expect(const void *data, size_t bytes, struct image_request request,
 {
 	struct error err = ERROR_INIT;
 	/* Exactly as long, so that a read past the end is seen. */
-	void *exact = malloc(bytes ? bytes : 1);
+	_cleanup_(freep) void *exact = malloc(bytes ? bytes : 1);
 
 	assert_non_null(exact);
 	memcpy(exact, data, bytes);
 	assert_int_equal(image_decode(decoder, exact, bytes, &request, output, &err), expected);
 	if (!strstr(err.text, text))
 		fail_msg("'%s' is not in '%s'", text, err.text);
-	free(exact);
 }
 
 static void test_one_pixel_is_decoded_and_enlarged(void **state)

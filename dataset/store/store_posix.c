@@ -352,13 +352,6 @@ static int open_chunks(int dir_fd, bool create)
 	return fd < 0 ? -errno : fd;
 }
 
-int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err)
-{
-	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, create);
-
-	return store_posix_open_at(dir_fd, dataset_path, create, ret, err);
-}
-
 int store_posix_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret,
 			struct error *err)
 {

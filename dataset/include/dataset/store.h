@@ -50,7 +50,6 @@ int store_open(const char *dataset_path, bool create, struct store **ret, struct
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int store_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret, struct error *err);
 /* The engine for the directory DATASET/chunks, which is no link. */
-int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 int store_posix_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret,
 			struct error *err);
 void store_free(struct store *s);

@@ -34,7 +34,7 @@ static struct store *open_store(const char *path)
 {
 	struct store *s;
 
-	assert_int_equal(store_posix_open(path, true, &s, NULL), 0);
+	assert_int_equal(store_open(path, true, &s, NULL), 0);
 	return s;
 }
 
@@ -116,9 +116,9 @@ static void test_a_missing_store_is_named(void **state)
 	struct store *s;
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(store_posix_open("/nowhere/at/all", false, &s, &err), -ENOENT);
+	assert_int_equal(store_open("/nowhere/at/all", false, &s, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nowhere/at/all/chunks"));
-	assert_int_equal(store_posix_open("/nowhere/at/all", true, &s, NULL), -ENOENT);
+	assert_int_equal(store_open("/nowhere/at/all", true, &s, NULL), -ENOENT);
 	store_free(NULL);
 }
 

@@ -31,7 +31,8 @@ compiler() {
 		quietly install.log install_tools packaging/wheel/requirements.txt
 	fi
 	CC=$work/cc-$1
-	printf '#!/bin/sh\nexec "%s" -m ziglang cc -target %s-linux-gnu.%s "$@"\n' "$work/env/bin/python" "$machine" "$1" >"$CC"
+	# `python -m ziglang` starts the same program, after a start of Python for each object.
+	printf '#!/bin/sh\nexec "%s" cc -target %s-linux-gnu.%s "$@"\n' "$work"/env/lib/python3*/site-packages/ziglang/zig "$machine" "$1" >"$CC"
 	chmod +x "$CC"
 	unset CFLAGS LDFLAGS CMAKE_ARGS
 	export CC PATH=$work/env/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig

@@ -16,7 +16,7 @@ rm -rf "$work/loader" "$work/include"
 # The system's folder of headers has the system's C library in it.
 install -D -m 644 -t "$work/include" "$(pkg-config --variable=includedir libxxhash)/xxhash.h" ||
 	die "libxxhash's header is missing: ./dev deps"
-quietly loader.log python -m build --outdir "$work/loader" -C cmake.define.XXHASH_INCLUDE="$work/include" .
+quietly loader.log python -m build --no-isolation --outdir "$work/loader" -C cmake.define.XXHASH_INCLUDE="$work/include" .
 check "$glibc" "$work"/loader/*.whl
 env -u DIESEL_LIB -u PYTHONPATH "$work/tried/bin/python" -c '
 import diesel_loader

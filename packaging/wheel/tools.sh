@@ -77,7 +77,7 @@ make_microhttpd() (
 	apt-get "${lists[@]}" update && cd "$microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
 		CFLAGS="-O2 -fPIC $hardened" ./configure --prefix="$microhttpd/made" --disable-https --disable-shared --disable-curl --disable-doc \
 			--disable-examples --disable-nls &&
-		make -C src/include install && make -C src/microhttpd install && make install-pkgconfigDATA &&
+		make -C src/include install && make -j "$(nproc)" -C src/microhttpd install && make install-pkgconfigDATA &&
 		cp COPYING "$microhttpd/made"
 )
 
@@ -120,7 +120,7 @@ every_text
 sed "s/@LICENCES@/$(licences)/" packaging/wheel/tools.toml >"$project/pyproject.toml"
 cp -r CMakeLists.txt README.md LICENSE LICENSES "$root/licenses" "$project"
 export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig:$microhttpd/made/lib/pkgconfig
-quietly tools.log python -m build --wheel --outdir "$work/tools" -C cmake.source-dir="$PWD" \
+quietly tools.log python -m build --wheel --no-isolation --outdir "$work/tools" -C cmake.source-dir="$PWD" \
 	-C cmake.define.CMAKE_LIBRARY_ARCHITECTURE="$machine-linux-gnu" -C cmake.define.DIESEL_S3=OFF "$project"
 check "$glibc" "$work"/tools/*.whl
 for program in diesel-analyze diesel-top dieselctl dieseld; do

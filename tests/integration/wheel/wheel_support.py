@@ -19,7 +19,8 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 def run(*command, cwd=SCRATCH, **more):
     """As a user does who has set nothing."""
     environment = {name: value for name, value in os.environ.items()
-                   if name not in ("PYTHONPATH", "DIESEL_LIB", "DIESEL_BIN", "CC", "CFLAGS", "LDFLAGS", "CMAKE_ARGS")}
+                   if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DIESEL_LIB", "DIESEL_BIN", "CC", "CFLAGS", "LDFLAGS",
+                                "CMAKE_ARGS")}
     environment.update(more, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_RETRIES="1")
     return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True,
                           check=False)

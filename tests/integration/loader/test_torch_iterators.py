@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,6 +15,7 @@ from unittest import mock
 
 # First: it says where the others are, and skips where they are not.
 from workers_support import WorkersCase, flat, same
+from forked import Script
 import diesel_loader.torch as diesel
 from diesel_loader import batch_log
 
@@ -327,10 +327,10 @@ class Processes(WorkersCase):
         ways = ("leaves it", "iterates", "closes")
         for mode in MODES:
             with self.subTest(mode=mode):
-                done = subprocess.run([sys.executable, "-c", FORKS, self.sets["equal"], mode, *ways], capture_output=True,
-                                      text=True, timeout=300, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
-                lines = done.stdout.splitlines()
+                script = Script(FORKS, self.sets["equal"], mode, *ways)
+                out, err = script.communicate()
+                self.assertEqual((script.returncode, err), (0, ""))
+                lines = out.splitlines()
                 for how in ways:
                     self.assertRegex(lines.pop(0), r"this iterator is of process \d+, which this one was forked from: call iter\(\)")
                     if how == "iterates":

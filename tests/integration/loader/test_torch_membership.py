@@ -4,14 +4,13 @@ import json
 import logging
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
 # First: it skips where the others are not.
 from torch_support import Daemon, grouped, pack
+from forked import Script
 import torch.distributed
 
 import diesel_loader.torch as diesel
@@ -158,9 +157,9 @@ class LoaderTest(unittest.TestCase):
     def two(self, *environments, distributed=False):
         """What two processes with these variables of their own print."""
         arguments = [str(self.dataset), *([str(self.folder / f"meet{self.id()}")] if distributed else [])]
-        jobs = [subprocess.Popen([sys.executable, "-c", JOB, *arguments, *([str(rank)] if distributed else [])],
-                                 env={**os.environ, **{name: str(value) for name, value in own.items()}},
-                                 stdout=subprocess.PIPE) for rank, own in enumerate(environments)]
+        jobs = [Script(JOB, *arguments, *([rank] if distributed else []),
+                       environment={**os.environ, **{name: str(value) for name, value in own.items()}})
+                for rank, own in enumerate(environments)]
         outputs = [job.communicate()[0] for job in jobs]
         self.assertEqual([job.returncode for job in jobs], [0, 0])
         return [json.loads(output) for output in outputs]
@@ -188,11 +187,9 @@ class LoaderTest(unittest.TestCase):
     def ranks(self, *each):
         """What two ranks print, each given (options, state, seed of torch)."""
         with tempfile.TemporaryDirectory() as folder:
-            jobs = [subprocess.Popen([sys.executable, "-c", RANK, self.dataset, f"{folder}/rendezvous", str(rank), json.dumps(options),
-                                      json.dumps(state), str(seed)], stdout=subprocess.PIPE, text=True,
-                                     env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+            jobs = [Script(RANK, self.dataset, f"{folder}/rendezvous", rank, json.dumps(options), json.dumps(state), seed)
                     for rank, (options, state, seed) in enumerate(each)]
-            return [json.loads(job.communicate(timeout=120)[0]) for job in jobs]
+            return [json.loads(job.communicate()[0]) for job in jobs]
 
     def test_ranks_that_do_not_agree_say_so(self):
         """Each of them, before the first batch, and of the place that is told, before the second."""
@@ -227,9 +224,9 @@ class LoaderTest(unittest.TestCase):
         job = JOB.replace("seed=3", "seed=int(sys.argv[2])").replace("if len(sys.argv) > 2", "if False")
         for seeds, words in (((1, 1), None), ((1, 2), "ranks do not agree on the order.* seed is")):
             self.set(TORCHELASTIC_RESTART_COUNT=seeds[1])
-            jobs = [subprocess.Popen([sys.executable, "-c", job, self.dataset, str(seed)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                     env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank, seed in enumerate(seeds)]
-            for said, errors in [job.communicate(timeout=120) for job in jobs]:
+            jobs = [Script(job, self.dataset, seed, environment={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"})
+                    for rank, seed in enumerate(seeds)]
+            for said, errors in [job.communicate() for job in jobs]:
                 self.assertRegex(errors, words or "^$")
                 self.assertEqual(not said, bool(words), errors)
 

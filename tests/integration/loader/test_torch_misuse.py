@@ -17,6 +17,7 @@ import unittest
 
 # First: it says where the others are, and skips where they are not.
 from torch_support import ROOT, grouped
+from forked import Script
 from workers_support import WorkersCase, alive, flat, same, wait_until
 import diesel_loader.torch as diesel
 
@@ -33,7 +34,9 @@ class Case(WorkersCase):
         return done.returncode, done.stdout, done.stderr
 
     def job(self, *arguments):
-        return self.python(__file__, "job", str(self.sets["equal"]), *arguments)
+        script = Script(__file__, "job", self.sets["equal"], *arguments)
+        out, err = script.communicate()
+        return script.returncode, out, err
 
 
 class CtrlC(Case):

@@ -3,7 +3,7 @@
 hill climber on the same knobs and against PyTorch's usual settings; 400 of several jobs against an equal split; 200 whose
 images the daemon decodes, with room for a part of the decoded forms, against the best static setting with and without forms.
 
-    ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/tuning.md
+    ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/explanation/tuning.md
     ./dev bench simulate -n 100     fewer
 
 A scenario is judged by the truth that the simulator knows: regret is 1 - (rate of the last knobs / rate of the
@@ -97,7 +97,7 @@ def main():
     program = support.program("bench_tuner_sim")
     raw = json.loads(run(program, options.n).stdout)
     figures = summary(raw["scenarios"], raw["multi"], raw["decoding"])
-    simulate_plots.draw_all(support.ROOT / "docs" / "tuning", raw["scenarios"], raw["multi"], trace(program, TRACED))
+    simulate_plots.draw_all(support.ROOT / "docs" / "explanation" / "tuning", raw["scenarios"], raw["multi"], trace(program, TRACED))
     for key, value in figures.items():
         print(f"{key:28} {value:.4g}")
     support.result_write(NAME, {"one_job": rows(raw["scenarios"]), "several": rows(raw["multi"]),

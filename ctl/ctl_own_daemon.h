@@ -2,7 +2,7 @@
 #pragma once
 
 /* Finds the dieseld that serves a verb which reads a dataset. As for a job, that is the node's or, where it
- * lets nobody in, the user's own, which is started if need be (docs/loader.md, "The daemon"). */
+ * lets nobody in, the user's own, which is started if need be (docs/reference/loader.md, "The daemon"). */
 
 #include <stdint.h>
 

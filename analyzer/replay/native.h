@@ -15,7 +15,8 @@
  * dieseld over those of torchvision's ImageFolder under PyTorch's DataLoader in `bench decode`, with JPEG
  * images of 45 KB and Pillow 9.4; with 101 KB and Pillow 13 it was 2.9 (bench/results/decode.json). Low and
  * high: the CPU clocks of decoders beside torchvision's in one process, with images of 44 to 274 KB (500 x
- * 375 and 1440 x 1080) to 224 x 224 and 64 x 64, three rounds each (docs/measuring.md): from 2.5 to 4.4.
+ * 375 and 1440 x 1080) to 224 x 224 and 64 x 64, three rounds each (docs/explanation/measuring.md): from 2.5
+ * to 4.4.
  */
 #define NATIVE_SPEEDUP      3.7
 #define NATIVE_SPEEDUP_LOW  2.5

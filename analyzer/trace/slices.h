@@ -11,7 +11,7 @@
  * whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last
  * slice always stay.
  *
- * Pure: no clock, no I/O. docs/measuring.md says what a report with holes means.
+ * Pure: no clock, no I/O. docs/explanation/measuring.md says what a report with holes means.
  */
 
 #include <stdbool.h>

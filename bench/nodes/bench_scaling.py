@@ -7,7 +7,7 @@ by `./dev bench cluster`. The nodes are NOT real: one machine has as many regist
                of them, and then the server's CPU time a second
     exchange   CPU time of both ends, for a byte and for a question: results/cluster.json
 
-    bench_scaling.py [--table]     --table: of results/scaling.json, for docs/scaling.md
+    bench_scaling.py [--table]     --table: of results/scaling.json, for docs/explanation/scaling.md
 """
 import argparse
 import dataclasses

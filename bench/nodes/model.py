@@ -6,7 +6,7 @@ sends the parts (or all of it to each node, where only whole chunks are exchange
 
 Lanes: a node needs the chunks of its own lane, and has them in memory after the first epoch. With drift 1/m that share of the chunks was
 dealt to other lanes with the epoch, and each of these comes whole from the one node that had it. Lanes come to their windows one after the
-other, as they do in the order (docs/formats.md).
+other, as they do in the order (docs/reference/formats.md).
 
 What the simulation has: each node's outgoing link and its incoming one serve one byte after the other; storage is one server that all
 share; each node has cores for sending, receiving, asking and answering; and no window is used before all of it is there. Nodes go on

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The name by which the daemons of a job's nodes know that they serve one job (docs/cluster.md). */
+/* The name by which the daemons of a job's nodes know that they serve one job (docs/explanation/cluster.md).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
  * Datasets of one owner take no more of the store than a user's share (quota.h), in datasets and in chunks.
  *
  * What comes back is trusted as little as storage: its memory must have been made by this user, and its bytes
- * are copied and verified like those of a file. See docs/security.md.
+ * are copied and verified like those of a file. See docs/explanation/security.md.
  *
  * All functions accept NULL: there is no store. Loop thread only.
  */

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Chunks that processes of the client's own user read for the daemon (docs/protocol.md, "Fetchers"), in place
- * of reader.h: they have what it takes to reach a bucket, rights, credentials and a network, and the daemon
- * has none of it. They are as little trusted as whoever opens the dataset: what they deliver lands in memory
- * that they share with the daemon, is copied from there, and verified in the copy.
+ * Chunks that processes of the client's own user read for the daemon (docs/reference/protocol.md,
+ * "Fetchers"), in place of reader.h: they have what it takes to reach a bucket, rights, credentials and a
+ * network, and the daemon has none of it. They are as little trusted as whoever opens the dataset: what they
+ * deliver lands in memory that they share with the daemon, is copied from there, and verified in the copy.
  *
  * A dataset has as many fetchers as its user's jobs brought. A chunk is read in pieces, by whoever is free.
  * One that does not answer holds up the chunks that it was asked for, of that user's jobs alone.

@@ -3,7 +3,8 @@
 
 /*
  * The kinds of processes that the daemon consists of: their names, their rights, and what the death of one
- * means. helper.c has the table, from which those in docs/security.md and docs/operating.md come.
+ * means. helper.c has the table, from which those in docs/explanation/security.md and
+ * docs/how-to/operating.md come.
  */
 
 #include <stdbool.h>
@@ -77,5 +78,6 @@ void helper_begin(enum helper_kind kind, pid_t parent);
  * changed. */
 int helper_settle(enum helper_kind kind);
 
-/* Prints a table of docs/security.md ("rights") or docs/operating.md ("ends"). -EINVAL: there is no such. */
+/* Prints a table of docs/explanation/security.md ("rights") or docs/how-to/operating.md ("ends"). -EINVAL:
+ * there is no such. */
 int helper_print(const char *what);

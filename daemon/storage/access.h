@@ -5,7 +5,8 @@
  * How the daemon opens files on a client's behalf. It may be able to read more than the client (root can read
  * everything), and the client may have arranged what lies below its directory: links, and mounts that exist
  * only in its own mount namespace. So every open below that directory stays below it, follows no link and
- * crosses no mount; and a chunk is served only to those who could read it themselves (docs/security.md).
+ * crosses no mount; and a chunk is served only to those who could read it themselves
+ * (docs/explanation/security.md).
  */
 
 #include <linux/openat2.h>

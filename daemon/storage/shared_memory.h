@@ -10,7 +10,7 @@
  * (a hole is a write). So these (SHARED_LENT) are handed out as descriptors opened for reading only, of a
  * file that only its owner may open; whoever could open it for writing, root and the daemon's own user, could
  * write into the daemon anyway. That is not so for root of a pod without a user namespace where the daemon is
- * uid 0: such pods are to be refused (docs/security.md, Who administers).
+ * uid 0: such pods are to be refused (docs/explanation/security.md, Who administers).
  */
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * The daemon's socket: listens, and keeps connections and sessions. One event loop; after each round of
  * events, schedule_turn() starts whatever the events made possible.
  *
- * It takes no lock: docs/architecture.md has the table of threads and locks.
+ * It takes no lock: docs/contributing/architecture.md has the table of threads and locks.
  */
 
 #include "daemon/apart/closer.h"

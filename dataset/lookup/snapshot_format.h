@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The bytes of a snapshot file (docs/formats.md): the header, and the sections, each 64-byte aligned, in any
- * order. Little endian.
+ * The bytes of a snapshot file (docs/reference/formats.md): the header, and the sections, each 64-byte
+ * aligned, in any order. Little endian.
  */
 
 #include "dataset/snapshot.h"

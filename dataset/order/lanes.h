@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How chunks are dealt to lanes, and where a position of the epoch lies among them: docs/formats.md has the
- * rules. Pure. */
+/* How chunks are dealt to lanes, and where a position of the epoch lies among them: docs/reference/formats.md
+ * has the rules. Pure. */
 
 #include <stdint.h>
 

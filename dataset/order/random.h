@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Reproducible randomness: the same numbers on any machine, specified in docs/formats.md.
+ * Reproducible randomness: the same numbers on any machine, specified in docs/reference/formats.md.
  *
  * random_init() mixes (seed, epoch, stream) by splitmix64 into a key and takes the state of xoshiro256**
  * (Blackman, Vigna: "Scrambled linear pseudorandom number generators", 2018) from splitmix64 of that key.

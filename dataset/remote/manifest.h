@@ -3,7 +3,7 @@
 
 /*
  * A version of a dataset in a bucket, in a few lines of text: which objects are its snapshot and its
- * metadata, and what they hold. docs/formats.md has it.
+ * metadata, and what they hold. docs/reference/formats.md has it.
  */
 
 #include "dataset/chunk.h"

@@ -11,7 +11,7 @@
 #
 # Slurm passes no variables of its own environment to a prolog. Change the two defaults below in the installed file.
 #
-# Nodes that share datasets (docs/cluster.md) need no setting here: srun tells the ranks of a step what its name is and
+# Nodes that share datasets (docs/explanation/cluster.md) need no setting here: srun tells the ranks of a step what its name is and
 # on how many nodes it runs, and diesel_loader tells dieseld.
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
 export PATH

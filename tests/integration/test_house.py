@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout that docs/architecture.md draws is the one that the code has."""
+"""The layout that docs/contributing/architecture.md draws is the one that the code has."""
 import collections
 import os
 import pathlib
@@ -24,7 +24,7 @@ def sources(folder):
 class House(unittest.TestCase):
     def setUp(self):
         self.allowed = {row[0]: set(row[1].replace(",", " ").split())
-                        for row in ROW.findall((ROOT / "docs" / "architecture.md").read_text())}
+                        for row in ROW.findall((ROOT / "docs" / "contributing" / "architecture.md").read_text())}
         self.assertGreater(len(self.allowed), 8)
 
     def test_folders_use_what_the_table_allows(self):

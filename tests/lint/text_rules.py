@@ -12,7 +12,7 @@ WORDS = [
     (r"\b(TODO|FIXME|XXX)\b", "do it, or say in plain words what is missing"),
     (r"(?i)\b(hack|hacks|hacky|kludge)\b", "say what it does and why"),
     (r"(?i)\bthe[\s*]+begin\b", "the start"),
-    (r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/glossary.md)"),
+    (r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/reference/glossary.md)"),
     (r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
     (r"(?<![\w.~}])/root/", "a path of one machine"),
 ]

@@ -8,7 +8,7 @@
  * The trainer thread's wall time from the start of the first observed data wait that leads to a step to the
  * end of the last step ("the window") is partitioned into shares; in integer ns they sum to the window
  * exactly, or, where the recording has gaps, to those of its steps that were recorded whole.
- * docs/measuring.md says what each share means and how it is measured.
+ * docs/explanation/measuring.md says what each share means and how it is measured.
  *
  * Ownership: the input is borrowed for the call; the result owns its strings and arrays and is freed by
  * analysis_free(). Times are CLOCK_MONOTONIC ns. A job whose steps cannot be judged is no error: the call

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The parts of the trainer's time. docs/measuring.md defines each. Everything that shows, stores or sums
- * shares has them by this enum. Only the daemon's tuner has its own, struct stall_shares: those that it may
- * know, without compiling. */
+/* The parts of the trainer's time. docs/explanation/measuring.md defines each. Everything that shows, stores
+ * or sums shares has them by this enum. Only the daemon's tuner has its own, struct stall_shares: those that
+ * it may know, without compiling. */
 
 enum analysis_share {
 	SHARE_DEVICE,

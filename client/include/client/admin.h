@@ -3,8 +3,8 @@
 
 /*
  * Questions and settings for dieseld, as dieselctl and diesel-top send them. One connection, any number of
- * requests, answers as JSON text (docs/protocol.md names the members). Blocking; a connection belongs to one
- * thread.
+ * requests, answers as JSON text (docs/reference/protocol.md names the members). Blocking; a connection
+ * belongs to one thread.
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
  * daemon went away (open again); -ETIMEDOUT: it does not answer; -EPERM: not this user's to see or to change;

@@ -132,8 +132,9 @@ int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret);
 /* The labels of all samples: labels[n_samples]. -EBADMSG. */
 int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels);
-/* 1 if chunks are fair samples of the dataset (docs/formats.md), seen in some of them; 0 if they hold what
- * lay together, as with `dieselctl pack --order source`: windows need more of them then. -ENOMEM, -EBADMSG.
+/* 1 if chunks are fair samples of the dataset (docs/reference/formats.md), seen in some of them; 0 if they
+ * hold what lay together, as with `dieselctl pack --order source`: windows need more of them then. -ENOMEM,
+ * -EBADMSG.
  */
 int diesel_dataset_is_fair(const struct diesel_dataset *dataset);
 /* Reads a sample whole, and checks it. buffer has room for its bytes. -ERANGE; -EINVAL: size is less than its
@@ -223,9 +224,9 @@ int diesel_subset_slice(const struct diesel_dataset *dataset, const struct diese
  * (NULL: any). */
 int diesel_subset_filter(const struct diesel_dataset *dataset, const struct diesel_subset *of,
 			 const uint8_t *classes, const char *pattern, struct diesel_subset **ret);
-/* Divides the samples at random into parts of these sizes, which add up to all of them (docs/formats.md has
- * the algorithm). by_class: each class in the same proportions. rets[n_parts]. -EINVAL: the sizes do not add
- * up. */
+/* Divides the samples at random into parts of these sizes, which add up to all of them
+ * (docs/reference/formats.md has the algorithm). by_class: each class in the same proportions. rets[n_parts].
+ * -EINVAL: the sizes do not add up. */
 int diesel_subset_split(struct diesel_dataset *dataset, const struct diesel_subset *of, const uint64_t *sizes,
 			uint32_t n_parts, uint64_t seed, int by_class, struct diesel_subset **rets);
 void diesel_subset_free(struct diesel_subset *subset);
@@ -302,11 +303,11 @@ struct diesel_session_options {
 	const char *
 	    group; /* what the daemon is to call the sessions that get the same batches as this one, at most
 		      31 bytes; used during the call only; NULL: nothing. It is a name, and changes nothing */
-	const char
-	    *cluster;   /* what the job is called on all of its nodes, whose daemons then read each chunk once
-			   together (docs/cluster.md): UTF-8 of at most 63 bytes; used during the call only.
-			   NULL: $TORCHELASTIC_RUN_ID unless that is "none", else $SLURM_JOB_ID.$SLURM_STEP_ID;
-			   "": no other node. Means nothing where world is 1 */
+	const char *cluster; /* what the job is called on all of its nodes, whose daemons then read each chunk
+				once together (docs/explanation/cluster.md): UTF-8 of at most 63 bytes; used
+				during the call only. NULL: $TORCHELASTIC_RUN_ID unless that is "none", else
+				$SLURM_JOB_ID.$SLURM_STEP_ID;
+				"": no other node. Means nothing where world is 1 */
 	uint64_t start; /* samples of `epoch` that all ranks have had already, in steps of any length: 0, or
 			   first_batch is at least diesel_first_batch(). Other epochs are whole */
 	uint32_t lanes; /* that the dataset is cut into (dataset/shuffle.h), at most 65536, and no more than

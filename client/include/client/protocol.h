@@ -4,8 +4,8 @@
 /*
  * The wire protocol between libdiesel and dieseld: one message per datagram on a SOCK_SEQPACKET Unix socket,
  * fixed structs in the machine's byte order (both ends are on one machine, and only little-endian machines
- * build this), descriptors by SCM_RIGHTS. docs/protocol.md has the conversation; client/ring.h the shared
- * memory.
+ * build this), descriptors by SCM_RIGHTS. docs/reference/protocol.md has the conversation; client/ring.h the
+ * shared memory.
  *
  *   client                                        dieseld
  *   HELLO (magic, version)                    ->  HELLO_REPLY, or ERROR -EPROTO
@@ -25,8 +25,8 @@
  *   SET (job, settings)                       ->  STATUS_REPLY + fd: JSON text; all settings or none
  *   any                                       ->  ERROR (code, one line)
  *
- * A process that reads a dataset's chunks for the daemon (docs/protocol.md, "Fetchers") asks one question,
- * and then answers:
+ * A process that reads a dataset's chunks for the daemon (docs/reference/protocol.md, "Fetchers") asks one
+ * question, and then answers:
  *
  *   FETCHER (after OPEN_DATASET)              ->  FETCHER_REPLY + fd: landing memory
  *   FETCHED (id, result)                      <-  FETCH (id, object, range)
@@ -51,8 +51,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 
 #define WIRE_MAGIC 0x4c534944u /* "DISL" */
 
-/* One number per release that changes the protocol, and not per change (docs/protocol.md, Versions). Each end
- * speaks at least the number of the minor release before its own. */
+/* One number per release that changes the protocol, and not per change (docs/reference/protocol.md,
+ * Versions). Each end speaks at least the number of the minor release before its own. */
 #define WIRE_VERSION       8u
 #define WIRE_VERSION_LEAST 7u
 /* How often WIRE_VERSION was changed since it was raised; 0 in a release. Builds between releases that differ

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batch log: a line of JSON for each batch that was handed out (docs/formats.md)."""
+"""The batch log: a line of JSON for each batch that was handed out (docs/reference/formats.md)."""
 from __future__ import annotations
 
 import contextlib

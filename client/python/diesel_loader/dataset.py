@@ -175,7 +175,7 @@ class Dataset:
     """A packed dataset directory, opened through the node's daemon.
 
     path: the directory that `dieselctl pack` made, or s3://BUCKET/PREFIX, which is read with the credentials of this
-    process (docs/loader.md).
+    process (docs/reference/loader.md).
     socket: the daemon's socket; default $DIESEL_SOCKET, else /run/diesel/dieseld.sock.
     daemon: "auto": where neither socket nor $DIESEL_SOCKET is given, and the node has no daemon, one of the user's own
         serves; it is started if need be, from $DIESEL_DAEMON or the program `dieseld` beside this Python or in PATH, and
@@ -572,7 +572,7 @@ def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = 
 
 
 def status(socket: str | None = None) -> dict[str, Any]:
-    """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/protocol.md). Without a socket: the node's
+    """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/reference/protocol.md). Without a socket: the node's
     daemon or, where none is to be reached, the user's own, if it runs."""
     answer, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
     result = lib.diesel_status(os.fsencode(socket) if socket else None, byref(answer), text, len(text))

@@ -29,7 +29,7 @@ class Order:
     window_chunks: chunks whose samples are shuffled together; 0 (default): 2 for each lane, and 8 where there is one, whatever the
         daemon's settings.
     lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
-        each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/cluster.md).
+        each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/explanation/cluster.md).
         None (default): the number of ranks, and 1 without shuffle. A resumed epoch ends with its own lanes.
     drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None (default), 0: no chunk.
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
@@ -50,7 +50,7 @@ class Decode:
     loader: called with the stored bytes, a 1-D uint8 tensor or array; gives what `transform` is called with. None (default): an
         RGB PIL image where the path has an image's extension, else the bytes.
     target_transform: called with each label. None (default): labels stay numbers.
-    native: which of the transforms dieseld runs (docs/loader.md; print(loader.plan())). None (default): the longest beginning that
+    native: which of the transforms dieseld runs (docs/reference/loader.md; print(loader.plan())). None (default): the longest beginning that
         it understands; False: none, which is a ValueError where the transform is of diesel_loader.transforms; "require":
         ValueError unless it runs all of them.
     damaged: what becomes of an image that dieseld cannot decode. "error" (default): its batch is DamagedData, which names it;
@@ -75,7 +75,7 @@ class Batches:
 
     device: "cuda", "cuda:1", 1 or a torch.device: where the tensors are when a batch is handed out. They are copied on a stream of
         their own, out of memory that is page-locked once, and the next batch's copy begins before this one is handed out
-        (docs/loader.md). None (default) or "cpu": in host memory. ValueError for any other, with an order of one's own, and
+        (docs/reference/loader.md). None (default) or "cpu": in host memory. ValueError for any other, with an order of one's own, and
         without torch; RuntimeError where torch finds no GPU.
     memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them
         where it runs the whole transform; else workers put them so. None (default): as they come. ValueError with
@@ -84,7 +84,7 @@ class Batches:
         numbers of the samples in the dataset, which dataset[number], dataset.sample_path(number) and `dieselctl ls` have,
         too. Default: False.
     record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
-        long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
+        long it was waited for, what the functions cost, sample by sample (docs/reference/formats.md). With several ranks
         "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
         None (default): no log.
     """
@@ -105,9 +105,9 @@ class Job:
         ValueError where they contradict each other. Every rank has the same number of batches, and every sample is
         delivered once an epoch.
     cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
-        (docs/cluster.md). Up to 63 bytes. None (default): $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else
+        (docs/explanation/cluster.md). Up to 63 bytes. None (default): $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else
         $SLURM_JOB_ID.$SLURM_STEP_ID; "": this node reads for itself.
-    group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one
+    group: what the daemon's status calls this job and those that get the same batches (docs/reference/loader.md, "Several jobs, one
         transform"). A name, of 1 to 31 bytes: who shares with whom does not depend on it. None (default): no name.
     """
 

@@ -3,7 +3,7 @@
 
 /*
  * One entry of a dataset's log: what a version changed, when, and who made it. A few lines of text, the same
- * in every metadata engine; docs/formats.md has it.
+ * in every metadata engine; docs/reference/formats.md has it.
  *
  * Chunks are never changed, and replaying those up to a version's newest one, in id order, gives that
  * version: so the entry is also all that reading an old version needs.

@@ -3,7 +3,7 @@
 
 /*
  * Whether chunks are fair samples of a dataset, as `dieselctl pack` makes them, or hold what lay together, as
- * with --order source: seen in some of its chunks. Pure; docs/formats.md has the figures.
+ * with --order source: seen in some of its chunks. Pure; docs/reference/formats.md has the figures.
  */
 
 #include <stdbool.h>

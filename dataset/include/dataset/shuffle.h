@@ -28,7 +28,8 @@
  * for ever. With B = 1 two steps cannot share so few samples; they become one step, and some ranks have 2
  * samples in their last batch (shuffle_max_batch()). With drop_last, only full global batches are made.
  *
- * docs/formats.md specifies the generator and every step, with golden values for other implementations.
+ * docs/reference/formats.md specifies the generator and every step, with golden values for other
+ * implementations.
  *
  * Thread-safety: a plan belongs to one thread at a time, but functions that take it const may run
  * concurrently.

@@ -3,9 +3,9 @@
 
 /*
  * Dividing samples into parts at random: for training, validation, test. A pure function of (which samples,
- * sizes, seed, groups), the same on any machine; docs/formats.md has the algorithm. Any division of the sizes
- * is equally likely (Knuth, The Art of Computer Programming 3.4.2, algorithm S, with more than two parts).
- * With groups, each group is divided in the same proportions, as nearly as whole samples allow.
+ * sizes, seed, groups), the same on any machine; docs/reference/formats.md has the algorithm. Any division of
+ * the sizes is equally likely (Knuth, The Art of Computer Programming 3.4.2, algorithm S, with more than two
+ * parts). With groups, each group is divided in the same proportions, as nearly as whole samples allow.
  */
 
 #include <stdint.h>

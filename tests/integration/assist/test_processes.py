@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each process of dieseld may do, while all kinds of them are at work: capabilities, no new privileges, filters of system
-calls (docs/security.md)."""
+calls (docs/explanation/security.md)."""
 import array
 import contextlib
 import os
@@ -134,7 +134,7 @@ def titles():
 
 class Tables(unittest.TestCase):
     def test_the_docs_have_the_table(self):
-        for table, page in (("rights", "security.md"), ("ends", "operating.md")):
+        for table, page in (("rights", "explanation/security.md"), ("ends", "how-to/operating.md")):
             text = (ROOT / "docs" / page).read_text()
             self.assertTrue(f"\n\n{printed(table)}\n" in text, f"docs/{page} has another table than dieseld --print-helpers {table}")
 

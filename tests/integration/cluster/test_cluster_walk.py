@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cluster.md from an empty machine: its own commands, but for the ports, and that the job has what it promises."""
+"""docs/explanation/cluster.md from an empty machine: its own commands, but for the ports, and that the job has what it promises."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ except ImportError:
     print("skipped: needs torch")
     sys.exit(77)
 
-TEXT = (pathlib.Path(__file__).resolve().parents[3] / "docs/cluster.md").read_text()
+TEXT = (pathlib.Path(__file__).resolve().parents[3] / "docs/explanation/cluster.md").read_text()
 PORTS = ("6390", "7701", "7702", "29501")
 N_SAMPLES, N_EPOCHS = 96, 3
 # That of PyTorch 1 does not run with Python 3.11, where the flags of an Enum are without that of value 0.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks that were changed on purpose: XXH3 does not see it, a SHA-256 does (docs/security.md)."""
+"""Chunks that were changed on purpose: XXH3 does not see it, a SHA-256 does (docs/explanation/security.md)."""
 import contextlib
 import json
 import os
@@ -13,7 +13,7 @@ from hostile import MALLORY
 
 SAMPLES = 300
 FORGED = b"these bytes were never packed, whatever the checksums say" * 10
-# The secret of XXH3 with seed 0 (docs/formats.md; xxHash's specification), as far as the first block goes.
+# The secret of XXH3 with seed 0 (docs/reference/formats.md; xxHash's specification), as far as the first block goes.
 SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
     "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"

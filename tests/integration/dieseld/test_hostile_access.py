@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """No byte that a user may not read, and no byte that another user chose: the daemon runs as root, the users
-have uids and mount namespaces of their own (docs/security.md)."""
+have uids and mount namespaces of their own (docs/explanation/security.md)."""
 import mmap
 import os
 import shutil

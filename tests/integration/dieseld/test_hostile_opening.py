@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening a dataset that hangs, crashes its process or is not waited for costs nobody but the client that brought
-it (docs/security.md)."""
+it (docs/explanation/security.md)."""
 import array
 import contextlib
 import os

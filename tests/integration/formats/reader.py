@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a dataset by docs/formats.md alone: nothing of this project has a part in it. Both functions give {path: bytes}, paths as
+"""Reads a dataset by docs/reference/formats.md alone: nothing of this project has a part in it. Both functions give {path: bytes}, paths as
 bytes, and raise ValueError for what is damaged."""
 import pathlib
 import struct

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/formats.md suffices to read a dataset: a reader of 80 lines, written by it, gets every sample from the chunks alone, and from
+"""docs/reference/formats.md suffices to read a dataset: a reader of 80 lines, written by it, gets every sample from the chunks alone, and from
 the snapshot, and finds each of some random bit flips."""
 import ast
 import ctypes

@@ -185,7 +185,7 @@ class Chosen(SubsetTest):
                 self.all.train_test_split(wrong)
 
     def test_the_split_is_what_the_documentation_says(self):
-        """docs/formats.md; made by tests/unit/dataset/shuffle_reference.py."""
+        """docs/reference/formats.md; made by tests/unit/dataset/shuffle_reference.py."""
         self.assertEqual(self.numbers(self.all[:14].random_split([9, 5], seed=42)[1]), GOLDEN)
 
     def test_it_may_be_pickled(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shuffle of docs/formats.md written a second time, plainly: prints the golden values of
+"""The shuffle of docs/reference/formats.md written a second time, plainly: prints the golden values of
 test_shuffle.c and test_subset.py."""
 
 M = (1 << 64) - 1

@@ -390,7 +390,8 @@ static void test_each_order_of_a_window_is_equally_likely(void **state)
 	assert_int_equal(n_orders, 24);
 }
 
-/* The values of docs/formats.md, made by an independent program (tests/unit/dataset/shuffle_reference.py). */
+/* The values of docs/reference/formats.md, made by an independent program
+ * (tests/unit/dataset/shuffle_reference.py). */
 static void test_the_documented_order_never_changes(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
@@ -673,7 +674,7 @@ static void test_going_on_changes_nothing(void **state)
 	}
 }
 
-/* The values of docs/formats.md. */
+/* The values of docs/reference/formats.md. */
 static void test_the_documented_lanes_never_change(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};

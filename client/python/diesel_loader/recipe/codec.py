@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs that the operator of dieseld has named: shared objects that decode formats of one's own (docs/codecs.md)."""
+"""Codecs that the operator of dieseld has named: shared objects that decode formats of one's own (docs/how-to/codecs.md)."""
 from __future__ import annotations
 
 import ctypes

@@ -8,7 +8,7 @@
  *	cc -O2 -shared -fPIC -o wav.so wav.c
  *
  * It exports one symbol, DIESEL_CODEC: a struct diesel_codec. The operator names the file to dieseld (--codec
- * PATH), training jobs name the codec (diesel_loader.codec("wav")). docs/codecs.md has an example.
+ * PATH), training jobs name the codec (diesel_loader.codec("wav")). docs/how-to/codecs.md has an example.
  *
  * What it makes of a sample is a pure function of (options, the sample's bytes, its seed): not of time, of
  * other samples, or of what it was asked before. Batches are prepared by several processes, in any order, and

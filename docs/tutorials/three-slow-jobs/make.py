@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what docs/tour.md shows: three ordinary training jobs, each recorded as it is and with the fix that its
+"""Makes what docs/tutorials/three-slow-jobs.md shows: three ordinary training jobs, each recorded as it is and with the fix that its
 report asks for. Needs root (the disk is throttled), Chromium for the pictures, and some minutes.
 
-    python3 docs/tour/make.py [JOB ...]
+    python3 docs/tutorials/three-slow-jobs/make.py [JOB ...]
 
-Reports as text and pictures go to docs/tour/, recordings to build/tour/.
+Reports as text and pictures go to docs/tutorials/three-slow-jobs/, recordings to build/tour/.
 """
 import contextlib
 import pathlib
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parents[2]
 WORK = ROOT / "build" / "tour"
 sys.path += [str(ROOT / "bench"), str(ROOT / "demo")]
 import photos  # noqa: E402

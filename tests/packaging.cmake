@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 diesel_script_test(integration c_client /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_c_client.py)
 diesel_script_test(integration package /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_package.py)
+diesel_script_test(integration docs /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_docs.py)
 # The first run makes a Debian with debootstrap.
 diesel_script_test(integration package_clean /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_package_clean.py)
 # test_musl.py builds it again, with musl.

@@ -21,6 +21,7 @@ set(not_our_c
   integration.torch_iterators       # the same
   integration.torch_misuse          # the same
   integration.c_client              # its programs are built without a sanitizer, as a user builds them
+  integration.docs                  # texts
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   integration.gpu_day               # what is carried is a wheel's
   integration.house                 # reads sources and symbols, and runs nothing

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Collects the sources of the site: the pages of docs/, and the generated pages of the reference.
+
+    generate.py PROGRAMS MANUALS TARGET
+
+PROGRAMS is the folder of the built programs, MANUALS that of the manuals which the build made of their tables. TARGET
+is written from scratch. A link from docs/ to a file elsewhere in the repository gets a copy of the file.
+"""
+import json
+import os
+import pathlib
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+
+import c_pages
+import manuals
+import python_pages
+import tables
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
+NAV = (  # folders, and the pages that come first there; the others follow by name
+    ("Start", "get-started", ("install", "first-verdict", "first-fix")),
+    ("Tutorials", "tutorials", ()),
+    ("How-to", "how-to", ("operating", "runbook", "datasets")),
+    ("Migration", "migration", ()),
+    ("Reference", "reference", ("diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c")),
+    ("Explanation", "explanation", ("measuring", "tuning")),
+    ("Contributing", "contributing", ("contributing", "architecture")),
+)
+LINK = re.compile(r"(\]\()([^()\s]+)(\))")
+FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
+PAGES = {"CONTRIBUTING.md": "contributing/contributing.md", "CHANGELOG.md": "changelog.md", "bench/README.md": "contributing/benchmarks.md"}
+PLAIN = "files"  # the folder of copies of other files
+
+
+def outside_fences(text, change):
+    """The text with `change` applied to all but its blocks of code."""
+    parts, at = [], 0
+    for fence in FENCE.finditer(text):
+        parts += [change(text[at:fence.start()]), fence[0]]
+        at = fence.end()
+    return "".join([*parts, change(text[at:])])
+
+
+class Site:
+    def __init__(self, target):
+        self.target = target
+        self.wanted = []
+
+    def place(self, path):
+        """Where a file of the repository lies in the site."""
+        if path in PAGES:
+            return PAGES[path]
+        if path == "README.md":
+            return "index.md"
+        if path.startswith("docs/"):
+            if path.startswith("docs/man/") and path[-1].isdigit():
+                return f"reference/{posixpath.basename(path).rsplit('.', 1)[0]}.md"
+            return path[5:]
+        self.wanted.append(path)
+        return f"{PLAIN}/{path}" + ("/README.txt" if (ROOT / path).is_dir() else "" if "." in posixpath.basename(path) else ".txt")
+
+    def moved(self, source, page, text):
+        def link(match):
+            target, mark, anchor = match[2].partition("#")
+            if not target or re.match(r"[a-z]+:|/", target):
+                return match[0]
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+            return match[1] + posixpath.relpath(self.place(path), posixpath.dirname(page) or ".") + mark + anchor + match[3]
+        return outside_fences(text, lambda part: LINK.sub(link, part))
+
+    def write(self, page, text):
+        path = self.target / page
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def copy_page(self, source, page):
+        self.write(page, self.moved(source, page, (ROOT / source).read_text()))
+
+    def copy_wanted(self):
+        for path in sorted(set(self.wanted)):
+            source = ROOT / path
+            if source.is_dir():
+                files = sorted(str(file.relative_to(source)) for file in source.rglob("*") if file.is_file())
+                self.write(f"{PLAIN}/{path}/README.txt", f"{path} of the sources has these files:\n\n" + "\n".join(files) + "\n")
+            elif source.is_file():
+                self.write(f"{PLAIN}/{path}" + ("" if "." in source.name else ".txt"), source.read_text())
+            else:
+                raise SystemExit(f"generate.py: a page links to {path}, which does not exist")
+
+
+def grouped(pages):
+    """The pages of verbs are below that of their program."""
+    groups = {f"reference/{file[:-2]}": [] for file in manuals.PROGRAMS}
+    listed = []
+    for page in pages:
+        group = page[:-3] if page[:-3] in groups else next((name for name in groups if page.startswith(f"{name}-")), None)
+        if group and not groups[group]:
+            listed.append({posixpath.basename(group): groups[group]})
+        if group:
+            groups[group].append(page)
+        else:
+            listed.append(page)
+    return listed
+
+
+def nav(target):
+    """The list of pages for MkDocs, as YAML (JSON is YAML): each page is in it."""
+    pages = sorted(str(path.relative_to(target)) for path in target.rglob("*.md") if not str(path.relative_to(target)).startswith(PLAIN))
+    listed = ["index.md"]
+    for title, folder, first in NAV:
+        there = [page for page in pages if page.startswith(f"{folder}/")]
+        ranked = {f"{folder}/{name}.md": i for i, name in enumerate(first)}
+        there.sort(key=lambda page: (ranked.get(page, len(ranked)), page))
+        if there:
+            listed.append({title: grouped(there)})
+    listed += [page for page in pages if "/" not in page and page != "index.md"]
+    return json.dumps(listed, indent=1)
+
+
+def reference(programs, made):
+    """The generated pages of reference/: {name: text}."""
+    pages = {f"{name}.md": text for name, text in manuals.pages(programs, made, DOCS / "man").items()}
+    pages["python.md"] = python_pages.page(ROOT / "client" / "python" / "diesel_loader")
+    pages["c.md"] = c_pages.page((ROOT / "client" / "include" / "client" / "diesel.h").read_text())
+    pages["metrics.md"] = tables.metrics(sorted((ROOT / "daemon" / "run").glob("metrics*.c")))
+    pages["report-schema.md"] = tables.schema((DOCS / "report.schema.json").read_text())
+    pages["environment.md"] = manuals.environment(made, DOCS / "man")
+    return pages
+
+
+def main():
+    programs, made, target = (pathlib.Path(arg) for arg in sys.argv[1:])
+    shutil.rmtree(target, ignore_errors=True)
+    site = Site(target)
+    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "docs"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    for path in files:
+        if not os.path.exists(ROOT / path) or path.startswith(("docs/man/", "docs/site/")) or pathlib.Path(path).suffix not in KINDS:
+            continue
+        if path.endswith(".md"):
+            site.copy_page(path, path[5:])
+        else:
+            (target / path[5:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, target / path[5:])
+    for source, page in PAGES.items():
+        site.copy_page(source, page)
+    if not (target / "index.md").exists():
+        site.copy_page("README.md", "index.md")
+    for name, text in reference(programs, made).items():
+        site.write(f"reference/{name}", text)
+    shutil.copy(DOCS / "site" / "site.css", target / "site.css")
+    site.copy_wanted()
+    (target.parent / "mkdocs.yml").write_text(
+        f"INHERIT: {DOCS / 'site' / 'mkdocs.yml'}\ndocs_dir: {target.resolve()}\nsite_dir: {(target.parent / 'site').resolve()}\nnav: {nav(target)}\n")
+
+
+if __name__ == "__main__":
+    main()

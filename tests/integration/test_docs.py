@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sources of the site are made of the built programs, each link and anchor in them and in README leads somewhere, and the list of
+pages has every page."""
+import os
+import pathlib
+import posixpath
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ["DIESEL_BIN"])
+SITE = ROOT / "docs" / "site"
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
+READ = re.compile(r'getenv\("((?:DIESEL|AWS)_\w+)"\)|environ(?:\.get\(|\[)"(DIESEL_\w+)"')
+
+
+def anchors(text):
+    """As Python-Markdown and GitHub name headings."""
+    found = set()
+    for title in re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M):
+        title = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title)
+        name = re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", title.replace("\\", "").lower()).strip())
+        n = 1
+        base = name
+        while name in found:
+            name = f"{base}_{n}"
+            n += 1
+        found.add(name)
+    return found
+
+
+class Docs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = tempfile.TemporaryDirectory()
+        cls.pages = pathlib.Path(cls.work.name) / "src"
+        subprocess.run([sys.executable, "-B", SITE / "generate.py", BIN, BIN.parent / "made", cls.pages], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.work.cleanup()
+
+    def refused(self, root, path):
+        """The links of a page that lead nowhere."""
+        text = FENCE.sub("", path.read_text())
+        for target in LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
+            file, _, anchor = target.partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            to = root / posixpath.normpath(posixpath.join(posixpath.dirname(str(path.relative_to(root))), file)) if file else path
+            if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors(to.read_text())):
+                yield f"{path.relative_to(root)}: {target}"
+
+    def test_links(self):
+        wrong = [link for page in self.pages.rglob("*.md") for link in self.refused(self.pages, page)]
+        wrong += [link for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md") for link in self.refused(ROOT, ROOT / page)]
+        self.assertEqual(wrong, [])
+
+    def test_a_wrong_link_is_seen(self):
+        page = self.pages / "wrong.md"
+        page.write_text("# A b\n[a](#a-b) [b](#b) [c](c.md) [d](how-to/operating.md#alerts) `[e](e.md)`\n")
+        self.addCleanup(page.unlink)
+        self.assertEqual(list(self.refused(self.pages, page)), ["wrong.md: #b", "wrong.md: c.md"])
+
+    def test_every_page_is_listed(self):
+        listed = (self.pages.parent / "mkdocs.yml").read_text().partition("nav: ")[2]
+        names = re.findall(r'"([^"]+\.md)"', listed)
+        there = [str(page.relative_to(self.pages)) for page in self.pages.rglob("*.md")]
+        self.assertEqual(sorted(names), sorted(name for name in there if not name.startswith("files/")))
+
+    def test_what_is_generated(self):
+        def text(name):
+            return (self.pages / "reference" / f"{name}.md").read_text()
+        self.assertIn("`-c`, `--chunk-size` *SIZE*\n:   4M to 64M", text("dieselctl-pack"))
+        self.assertIn("`--stage` *DIR*", text("dieseld"))
+        self.assertIn("`diesel_job_batches_total` (counter)\n:   Batches made ready for the job.\n", text("metrics"))
+        self.assertIn("## diesel_dataset_stat()\n\n-ERANGE: there is no such sample.", text("c"))
+        self.assertIn("### DataLoader", text("python"))
+        self.assertIn("| `verdict` |", text("report-schema"))
+        helped = subprocess.run([BIN / "dieselctl", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        for verb in re.findall(r"^  ([a-z]+)  +[A-Za-z]", helped, re.M):
+            self.assertTrue(text(f"dieselctl-{verb}").startswith(f"# dieselctl {verb}\n"))
+
+    def test_the_environment(self):
+        """Each variable of ours that a program reads is in the reference."""
+        read = set()
+        for folder in ("client", "ctl", "daemon", "dataset", "s3", "ui", "lib"):
+            for path in (ROOT / folder).rglob("*.[chp]*"):
+                if path.suffix in (".c", ".py"):
+                    read.update(first or second for first, second in READ.findall(path.read_text()))
+        text = (self.pages / "reference" / "environment.md").read_text()
+        self.assertEqual(sorted(name for name in read if f"`{name}`" not in text), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -84,7 +84,7 @@ def key_file(test):
 class Manual(unittest.TestCase):
     def test_every_program_and_interface_has_a_page(self):
         self.assertLessEqual({"diesel-analyze.1", "diesel-top.1", "dieselctl.1", "dieseld.8", "dieseld.conf.5",
-                              "libdiesel.3", "diesel_loader.3"}, set(pages()))
+                              "libdiesel.3", "diesel_loader.3"} | {f"dieselctl-{verb}.1" for verb in verbs()}, set(pages()))
 
     def test_mandoc(self):
         if not shutil.which("mandoc"):

@@ -31,7 +31,7 @@ static int set_version(void *options, const struct option_row *row, const char *
 
 static const struct option_row rows[] = {
     {"help", set_help, .letter = 'h', .help = "print this; behind a verb, its options"},
-    {"version", set_version, .help = "print the version"},
+    {"version", set_version, .letter = 'V', .help = "print the version"},
 };
 
 static const struct option_verb self = {
@@ -178,9 +178,11 @@ int ctl_usage(const struct option_verb *verb, const char *format, ...)
 	va_end(args);
 	fprintf(stderr, "dieselctl %s: ", verb->name);
 	ctl_print(stderr, text);
-	snprintf(text, sizeof(text), "; `dieselctl %s --help` tells more\n", verb->name);
+	snprintf(text, sizeof(text), ". Try `dieselctl %s --help` for more information.\n", verb->name);
 	_cleanup_(freep) char *runnable = commands_runnable_new(text, NULL);
 
+	for (char *mark = runnable ? runnable : text; (mark = strchr(mark, '`')); mark++)
+		*mark = '\'';
 	fputs(runnable ? runnable : text, stderr);
 	return CTL_USAGE;
 }
@@ -225,7 +227,7 @@ static int wrong_use(const char *text)
 {
 	fputs("dieselctl: ", stderr);
 	ctl_print(stderr, text);
-	fputs("; dieselctl --help lists all\n", stderr);
+	fputs(". Try 'dieselctl --help' for more information.\n", stderr);
 	return CTL_USAGE;
 }
 

@@ -134,7 +134,7 @@ static const struct option_row rows[] = {
 	 "daemon that `diesel_loader`(3) started, which the header tells. Root finds only one of root's own"},
     {"unprivileged", option_set_flag, AT(unprivileged), .help = "sample /proc even where BPF is permitted"},
     {"help", print_help, .letter = 'h', .help = "print this"},
-    {"version", print_version, .help = "print the version"},
+    {"version", print_version, .letter = 'V', .help = "print the version"},
 };
 
 static const struct option_verb self = {
@@ -195,7 +195,7 @@ int options_parse(int argc, char **argv, struct top_options *ret_options)
 	if (r > 0)
 		return 1;
 	if (r < 0) {
-		log_error("%s; diesel-top --help lists all options", err.text);
+		log_error("%s. Try 'diesel-top --help' for more information.", err.text);
 		return USAGE;
 	}
 	if (optind < argc) {

@@ -37,7 +37,7 @@ __attribute__((format(printf, 1, 2))) static int usage_error(const char *format,
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_error("%s; diesel-analyze --help shows how to call it", text);
+	log_error("%s. Try 'diesel-analyze --help' for more information.", text);
 	return USAGE_ERROR;
 }
 
@@ -262,7 +262,7 @@ static const struct option_row rows[] = {
      .group = "Any verb", .help = "print JSON"},
     {"verbose", option_set_flag, .letter = 'v', FIELD(verbose), .help = "tell more, on standard error"},
     {"help", set_help, .letter = 'h', .help = "print this; behind a verb, what is said of it"},
-    {"version", print_version, .help = "print the version"},
+    {"version", print_version, .letter = 'V', .help = "print the version"},
 };
 
 static const struct option_verb verbs[VERB_COUNT] = {

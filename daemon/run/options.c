@@ -164,7 +164,8 @@ static int parse_pass(struct daemon_options *o, int argc, char **argv, bool file
 	optind = 0;
 	while (r == 0 && (found = option_next(dieseld_program.self, argc, argv, &row, &wrong)) != 0) {
 		if (found < 0)
-			return error_set(err, found, "%s; see dieseld --help", wrong.text);
+			return error_set(err, found, "%s. Try 'dieseld --help' for more information.",
+					 wrong.text);
 		if (found == OPTION_HELP)
 			o->show_help = true;
 		else if (!row->set && files)
@@ -203,7 +204,8 @@ int options_parse(struct daemon_options *o, int argc, char **argv, struct error 
 		return r;
 	if (optind < argc)
 		return error_set(err, -EINVAL,
-				 "%s: dieseld takes no arguments, only options; see dieseld --help",
+				 "%s: dieseld takes no arguments, only options. Try 'dieseld --help' for "
+				 "more information.",
 				 argv[optind]);
 	o->serve.stage.folder = strcmp(o->stage, "off") ? o->stage : NULL;
 	return check_all(o, err);

@@ -271,8 +271,8 @@ const struct option_row option_rows[] = {
     {"verbose", option_flag, AT(verbose), .command = true, .letter = 'v', .help = "say more"},
     {"help", option_flag, AT(show_help), .command = true, .help = "print this, and end",
      .about = "Print the options, and end."},
-    {"version", option_flag, AT(show_version), .command = true, .help = "print the version, and end",
-     .about = "Print the version, and end."},
+    {"version", option_flag, AT(show_version), .command = true, .letter = 'V',
+     .help = "print the version, and end", .about = "Print the version, and end."},
 };
 const size_t n_option_rows = sizeof(option_rows) / sizeof(option_rows[0]);
 

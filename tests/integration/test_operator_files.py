@@ -102,6 +102,13 @@ class Manual(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""), path)
             self.assertIn("NAME", done.stdout)
 
+    def test_each_program_takes_the_same(self):
+        for name in ("dieseld", "dieselctl", "diesel-analyze", "diesel-top"):
+            program = os.path.join(BIN, name)
+            self.assertEqual(run(program, "-h").stdout, run(program, "--help").stdout)
+            self.assertEqual(run(program, "-V").stdout, run(program, "--version").stdout)
+            self.assertRegex(run(program, "--nonsense").stderr, rf"no option --nonsense\. Try '{name} --help' for more information\.\n")
+
     def test_pages_have_what_the_help_has(self):
         for program, name in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1"), ("diesel-analyze", "diesel-analyze.1")):
             for option in options_of(program):

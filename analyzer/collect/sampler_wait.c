@@ -9,79 +9,79 @@
 #define NR_FUTEX_WAITV 449
 #define NR_FUTEX_WAIT  455
 
-enum call_kind {
-	CALL_READ,  /* descriptor in the first argument */
-	CALL_WRITE, /* the same */
-	CALL_POLL,  /* array and its length */
-	CALL_LOCK,  /* futex: operation and timeout */
-	CALL_PLAIN, /* the call's number says it all */
+enum rule_kind {
+	RULE_READ,  /* descriptor in the first argument */
+	RULE_WRITE, /* the same */
+	RULE_POLL,  /* array and its length */
+	RULE_LOCK,  /* futex: operation and timeout */
+	RULE_PLAIN, /* the call's number says it all */
 };
 
 struct call_rule {
 	uint16_t nr;
 	uint8_t kind;
-	uint8_t wait; /* enum proc_wait, with CALL_PLAIN */
+	uint8_t wait; /* enum proc_wait, with RULE_PLAIN */
 };
 
 static const struct call_rule rules[] = {
-    {SYS_read, CALL_READ, 0},
-    {SYS_pread64, CALL_READ, 0},
-    {SYS_readv, CALL_READ, 0},
-    {SYS_preadv, CALL_READ, 0},
-    {SYS_preadv2, CALL_READ, 0},
-    {SYS_write, CALL_WRITE, 0},
-    {SYS_pwrite64, CALL_WRITE, 0},
-    {SYS_writev, CALL_WRITE, 0},
-    {SYS_pwritev, CALL_WRITE, 0},
+    {SYS_read, RULE_READ, 0},
+    {SYS_pread64, RULE_READ, 0},
+    {SYS_readv, RULE_READ, 0},
+    {SYS_preadv, RULE_READ, 0},
+    {SYS_preadv2, RULE_READ, 0},
+    {SYS_write, RULE_WRITE, 0},
+    {SYS_pwrite64, RULE_WRITE, 0},
+    {SYS_writev, RULE_WRITE, 0},
+    {SYS_pwritev, RULE_WRITE, 0},
 #ifdef SYS_poll /* newer architectures have only ppoll; so with the others below */
-    {SYS_poll, CALL_POLL, 0},
-    {SYS_open, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_stat, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_lstat, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_access, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_select, CALL_PLAIN, PROC_WAIT_POLL},
-    {SYS_epoll_wait, CALL_PLAIN, PROC_WAIT_POLL},
-    {SYS_rename, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_poll, RULE_POLL, 0},
+    {SYS_open, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_stat, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_lstat, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_access, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_select, RULE_PLAIN, PROC_WAIT_POLL},
+    {SYS_epoll_wait, RULE_PLAIN, PROC_WAIT_POLL},
+    {SYS_rename, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
 #endif
-    {SYS_ppoll, CALL_POLL, 0},
-    {SYS_openat, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_newfstatat, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_statx, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_fstat, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_getdents64, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_lseek, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_readahead, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_fadvise64, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_madvise, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_sendfile, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_io_getevents, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_io_uring_enter, CALL_PLAIN, PROC_WAIT_FILE_READ},
-    {SYS_pselect6, CALL_PLAIN, PROC_WAIT_POLL},
-    {SYS_epoll_pwait, CALL_PLAIN, PROC_WAIT_POLL},
-    {SYS_renameat2, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_fsync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_fdatasync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_sync_file_range, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_syncfs, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_msync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_ftruncate, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_fallocate, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
-    {SYS_futex, CALL_LOCK, PROC_WAIT_FUTEX},
-    {NR_FUTEX_WAITV, CALL_PLAIN, PROC_WAIT_FUTEX},
-    {NR_FUTEX_WAIT, CALL_PLAIN, PROC_WAIT_FUTEX},
-    {SYS_nanosleep, CALL_PLAIN, PROC_WAIT_TIMER},
-    {SYS_clock_nanosleep, CALL_PLAIN, PROC_WAIT_TIMER},
-    {SYS_wait4, CALL_PLAIN, PROC_WAIT_CHILD},
-    {SYS_waitid, CALL_PLAIN, PROC_WAIT_CHILD},
-    {SYS_ioctl, CALL_PLAIN, PROC_WAIT_DEVICE},
-    {SYS_recvfrom, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_recvmsg, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_recvmmsg, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_sendto, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_sendmsg, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_accept, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_accept4, CALL_PLAIN, PROC_WAIT_SOCKET},
-    {SYS_connect, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_ppoll, RULE_POLL, 0},
+    {SYS_openat, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_newfstatat, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_statx, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_fstat, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_getdents64, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_lseek, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_readahead, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_fadvise64, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_madvise, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_sendfile, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_io_getevents, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_io_uring_enter, RULE_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_pselect6, RULE_PLAIN, PROC_WAIT_POLL},
+    {SYS_epoll_pwait, RULE_PLAIN, PROC_WAIT_POLL},
+    {SYS_renameat2, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_fsync, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_fdatasync, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_sync_file_range, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_syncfs, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_msync, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_ftruncate, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_fallocate, RULE_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_futex, RULE_LOCK, PROC_WAIT_FUTEX},
+    {NR_FUTEX_WAITV, RULE_PLAIN, PROC_WAIT_FUTEX},
+    {NR_FUTEX_WAIT, RULE_PLAIN, PROC_WAIT_FUTEX},
+    {SYS_nanosleep, RULE_PLAIN, PROC_WAIT_TIMER},
+    {SYS_clock_nanosleep, RULE_PLAIN, PROC_WAIT_TIMER},
+    {SYS_wait4, RULE_PLAIN, PROC_WAIT_CHILD},
+    {SYS_waitid, RULE_PLAIN, PROC_WAIT_CHILD},
+    {SYS_ioctl, RULE_PLAIN, PROC_WAIT_DEVICE},
+    {SYS_recvfrom, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_recvmsg, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_recvmmsg, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_sendto, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_sendmsg, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_accept, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_accept4, RULE_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_connect, RULE_PLAIN, PROC_WAIT_SOCKET},
 };
 
 static enum proc_wait wait_at(const char *root, pid_t tgid, int fd, bool writes, uint32_t *ret_inode)
@@ -128,12 +128,12 @@ enum proc_wait sampler_wait(const char *root, pid_t tgid, const struct proc_sysc
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		if (rules[i].nr != call->nr)
 			continue;
-		switch ((enum call_kind)rules[i].kind) {
-		case CALL_READ: return wait_at(root, tgid, (int)call->args[0], false, ret_inode);
-		case CALL_WRITE: return wait_at(root, tgid, (int)call->args[0], true, ret_inode);
-		case CALL_LOCK: return call->args[3] ? PROC_WAIT_TIMED_LOCK : PROC_WAIT_FUTEX;
-		case CALL_POLL: return wait_in_poll(root, tgid, call, ret_inode);
-		case CALL_PLAIN: return (enum proc_wait)rules[i].wait;
+		switch ((enum rule_kind)rules[i].kind) {
+		case RULE_READ: return wait_at(root, tgid, (int)call->args[0], false, ret_inode);
+		case RULE_WRITE: return wait_at(root, tgid, (int)call->args[0], true, ret_inode);
+		case RULE_LOCK: return call->args[3] ? PROC_WAIT_TIMED_LOCK : PROC_WAIT_FUTEX;
+		case RULE_POLL: return wait_in_poll(root, tgid, call, ret_inode);
+		case RULE_PLAIN: return (enum proc_wait)rules[i].wait;
 		}
 	}
 	return PROC_WAIT_OTHER;

@@ -20,7 +20,7 @@
 #define PROT_EXEC     0x4
 
 #define CALL_ENTRY(name, number, kind) [number] = kind,
-static const uint8_t call_kinds[WATCHED_NUMBERS] = {WATCHED_CALLS(CALL_ENTRY)};
+static const uint8_t call_args[WATCHED_NUMBERS] = {WATCHED_CALLS(CALL_ENTRY)};
 
 struct pollfd_user {
 	int32_t fd;
@@ -47,36 +47,36 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 	member->argument = 0;
 	member->fd = -1;
 	switch (kind) {
-	case CALL_FD:
+	case ARGS_FD:
 		member->argument = regs->dx;
 		/* fall through */
-	case CALL_CLOSE:
-	case CALL_SYNC:
+	case ARGS_CLOSE:
+	case ARGS_SYNC:
 		member->fd = regs->di;
 		member_file(task, member, member->fd, fast);
 		break;
-	case CALL_OPEN: member->argument = regs->si; break;
-	case CALL_OPENAT:
+	case ARGS_OPEN: member->argument = regs->si; break;
+	case ARGS_OPENAT:
 		member->argument = regs->dx;
-		if (member->nr == 437 && bpf_probe_read_user(&member->argument, 8, (void *)regs->dx))
+		if (member->nr == NR_openat2 && bpf_probe_read_user(&member->argument, 8, (void *)regs->dx))
 			member->argument = 0;
 		member->fd = regs->di;
 		break;
-	case CALL_PATH:
-	case CALL_STAT:
+	case ARGS_PATH:
+	case ARGS_STAT:
 		member->fd = regs->di;
 		member_file(task, member, member->fd, fast);
 		break;
-	case CALL_POLL: call_poll(task, member, regs, fast); break;
-	case CALL_COUNT: member->argument = regs->di; break;
-	case CALL_MMAP:
+	case ARGS_POLL: call_poll(task, member, regs, fast); break;
+	case ARGS_COUNT: member->argument = regs->di; break;
+	case ARGS_MMAP:
 		if (regs->r10 & MAP_ANONYMOUS)
 			return false;
 		member->argument = regs->si;
 		member->fd = regs->r8;
 		member_file(task, member, member->fd, fast);
 		break;
-	case CALL_FUTEX:
+	case ARGS_FUTEX:
 		member->inode = regs->di;
 		member->argument = regs->si;
 		break;
@@ -103,7 +103,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 
 	if ((unsigned long)nr >= WATCHED_NUMBERS)
 		return 0;
-	kind = call_kinds[nr];
+	kind = call_args[nr];
 	if (!kind)
 		return 0;
 	task = bpf_get_current_task_btf();
@@ -112,7 +112,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 		return 0;
 	member->clipped = 0;
 	member->switched = 0;
-	member->writeback = kind == CALL_SYNC; /* whatever sync sleeps for is writing back */
+	member->writeback = kind == ARGS_SYNC; /* whatever sync sleeps for is writing back */
 	member->fault.start_ns = 0;
 	if (call_repeats(member, regs, nr)) {
 		member->argument = regs->dx;
@@ -131,7 +131,7 @@ static __always_inline bool call_resume(struct task_struct *task, struct member 
 	if (!member->clipped)
 		return false;
 	member->nr = nr;
-	return call_begin(task, member, regs, call_kinds[nr & (WATCHED_NUMBERS - 1)], false);
+	return call_begin(task, member, regs, call_args[nr & (WATCHED_NUMBERS - 1)], false);
 }
 
 static __always_inline void call_record(struct task_struct *task, struct member *member, long nr, long result,
@@ -174,13 +174,13 @@ static __always_inline void count_read(struct task_struct *task, struct member *
 static __always_inline void count_bytes(struct task_struct *task, struct member *member, uint32_t kind,
 					long nr, long result, uint64_t now_ns)
 {
-	if (kind != CALL_FD || result < 0)
+	if (kind != ARGS_FD || result < 0)
 		return;
 	if (member->file_type == EVENT_FILE_REG) {
 		if (call_reads(nr) && member->source != SOURCE_MEMORY)
 			count_read(task, member, result, now_ns);
 	} else if (member->file_type == EVENT_FILE_SOCK && member->source == SOURCE_NETWORK &&
-		   (call_reads(nr) || nr == 45 || nr == 47)) {
+		   (call_reads(nr) || nr == NR_recvfrom || nr == NR_recvmsg)) {
 		if (!member->use.since_ns)
 			member->use.since_ns = now_ns;
 		member->use.network_bytes += result;
@@ -195,18 +195,18 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 	uint64_t took_ns = now_ns - member->call_ns;
 	long nr = member->nr;
 
-	if (kind == CALL_STAT && took_ns < CALL_STAT_MIN_NS) {
+	if (kind == ARGS_STAT && took_ns < CALL_STAT_MIN_NS) {
 		group_extend(member, now_ns);
 		return;
 	}
 	count_bytes(task, member, kind, nr, result, now_ns);
-	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
+	if ((kind == ARGS_OPEN || kind == ARGS_OPENAT) && result >= 0)
 		member_file(task, member, result, true);
 	if (took_ns < GROUP_CALL_MAX_NS && !flags && group_takes(member, kind, result)) {
 		group_add(task, member, kind, nr, result, now_ns);
 		return;
 	}
-	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)
+	if (kind == ARGS_MMAP && (regs->dx & PROT_EXEC) && result > 0)
 		record_library(task, member);
 	call_record(task, member, nr, result, flags, now_ns);
 }
@@ -236,7 +236,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 
 	if (nr >= WATCHED_NUMBERS)
 		return 0;
-	kind = call_kinds[nr];
+	kind = call_args[nr];
 	if (!kind)
 		return 0;
 	task = bpf_get_current_task_btf();

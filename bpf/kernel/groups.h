@@ -76,14 +76,14 @@ static __always_inline bool group_takes(const struct member *member, uint32_t ki
 	if (member->switched || member->file_mode & FMODE_WRITE)
 		return false;
 	switch (kind) {
-	case CALL_OPEN:
-	case CALL_OPENAT:
+	case ARGS_OPEN:
+	case ARGS_OPENAT:
 		if (member->argument & 3)
 			return false;
 		return result < 0 || member->file_type == EVENT_FILE_REG ||
 		       member->file_type == EVENT_FILE_DIR;
-	case CALL_FD:
-	case CALL_CLOSE: return member->file_type == EVENT_FILE_REG || member->file_type == EVENT_FILE_DIR;
+	case ARGS_FD:
+	case ARGS_CLOSE: return member->file_type == EVENT_FILE_REG || member->file_type == EVENT_FILE_DIR;
 	}
 	return false;
 }
@@ -118,10 +118,10 @@ static __always_inline void group_add(struct task_struct *task, struct member *m
 	group->source = member->source;
 	if (result < 0)
 		return;
-	if (kind == CALL_FD) {
+	if (kind == ARGS_FD) {
 		group->bytes += result;
 		group->n_reads++;
-	} else if (kind != CALL_CLOSE) {
+	} else if (kind != ARGS_CLOSE) {
 		group->n_opens++;
 	}
 }

@@ -25,8 +25,8 @@ static __always_inline bool in_write(const struct member *member)
 {
 	if (!member->call_ns)
 		return false;
-	return member->nr == 1 || member->nr == 18 || member->nr == 20 || member->nr == 296 ||
-	       member->nr == 328;
+	return member->nr == NR_write || member->nr == NR_pwrite64 || member->nr == NR_writev ||
+	       member->nr == NR_pwritev || member->nr == NR_pwritev2;
 }
 
 /* Before Linux 6.1 no folio, or first page, said how many pages there are: the second one did. */
@@ -62,7 +62,7 @@ static __always_inline uint32_t folio_pages(struct folio *folio)
 
 static __always_inline bool call_reads(long nr)
 {
-	return nr == 0 || nr == 17 || nr == 19 || nr == 295 || nr == 327;
+	return nr == NR_read || nr == NR_pread64 || nr == NR_readv || nr == NR_preadv || nr == NR_preadv2;
 }
 
 /* Returns true in a read of a file by its descriptor. On a stacked file system the page cache is asked for

@@ -480,8 +480,9 @@ static const struct option_row fetch_rows[] = {
 
 const struct option_verb ctl_fetch = {
     .name = "fetch",
+    .group = "Started by other programs",
     .arguments = "s3://BUCKET/PREFIX",
-    .summary = "read a dataset in a bucket for dieseld; jobs start it",
+    .summary = "Read a dataset in a bucket for dieseld; jobs start it",
     .help = "It ends with the job. Credentials and endpoint are those of its environment and files.\n",
     .about = "Reads a dataset in a bucket for `dieseld` at PATH. Jobs start it, when they open such a "
 	     "dataset, and it ends with them; it is of no use by hand.",

@@ -459,6 +459,7 @@ static const struct option_row pack_rows[] = {
 
 const struct option_verb ctl_pack = {
     .name = "pack",
+    .group = "Datasets",
     .arguments = "SOURCE DATASET",
     .summary = "Pack a folder of files, or a tar archive, into a dataset",
     .help = "SOURCE is a folder, a tar archive (as it is, .gz, .zst), or - for one on standard input:\n"

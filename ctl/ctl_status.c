@@ -298,6 +298,7 @@ static const struct option_row status_rows[] = {
 
 const struct option_verb ctl_status = {
     .name = "status",
+    .group = "The daemon and its jobs",
     .arguments = NULL,
     .summary = "Tell what dieseld is doing",
     .about = "What `dieseld`(8) is doing: its cache, quotas and who uses how much of it, the tuner, sensing, "

@@ -203,6 +203,15 @@ static void print_synopsis(FILE *out, const struct option_verb *verb, bool roff)
 	fputs(roff ? "\\fR" : "", out);
 }
 
+static void print_verb(FILE *out, const struct option_verb *verb, int width, bool is_first)
+{
+	if (verb->group)
+		fprintf(out, "\n%s:\n", verb->group);
+	else if (is_first)
+		fputc('\n', out);
+	fprintf(out, "  %-*s  %s\n", width, verb->name, verb->summary);
+}
+
 void option_print_help(FILE *out, const struct option_program *program, const struct option_verb *verb)
 {
 	const struct option_verb *self = program->self;
@@ -223,8 +232,7 @@ void option_print_help(FILE *out, const struct option_program *program, const st
 		width = (int)strlen(program->verbs[i]->name) > width ? (int)strlen(program->verbs[i]->name)
 								     : width;
 	for (size_t i = 0; whole && i < program->n_verbs; i++)
-		fprintf(out, "%s  %-*s  %s\n", i ? "" : "\n", width, program->verbs[i]->name,
-			program->verbs[i]->summary);
+		print_verb(out, program->verbs[i], width, i == 0);
 	print_rows(out, verb, whole);
 	if (verb->help)
 		fprintf(out, "\n%s", verb->help);

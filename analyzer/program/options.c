@@ -282,7 +282,7 @@ static const struct option_verb verbs[VERB_COUNT] = {
     [VERB_RECORD] = {.name = "record",
 		     .arguments = "(-- COMMAND [ARG ...] | -p PID[,PID ...] | --cgroup PATH)",
 		     .summary =
-			 "run COMMAND, or watch process PID and its descendants, and write a recording",
+			 "Run COMMAND, or watch process PID and its descendants, and write a recording",
 		     .about = "Writes a recording, to be reported on as often as wanted. With `--`, COMMAND "
 			      "is run and recorded from its first instruction until it ends. With `-p`, a "
 			      "running process and its descendants are recorded until it ends, for `-d` "

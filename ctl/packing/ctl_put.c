@@ -192,7 +192,7 @@ static const struct option_row put_rows[] = {
 const struct option_verb ctl_put = {
     .name = "put",
     .arguments = "DATASET",
-    .summary = "write a dataset for a program (diesel_loader.create()), which starts it",
+    .summary = "Write a dataset for a program (diesel_loader.create()), which starts it",
     .help = "It ends with the program. Options are those of dieselctl pack.\n",
     .about = "Writes a dataset for a program that puts samples into it, by `diesel_loader.create()` in "
 	     "Python (`diesel_loader`(3)) or `diesel_writer_open()` in C (`libdiesel`(3)). That starts it, "

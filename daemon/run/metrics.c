@@ -78,8 +78,8 @@ struct family {
 
 static const struct family counted[] = {
     {"diesel_job_batches_total", "counter", "Batches made ready for the job.", "", COUNTER(batches), 1},
-    {"diesel_job_shared_batches_total", "counter", "Of these, those that were decoded for another job.", "",
-     COUNTER(shared_batches), 1},
+    {"diesel_job_shared_batches_total", "counter",
+     "Batches of the job that had been decoded for another job.", "", COUNTER(shared_batches), 1},
     {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
     {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
     {"diesel_chunk_visits_total", "counter", "Chunks that the job needed, one by one.", "",
@@ -90,14 +90,14 @@ static const struct family counted[] = {
      "Bytes of chunks that came for the job: from storage, or from other nodes of it.", ",source=\"device\"",
      COUNTER(read_bytes), 1},
     {"diesel_read_bytes_total", NULL, NULL, ",source=\"node\"", COUNTER(peer_bytes), 1},
-    {"diesel_read_seconds_total", "counter", "Time in which reads for the job were under way.", "",
+    {"diesel_read_seconds_total", "counter", "Time in which at least one read for the job was in flight.", "",
      COUNTER(reading_ns), 1e-9},
     {"diesel_job_node_chunks_total", "counter", "Chunks that came from other nodes of the job.", "",
      COUNTER(peer_chunks), 1},
-    {"diesel_job_node_seconds_total", "counter", "Sum of the times that these took.", "", COUNTER(peer_ns),
-     1e-9},
+    {"diesel_job_node_seconds_total", "counter",
+     "Time that chunks from other nodes of the job took to arrive, summed.", "", COUNTER(peer_ns), 1e-9},
     {"diesel_job_node_failures_total", "counter",
-     "Chunks that another node of the job was asked for in vain, and that were read from storage.", "",
+     "Chunks that another node of the job could not deliver, so that storage was read.", "",
      COUNTER(peer_failed), 1},
     {"diesel_worker_seconds_total", "counter",
      "Thread time spent for the job: reads, and CPU of the daemon's workers.", ",state=\"io\"",
@@ -106,9 +106,11 @@ static const struct family counted[] = {
     {"diesel_job_decoded_samples_total", "counter", "Samples that the daemon's decoders decoded for the job.",
      "", COUNTER(decoded.samples), 1},
     {"diesel_job_samples_from_forms_total", "counter",
-     "Of these, samples that came out of a form that was kept.", "", COUNTER(ways[CODEC_FROM_FORM].n), 1},
-    {"diesel_job_forms_made_total", "counter", "Of these, samples of which a form was kept.", "",
-     COUNTER(ways[CODEC_MADE_FORM].n), 1},
+     "Samples of the job that came out of the decoded-sample cache.", "", COUNTER(ways[CODEC_FROM_FORM].n),
+     1},
+    {"diesel_job_forms_made_total", "counter",
+     "Samples of the job that were put into the decoded-sample cache.", "", COUNTER(ways[CODEC_MADE_FORM].n),
+     1},
     {"diesel_job_damaged_samples_total", "counter", "Samples of the job that could not be decoded.", "",
      COUNTER(decoded.damaged), 1},
     {"diesel_job_decoder_seconds_total", "counter",
@@ -204,7 +206,7 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 	const struct metrics_job *m;
 
 	metrics_head(text, "diesel_trainer_seconds_total", "counter",
-		     "Wall time of the trainer of which any share is known.");
+		     "Wall time of the trainer in which stalls were measured.");
 	for (const struct job *j = first; j; j = j->next)
 		if ((m = sampled(sources, j)))
 			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
@@ -221,8 +223,9 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 					j->id, j->rank, metrics_stall_name((enum metrics_stall)i),
 					m->stall_s[i]);
 	}
-	metrics_head(text, "diesel_stall_known_seconds_total", "counter",
-		     "Wall time of the trainer of which it is known how much was this stall: divide by it.");
+	metrics_head(
+	    text, "diesel_stall_known_seconds_total", "counter",
+	    "Wall time of the trainer in which this stall was measured; the denominator of its share.");
 	for (const struct job *j = first; j; j = j->next) {
 		if (!(m = sampled(sources, j)))
 			continue;
@@ -254,7 +257,8 @@ static void knobs(FILE *text, const struct server *s)
 		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
 			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
 				j->rank, j->knobs.value[TUNER_CACHE_BYTES]);
-	metrics_head(text, "diesel_job_form_bytes", "gauge", "Decoded forms of the job's samples in memory.");
+	metrics_head(text, "diesel_job_form_bytes", "gauge",
+		     "Memory of the decoded-sample cache that holds samples of the job.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 		struct serving_job_memory memory;
 
@@ -262,22 +266,23 @@ static void knobs(FILE *text, const struct server *s)
 		fprintf(text, "diesel_job_form_bytes{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
 			memory.forms);
 	}
-	metrics_head(text, "diesel_job_prefetch_chunks", "gauge", "Chunks read ahead for the job.");
+	metrics_head(text, "diesel_job_prefetch_chunks", "gauge",
+		     "Chunks that the daemon prefetches for the job.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
 			set_or(j, TUNER_PREFETCH_CHUNKS, s->serving.options.knobs.prefetch_chunks));
 	metrics_head(text, "diesel_job_read_weight", "gauge",
-		     "The job's part of a storage's bytes, beside other jobs.");
+		     "Weight of the job when several jobs read from one storage.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_read_weight{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
 			j->read_weight);
 	metrics_head(text, "diesel_job_read_ahead_held_seconds_total", "counter",
-		     "Time in which the job's reading ahead gave way to a checkpoint of the same user's.");
+		     "Time in which prefetching for the job paused for a checkpoint of the same user.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_read_ahead_held_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
 			(double)job_held_ns(j, clock_monotonic_ns()) / 1e9);
 	metrics_head(text, "diesel_job_workers", "gauge",
-		     "Workers of the daemon that may work for the job at one time.");
+		     "Maximum number of daemon workers that work for the job at a time.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
 			set_or(j, TUNER_DAEMON_WORKERS, pool_workers(s->serving.cache.pool)));
@@ -319,10 +324,10 @@ static const struct {
     {"diesel_user_node_bytes_total", "counter", "Bytes that came from other nodes for the user's jobs.", "",
      AMOUNT(node_bytes), 1},
     {"diesel_user_cache_bytes", "gauge",
-     "Memory that counts for the user's jobs: of what several users have open, an equal part.", "",
+     "Memory charged to the user's jobs; memory shared by several users is split equally.", "",
      AMOUNT(cache_bytes), 1},
-    {"diesel_user_cache_byte_seconds_total", "counter", "That memory, times the time for which they had it.",
-     "", AMOUNT(cache_kib_s), 1024},
+    {"diesel_user_cache_byte_seconds_total", "counter", "Integral over time of diesel_user_cache_bytes.", "",
+     AMOUNT(cache_kib_s), 1024},
     {"diesel_user_cpu_seconds_total", "counter",
      "CPU time of the daemon's workers and decoders for the user's jobs.", "", AMOUNT(cpu_ns), 1e-9},
     {"diesel_user_wait_seconds_total", "counter",
@@ -377,7 +382,7 @@ static void gauge(FILE *text, const char *name, const char *labels, double value
 static void decisions(FILE *text, const struct control *control)
 {
 	metrics_head(text, "diesel_tuner_decisions_total", "counter",
-		     "Decisions of the tuner that were carried out, by rule.");
+		     "Decisions of the tuner that were applied, by rule.");
 	for (unsigned i = 0; control && i < CONTROL_N_RULES; i++)
 		fprintf(text, "diesel_tuner_decisions_total{rule=\"%s\"} %" PRIu64 "\n",
 			tuner_rule_name((enum tuner_rule)i),
@@ -393,10 +398,10 @@ static void sensing(FILE *text, const struct sensor *sensor)
 	metrics_head(text, "diesel_sensor_active", "gauge", "1 while BPF programs measure where jobs wait.");
 	fprintf(text, "diesel_sensor_active %d\n", status.active);
 	metrics_head(text, "diesel_sensor_restarts_total", "counter",
-		     "How often the process that measures died.");
+		     "Restarts of the process that measures stalls.");
 	fprintf(text, "diesel_sensor_restarts_total %" PRIu32 "\n", status.n_restarts);
 	metrics_head(text, "diesel_sensor_cpu_seconds_total", "counter",
-		     "CPU time of the process that measures.");
+		     "CPU time of the process that measures stalls.");
 	fprintf(text, "diesel_sensor_cpu_seconds_total %.9g\n", (double)status.cpu_ns / 1e9);
 	metrics_head(text, "diesel_bpf_run_seconds_total", "counter",
 		     "CPU time of the BPF programs; absent where the kernel does not count it.");
@@ -404,7 +409,7 @@ static void sensing(FILE *text, const struct sensor *sensor)
 		fprintf(text, "diesel_bpf_run_seconds_total{program=\"all\"} %.9g\n",
 			(double)status.bpf_run_ns / 1e9);
 	metrics_head(text, "diesel_events_lost_total", "counter",
-		     "Records of the BPF programs that found no room.");
+		     "Records that the BPF programs lost because their buffer was full.");
 	fprintf(text, "diesel_events_lost_total{ring=\"sensing\",kind=\"any\"} %" PRIu64 "\n", status.n_lost);
 }
 
@@ -417,14 +422,15 @@ static void assisting(FILE *text, const struct assist *assist)
 	for (uint32_t i = 0; (job = assist_job_at(assist, i)); i++)
 		n[job->state]++;
 	metrics_head(text, "diesel_assist_jobs", "gauge",
-		     "Jobs that know nothing of dieseld and could have files read ahead.");
+		     "Jobs that do not use dieseld and whose files it could prefetch.");
 	for (int state = 0; state < ASSIST_N_STATES; state++)
 		fprintf(text, "diesel_assist_jobs{state=\"%s\"} %" PRIu32 "\n",
 			assist_state_name((enum assist_state)state), n[state]);
 	assist_totals(assist, &files, &bytes);
-	metrics_number(text, "diesel_assist_files_total", "counter", "Files read ahead for such jobs.",
-		       files);
-	metrics_number(text, "diesel_assist_bytes_total", "counter", "Bytes of these files.", bytes);
+	metrics_number(text, "diesel_assist_files_total", "counter",
+		       "Files prefetched for jobs that do not use dieseld.", files);
+	metrics_number(text, "diesel_assist_bytes_total", "counter",
+		       "Bytes of the files prefetched for jobs that do not use dieseld.", bytes);
 }
 
 /* Figures of the node. */
@@ -433,15 +439,16 @@ static void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 	const struct metrics_totals *t = sources->totals;
 	const struct stall_node *n = t && t->has_node ? &t->node : NULL;
 
-	metrics_head(text, "diesel_memory_headroom_bytes", "gauge",
-		     "Memory that may still be used: of the node or of the daemon's cgroup, the smaller.");
+	metrics_head(
+	    text, "diesel_memory_headroom_bytes", "gauge",
+	    "Memory that is still available: the smaller one of the node's and the daemon's cgroup's.");
 	if (n)
 		gauge(text, "diesel_memory_headroom_bytes", "", n->memory_headroom_bytes);
 	metrics_head(text, "diesel_idle_cores", "gauge", "Cores that nobody used in the last second.");
 	if (n)
 		gauge(text, "diesel_idle_cores", "", n->cores_idle);
 	metrics_head(text, "diesel_pressure_ratio", "gauge",
-		     "Share of the last ten seconds in which some task waited for it (PSI).");
+		     "Share of the last ten seconds in which a task waited for the resource (PSI).");
 	if (n) {
 		gauge(text, "diesel_pressure_ratio", "{resource=\"memory\"}", n->memory_some_avg10 / 100);
 		gauge(text, "diesel_pressure_ratio", "{resource=\"cpu\"}", n->cpu_some_avg10 / 100);
@@ -571,34 +578,36 @@ static void cache_figures(FILE *text, const struct cache *c)
 	uint64_t claimed = cache_claimed_bytes(c);
 
 	metrics_number(text, "diesel_cache_limit_bytes", "gauge",
-		       "Memory that chunks, batches, snapshots and decoded forms may take.", c->budget_bytes);
-	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory taken, by kind.");
+		       "Memory limit of chunks, batches, snapshots and decoded samples together.",
+		       c->budget_bytes);
+	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory in use by the cache, by kind.");
 	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"batches\"} %" PRIu64 "\n", c->slot_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"snapshots\"} %" PRIu64 "\n", c->snapshot_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"forms\"} %" PRIu64 "\n", c->forms.bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"kept_batches\"} %" PRIu64 "\n", c->kept_batches.bytes);
-	metrics_number(text, "diesel_cache_claimed_bytes", "gauge",
-		       "Of the memory taken, what jobs insist on.", claimed);
+	metrics_number(text, "diesel_cache_claimed_bytes", "gauge", "Cache memory that jobs have claimed.",
+		       claimed);
 	metrics_number(text, "diesel_cache_borrowed_bytes", "gauge",
-		       "Of the memory taken, what is given back as soon as anybody wants it.",
+		       "Cache memory that is borrowed: evicted as soon as it is needed elsewhere.",
 		       cache_total_bytes(c) - claimed);
 	metrics_number(text, "diesel_cache_kept_bytes", "gauge",
-		       "Chunks that stay until somebody else needs the room.", c->kept_bytes);
+		       "Bytes of cached chunks that no job needs now.", c->kept_bytes);
 	metrics_number(text, "diesel_chunk_reads_total", "counter",
 		       "Reads of chunks from storage that were started.", n->reads);
 	metrics_number(text, "diesel_chunk_read_bytes_total", "counter", "Bytes of chunks read from storage.",
 		       n->read_bytes);
 	metrics_number(text, "diesel_chunks_carried_total", "counter",
-		       "Chunks from before a restart that saved a read.", n->carried);
-	metrics_number(text, "diesel_chunks_shared_total", "counter",
-		       "Chunks in memory of another version of the dataset that saved a read.", n->shared);
-	metrics_number(text, "diesel_chunk_reads_in_flight", "gauge", "Reads of chunks under way.",
+		       "Chunks restored after a restart, each of which saved a read.", n->carried);
+	metrics_number(
+	    text, "diesel_chunks_shared_total", "counter",
+	    "Chunks taken from memory of another version of the dataset, each of which saved a read.",
+	    n->shared);
+	metrics_number(text, "diesel_chunk_reads_in_flight", "gauge", "Reads of chunks in flight.",
 		       c->n_loading);
-	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks given up to make room.",
-		       n->evictions);
+	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks evicted.", n->evictions);
 	metrics_number(text, "diesel_chunk_read_retries_total", "counter",
-		       "Reads of chunks that storage failed twice, repeated seconds later.", n->retries);
+		       "Reads of chunks that failed twice and were repeated some seconds later.", n->retries);
 	metrics_number(text, "diesel_chunks_quarantined_total", "counter", "Chunks found damaged.",
 		       n->damaged);
 }
@@ -608,12 +617,13 @@ static void quota_figures(FILE *text, const struct cache *c)
 	uint64_t paid[CACHE_QUOTA_PAYERS];
 
 	cache_paid_bytes(c, paid);
-	metrics_head(text, "diesel_cache_quota_bytes", "gauge",
-		     "What cache-quota grants; absent: there are no quotas. others: all who have none.");
+	metrics_head(
+	    text, "diesel_cache_quota_bytes", "gauge",
+	    "Cache memory that cache-quota grants; absent without quotas. others: all users without one.");
 	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
 		fprintf(text, "diesel_cache_quota_bytes{quota=\"%s\"} %" PRIu64 "\n",
 			cache_quotas_name(&c->quotas, i), cache_quotas_bytes(&c->quotas, i, c->limit_bytes));
-	metrics_head(text, "diesel_cache_quota_used_bytes", "gauge", "What counts for it now.");
+	metrics_head(text, "diesel_cache_quota_used_bytes", "gauge", "Cache memory charged to the quota.");
 	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
 		fprintf(text, "diesel_cache_quota_used_bytes{quota=\"%s\"} %" PRIu64 "\n",
 			cache_quotas_name(&c->quotas, i), paid[i]);
@@ -625,15 +635,15 @@ static void read_figures(FILE *text, const struct read_turns *turns)
 
 	read_turns_limits(turns, &bytes_per_s, &ops_per_s);
 	metrics_head(text, "diesel_read_limit_bytes_per_second", "gauge",
-		     "What may be read of all storages together; absent: no limit.");
+		     "Limit of the rate of reads from all storages together; absent: no limit.");
 	if (bytes_per_s)
 		fprintf(text, "diesel_read_limit_bytes_per_second %" PRIu64 "\n", bytes_per_s);
 	metrics_head(text, "diesel_read_limit_operations_per_second", "gauge",
-		     "The same in requests of up to 1 MiB; absent: no limit.");
+		     "Limit of reads from all storages in requests of up to 1 MiB; absent: no limit.");
 	if (ops_per_s)
 		fprintf(text, "diesel_read_limit_operations_per_second %" PRIu64 "\n", ops_per_s);
 	metrics_head(text, "diesel_read_limited_seconds_total", "counter",
-		     "Time in which reads were kept back by the limit alone.");
+		     "Time in which only the limit held reads back.");
 	fprintf(text, "diesel_read_limited_seconds_total %.9g\n",
 		(double)read_turns_limited_ns(turns, clock_monotonic_ns()) / 1e9);
 }
@@ -647,7 +657,8 @@ static void stage_text(FILE *text, const struct stage *stage)
 	stage_figures_get(stage, &f);
 	metrics_number(text, "diesel_stage_open", "gauge", "1 while the staging folder is in use.",
 		       f.is_open);
-	metrics_number(text, "diesel_stage_limit_bytes", "gauge", "What --stage-size says.", f.limit_bytes);
+	metrics_number(text, "diesel_stage_limit_bytes", "gauge", "Limit of the staging folder (stage-size).",
+		       f.limit_bytes);
 	metrics_number(text, "diesel_stage_bytes", "gauge", "Bytes of files in the staging folder.", f.bytes);
 	metrics_number(text, "diesel_stage_chunks", "gauge", "Chunks in the staging folder.", f.files);
 	metrics_number(text, "diesel_stage_hits_total", "counter",
@@ -657,12 +668,12 @@ static void stage_text(FILE *text, const struct stage *stage)
 	metrics_number(text, "diesel_stage_writes_total", "counter", "Chunks written to staging.", f.written);
 	metrics_number(text, "diesel_stage_written_bytes_total", "counter",
 		       "Bytes of chunks written to staging.", f.written_bytes);
-	metrics_number(text, "diesel_stage_evictions_total", "counter",
-		       "Chunks removed from staging to make room.", f.evicted);
+	metrics_number(text, "diesel_stage_evictions_total", "counter", "Chunks evicted from staging.",
+		       f.evicted);
 	metrics_number(text, "diesel_stage_skipped_total", "counter",
-		       "Chunks that memory gave up before they could be written to staging.", f.skipped);
+		       "Chunks evicted from memory before they could be written to staging.", f.skipped);
 	metrics_head(text, "diesel_stage_failures_total", "counter",
-		     "What did not work in staging: chunks then come from storage.");
+		     "Failed operations in the staging folder; the chunks came from storage.");
 	fprintf(text, "diesel_stage_failures_total{kind=\"damaged\"} %" PRIu64 "\n", f.damaged);
 	fprintf(text, "diesel_stage_failures_total{kind=\"late\"} %" PRIu64 "\n", f.late);
 	fprintf(text, "diesel_stage_failures_total{kind=\"read\"} %" PRIu64 "\n", f.failed);
@@ -680,12 +691,14 @@ static void cluster_text(FILE *text, const struct cache *cache)
 		       "1 while the Redis in which nodes find each other answers.", f.redis_is_up);
 	metrics_number(text, "diesel_cluster_chunks_in_total", "counter",
 		       "Chunks that came from other nodes.", f.chunks_in);
-	metrics_number(text, "diesel_cluster_bytes_in_total", "counter", "Bytes of these.", f.bytes_in);
-	metrics_number(text, "diesel_cluster_chunks_out_total", "counter", "Chunks given to other nodes.",
+	metrics_number(text, "diesel_cluster_bytes_in_total", "counter",
+		       "Bytes of chunks that came from other nodes.", f.bytes_in);
+	metrics_number(text, "diesel_cluster_chunks_out_total", "counter", "Chunks sent to other nodes.",
 		       f.chunks_out);
-	metrics_number(text, "diesel_cluster_bytes_out_total", "counter", "Bytes of these.", f.bytes_out);
+	metrics_number(text, "diesel_cluster_bytes_out_total", "counter",
+		       "Bytes of chunks sent to other nodes.", f.bytes_out);
 	metrics_head(text, "diesel_cluster_failures_total", "counter",
-		     "Chunks that were asked of other nodes and read from storage.");
+		     "Chunks requested from other nodes but then read from storage.");
 	fprintf(text, "diesel_cluster_failures_total{kind=\"late\"} %" PRIu64 "\n", f.late);
 	fprintf(text, "diesel_cluster_failures_total{kind=\"failed\"} %" PRIu64 "\n", f.failed);
 	fprintf(text, "diesel_cluster_failures_total{kind=\"spoilt\"} %" PRIu64 "\n", f.spoilt);
@@ -718,9 +731,11 @@ static void session_figures(FILE *text, const struct server *s)
 	metrics_number(text, "diesel_batches_total", "counter", "Batches made ready for clients.",
 		       s->serving.cache.counters.batches);
 	metrics_number(text, "diesel_connections_total", "counter", "Clients that connected.", s->n_accepted);
-	metrics_number(text, "diesel_workers", "gauge", "CPU threads that verify and gather.",
+	metrics_number(text, "diesel_workers", "gauge",
+		       "Threads of the daemon that verify chunks and gather batches.",
 		       pool_workers(s->serving.cache.pool));
-	metrics_number(text, "diesel_prefetch_chunks", "gauge", "Chunks read ahead of a session's window.",
+	metrics_number(text, "diesel_prefetch_chunks", "gauge",
+		       "Chunks prefetched beyond the window of a session.",
 		       s->serving.options.knobs.prefetch_chunks);
 }
 

@@ -109,8 +109,13 @@ def printed(programs, *command):
 
 def verbs_of(programs, name):
     """The verbs that the program's --help lists, before its options."""
-    lines = printed(programs, name, "--help").split("\n\n")
-    return next((found for found in (VERB.findall(part) for part in lines[1:4]) if found and "--" not in found[0]), [])
+    verbs = []
+    for part in printed(programs, name, "--help").split("\n\n")[1:]:
+        found = VERB.findall(part)
+        if found and "--" in found[0]:
+            break
+        verbs += found
+    return verbs
 
 
 def verb_parts(programs, name):

@@ -66,9 +66,10 @@ struct option_row {
 struct option_verb {
 	const char *name;      /* of the program, where it is called without a verb */
 	const char *arguments; /* behind the options */
-	const char *summary;   /* one line */
-	const char *help;      /* what --help says below the options; lines as they are */
-	const char *about;     /* what the manual says of a verb, as of a row */
+	const char *group; /* heading of this verb and those after it in the program's help; NULL: goes on */
+	const char *summary; /* one line */
+	const char *help;    /* what --help says below the options; lines as they are */
+	const char *about;   /* what the manual says of a verb, as of a row */
 	const struct option_row *rows;
 	size_t n_rows;
 	unsigned bit;            /* of the verb in the rows' `verbs`; 0: it takes all of them */

@@ -2,19 +2,18 @@
 #pragma once
 
 /*
- * Chunks that outlive the daemon: descriptors of their memory lie in the service manager's store
- * (lib/fd_store.h), together with that of an index that says what they are. The next daemon gets them back:
+ * Chunks that outlive the daemon. Descriptors of their memory lie in the service manager's store
+ * (lib/fd_store.h), together with that of an index that describes them. The next daemon gets them back:
  * chunks are *carried* over the restart (cache_restore()).
  *
- * The index is shared memory of fixed size, so that what is written into it survives however the process
- * ends:
+ * The index is shared memory of fixed size, so that its contents survive however the process ends:
  *   header, then N datasets, then N chunks; names in the store: "index", "d0" ..., "c0" ...
- * A chunk is in it from its verification until its memory is about to hold something else, or goes.
+ * A chunk is in the index from its verification until its memory is freed or about to be reused.
  *
- * Datasets of one owner take no more of the store than a user's share (quota.h), in datasets and in chunks.
+ * Datasets of one owner take at most a user's share (quota.h) of the store, in datasets and in chunks.
  *
- * What comes back is trusted as little as storage: its memory must have been made by this user, and its bytes
- * are copied and verified like those of a file. See docs/explanation/security.md.
+ * Returned memory is trusted as little as storage: it must have been made by this user, and its bytes are
+ * copied and verified like those of a file. See docs/explanation/security.md.
  *
  * All functions accept NULL: there is no store. Loop thread only.
  */
@@ -29,18 +28,18 @@
 struct carry;
 struct segment;
 
-/* Takes what came back out of items. *ret is NULL where there is no store. 0 or -errno. */
+/* Takes returned descriptors out of items. *ret is NULL if there is no store. Returns 0 or -errno. */
 int carry_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_items *items, struct carry **ret);
-/* Leaves everything in the store to the next daemon. The loop must run once more. Returns NULL. */
+/* Leaves everything in the store for the next daemon. The loop must run once more. Returns NULL. */
 struct carry *carry_free(struct carry *c);
 
-/* The chunk in this segment is verified: stores it. */
+/* Stores this segment, whose chunk is verified. */
 void carry_put(struct carry *c, struct segment *s);
-/* The segment's memory is about to hold something else. */
+/* Removes the chunk from the index. Call before the segment's memory is reused. */
 void carry_forget(struct carry *c, const struct segment *s);
-/* The segment goes. */
+/* Removes the segment from the store. Call before the segment is freed. */
 void carry_drop(struct carry *c, struct segment *s);
-/* The dataset goes. */
+/* Removes the dataset. Call before the dataset is freed. */
 void carry_drop_dataset(struct carry *c, struct cached_dataset *d);
-/* A client got its copy. */
+/* Records the latest user who got the dataset's copy (copy.uid). */
 void carry_note_user(struct carry *c, const struct cached_dataset *d);

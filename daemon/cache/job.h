@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * A job: the sessions of one trainer, whose knobs are turned together and whose figures are summed.
+ * A job: the sessions of one trainer, whose knobs are set together and whose figures are summed.
  *
- * Sessions of one process are one job. Those of a trainer's worker processes (they share a rank by stride and
- * offset) belong to it too: they join the job of the nearest ancestor that has one for the same rank and
- * world size, else that of their parent, which started them. So each rank of a torchrun is a job of its own,
- * and so is a rank that another rank started. Processes of another PID namespace that we cannot see are one
- * job each.
+ * Sessions of one process are one job. Sessions of a trainer's worker processes (they share a rank by
+ * stride and offset) belong to its job, too. They join the job of the nearest ancestor that has one for the
+ * same rank and world size, else that of their parent, which started them. So each rank of a torchrun is a
+ * job of its own, and so is a rank that another rank started. Processes in another PID namespace that the
+ * daemon cannot see are one job each.
  *
- * A job outlives its sessions, because workers come and go with the epochs: it ends with the trainer's
- * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING newer ones without a
- * session. Its number is never used again while the daemon lives.
+ * A job outlives its sessions, because workers come and go with the epochs. It ends with the trainer's
+ * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING newer jobs without
+ * a session. A job's number is never reused while the daemon lives.
  *
  * Loop thread only.
  */
@@ -30,68 +30,68 @@
 #include "tuner/knob.h"
 
 #define JOB_LINGER_MS     300000
-#define JOB_MAX_LINGERING 64 /* each is a descriptor, and a line of STATUS */
+#define JOB_MAX_LINGERING 64 /* each takes a descriptor and a line of STATUS */
 
-/* What became of stored samples in the daemon's decoders. */
+/* Results of decoding stored samples in the daemon's decoders. */
 struct decode_counters {
-	uint64_t samples;  /* that were decoded */
-	uint64_t damaged;  /* that could not be */
-	uint64_t cpu_ns;   /* that the decoders took */
+	uint64_t samples;  /* decoded samples */
+	uint64_t damaged;  /* samples that could not be decoded */
+	uint64_t cpu_ns;   /* CPU time of the decoders */
 	uint64_t replaced; /* decoders that crashed or hung, or were killed */
 };
 
-/* All count up from the start of the job. */
+/* Counters; all start at 0 when the job begins. */
 struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
-	uint64_t shared_batches;          /* of these, decoded for another job or session (group.h) */
-	uint64_t chunk_visits;            /* by its sessions, window by window */
+	uint64_t shared_batches;          /* of batches: decoded for another job or session (group.h) */
+	uint64_t chunk_visits;            /* chunks that its sessions visited, counted per window */
 	uint64_t chunk_reads,
-	    read_bytes; /* visits that read from storage, on behalf of this job: the others were hits */
-	uint64_t peer_chunks, peer_bytes, peer_ns; /* that came from other nodes of the job instead */
-	uint64_t peer_failed;                      /* that were to, and were read from storage */
-	uint64_t n_read;                           /* reads that have ended */
-	uint64_t read_ns;                          /* sum of the times these took */
-	struct read_latency latency;               /* of each of these reads */
-	uint64_t reading_ns;                       /* time in which at least one was under way */
-	struct read_latency came;                  /* of each chunk that came, from storage or another node */
-	uint64_t coming_ns;                        /* time in which at least one was under way */
-	uint64_t cpu_ns;                           /* of CPU workers, for this job; decoders included */
-	struct decode_counters decoded;            /* by recipes */
-	struct codec_cost ways[CODEC_N_WAYS];      /* the same, by how */
+	    read_bytes; /* visits that read from storage for this job; the other visits were hits */
+	uint64_t peer_chunks, peer_bytes, peer_ns; /* chunks that came from other nodes of the job */
+	uint64_t peer_failed; /* chunks that other nodes failed to deliver, read from storage instead */
+	uint64_t n_read;      /* reads that have ended */
+	uint64_t read_ns;     /* sum of the durations of those reads */
+	struct read_latency latency;          /* durations of those reads */
+	uint64_t reading_ns;                  /* time with at least one read in progress */
+	struct read_latency came;             /* time for each chunk to come from storage or another node */
+	uint64_t coming_ns;                   /* time with at least one chunk coming */
+	uint64_t cpu_ns;                      /* CPU time of workers for this job, decoders included */
+	struct decode_counters decoded;       /* samples decoded by recipes */
+	struct codec_cost ways[CODEC_N_WAYS]; /* cost of decoding, by way */
 	struct codec_prospect prospect;
-	/* As the clients report it: how long they waited in libdiesel for a batch. */
+	/* Reported by clients: how long they waited in libdiesel for batches. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };
 
-/* What the trainer took, and what it reported about that, summed over its sessions as of the last look at
- * each (sensor_job.h). All count up. */
+/* Batches that the trainer took and times that it reported, summed over its sessions as of the latest
+ * sample of each (sensor_job.h). All count up. */
 struct job_taken {
 	uint64_t batches, samples;
-	uint64_t wait_ns, fetch_ns; /* slept in libdiesel; the mean of a rank's worker processes */
-	uint64_t next_ns;           /* in the Python loader's next(); 0: not told */
+	uint64_t wait_ns, fetch_ns; /* time slept in libdiesel; mean over a rank's worker processes */
+	uint64_t next_ns;           /* time in the Python loader's next(); 0: not reported */
 	uint64_t handoff_ns, n_handed_samples;
 	uint64_t work_cpu_ns, work_busy_ns, n_worked;
 };
 
-/* Its part of the cache: of what several users have open each has an equal part, and so has each of a user's
- * jobs. */
+/* The job's part of the cache: users who have a dataset open share it in equal parts, and so do the jobs of
+ * a user. */
 struct job_cache_use {
-	uint64_t bytes, at_ns; /* as of then */
-	double byte_s;         /* summed up until then */
+	uint64_t bytes, at_ns; /* bytes: at the time at_ns */
+	double byte_s;         /* integral of bytes over time until at_ns, in byte seconds */
 };
 
-/* Reading ahead that gives way to checkpoints (read_holds.h). */
+/* Pauses of prefetch for checkpoints (read_holds.h). */
 struct job_held {
-	uint64_t n, ns;              /* how often and how long, apart from the latest time */
-	uint64_t since_ns, until_ns; /* the latest time; 0: there was none */
-	uint64_t writer;             /* the job whose checkpoint it was then */
+	uint64_t n, ns;              /* number of pauses; their total time without the latest pause */
+	uint64_t since_ns, until_ns; /* the latest pause; 0: none yet */
+	uint64_t writer;             /* the job whose checkpoint caused the latest pause */
 };
 
 /*
- * Who runs a job, as Slurm and Kubernetes know it: for metrics and the log, and for no decision.
+ * Who runs a job, as Slurm and Kubernetes know it: only for metrics and the log, never for a decision.
  *
- * The numbers of a Slurm job and of a pod come from the control group of the job's process, which the kernel
- * vouches for, where it has them. All else is the client's own word (WIRE_ORIGIN). Texts consist of
+ * The numbers of a Slurm job and of a pod come from the control group of the job's process, which the
+ * kernel vouches for, if it has them. All else is the client's own claim (WIRE_ORIGIN). Texts consist of
  * letters, digits and "._-"; "": not known.
  */
 struct job_origin {
@@ -109,31 +109,32 @@ struct job {
 	struct job *next;
 	struct jobs *owner;
 	uint64_t id; /* from 1 */
-	int64_t pid; /* the trainer's, as the daemon sees it; 0: it cannot be seen */
+	int64_t pid; /* the trainer's pid as the daemon sees it; 0: not visible */
 	uint32_t uid, rank, world;
-	char name[128]; /* its command line, cut */
-	char group[32]; /* as its newest session called it; "": not at all */
+	char name[128]; /* its command line, truncated */
+	char group[32]; /* group name from its newest session; "": none */
 	struct job_origin origin;
 	uint64_t begin_ns;
-	uint64_t shared_from; /* the job that decoded the newest of its shared_batches; 0: there is none */
-	/* As set. A free knob (tuner_knob_table) means: cache, whatever there is room for; read-ahead, what
-	 * struct serving_knobs says; daemon workers, all of them; client workers, no wish. */
+	uint64_t shared_from; /* the job that decoded its newest shared batch; 0: none */
+	/* The knobs as set. A free knob (tuner_knob_table) means: cache, whatever space there is;
+	 * read-ahead, see struct serving_knobs; daemon workers, all of them; client workers, no preference.
+	 * */
 	struct tuner_knobs knobs;
-	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
+	struct job_counters counters; /* without cpu_ns and live sessions: server_job_counters() adds these */
 	struct job_taken taken;
 	struct job_cache_use cache_use;
-	struct job_cores cores; /* of its process */
+	struct job_cores cores; /* cores of its process */
 	struct pool_lane lane;
 	struct read_lanes read_lanes;
 	struct job_held held;
 	struct sharer *sharers; /* peers/sharers.h */
-	uint32_t read_weight;   /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
+	uint32_t read_weight;   /* weight of its reads compared with other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
-	uint32_t refs;                /* list, sessions and reads under way */
-	uint32_t n_reading, n_coming; /* of storage; of storage and other nodes */
+	uint32_t refs;                /* the list, handles, sessions and loads */
+	uint32_t n_reading, n_coming; /* chunks coming from storage; from storage and other nodes */
 	uint64_t reading_since_ns, coming_since_ns;
 	bool process_ended, ended;
-	bool unwatched; /* nobody can tell whether its process lives: it ends with its sessions */
+	bool unwatched; /* the daemon cannot tell whether its process lives: the job ends with its sessions */
 	int pidfd;
 	uv_poll_t process;
 	uv_timer_t linger;
@@ -142,7 +143,7 @@ struct job {
 
 struct job_handler {
 	void (*begin)(void *user, struct job *job);
-	void (*end)(void *user, struct job *job); /* no session of it is left */
+	void (*end)(void *user, struct job *job); /* no session of the job is left */
 	void *user;
 };
 
@@ -155,12 +156,12 @@ struct jobs {
 	bool closing;
 };
 
-/* Who opens a session. */
+/* The process that opens a session. */
 struct job_member {
 	int64_t pid;
 	uint32_t uid, rank, world;
-	uint32_t stride;                  /* > 1: a worker process of a trainer */
-	const struct wire_origin *origin; /* NULL: it says nothing */
+	uint32_t stride;                  /* above 1: a worker process of a trainer */
+	const struct wire_origin *origin; /* NULL: not reported */
 };
 
 /* Returns the member's job, with one more session; begins the job if there is none. NULL: no memory. */
@@ -173,24 +174,25 @@ void jobs_close(struct jobs *jobs);
 struct job *job_ref(struct job *job); /* NULL is fine for both */
 void job_unref(struct job *job);
 
-/* A read from storage for this job begins, or has ended. */
+/* Counts a read from storage for this job that begins, or that has ended. */
 void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
-/* Another node is asked for a chunk, and has given so much of it, or has not. */
+/* Counts a request for a chunk to another node that begins, or that has ended. result: 0 if `bytes` came.
+ * */
 void job_ask_begin(struct job *job, uint64_t now_ns);
 void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes);
 
-/* Some of the job's reading ahead is held back until then, for the writer. */
+/* Notes that some of the job's prefetch is paused until until_ns, for the job `writer`. */
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);
 bool job_is_held(const struct job *job, uint64_t now_ns);
 uint64_t job_held_ns(const struct job *job, uint64_t now_ns);
 
 /* job_origin.c */
-/* Takes what the client said. */
+/* Sets *o to what the client reported. */
 void job_origin_said(struct job_origin *o, const struct wire_origin *said);
-/* Puts in its place what a text of /proc/PID/cgroup has. */
+/* Sets the fields that this text of /proc/PID/cgroup contains. */
 void job_origin_group(struct job_origin *o, const char *text);
-/* The same for a process; one that is gone, or hidden, changes nothing. */
+/* As job_origin_group(), for a process. Changes nothing if the process is gone or hidden. */
 void job_origin_process(struct job_origin *o, const char *proc_root, pid_t pid);
 /* Returns true if anything is known. */
 bool job_origin_is_known(const struct job_origin *o);

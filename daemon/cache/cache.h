@@ -162,8 +162,8 @@ static inline struct log_limit *cache_lines_of(const struct cache *c, uint32_t u
 #define CACHE_MAX_READING READER_MAX_ORDERS
 #define CACHE_MAX_LOADING (2 * CACHE_MAX_READING)
 /* Separate limits for chunks that come from other nodes, and for chunks that are read because other nodes
- * ask. Separate, so that nodes that wait for each other never wait for a slot that such waiting occupies.
- * */
+ * ask. Separate, so that nodes that wait for each other never wait for a slot that such waiting
+ * occupies. */
 #define CACHE_MAX_ASKING    8
 #define CACHE_MAX_FOR_PEERS CACHE_MAX_READING
 
@@ -254,8 +254,8 @@ bool cache_is_lendable(const struct segment *segment);
 /* Returns the chunk that the segment holds or will hold. NULL: the segment is free for another chunk. */
 const struct cached_chunk *cache_chunk_of(const struct segment *segment);
 
-/* Finds out which snapshots are still held although no client is connected: their memory cannot be evicted.
- * */
+/* Finds out which snapshots are still held although no client is connected: their memory cannot be
+ * evicted. */
 void cache_find_holders(struct cache *c);
 
 void cache_add_dataset(struct cache *c, struct cached_dataset *d);
@@ -332,13 +332,11 @@ void cache_rank(const struct cache *c, const struct cached_dataset *wanting, str
 		size_t n);
 /* Which segments may be evicted. */
 struct candidates {
-	const struct cached_dataset
-	    *wanting; /* the dataset of the new chunk; NULL: the memory is for something else */
-	const struct segment
-	    *lent_like;     /* only segments of the same dataset and size as this one, and lent to clients */
-	bool own;           /* only segments of that dataset */
-	bool beyond_quotas; /* of other datasets, only those beyond their quotas */
-	bool is_spare;      /* only datasets that nobody has open and that this user had last */
+	const struct cached_dataset *wanting; /* of the new chunk; NULL: other memory */
+	const struct segment *lent_like;      /* only of its dataset and size, and lent to clients */
+	bool own;                             /* only segments of that dataset */
+	bool beyond_quotas;                   /* of other datasets, only those beyond their quotas */
+	bool is_spare; /* only datasets that nobody has open and that this user had last */
 	uint32_t uid;
 };
 /* Returns the segment to evict for a chunk at this distance; NULL: none may be evicted. list: caches

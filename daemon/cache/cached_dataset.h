@@ -241,9 +241,8 @@ struct cached_want {
 /* sources/load_part.c. Returns true if the chunk must be loaded before the wanted samples are in memory. If
  * few samples of a chunk are wanted, only those may be read. */
 bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
-/* Plans which parts of the chunk to read for these samples. Returns a bit per sample of the chunk, which
- * the caller frees. NULL: read the whole chunk, because that is hardly more work, or if memory runs out.
- * */
+/* Plans which parts of the chunk to read for these samples. Returns a bit per sample of the chunk, which the
+ * caller frees. NULL: read the whole chunk, because that is hardly more work or memory runs out. */
 struct reader_order;
 uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot_chunk *meta,
 			   const struct cached_want *want, struct reader_order *order, uint64_t *ret_bytes);

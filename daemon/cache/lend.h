@@ -2,45 +2,46 @@
 #pragma once
 
 /*
- * How much memory chunks may borrow: what they take beyond what jobs claim costs nothing as long as nobody
- * wants it, so it goes first. Pure: the clock and what was seen of the node are arguments.
+ * Limits how much memory the cache may borrow, that is, use beyond what jobs have claimed. Borrowed memory is
+ * free while nobody else needs it, so it is the first to be given back. Pure: the clock and the node's
+ * figures are arguments.
  *
- *   tasks wait for memory, or the kernel killed      nothing may be borrowed
- *   less is left than twice the reserve               as much less as is missing
- *   page cache that is in use had to be read again    half of it, each second that goes on
- *   otherwise                                         what is left beyond that reserve may be borrowed too
+ *   condition                                          limit on borrowed memory
+ *   tasks wait for memory (PSI), or an OOM kill        0
+ *   headroom is below twice the tuner's reserve        reduced by the shortfall
+ *   page cache in use had to be read again (refaults)  halved, every second while it lasts
+ *   otherwise                                          may grow by the headroom beyond that
  *
- * After each of the first three, nothing more is borrowed for ten seconds, and for twice as long each time
- * that it happens again soon, up to ten minutes. The caller must not count page cache that is in use as
- * "left".
+ * After any of the first three, the limit does not grow for ten seconds. Each repetition soon afterwards
+ * doubles that pause, up to ten minutes. Callers must not count page cache that is in use as headroom.
  *
- * Where all that is borrowed is not enough to leave the reserve, claims give way as well, at once: nobody
- * waits for memory that cannot be swapped, the kernel kills. The tuner cuts claims by the second, which is
- * for changes that last. A newcomer may take the memory of any machine within some seconds, so the less is
- * left, the sooner the next look is due.
+ * If giving back all borrowed memory does not restore the reserve, claims are cut as well, at once: for lack
+ * of memory that cannot be swapped, the kernel kills instead of waiting. The tuner cuts claims too, but
+ * within seconds, for changes that last. A new program may take the memory of any machine within some
+ * seconds, so the less headroom there is, the sooner the next sample is due.
  */
 
 #include "tuner/stall_sample.h"
 
 struct lend {
-	uint64_t hold_ns, until_ns; /* how long nothing more is borrowed, and until when */
-	uint64_t ceiling_bytes;     /* of all that the cache takes; 0: none */
+	uint64_t hold_ns, until_ns; /* how long borrowing does not grow, and until when */
+	uint64_t ceiling_bytes;     /* limit on all memory of the cache; 0: none */
 };
 
 #define LEND_ALL UINT64_MAX
 
-/* Bytes that may be borrowed; LEND_ALL: nothing is known of the node, so only the operator's limit holds.
- * refaulted: bytes of page cache in use that were read again since the last look. */
+/* Returns the bytes that may be borrowed. LEND_ALL: the node's figures are unknown, so only the operator's
+ * limit holds. refaulted: bytes of page cache in use that were read again since the last sample. */
 uint64_t lend_limit(struct lend *l, const struct stall_node *node, double refaulted, uint64_t borrowed,
 		    uint64_t now_ns);
 
-/* Bytes that all of the cache may take, which takes `total` now, and no more than `limit` in any case;
- * LEND_ALL: what the operator said. Called after lend_limit(), of the same look. */
+/* Returns the bytes that the whole cache may take, at most the operator's `limit`. It takes `total` now.
+ * LEND_ALL: only the operator's limit holds. Call after lend_limit(), with the same sample. */
 uint64_t lend_ceiling(struct lend *l, const struct stall_node *node, uint64_t total, uint64_t borrowed,
 		      uint64_t limit, uint64_t now_ns);
 
 #define LEND_PAUSE_LEAST_MS 25
 #define LEND_PAUSE_MOST_MS  1000
 
-/* When the next look is due, with so much left of a machine's memory. */
+/* Returns the time until the next sample, given this headroom on a machine with so much memory. */
 uint32_t lend_pause_ms(double headroom, double machine_bytes);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Looks at the node's memory to say how much the cache may borrow, and how much it may take at all: once a
- * second while anything is in memory, sooner where little is left (lend_pause_ms()), and at once when the
- * kernel says that tasks wait for memory (a PSI trigger, where it may be set). Without segments it sleeps.
- * Loop thread only.
+ * Samples the node's memory and sets how much the cache may borrow, and how much it may take in total.
+ * Samples once a second while anything is in memory, sooner when headroom is low (lend_pause_ms()), and at
+ * once when the kernel reports that tasks wait for memory (a PSI trigger, if one may be set). Sleeps while
+ * the cache is empty. Loop thread only.
  */
 
 #include <uv.h>
@@ -19,22 +19,23 @@ struct lend_watch {
 	const char *root; /* in front of /proc and /sys: "" on a real machine */
 	struct lend lend;
 	struct node_watch node;
-	uint64_t looked_ns; /* the last look; 0: none yet */
-	/* As of then: limits_unused_bytes() with what was on its way back, and the headroom with that. */
+	uint64_t looked_ns; /* time of the last sample; 0: none yet */
+	/* At the last sample: limits_unused_bytes() and the headroom, both with the memory being returned to
+	 * the system; and the reserve. */
 	double unused_bytes, promised_bytes, reserve_bytes;
-	double left_bytes;  /* the headroom, as it is guessed since */
-	bool is_said;       /* that claims give way is in the log */
-	uint64_t refaulted; /* the kernel's counter, bytes; 0: never seen */
+	double left_bytes;  /* the headroom, estimated between samples */
+	bool is_said;       /* the cut of claims was logged */
+	uint64_t refaulted; /* the kernel's counter, in bytes; 0: never read */
 	int trigger_fd;     /* -EBADF: none */
 	uv_poll_t trigger;
 	uv_timer_t timer;
 };
 
-/* Borrows the cache and root. */
+/* Starts sampling. cache and root must outlive the watch. */
 void lend_watch_start(struct lend_watch *w, uv_loop_t *loop, const char *root, struct cache *cache);
-/* Takes one look, and tells the cache what it may borrow. */
+/* Takes one sample, and sets the cache's limits. */
 void lend_watch_look(struct lend_watch *w);
-/* After sessions or segments came or went: sleeps or wakes up. */
+/* Sleeps or wakes up. Call after sessions or segments came or went. */
 void lend_watch_update(struct lend_watch *w);
-/* The loop must run once more. */
+/* Stops sampling. The loop must run once more. */
 void lend_watch_stop(struct lend_watch *w);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Chunks that other nodes of a job ask for. What is in memory is pinned until it was sent; what is not is
- * read from storage as for the job's own sessions, in its turn and out of its user's share, and then given.
- * Who has no session of the group, or no room that nobody here needs, refuses: the asker then reads by
- * itself.
+ * Serves chunks that other nodes of a job ask for. A chunk in memory is pinned until it was sent. Any other
+ * chunk is read from storage as for the job's own sessions, in its turn and out of its user's share, and then
+ * sent. A node refuses if it has no session of the group, or no space that nobody here needs. The other node
+ * then reads the chunk itself.
  *
  * Loop thread only.
  */
@@ -18,7 +18,7 @@ struct cache;
 struct cached_dataset;
 struct sharer;
 
-#define GIVES_MAX 1024 /* questions that wait here */
+#define GIVES_MAX 1024 /* limit on waiting requests */
 
 /* A chunk to be read for another node. */
 struct give_want {
@@ -28,22 +28,22 @@ struct give_want {
 
 struct give;
 struct gives {
-	struct give *first; /* the oldest first */
+	struct give *first; /* requests, oldest first */
 	uint32_t n;
 };
 
-/* For struct cluster_handler; user: the cache. */
+/* Callbacks for struct cluster_handler; user: the cache. */
 void gives_asked(void *user, struct cluster_group *group, const struct chunk_id *chunk,
 		 struct cluster_question *question);
 void gives_given(void *user, void *answer);
 
-/* Answers what has become ready, and refuses what cannot be had. */
+/* Sends chunks that have become ready, and refuses those that this node cannot provide. */
 void gives_pump(struct cache *c);
-/* Chunks that are to be read for others, at most n and one for each sharer. */
+/* Fills in the chunks to read for other nodes, at most n and one for each sharer. Returns their number. */
 size_t gives_wanted(struct cache *c, struct give_want *wants, size_t n);
-/* It cannot be read now: whoever asked for it is refused. */
+/* Refuses all requests for this chunk: it cannot be read now. */
 void gives_refuse(struct cache *c, const struct give_want *want);
-/* No session of the group is left. */
+/* Refuses all requests of the group. Call when no member of it is left here. */
 void gives_refuse_group(struct cache *c, const struct cluster_group *group);
-/* At the end; the cluster is gone. */
+/* Frees all requests. Call at shutdown, after the cluster. */
 void gives_free(struct cache *c);

@@ -2,17 +2,19 @@
 #pragma once
 
 /*
- * A job of this node whose ranks run on other nodes too: for each of its datasets it is a member of a group
- * (cluster.h), in which each chunk has one owner. Where its order has lanes (lane_table.h), that is a node
- * that serves the chunk's lane, and what was dealt to this node's lanes with an epoch is had from the node
- * that served it before. From its first session with a name until the job ends, or the dataset goes: workers
- * come and go with the epochs, and others would otherwise find new owners each time.
+ * A job of this node whose ranks run on other nodes, too. For each of its datasets the job is a member of a
+ * group (cluster.h), in which each chunk has one owner. If its order has lanes (lane_table.h), the owner is a
+ * node that serves the chunk's lane. Chunks that an epoch dealt to this node's lanes come from the node that
+ * served them before.
  *
- * While it has a session, chunks are read for other nodes as for itself. Afterwards what is in memory is
- * given, and nothing read.
+ * Membership lasts from the job's first session with a name until the job ends or the dataset is dropped.
+ * Workers come and go with the epochs, and otherwise other nodes would find new owners each time.
  *
- * Until the nodes that the job is known to run on are there, or SHARERS_WAIT_NS have passed, it reads
- * nothing: what it read before would be read by its owner again.
+ * While the job has a session here, this node reads chunks for other nodes as for itself. Afterwards it sends
+ * chunks that are in memory, and reads none.
+ *
+ * The job reads nothing until all nodes it is known to run on have joined, or SHARERS_WAIT_NS have passed:
+ * its owner would read the same chunk again.
  *
  * Loop thread only.
  */
@@ -31,29 +33,29 @@ struct job;
 struct chunk_place;
 
 struct sharer {
-	struct sharer *next;        /* of the dataset's */
-	struct sharer *next_of_job; /* of the job's */
+	struct sharer *next;        /* in the dataset's list */
+	struct sharer *next_of_job; /* in the job's list */
 	struct cache *cache;
 	struct cached_dataset *dataset;
-	struct job *job;             /* not referred to: it ends the member */
-	struct cluster_group *group; /* NULL: the cache is about to be fitted, and joins then */
+	struct job *job;             /* not counted in its refs: the job ends the member */
+	struct cluster_group *group; /* NULL until cache_fit(), which joins the group */
 	struct registry_group_key key;
-	struct chunk_place *place; /* of its newest session; NULL: there is none */
-	struct lane_table lanes;   /* of its order, where that has several */
+	struct chunk_place *place; /* of its newest session; NULL: no session */
+	struct lane_table lanes;   /* of its order, if that has several lanes */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* the lists, and loads */
-	bool is_ended; /* out of the lists */
+	bool is_ended; /* removed from the lists */
 	bool is_complete;
 	uint64_t since_ns, weight_bytes;
 };
 
-/* A session of the job begins. NULL: there is no cluster, no name, or no memory: it reads for itself.
- * n_nodes: that the job runs on; 0: not known. */
+/* Adds a session of the job. NULL: no cluster, no name, another name than the job's, a single node, or no
+ * memory; then the session reads for itself. n_nodes: number of nodes that the job runs on; 0: not known. */
 struct sharer *sharers_join(struct cache *c, struct cached_dataset *d, struct job *job, const char *name,
 			    uint32_t n_nodes, struct chunk_place *place);
-/* It has ended. Accepts NULL. */
+/* Removes a session. Accepts NULL. */
 void sharer_leave(struct sharer *m);
-/* Of the job, of the dataset, or all. */
+/* Ends the members of the job, of the dataset, or all. */
 void sharers_end_job(struct job *job);
 void sharers_end_dataset(struct cached_dataset *d);
 void sharers_end_all(struct cache *c);
@@ -61,35 +63,35 @@ void sharers_end_all(struct cache *c);
 struct sharer *sharer_ref(struct sharer *m);
 void sharer_unref(struct sharer *m); /* NULL is fine */
 
-/* The job's member of the dataset's groups, or NULL. */
+/* Returns the job's member for this dataset, or NULL. */
 struct sharer *sharers_find(const struct cached_dataset *d, const struct job *job);
-/* A member of the group, one with a session if there is any; NULL: there is none. */
+/* Returns a member of the group, preferably one with a session. NULL: none. */
 struct sharer *sharers_find_group(const struct cache *c, const struct cluster_group *group);
 
-/* Whether it waits for other nodes still; then *again_ns is lowered to when it no longer does. */
+/* Returns true while the member waits for other nodes. Then lowers *again_ns to the end of that wait. */
 bool sharer_waits(struct sharer *m, uint64_t now_ns, uint64_t *again_ns);
-/* A session of this order begins, whose rank takes samples of lanes [first, end). Accepts NULL. */
+/* Adds a session of this order, whose rank takes samples from lanes [first, end). Accepts NULL. */
 void sharer_join_lanes(struct sharer *m, const struct shuffle_spec *spec, uint64_t first, uint64_t end);
-/* A session has come to an epoch. Accepts NULL. */
+/* Notes that a session has reached this epoch. Accepts NULL. */
 void sharer_go_on(struct sharer *m, uint64_t epoch);
 
-/* Whether its chunk is to be had from another node. Accepts NULL. */
+/* Returns true if the chunk should come from another node. Accepts NULL. */
 bool sharer_has_elsewhere(const struct sharer *m, uint64_t chunk);
-/* Where it lies for the node that it is to be had from. lanes 0: wherever that is. */
+/* Returns the chunk's lanes, which determine the node to ask. lanes 0: the owner does not depend on lanes. */
 struct owner_place sharer_asks(const struct sharer *m, uint64_t chunk);
-/* Whether this node served the chunk until that epoch, in which it is in another node's lane. Accepts NULL.
- */
+/* Returns true if this node served the chunk until that epoch, in which the chunk is in another node's lane.
+ * Accepts NULL. */
 bool sharer_has_left(const struct sharer *m, uint64_t epoch, uint64_t chunk);
-/* The group's other nodes were given the chunk. */
+/* Notes that another node of the group got the chunk. */
 void sharer_taken(const struct sharer *m, uint64_t chunk);
-/* Whether it is to be read here for another node that asks for it. */
+/* Returns true if this node should read the chunk for another node that asks for it. */
 bool sharer_serves(const struct sharer *m, uint64_t chunk);
 
-/* The cache was fitted: groups are joined, and told how much room there is. */
+/* Joins groups, and reports to them how much space there is. Call after the cache was fitted. */
 void sharers_tell_room(struct cache *c);
-/* Owners have changed: of all that is in memory it is found out anew whether it is another node's. */
+/* Determines for all chunks in memory whether they belong to another node. Call after owners have changed. */
 void sharers_find_owners(struct cache *c, struct cached_dataset *d);
 void sharers_note_changed(struct cache *c, const struct cluster_group *group);
-/* Whether a chunk of the dataset that is in memory is none that this node has to keep: all who use the
- * dataset can have it from another node. */
+/* Returns true if this node need not keep a chunk that it has in memory: all jobs that use the dataset can
+ * get the chunk from another node. */
 bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk);

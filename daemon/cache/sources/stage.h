@@ -2,24 +2,24 @@
 #pragma once
 
 /*
- * Chunks on a local disk, below those in memory: of datasets that do not fit in memory, what was read from
- * storage once is written to the staging folder, and read from there in later epochs, after restarts too, and
- * by whichever job wants it.
+ * Staging: chunks on a local disk, as a second level below memory. Chunks of datasets that do not fit in
+ * memory are read from storage once and written to the staging folder. Later epochs, also after restarts, and
+ * all jobs read them from there.
  *
- * Staging holds copies and no rights. A chunk comes from there only when its reader (reader.h) has just
- * opened the chunk's own file, with all its checks, and found it unchanged: so whoever could not read the
- * file gets nothing, and a file that was replaced is read. What comes is verified like anything from storage.
+ * Staging holds copies and grants no rights. A chunk comes from there only when its reader (reader.h) has
+ * just opened the chunk's own file, with all checks, and found it unchanged. So a user who cannot read the
+ * file gets nothing, and a file that was replaced is read. Staged chunks are verified like chunks from
+ * storage.
  *
- * It is never needed. A disk that is full, fails, is slow or hangs costs what was on it: whoever waits for it
- * waits a bounded time and reads from storage, and after a few such in a row nobody asks for a while. That is
- * said once.
+ * Staging is optional at all times. A disk that is full, fails, is slow or hangs only costs its contents. A
+ * load waits for it for a bounded time, then reads from storage; after a few such loads in a row staging is
+ * skipped for a while. That is logged once.
  *
- * It is for storage that is slower than the staging disk (stage_pace.h): both are measured, and a dataset
- * whose storage is as fast is neither written nor read there.
+ * Staging is for storage that is slower than the staging disk (stage_pace.h). Both are measured, and a
+ * dataset whose storage is as fast is neither written nor read there.
  *
- * Which: each chunk is used once an epoch, so any part of a dataset is as good as any other, and what lies
- * there stays. What goes for something new is of the dataset that has been out of use for longest. All loop
- * thread.
+ * Each chunk is used once an epoch, so any part of a dataset is as good as any other, and staged chunks stay.
+ * Evicted first is the dataset that has been out of use for longest. Loop thread only.
  */
 
 #include <stdbool.h>
@@ -39,31 +39,32 @@ struct stage;
 
 struct stage_options {
 	const char *folder; /* NULL: no staging */
-	bool always;        /* where storage is no slower, too */
-	uint64_t bytes;     /* the most that files in it may take */
+	bool always;        /* stage even if storage is no slower */
+	uint64_t bytes;     /* limit on the size of its files */
 };
 
 struct stage_figures {
 	bool is_open; /* in use now */
 	uint64_t files, bytes, limit_bytes;
-	uint64_t hits, read_bytes;       /* chunks that came from it */
-	uint64_t written, written_bytes; /* that went there */
-	uint64_t evicted;                /* that went for others */
-	uint64_t damaged;                /* that were not as written */
+	uint64_t hits, read_bytes;       /* chunks read from staging */
+	uint64_t written, written_bytes; /* chunks written to staging */
+	uint64_t evicted;                /* evicted for other chunks */
+	uint64_t damaged;                /* files that differ from what was written */
 	uint64_t late, failed;           /* reads that took too long, or failed */
 	uint64_t write_failures;
-	uint64_t skipped; /* chunks that memory gave up before they were written */
+	uint64_t skipped; /* chunks evicted from memory before they were written */
 };
 
 int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cache,
 	      const struct stage_options *options, const struct quota *quota, struct stage **ret);
-/* Everybody who reads is forgotten. The loop must run once more. Accepts NULL. */
+/* Frees it, and forgets all reads in progress. The loop must run once more. Accepts NULL. */
 struct stage *stage_free(struct stage *g);
 
-/* A chunk was read from storage and verified: it is written if that is worth while. */
+/* Writes a chunk that was read from storage and verified, if that is worthwhile. */
 void stage_put(struct stage *g, struct segment *segment);
 
-/* A chunk of so many bytes has come from storage, or from staging, in this time of its own. */
+/* Notes that a chunk of `bytes` came from storage or from staging within ns, which is the chunk's own part of
+ * the time. */
 void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, uint64_t ns, uint64_t bytes);
 
 void stage_figures_get(const struct stage *g, struct stage_figures *ret);

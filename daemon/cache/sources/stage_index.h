@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * What lies in the staging folder (stage.h), as its names tell: a file's name says which chunk it is, of
- * which folder, and which stamp the chunk's own file had. So there is no index to be written, and none that
- * could be wrong: a file is there when its name is. Pure, but for memory.
+ * Contents of the staging folder (stage.h), derived from file names. A name says which chunk the file is, of
+ * which folder, and which stamp the chunk's own file had. So no index is ever written, and none can be wrong:
+ * a file exists when its name does. Pure, except for memory.
  */
 
 #include <stdbool.h>
@@ -14,29 +14,30 @@
 #include "dataset/chunk.h"
 #include "daemon/apart/stager.h"
 
-/* The chunk with this number, in a file of this folder. */
+/* Identifies a chunk by number and by the folder of its own file. */
 struct staged_key {
 	struct chunk_id id;
 	uint64_t folder_dev, folder_ino;
 };
 
 enum staged_state {
-	STAGED_WRITING, /* there is no such file yet */
+	STAGED_WRITING, /* no such file yet */
 	STAGED_READY,
-	STAGED_GOING, /* found by nobody any more, and removed when nobody reads it */
-	STAGED_LOST,  /* nobody knows what is in the folder any more */
+	STAGED_GOING, /* no longer found; removed after its last reader */
+	STAGED_LOST,  /* the folder's contents are no longer known */
 };
 
 struct staged {
 	struct staged_key key;
-	struct access_stamp stamp; /* of the chunk's own file when it was read */
+	struct access_stamp stamp; /* stamp of the chunk's own file when that was read */
 	enum staged_state state;
 	uint32_t refs; /* loads that may still read it */
 	struct staged_set *set;
-	struct staged *same_hash, *previous, *next; /* next and previous: of the set, or of those that go */
+	struct staged *same_hash, *previous,
+	    *next; /* next, previous: in the set, or in the list of files to remove */
 };
 
-/* Files of one dataset's folder of chunks: what is given up together. */
+/* Staged files of one dataset's folder of chunks: the unit of eviction. */
 struct staged_set {
 	struct staged_set *next;
 	uint64_t folder_dev, folder_ino, bytes;
@@ -47,35 +48,35 @@ struct staged_set {
 
 struct stage_index {
 	struct staged **buckets;
-	uint64_t n_buckets, n; /* n: without those that go */
-	uint64_t bytes;        /* on the disk, of all of them */
+	uint64_t n_buckets, n; /* n: without files to remove */
+	uint64_t bytes;        /* disk space of all files */
 	struct staged_set *sets;
 	struct staged *going;
 };
 
-/* Bytes on the disk. */
+/* Returns the file's disk space in bytes. */
 uint64_t staged_file_bytes(const struct staged *f);
 
 void staged_name(const struct staged *f, char name[STAGER_NAME_BYTES]);
 
 struct staged *stage_index_find(const struct stage_index *x, const struct staged_key *key);
-/* Returns true if a file of this name is still to be removed. */
+/* Returns true if a file of this name is still waiting to be removed. */
 bool stage_index_goes(const struct stage_index *x, const struct staged_key *key,
 		      const struct access_stamp *stamp);
 
-/* NULL: no memory. There must be no file of this chunk. */
+/* Adds a file. There must be no file of this chunk. NULL: no memory. */
 struct staged *stage_index_add(struct stage_index *x, const struct staged_key *key, uint32_t uid,
 			       const struct access_stamp *stamp, int64_t used_s);
-/* Adds what this name tells of, as ready; another file of the chunk goes. Returns NULL if it is no name of
- * ours, or no memory is left. */
+/* Adds the file with this name, as ready; another file of the same chunk is retired. Returns NULL if the name
+ * is none of ours, or if memory runs out. */
 struct staged *stage_index_add_name(struct stage_index *x, const char *name, int64_t used_s);
 
-/* The file is to be removed; until stage_index_drop() its bytes count. */
+/* Marks the file for removal. Its bytes count until stage_index_drop(). */
 void stage_index_retire(struct stage_index *x, struct staged *f);
-/* There is no such file. Nobody may refer to it. */
+/* Drops a file that no longer exists. Nobody may refer to it. */
 void stage_index_drop(struct stage_index *x, struct staged *f);
-/* Forgets all; those that somebody refers to become lost, and the last staged_unref() frees them. */
+/* Forgets all files. Those with references become lost, and their last staged_unref() frees them. */
 void stage_index_clear(struct stage_index *x);
 
-/* Bytes of all datasets of this owner. */
+/* Returns the bytes of all datasets of this owner. */
 uint64_t stage_index_bytes_of(const struct stage_index *x, uint32_t uid);

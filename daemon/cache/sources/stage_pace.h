@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Whether staging a dataset is worth while: how long a chunk takes from storage, and from the staging disk,
- * with all that belongs to it, divided by how many come at a time. Both are means over the last chunks, a
- * byte; what was not measured is not known, and is tried. Pure.
+ * Decides whether staging a dataset is worthwhile: compares the time that a chunk takes from storage and from
+ * the staging disk, all overhead included, divided by the number of chunks in progress. Both are means over
+ * the latest chunks, per byte. An unmeasured source is unknown, and is tried. Pure.
  */
 
 #include <stdbool.h>
@@ -15,16 +15,16 @@ struct stage_mean {
 	uint32_t n; /* measured */
 };
 
-/* A dataset's. */
+/* The pace of one dataset. */
 struct stage_pace {
 	struct stage_mean storage, staged;
 	bool is_off; /* storage is no slower */
 };
 
 void stage_mean_add(struct stage_mean *m, uint64_t ns, uint64_t bytes);
-/* The best instead: of single reads beside writes, most say more of these. */
+/* Keeps the best value instead: most single reads next to writes say more about the writes. */
 void stage_best_add(struct stage_mean *m, uint64_t ns, uint64_t bytes);
 
-/* Decides anew; disk: the best read of the staging disk alone, for as long as nothing of the dataset came
- * from there. Returns true if that has changed. */
+/* Decides again. disk: the best read from the staging disk itself, used until enough chunks of the dataset
+ * came from there. Returns true if the decision changed. */
 bool stage_pace_decide(struct stage_pace *p, const struct stage_mean *disk);

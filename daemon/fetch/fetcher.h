@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Chunks that processes of the client's own user read for the daemon (docs/reference/protocol.md,
- * "Fetchers"), in place of reader.h: they have what it takes to reach a bucket, rights, credentials and a
- * network, and the daemon has none of it. They are as little trusted as whoever opens the dataset: what they
- * deliver lands in memory that they share with the daemon, is copied from there, and verified in the copy.
+ * Reads chunks with processes of the client's own user (docs/reference/protocol.md, "Fetchers"), instead of
+ * reader.h. These processes have what a bucket requires (rights, credentials and a network), and the daemon
+ * has none of that. They are trusted as little as any process that opens the dataset. Their data lands in
+ * memory that they share with the daemon, is copied from there, and is verified in the copy.
  *
- * A dataset has as many fetchers as its user's jobs brought. A chunk is read in pieces, by whoever is free.
- * One that does not answer holds up the chunks that it was asked for, of that user's jobs alone.
+ * A dataset has as many fetchers as its user's jobs brought. A chunk is read in pieces, each by any free
+ * fetcher. A fetcher that does not answer delays only the chunks that it was asked for, of that user's jobs.
  *
  * Loop thread only.
  */
@@ -25,21 +25,22 @@
 struct fetcher;
 struct fetch;
 
-/* Of one dataset. All zeroes: none. */
+/* The fetchers of one dataset. All zeroes: none. */
 struct fetchers {
 	struct fetcher *first;
-	struct fetch *fetches, **last; /* that have pieces left to ask for */
+	struct fetch *fetches, **last; /* fetches with pieces left to ask for */
 };
 
-/* A fetcher that is asked over this socket, which must stay open until fetcher_end(). */
+/* Makes a fetcher that is asked over this socket, which must stay open until fetcher_end(). Returns 0 or a
+ * negative errno. */
 int fetcher_new(struct fetchers *list, struct pool *pool, int socket, struct fetcher **ret);
-/* The descriptor of its landing memory, for it to map. */
+/* Returns the descriptor of its landing memory, for the process to map. */
 int fetcher_memory(const struct fetcher *f);
-/* Takes an answer. -EPROTO: it is not to anything that was asked. */
+/* Takes an answer. Returns 0, or -EPROTO if it answers no request. */
 int fetcher_answer(struct fetcher *f, const struct wire_fetched *answer);
-/* It is gone: what it was asked for fails. Accepts NULL. */
+/* Ends a fetcher whose process has gone: its requests fail. Accepts NULL. */
 void fetcher_end(struct fetcher *f);
 
-/* As readers_submit(), with job->order's object, size and what is known. dev: for the stamp. */
+/* As readers_submit(), with the object, size and known stamp in job->order. dev: device for the stamp. */
 int fetchers_submit(struct fetchers *list, struct pool *pool, struct pool_lane *lane, struct reader_job *job,
 		    uint64_t dev, int memory_fd);

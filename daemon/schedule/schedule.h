@@ -2,34 +2,34 @@
 #pragma once
 
 /*
- * Which chunk is read next, and for whom. Each session wants the nearest chunk that it lacks, and other nodes
- * of a job want some. Of these wants, those are left out that may not be read now:
+ * Decides which chunk is read next, and for whom. Each session needs the nearest chunk that it lacks, and
+ * other nodes of a job ask for some. A want is skipped if:
  *
- *   - the dataset has enough reads under way, or there is no reader left in the user's part;
- *   - a chunk that is read ahead would take memory that others need, or too much for its user;
- *   - reading ahead gives way to a checkpoint (read_holds.h).
+ *   - the dataset has enough reads in progress, or the user's share of readers is used up;
+ *   - a prefetch would take memory that others need, or too much for its user;
+ *   - prefetch pauses for a checkpoint (read_holds.h).
  *
- * Which of the rest is read decide turns (read_turns.h), which share storage between users and jobs by
- * weight. A session of the lowest priority is one like any other: its chunks are farther away than all others
- * (CACHE_SPARE_DISTANCE), so they take nothing from anybody, and its job weighs little.
+ * Turns (read_turns.h), which share storage between users and jobs by weight, choose among the rest. A
+ * session of the lowest priority is like any other: its chunks are farther away than all others
+ * (CACHE_SPARE_DISTANCE), so they take nothing from other sessions, and its job has a low weight.
  *
- * A session that gets no memory asks its client to give back what it holds. If nobody holds anything, its
- * batch becomes an error rather than wait for ever.
+ * A session that gets no memory asks its client to give back what the client holds. If nobody holds anything,
+ * its batch becomes an error instead of waiting for ever.
  *
- * Knows sessions and the cache, no clients and no loop. Loop thread only.
+ * Uses sessions and the cache, but no clients and no loop. Loop thread only.
  */
 
 #include "daemon/serve/serving.h"
 
-/* Sessions that there may be at one time. */
+/* limit on open sessions */
 #define SCHEDULE_MAX_SESSIONS 1024
 
 /*
- * Carries out whatever has become possible since the last call (serving_touch()): pumps sessions, fits the
- * cache, and starts reads until enough are under way, or nobody can use another one. While the cache is
- * closing, no read begins. To be called at the end of each turn of the event loop.
+ * Carries out all work that has become possible since the last call (serving_touch()): pumps sessions, fits
+ * the cache, and starts reads until enough are in progress, or no session can use another one. Starts no read
+ * while the cache is closing. Call at the end of each turn of the event loop.
  *
- * Returns false if nothing was to be done; else *ret_again_ns is the time at which more may be possible
- * though nothing has happened, or UINT64_MAX.
+ * Returns false if there was nothing to do. Otherwise sets *ret_again_ns to the time at which more may be
+ * possible without any event, or to UINT64_MAX.
  */
 bool schedule_turn(struct serving *s, uint64_t *ret_again_ns);

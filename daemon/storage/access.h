@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * How the daemon opens files on a client's behalf. It may be able to read more than the client (root can read
- * everything), and the client may have arranged what lies below its directory: links, and mounts that exist
+ * Opens files on a client's behalf. The daemon may be able to read more than the client (root can read
+ * everything), and the client may have arranged the contents of its directory: links, and mounts that exist
  * only in its own mount namespace. So every open below that directory stays below it, follows no link and
- * crosses no mount; and a chunk is served only to those who could read it themselves
+ * crosses no mount. A chunk is served only to users who could read it themselves
  * (docs/explanation/security.md).
  */
 
@@ -17,7 +17,7 @@
 
 #include "lib/error.h"
 
-/* How to open below a client's directory; O_CLOEXEC is added. */
+/* Returns how to open below a client's directory, with these flags and O_CLOEXEC. */
 struct open_how access_how(uint64_t flags);
 /* Returns a descriptor or a negative errno. May block, as storage does. */
 int access_open_beneath(int dir_fd, const char *name, uint64_t flags);
@@ -37,7 +37,7 @@ struct access_rights {
 	uint8_t acl[ACCESS_ACL_BYTES];
 };
 
-/* What clients need of a file below their directory. */
+/* The permission that clients need on a file below their directory. */
 enum access_need {
 	ACCESS_READ = 4,
 	ACCESS_SEARCH = 1,
@@ -50,11 +50,11 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 bool access_rights_equal(const struct access_rights *a, const struct access_rights *b);
 
 /*
- * Returns true if everybody who may read the snapshot may do with the file what is needed. That is so if the
- * file has no list and its mode allows everybody. Else both must have the same owner and group, and the
- * file's mode must allow at least those whom the snapshot's allows; and either neither has a list, or both
- * lists have the same entries, of which the file's allow as much. With a list the mode alone does not tell:
- * its bits for the group are then the list's mask, and those for others do not say who is left out.
+ * Returns true if every user who may read the snapshot has the needed permission on the file. That is so if
+ * the file has no list and its mode allows everybody. Otherwise both must have the same owner and group, and
+ * the file's mode must allow at least the classes that the snapshot's mode allows. Also, either neither has a
+ * list, or both lists have the same entries, with the file's allowing as much. With a list the mode alone is
+ * not enough: its group bits are then the list's mask, and its bits for others do not show who is excluded.
  */
 bool access_is_no_stricter(const struct access_rights *file, enum access_need need,
 			   const struct access_rights *snapshot);
@@ -63,8 +63,8 @@ bool access_is_no_stricter(const struct access_rights *file, enum access_need ne
 int access_stricter_error(struct error *err, const char *what, const struct access_rights *file,
 			  enum access_need need, const struct access_rights *snapshot);
 
-/* Tells that a file is the one that was read, unchanged: only somebody who can set the clock can make another
- * one with the same stamp. */
+/* Identifies a file as the one that was read, unchanged: only a user who can set the clock can make another
+ * file with the same stamp. */
 struct access_stamp {
 	uint64_t dev, ino, bytes;
 	int64_t changed_s, written_s; /* ctime, mtime */

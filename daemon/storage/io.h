@@ -24,13 +24,13 @@ enum io_kind {
 
 struct io_op {
 	enum io_kind kind;
-	int fd; /* of the directory for IO_OPEN */
+	int fd; /* the file; for IO_OPEN its directory */
 	const char *path;
 	struct open_how how;
 	void *buffer;
 	uint32_t bytes;
 	uint64_t offset;
-	int result; /* or a negative errno */
+	int result; /* result, or a negative errno */
 	void (*done)(struct io_op *op);
 	struct io_op *next;
 };
@@ -46,15 +46,16 @@ struct io { /* the first member of each engine */
 	uint64_t in_flight;
 };
 
-/* -EPERM, -ENOSYS, -ENOMEM...: io_uring cannot be used here. */
+/* Makes an io_uring engine. Returns 0, or -EPERM, -ENOSYS, -ENOMEM...: io_uring cannot be used here. */
 int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 
-/* io_uring if wanted and possible, else threads; *ret_why (may be NULL) is the errno that ruled it out. */
+/* Makes an io_uring engine if wanted and possible, else one with threads. *ret_why (may be NULL) is the errno
+ * that ruled io_uring out, or 0. */
 int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, int *ret_why);
 /* Returns 0, or the negative errno that rules io_uring out. */
 int io_uring_check(void);
 void io_submit(struct io *io, struct io_op *op);
 const char *io_name(const struct io *io);
-/* Nothing may be in flight. The loop must run once more. */
+/* Frees the engine; nothing may be in flight. The loop must run once more. Accepts NULL. */
 void io_free(struct io *io);

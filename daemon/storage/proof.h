@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What a client shows of a dataset: descriptors of its directory and of a snapshot that it opened itself.
- * This module finds out which dataset that is, and makes a sealed copy of the snapshot.
+ * Proof that a client may use a dataset: descriptors of its directory and of a snapshot, which the client
+ * opened itself. This module identifies the dataset, and makes a sealed copy of the snapshot.
  */
 
 #include <limits.h>
@@ -14,40 +14,41 @@
 #include "access.h"
 #include "lib/error.h"
 
-/* All that decides which bytes are served, and to whom: if anything here differs, it is another dataset,
- * whose chunks are read anew. */
+/* Everything that decides which bytes are served, and to whom: if anything here differs, it is another
+ * dataset, whose chunks are read again. */
 struct proof_identity {
 	dev_t directory_dev, snapshot_dev, chunks_dev;
 	ino_t directory_ino, snapshot_ino, chunks_ino;
-	struct access_rights rights; /* of the snapshot */
-	bool is_fetched; /* processes of the snapshot's owner read the chunks, and nobody else has it */
+	struct access_rights rights; /* rights on the snapshot */
+	bool is_fetched; /* processes of the snapshot's owner read the chunks; no other user gets the dataset
+			  */
 };
 
-/* What a client showed. */
+/* The descriptors that a client sent, and facts about them. */
 struct proof {
 	struct proof_identity identity;
-	bool replaced; /* the directory has it no more, neither as the newest snapshot nor as one that is
-			  kept; no harm if it is served already */
+	bool replaced; /* the directory no longer has the snapshot, neither as the newest one nor as a kept
+			  one; harmless if it is served already */
 	uint64_t mount_id, snapshot_bytes;
-	struct access_stamp snapshot; /* of the one that the client opened */
-	int chunks_fd, snapshot_fd;   /* the daemon's own, O_PATH */
+	struct access_stamp snapshot; /* of the snapshot that the client opened */
+	int chunks_fd, snapshot_fd;   /* opened by the daemon, O_PATH */
 	char path[PATH_MAX];
 };
 
 #define PROOF_INIT ((struct proof){.chunks_fd = -EBADF, .snapshot_fd = -EBADF})
 
 /*
- * The first three touch what a client brought, which may block for ever or be made to crash a
- * parser: they run in a process of their own (opener.h).
+ * Checks that the descriptors are of the expected types, and identifies their dataset.
  *
- * Checks that the descriptors are what they should be, and finds out which dataset they are of.
+ * This and the next two functions access a client's files, which may block for ever, or crash a parser by
+ * design. So they run in a separate process (opener.h).
  */
 int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error *err);
-/* A sealed copy of the snapshot in memory. */
+/* Makes a sealed copy of the snapshot in memory. */
 int proof_copy(const struct proof *proof, int snapshot_fd, int *ret_copy_fd, struct error *err);
 int proof_verify(const struct proof *proof, int copy_fd, struct error *err);
 
-/* The snapshot's path, for texts. */
+/* Formats the snapshot's path, for messages. */
 void proof_origin(const struct proof *proof, char *text, size_t size);
 void proof_close(struct proof *proof);
 bool proof_identity_equal(const struct proof_identity *a, const struct proof_identity *b);

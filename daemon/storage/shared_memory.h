@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * Shared memory that the daemon alone writes: memfds that are mapped here. A client that gets a descriptor
- * can map it read-only (or privately), and can neither write, shrink nor grow it.
+ * Shared memory that only the daemon writes: memfds that are mapped here. A client that gets a descriptor can
+ * map it read-only (or privately), and can neither write, shrink nor grow it.
  *
- * Where that is for good (SHARED_SEALED), a seal refuses all future writers. Chunks and batches come and go,
- * and their memory must go back to the system even while clients still map it: the seal would forbid that too
- * (a hole is a write). So these (SHARED_LENT) are handed out as descriptors opened for reading only, of a
- * file that only its owner may open; whoever could open it for writing, root and the daemon's own user, could
- * write into the daemon anyway. That is not so for root of a pod without a user namespace where the daemon is
- * uid 0: such pods are to be refused (docs/explanation/security.md, Who administers).
+ * For permanent contents (SHARED_SEALED) a seal refuses all future writers. Chunks and batches come and go,
+ * and their memory must go back to the system even while clients still map it. The seal would forbid that,
+ * too (punching a hole is a write). So these (SHARED_LENT) are handed out as descriptors opened for reading
+ * only, of a file that only its owner may open. Any user who could open it for writing, root or the daemon's
+ * own user, could write into the daemon anyway. That is not so for root of a pod without a user namespace
+ * where the daemon is uid 0: such pods are to be refused (docs/explanation/security.md, Who administers).
  */
 
 #include <stdbool.h>
@@ -25,33 +25,35 @@ struct shared_memory {
 #define SHARED_MEMORY_INIT ((struct shared_memory){.fd = -1})
 
 enum shared_kind {
-	SHARED_CONTROL, /* of a session: the client writes too, but cannot change the size */
+	SHARED_CONTROL, /* a session's control memory: the client writes, too, but cannot change the size */
 	SHARED_SEALED,
-	SHARED_LENT, /* lent by shared_memory_reader(), and taken back by shared_memory_discard() */
+	SHARED_LENT, /* handed out by shared_memory_reader(), taken back by shared_memory_discard() */
 };
 
 /* Checks that memory from outside is what an earlier daemon made with SHARED_LENT: owned by this user, closed
  * to all others, and sealed at this size. Returns 0, -EPERM or another negative errno. */
 int shared_memory_check(int fd, uint64_t bytes);
-/* Checks it like that, maps it, and takes the descriptor over. On failure the descriptor stays the
- * caller's. */
+/* Checks memory as shared_memory_check() does, maps it, and takes ownership of the descriptor. On failure the
+ * caller keeps the descriptor. */
 int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret);
 
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret);
 void shared_memory_free(struct shared_memory *m);
 
-/* A read-only descriptor of such memory, or of a copy (below), for a client; the caller closes it. */
+/* Opens a read-only descriptor of such memory, or of a copy (below), for a client. The caller closes it.
+ * Returns 0 or a negative errno. */
 int shared_memory_reader(int fd, int *ret_fd);
-/* Gives the pages of lent memory back to the system, even those that a client maps (it would read zeros), and
- * frees it. Takes about a millisecond for some MiB. Any thread. */
+/* Returns the pages of lent memory to the system, even those that a client maps (it would read zeros), and
+ * frees *m. Takes about a millisecond for some MiB. Any thread. */
 void shared_memory_discard(struct shared_memory *m);
-/* The same of a part of lent memory, in whole pages, which goes on to be used: zeros from now on. */
+/* Returns a part of lent memory, in whole pages, to the system. The memory stays in use and reads as zeros
+ * there. */
 void shared_memory_punch(const struct shared_memory *m, uint64_t offset, uint64_t bytes);
 
 /* Makes a sealed, immutable copy of a file, so that nobody can change or truncate what is served. *ret_fd is
  * a descriptor for reading, the only one there is; nothing is mapped. */
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
-/* Returns true if it is such a copy. */
+/* Returns true if fd is of such a copy. */
 bool shared_memory_is_sealed(int fd);
-/* Returns true if a client still has a descriptor of it, or maps what it got. */
+/* Returns true if another process still has a descriptor of the copy, or maps it. */
 bool shared_memory_copy_is_held(int fd);

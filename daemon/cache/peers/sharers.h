@@ -13,8 +13,8 @@
  * While the job has a session here, this node reads chunks for other nodes as for itself. Afterwards it sends
  * chunks that are in memory, and reads none.
  *
- * The job reads nothing until all nodes it is known to run on have joined, or SHARERS_WAIT_NS have passed:
- * its owner would read the same chunk again.
+ * The job reads nothing until all nodes that it is known to run on have joined, or SHARERS_WAIT_NS have
+ * passed. Otherwise the owners of chunks read before would read them again.
  *
  * Loop thread only.
  */

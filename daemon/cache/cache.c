@@ -33,8 +33,8 @@ const struct cached_chunk *cache_chunk_of(const struct segment *s)
 	return k->segment == s ? k : NULL;
 }
 
-/* Returns true if nobody uses the dataset, and none of its chunks is under way, or copied for another
- * version. */
+/* Returns true if nobody uses the dataset, and none of its chunks is being loaded, or copied for another
+ * version of the dataset. */
 static bool is_droppable(const struct cache *c, const struct cached_dataset *d)
 {
 	if (cached_is_used(d) || d->pinned_bytes > 0)
@@ -113,7 +113,7 @@ void cache_forget_chunk(struct cache *c, struct segment *s)
 	k->part = NULL;
 }
 
-/* Returns true if the segment can be used again for a chunk of the dataset that takes so many bytes. */
+/* Returns true if the segment can be reused for a chunk of the dataset that takes `bytes`. */
 static bool is_reusable(const struct segment *s, const struct cached_dataset *d, uint64_t bytes)
 {
 	return s->dataset == d && s->memory.bytes == bytes && !s->lent && !s->carried;
@@ -180,7 +180,7 @@ static int add_new_segment(struct cache *c, struct cached_dataset *d, uint64_t b
 	return r;
 }
 
-/* Memory on its way back to the system: zapping and freeing pages takes too long for the loop's thread. */
+/* Memory being returned to the system: freeing its pages takes too long for the loop thread. */
 struct release {
 	struct pool_task task;
 	struct cache *cache;
@@ -238,7 +238,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	free(s);
 }
 
-/* Gives up a dataset that nobody uses and of which nothing is in memory. */
+/* Drops a dataset that nobody uses and that has nothing in memory. */
 static bool drop_empty(struct cache *c)
 {
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
@@ -276,7 +276,7 @@ uint64_t cache_lendable_bytes(const struct cache *c)
 {
 	uint64_t claimed = cache_claimed_chunk_bytes(c);
 
-	/* The claimed part was in memory when lending was decided: nobody else is short of it. */
+	/* Claimed memory was in use when the limit was set, so nobody else lacks it. */
 	if (c->node.lend_bytes == UINT64_MAX || claimed >= c->node.lend_claimed_bytes)
 		return c->node.lend_bytes;
 	return c->node.lend_bytes + (c->node.lend_claimed_bytes - claimed);
@@ -291,7 +291,7 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 	return bytes;
 }
 
-/* Bytes of chunks that there may be: what forms and kept batches were left is theirs. */
+/* Returns the limit on the bytes of chunks: the rest after the shares of forms and kept batches. */
 static uint64_t chunk_limit(const struct cache *c)
 {
 	uint64_t limit = cache_segment_limit(c, c->budget_bytes);
@@ -301,7 +301,7 @@ static uint64_t chunk_limit(const struct cache *c)
 	return limit > others ? limit - others : 0;
 }
 
-/* Returns true if there is room for so many more bytes of the dataset, claimed or borrowed. */
+/* Returns true if `bytes` more of the dataset fit, claimed or borrowed. */
 static bool may_add(const struct cache *c, const struct cached_dataset *d, uint64_t bytes)
 {
 	if (c->segment_bytes + bytes > chunk_limit(c) ||
@@ -331,18 +331,19 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				break;
 			*ret_error = r;
 		}
-		/* Forms of the last job are in the way of this one's chunks. */
+		/* Forms of the previous job must make way for this one's chunks. */
 		if (!spare && c->forms.bytes > c->forms.limit_bytes && forms_drop_any(c))
 			continue;
 		if (!spare && c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 			continue;
-		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
+		/* Without descriptors or memory, goes on as if out of budget, with the existing segments. */
 		which.own = !spare && d->held_bytes + bytes > d->room_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
 			if (!spare && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
 				continue;
-			/* By their sums quotas leave memory to who waits, but not descriptors. */
+			/* Quotas leave enough memory for waiting batches, but perhaps not enough
+			 * descriptors. */
 			if (spare || distance > 0 || !which.beyond_quotas)
 				return NULL;
 			which.beyond_quotas = false;
@@ -362,7 +363,8 @@ struct segment *cache_take_lent(struct cache *c, const struct segment *from, uin
 {
 	struct segment *victim;
 
-	/* At the end of the daemon nothing is pinned any more, and clients go on reading what they have. */
+	/* When the daemon is closing, nothing is pinned any more, and clients still read the memory they
+	 * have. */
 	if (c->closing || from->lent || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
 	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .lent_like = from},
@@ -392,7 +394,7 @@ void cache_drop_empty(struct cache *c)
 		continue;
 }
 
-/* Chunks that nobody misses go for what is borrowed. */
+/* Makes space for borrowed memory: evicts chunks that nobody is going to miss. */
 static bool make_borrowed_room(struct cache *c, uint64_t bytes)
 {
 	struct segment *victim;
@@ -428,7 +430,7 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 {
 	bool needs_changed = c->needs_changed;
 
-	/* Then what it counts for has less room already. */
+	/* With quotas, the user's datasets have less space from now on. */
 	if (c->quotas.n > 0)
 		cache_fit(c);
 	c->needs_changed |= needs_changed;
@@ -479,7 +481,7 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	d->n_cached++;
 	if (!k->part)
 		carry_put(c->carry, k->segment);
-	/* Some descriptors are left for transient chunks too. */
+	/* Leaves an eighth of the descriptors to transient chunks. */
 	k->is_taken = false;
 	k->is_foreign = sharers_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
@@ -508,11 +510,11 @@ bool cache_is_lendable(const struct segment *s)
 {
 	const struct cached_chunk *k = cache_chunk_of(s);
 
-	/* What is verified of a part stays, while samples are added to it. */
+	/* Verified samples of a part stay valid while samples are added to it. */
 	return cache_is_ready(s) || (k && k->part && cached_is_loading(k));
 }
 
-/* Gives up the datasets that have been idle longest until few idle ones are left. */
+/* Drops the datasets that have been idle longest until at most CACHE_MAX_IDLE_DATASETS are left. */
 static void drop_many_idle(struct cache *c)
 {
 	cache_find_holders(c);
@@ -536,7 +538,7 @@ static void drop_many_idle(struct cache *c)
 void cache_add_dataset(struct cache *c, struct cached_dataset *d)
 {
 	drop_many_idle(c);
-	/* An older version that nobody uses any more is seldom asked for again. */
+	/* An older version that nobody uses is rarely needed again. */
 	for (struct cached_dataset *o = c->datasets, *next; o; o = next) {
 		next = o->next;
 		if (o->identity.directory_dev == d->identity.directory_dev &&

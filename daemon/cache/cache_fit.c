@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fits the cache to changed sessions or limits: who may take how much, and what has to go for that. */
+/* Fits the cache to changed sessions or limits: how much each dataset may take, and which memory is evicted
+ * for that. */
 #include "cache.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* What its sessions need, and what is read ahead for them. */
+/* Returns the bytes that its sessions need, including prefetch. */
 static uint64_t ahead_bytes(const struct cached_dataset *d)
 {
 	uint64_t bytes = d->need_bytes + cached_largest_bytes(d, d->prefetch_chunks);
@@ -66,8 +67,8 @@ static void set_budget(struct cache *c)
 		c->budget_bytes = floor;
 }
 
-/* What is left to forms, when all sessions have what they need and read ahead: each gets the part of it that
- * it asks for. */
+/* Shares the memory that is left after the needs and prefetch of all sessions among forms, in proportion to
+ * their asked_bytes. */
 static void share_forms(struct cache *c, uint64_t limit)
 {
 	uint64_t taken = 0, asked = 0;
@@ -90,8 +91,8 @@ static void share_forms(struct cache *c, uint64_t limit)
 }
 
 /*
- * Finds what is left to kept batches when all sessions have what they need and read ahead, and jobs what
- * somebody said that they claim. Chunks and forms leave as much of that as those who are behind would take.
+ * Finds the limit for kept batches: the rest after the needs and prefetch of all sessions, and after claims
+ * that were set explicitly. Chunks and forms leave as much of that as lagging jobs would use.
  */
 static void share_kept_batches(struct cache *c, uint64_t limit)
 {
@@ -111,13 +112,13 @@ static uint32_t payers_of(const struct cached_dataset *d)
 	return d->payers.serving ? d->payers.serving : 1u << CACHE_QUOTA_REST;
 }
 
-/* The i-th of n equal parts, which are all of it together. */
+/* Returns the i-th of n equal parts, whose sum is exactly `bytes`. */
 static uint64_t part_of(uint64_t bytes, uint32_t n, uint32_t i)
 {
 	return bytes / n + (i < bytes % n);
 }
 
-/* The payer's part of something that these have together. */
+/* Returns the payer's part of bytes that these payers share. */
 static uint64_t paid_part(uint64_t bytes, uint32_t payers, uint32_t payer)
 {
 	uint32_t before = payers & ((1u << payer) - 1);
@@ -127,7 +128,7 @@ static uint64_t paid_part(uint64_t bytes, uint32_t payers, uint32_t payer)
 	return part_of(bytes, (uint32_t)__builtin_popcount(payers), (uint32_t)__builtin_popcount(before));
 }
 
-/* For all but chunks and forms. */
+/* Counts the payers' memory except chunks and forms. */
 static void count_paid(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 {
 	memcpy(paid, c->paid_other_bytes, sizeof(c->paid_other_bytes));
@@ -154,7 +155,7 @@ void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 	}
 }
 
-/* The wishes of all payers, and where to write what they get. */
+/* What all payers want, and where to write the bytes that they get. */
 struct wants {
 	struct quota_want *all;
 	uint64_t **into;
@@ -169,7 +170,7 @@ static void add_want(struct wants *w, const struct quota_want *want, uint64_t *i
 	w->into[w->n++] = into;
 }
 
-/* A dataset counts for its payers in equal parts; but each pays for what its own sessions need, so that
+/* A dataset counts for its payers in equal parts. But each pays for the need of its own sessions, so that
  * nobody's windows are at another one's expense. */
 static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahead, uint64_t most)
 {
@@ -205,7 +206,8 @@ static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahea
 				 &f->limit_bytes);
 }
 
-/* Sets room and forms of each dataset as the quotas say. caps: what their jobs claim. -ENOMEM. */
+/* Sets room_bytes and the limits on forms of each dataset by the quotas. caps: what the datasets' jobs claim.
+ * Returns 0 or -ENOMEM. */
 static int share_by_quotas(struct cache *c, const struct policy_share *caps, uint64_t limit)
 {
 	_cleanup_(freep) struct quota_want *all = NULL;
@@ -246,8 +248,7 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 	return 0;
 }
 
-/* Gives up kept batches and forms beyond what there is left for them. Forms that nobody uses stay while there
- * is room. */
+/* Evicts kept batches and forms beyond their limits. Forms that nobody uses stay while there is space. */
 static void fit_decoded(struct cache *c)
 {
 	while (c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
@@ -264,7 +265,7 @@ static void fit_decoded(struct cache *c)
 		continue;
 }
 
-/* They borrow what the quotas have given them. */
+/* Makes the datasets borrow what the quotas gave them. */
 static void borrow_by_quotas(const struct cache *c, struct policy_share *shares)
 {
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
@@ -292,7 +293,7 @@ static void share_out(struct cache *c)
 							    .asked = d->asked_bytes};
 	}
 	limit = cache_segment_limit(c, c->budget_bytes);
-	/* Snapshots that nobody uses go when somebody wants the room. */
+	/* Snapshots that nobody uses are dropped when their memory is needed. */
 	for (const struct cached_dataset *d = c->datasets; d && c->quotas.n > 0; d = d->next)
 		limit += cached_is_used(d) ? 0 : d->copy.bytes;
 	share_kept_batches(c, limit);
@@ -344,7 +345,7 @@ static void keep_less(struct cache *c, const struct cache_entry *entries, size_t
 		bool too_much = entries[i].look.kept && (c->kept_bytes > c->keep_limit_bytes ||
 							 s->dataset->kept_bytes > s->dataset->keep_bytes);
 
-		/* Idle chunks are given up first anyway, and must not use up the quota of those in use. */
+		/* Idle chunks are evicted first anyway, and must not use up the quota of chunks in use. */
 		if (too_much || (entries[i].look.idle && used))
 			cache_keep(c, s, false);
 	}
@@ -365,7 +366,8 @@ static void keep_more(struct cache *c, const struct cache_entry *entries, size_t
 	}
 }
 
-/* Over budget, anything goes that may. Borrowed segments also go if more is borrowed than may be. */
+/* Over budget, any segment that may be evicted must go. Borrowed segments must also go if more is borrowed
+ * than allowed. */
 static bool must_go(const struct cache *c, const struct cache_entry *e)
 {
 	const struct cached_dataset *d = e->segment->dataset;
@@ -378,7 +380,7 @@ static bool must_go(const struct cache *c, const struct cache_entry *e)
 	       cache_borrowed_bytes(c) > cache_lendable_bytes(c);
 }
 
-/* paid: also what its payers have room for. */
+/* paid: also segments of datasets within their room_bytes. */
 static void give_up(struct cache *c, struct cache_entry *entries, size_t n, bool paid)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -435,7 +437,7 @@ void cache_lend(struct cache *c, uint64_t bytes)
 
 	c->node.lend_bytes = bytes;
 	c->node.lend_claimed_bytes = cache_claimed_chunk_bytes(c);
-	/* More room that nobody can use is not worth a pass through all segments. */
+	/* A higher limit that nobody can use is not worth a pass through all segments. */
 	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
 		cache_fit(c);
 }

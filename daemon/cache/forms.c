@@ -14,8 +14,9 @@
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"
 
-#define FIRST_SLOTS  256u
-#define EXTENT_PARTS 32 /* of what may be taken: the last extent is rarely filled, and goes as a whole */
+#define FIRST_SLOTS 256u
+#define EXTENT_PARTS                                                                                         \
+	32 /* extents in the limit: the last one is rarely full, and each is evicted as a whole */
 
 /* ---- the index ---- */
 
@@ -29,7 +30,7 @@ static uint64_t sample_of(const struct form_slot *slot)
 	return slot->extent->entries[slot->entry].sample;
 }
 
-/* The sample's slot, or the free one where it would be. There is a free one. */
+/* Returns the sample's slot, or the free slot where it would be. There must be a free slot. */
 static struct form_slot *slot_of(const struct forms *f, uint64_t sample)
 {
 	uint32_t i = home_of(f, sample);
@@ -62,7 +63,7 @@ static int grow_index(struct cache *c, struct forms *f)
 	return 0;
 }
 
-/* Empties a slot, and moves up those behind it that were put there for want of it. */
+/* Empties a slot, and moves up later slots that were placed there because this one was taken. */
 static void empty_slot(struct forms *f, struct form_slot *slot)
 {
 	uint32_t mask = f->n_slots - 1, hole = (uint32_t)(slot - f->slots), i = hole;
@@ -134,7 +135,7 @@ static void extent_drop(struct cache *c, struct form_extent **link)
 	f->bytes -= e->memory.bytes;
 	c->forms.bytes -= e->memory.bytes;
 	c->forms.n_extents--;
-	/* Until it is free. */
+	/* counts as being released until it is freed */
 	c->releasing_bytes += e->memory.bytes;
 	e->forms = NULL;
 	if (e->pins == 0)
@@ -187,7 +188,7 @@ struct form_extent *forms_grant(struct cache *c, struct forms *f)
 	return e;
 }
 
-/* Where a form begins behind one of so many bytes at this offset. */
+/* Returns the offset of the form after one of `bytes` at `offset`. */
 static uint64_t form_after(uint64_t offset, uint64_t bytes)
 {
 	return (offset + bytes + CODEC_FORM_ALIGN - 1) / CODEC_FORM_ALIGN * CODEC_FORM_ALIGN;
@@ -217,7 +218,8 @@ void forms_take_back(struct cache *c, struct form_extent *e, bool full)
 	const struct forms *f = e->forms;
 
 	e->granted = false;
-	/* What does not fit an empty one fits none; and one of average size should fit. */
+	/* A form too large for an empty extent fits nowhere. The extent is full if a form of average size no
+	 * longer fits. */
 	e->full = e->full || (full && e->used_bytes > 0) || !left ||
 		  (f && f->n_entries > 0 && left < f->used_bytes / f->n_entries);
 	forms_unpin(c, e);
@@ -261,10 +263,10 @@ void forms_close(struct forms *f)
 		forms_free(f);
 }
 
-/* The last extent has gone. */
+/* Frees the index, and *f if no session uses it. Call after the last extent was evicted. */
 static void drop_index(struct cache *c, struct forms *f)
 {
-	c->forms.bytes -= f->bytes; /* that of the index */
+	c->forms.bytes -= f->bytes; /* size of the index */
 	free(f->slots);
 	f->slots = NULL;
 	f->bytes = f->n_slots = 0;

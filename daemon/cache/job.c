@@ -12,7 +12,7 @@
 #include "lib/proc.h"
 #include "daemon/cache/peers/sharers.h"
 
-/* How far a worker may be below its trainer: a fork server may be between them, or a wrapper script. */
+/* Maximum distance of a worker from its trainer: a fork server or a wrapper script may be between them. */
 #define MAX_ANCESTORS 8
 
 static int64_t parent_of(const struct jobs *jobs, int64_t pid)
@@ -32,7 +32,8 @@ static struct job *find_job(const struct jobs *jobs, int64_t pid, const struct j
 	return NULL;
 }
 
-/* The process that the member's job is named after: pid itself, or the trainer that it works for. */
+/* Returns the process that the member's job is named after: pid itself, or the trainer that pid works for. 0:
+ * unknown. */
 static int64_t job_root(const struct jobs *jobs, const struct job_member *m)
 {
 	int64_t parent, ancestor;
@@ -64,7 +65,7 @@ static void close_handle(struct job *j, uv_handle_t *handle)
 	uv_close(handle, on_handle_closed);
 }
 
-/* Takes it out of the list; its memory goes with the last reference. */
+/* Removes the job from the list; its memory is freed with the last reference. */
 static void job_end(struct job *j)
 {
 	struct job **link = &j->owner->first;
@@ -99,7 +100,7 @@ static void on_process(uv_poll_t *poll, int status, int events)
 		job_end(j);
 }
 
-/* Notices the end of the process, so that its number is not taken for another process's. */
+/* Watches for the end of the process, so that its pid is not mistaken for another process's. */
 static void watch_process(struct job *j)
 {
 	j->pidfd = j->pid > 0 ? kernel_pidfd_open((pid_t)j->pid) : -1;
@@ -169,7 +170,7 @@ struct job *jobs_join(struct jobs *jobs, const struct job_member *m)
 	return j;
 }
 
-/* Ends the oldest of a user's jobs without a session when there are too many: one process can begin many, one
+/* Ends the oldest of a user's jobs without a session if there are too many: one process can begin many, one
  * after the other. */
 static void end_many_lingering(const struct jobs *jobs, uint32_t uid)
 {

@@ -9,7 +9,7 @@
 #include "lib/proc.h"
 
 #define GROUP_BYTES 4096
-#define UID_LENGTH  36 /* of a pod: 8-4-4-4-12 digits */
+#define UID_LENGTH  36 /* length of a pod's UID: 8-4-4-4-12 digits */
 
 void job_origin_said(struct job_origin *o, const struct wire_origin *said)
 {
@@ -25,7 +25,7 @@ static bool begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* The next component of a path, of *ret_length bytes; NULL: there are no more. */
+/* Returns the next component of a path, of *ret_length bytes. NULL: no more. */
 static const char *next_component(const char **path, size_t *ret_length)
 {
 	const char *at = *path + strspn(*path, "/");

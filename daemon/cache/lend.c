@@ -3,22 +3,22 @@
 
 #include <math.h>
 
-/* Percent of the time that tasks wait for memory: half of what the tuner cuts claims for. */
+/* Percent of time that tasks wait for memory: half of the value at which the tuner cuts claims. */
 #define WAIT_SOME 5.0
-/* With this part of the memory free and unused, tasks that wait do so at a limit of their own. */
+/* With 1/FREE_SHARE of the memory free and unused, tasks that wait do so at a limit of their own. */
 #define FREE_SHARE 8.0
-/* The whole memory of a machine cannot be taken any quicker: 4 KiB pages are handed out at some 3 GiB/s by a
- * core, and by all cores of a large machine at some part of their memory's speed. */
+/* Minimum time to allocate the whole memory of a machine. One core allocates 4 KiB pages at about 3 GiB/s,
+ * and all cores of a large machine at a fraction of their memory's speed. */
 #define TAKE_ALL_S 4.0
-/* In one second: less than this is not a sign of anything. */
+/* Minimum of refaulted bytes in one second that counts as a sign of shortage. */
 #define REFAULT_BYTES (8.0 * 1024 * 1024)
 #define HOLD_NS       UINT64_C(10000000000)
 #define HOLD_MAX_NS   UINT64_C(600000000000)
 
 static void hold(struct lend *l, uint64_t now_ns)
 {
-	/* Within a hold it is still the same event; if it comes again within as long a time after, the next
-	 * hold is twice as long. */
+	/* During a hold it is still the same event. If the event repeats within the length of the hold after
+	 * its end, the next hold is twice as long. */
 	if (now_ns >= l->until_ns)
 		l->hold_ns = l->hold_ns && now_ns < l->until_ns + l->hold_ns ? l->hold_ns * 2 : HOLD_NS;
 	if (l->hold_ns > HOLD_MAX_NS)
@@ -72,7 +72,7 @@ uint64_t lend_ceiling(struct lend *l, const struct stall_node *node, uint64_t to
 		hold(l, now_ns);
 		l->ceiling_bytes = -more < (double)total ? total - (uint64_t)-more : 1;
 	} else if (l->ceiling_bytes > 0 && more > 0 && now_ns >= l->until_ns) {
-		/* The part that may be borrowed grows at the same time. */
+		/* half, because the limit on borrowed memory grows at the same time */
 		raised = (double)l->ceiling_bytes + more / 2;
 		l->ceiling_bytes = raised < (double)limit ? (uint64_t)raised : 0;
 	}
@@ -81,7 +81,8 @@ uint64_t lend_ceiling(struct lend *l, const struct stall_node *node, uint64_t to
 
 uint32_t lend_pause_ms(double headroom, double machine_bytes)
 {
-	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of it is taken */
+	double ms =
+	    1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of the headroom could be taken */
 
 	return ms < LEND_PAUSE_MOST_MS ? (uint32_t)fmax(ms, LEND_PAUSE_LEAST_MS) : LEND_PAUSE_MOST_MS;
 }

@@ -13,13 +13,13 @@
 #include "lib/log.h"
 #include "lib/units.h"
 
-/* Less than this part of the reserve is the usual to and fro. */
+/* A fall of less than 1/FALL_PART of the reserve is normal fluctuation. */
 #define FALL_PART 16
-/* Tasks waited for 50 ms within a second. Without privilege, windows must be of two seconds. */
+/* Fires if tasks waited for 50 ms within a second. Without privilege, windows must be of two seconds. */
 #define TRIGGER       "some 50000 1000000"
 #define TRIGGER_PLAIN "some 100000 2000000"
 
-/* The number after a name in one of the kernel's tables of names and numbers; NAN: it is not there. */
+/* Returns the number after a name in one of the kernel's tables of names and numbers. NAN: not found. */
 static double table_number(const char *root, const char *table, const char *name)
 {
 	char path[512], line[128];
@@ -35,7 +35,8 @@ static double table_number(const char *root, const char *table, const char *name
 	return NAN;
 }
 
-/* The headroom counts page cache that is in use as available, but whoever reads it wants to keep it. */
+/* Takes page cache in use out of the headroom, which counts it as available although its readers still need
+ * it. */
 static void leave_active_files(const char *root, struct stall_node *node)
 {
 	double available = table_number(root, "meminfo", "MemAvailable") * 1024;
@@ -81,7 +82,7 @@ void lend_watch_look(struct lend_watch *w)
 	w->looked_ns = now_ns;
 	w->unused_bytes = (double)limits_unused_bytes(w->root);
 	w->left_bytes = node.memory_headroom_bytes;
-	/* Memory on its way back to the system is not missing. */
+	/* Memory that is being returned to the system is not missing. */
 	node.memory_headroom_bytes += (double)w->cache->releasing_bytes;
 	limit = lend_limit(&w->lend, &node, refaulted(w), borrowed, now_ns);
 	ceiling = lend_ceiling(&w->lend, &node, cache_total_bytes(w->cache), borrowed, w->cache->limit_bytes,
@@ -93,8 +94,8 @@ void lend_watch_look(struct lend_watch *w)
 	w->promised_bytes = w->left_bytes + (double)w->cache->releasing_bytes;
 }
 
-/* Returns true if others have taken so much since the last look that there may be something to give back. A
- * whole look costs more, and on large machines much more. */
+/* Returns true if other programs have taken so much memory since the last sample that there may be something
+ * to give back. A full sample costs more, and on large machines much more. */
 static bool has_fallen(struct lend_watch *w)
 {
 	double releasing = (double)w->cache->releasing_bytes;

@@ -3,14 +3,14 @@
 
 #include "lib/minmax.h"
 
-/* What was measured is not exact: rather too early than too late. */
+/* safety factor for measured times, which are not exact: rather too early than too late */
 #define LATE 1.2
 
 uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
 			       uint32_t wanted)
 {
-	/* A batch at a window's edge needs two windows, and a quarter of the budget leaves room for others.
-	 */
+	/* A batch at a window's edge needs two windows, and limiting them to a quarter of the budget leaves
+	 * space for others. */
 	uint64_t fits = cache_bytes / 4 / (2 * segment_bytes);
 	uint64_t window = min_u64(wanted, n_chunks);
 
@@ -46,7 +46,7 @@ uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
 		struct policy_share *s = &shares[i];
 		uint64_t moving = min_u64(s->ahead, s->cap);
 
-		/* With all of the dataset in memory, nothing is transient. */
+		/* With the whole dataset in memory, nothing is transient. */
 		s->keep = s->cap == s->all ? s->all : s->cap - moving;
 	}
 	if (wanted <= limit)
@@ -89,7 +89,8 @@ uint32_t policy_next_use(const struct policy_cursor *k, uint64_t chunk)
 
 	if (is_now && k->now[chunk] >= k->at)
 		return k->now[chunk] - k->at;
-	/* In the next epoch, in which it may lie in another lane; at its end, as far as is known. */
+	/* The next visit is in the next epoch, where the chunk may be in another lane; at that epoch's end if
+	 * its order is unknown. */
 	if (k->then ? k->then[chunk] == POLICY_NEVER : !is_now)
 		return POLICY_NEVER;
 	return k->n_visits - k->at + (k->then ? k->then[chunk] : k->n_visits);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chunks that stay. Where huge pages are not cheap (lib/huge_pages.h) a chunk is read into small ones, which
- * is right for what is used once. One that is still in use some time later has come to stay: then a worker
- * lays it into huge pages, one chunk at a time and for a tenth of one core at most.
+ * Moves long-lived chunks into huge pages. Where huge pages are expensive (lib/huge_pages.h), a chunk is read
+ * into small ones, which is right for a chunk used once. If a chunk is still in use STAY_NS later, a worker
+ * moves it into huge pages, one chunk at a time and with at most a tenth of one core.
  */
 #include "cache.h"
 
@@ -12,12 +12,12 @@
 #include "lib/huge_pages.h"
 
 #define STAY_NS (5 * NS_PER_S)
-#define REST    9 /* times as long as the last one took */
+#define REST    9 /* pause between two moves, in durations of the previous move */
 
 struct stay {
 	struct pool_task task;
 	struct cache *cache;
-	struct segment *segment; /* its chunk is pinned, so both stay what they are */
+	struct segment *segment; /* its chunk is pinned, so segment and chunk stay unchanged */
 	uint64_t took_ns;
 };
 

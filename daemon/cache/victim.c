@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which segment goes for another chunk, by the rules of policy.h. One pass through all segments serves for a
- * part of them, so that its cost does not grow with the cache: each is looked at again when its turn comes.
+ * Chooses which segment is evicted for another chunk, by the rules of policy.h. One pass through all segments
+ * yields a list of victims, so that the cost per eviction does not grow with the cache. Each victim is
+ * checked again when its turn comes.
  */
 #include "cache.h"
 
@@ -9,7 +10,7 @@
 
 #include "lib/cleanup.h"
 
-/* A pass gives one in so many segments, and the one that goes first. */
+/* a pass lists one in PART segments, and at least one */
 #define PART 16
 
 static bool is_same_place(const struct cached_cursor *a, const struct cached_cursor *b)
@@ -20,7 +21,8 @@ static bool is_same_place(const struct cached_cursor *a, const struct cached_cur
 	       (a->place.then == NULL) == (b->place.then == NULL);
 }
 
-/* The ranks of a job are in one order, and mostly at one place. */
+/* Marks cursors that duplicate another one: the ranks of a job have the same order, and mostly the same
+ * position. */
 static void find_doubles(struct cached_dataset *d)
 {
 	for (struct cached_cursor *k = d->cursors; k; k = k->next) {
@@ -60,7 +62,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 	return look;
 }
 
-/* Sorts what is given up first to the front. */
+/* Sorts the segments to evict first to the front. */
 static int by_rank(const void *a, const void *b)
 {
 	const struct cache_entry *x = a, *y = b;
@@ -98,7 +100,7 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
 }
 
-/* Fills the list anew. Without memory it is empty. */
+/* Fills the list again. If memory runs out, the list is empty. */
 static void look_for_victims(const struct cache *c, const struct candidates *which, struct victim_list *list)
 {
 	_cleanup_(freep) struct cache_entry *entries = calloc(c->segments.n + 1, sizeof(*entries));
@@ -130,7 +132,8 @@ static void look_for_victims(const struct cache *c, const struct candidates *whi
 	}
 }
 
-/* The first of the list that may go for a chunk at this distance, and is still what it was. */
+/* Returns the first listed segment that may be evicted for a chunk at this distance and has not changed.
+ * NULL: none. */
 static struct segment *take_victim(const struct cache *c, const struct candidates *which,
 				   struct victim_list *list, uint32_t distance)
 {
@@ -145,7 +148,7 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 		same = same && policy_victim_rank(&look, 0) >= v->rank;
 		if (same && policy_victim_rank(&look, distance) == 0)
 			continue;
-		/* It is used up, and so are those before it that are needed too soon. */
+		/* This entry is used up, and so are earlier ones that are needed too soon. */
 		list->next = i + 1;
 		if (same)
 			return s;
@@ -183,7 +186,7 @@ void cache_victim_first(const struct segment *s)
 	struct victim_list *list = &s->dataset->victims;
 
 	if (list->next == 0)
-		list->n = 0; /* the next pass finds it */
+		list->n = 0; /* the next pass finds the segment */
 	else
 		list->victims[--list->next] =
 		    (struct victim){.segment = s->id, .rank = POLICY_RANK_UNWANTED, .chunk = s->chunk};

@@ -20,8 +20,7 @@ struct proof_identity {
 	dev_t directory_dev, snapshot_dev, chunks_dev;
 	ino_t directory_ino, snapshot_ino, chunks_ino;
 	struct access_rights rights; /* rights on the snapshot */
-	bool is_fetched; /* processes of the snapshot's owner read the chunks; no other user gets the dataset
-			  */
+	bool is_fetched; /* the snapshot owner's processes read the chunks; only this user has it */
 };
 
 /* The descriptors that a client sent, and facts about them. */
@@ -40,8 +39,8 @@ struct proof {
 /*
  * Checks that the descriptors are of the expected types, and identifies their dataset.
  *
- * This and the next two functions access a client's files, which may block for ever, or crash a parser by
- * design. So they run in a separate process (opener.h).
+ * This and the next two functions access a client's files, which may block for ever or be crafted to crash a
+ * parser. So they run in a separate process (opener.h).
  */
 int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error *err);
 /* Makes a sealed copy of the snapshot in memory. */

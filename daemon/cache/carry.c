@@ -18,27 +18,27 @@
 #define INDEX_NAME "index"
 #define FORMAT     1
 #define RETRY_MS   100
-#define MAX_PAUSES 2000 /* in all, of a millisecond each */
-/* A store with room for fewer is not worth its index. */
+#define MAX_PAUSES 2000 /* limit on all pauses together, of 1 ms each */
+/* Minimum number of chunks: a smaller store is not worth its index. */
 #define MIN_CHUNKS   4
 #define MAX_DATASETS 64
-/* So that all names, of 6 letters and a colon, fit in one environment string of 128 KiB. */
+/* Limit so that all names, of 6 letters and a colon, fit in one environment string of 128 KiB. */
 #define MAX_CHUNKS 16384
 
 struct carry_dataset {
 	uint64_t is_used;
 	struct proof_identity identity;
-	struct access_stamp original; /* of its snapshot */
+	struct access_stamp original; /* stamp of its snapshot file */
 	uint64_t copy_bytes;
-	uint64_t copy_uid; /* the user who got the copy last */
+	uint64_t copy_uid; /* the latest user who got the copy */
 	char path[PATH_MAX];
 };
 
 struct carry_chunk {
 	uint32_t is_valid;
-	uint32_t dataset; /* its number in the index */
+	uint32_t dataset; /* the dataset's number in the index */
 	uint64_t chunk;
-	uint64_t bytes; /* of its memory */
+	uint64_t bytes; /* size of its memory */
 	struct access_stamp stamp;
 };
 
@@ -49,10 +49,10 @@ struct header {
 
 enum slot_state {
 	SLOT_FREE,
-	SLOT_ADDS, /* to be added as soon as the manager listens */
+	SLOT_ADDS, /* to be added when the manager accepts it */
 	SLOT_STORED,
 	SLOT_REMOVES,
-	SLOT_CAME_BACK, /* stored, and nobody has taken it over yet */
+	SLOT_CAME_BACK, /* stored, and not taken over yet */
 };
 
 struct carry_slot {
@@ -60,7 +60,7 @@ struct carry_slot {
 	int fd; /* ADDS: borrowed; CAME_BACK: owned */
 };
 
-/* Slots are those of datasets, then of chunks, and last of the index itself. Outside this file they are
+/* Slots for datasets come first, then for chunks, and last for the index itself. Outside this file they are
  * numbered from 1. */
 struct carry {
 	struct shared_memory index;
@@ -71,7 +71,7 @@ struct carry {
 	struct quota quota;
 	struct carry_slot *slots;
 	uint32_t n_slots, next_chunk;
-	uint32_t n_due; /* slots that add or remove */
+	uint32_t n_due; /* number of slots that add or remove */
 	bool broken;
 	uv_timer_t retry;
 };
@@ -86,7 +86,7 @@ static void name_of(const struct carry *c, uint32_t i, char name[FD_STORE_NAME_B
 		snprintf(name, FD_STORE_NAME_BYTES, "c%u", i - c->header->n_datasets);
 }
 
-/* The slot of that name; negative: there is none. */
+/* Returns the slot of that name; negative: none. */
 static long slot_named(const struct carry *c, const char *name)
 {
 	uint32_t n = name[0] == 'd' ? c->header->n_datasets : c->header->n_chunks;
@@ -112,7 +112,8 @@ static void give_up(struct carry *c, int why)
 	c->n_due = 0;
 }
 
-/* Adds or removes it in the manager's store. 0; -EAGAIN: the manager does not listen now. */
+/* Adds the slot to the manager's store, or removes it. Returns 0 or -EAGAIN: the manager does not accept it
+ * now. */
 static int slot_send(struct carry *c, uint32_t i)
 {
 	struct carry_slot *s = &c->slots[i];
@@ -172,8 +173,8 @@ static void slot_end(struct carry *c, uint32_t i)
 	}
 }
 
-/* A free slot among the n from `first` on, as a number from 0; the search begins at `start`. n: none is
- * free. */
+/* Returns a free slot among the n from `first` on, counted from 0; the search begins at `start`. Returns n if
+ * none is free. */
 static uint32_t find_free(const struct carry *c, uint32_t first, uint32_t n, uint32_t start)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -299,8 +300,8 @@ void carry_note_user(struct carry *c, const struct cached_dataset *d)
 		c->datasets[d->carried.slot - 1].copy_uid = d->copy.uid;
 }
 
-/* Removes all that the store has, when there is no index that describes it. Only at the start, where the
- * daemon may wait a little for the manager. */
+/* Empties the store if no index describes it. Only at the start, where the daemon may wait a little for the
+ * manager. */
 static void remove_all(const struct fd_store_items *items)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
@@ -342,7 +343,7 @@ static uint64_t index_bytes(const struct header *h)
 	       h->n_chunks * (uint64_t)sizeof(struct carry_chunk);
 }
 
-/* Takes the index that came back, if it has this layout. */
+/* Takes over the returned index, if it has this layout. */
 static bool take_index(struct carry *c, const struct header *h, struct fd_store_items *items)
 {
 	for (size_t i = 0; i < items->n; i++) {
@@ -368,7 +369,8 @@ static int make_index(struct carry *c, const struct header *h)
 	return r;
 }
 
-/* The store may have two items of one name: the first is taken, and removing the name takes both. */
+/* Takes over the returned items. The store may have two of one name: the first is taken, and removing the
+ * name removes both. */
 static void take_items(struct carry *c, struct fd_store_items *items)
 {
 	for (size_t i = 0; i < items->n; i++) {
@@ -379,7 +381,7 @@ static void take_items(struct carry *c, struct fd_store_items *items)
 			continue;
 		c->slots[slot] = (struct carry_slot){.state = SLOT_CAME_BACK, .fd = steal_fd(&item->fd)};
 	}
-	/* Drops entries that were never stored, or are no longer. */
+	/* Drops entries that were never stored, or no longer are. */
 	for (uint32_t i = 0; i < c->n_slots - 1; i++) {
 		if (c->slots[i].state == SLOT_CAME_BACK)
 			continue;
@@ -461,9 +463,9 @@ struct carry *carry_free(struct carry *c)
 	return NULL;
 }
 
-/* After a restart: what was left in the store is in the cache again, as idle. */
+/* After a restart: puts the contents of the store into the cache again, as idle. */
 
-/* The next slot after `slot` and before `end` that came back; 0: none. */
+/* Returns the next slot after `slot` and before `end` that came back; 0: none. */
 static uint32_t next_back(struct carry *c, uint32_t slot, uint32_t end, int *ret_fd)
 {
 	for (uint32_t i = slot; i < end; i++) {
@@ -512,8 +514,8 @@ static struct cached_dataset *find_dataset(const struct cache *c, uint32_t slot)
 	return d;
 }
 
-/* The copy was verified before it was stored, and is sealed. The checks here are against something else in
- * its place. */
+/* Opens a returned snapshot copy, which was verified before it was stored, and is sealed. The checks here
+ * only detect another file in its place. */
 static int open_copy(struct proof *proof, int fd, struct cached_dataset **ret, struct error *err)
 {
 	struct stat st;
@@ -559,7 +561,8 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_da
 	return 0;
 }
 
-/* Damage is found when the chunk is wanted; this checks only what nothing else would find. */
+/* Adds a returned chunk. Loading the chunk detects damage; this checks only what nothing else would
+ * detect. */
 static int restore_chunk(struct cache *c, uint32_t slot, const struct carry_chunk *e, int fd)
 {
 	struct cached_dataset *d = e->is_valid ? find_dataset(c, e->dataset + 1) : NULL;
@@ -603,8 +606,8 @@ static void restore_datasets(struct cache *c)
 	}
 }
 
-/* Returns how many were refused. A chunk that is not in the index was given up while the daemon died: not
- * counted. */
+/* Adds the returned chunks. Returns how many were refused. A chunk that is not in the index was evicted while
+ * the daemon died, and is not counted. */
 static uint32_t restore_chunks(struct cache *c)
 {
 	struct carry_chunk e;

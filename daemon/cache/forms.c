@@ -135,7 +135,7 @@ static void extent_drop(struct cache *c, struct form_extent **link)
 	f->bytes -= e->memory.bytes;
 	c->forms.bytes -= e->memory.bytes;
 	c->forms.n_extents--;
-	/* counts as being released until it is freed */
+	/* Counts as being released until it is freed. */
 	c->releasing_bytes += e->memory.bytes;
 	e->forms = NULL;
 	if (e->pins == 0)

@@ -72,7 +72,7 @@ uint64_t lend_ceiling(struct lend *l, const struct stall_node *node, uint64_t to
 		hold(l, now_ns);
 		l->ceiling_bytes = -more < (double)total ? total - (uint64_t)-more : 1;
 	} else if (l->ceiling_bytes > 0 && more > 0 && now_ns >= l->until_ns) {
-		/* half, because the limit on borrowed memory grows at the same time */
+		/* Only half of it, because the limit on borrowed memory grows at the same time. */
 		raised = (double)l->ceiling_bytes + more / 2;
 		l->ceiling_bytes = raised < (double)limit ? (uint64_t)raised : 0;
 	}

@@ -15,7 +15,7 @@ struct give {
 	struct cluster_group *group;
 	struct chunk_id id;
 	struct cluster_question *question; /* NULL: it is answered */
-	/* Answered: pinned there, until it was sent. */
+	/* Once answered: the chunk, pinned until it was sent. */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
 	int fd; /* for reading */
@@ -72,7 +72,7 @@ static void answer(struct cache *c, struct give *g, struct cached_dataset *d, ui
 	struct snapshot_chunk meta;
 	int r = snapshot_chunk_get(d->snapshot, chunk, &meta);
 
-	/* Who sends it can read it, and change nothing. */
+	/* The sending process can read the chunk, and change nothing. */
 	if (r == 0)
 		r = shared_memory_reader(s->memory.fd, &g->fd);
 	if (r < 0) {
@@ -88,7 +88,8 @@ static void answer(struct cache *c, struct give *g, struct cached_dataset *d, ui
 	cluster_answer(question, g->fd, meta.file_bytes, g);
 }
 
-/* 0: it is answered, refused, or waits for what is under way; 1: the chunk is to be read. */
+/* Returns 1 if the chunk must be read, with *ret filled in; 0 if the request was answered, refused, or waits
+ * for a load in progress. */
 static int consider(struct cache *c, struct give *g, struct give_want *ret)
 {
 	struct sharer *m = sharers_find_group(c, g->group);
@@ -104,7 +105,8 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 		answer(c, g, m->dataset, chunk);
 	else if (cached_is_loading(k) && k->from != CHUNK_FROM_NODE)
 		return 0;
-	/* Who asks because it was in this node's lanes until now reads it from storage, then. */
+	/* A node that asks because the chunk was in this node's lanes until now then reads it from
+	 * storage. */
 	else if (m->n_sessions == 0 || !sharer_serves(m, chunk))
 		refuse(c, g, -ENOENT);
 	else if (k->state == CHUNK_BAD)

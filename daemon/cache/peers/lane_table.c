@@ -72,7 +72,7 @@ static int fill_row(const struct lane_table *t, uint64_t epoch, struct lane_row 
 	return -ENOMEM;
 }
 
-/* Fills in the rows that are not there yet; those of epochs that are next to each other are taken over. */
+/* Fills in the missing rows; keeps rows of epochs that are still among the three. */
 static void fill_rows(struct lane_table *t)
 {
 	struct lane_row old[LANES_N];
@@ -123,7 +123,7 @@ bool lane_table_join(struct lane_table *t, const struct shuffle_spec *spec, uint
 
 bool lane_table_go_on(struct lane_table *t, uint64_t epoch)
 {
-	/* Ranks may be an epoch apart; a job that begins again goes back. */
+	/* Ranks may be one epoch apart. A job that begins again goes back. */
 	if (t->lanes <= 1 || epoch == t->epoch || epoch + 1 == t->epoch)
 		return false;
 	t->seen = epoch < t->seen ? epoch : t->seen;
@@ -137,7 +137,7 @@ bool lane_table_place(const struct lane_table *t, enum lane_epoch when, uint64_t
 {
 	const struct lane_row *row = &t->rows[t->drift ? when : LANES_NOW];
 
-	/* This node had no lanes in epochs that it took no part in. */
+	/* This node had no lanes in epochs in which it took no part. */
 	if (t->lanes <= 1 || !row->first || row->first[chunk] == row->end[chunk] ||
 	    (when == LANES_BEFORE && t->epoch <= t->seen))
 		return false;

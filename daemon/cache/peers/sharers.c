@@ -12,7 +12,8 @@
 
 _Static_assert(WIRE_CLUSTER_BYTES == REGISTRY_NAME_BYTES, "the client's name is the registry's");
 
-/* What is told others changes by a quarter at least: with each change chunks change owners. */
+/* Reports a new weight only if it differs by more than 1/WEIGHT_PART: each change moves chunks to other
+ * owners. */
 #define WEIGHT_PART 4
 
 struct sharer *sharers_find(const struct cached_dataset *d, const struct job *job)
@@ -45,7 +46,7 @@ void sharer_unref(struct sharer *m)
 {
 	if (!m || --m->refs > 0)
 		return;
-	if (m->group && m->cache->cluster) /* it is gone before the last loads at the end */
+	if (m->group && m->cache->cluster) /* at shutdown the cluster is freed before the last loads */
 		cluster_leave(m->group);
 	lane_table_free(&m->lanes);
 	free(m);
@@ -149,7 +150,8 @@ bool sharer_waits(struct sharer *m, uint64_t now_ns, uint64_t *again_ns)
 
 /* ---- lanes ---- */
 
-/* All ranks of this node are one member, whichever job of the daemon's each is. */
+/* Returns the lanes of all ranks of this node: these are one member, whichever job of the daemon each belongs
+ * to. */
 static struct owner_lanes served_with(const struct sharer *m)
 {
 	struct owner_lanes lanes = m->lanes.served;
@@ -216,7 +218,8 @@ static bool is_elsewhere(const struct sharer *m, uint64_t chunk, struct owner_pl
 	*ret = place;
 	if (!cluster_is_ours(m->group, &meta.id, is_known ? &place : NULL))
 		return true;
-	/* Dealt to a lane of this node's with this epoch: whoever served it until now has it in memory. */
+	/* This epoch dealt the chunk to a lane of this node: the node that served it before has it in
+	 * memory. */
 	return is_known && m->lanes.drift > 0 && lane_table_place(&m->lanes, LANES_BEFORE, chunk, ret) &&
 	       !cluster_is_ours(m->group, &meta.id, ret);
 }
@@ -245,8 +248,8 @@ bool sharer_has_left(const struct sharer *m, uint64_t epoch, uint64_t chunk)
 	       !is_served_here(m, (enum lane_epoch)when, chunk);
 }
 
-/* A chunk stays here if ranks of this node take samples of it, in this epoch or the next one; and if it has
- * left with this epoch, until the other node has it. */
+/* Returns false for a chunk that should stay here: ranks of this node take samples of it in this epoch or the
+ * next, or it left with this epoch and the other node does not have it yet. */
 static bool is_foreign(const struct sharer *m, uint64_t chunk)
 {
 	struct owner_place place;
@@ -269,7 +272,8 @@ bool sharers_is_foreign(const struct cached_dataset *d, uint64_t chunk)
 	return d->sharers && n_sessions >= d->n_sessions;
 }
 
-/* With this epoch, or with the next one, which the other node reads ahead. */
+/* Returns true if the chunk leaves this node with this epoch, or with the next one, which the other node
+ * prefetches. */
 static bool leaves(const struct sharer *m, uint64_t chunk)
 {
 	return sharer_has_left(m, m->lanes.epoch, chunk) || sharer_has_left(m, m->lanes.epoch + 1, chunk);
@@ -324,8 +328,8 @@ void sharers_note_changed(struct cache *c, const struct cluster_group *group)
 		sharers_find_owners(c, m->dataset);
 }
 
-/* Of the dataset's chunks, those that are kept for ever: what is left of its room lets the others through. A
- * dataset that asks for all of its bytes may be larger than the cache. */
+/* Returns the bytes of the dataset's chunks that are kept for ever: the other chunks pass through the rest of
+ * its space. A dataset that claims all of its bytes may be larger than the cache. */
 static uint64_t weight_of(const struct cache *c, const struct cached_dataset *d)
 {
 	uint64_t bytes = d->keep_bytes < c->limit_bytes ? d->keep_bytes : c->limit_bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One chunk's way into memory, step by step: its storage opens it, and reads it or leaves it to a copy; a
- * worker verifies it. One more try if anything was wrong, several within half a minute if storage gave an
- * error, then quarantine.
+ * Brings one chunk into memory, step by step: its storage opens it, and reads it or leaves that to a copy;
+ * then a worker verifies it. After any failure it is read again once. After storage errors it is read again
+ * several times within half a minute, then quarantined.
  */
 #include "source.h"
 
@@ -17,10 +17,10 @@
 #include "lib/log.h"
 
 #define STUCK_NS (10 * NS_PER_S)
-#define RETRY_NS (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
+#define RETRY_NS (10 * NS_PER_S) /* a failed read is not damage: storage may come back */
 
-/* Storage that is away for a moment gives errors where it is mounted so (NFS with soft, a FUSE that is
- * started again), and lets readers wait where it is not. Reads are repeated after 1, 2, 4, 8 and 16 s. */
+/* Storage that is unreachable for a moment returns errors if it is mounted so (NFS with soft, a FUSE being
+ * restarted), and otherwise blocks readers. Reads are repeated after 1, 2, 4, 8 and 16 s. */
 #define N_WAITS 5
 
 #define ROW(name) &source_##name,
@@ -28,16 +28,16 @@ static const struct chunk_source *const sources[] = {CHUNK_SOURCES(ROW)};
 #undef ROW
 
 enum load_step {
-	LOAD_OPEN,     /* the storage is asked */
-	LOAD_OPENED,   /* it has answered */
-	LOAD_BRING,    /* the copy's source is asked */
-	LOAD_BROUGHT,  /* it has answered */
-	LOAD_VERIFY,   /* the chunk is there: a worker verifies it */
-	LOAD_VERIFIED, /* it has done so */
+	LOAD_OPEN,     /* ask the storage */
+	LOAD_OPENED,   /* the storage has answered */
+	LOAD_BRING,    /* ask the copy's source */
+	LOAD_BROUGHT,  /* the source has answered */
+	LOAD_VERIFY,   /* the chunk is in memory: a worker verifies it */
+	LOAD_VERIFIED, /* the worker has finished */
 	LOAD_FAIL,     /* l->error says why */
-	LOAD_READY,    /* the end: it is in memory */
-	LOAD_BAD,      /* the end: it is not */
-	LOAD_PAUSE,    /* somebody else goes on, or it has ended */
+	LOAD_READY,    /* end: the chunk is in memory */
+	LOAD_BAD,      /* end: the chunk is quarantined */
+	LOAD_PAUSE,    /* another callback continues, or the load has ended */
 };
 
 static void load_go_on(struct chunk_load *l, enum load_step step);
@@ -66,7 +66,7 @@ static struct cached_chunk *chunk_of(const struct chunk_load *l)
 	return &l->dataset->chunks[l->chunk];
 }
 
-/* The first source of this kind that has the chunk. */
+/* Returns the first source of this kind that has the chunk. */
 static struct chunk_origin find_source(struct chunk_load *l, const struct cached_want *want,
 				       enum source_kind kind)
 {
@@ -112,7 +112,7 @@ uint64_t load_share_ns(const struct chunk_load *l)
 
 /* The ends */
 
-/* What counts while it is under way. */
+/* Counts the load while it is in progress. */
 static void load_begin(struct chunk_load *l)
 {
 	struct cached_dataset *d = l->dataset;
@@ -126,7 +126,7 @@ static void load_begin(struct chunk_load *l)
 	d->loads.n_for_peers += l->is_for_peer;
 }
 
-/* The one way out, from wherever it has come to. */
+/* Frees the load, from any step: the only way out. */
 static void load_free(struct chunk_load *l)
 {
 	struct cached_dataset *d = l->dataset;
@@ -205,7 +205,7 @@ static void count_read(struct chunk_load *l)
 	job_read_begin(l->job, l->begin_ns);
 }
 
-/* While several are awaited, storage takes from one to the next. */
+/* Measures from the arrival of the previous chunk, because storage works on several at once. */
 static void note_reading(const struct chunk_load *l)
 {
 	struct cached_dataset *d = l->dataset;
@@ -221,7 +221,7 @@ static void on_opened(struct reader_job *job)
 	load_go_on((struct chunk_load *)job, LOAD_OPENED);
 }
 
-/* Of a chunk with a copy the file is looked at, and seldom read. */
+/* Charges no bytes for a chunk with a copy: its file is only opened and checked, and rarely read. */
 static void turn_begin(struct chunk_load *l)
 {
 	const struct read_want want = {.lanes = &l->job->read_lanes,
@@ -261,14 +261,14 @@ static enum load_step load_open(struct chunk_load *l)
 	return LOAD_BAD;
 }
 
-/* The storage has read, or has failed to. */
+/* Counts the read, which has ended or failed. */
 static void note_read(struct chunk_load *l)
 {
 	struct cache *c = l->cache;
 	const struct reader_job *job = &l->read;
 
 	c->counters.buffered += job->buffered;
-	/* A compressed chunk was counted with what it takes in memory; less came from storage. */
+	/* A compressed chunk was counted with its size in memory; less came from storage. */
 	if (job->result == 0 && job->read_bytes) {
 		c->counters.read_bytes += job->read_bytes - l->read_bytes;
 		l->read_bytes = job->read_bytes;
@@ -288,7 +288,7 @@ static enum load_step load_opened(struct chunk_load *l)
 	l->error = job->error;
 	pool_lane_charge(l->cache->pool, &l->job->lane, job->cpu_ns);
 	if (l->copy.source && l->result == 0 && !job->unchanged && !job->order.only_check) {
-		/* The file is another one now, and was read. */
+		/* The file has changed, and was read. */
 		leave_copy(l, SOURCE_LEFT);
 		count_read(l);
 		read_turns_charge(&l->ticket, l->job->read_weight, l->read_bytes);
@@ -339,14 +339,14 @@ static enum load_step load_verify(struct chunk_load *l)
 {
 	chunk_of(l)->state = CHUNK_VERIFYING;
 	l->dataset->loads.n_verifying++;
-	/* For what nobody wants yet, nothing goes. */
+	/* Nothing is evicted for a chunk that nobody needs yet. */
 	l->lent = l->into;
 	if (!l->into && l->distance < CACHE_SPARE_DISTANCE)
 		l->lent = cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
-	/* From here on the client waits for CPU work. */
+	/* From now on the client waits for CPU work. */
 	cache_changed(l->cache);
 	return LOAD_PAUSE;
 }
@@ -389,7 +389,7 @@ static void on_waited(uv_timer_t *timer)
 	load_go_on(l, LOAD_OPEN);
 }
 
-/* Returns true if it is read again later. */
+/* Returns true if the chunk will be read again later. */
 static bool wait_for_storage(struct chunk_load *l)
 {
 	uint32_t seconds = 1u << l->n_waits;
@@ -410,8 +410,8 @@ static bool wait_for_storage(struct chunk_load *l)
 	return true;
 }
 
-/* Reads once more, which cures a bit that flipped on the way, but not damage. A failure of a copy says
- * nothing about storage, and does not count. */
+/* Reads the chunk once more, which repairs a bit that flipped on the way, but not damage. A copy's failure
+ * says nothing about storage, and does not count. */
 static enum load_step load_fail(struct chunk_load *l)
 {
 	struct log_limit *lines = cache_lines_of(l->cache, l->job->uid);
@@ -451,7 +451,7 @@ void cache_abandon_loads(struct cache *c)
 		load_free(c->loads);
 }
 
-/* Of one dataset; uid may be CACHE_ANYBODY. */
+/* Returns the stuck bytes of one dataset; uid may be CACHE_ANYBODY. */
 static uint64_t stuck_of(const struct cache *c, const struct cached_dataset *d, uint32_t uid, uint64_t now_ns)
 {
 	uint64_t bytes = 0;
@@ -485,8 +485,8 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 	return bytes;
 }
 
-/* Makes room for the chunk where a part of it is: that goes, if nobody uses it, or gets the rest added. For
- * what nobody wants yet nothing goes. */
+/* Prepares the chunk's existing part. A part that nobody uses is evicted: returns NULL. Otherwise returns its
+ * segment, to which the other samples are added. Evicts nothing for a chunk that nobody needs yet. */
 static struct segment *take_part(struct cache *c, const struct cached_chunk *k, uint32_t distance)
 {
 	if (k->pins > 0 || distance >= CACHE_SPARE_DISTANCE)
@@ -510,7 +510,7 @@ static void order_fill(struct chunk_load *l)
 	snprintf(o->origin, sizeof(o->origin), "%s/chunks/%s", l->dataset->path, o->name);
 }
 
-/* Where it comes from, and how much of it. 0 or -ENOMEM. */
+/* Finds the sources of the chunk, and which part of it to read. Returns 0 or -ENOMEM. */
 static int find_sources(struct chunk_load *l, const struct cached_want *want)
 {
 	l->storage = find_source(l, want, SOURCE_STORAGE);
@@ -531,7 +531,7 @@ static int find_memory(struct chunk_load *l)
 	struct cache *c = l->cache;
 	int r;
 
-	if (l->into) /* it is none of those that may go */
+	if (l->into) /* this segment must not be evicted */
 		cache_pin(c, d, l->chunk);
 	l->segment = cache_take_segment(c, d, l->chunk, l->distance, l->job, &r);
 	if (l->into)
@@ -548,7 +548,7 @@ static void show_reading(struct chunk_load *l)
 	k->state = CHUNK_READING;
 	k->from = l->copy.source ? l->copy.source->from : CHUNK_FROM_STORAGE;
 	k->segment = l->into ? l->into : l->segment;
-	/* Or it would look as if it held nothing. */
+	/* Otherwise the segment would appear to hold nothing. */
 	l->segment->filling = l->into != NULL;
 }
 

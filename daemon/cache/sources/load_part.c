@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks of which some samples alone are read, because few are wanted. Who wants others has the whole chunk
- * read, which then takes the place of the part (load.c). */
+/* Reads only some samples of a chunk, if few are needed. When other samples are needed later, the whole chunk
+ * is read, and replaces the part (load.c). */
 #include "daemon/cache/cached_dataset.h"
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "dataset/subset.h"
 #include "daemon/apart/reader.h"
 
-/* What one more read costs, in bytes that could be read instead: what lies between two samples is read with
- * them up to this length. From a disk of 2 GB/s that delivers 16,000 reads a second and more; storage that is
- * far away has more of both. */
+/* Cost of one more read, in bytes that could be read instead: a gap between two samples is read with them up
+ * to this length. Fits a disk of 2 GB/s with at least 16,000 reads per second; remote storage has both costs
+ * higher. */
 #define READ_COST_BYTES ((uint64_t)128 << 10)
 
 static bool wants_all(const struct cached_want *want)
@@ -19,8 +19,8 @@ static bool wants_all(const struct cached_want *want)
 	return !want->subset && !want->samples;
 }
 
-/* Returns the first of the chunk's samples from this one on that is wanted; UINT64_MAX or a number that is
- * none of its samples': none. */
+/* Returns the chunk's first wanted sample from this one on. If there is none: UINT64_MAX, or a sample of a
+ * later chunk. */
 static uint64_t next_wanted(const struct cached_want *want, uint64_t sample)
 {
 	uint64_t next = UINT64_MAX;
@@ -58,7 +58,8 @@ bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct c
 	return cached_is_missing(k) || (k->state == CHUNK_READY && !has(d, chunk, want));
 }
 
-/* Adds these bytes, in whole pages. false: they are too many ranges, or not in order. */
+/* Adds these bytes, in whole pages. Returns false if there are too many ranges, or if they are not in
+ * order. */
 static bool add_range(struct reader_order *o, uint64_t begin, uint64_t end)
 {
 	struct reader_range *last = &o->ranges[o->n_ranges - 1];
@@ -105,7 +106,7 @@ uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot
 {
 	uint64_t bytes = 0, *part;
 
-	/* A digest is of all of the file. */
+	/* A digest covers the whole file. */
 	if (wants_all(want) || meta->has_sha256)
 		return NULL;
 	part = calloc(subset_words(meta->n_samples), sizeof(*part));

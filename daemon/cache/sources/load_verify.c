@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chunk that is in memory, wherever it came from, is held against what the snapshot says of it, by a
- * worker. */
+/* Compares a chunk in memory, whatever its source, with the snapshot's record of it. Runs on a worker
+ * thread. */
 #include "source.h"
 
 #include <errno.h>
@@ -10,23 +10,23 @@
 #include "lib/fd_io.h"
 #include "lib/list.h"
 
-/* Whether all of the file was verified, not its head and samples alone, and goes to where nothing of it is.
- */
+/* Returns true if the whole file was verified, not only its head and samples, and no part of it is in use at
+ * the destination. */
 static bool is_handed_over_whole(const struct chunk_load *l)
 {
 	return l->meta.has_sha256 && !l->into;
 }
 
-/* Copies verified bytes to the segment that clients may map. Where a part of the chunk is in use, that stays
- * as it is. */
+/* Copies verified bytes to the segment that clients may map. If a part of the chunk is in use there, it stays
+ * unchanged. */
 static void hand_over(const struct chunk_load *l, uint64_t offset, uint64_t bytes, bool has)
 {
 	if (l->lent && !has)
 		memcpy(l->lent->memory.data + offset, l->segment->memory.data + offset, bytes);
 }
 
-/* Whether a sample is what the head, which the snapshot's chunk table vouches for, says of its record. The
- * snapshot's own records were not verified when it was opened, if they are many. */
+/* Returns true if a sample agrees with its record in the head, which the snapshot's chunk table vouches for.
+ * The snapshot's own records were not verified at open if there are many. */
 static bool agrees(const struct chunk_load *l, const struct chunk_record *record, const char *names,
 		   const struct snapshot_sample *s)
 {
@@ -36,7 +36,7 @@ static bool agrees(const struct chunk_load *l, const struct chunk_record *record
 				   record->name_length);
 }
 
-/* Of a part, nothing stays that was read but not verified. */
+/* Clears bytes of a part that were read but not verified. */
 static void wipe(const struct chunk_load *l, uint64_t from, uint64_t to)
 {
 	uint8_t *data = l->segment->memory.data;
@@ -56,7 +56,7 @@ static void wipe(const struct chunk_load *l, uint64_t from, uint64_t to)
 static int verify_samples(struct chunk_load *l, const struct chunk_view *view)
 {
 	const uint64_t *part =
-	    l->dataset->chunks[l->chunk].part; /* that `into` has: it stays as long as we read */
+	    l->dataset->chunks[l->chunk].part; /* samples that `into` has; stays valid while we read */
 	uint64_t end = view->header->payload_offset;
 	int64_t last = -1;
 
@@ -70,7 +70,7 @@ static int verify_samples(struct chunk_load *l, const struct chunk_view *view)
 			continue;
 		r = snapshot_sample_get(l->dataset->snapshot, number, &s);
 
-		/* In the chunk's order, so that nothing is verified twice. */
+		/* Records must be in the chunk's order, so that none is verified twice. */
 		if (r < 0 || s.record >= view->header->n_records || s.record <= last)
 			return error_set(&l->error, -EBADMSG,
 					 "%s: has no record for sample %llu: run `dieselctl verify`",
@@ -112,7 +112,7 @@ static int verify_digest(struct chunk_load *l)
 	return 0;
 }
 
-/* Copies as from a file: whatever happens to that memory meanwhile, what is verified is our copy. */
+/* Copies as from a file: we verify our own copy, whatever happens to the source memory meanwhile. */
 static int copy_memory(struct chunk_load *l)
 {
 	size_t done;
@@ -142,7 +142,8 @@ void load_verify_work(struct pool_task *task)
 			      l->read.order.origin);
 	if (r == 0)
 		r = verify_digest(l);
-	/* With what is between samples: copies of that memory are held against the digest again. */
+	/* Includes the bytes between samples, because copies of that memory are compared with the digest
+	 * again. */
 	if (r == 0)
 		hand_over(l, 0, is_handed_over_whole(l) ? l->meta.file_bytes : view.header->payload_offset,
 			  l->into != NULL);

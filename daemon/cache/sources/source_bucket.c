@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks in a bucket, which processes of the user's own read (fetcher.h). */
+/* Storage: chunks in a bucket, read by the user's own processes (fetcher.h). */
 #include "source.h"
 
 #include "daemon/fetch/fetcher.h"

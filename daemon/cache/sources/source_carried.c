@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that are in memory from before a restart (carry.h). That memory is taken out of the cache while it
- * is copied, and counts as being released. */
+/* Copies: chunks in memory from before a restart (carry.h). That memory leaves the cache while it is being
+ * copied, and counts as being released. */
 #include "source.h"
 
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks in files, which the dataset's reader opens and reads (reader.h). */
+/* Storage: chunks in files, opened and read by the dataset's reader (reader.h). */
 #include "source.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 struct file_search {
-	struct chunk_place *place; /* the one tried now; the first is that of the session that asked */
-	uint64_t n_places;         /* when the search through them began */
+	struct chunk_place *place; /* the place tried now; first that of the session that asked */
+	uint64_t n_places;         /* places.n_added when the search began */
 };
 
 static void *file_find(struct chunk_load *l, const struct cached_want *want)
@@ -30,8 +30,8 @@ static int file_begin(struct chunk_load *l)
 			      l->segment->memory.fd);
 }
 
-/* In this place a file is mounted over the chunk. Places that were added meanwhile count too, so that a
- * client that brings a good one does not find the chunk bad. */
+/* Moves on to the next place if a file is mounted over the chunk in this one. Places added meanwhile count,
+ * too, so that a client that brings a good one does not find the chunk bad. */
 static bool file_has_other_way(struct chunk_load *l)
 {
 	struct file_search *f = l->storage.state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks whose owner is another node of the job's (peers/sharers.h). */
+/* Copies: chunks whose owner is another node of the job (peers/sharers.h). */
 #include "source.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "daemon/cache/peers/sharers.h"
 #include "lib/clock.h"
 
-/* The owner may have to read the chunk first, which takes as long as it takes here; several that are asked
- * for together wait for each other. While nothing is known of the storage, it may be slow. */
+/* Bounds on the wait for the owner. It may have to read the chunk first, which takes as long as here, and
+ * simultaneous requests wait for each other. Unknown storage may be slow. */
 #define ASK_MIN_NS     (3 * NS_PER_S / 2)
 #define ASK_MAX_NS     (30 * NS_PER_S)
 #define ASK_UNKNOWN_NS (10 * NS_PER_S)
@@ -33,13 +33,13 @@ static void *node_find(struct chunk_load *l, const struct cached_want *want)
 	n->sharer = sharer_ref(m);
 	n->is_awaited = true;
 	d->loads.n_asking++;
-	/* Whatever the file holds, it is not read: what comes from there is verified. */
+	/* The file is never read, whatever it contains: the owner's data is verified. */
 	load_expect(l, &(struct access_stamp){.dev = d->identity.chunks_dev, .bytes = l->meta.file_bytes});
 	l->read.order.only_check = true;
 	return n;
 }
 
-/* Nothing more is asked of the node. */
+/* Stops waiting for the node. */
 static void end_waiting(struct node_copy *n)
 {
 	n->load->dataset->loads.n_asking -= n->is_awaited;
@@ -51,7 +51,7 @@ static void on_done(struct cluster_read *read, int result, const struct error *e
 	struct node_copy *n = (struct node_copy *)read;
 	struct chunk_load *l = n->load;
 
-	(void)err; /* it is counted, and said by the module */
+	(void)err; /* counted and logged by the cluster module */
 	job_ask_end(l->job, l->begin_ns, clock_monotonic_ns(), result, read->bytes);
 	end_waiting(n);
 	load_brought(l, result);

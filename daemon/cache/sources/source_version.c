@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that another version of the dataset has in memory. */
+/* Copies: chunks that another version of the dataset has in memory. */
 #include "source.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 struct version_copy {
-	struct access_stamp stamp;      /* that the chunk had there when it was found */
+	struct access_stamp stamp;      /* stamp of the chunk in the other version when it was found */
 	struct cached_dataset *dataset; /* the chunk is pinned there while it is copied; NULL: not yet */
 	uint64_t chunk;
 	int fd; /* of its memory, borrowed */
 };
 
-/* Returns true if the other one's chunks are in the same place, so that both may be versions of one dataset.
- * In a bucket each has a folder of its own, and they are one user's: there, what is in a chunk decides. */
+/* Returns true if both datasets have their chunks in the same place, so that they may be versions of one. In
+ * a bucket each has a folder of its own; there the user must be the same, and the chunk's contents decide. */
 static bool has_chunks_of(const struct cached_dataset *d, const struct cached_dataset *other)
 {
 	const struct proof_identity *a = &d->identity, *b = &other->identity;
@@ -25,7 +25,8 @@ static bool has_chunks_of(const struct cached_dataset *d, const struct cached_da
 	return a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino;
 }
 
-/* Where the chunk that another one's snapshot describes is in this one's memory, whole. NULL: it is not. */
+/* Returns the segment of d that holds all of the wanted chunk, which another dataset's snapshot describes.
+ * NULL: none. */
 static struct segment *find_in(const struct cached_dataset *d, const struct snapshot_chunk *wanted,
 			       uint64_t *ret_chunk)
 {
@@ -43,7 +44,7 @@ static struct segment *find_in(const struct cached_dataset *d, const struct snap
 	return k->segment;
 }
 
-/* The chunk in memory of another version; NULL: none has it. */
+/* Returns the chunk's segment in another version. NULL: none has it. */
 static struct segment *find_ready(const struct chunk_load *l, struct cached_dataset **ret,
 				  uint64_t *ret_chunk)
 {
@@ -58,7 +59,7 @@ static struct segment *find_ready(const struct chunk_load *l, struct cached_data
 	return NULL;
 }
 
-/* Nothing is pinned while the storage opens the chunk's file, which takes as long as it takes. */
+/* Pins nothing: the storage may take any time to open the chunk's file. */
 static void *version_find(struct chunk_load *l, const struct cached_want *want)
 {
 	struct cached_dataset *o;

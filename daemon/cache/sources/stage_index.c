@@ -8,7 +8,7 @@
 
 #define MIN_BUCKETS 256
 
-/* FNV-1a. Numbers of chunks count up. */
+/* FNV-1a, because numbers of chunks are consecutive. */
 static uint64_t hash_of(const struct staged_key *key)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ key->folder_ino ^ key->folder_dev << 40;
@@ -128,7 +128,7 @@ static struct staged_set *set_for(struct stage_index *x, const struct staged_key
 	return s;
 }
 
-/* A set without files is none. */
+/* Frees a set that has no files left. */
 static void set_leave(struct stage_index *x, struct staged_set *s)
 {
 	struct staged_set **link = &x->sets;
@@ -191,7 +191,7 @@ struct staged *stage_index_add_name(struct stage_index *x, const char *name, int
 	return f;
 }
 
-/* Out of the hash and of its set's list. */
+/* Removes the file from the hash table and from its set's list. */
 static void unlink_file(struct stage_index *x, struct staged *f)
 {
 	struct staged **link = &x->buckets[hash_of(&f->key) & (x->n_buckets - 1)];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stage_pace.h"
 
-#define ENOUGH 4   /* chunks, before a mean says anything */
-#define PART   8   /* of the mean that each further one is */
-#define WORTH  1.2 /* a change has to be worth its writes, and must not be chance */
+#define ENOUGH 4   /* minimum number of chunks before a mean counts */
+#define PART   8   /* 1/PART is the weight of each further chunk in the mean */
+#define WORTH  1.2 /* minimum ratio: a change must be worth its writes, and must not be chance */
 
 void stage_mean_add(struct stage_mean *m, uint64_t ns, uint64_t bytes)
 {

@@ -18,28 +18,28 @@ struct fetch {
 	struct fetchers *list;
 	struct reader_job *job;
 	struct pool_lane *lane;
-	struct pool_task fail; /* when there is nobody to ask */
+	struct pool_task fail; /* runs if there is no fetcher */
 	int memory_fd;
-	uint32_t range;     /* of the order, if it has any */
-	uint64_t at;        /* in it: where the next piece begins */
-	uint32_t n_pending; /* pieces that are asked for or being copied */
-	bool is_asked;      /* nothing is left to ask for */
-	bool is_new;        /* submit() runs: done() must not */
+	uint32_t range;     /* current range of the order, if it has ranges */
+	uint64_t at;        /* offset in the range where the next piece begins */
+	uint32_t n_pending; /* pieces asked for or being copied */
+	bool is_asked;      /* all pieces were asked for */
+	bool is_new;        /* fetchers_submit() is running: done() must not be called */
 };
 
 struct piece {
 	struct pool_task copy;
 	struct fetcher *fetcher;
-	struct fetch *fetch; /* NULL: it is free */
+	struct fetch *fetch; /* NULL: the piece is free */
 	uint64_t offset;
 	uint32_t bytes;
-	bool is_copied; /* a worker has it: no answer is awaited */
-	int result;     /* of copying */
+	bool is_copied; /* a worker is copying it: no answer is expected */
+	int result;     /* result of copying */
 };
 
 struct fetcher {
 	struct fetcher *next;
-	struct fetchers *list; /* NULL: it has ended, and is freed with its last copy */
+	struct fetchers *list; /* NULL: ended, and freed with its last copy */
 	struct pool *pool;
 	int socket;
 	struct shared_memory landing;
@@ -60,7 +60,7 @@ static void fetcher_free(struct fetcher *f)
 	free(f);
 }
 
-/* Nothing more is asked for. */
+/* Stops asking for pieces of this chunk. */
 static void stop_asking(struct fetch *q)
 {
 	struct fetch **link = &q->list->fetches;
@@ -104,7 +104,7 @@ static void piece_free(struct piece *p)
 	finish_if_done(q);
 }
 
-/* The range that the next piece begins; NULL: the last one is asked for. */
+/* Returns the range of the next piece. NULL: the last piece was asked for. */
 static const struct reader_range *next_range(struct fetch *q)
 {
 	const struct reader_order *o = &q->job->order;
@@ -116,7 +116,7 @@ static const struct reader_range *next_range(struct fetch *q)
 	return q->range < o->n_ranges ? &o->ranges[q->range] : NULL;
 }
 
-/* Returns 1 if the piece was asked for, 0: not by this fetcher. */
+/* Asks for a piece. Returns 1, or 0 if this fetcher cannot be asked. */
 static int ask(struct piece *p, struct fetch *q)
 {
 	const struct reader_order *o = &q->job->order;
@@ -130,7 +130,7 @@ static int ask(struct piece *p, struct fetch *q)
 	m.fetch.size = o->bytes;
 	m.fetch.bytes = o->is_known ? 0 : left < WIRE_LANDING_BYTES ? (uint32_t)left : WIRE_LANDING_BYTES;
 	snprintf(m.fetch.object, sizeof(m.fetch.object), "%s", o->name);
-	/* What is asked of it at most fits in its socket: if it does not, it is not one of ours. */
+	/* The maximum of requests fits in its socket; if one does not, this is not one of our clients. */
 	if (transport_send(p->fetcher->socket, &m, NULL, 0) < 0)
 		return 0;
 	p->fetch = q;
@@ -157,7 +157,8 @@ static void copy_work(struct pool_task *task)
 	const uint8_t *from =
 	    p->fetcher->landing.data + (uint64_t)(p - p->fetcher->pieces) * WIRE_LANDING_BYTES;
 
-	/* A write, for which the kernel neither clears the pages nor faults here if there is no memory. */
+	/* Writes to the file, so that the kernel need not clear pages, and no fault occurs if memory runs
+	 * out. */
 	p->result = fd_write_at(p->fetch->memory_fd, from, p->bytes, p->offset);
 }
 
@@ -237,7 +238,7 @@ int fetchers_submit(struct fetchers *list, struct pool *pool, struct pool_lane *
 	job->result = 0;
 	job->buffered = job->unchanged = false;
 	job->read_bytes = 0;
-	/* What an object's name stands for never changes. */
+	/* An object with this name never changes. */
 	job->stamp = (struct access_stamp){.dev = dev, .bytes = job->order.bytes};
 	ask_on(list);
 	if (list->first) {

@@ -7,14 +7,14 @@
 #include "daemon/node/admin.h"
 #include "lib/clock.h"
 
-/* Chunks that are considered for other nodes at one time. */
+/* limit on chunks considered at one time for other nodes */
 #define GIVES_AT_ONCE  64
 #define MAX_CANDIDATES (SCHEDULE_MAX_SESSIONS + GIVES_AT_ONCE)
-/* The part of the cache that may be under way for one user's reading ahead: storage that hangs keeps it. */
+/* 1/AHEAD_PARTS of the cache limits one user's prefetch in progress: storage that hangs holds this memory. */
 #define AHEAD_PARTS 8
 
 struct read_candidate {
-	struct session *session; /* NULL: another node wants it */
+	struct session *session; /* NULL: for another node */
 	struct give_want give;
 	uint64_t chunk;
 };
@@ -23,7 +23,7 @@ struct read_candidates {
 	struct read_candidate all[MAX_CANDIDATES];
 	struct read_want wants[MAX_CANDIDATES];
 	size_t n;
-	uint64_t now_ns, again_ns; /* again_ns: when there may be more, though nothing happens */
+	uint64_t now_ns, again_ns; /* again_ns: when more may be possible without any event */
 };
 
 static bool has_reader(const struct serving *s, const struct cached_dataset *d, uint32_t uid)
@@ -36,7 +36,7 @@ static bool has_reader(const struct serving *s, const struct cached_dataset *d, 
 	return readers_have_room(r) && readers_of(r, uid) < quota_share(&quota, uid, r->max);
 }
 
-/* Whether one more may be under way, of those that come the way that this one does. */
+/* Returns true if the dataset may have one more load in progress that comes the same way as this chunk. */
 static bool has_turn(const struct sharer *m, const struct cached_dataset *d, uint64_t chunk)
 {
 	uint32_t n_others = d->loads.n_asking + d->loads.n_for_peers;
@@ -48,7 +48,7 @@ static bool has_turn(const struct sharer *m, const struct cached_dataset *d, uin
 		d->loads.n - n_others - d->loads.n_verifying < CACHE_MAX_READING);
 }
 
-/* Whether what is read ahead leaves what others need. taken_bytes: cache_taken_bytes(). */
+/* Returns true if prefetching the chunk leaves enough memory for others. taken_bytes: cache_taken_bytes(). */
 static bool has_space(const struct serving *s, const struct cached_dataset *d, uint32_t uid, uint64_t chunk,
 		      uint64_t taken_bytes)
 {
@@ -60,8 +60,8 @@ static bool has_space(const struct serving *s, const struct cached_dataset *d, u
 	return admin_is(uid) || cache_loading_bytes(c, uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
 }
 
-/* Returns true if this chunk may be read for the session now: a reader is free, and reading ahead leaves what
- * others need. */
+/* Returns true if this chunk may be read for the session now: a reader is free, and prefetch leaves enough
+ * memory for others. */
 static bool may_load(const struct serving *s, struct session *q, uint64_t chunk, uint32_t distance,
 		     uint64_t taken_bytes)
 {
@@ -71,13 +71,13 @@ static bool may_load(const struct serving *s, struct session *q, uint64_t chunk,
 		return false;
 	if (distance == 0 || has_space(s, d, q->uid, chunk, taken_bytes))
 		return true;
-	/* What is on its way takes space twice. */
+	/* Not while a load is in progress: its chunk takes space twice for a time. */
 	if (q->priority == SESSION_SPARE && d->loads.n == 0)
 		q->starved = -ENOSPC;
 	return false;
 }
 
-/* Returns true if the session knows what other nodes have. */
+/* Returns true if the session knows which chunks other nodes have. */
 static bool knows_others(struct session *q, struct read_candidates *c)
 {
 	if (q->order.sharer && sharer_waits(q->order.sharer, c->now_ns, &c->again_ns))
@@ -88,7 +88,7 @@ static bool knows_others(struct session *q, struct read_candidates *c)
 	return false;
 }
 
-/* Returns true if the read gives way to a checkpoint. */
+/* Returns true if the read must pause for a checkpoint. */
 static bool is_held(const struct serving *s, const struct session *q, uint32_t distance,
 		    struct read_candidates *c)
 {
@@ -142,7 +142,7 @@ static int may_give(const struct serving *s, const struct sharer *m, uint64_t ch
 	return has_space(s, d, m->job->uid, chunk, cache_taken_bytes(&s->cache)) ? 0 : -EBUSY;
 }
 
-/* Adds a chunk for each job of which other nodes want some. They wait for it, as a batch does here. */
+/* Adds a chunk for each job that other nodes ask for chunks. They wait for it, as a batch does here. */
 static void collect_gives(struct serving *s, struct read_candidates *c)
 {
 	struct give_want gives[GIVES_AT_ONCE];
@@ -170,21 +170,21 @@ static void load_for_peer(struct serving *s, const struct give_want *give)
 	const struct cached_want want = {.for_peer = true};
 	const struct sharer *m = give->sharer;
 
-	/* At a distance: nothing goes for it that a session here is about to need. */
+	/* At distance 1, so that no chunk is evicted that a session here is about to need. */
 	if (cache_load(&s->cache, m->dataset, give->chunk, 1, m->job, m->place, &want) < 0)
 		gives_refuse(&s->cache, give);
 }
 
-/* For which samples the session's chunk is read: for all, if another session needs them soon. Who asks for
- * samples, few of each chunk, gets the whole chunk when he comes to it for the second time; but what is not
- * head yet is no part of what he wants. */
+/* Returns the samples to read the session's chunk for: all, if another session needs the others soon. A
+ * session that asks for a few samples per chunk gets the whole chunk on its second visit. A chunk that is not
+ * at the head yet is read whole. */
 static struct cached_want want_for(const struct serving *s, const struct session *q, uint64_t chunk,
 				   uint32_t distance)
 {
 	const struct cached_want all = {0};
 	const struct order *o = &q->order;
 
-	/* Other nodes ask for whole chunks, and give whole ones. */
+	/* Other nodes ask for whole chunks, and send whole ones. */
 	if (o->sharer && !o->asked)
 		return all;
 	if (o->asked && (distance > 0 || o->dataset->chunks[chunk].part))
@@ -212,8 +212,8 @@ static void load(struct serving *s, const struct read_candidate *chosen, uint32_
 		q->last_served = ++s->n_reads;
 }
 
-/* Starts reads until enough are under way, or no session can use another one. Returns when there may be more.
- */
+/* Starts reads until enough are in progress, or no session can use another one. Returns when more may be
+ * possible without any event. */
 static uint64_t start_reads(struct serving *s)
 {
 	struct read_candidates c;
@@ -236,8 +236,8 @@ static uint64_t start_reads(struct serving *s)
 	}
 }
 
-/* Returns true if nothing is under way and nobody holds anything that could be given back: nothing will
- * change then. */
+/* Returns true if no work is in progress and nobody holds memory that could be given back: then nothing will
+ * change. */
 static bool is_still(const struct serving *s)
 {
 	const struct cache *c = &s->cache;
@@ -264,7 +264,7 @@ static void serve_starved(struct serving *s)
 			continue;
 		serving_touch(s);
 		if (q->priority != SESSION_SPARE)
-			return; /* the other sessions' turn, with what this one leaves */
+			return; /* other sessions go on with the memory that this one leaves */
 	}
 }
 

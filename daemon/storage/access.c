@@ -72,7 +72,7 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 	char path[32];
 	ssize_t n;
 
-	/* By name, because attributes cannot be read through an O_PATH descriptor. */
+	/* By path, because attributes cannot be read through an O_PATH descriptor. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	n = getxattr(path, ACL_ATTRIBUTE, rights.acl, sizeof(rights.acl));
 	if (n < 0 && errno == ERANGE)
@@ -91,7 +91,7 @@ bool access_rights_equal(const struct access_rights *a, const struct access_righ
 	       memcmp(a->acl, b->acl, sizeof(a->acl)) == 0;
 }
 
-/* Compares entry by entry, which is enough because entries are sorted and both lists must name the same users
+/* Compares entry by entry. That is enough because entries are sorted and both lists must name the same users
  * and groups. */
 static bool acl_is_no_stricter(const struct access_rights *file, enum access_need need,
 			       const struct access_rights *snapshot)

@@ -28,7 +28,7 @@ static void uring_prepare(struct io_uring_sqe *sqe, struct io_op *op)
 	io_uring_sqe_set_data(sqe, op);
 }
 
-/* Moves waiting operations into the ring as far as it has room. */
+/* Moves waiting operations into the ring while it has space. */
 static void uring_pump(struct uring *u)
 {
 	bool any = false;
@@ -110,8 +110,8 @@ static bool has_operations(struct io_uring *ring)
 	return ok;
 }
 
-/* A ring that can open and read alone: its owner is kept from all else by a filter of system calls, past
- * which rings work (lib/sandbox.h). Before Linux 5.10 they cannot be limited. */
+/* Makes a ring that can only open and read. A system call filter keeps its owner from everything else, but
+ * rings bypass that filter (lib/sandbox.h). Before Linux 5.10 rings cannot be limited. */
 static int ring_new(unsigned depth, struct io_uring *ring)
 {
 	int r = io_uring_queue_init(depth, ring, IORING_SETUP_R_DISABLED);
@@ -127,7 +127,7 @@ static int ring_limit(struct io_uring *ring)
 
 	if (!(ring->flags & IORING_SETUP_R_DISABLED))
 		return 0;
-	/* liburing declares functions for that, and some releases do not have them. */
+	/* liburing has functions for this, but some releases lack them. */
 	if (syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_RESTRICTIONS, allowed,
 		    sizeof(allowed) / sizeof(allowed[0])) < 0 ||
 	    syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)

@@ -68,7 +68,7 @@ static int mount_of(int fd, uint64_t *ret)
 	return 0;
 }
 
-/* Gets the snapshot's rights: everybody who may read it must be able to enter `chunks`. */
+/* Gets the snapshot's rights. Every user who may read it must be able to enter `chunks`. */
 static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_fd, const struct stat *chunks,
 		       const char *path, struct access_rights *ret, struct error *err)
 {
@@ -89,9 +89,9 @@ static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_
 	return 0;
 }
 
-/* Finds what the client shows in the dataset's folder. *ret_found: it is there, as the newest snapshot or as
- * one that is kept for its version, which is read out of what was shown: a number, as which nothing else can
- * be meant. */
+/* Finds the client's snapshot in the dataset's folder. *ret_found: it is there, as the newest snapshot or as
+ * one kept for its version. The version comes from the client's file, and is a number, so that it can name no
+ * other file. */
 static int find_snapshot(int dir_fd, int snapshot_fd, const struct stat *theirs, const char *path,
 			 bool *ret_found, int *ret_fd, struct error *err)
 {

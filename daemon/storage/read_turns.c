@@ -12,10 +12,10 @@ struct read_user {
 	uint32_t uid;
 	uint32_t n_lanes;
 	struct turn turn;
-	struct turns turns; /* of his jobs */
+	struct turns turns; /* of the user's jobs */
 	/* of this round */
 	uint64_t round;
-	uint32_t weight; /* the largest of his jobs' */
+	uint32_t weight; /* the largest weight of the user's jobs */
 	uint32_t n_reads;
 	bool waits;
 };
@@ -26,7 +26,7 @@ struct read_storage {
 	dev_t device;
 	struct read_user *users;
 	uint32_t n_lanes;
-	struct turns turns; /* of users */
+	struct turns turns; /* between users */
 	struct read_ticket *tickets;
 	/* of this round */
 	uint64_t round;
@@ -37,7 +37,7 @@ struct read_storage {
 };
 
 struct read_lane {
-	struct read_lane *next; /* of its job's */
+	struct read_lane *next; /* in its job's list */
 	struct read_user *user;
 	struct turn turn;
 	/* of this round */
@@ -48,10 +48,10 @@ struct read_lane {
 };
 
 struct read_turns {
-	struct read_storage *storages; /* and one more that stands for all, with a limit: NODE */
+	struct read_storage *storages; /* with a limit, one more stands for all storages: NODE */
 	uint64_t round;
 	uint64_t bytes_per_s, ops_per_s; /* 0: no limit */
-	uint64_t paid_ns;                /* when the limit will have made up for all that was begun */
+	uint64_t paid_ns;                /* when all reads begun so far are paid for under the limit */
 	uint64_t limited_since_ns, limited_ns;
 	bool let_go;
 };
@@ -68,7 +68,7 @@ int read_turns_new(struct read_turns **ret)
 	return 0;
 }
 
-/* Users whose jobs have ended stay until others had as much: ending jobs clears no debt. */
+/* Forgets users without jobs, once other users have used as much: ending jobs must not clear a debt. */
 static void forget_users(struct read_storage *s)
 {
 	for (struct read_user **link = &s->users; *link;) {
@@ -154,7 +154,7 @@ static struct read_user *user_of(struct read_storage *s, uint32_t uid)
 	return u;
 }
 
-/* The job's lane to a storage, made when it is first needed. NULL: no memory. */
+/* Returns the job's lane to a storage, and makes it when it is first needed. NULL: no memory. */
 static struct read_lane *lane_to(struct read_turns *t, const struct read_want *want, dev_t device)
 {
 	struct read_lane *lane = want->lanes->first;
@@ -197,7 +197,7 @@ static void storage_enter(struct read_storage *s, uint64_t round)
 	s->again_ns = UINT64_MAX;
 }
 
-/* The lane takes part in this round: it wants something, or has something under way. */
+/* Enters a lane into this round: it has a want, or a read in progress. */
 static void lane_enter(struct read_lane *lane, uint32_t weight, uint64_t round)
 {
 	struct read_user *u = lane->user;
@@ -236,8 +236,8 @@ static void count_reads(struct read_storage *s, uint64_t now_ns)
 	}
 }
 
-/* A lane with reads under way (on `under_way`, the lane to a storage) was not away, but was perhaps kept from
- * its turn. */
+/* Adds a want. A lane with reads in progress (on `under_way`, the lane to a storage) was not idle, but may
+ * have been kept from its turn. */
 static void lane_want(struct read_lane *lane, const struct read_lane *under_way, const struct read_want *want,
 		      uint64_t round)
 {
@@ -267,7 +267,8 @@ static void want_enter(struct read_turns *t, struct read_lane *lane, struct read
 	lane_want(node, lane, want, t->round);
 }
 
-/* Whoever has a single dataset can have its part, beside others with many. */
+/* Returns the limit on reads in progress. A job with a single dataset can still get its part next to jobs
+ * with many. */
 static uint32_t depth_of(const struct read_storage *s)
 {
 	uint32_t depth = READ_DEPTH_READER * (s->n_users > 1 ? s->n_users : s->n_jobs);
@@ -275,14 +276,14 @@ static uint32_t depth_of(const struct read_storage *s)
 	return depth < READ_DEPTH_MOST ? depth : READ_DEPTH_MOST;
 }
 
-/* Not a matter of its size: small reads would overtake large ones. */
+/* The read's own size does not count: otherwise small reads would overtake large ones. */
 static bool may_begin(const struct read_storage *s)
 {
 	return s->n_jobs == 1 ||
 	       (s->n_reads < depth_of(s) && (s->n_reads < READ_DEPTH_READER || s->bytes < READ_DEPTH_BYTES));
 }
 
-/* A turn as it counts now. */
+/* Returns the turn's current value; the lowest goes first. */
 static int64_t turn_now(const struct turn *turn, bool waits)
 {
 	return (int64_t)turn->used - (waits ? (int64_t)READ_URGENT_BYTES : 0);
@@ -295,10 +296,10 @@ static int compare_turns(int64_t a, int64_t b)
 
 struct choice {
 	const struct read_want *want;
-	const struct read_lane *lane; /* by whose turn it is chosen */
+	const struct read_lane *lane; /* the lane whose turn decides */
 };
 
-/* Of two of one storage. */
+/* Returns true if a goes before b, which reads from the same storage. */
 static bool goes_first(const struct choice *a, const struct choice *b)
 {
 	const struct read_user *u = a->lane->user, *v = b->lane->user;
@@ -333,7 +334,7 @@ void read_turns_limit(struct read_turns *t, uint64_t bytes_per_s, uint64_t ops_p
 		return;
 	t->bytes_per_s = bytes_per_s;
 	t->ops_per_s = ops_per_s;
-	t->paid_ns = 0; /* debts were made at another rate */
+	t->paid_ns = 0; /* debts are of another rate */
 }
 
 void read_turns_limits(const struct read_turns *t, uint64_t *ret_bytes_per_s, uint64_t *ret_ops_per_s)

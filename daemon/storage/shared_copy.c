@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies a file into sealed memory. Most of the time goes into getting the pages, which the kernel does for
- * several threads at once, but for one writer or sendfile() of a file only; so threads read into a mapping.
+ * Copies a file into sealed memory. Most of the time goes into allocating pages. The kernel does that for
+ * several threads in parallel, but for only one write() or sendfile() per file. So threads read into a
+ * mapping.
  *
- * What is not in the page cache would be brought in there page by page, which keeps a disk from other reads
- * for longer than large ones take: it is read past the page cache, into a large buffer of each thread's own,
- * if the file can be opened so.
+ * Pages that are not in the page cache would be brought there one by one, which occupies a disk for longer
+ * than large reads do. These are read past the page cache, into a large buffer per thread, if the file can be
+ * opened so.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,18 +26,18 @@
 
 #define PIECE_BYTES  ((uint64_t)2 << 20) /* also the size of a huge page */
 #define PAGE_BYTES   ((uint64_t)4096)
-#define MAX_THREADS  8 /* more would be in each other's way */
-#define DISK_THREADS 4 /* as many wait for a disk, where there are fewer CPUs */
+#define MAX_THREADS  8 /* more would slow each other down */
+#define DISK_THREADS 4 /* minimum when reading from a disk, even with fewer CPUs */
 
 struct copying {
-	int fd, direct_fd; /* of the same file; -EBADF: there is only one */
+	int fd, direct_fd; /* of the same file; direct_fd -EBADF: not available */
 	unsigned char *to;
 	uint64_t bytes;
-	atomic_uint_fast64_t next; /* byte that nobody copies yet */
+	atomic_uint_fast64_t next; /* first byte that no thread copies yet */
 	atomic_int result;
 };
 
-/* How much of the piece came so. If that is not all, what is wrong shows when the rest is read. */
+/* Returns how much of the piece was read directly. If that is not all, reading the rest shows the error. */
 static uint64_t copy_directly(const struct copying *c, void *buffer, uint64_t at, uint64_t bytes)
 {
 	ssize_t n =
@@ -56,10 +57,11 @@ static int copy_piece(const struct copying *c, void *buffer, uint64_t at)
 
 	if (r == -EFAULT)
 		return -ENOMEM;                                /* no page for the copy */
-	return r == 0 && done < bytes - direct ? -EBADMSG : r; /* it shrank while it was read */
+	return r == 0 && done < bytes - direct ? -EBADMSG : r; /* the file shrank meanwhile */
 }
 
-/* Twice as much as is needed, so that there is a huge page in it. NULL: without. */
+/* Allocates twice the needed size, so that it contains a whole huge page. NULL: no memory; copy without a
+ * buffer. */
 static uint8_t *buffer_new(void)
 {
 	uint8_t *memory =
@@ -90,7 +92,7 @@ static void *copy_pieces(void *user)
 	return NULL;
 }
 
-/* This thread does all that others, of which there may be none, do not. All have ended when it returns. */
+/* Copies with several threads, of which this is one; others may fail to start. All have ended on return. */
 static int copy_by_threads(struct copying *c)
 {
 	cpu_set_t cpus;
@@ -109,8 +111,8 @@ static int copy_by_threads(struct copying *c)
 	return atomic_load(&c->result);
 }
 
-/* The file once more, to be read past the page cache; -EBADF: most of it is there, or nobody can tell. The
- * client's own descriptor is left as it is. */
+/* Opens the file again, to read past the page cache. -EBADF: most of it is in the page cache, or that is
+ * unknown. The client's own descriptor stays unchanged. */
 static int open_directly(int fd, uint64_t bytes)
 {
 	char path[32];

@@ -18,7 +18,7 @@
 #define PAGE_BYTES 4096 /* a part of a page would be zeroed but not freed */
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* All kinds are sealed. Lent memory must also not be opened for writing by name (/proc/PID/fd). */
+/* Seals memory of all kinds. Also, lent memory must not be opened for writing by name (/proc/PID/fd). */
 static int restrict_access(int fd, enum shared_kind kind)
 {
 	if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | (kind == SHARED_SEALED ? F_SEAL_FUTURE_WRITE : 0)) < 0)
@@ -100,7 +100,7 @@ int shared_memory_reader(int fd, int *ret_fd)
 
 void shared_memory_punch(const struct shared_memory *m, uint64_t offset, uint64_t bytes)
 {
-	/* Never fails for lent memory; if it did, the pages would go with the last mapping. */
+	/* Never fails for lent memory. If it did, the pages would be freed with the last mapping. */
 	(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
 }
 
@@ -118,7 +118,7 @@ bool shared_memory_is_sealed(int fd)
 	return seals >= 0 && (seals & all) == all;
 }
 
-/* The kernel grants a write lease only if there is no other open file of it, including mapped ones. */
+/* The kernel grants a write lease only if no other open file or mapping of it exists. */
 bool shared_memory_copy_is_held(int fd)
 {
 	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)

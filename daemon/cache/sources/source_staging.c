@@ -13,41 +13,41 @@
 #include "lib/units.h"
 
 #define TICK_MS     50
-#define OFF_NS      (60 * NS_PER_S) /* how long nothing is asked of a disk that failed or was late */
-#define MAX_TROUBLE 3               /* so often in a row */
-#define HANG_NS     (30 * NS_PER_S) /* a write that takes longer */
-#define MEASURED    8               /* chunks read back to know the disk */
-/* How long a chunk may take to come: as long as storage may take is not too long. */
+#define OFF_NS      (60 * NS_PER_S) /* how long a disk that failed or was late is not used */
+#define MAX_TROUBLE 3 /* number of failed or late reads in a row after which the disk is not used */
+#define HANG_NS     (30 * NS_PER_S) /* a write that takes longer hangs */
+#define MEASURED    8               /* chunks read back to measure the disk */
+/* Limits on the wait for a staged chunk, in multiples of a read from storage and in time. */
 #define PATIENCE_TIMES  4
 #define MIN_PATIENCE_NS (2 * NS_PER_S)
 #define MAX_PATIENCE_NS (30 * NS_PER_S)
-#define N_WANTS         64 /* chunks in memory that wait to be written: more would be given up first */
+#define N_WANTS         64 /* chunks in memory that wait to be written: with more, memory would evict them first */
 
-/* A chunk that is to be written, if memory still has it when its turn comes. */
+/* A chunk to write, if it is still in memory when its turn comes. */
 struct want {
 	uint32_t segment;
 	uint64_t chunk;
 };
 
-/* One that is being written. */
+/* A chunk that is being written. */
 struct put {
 	struct stager_job job;
 	struct stage *stage;
 	struct staged *file; /* NULL: this put is free */
 	struct want what;
 	bool takes;    /* the chunk is pinned */
-	bool measures; /* it is written, and referred to */
+	bool measures; /* the file is written, is being read back, and has a reference */
 	uint64_t begin_ns;
 };
 
-/* A chunk that a load may have from here. */
+/* A staged chunk that a load may use. */
 struct staged_copy {
 	struct stager_job job;
 	struct stage *stage;
 	struct chunk_load *load;
 	struct staged *file;
 	uint64_t begin_ns, patience_ns;
-	bool gives; /* it has come, and is being copied */
+	bool gives; /* the chunk was read, and is being copied */
 	struct staged_copy *next;
 };
 
@@ -59,8 +59,8 @@ struct stage {
 	char *folder;
 	uint64_t limit_bytes;
 	bool always;
-	struct stage_mean disk; /* reads of what was just written */
-	struct stager *stager;  /* NULL: none now */
+	struct stage_mean disk; /* reads of files that were just written */
+	struct stager *stager;  /* NULL: no stager process now */
 	bool is_open;
 	struct stage_index index;
 	struct put puts[STAGER_WRITE_SLOTS];
@@ -70,8 +70,8 @@ struct stage {
 	struct staged *removing;
 	struct staged_copy *reads;
 	uv_timer_t timer;
-	uint32_t n_trouble;   /* in a row */
-	uint64_t off_ns;      /* nothing is asked until then */
+	uint32_t n_trouble;   /* failed or late reads in a row */
+	uint64_t off_ns;      /* the disk is not used until then */
 	uint64_t no_write_ns; /* nothing is written or removed until then */
 	uint32_t n_foreign;
 	bool said, said_write;
@@ -86,7 +86,7 @@ static bool is_usable(const struct stage *g)
 	return g->is_open && clock_monotonic_ns() >= g->off_ns;
 }
 
-/* Once, until it works again. */
+/* Logs once that staging is off, until it works again. */
 static void say_off(struct stage *g, const char *why)
 {
 	if (!g->said)
@@ -106,7 +106,7 @@ static void trouble(struct stage *g, const char *why)
 	say_off(g, why);
 }
 
-/* What is there can still be read. */
+/* Stops writing for a while. Staged files can still be read. */
 static void write_trouble(struct stage *g, int code, const char *why)
 {
 	g->figures.write_failures++;
@@ -161,7 +161,7 @@ static void let_go(struct stage *g, struct staged *f)
 		pump(g);
 }
 
-/* It is not what was written: it goes. */
+/* Removes a file that differs from what was written. */
 static void spoil(struct stage *g, struct staged *f)
 {
 	g->figures.damaged++;
@@ -200,7 +200,7 @@ static void on_given(struct stager_job *job, int result, const struct error *err
 	read_end(q, result);
 }
 
-/* A file that is gone or has another length says nothing of the disk. */
+/* A missing file, or one of another length, does not count as trouble of the disk. */
 static void on_fetched(struct stager_job *job, int result, const struct error *err)
 {
 	struct staged_copy *q = (struct staged_copy *)job;
@@ -249,7 +249,7 @@ static void *staging_find(struct chunk_load *l, const struct cached_want *want)
 	return q;
 }
 
-/* Within a bounded time: who waits then reads from storage. */
+/* Starts a read with a time limit, after which the load reads from storage. */
 static int staging_begin(struct chunk_load *l)
 {
 	struct staged_copy *q = l->copy.state;
@@ -344,7 +344,8 @@ static struct staged *any_ready(const struct staged_set *s)
 	return f;
 }
 
-/* A file of the dataset that has been out of use for longest. uid: only of this owner's, or CACHE_ANYBODY. */
+/* Returns a file of the dataset that has been out of use for longest. uid: only datasets of this owner, or
+ * CACHE_ANYBODY. NULL: none. */
 static struct staged *pick_victim(const struct stage *g, uint32_t uid)
 {
 	const struct staged_set *best = NULL;
@@ -358,7 +359,8 @@ static struct staged *pick_victim(const struct stage *g, uint32_t uid)
 	return best ? any_ready(best) : NULL;
 }
 
-/* Returns 0: there is room for this file; -EAGAIN: there will be; -ENOSPC: there is none. */
+/* Makes space for a file. Returns 0 if there is space, -EAGAIN if there will be, -ENOSPC if there will
+ * not. */
 static int make_room(struct stage *g, uint32_t uid, uint64_t bytes)
 {
 	bool over_own =
@@ -379,7 +381,7 @@ static int make_room(struct stage *g, uint32_t uid, uint64_t bytes)
 
 /* Writing */
 
-/* The segment, if it holds this chunk still. */
+/* Returns the segment if it still holds this chunk, else NULL. */
 static struct segment *wanted_segment(const struct stage *g, const struct want *w)
 {
 	struct segment *s = cache_find_segment(g->cache, w->segment);
@@ -405,7 +407,7 @@ static void on_measured(struct stager_job *job, int result, const struct error *
 {
 	struct put *p = (struct put *)job;
 
-	(void)err; /* what is wrong shows when the chunk is wanted */
+	(void)err; /* an error shows when a load uses the chunk */
 	if (result == 0)
 		stage_best_add(&p->stage->disk, clock_monotonic_ns() - p->begin_ns, p->file->stamp.bytes);
 	p->measures = false;
@@ -413,8 +415,8 @@ static void on_measured(struct stager_job *job, int result, const struct error *
 	put_end(p);
 }
 
-/* Reads it back, so that it is known what staging gives before anything is wanted from there. Returns false
- * if that is known, or cannot be. */
+/* Reads a written file back, to measure the disk before a load uses it. Returns false if the speed is known,
+ * or cannot be measured. */
 static bool measure(struct put *p)
 {
 	struct stage *g = p->stage;
@@ -450,7 +452,7 @@ static void on_written(struct stager_job *job, int result, const struct error *e
 	put_failed(p);
 }
 
-/* Returns false if the chunk is no longer there, although it was pinned: its dataset is gone. */
+/* Unpins the chunk. Returns false if the chunk is gone although it was pinned: its dataset was dropped. */
 static bool put_unpin(struct put *p)
 {
 	struct segment *s = cache_find_segment(p->stage->cache, p->what.segment);
@@ -461,7 +463,7 @@ static bool put_unpin(struct put *p)
 	return s;
 }
 
-/* From here on the memory is no longer needed. */
+/* The stager has its copy: the segment is no longer needed. */
 static void on_taken(struct stager_job *job, int result, const struct error *err)
 {
 	struct put *p = (struct put *)job;
@@ -488,7 +490,7 @@ static struct put *free_put(struct stage *g)
 	return NULL;
 }
 
-/* Returns 0 if that is done with; -EAGAIN: later. */
+/* Starts to write a chunk. Returns 0 if the want is settled, or -EAGAIN: later. */
 static int put_begin(struct stage *g, struct put *p, const struct want *w)
 {
 	struct segment *s = wanted_segment(g, w);
@@ -550,7 +552,7 @@ static void pump(struct stage *g)
 	remove_one(g);
 }
 
-/* Returns true if memory will not have all of this dataset in the next epoch. */
+/* Returns true if memory will not hold all of this dataset in the next epoch. */
 static bool is_too_large(const struct cache *c, const struct cached_dataset *d)
 {
 	uint64_t limit = cache_segment_limit(c, c->budget_bytes), wanted = c->forms.limit_bytes;
@@ -622,7 +624,7 @@ static void on_listed(void *user, const char *name, uint64_t bytes, int64_t writ
 	}
 }
 
-/* The size may be smaller than it was. */
+/* Evicts files beyond the limit, which may be lower than before. */
 static void shrink(struct stage *g)
 {
 	uint64_t bytes = g->index.bytes;
@@ -728,7 +730,7 @@ static void on_tick(uv_timer_t *timer)
 		start(g);
 }
 
-/* While something is under way. */
+/* Runs the timer while reads or writes are in progress, or until the stager is restarted. */
 static void watch(struct stage *g)
 {
 	if (!uv_is_active((uv_handle_t *)&g->timer))

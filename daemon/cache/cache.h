@@ -94,7 +94,7 @@ struct cache_stays {
 };
 
 struct cache_handler {
-	/* A chunk became ready or bad, or memory came free. */
+	/* Called when a chunk became ready or bad, or memory was freed. */
 	void (*changed)(void *user);
 	/* Adds each payer's bytes of the cache outside sessions, and records who has which dataset open.
 	 * May be NULL. */
@@ -133,7 +133,7 @@ struct cache {
 	struct cached_dataset *datasets;
 	uint32_t n_held; /* number of datasets whose snapshot is still held although its client has gone */
 	struct victim_list victims; /* for callers without a dataset of their own */
-	uint64_t round;             /* of distance marks */
+	uint64_t round;             /* current round of distance marks */
 	uint64_t clock;             /* for last_use: counts uses, is not a time */
 	uint32_t n_loading;
 	struct pool_lane release_lane;

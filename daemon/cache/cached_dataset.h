@@ -45,7 +45,7 @@ enum chunk_state {
 
 /* Where the chunk is read from; for reporting to sessions that wait for it. */
 enum chunk_from {
-	CHUNK_FROM_STORAGE, /* or from memory */
+	CHUNK_FROM_STORAGE, /* or a copy in this node's memory */
 	CHUNK_FROM_STAGING,
 	CHUNK_FROM_NODE,
 };
@@ -116,7 +116,7 @@ struct giant_chunks {
 	uint64_t n, *bytes; /* [i]: sum of the i largest; n + 1 entries */
 };
 
-/* Bit i of a set: payer i (cache_quota.h). */
+/* Sets of payers: bit i stands for payer i (cache_quota.h). */
 struct dataset_payers {
 	uint32_t open;    /* payers that have the dataset open, or whose client got its copy last */
 	uint32_t serving; /* payers with a session; 0: not known yet */
@@ -152,7 +152,7 @@ struct cached_dataset {
 	 * giant. */
 	uint64_t segment_bytes;
 	struct giant_chunks giants;
-	uint64_t all_bytes; /* of segments for all chunks */
+	uint64_t all_bytes; /* size of segments for all chunks */
 	uint32_t refs;      /* connections and sessions */
 	uint32_t n_sessions;
 	struct group *groups;     /* daemon/serve/group.h */
@@ -163,7 +163,7 @@ struct cached_dataset {
 	uint64_t asked_bytes;     /* sum of its jobs' cache knobs; UINT64_MAX: no limit */
 	struct dataset_payers payers;
 	/* The rest belongs to the cache. */
-	uint64_t held_bytes, kept_bytes; /* of its segments */
+	uint64_t held_bytes, kept_bytes; /* size of its segments, and of the kept ones */
 	uint64_t claim_bytes;            /* claimed by its jobs */
 	uint64_t room_bytes, keep_bytes; /* room: claim plus what it may borrow, for chunks; keep: the part of
 					    room for chunks that are kept */
@@ -171,7 +171,7 @@ struct cached_dataset {
 	uint64_t pinned_bytes;
 	struct dataset_loads loads;
 	struct dataset_slot carried;   /* owned by carry.c */
-	struct reader_process *reader; /* NULL while there is none */
+	struct reader_process *reader; /* NULL: none */
 	struct fetchers fetchers;      /* instead of reader, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	uint64_t *base; /* list of chunks that lanes are cut out of; NULL: no session has needed it */

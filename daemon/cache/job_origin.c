@@ -35,7 +35,8 @@ static const char *next_component(const char **path, size_t *ret_length)
 	return *ret_length ? at : NULL;
 }
 
-/* "job_4711" somewhere below /slurm..., or /system.slice/...slurm...: users make no groups there. */
+/* Takes the job number from "job_4711" somewhere below /slurm..., or /system.slice/...slurm...: users create
+ * no groups there. */
 static void look_for_slurm(struct job_origin *o, const char *path)
 {
 	size_t length, digits;
@@ -56,8 +57,8 @@ static void look_for_slurm(struct job_origin *o, const char *path)
 	}
 }
 
-/* "kubepods-burstable-podUID.slice", with '_' in place of '-', or "podUID". Where the daemon is in a pod
- * itself, the path may begin at its own group, with "/../..". */
+/* Takes the pod's UID from "kubepods-burstable-podUID.slice", with '_' instead of '-', or from "podUID". If
+ * the daemon itself is in a pod, the path may begin at the daemon's own group, with "/../..". */
 static void look_for_pod(struct job_origin *o, const char *path)
 {
 	const char *at, *uid;
@@ -67,7 +68,7 @@ static void look_for_pod(struct job_origin *o, const char *path)
 	while ((at = next_component(&path, &length))) {
 		if (length == 2 && begins(at, ".."))
 			continue;
-		if (is_first && begins(at, "user.slice")) /* whose groups are made by users */
+		if (is_first && begins(at, "user.slice")) /* users create groups there */
 			return;
 		is_first = false;
 		uid = begins(at, "pod") ? at : memmem(at, length, "-pod", 4);

@@ -81,7 +81,7 @@ bool policy_is_late(double read_ns, uint32_t n, double use_ns, uint32_t visits);
 /* Returns how many chunks storage reads during `visits` visits, plus one so that it does not idle then. */
 uint32_t policy_reads_meanwhile(double read_ns, double use_ns, uint32_t visits);
 
-/* A chunk in memory, as the choice of a victim sees it. */
+/* A segment, as the choice of a victim sees it. */
 struct policy_segment {
 	uint32_t distance; /* chunks until the nearest session prefetches it; 0: a batch waits for it */
 	uint32_t next_use; /* visits until the nearest session needs it, if a session has a known order */

@@ -10,7 +10,7 @@
 
 #include "lib/cleanup.h"
 
-/* a pass lists one in PART segments, and at least one */
+/* A pass lists one in PART segments, and one more. */
 #define PART 16
 
 static bool is_same_place(const struct cached_cursor *a, const struct cached_cursor *b)

@@ -131,8 +131,7 @@ static void collect_wants(struct serving *s, struct read_candidates *c)
 	}
 }
 
-/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no space for it.
- */
+/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no space. */
 static int may_give(const struct serving *s, const struct sharer *m, uint64_t chunk)
 {
 	const struct cached_dataset *d = m->dataset;
@@ -175,7 +174,7 @@ static void load_for_peer(struct serving *s, const struct give_want *give)
 		gives_refuse(&s->cache, give);
 }
 
-/* Returns the samples to read the session's chunk for: all, if another session needs the others soon. A
+/* Returns the samples to read the session's chunk for: all, if another session reads the whole dataset. A
  * session that asks for a few samples per chunk gets the whole chunk on its second visit. A chunk that is not
  * at the head yet is read whole. */
 static struct cached_want want_for(const struct serving *s, const struct session *q, uint64_t chunk,

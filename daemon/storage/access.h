@@ -33,7 +33,7 @@ struct access_rights {
 	uid_t uid;
 	gid_t gid;
 	mode_t mode;
-	uint32_t acl_bytes; /* 0: the mode says all */
+	uint32_t acl_bytes; /* 0: no list, only the mode counts */
 	uint8_t acl[ACCESS_ACL_BYTES];
 };
 

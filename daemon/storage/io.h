@@ -50,8 +50,8 @@ struct io { /* the first member of each engine */
 int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 
-/* Makes an io_uring engine if wanted and possible, else one with threads. *ret_why (may be NULL) is the errno
- * that ruled io_uring out, or 0. */
+/* Makes an io_uring engine if wanted and possible, else one with threads. With threads, *ret_why (may be
+ * NULL) is the errno that ruled io_uring out, or 0 if it was not wanted. */
 int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, int *ret_why);
 /* Returns 0, or the negative errno that rules io_uring out. */
 int io_uring_check(void);

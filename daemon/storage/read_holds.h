@@ -10,10 +10,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define READ_HOLDS_MAX     64                   /* limit on simultaneous holds; more are ignored */
-#define READ_HOLD_AFTER_NS UINT64_C(2500000000) /* pause after the last write seen: the disk is still busy   \
-						 */
-#define READ_HOLD_MOST_NS UINT64_C(10000000000) /* limit on the pause for one checkpoint */
+#define READ_HOLDS_MAX     64                    /* limit on simultaneous holds; more are ignored */
+#define READ_HOLD_AFTER_NS UINT64_C(2500000000)  /* after the last write seen */
+#define READ_HOLD_MOST_NS  UINT64_C(10000000000) /* limit on the pause for one checkpoint */
 
 struct read_hold {
 	uint32_t uid;

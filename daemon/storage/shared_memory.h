@@ -30,8 +30,8 @@ enum shared_kind {
 	SHARED_LENT, /* handed out by shared_memory_reader(), taken back by shared_memory_discard() */
 };
 
-/* Checks that memory from outside is what an earlier daemon made with SHARED_LENT: owned by this user, closed
- * to all others, and sealed at this size. Returns 0, -EPERM or another negative errno. */
+/* Checks that this memory was made by an earlier daemon with SHARED_LENT: owned by this user, closed to all
+ * others, and sealed at this size. Returns 0, -EPERM or another negative errno. */
 int shared_memory_check(int fd, uint64_t bytes);
 /* Checks memory as shared_memory_check() does, maps it, and takes ownership of the descriptor. On failure the
  * caller keeps the descriptor. */
@@ -51,7 +51,7 @@ void shared_memory_discard(struct shared_memory *m);
 void shared_memory_punch(const struct shared_memory *m, uint64_t offset, uint64_t bytes);
 
 /* Makes a sealed, immutable copy of a file, so that nobody can change or truncate what is served. *ret_fd is
- * a descriptor for reading, the only one there is; nothing is mapped. */
+ * its only descriptor, for reading; nothing is mapped. */
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
 /* Returns true if fd is of such a copy. */
 bool shared_memory_is_sealed(int fd);

@@ -14,7 +14,7 @@ struct give {
 	struct give *next;
 	struct cluster_group *group;
 	struct chunk_id id;
-	struct cluster_question *question; /* NULL: it is answered */
+	struct cluster_question *question; /* NULL: answered */
 	/* Once answered: the chunk, pinned until it was sent. */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
@@ -111,7 +111,7 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 		refuse(c, g, -ENOENT);
 	else if (k->state == CHUNK_BAD)
 		refuse(c, g, -EIO);
-	/* Nodes that do not agree on the owner would wait for each other. */
+	/* Otherwise nodes that disagree on the owner would wait for each other. */
 	else if (k->from == CHUNK_FROM_NODE)
 		refuse(c, g, -EAGAIN);
 	else {

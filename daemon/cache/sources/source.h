@@ -36,18 +36,18 @@ enum source_end {
 struct chunk_source {
 	enum source_kind kind;
 	enum chunk_from from;  /* reported to sessions that wait for the chunk */
-	const char *copied_by; /* of a copy, for messages: "as staged" */
+	const char *copied_by; /* copies, for messages: "as staged" */
 	/* Returns the source's own state for this load. NULL: it does not have the chunk, or no memory. A
 	 * copy's find() must call load_expect(): the stamp that the chunk must still have in storage. */
 	void *(*find)(struct chunk_load *l, const struct cached_want *want);
-	/* Of a copy: brings the chunk into l->segment. Returns 0: load_brought() follows, never from within
-	 * this call. Returns 1: memory() has the chunk now. Or a negative errno. Of a storage: does what
-	 * l->read.order says, and calls l->read.done(). */
+	/* Copies: brings the chunk into l->segment. Returns 0: load_brought() follows, never from within this
+	 * call. Returns 1: memory() has the chunk now. Or a negative errno. Storages: does what l->read.order
+	 * says, and calls l->read.done(). */
 	int (*begin)(struct chunk_load *l);
 	/* Returns the descriptor of the memory that has the chunk, from which a worker copies. NULL: begin()
 	 * has brought the chunk. Worker thread. */
 	int (*memory)(const struct chunk_load *l);
-	/* Of a storage: returns true to be asked again, because there is another way to the chunk. May be
+	/* Storages: returns true to be asked again, because there is another way to the chunk. May be
 	 * NULL. */
 	bool (*has_other_way)(struct chunk_load *l);
 	/* Frees the state. NULL: nothing to free. */

@@ -12,7 +12,7 @@
 
 struct stage_mean {
 	double ns_per_byte;
-	uint32_t n; /* measured */
+	uint32_t n; /* number of measurements; stage_mean_add() stops counting at PART */
 };
 
 /* The pace of one dataset. */

@@ -14,9 +14,8 @@
 #include "lib/cleanup.h"
 #include "lib/huge_pages.h"
 
-#define FIRST_SLOTS 256u
-#define EXTENT_PARTS                                                                                         \
-	32 /* extents in the limit: the last one is rarely full, and each is evicted as a whole */
+#define FIRST_SLOTS  256u
+#define EXTENT_PARTS 32 /* extents in the limit: the last is rarely full, each is evicted whole */
 
 /* ---- the index ---- */
 

@@ -127,9 +127,8 @@ struct dataset_payers {
 /* Chunks that are being loaded. */
 struct dataset_loads {
 	uint64_t bytes;
-	uint32_t n, n_verifying; /* of n: already read */
-	uint32_t n_asking,
-	    n_for_peers; /* of n: coming from another node; loaded because another node asked */
+	uint32_t n, n_verifying;        /* of n: already read */
+	uint32_t n_asking, n_for_peers; /* of n: from another node; for another node */
 };
 
 /* Measured speed of the dataset's storage and of staging. */
@@ -165,9 +164,9 @@ struct cached_dataset {
 	/* The rest belongs to the cache. */
 	uint64_t held_bytes, kept_bytes; /* size of its segments, and of the kept ones */
 	uint64_t claim_bytes;            /* claimed by its jobs */
-	uint64_t room_bytes, keep_bytes; /* room: claim plus what it may borrow, for chunks; keep: the part of
-					    room for chunks that are kept */
-	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
+	uint64_t room_bytes,
+	    keep_bytes;         /* room: claim plus what it may borrow; keep: its part for kept chunks */
+	uint64_t idle_since_ns; /* valid while n_sessions is 0 */
 	uint64_t pinned_bytes;
 	struct dataset_loads loads;
 	struct dataset_slot carried;   /* owned by carry.c */

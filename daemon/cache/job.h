@@ -117,8 +117,8 @@ struct job {
 	uint64_t begin_ns;
 	uint64_t shared_from; /* the job that decoded its newest shared batch; 0: none */
 	/* The knobs as set. A free knob (tuner_knob_table) means: cache, whatever space there is;
-	 * read-ahead, see struct serving_knobs; daemon workers, all of them; client workers, no preference.
-	 * */
+	 * read-ahead, see struct serving_knobs; daemon workers, all of them; client workers, no
+	 * preference. */
 	struct tuner_knobs knobs;
 	struct job_counters counters; /* without cpu_ns and live sessions: server_job_counters() adds these */
 	struct job_taken taken;
@@ -177,8 +177,8 @@ void job_unref(struct job *job);
 /* Counts a read from storage for this job that begins, or that has ended. */
 void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
-/* Counts a request for a chunk to another node that begins, or that has ended. result: 0 if `bytes` came.
- * */
+/* Counts a request for a chunk to another node that begins, or that has ended. result: 0 if `bytes`
+ * came. */
 void job_ask_begin(struct job *job, uint64_t now_ns);
 void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes);
 

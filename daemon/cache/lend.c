@@ -81,8 +81,7 @@ uint64_t lend_ceiling(struct lend *l, const struct stall_node *node, uint64_t to
 
 uint32_t lend_pause_ms(double headroom, double machine_bytes)
 {
-	double ms =
-	    1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of the headroom could be taken */
+	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of it could be taken */
 
 	return ms < LEND_PAUSE_MOST_MS ? (uint32_t)fmax(ms, LEND_PAUSE_LEAST_MS) : LEND_PAUSE_MOST_MS;
 }

@@ -73,10 +73,9 @@ struct chunk_load {
 	struct chunk_origin storage, copy;
 	struct segment *segment; /* where the chunk is brought to and verified */
 	struct segment *lent;    /* where the verified chunk is copied to; NULL: it stays */
-	struct segment
-	    *into;           /* has a part of the chunk, which is in use: the other samples are added there */
-	uint64_t *part;      /* the samples to be read; NULL: all */
-	uint64_t read_bytes; /* bytes to read for that */
+	struct segment *into;    /* has a part of the chunk in use: the rest is added there */
+	uint64_t *part;          /* the samples to be read; NULL: all */
+	uint64_t read_bytes;     /* bytes to read for that */
 	struct job *job;
 	struct chunk_place *place; /* of the session that asked */
 	uint32_t distance;

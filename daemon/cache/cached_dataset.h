@@ -256,8 +256,9 @@ uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n);
 /* Returns the bytes that its sessions need together: at most those of all chunks. */
 uint64_t cached_need_bytes(const struct cached_dataset *d);
 
-/* Adds or removes the position of a session whose order is known. */
+/* Adds the position of a session whose order is known. */
 void cached_add_cursor(struct cached_dataset *d, struct cached_cursor *cursor);
+/* Removes such a position; does nothing if it was not added. */
 void cached_drop_cursor(struct cached_dataset *d, struct cached_cursor *cursor);
 /* Returns the visits until the nearest session needs the chunk. POLICY_NEVER: no session with a known
  * order. */

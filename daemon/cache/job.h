@@ -174,12 +174,13 @@ void jobs_close(struct jobs *jobs);
 struct job *job_ref(struct job *job); /* NULL is fine for both */
 void job_unref(struct job *job);
 
-/* Counts a read from storage for this job that begins, or that has ended. */
+/* Counts a read from storage for this job that begins. */
 void job_read_begin(struct job *job, uint64_t now_ns);
+/* Counts a read that has ended with `bytes` read. */
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
-/* Counts a request for a chunk to another node that begins, or that has ended. result: 0 if `bytes`
- * came. */
+/* Counts a request for a chunk to another node that begins. */
 void job_ask_begin(struct job *job, uint64_t now_ns);
+/* Counts such a request that has ended. result: 0 if `bytes` came. */
 void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes);
 
 /* Notes that some of the job's prefetch is paused until until_ns, for the job `writer`. */

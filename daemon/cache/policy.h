@@ -69,10 +69,10 @@ struct policy_cursor {
 /* Returns the visits until the session needs the chunk. */
 uint32_t policy_next_use(const struct policy_cursor *cursor, uint64_t chunk);
 
-/* Return how far ahead a chunk may be that is read in place of another one, in a dataset with n_chunks in
- * memory: the usual limit for prefetch, and the maximum, used if storage would be late. A chunk that is read
- * too early replaces one that the next epoch would have found. */
+/* Returns how far ahead a chunk may be prefetched in place of another one, in a dataset with n_chunks in
+ * memory. A chunk that is read too early replaces one that the next epoch would have found. */
 uint32_t policy_reach(uint64_t n_chunks);
+/* As policy_reach(), but the maximum, for storage that would be late otherwise. */
 uint32_t policy_far_reach(uint64_t n_chunks);
 
 /* Returns true if storage would be late with n chunks if it began later. Each read takes read_ns; the chunks

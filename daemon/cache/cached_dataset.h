@@ -159,7 +159,7 @@ struct cached_dataset {
 	uint64_t need_chunks;     /* sum over its sessions */
 	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */
-	uint64_t asked_bytes;     /* sum of its jobs' cache knobs; UINT64_MAX: no limit */
+	uint64_t asked_bytes;     /* the largest request of its jobs' cache knobs; UINT64_MAX: no limit */
 	struct dataset_payers payers;
 	/* The rest belongs to the cache. */
 	uint64_t held_bytes, kept_bytes; /* size of its segments, and of the kept ones */

@@ -54,7 +54,7 @@ struct forms {
 	struct recipe key;
 	uint32_t refs;        /* number of sessions */
 	uint32_t payer;       /* payer of those sessions */
-	uint64_t asked_bytes; /* sum of its jobs' knobs; stays unchanged when the last session ends */
+	uint64_t asked_bytes; /* the largest request of its jobs' knobs; kept when the last session ends */
 	uint64_t limit_bytes; /* the part of asked_bytes that it may take; set by cache_fit() */
 	uint64_t bytes;       /* size of its extents and its index */
 	struct form_extent *extents;

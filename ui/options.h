@@ -40,7 +40,7 @@ struct top_options {
 	bool unprivileged;
 };
 
-/* Returns 0 to go on, else the exit status plus 1: status 0 after --help and --version, TOP_USAGE after a
+/* Returns 0 to continue, else the exit status plus 1: status 0 after --help and --version, TOP_USAGE after a
  * line on standard error. */
 int options_parse(int argc, char **argv, struct top_options *ret_options);
 /* For the build: a form of option_print() on standard output. Returns the exit status. */

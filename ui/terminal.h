@@ -23,20 +23,20 @@ struct terminal_options {
 int terminal_open(const struct terminal_options *options, struct error *err);
 void terminal_close(void);
 
-/* What the terminal can do and the options permit. */
+/* Returns what the terminal supports and the options permit. */
 struct charset terminal_charset(void);
 
-/* The size now. Ask at the start and after SIGWINCH. */
+/* Returns the current size. Call it at the start and after SIGWINCH. */
 void terminal_size(int *ret_rows, int *ret_cols);
 
-/* Shows the picture by writing the cells that changed since the last one. Returns how many these were. */
+/* Draws the cells that changed since the last call. Returns their number. */
 size_t terminal_show(const struct screen *screen);
 
 /* Makes the next terminal_show() draw everything. */
 void terminal_redraw(void);
 
-/* A key as model_key() takes it; 0: none is waiting. */
+/* Returns the next key in the form that model_key() takes; 0: none is pending. */
 unsigned int terminal_key(void);
 
-/* Gives the terminal back and stops the process, as SIGTSTP does; returns when it goes on. */
+/* Restores the terminal and stops the process, as SIGTSTP does. Returns when the process continues. */
 void terminal_suspend(void);

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A thread of its own asks somebody who may hang, again and again while samples are taken, so that the screen
- * does not hang with him. The screen's thread calls the functions below. */
+/* A thread that asks a peer which may hang, so that the screen's thread never hangs with it. The thread asks
+ * again and again while samples are taken. The screen's thread calls the functions below. */
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct asker {
-	void (*ask)(
-	    void *user); /* in the thread, without the lock: gets an answer that only the thread sees */
-	void (*keep)(
-	    void *user); /* in the thread, with the lock: puts it where the screen's thread sees it */
+	void (*ask)(void *user);  /* on the thread, without the lock: gets an answer into memory that only the
+				     thread uses */
+	void (*keep)(void *user); /* on the thread, with the lock: stores the answer where the screen's thread
+				     reads it */
 	void *user;
 	pthread_t thread;
-	pthread_mutex_t lock; /* protects what follows, and the answers that are kept */
+	pthread_mutex_t lock; /* protects the fields below, and the stored answers */
 	pthread_cond_t changed;
 	bool is_asked, stops;
-	uint64_t tried_ns; /* when an answer, or none, came last; 0: never */
-	bool is_slow;      /* the screen's own: no answer came in time last time */
+	uint64_t tried_ns; /* when the last try ended, with or without an answer; 0: never */
+	bool is_slow;      /* used by the screen's thread only: the last wait timed out */
 };
 
-/* Fills in all but ask, keep and user. Returns 0 or -errno. */
+/* Initialises all fields except ask, keep and user, and starts the thread. Returns 0 or -errno. */
 int asker_start(struct asker *a);
-/* Asks, waits for up to `ms` for an answer that is newer than now_ns (not at all where the last one was
- * slow), and returns with the lock held. */
+/* Asks and waits up to `ms` for an answer newer than now_ns, or not at all if the last wait timed out.
+ * Returns with the lock held. */
 void asker_wait(struct asker *a, uint64_t now_ns, unsigned int ms);
-/* Ends the thread. Returns false if it waits for an answer: it is left behind with all that it uses, since
- * the process ends anyway. */
+/* Ends the thread. Returns false if the thread still waits for an answer: then it keeps running, and its
+ * memory stays in use. That is fine because the process ends anyway. */
 bool asker_stop(struct asker *a);

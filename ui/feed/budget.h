@@ -2,18 +2,18 @@
 #pragma once
 
 /*
- * Keeps a kind of work within a share of one core by doing it less often: the caller says what the work cost,
- * and does not do it again before the budget has paid for that. Pure, except budget_cpu_ns().
+ * Limits a kind of work to a share of one core by doing it less often. The caller reports the cost of each
+ * run; the next run is not due before the budget has paid for that cost. Pure, except budget_cpu_ns().
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct budget {
-	uint64_t interval_ns; /* not more often than this */
-	double ratio;         /* of one core */
-	uint64_t next_ns;     /* not before */
-	uint64_t spent_ns;    /* in all */
+	uint64_t interval_ns; /* least time between two runs */
+	double ratio;         /* share of one core */
+	uint64_t next_ns;     /* earliest start of the next run */
+	uint64_t spent_ns;    /* CPU time of all runs */
 };
 
 static inline bool budget_allows(const struct budget *budget, uint64_t now_ns)
@@ -29,5 +29,5 @@ static inline void budget_spend(struct budget *budget, uint64_t begin_ns, uint64
 	budget->next_ns = begin_ns + (pause_ns > budget->interval_ns ? pause_ns : budget->interval_ns);
 }
 
-/* CPU time of this thread so far. */
+/* Returns the CPU time of the calling thread so far. */
 uint64_t budget_cpu_ns(void);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * dieseld's answers as parts of a sample. Pure. What a daemon of another version does not say, or says in
- * another form, stays unknown. Texts come from the daemon, and through it from its clients, so they may hold
- * anything.
+ * Converts dieseld's answers into parts of a sample. Pure. Fields that a daemon of another version omits, or
+ * sends in another form, stay unknown. Texts come from the daemon, which has them from its clients, so they
+ * may hold any bytes.
  */
 
 #include <stddef.h>
@@ -19,6 +19,6 @@ int daemon_status_fill(const char *json, double now_s, struct top_sample *sample
 /* Takes "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */
 int daemon_why_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
-/* The verdict, by its shares as the daemon has them. */
+/* Sets the job's verdict from the shares that the daemon reported. */
 struct job_sample;
 void daemon_job_judge(struct job_sample *job);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the machine's disks are doing, from /proc/diskstats. */
+/* Activity of the machine's disks, from /proc/diskstats. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,16 +14,16 @@ struct disk {
 	uint64_t reads, read_sectors, read_ms, writes, written_sectors, busy_ms, queue_ms;
 };
 
-/* What the last look found. */
+/* counters at the last call of devices_look(), for rates */
 struct devices {
 	struct disk *disks;
 	size_t n;
 	uint64_t at_ns;
 };
 
-/* Adds the disks that did anything since the machine started; none if /proc cannot be read. -ENOMEM. */
+/* Adds to the sample all disks with I/O since the machine started; none if /proc cannot be read. -ENOMEM. */
 int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample);
 void devices_free(struct devices *devices);
 
-/* Parses one line. Returns false if the disk never did anything, or this is no such line. */
+/* Parses one line. Returns false if the disk has done no I/O, or the line is not one of diskstats. */
 bool devices_parse(const char *line, struct disk *ret_disk);

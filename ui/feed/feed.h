@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Where samples come from, behind one table of functions: this node (by BPF or /proc), the daemon, both
- * together, or a reel. Used by one thread; no call waits long.
+ * Sources of samples behind one table of functions: this node (by BPF or /proc), the daemon, both together,
+ * or a recording ("reel"). Used by one thread; no call waits long.
  */
 
 #include <stdbool.h>
@@ -15,7 +15,8 @@ struct error;
 struct feed;
 struct top_sample;
 
-/* What a view needs beyond jobs. Collecting it costs something, so it is done only when asked for. */
+/* Data that a view needs in addition to jobs. A feed collects it only on request because it costs CPU time.
+ */
 enum feed_want {
 	FEED_WANT_WORKERS = 1 << 0,
 	FEED_WANT_DEVICES = 1 << 1,
@@ -29,23 +30,23 @@ enum feed_want {
 enum feed_seek {
 	FEED_SEEK_FIRST,
 	FEED_SEEK_LAST,
-	FEED_SEEK_BACK,   /* the record before the one that was given last */
+	FEED_SEEK_BACK,   /* the record before the last returned one */
 	FEED_SEEK_TIME,   /* the last record at that time: "14:03", "14:03:22", "+60", "-60", ... */
-	FEED_SEEK_REWIND, /* as many records back from the next one as `time` says, or to the first */
+	FEED_SEEK_REWIND, /* back from the next record by the number of records in `time`, or to the first one
+			   */
 };
 
 struct feed_ops {
-	/* Does the work that is due between two samples; *ret_next_ns: when to call it again at the latest.
-	 */
+	/* Does the work that is due between two samples. *ret_next_ns: the latest time for the next call. */
 	void (*work)(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns);
-	/* The current state, in which unavailable parts say so. A reel gives its next record, and -ENODATA at
-	 * its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
+	/* Returns the current state, which marks unavailable parts. A reel returns its next record, and
+	 * -ENODATA at its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
 	int (*sample)(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct top_sample **ret_sample,
 		      struct error *err);
-	/* Reels only, else NULL: chooses the record that sample() gives next. -EINVAL: no such time.
-	 * FEED_SEEK_REWIND returns how many records it went back. */
+	/* Reels only, else NULL: chooses the record that sample() returns next. -EINVAL: no such time.
+	 * FEED_SEEK_REWIND returns the number of records that it went back. */
 	int (*seek)(struct feed *feed, enum feed_seek where, const char *time, struct error *err);
-	/* Reels only, else NULL: how many damaged records were skipped so far. */
+	/* Reels only, else NULL: returns the number of damaged records skipped so far. */
 	size_t (*n_skipped)(const struct feed *feed);
 	void (*close)(struct feed *feed);
 };
@@ -60,21 +61,23 @@ struct node_options {
 	bool sampled; /* do not try BPF */
 };
 
-/* Jobs of this machine, without a daemon. Without privilege shares are approximate; the sample says so. */
+/* Opens a feed of this machine's jobs that needs no daemon. Without privilege, shares are approximate; the
+ * sample says so. */
 int feed_node_open(const struct node_options *options, struct feed **ret_feed, struct error *err);
 
-/* For a node's feed: the process that the job of this process began with; 0: it belongs to none. */
+/* For a node's feed only: returns the root process of the job that `pid` belongs to; 0: it belongs to no job.
+ */
 pid_t feed_node_job_of(const struct feed *feed, pid_t pid);
 
-/* What dieseld says about its jobs. socket: NULL for the usual one. dieseld need not be there, and may come
- * and go. */
+/* Opens a feed of the jobs that dieseld reports. socket: NULL for the usual one. dieseld may be absent, start
+ * later, and restart. */
 int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *err);
 
-/* What the nodes of a cluster say of their jobs, through Redis (dataset/registry.h). The server need not be
- * there, and may come and go. -EINVAL: no such URL. */
+/* Opens a feed of the jobs that the nodes of a cluster report through Redis (dataset/registry.h). The server
+ * may be absent, start later, and restart. -EINVAL: not a valid URL. */
 int feed_nodes_open(const char *url, struct feed **ret_feed, struct error *err);
 
-/* A node's feed and a daemon's as one, which takes over both, also on failure. */
+/* Combines a node's feed and a daemon's. Takes over both, also on failure. */
 int feed_both_open(struct feed *node, struct feed *daemon, struct feed **ret_feed, struct error *err);
 
 struct replay_options {
@@ -82,7 +85,8 @@ struct replay_options {
 	const char *begin, *end; /* as the user writes times; NULL: all */
 };
 
-/* What diesel-top -w recorded. Errors are those of reel_open(), and -EINVAL for the times. */
+/* Opens a recording made by diesel-top -w. Returns the errors of reel_open(), and -EINVAL for invalid times.
+ */
 int feed_replay_open(const struct replay_options *options, struct feed **ret_feed, struct error *err);
 
 static inline struct feed *feed_close(struct feed *feed)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the machine's GPUs are doing, from NVML. The first look opens NVML; if it is missing then, it is not
- * tried again. */
+/* Activity of the machine's GPUs, from NVML. The first call of gpus_look() opens NVML; if that fails, later
+ * calls do not try again. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,8 +18,8 @@ struct gpus {
 	char problem[160];
 };
 
-/* Adds the GPUs. job_of() names the job that a process belongs to, or returns NULL. Without NVML there are
- * none, and sample->host.gpus says why. -ENOMEM. */
+/* Adds the GPUs to the sample. job_of() returns the name of the job that a process belongs to, or NULL.
+ * Without NVML no GPU is added, and sample->host.gpus says why. -ENOMEM. */
 int gpus_look(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
 	      struct top_sample *sample);
 void gpus_free(struct gpus *gpus);

@@ -7,7 +7,7 @@
 
 struct host_sample;
 
-/* What the last look found; zeros before the first. */
+/* values at the last sample, for rates; zeros before the first */
 struct host {
 	uint64_t busy_ticks, at_ns;
 };

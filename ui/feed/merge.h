@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Makes one sample of two: what this node shows of its jobs, and what the daemon says about the same jobs.
- * Pure. */
+/* Merges two samples into one: this node's view of its jobs, and the daemon's report on the same jobs. Pure.
+ */
 
 #include <stdint.h>
 
 struct top_sample;
 
-/* Adds to `node` what `daemon` has. job_of() turns the pid of a daemon's job into the pid of the node's job
- * that is the same; 0: none is. On -ENOMEM, adds as much as it could. */
+/* Adds the contents of `daemon` to `node`. job_of() maps the pid of a daemon's job to the pid of the same job
+ * in the node's sample; 0: there is none. On -ENOMEM, part of the contents is missing. */
 int merge_daemon(struct top_sample *node, const struct top_sample *daemon,
 		 uint64_t (*job_of)(void *user, uint64_t pid), void *user);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The parts of the node's feed (feed_node.c): private to it. */
+/* State of the node's feed, private to feed_node.c. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,17 +25,18 @@ struct node_job {
 	pid_t root;
 	uint64_t start_ticks;
 	char id[48], name[160], user[32];
-	struct analysis *analysis; /* the last one; NULL: none yet */
+	struct analysis *analysis; /* the newest; NULL: none yet */
 	uint64_t analysed_ns;
-	uint64_t cost_ns;  /* of its last analysis */
-	char problem[160]; /* why it cannot be looked at; "" */
+	uint64_t cost_ns;  /* CPU time of its newest analysis */
+	char problem[160]; /* why it cannot be analysed; "" */
 };
 
 struct node {
 	struct feed feed;
 	struct source *source;
 	bool sampled;
-	char how[SAMPLE_ERROR_BYTES]; /* for the header: how, and why not better */
+	char how[SAMPLE_ERROR_BYTES]; /* text for the header: the method in use, and why there is no better
+					 one */
 	struct live *live;
 	struct census *census;
 	struct node_job *jobs;
@@ -44,14 +45,14 @@ struct node {
 	struct devices devices;
 	struct gpus gpus;
 	struct node_task *tasks,
-	    *tasks_new; /* by pid: the last look at the jobs' processes, and the one under way */
+	    *tasks_new; /* by pid: the jobs' processes as last sampled, and as being sampled now */
 	size_t n_tasks, n_tasks_new;
 	uint64_t looked_ns;
 	struct budget poll_budget, scan_budget;
 	uint64_t analysis_ns; /* CPU time spent so far */
-	double tokens_ns;     /* CPU time that analysing may spend now; negative: it has to wait */
+	double tokens_ns;     /* CPU time available for analysis; negative: analysis has to wait */
 	uint64_t sampled_ns;  /* when the last sample was taken; 0: never */
-	/* at the last sample, for rates */
+	/* totals at the last sample, for rates */
 	struct {
 		uint64_t cpu_ns, bpf_ns, events, poll_ns, scan_ns, analysis_ns;
 	} before;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a node's daemon says of itself and its jobs (daemon/control/control_json.c) as parts of a sample.
- * Anybody who reaches the server may have written it: texts are cut and nothing is believed that is out of
- * range. Pure. */
+/* Converts a node's report on its daemon and jobs (daemon/control/control_json.c) into parts of a sample.
+ * Anybody who reaches the server may have written the report: texts are cut, and values out of range are
+ * rejected. Pure. */
 
 struct error;
 struct top_sample;
 
-#define NODE_SILENT_S 10.0 /* a daemon says something every 2 s */
+#define NODE_SILENT_S 10.0 /* a daemon reports every 2 s */
 
-/* Adds the node and its jobs. 0, also for a report that is not understood, which the node's state says;
- * -ENOMEM. */
+/* Adds the node and its jobs. Returns 0, also if the report cannot be parsed (the node's state then says so),
+ * or -ENOMEM. */
 int node_report_fill(const char *json, const char *node, double age_s, struct top_sample *sample);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A reel of samples: records one after the other. Each is complete in itself, so a file that was cut off, or
- * damaged in the middle, loses only what is damaged. A record, little endian:
+ * A reel is a recording of samples: records one after the other. Each record is complete in itself, so a
+ * truncated or damaged file loses only the damaged records. A record, little endian:
  *
  * - struct reel_header, 40 bytes, which its last field checks;
  * - stored_bytes of the sample's JSON (sample_json.h), compressed by zstd with a checksum.
@@ -34,28 +34,32 @@ struct reel_header {
 
 _Static_assert(sizeof(struct reel_header) == 40, "stored");
 
-/* Creates a file, or opens a reel to add to it; any other file is left alone (-EEXIST). */
+/* Creates a reel, or opens an existing one to append to it. -EEXIST: another kind of file has this name; it
+ * stays unchanged. */
 int reel_create(const char *path, struct reel_writer **ret_writer, struct error *err);
-/* After a failure, -ENOSPC and the like, the file ends with the record before; do not call this again. */
+/* Appends a record. After a failure (-ENOSPC and the like) the file ends with the record before; do not call
+ * this function again. */
 int reel_write(struct reel_writer *writer, const struct top_sample *sample, struct error *err);
 void reel_writer_close(struct reel_writer *writer);
 
-/* -ENOENT, ...; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records are of a newer diesel-top. */
+/* Opens a reel. -ENOENT and the like; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records are of a newer
+ * diesel-top. */
 int reel_open(const char *path, struct reel_reader **ret_reader, struct error *err);
-/* As reel_open(); takes over the descriptor, also on failure. name is for error texts. */
+/* Opens a reel like reel_open(). Takes over the descriptor, also on failure. name is for error texts. */
 int reel_open_fd(int fd, const char *name, struct reel_reader **ret_reader, struct error *err);
 void reel_reader_close(struct reel_reader *reader);
 
-/* How many records there are: at least one. They are numbered from 0 by their place in the file. */
+/* Returns the number of records, at least one. Records are numbered from 0 in the order of the file. */
 size_t reel_n(const struct reel_reader *reader);
 double reel_time_s(const struct reel_reader *reader, size_t i);
-/* The last record that is not later than this, or 0 if all are. */
+/* Returns the last record that is not later than time_s, or 0 if all are later. */
 size_t reel_find(const struct reel_reader *reader, double time_s);
-/* -EBADMSG: this one is damaged. */
+/* Reads record i. -EBADMSG: the record is damaged. */
 int reel_read(struct reel_reader *reader, size_t i, struct top_sample **ret_sample, struct error *err);
-/* How many damaged or torn records, and stretches that are no record, were met so far. */
+/* Returns the number of damaged or truncated records, and of byte ranges that hold no record, found so far.
+ */
 size_t reel_n_skipped(const struct reel_reader *reader);
 
-/* "14:03", "14:03:22" (of the day of base_s, local time), "2026-11-21T14:03[:22]", "+60", "-60" (seconds from
- * base_s). -EINVAL. */
+/* Parses "14:03", "14:03:22" (of the day of base_s, local time), "2026-11-21T14:03[:22]", "+60" or "-60"
+ * (seconds from base_s). -EINVAL. */
 int reel_time_parse(const char *text, double base_s, double *ret_time_s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the writer and the reader of reels share. */
+/* Functions shared by the writer and the reader of reels. */
 
 #include "reel.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The last minutes of each job, for the plot: its last HISTORY_POINTS samples. A job that was not in any of
- * that many samples is forgotten. */
+/* The recent history of each job, for the plot: its last HISTORY_POINTS samples. A job that is in none of the
+ * last HISTORY_POINTS samples is forgotten. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * What diesel-top knows at one moment: jobs, their processes, storage, the daemon, and its own cost. Every
- * source fills it, every view reads it, a recording stores it, and --once prints it.
+ * Everything that diesel-top knows at one moment: jobs, their processes, storage, the daemon, and its own
+ * cost. Every source fills it, every view reads it, a recording stores it, and --once prints it.
  *
- * Numbers that are not known are NAN, counts that are not known SAMPLE_UNKNOWN, texts "": a view says N/A for
+ * Unknown numbers are NAN, unknown counts are SAMPLE_UNKNOWN, unknown texts are "". A view shows N/A for
  * them, never 0. Texts come from outside (command lines, the daemon) as they are; the screen makes them
  * harmless. All structs are plain: the tables in sample.c name every field once, for JSON both ways.
  *
@@ -21,16 +21,16 @@
 #define SAMPLE_UNKNOWN UINT64_MAX
 #define SAMPLE_SCHEMA  "diesel.top/1"
 
-/* Enough for every sentence of dieseld's or of an analysis; and for an error with what it is about. */
+/* Sizes of a text of dieseld's or of an analysis, and of an error with its subject. */
 #define SAMPLE_TEXT_BYTES  256
 #define SAMPLE_ERROR_BYTES 576
 
 struct job_sample {
 	char id[48];    /* constant over the job's life, and never used for another job */
-	char name[160]; /* what people call it */
+	char name[160]; /* name for people */
 	char user[32];
-	char node[64], dataset[160]; /* of the jobs of many nodes */
-	char state[12];              /* "running", "exited"; "silent": its node says nothing any more */
+	char node[64], dataset[160]; /* set with --nodes */
+	char state[12];              /* "running", "exited"; "silent": its node has stopped reporting */
 	char method[12];             /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
 	char verdict[20];            /* "fetch-bound", ... */
 	char loader[12];
@@ -59,25 +59,25 @@ struct job_sample {
 	uint64_t n_ready;              /* batches that wait for the trainer */
 	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
 	double decoder_cpu_s;
-	uint64_t n_replaced; /* decoders that ended, or were ended, before they were done */
+	uint64_t n_replaced; /* decoders that died, or were killed, during their work */
 	uint64_t n_from_forms,
-	    n_forms; /* of the decoded, those out of forms that were kept; samples with one */
+	    n_forms; /* of the decoded, those made from cached decoded forms; samples that have such a form */
 	double form_bytes;
-	uint64_t n_batches, n_shared; /* made ready by the daemon; of these, decoded for another session */
+	uint64_t n_batches, n_shared; /* prepared by the daemon; of these, decoded for another session */
 	uint64_t shared_from;         /* the job that decoded the newest of the shared ones */
-	/* Of a job that shares its dataset with other nodes: what comes out of each tier a second, and how
-	 * long a chunk takes from there. */
+	/* For a job that shares its dataset with other nodes: the rate of each tier, and the mean time to get
+	 * a chunk from it. */
 	double memory_chunks_per_s, memory_bytes_per_s;
 	double node_chunks_per_s, node_bytes_per_s, node_latency_s;
 	double storage_chunks_per_s, storage_bytes_per_s, storage_latency_s;
 	uint64_t n_reached, n_members;        /* nodes, with this one */
-	uint64_t n_troubled;                  /* of these, the ones that are away or slow... */
+	uint64_t n_troubled;                  /* of these, the nodes that are away or slow... */
 	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 away, node-2 slow (210ms)" */
 	double decision_age_s;
 	double age_s;   /* of shares and steps: how long ago they were measured */
 	double ended_s; /* ago; NAN while it runs */
 	double stall_s,
-	    measured_s; /* waited for data since it began, in so much time of which that is known */
+	    measured_s; /* time waited for data since the job began, and the time for which this is known */
 };
 
 /* A process or thread of a job. */
@@ -86,7 +86,7 @@ struct worker_sample {
 	char role[16]; /* "trainer", "rank", "worker", "helper" */
 	char name[24]; /* as it calls itself */
 	char state[4]; /* R S D ... */
-	char wait[24]; /* what it sleeps in, when looked at */
+	char wait[24]; /* cause of its sleep when sampled */
 	uint64_t pid, parent_pid;
 	double cpu_ratio, queue_ratio; /* on a core; runnable without one */
 	double read_bytes_per_s;
@@ -106,7 +106,7 @@ struct device_sample {
 /* A GPU, as NVML shows it. */
 struct gpu_sample_row {
 	char name[48];
-	char jobs[96]; /* whose processes compute on it */
+	char jobs[96]; /* jobs whose processes compute on it */
 	uint64_t index, n_processes;
 	double busy_ratio; /* some kernel ran */
 	double memory_used_bytes, memory_bytes;
@@ -137,13 +137,13 @@ struct decision_sample {
 	double age_s;
 };
 
-/* A piece of what a slow step waited for. The last piece comes first. */
+/* One link of the wake-up chain of a slow step's wait. The last link in time comes first. */
 struct hop_sample {
 	char job[48];
 	char role[20];
 	char name[24];
 	char what[48];
-	char edge[40]; /* where the story goes on: "woken by 123" */
+	char edge[40]; /* how the chain continues: "woken by 123" */
 	uint64_t tid;
 	double begin_s, length_s; /* from the start of the wait */
 	bool fetch;
@@ -152,8 +152,9 @@ struct hop_sample {
 struct daemon_sample {
 	char state[16]; /* "": not asked, "up", "away": it was up, "none" */
 	char version[24], socket[112], io[16];
-	char sensing[SAMPLE_TEXT_BYTES + 32], tuner[SAMPLE_TEXT_BYTES + 64]; /* how, and whether it may act */
-	char problem[SAMPLE_ERROR_BYTES]; /* one line, when it does not answer */
+	char sensing[SAMPLE_TEXT_BYTES + 32],
+	    tuner[SAMPLE_TEXT_BYTES + 64]; /* method; and whether it may act */
+	char problem[SAMPLE_ERROR_BYTES];  /* one line, when it does not answer */
 	uint64_t pid;
 	double uptime_s;
 	double cache_budget_bytes, cache_used_bytes, cache_borrowed_bytes;
@@ -171,21 +172,21 @@ struct host_sample {
 	double load1;
 	double memory_bytes, available_bytes;
 	double psi_cpu, psi_io, psi_memory; /* some, of the last 10 s */
-	char gpus[160];                     /* why no GPU is shown; "": looked at, or not asked for */
+	char gpus[160]; /* why no GPU is shown; "": GPUs are shown, or were not requested */
 };
 
-/* A node, where there are many (--nodes). */
+/* A node of a cluster (--nodes). */
 struct node_sample {
 	char name[64];
-	char state[12]; /* "up", "silent", "unknown": it says what is not understood here */
+	char state[12]; /* "up", "silent", "unknown": its report cannot be parsed */
 	char version[24];
-	double age_s; /* of what it said last */
+	double age_s; /* of its newest report */
 	double uptime_s;
-	uint64_t n_jobs, n_omitted; /* jobs; of these, for which there was no room */
+	uint64_t n_jobs, n_omitted; /* jobs; of these, the ones that did not fit the report */
 };
 
 struct self_sample {
-	char source[SAMPLE_ERROR_BYTES]; /* how jobs are looked at, and why not better */
+	char source[SAMPLE_ERROR_BYTES]; /* how jobs are measured, and why not better */
 	double cpu_ratio;                /* of one core */
 	double memory_bytes;
 	double bpf_ratio; /* CPU time of the BPF programs, of one core */
@@ -234,7 +235,8 @@ struct top_sample *sample_free(struct top_sample *sample);
 /* Adds an item with nothing known to a list; valid until the next call for this list. NULL: no memory. */
 void *sample_add(struct top_sample *sample, enum sample_list list);
 
-/* The shares of data wait, checkpoint and starving together: what could be won. NAN if not known. */
+/* Returns the sum of the shares of data wait, checkpoint and starving, that is, the possible gain. NAN if not
+ * known. */
 double sample_stall(const struct job_sample *job);
 
 /* The job of this id, or NULL. */

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A sample as JSON, "schema": "diesel.top/1": what --once prints and a recording stores. What is not known is
- * left out; what a reader does not know it ignores. Seconds and bytes are numbers in base units.
+ * A sample as JSON, "schema": "diesel.top/1": --once prints it, and a recording stores it. Unknown values are
+ * left out, and readers ignore unknown keys. Seconds and bytes are numbers in base units.
  */
 
 #include <stdbool.h>
@@ -12,8 +12,9 @@
 struct error;
 struct top_sample;
 
-/* pretty: indented, for people. Caller frees. NULL: no memory. */
+/* Returns the sample as JSON. pretty: indented, for people. Caller frees. NULL: no memory. */
 char *sample_to_json(const struct top_sample *sample, bool pretty);
 
-/* text is from outside. -EBADMSG: no JSON, or not of this schema; -EPROTONOSUPPORT: a newer one; -ENOMEM. */
+/* Parses a sample; text is untrusted. -EBADMSG: not JSON, or not of this schema; -EPROTONOSUPPORT: a newer
+ * schema; -ENOMEM. */
 int sample_from_json(const char *text, size_t length, struct top_sample **ret_sample, struct error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The whole picture: the header, the view or an overlay, and the line of keys. Pure. */
+/* Draws the whole screen: the header, the view or an overlay, and the line of keys. Pure. */
 
 struct model;
 struct screen;

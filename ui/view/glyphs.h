@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Turns UTF-8 of unknown origin into characters that are safe to draw. What cannot be drawn becomes a '?',
- * which takes one cell: control characters, bytes that are not UTF-8, and what the terminal does not know. */
+/* Turns UTF-8 of unknown origin into characters that are safe to draw. Control characters, bytes that are not
+ * UTF-8, and characters that the terminal cannot show become a '?' of one cell. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ struct glyph {
 /* Takes the next character of *text. Returns false at the end. */
 bool glyph_next(const char **text, struct charset charset, struct glyph *ret_glyph);
 
-/* Stands for what was cut off. */
+/* Returns the character that marks cut text. */
 wchar_t glyph_ellipsis(struct charset charset);
 
 /* Writes a character as UTF-8, up to 4 bytes, not terminated. Returns the length. */

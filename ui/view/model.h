@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What diesel-top shows and what its keys do, without a terminal: samples and keys in, a screen full of cells
- * out. Pure: no clock, no I/O. frame_draw() (frame.h) draws it.
+ * The display and the keys of diesel-top, without a terminal: it takes samples and keys and draws cells.
+ * Pure: no clock, no I/O. frame_draw() (frame.h) draws it.
  */
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #include "table.h"
 
 #define MODEL_INPUT_BYTES  80
-#define MODEL_EXITED_S     10 /* how long a job that ended is shown, pale */
+#define MODEL_EXITED_S     10 /* for how long an ended job is shown, dimmed */
 #define MODEL_INTERVAL_MIN 0.1
 #define MODEL_INTERVAL_MAX 60.0
 
@@ -44,7 +44,7 @@ enum prompt {
 	PROMPT_TIME, /* replay: jump to */
 };
 
-/* Beyond Unicode: keys that are no characters. */
+/* Keys that are not characters: values above Unicode's. */
 enum model_key {
 	MODEL_KEY_UP = 0x110000,
 	MODEL_KEY_DOWN,
@@ -60,7 +60,7 @@ enum model_key {
 	MODEL_KEY_F10 = MODEL_KEY_F1 + 9,
 };
 
-/* What the program has to do after a key. */
+/* The action that a key asks of the program. */
 enum model_action {
 	MODEL_NOTHING,
 	MODEL_REDRAW,
@@ -83,7 +83,7 @@ struct model {
 	char input[MODEL_INPUT_BYTES]; /* while a prompt is open; after MODEL_JUMP the time */
 	char filter[MODEL_INPUT_BYTES], search[MODEL_INPUT_BYTES];
 	char selected[48]; /* job under the cursor */
-	bool is_chosen;    /* by the user: the cursor stays on it */
+	bool is_chosen;    /* the user moved the cursor: it stays on this job */
 	size_t cursor[VIEW_COUNT], top[VIEW_COUNT];
 	size_t sort[VIEW_COUNT];
 	bool invert[VIEW_COUNT];
@@ -107,25 +107,26 @@ int model_take(struct model *model, struct top_sample *sample);
 /* key: a Unicode character or enum model_key. */
 enum model_action model_key(struct model *model, unsigned int key);
 
-/* Jobs of many nodes are to come, or come: the columns of these, sorted by what was waited. */
+/* Switches to the columns for jobs of many nodes, sorted by time waited. Call it before or after such jobs
+ * arrive. */
 void model_set_fleet(struct model *model);
 
-/* What the view needs from the feed, by enum feed_want. */
+/* Returns the data that the view needs from the feed, an OR of enum feed_want. */
 unsigned int model_wants(const struct model *model);
 
-/* The columns of the jobs. */
+/* Returns the columns of the jobs view. */
 const struct columns *model_job_columns(const struct model *model);
 
-/* -1: the view has no such column. */
+/* Sorts a view by the column with this key. -1: the view has no such column. */
 int model_sort_by(struct model *model, enum view view, const char *key);
 
-/* The view's table, filtered and sorted, with the cursor where it belongs. The caller frees it with
+/* Makes the view's table, filtered and sorted, and sets its cursor. The caller frees it with
  * model_table_free(). -ENOMEM. */
 int model_table(struct model *model, struct table *ret_table);
 void model_table_free(struct table *table);
 
-/* The id of the job that a row of the view is or belongs to; "" where rows belong to none. */
+/* Returns the id of the job of a row in the view; "" where rows belong to no job. */
 const char *model_item_job(enum view view, const void *item);
 
-/* The job under the cursor, or the one whose worker or file is; NULL: none. */
+/* Returns the job under the cursor, or the job of the worker or file under it; NULL: none. */
 const struct job_sample *model_selected(const struct model *model);

@@ -3,10 +3,10 @@
 
 /*
  * A picture made of character cells, without a terminal: views draw into it, tests read it, ui/terminal.c
- * shows it. What is drawn outside of it is left out. Texts may come from anywhere: what is not printable
- * (control characters, escape sequences, marks that change the direction of writing, bytes that are not
- * UTF-8) becomes '?', so no name of a job reaches the terminal as a command. Wide characters take two cells,
- * and half of one is never drawn.
+ * shows it. Drawing outside of it has no effect. Texts are untrusted: anything not printable (control
+ * characters, escape sequences, marks that change the direction of writing, bytes that are not UTF-8) becomes
+ * '?', so no name of a job reaches the terminal as a command. Wide characters take two cells, and half of one
+ * is never drawn.
  */
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <wchar.h>
 
-/* What a cell means; the terminal knows how that looks with and without colour. */
+/* Meaning of a cell. The terminal maps it to colours or attributes. */
 enum style {
 	STYLE_NORMAL,
 	STYLE_DIM,
@@ -69,16 +69,17 @@ void screen_clear(struct screen *screen);
 int screen_text(struct screen *screen, int y, int x, int width, enum style style, const char *text);
 int screen_print(struct screen *screen, int y, int x, int width, enum style style, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-/* As screen_text(), but the text ends at column x + width. */
+/* Draws like screen_text(), but the text ends at column x + width. */
 void screen_text_right(struct screen *screen, int y, int x, int width, enum style style, const char *text);
 
-/* One character, width 1. */
+/* Draws one character of width 1. */
 void screen_put(struct screen *screen, int y, int x, enum style style, wchar_t character);
 /* Sets the style of cells and leaves their text. */
 void screen_style(struct screen *screen, int y, int x, int width, enum style style);
 
-/* How many columns the whole text takes. */
+/* Returns the width of the whole text, in columns. */
 int screen_text_width(const char *text, struct charset charset);
 
-/* The line as UTF-8, without blanks at its end. Caller frees; NULL: no memory. For tests and batch mode. */
+/* Returns the line as UTF-8, without trailing blanks. Caller frees; NULL: no memory. For tests and batch
+ * mode. */
 char *screen_line(const struct screen *screen, int y);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Tables of samples: the columns, how their values look and compare, and drawing as many as there is room
- * for. Pure. */
+/* Tables of samples: the columns, formatting and comparing their values, and drawing as many columns as fit.
+ * Pure. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,9 +25,9 @@ struct column {
 	size_t offset;                     /* of the value in the item */
 	double (*value)(const void *item); /* instead of offset; NULL: offset */
 	int width;                         /* smallest */
-	int rank;                          /* the higher, the sooner it is left out; 0: never */
-	bool grows;                        /* takes what room is left */
-	const char *meaning;               /* for the help */
+	int rank;            /* columns of the highest rank are left out first; 0: never left out */
+	bool grows;          /* takes the remaining width */
+	const char *meaning; /* for the help */
 };
 
 struct columns {
@@ -36,7 +36,7 @@ struct columns {
 	size_t item_size;
 };
 
-/* What is shown of a list. */
+/* Rows, order and cursor of a list on the screen. */
 struct table {
 	const struct columns *columns;
 	const void **rows; /* items, sorted */
@@ -49,13 +49,13 @@ struct table {
 	bool (*is_dim)(const void *item); /* drawn pale; NULL: none */
 };
 
-/* -1: no such key. */
+/* Returns the index of the column with this key; -1: there is none. */
 int columns_find(const struct columns *columns, const char *key);
 
-/* size >= 64. */
+/* Writes the value of a column as text. size >= 64. */
 void column_text(const struct column *column, const void *item, char *buffer, size_t size);
 
-/* Numbers descending, texts ascending; unknown ones last. Stable in the order of the list. */
+/* Sorts the rows: numbers descending, texts ascending, unknown values last. Stable. */
 void table_sort(struct table *table);
 
 /* Draws head and rows, scrolled so that the cursor is visible. Returns the number of rows that fit. */

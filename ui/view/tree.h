@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Processes below their parents. */
+/* Sorts processes below their parents. */
 
 #include "table.h"
 
-/* Puts a table's rows, which are worker samples, below their parents, with siblings in the order they had,
- * and fills in depths. -ENOMEM: the rows stay as they were. */
+/* Sorts a table's rows, which are worker samples, below their parents, and fills in depths. Siblings keep
+ * their order. -ENOMEM: the rows stay unchanged. */
 int tree_make(struct table *table);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The parts of the picture, each in rows [y, y + rows) of the screen. Private to frame.c. */
+/* Functions that draw parts of the screen, each in rows [y, y + rows). Private to frame.c. */
 
 #include "model.h"
 
@@ -19,7 +19,7 @@ void view_detail(struct model *model, struct screen *screen, int y, int rows);
 /* Draws the table of the model's view, or message if it has no rows. */
 void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);
 
-/* The socket of a daemon that serves and is not the node's, else "". */
+/* Returns the socket of a daemon that serves jobs and is not the node's; else "". */
 const char *view_daemon_place(const struct daemon_sample *d);
 
 /* Draws a list without a cursor. */

@@ -16,8 +16,8 @@
 #include "bpf/symbols/mounts.h"
 #include "bpf/shared/place_shared.h"
 
-/* Often at first, because the windows of short recordings are cut from these sums; later less often, because
- * a day must not fill a disk. */
+/* Intervals between records: short at first because the windows of short recordings are cut from these sums;
+ * longer later because a recording of a day must not fill a disk. */
 #define TOTALS_EVERY_NS (200 * NS_PER_MS)
 #define PLACES_EVERY_NS (1 * NS_PER_S)
 #define BEGINNING_NS    (10 * NS_PER_S)

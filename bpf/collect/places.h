@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Takes what the kernel side summed up about the job's reads out of its maps (usage.h) and makes records of
- * it: EVENT_PAGES, EVENT_READS and EVENT_READ_SIZES five times per second, EVENT_PLACE once per second; after
- * ten seconds all of them a tenth as often. Each file and folder that they name gets a note with its path.
+ * Takes the kernel side's sums of the job's reads out of its maps (usage.h) and makes records of them:
+ * EVENT_PAGES, EVENT_READS and EVENT_READ_SIZES five times per second, EVENT_PLACE once per second; after ten
+ * seconds, all records come a tenth as often. Each file and folder in a record gets a note with its path.
  */
 
 #include <stdbool.h>
@@ -19,11 +19,11 @@ struct places;
 typedef void (*places_emit)(void *user, const struct event *event);
 typedef void (*places_note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 
-/* Returns NULL if there is no memory. The maps stay the caller's. */
+/* Returns NULL if there is no memory. The caller keeps the maps. */
 struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note note, void *user,
 			  uint64_t now_ns);
 void places_free(struct places *places);
 
-/* Makes the records that are due; with last, of all there is. job is a process whose mounts may differ from
- * ours. */
+/* Makes the records that are due; if `last`, makes all that are left. job is a process whose mounts may
+ * differ from ours. */
 void places_step(struct places *places, pid_t job, uint64_t now_ns, bool last);

@@ -10,8 +10,8 @@
 #include "lib/error.h"
 #include "bpf/collector.h"
 
-/* libbpf is always told this path. Otherwise it looks for types that are not there in the BTF of all modules,
- * which takes CAP_SYS_ADMIN. */
+/* libbpf always gets this path. Otherwise it searches the BTF of all modules for missing types, which takes
+ * CAP_SYS_ADMIN. */
 #define DEFAULT_BTF "/sys/kernel/btf/vmlinux"
 
 struct recorder;
@@ -20,12 +20,12 @@ struct places;
 struct probe_set;
 struct profiler;
 
-/* The CPU time of the BPF programs, counted in samples, because counting it always would cost the job 1 to 3
- * %. */
+/* The CPU time of the BPF programs. It is measured in samples because permanent measuring would cost the job
+ * 1 to 3 %. */
 struct cost {
-	int stats_fd; /* open while we have counting switched on for a sample; else -1 */
+	int stats_fd; /* open while counting is switched on for a sample; else -1 */
 	uint64_t start_ns, next_ns;
-	uint64_t begin_ns, begin_run_ns; /* of the sample that is running; 0: none is */
+	uint64_t begin_ns, begin_run_ns; /* of the running sample; 0: none is running */
 	uint64_t sampled_ns;
 	double rate;        /* CPU time over time in the last sample */
 	double estimate_ns; /* CPU time until known_ns */
@@ -53,7 +53,7 @@ struct collector {
 	const struct collector_sink *sink; /* of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
-	uint64_t polled_ns, polled_lost; /* when losses were last looked at, and how many there were */
+	uint64_t polled_ns, polled_lost; /* time of the last check for losses, and their number then */
 };
 
 static inline void btf_freep(struct btf **btf)
@@ -65,20 +65,21 @@ static inline void btf_freep(struct btf **btf)
 int hooks_btf(const char *path, struct btf **ret_btf, struct error *err);
 /* Returns true if the kernel lets programs cast pointers, which makes system calls cheaper to record. */
 bool hooks_can_cast(const struct btf *btf);
-/* Returns true if the kernel has links that probe user code. Without, that takes perf events of a kind that
- * is opened for CAP_SYS_ADMIN alone. */
+/* Returns true if the kernel has links that probe user code. Otherwise probing takes a kind of perf event
+ * that only CAP_SYS_ADMIN may open. */
 bool hooks_can_probe(const struct btf *btf);
 /* Marks for loading the programs that this kernel can run. profile: also the one that takes stack samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* Returns the row of a program, with the name of its hook or its own; NULL: there is no such program. */
 const struct collector_hook *hooks_of_program(const char *program);
-/* Takes the programs whose rows say this from those that are loaded: half of a measurement is none. */
+/* Excludes from loading the programs whose rows have this lost_without, because half of a measurement is
+ * useless. */
 void hooks_leave_out(struct bpf_object *object, const char *lost_without);
 /* 0, or -errno if the running kernel cannot take stack samples. */
 int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
 
-/* collector.c: hands a record on if a poll is in progress. A ring_buffer_sample_fn. */
+/* collector.c: passes a record on if a poll is in progress. A ring_buffer_sample_fn. */
 int collector_record(void *user, void *data, size_t size);
 
 /* collector_tasks.c */

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * Turns raw samples into events and notes (bpf/notes.h). Names are looked up when a sample comes, some 50 ms
- * after it was taken. If the process has ended meanwhile, what is known of it, or of the process that forked
- * it, still serves. All tables have fixed sizes: a job with ever new stacks costs names, not memory.
+ * Turns raw samples into events and notes (bpf/notes.h). The profiler looks names up when a sample arrives,
+ * about 50 ms after it was taken. If the process has ended meanwhile, the profiler uses what it knows of the
+ * process, or of the process that forked it. All tables have fixed sizes: a job with ever new stacks loses
+ * names but takes no more memory.
  */
 
 #include <stdbool.h>
@@ -25,7 +26,7 @@ void profiler_free(struct profiler *profiler);
 int profiler_start(struct profiler *profiler, uint32_t rate_hz);
 void profiler_stop(struct profiler *profiler);
 
-/* Takes EVENT_FORK, EVENT_EXEC and EVENT_EXIT, which tell which processes there are. */
+/* Takes EVENT_FORK, EVENT_EXEC and EVENT_EXIT, from which the profiler knows the processes. */
 void profiler_event(struct profiler *profiler, const struct event *event);
 
 /* Turns a record of the ring into an event. Notes that *ret_event needs go to the sink (may be NULL). Returns

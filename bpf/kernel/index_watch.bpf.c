@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * The kernel side of bpf/index_watch.h. Its programs are apart from the recorder's: they run while no job is
- * measured, so what comes often has to cost next to nothing: of other system calls than these three the
- * number is looked at, of writes and reads the first bytes, and forks alone are looked at where no job is
- * known or suspected.
+ * The kernel side of bpf/index_watch.h, separate from the recorder's programs. These programs run even while
+ * no job is measured, so frequent events must cost next to nothing. They check reads and writes by their
+ * first bytes, and other system calls than these and open by their number. Where no job is known or
+ * suspected, they watch only forks.
  */
 
 #include <stdbool.h>
@@ -34,7 +34,7 @@
 #define CALL_OPENAT 257
 
 struct known_pipe {
-	uint64_t found_ns; /* when that was last said */
+	uint64_t found_ns; /* time of the last INDEX_FOUND record */
 	uint32_t trainer;
 	uint32_t inode;
 };
@@ -68,7 +68,7 @@ struct scratch {
 	char bytes[INDEX_MESSAGE_BYTES];
 };
 
-/* One for each program, which does not run twice at a time on a CPU. */
+/* One entry for each program; a program never runs twice at the same time on one CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 3);
@@ -89,7 +89,7 @@ static __always_inline struct index_trainer *trainer_of(uint32_t tgid)
 	return NULL;
 }
 
-/* Returns false if the trainer has had its share of this second. */
+/* Returns false if the trainer has reached its limit for this second. */
 static __always_inline bool trainer_may(struct index_trainer *t, uint64_t now_ns, uint32_t bytes)
 {
 	if (now_ns - t->window_ns > NS_PER_S) {
@@ -132,7 +132,7 @@ static __always_inline void submit(struct scratch *s, uint32_t bytes, uint64_t f
 		__sync_fetch_and_add(&n_lost, 1);
 }
 
-/* Looks whether this can be the pickle of a batch's number and its list of indices, as Python writes it. */
+/* Returns true if the bytes look like Python's pickle of a batch number and its list of indices. */
 static __always_inline bool head_fits(const uint8_t *head)
 {
 	const uint8_t *value = head + FIRST_VALUE_AT;
@@ -143,7 +143,7 @@ static __always_inline bool head_fits(const uint8_t *head)
 	       (value[0] == 'J' && value[5] == ']');
 }
 
-/* The same; *ret_skip: bytes before it, which say how long it is. */
+/* Like head_fits(), for user memory. *ret_skip: bytes of the length prefix before the pickle. */
 static __always_inline bool looks_like_indices(const char *from, uint32_t *ret_skip)
 {
 	uint8_t head[24];

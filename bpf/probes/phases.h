@@ -14,15 +14,15 @@ struct phase_record;
 struct phase_names *phase_names_new(void);
 void phase_names_free(struct phase_names *names);
 
-/* The key of a name: the same in every recording, without PHASE_COOKIE_END, and not 0. */
+/* Returns the key of a name: the same in every recording, without PHASE_COOKIE_END, and not 0. */
 uint64_t phase_key(const char *name, size_t length);
 
-/* Keeps a name for the next phase_names_note(). Beyond some thousand names new ones are left out, because
- * programs that number their ranges would fill the recording. */
+/* Stores a name for the next phase_names_note(). Drops new names beyond a few thousand, because programs that
+ * number their ranges would fill the recording. */
 void phase_names_add(struct phase_names *names, const char *name, size_t length);
 
-/* Returns the record's event with the key of its name, and keeps the name. */
+/* Returns the record's event with the key of its name, and stores the name. */
 struct event phase_names_resolve(struct phase_names *names, const struct phase_record *record);
 
-/* Gives the sink all names that it was not given yet. */
+/* Passes to the sink all names that it has not got yet. */
 void phase_names_note(struct phase_names *names, const struct collector_sink *sink);

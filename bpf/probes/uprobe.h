@@ -6,7 +6,7 @@
  * process as of 6.10). No other process that maps the same file gets a breakpoint, nor a process that the
  * probed one forks.
  *
- * Taking probes off waits for all CPUs, 30 to 150 ms for each link. So a reaper's threads do it.
+ * Removing probes waits for all CPUs, 30 to 150 ms for each link. So a reaper's threads remove them.
  */
 
 #include <bpf/libbpf.h>
@@ -32,7 +32,7 @@ struct uprobe_links {
 	size_t n;
 };
 
-/* Call it before load: lets the object's uprobe programs be attached to many points at once. */
+/* Lets the object's uprobe programs be attached to many points at once. Call it before the load. */
 void uprobe_use_multi(struct bpf_object *object);
 
 /* Returns true if this kernel attaches to many points at once, and keeps them to all threads of one process
@@ -48,10 +48,10 @@ struct uprobe_reaper;
 
 /* NULL: no memory. */
 struct uprobe_reaper *uprobe_reaper_new(void);
-/* Takes links over, which are empty afterwards, and takes the probes off some time later. */
+/* Takes over the links, which are empty afterwards, and removes the probes some time later. */
 void uprobe_reaper_take(struct uprobe_reaper *reaper, struct uprobe_links *links);
-/* How many links are not off yet. */
+/* Returns the number of links that are not removed yet. */
 size_t uprobe_reaper_backlog(struct uprobe_reaper *reaper);
-/* Waits until all links are off. */
+/* Waits until all links are removed. */
 void uprobe_reaper_wait(struct uprobe_reaper *reaper);
 void uprobe_reaper_free(struct uprobe_reaper *reaper);

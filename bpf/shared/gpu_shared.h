@@ -36,7 +36,7 @@ enum gpu_trait {
 	GPU_LAUNCH = 1 << 16,        /* queues a kernel or graph */
 	GPU_COPY = 1 << 17,          /* queues a copy or fill */
 	GPU_WAITS = 1 << 18,         /* returns when the device is done */
-	GPU_WAITS_MAYBE = 1 << 19,   /* may wait so, and then takes at least GPU_WAIT_MIN_NS */
+	GPU_WAITS_MAYBE = 1 << 19,   /* may wait for the device, and then takes at least GPU_WAIT_MIN_NS */
 	GPU_DRAINS_STREAM = 1 << 20, /* nothing is queued on its stream when it returns */
 	GPU_DRAINS_ALL = 1 << 21,    /* nothing is queued on any stream when it returns */
 	GPU_PER_THREAD = 1 << 22,    /* _ptsz, _ptds: the default stream is the thread's own */
@@ -48,10 +48,10 @@ enum gpu_trait {
 struct gpu_process {
 	uint64_t start_boottime_ns; /* of its main thread: a reused PID is another process */
 	uint64_t idle_ns;           /* since when the queue is known to be empty; 0: it is not */
-	uint64_t stream;            /* that work was queued on since the queue was last empty */
+	uint64_t stream;            /* stream of the work queued since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;
 	uint64_t unknown_until_ns; /* work from before the recording may be queued; 0: there was none */
 	uint32_t has_work;         /* work was queued since the queue was last empty */
-	uint32_t mixed;            /* that was on more than one stream */
+	uint32_t mixed;            /* that work was on more than one stream */
 };

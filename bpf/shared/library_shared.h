@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 #pragma once
 
-/* Files that the job has mapped executable, as the recorder keeps them in mind (lifecycle.h). */
+/* State of the files that the job has mapped executable, kept by the recorder (lifecycle.h). */
 
 #include "bpf/event.h"
 
@@ -10,6 +10,6 @@ struct library_key {
 };
 
 enum library_told {
-	LIBRARY_TOLD = 1,   /* the collector was told of the file, once for all processes */
-	LIBRARY_PROBED = 2, /* set by the collector: it wants to know of each process that maps the file */
+	LIBRARY_TOLD = 1,   /* the recorder has reported the file to the collector, once for all processes */
+	LIBRARY_PROBED = 2, /* set by the collector: the recorder reports each process that maps the file */
 };

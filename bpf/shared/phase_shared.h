@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 #pragma once
 
-/* What the probes on ranges hand to the collector: an event with the name behind it. */
+/* A record that the probes on ranges write for the collector: an event and the name. */
 
 #include "bpf/event.h"
 #include "bpf/phase.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 #pragma once
 
-/* What the job reads, summed up in the kernel (usage.h) and taken out by the collector (places.c). */
+/* Sums of the job's reads, kept by the kernel side (usage.h) and taken out by the collector (places.c). */
 
 #include "bpf/event.h"
 

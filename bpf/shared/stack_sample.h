@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * What the sampler in the kernel and the collector tell each other. A sample has raw addresses here, which
- * the collector turns into names while the process still lives.
+ * Data shared by the sampler in the kernel and the collector. A sample holds raw addresses, which the
+ * collector turns into names while the process still lives.
  */
 
 #include "bpf/event.h"
 
 #define STACK_NATIVE_MAX 24 /* frames, innermost first; the rest is left out */
 #define STACK_PYTHON_MAX 64
-#define STACK_THREADS    64 /* at most so many threads of an interpreter are searched for the sampled one */
+#define STACK_THREADS    64 /* maximum threads of an interpreter among which the sampled one is searched */
 
 enum stack_flag {
 	STACK_IN_KERNEL = 1 << 0, /* the thread was in the kernel: in a call, or in a fault */
@@ -31,7 +31,7 @@ struct stack_sample {
 #define PYTHON_OWNER_NONE 255 /* no frame is to be skipped */
 #define PYTHON_CODE_TAG   3   /* low bits of a frame's pointer to its code: from 3.14 on, how it is counted */
 
-/* Where a process keeps its Python frames: offsets within CPython's structures, which differ between its
+/* Location of a process's Python frames: offsets within CPython's structures, which differ between its
  * versions. */
 struct python_layout {
 	uint64_t runtime;           /* address of _PyRuntime */
@@ -46,7 +46,7 @@ struct python_layout {
 	uint32_t frame_owner;
 	uint8_t has_holder;
 	uint8_t
-	    owner_skipped; /* frames with this owner, or a greater one, have no Python code: they are C's */
+	    owner_skipped; /* frames with this owner, or a greater one, are C frames without Python code */
 	uint8_t reserved[2];
 };
 

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * ELF files that anybody may have made, and may change while they are read. Everything is copied out of the
- * file before it is looked at: a mapping would kill us if the file was cut short, and what is read twice can
- * differ. Sizes are checked against the file and against what real libraries have before memory is taken.
+ * ELF files that anybody may have made, and may change while they are read. All data is copied out of the
+ * file before it is parsed: a mapping would raise SIGBUS if the file was truncated, and data that is read
+ * twice can differ. Sizes are checked against the file, and against limits that real libraries keep, before
+ * memory is allocated.
  */
 
 #include <elf.h>

@@ -18,10 +18,10 @@ struct elf_symbols;
 int elf_symbols_open(int fd, const char *debug_root, struct elf_symbols **ret_symbols);
 void elf_symbols_close(struct elf_symbols *symbols);
 
-/* The function that covers this offset in the file. -ENOENT: none is known. */
+/* Finds the function that covers this offset in the file. -ENOENT: none is known. */
 int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char *name, size_t size);
 
-/* Where an exported variable is, relative to the byte at file_offset. The loader keeps their distance: the
+/* Finds an exported variable relative to the byte at file_offset. The loader keeps their distance: the
  * variable's address is that byte's address + *ret_distance. -ENOENT. */
 int elf_symbols_distance(struct elf_symbols *symbols, const char *variable, uint64_t file_offset,
 			 int64_t *ret_distance);

@@ -7,7 +7,7 @@
  * pipes, which do something when they are opened.
  *
  * The descriptor is the very file of the mapping, a regular one, on a file system that the kernel serves
- * itself. Whoever acts on the file later does so through the descriptor (/proc/self/fd/N), never by path.
+ * itself. Callers must use the file through the descriptor (/proc/self/fd/N), never by path.
  */
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Where file systems are mounted: from a device and a path in its file system to a path of this machine. */
+/* Maps a device and a path in its file system to a path of this machine. */
 
 #include <stdbool.h>
 #include <stddef.h>

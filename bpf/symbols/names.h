@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Frames and stacks as notes (bpf/notes.h). Each is given once. */
+/* Makes notes (bpf/notes.h) of frames and stacks, one for each. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,11 +15,11 @@ struct names;
 struct names *names_new(void);
 void names_free(struct names *names);
 
-/* Returns the key of a frame, and gives its note to the sink the first time; 0 if there are too many. library
- * and function may hold any bytes; "": not known. */
+/* Returns the key of a frame, and passes its note to the sink the first time; 0 if there are too many frames.
+ * library and function may hold any bytes; "": not known. */
 uint64_t names_frame(struct names *names, enum frame_kind kind, const char *library, const char *function,
 		     const struct collector_sink *sink);
 
-/* The same for a stack of n <= NOTE_STACK_FRAMES_MAX frames; 0 if it has none. */
+/* Like names_frame(), for a stack of n <= NOTE_STACK_FRAMES_MAX frames; 0 if it has none. */
 uint64_t names_stack(struct names *names, const uint64_t *frames, size_t n,
 		     const struct collector_sink *sink);

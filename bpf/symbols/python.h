@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * CPython from outside: where a version keeps its frames, and the name of a code object. For 3.8 to 3.12 the
- * offsets are those of CPython's own headers; 3.13 and 3.14 tell them themselves (_Py_DebugOffsets). Other
+ * Reads CPython from outside: finds the frames of each version, and the name of a code object. For 3.8 to
+ * 3.12 the offsets are those of CPython's own headers; 3.13 and 3.14 publish them (_Py_DebugOffsets). Other
  * versions, and those without the GIL, are refused, because wrong offsets would give wrong names.
  *
  * Memory of the process is read, never changed; it may hold anything and change meanwhile.
@@ -33,8 +33,8 @@ int python_read_process(pid_t pid, uint64_t address, void *data, size_t size);
 /* The memory of this process; *pid must live as long as the result is used. */
 struct python_memory python_memory_of(pid_t *pid);
 
-/* Says where a version keeps things. runtime is the address of _PyRuntime; version is 0x030b for 3.11.
- * -ENOTSUP: the version is not known; else what reading the memory returned. */
+/* Fills in the layout of a version. runtime is the address of _PyRuntime; version is 0x030b for 3.11.
+ * -ENOTSUP: the version is not known; else the error of reading the memory. */
 int python_describe(uint32_t version, uint64_t runtime, const struct python_memory *memory,
 		    struct python *ret_python);
 
@@ -45,10 +45,10 @@ uint32_t python_version_of_name(const char *name);
 struct python_code {
 	char path[256];
 	char function[192]; /* qualified from 3.11 on */
-	bool generator;     /* its frames run while somebody takes the next item */
+	bool generator;     /* its frames run while a caller takes the next item */
 };
 
-/* -EFAULT and the like: not there (any more); -EBADMSG: no code object. */
+/* Reads a code object. -EFAULT and the like: it is not (or no longer) there; -EBADMSG: not a code object. */
 int python_code_read(const struct python *python, const struct python_memory *memory, uint64_t address,
 		     struct python_code *ret_code);
 

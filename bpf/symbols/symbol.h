@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Where in an ELF file a function begins, for a probe. This is computed from the program headers, because
- * what libbpf 1.1 computes from sections is wrong for some layouts.
+ * Finds the file offset of a function in an ELF file, for a probe. It uses the program headers, because
+ * libbpf 1.1 uses sections and gets wrong offsets for some layouts.
  */
 
 #include <stdbool.h>
@@ -16,13 +16,13 @@ struct symbol_file;
 int symbol_file_open(int fd, struct symbol_file **ret_file);
 struct symbol_file *symbol_file_close(struct symbol_file *file);
 
-/* The name that the library was linked as (DT_SONAME), which identifies a copy under another name; "" if
- * there is none. Valid until the file is closed. */
+/* Returns the name that the library was linked as (DT_SONAME), which identifies a renamed copy; "" if there
+ * is none. Valid until the file is closed. */
 const char *symbol_file_soname(const struct symbol_file *file);
 
-/* The file offset where to probe the first exported function whose name begins with prefix (exact: equals
- * it). An endbr64 or a comparison in front of a cheap instruction is skipped, because a probe on these is
- * single-stepped, while one on push, nop, call or jump is emulated at a fraction of the cost
+/* Finds the file offset at which to probe the first exported function whose name begins with prefix (exact:
+ * equals it). An endbr64 or a comparison in front of a cheap instruction is skipped, because a probe on these
+ * is single-stepped, while one on push, nop, call or jump is emulated at a fraction of the cost
  * (docs/explanation/measuring.md). *ret_cheap (may be NULL) says whether the kernel emulates what is there.
  * -ENOENT: there is no such function; -ENOEXEC: the file is broken. */
 int symbol_file_find(struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,

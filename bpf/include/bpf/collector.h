@@ -2,16 +2,16 @@
 #pragma once
 
 /*
- * The collector loads the recorder into the kernel, tells it which processes are the job, and hands its
- * events on. The job is never stopped, signalled or changed, and goes on if the collector dies.
+ * The collector loads the recorder into the kernel, tells it which processes are the job, and passes on its
+ * events. The job is never stopped, signalled or changed, and goes on if the collector dies.
  *
  *   collector_open -> collector_launch or collector_attach (once or more) -> collector_poll ... ->
  *   collector_stop -> collector_close
  *
- * A job is one or more processes with all their threads and descendants, those that exist and those to come.
- * The caller's own process is never part of it. One thread uses a collector. It needs root, or CAP_BPF,
- * CAP_PERFMON, CAP_SYS_PTRACE (to reach the libraries of other users' processes), and CAP_SYS_ADMIN to
- * know its own cost, and before Linux 6.6 to probe libraries.
+ * A job is one or more processes with all their threads and descendants, existing and future ones. The
+ * caller's own process is never part of it. One thread uses a collector. It needs root, or CAP_BPF,
+ * CAP_PERFMON, CAP_SYS_PTRACE (to reach the libraries of other users' processes), and CAP_SYS_ADMIN to know
+ * its own cost, and before Linux 6.6 to probe libraries.
  */
 
 #include <signal.h>
@@ -34,11 +34,10 @@ struct collector_options {
 	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/notes.h; 0: none */
 };
 
-/* Loads and attaches the recorder, without those of its programs that the kernel refuses, unless they are
- * required: struct collector_stats has them. From here on its programs run for every system call and switch
- * of the machine, but record nothing before there is a job. -ENOENT: the kernel has no BTF; -EPERM: no
- * privilege; -ENOSYS: the kernel refuses a required program; others are the kernel's own. err says what to
- * do. */
+/* Loads and attaches the recorder, and leaves out optional programs that the kernel refuses: struct
+ * collector_stats lists them. From then on the programs run at every system call and context switch of the
+ * machine, but record nothing before there is a job. -ENOENT: the kernel has no BTF; -EPERM: no privilege;
+ * -ENOSYS: the kernel refuses a required program; others are the kernel's own. err says what to do. */
 int collector_open(const struct collector_options *options, struct collector **ret_collector,
 		   struct error *err);
 
@@ -59,55 +58,55 @@ bool collector_has(const struct collector *collector, pid_t tgid);
 /* Takes what the collector gathers. Neither function may keep the pointers. */
 struct collector_sink {
 	void (*event)(void *user, const struct event *event);
-	/* What does not fit an event: a file's path, a stack, a symbol. kind is static text; data means
-	 * something to whoever knows the kind. A note replaces an earlier one of the same kind and key. */
+	/* Data that does not fit an event: a file's path, a stack, a symbol. kind is static text, and defines
+	 * the format of data. A note replaces an earlier one of the same kind and key. */
 	void (*note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 	void *user;
 };
 
-/* Waits up to timeout_ms (0: not at all) and hands everything that has gathered to the sink. Returns the
- * number of events, or -errno; -EINTR if a signal came. Call it at least every 100 ms: it also sets probes in
+/* Waits up to timeout_ms (0: not at all) and passes all collected events to the sink. Returns the number of
+ * events, or -errno; -EINTR if a signal came. Call it at least every 100 ms, because it also sets probes in
  * libraries that the job has mapped. */
 int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink);
 
-/* From now on records detail (stretches off the CPU, system calls) or leaves it out; lives, steps and totals
- * are recorded in any case. Detail that began before it was switched off is still recorded. Returns the time.
- */
+/* Switches the recording of detail (intervals off the CPU, system calls) on or off; thread lifetimes, steps
+ * and totals are always recorded. Detail that began before it was switched off is still recorded. Returns the
+ * time. */
 uint64_t collector_detail(struct collector *collector, bool wanted);
 
-/* A descriptor that is readable when collector_poll() has urgent work, for an event loop that also has a
- * timer. Owned by the collector. */
+/* Returns a descriptor that is readable when collector_poll() has urgent work, for an event loop that also
+ * has a timer. Owned by the collector. */
 int collector_fd(const struct collector *collector);
 
 /* Returns true if major page faults are recorded as a whole (EVENT_FAULT). Otherwise only their sleeps are
  * known. */
 bool collector_times_faults(const struct collector *collector);
 
-/* How many threads of the job are alive. */
+/* Returns the number of the job's threads that are alive. */
 uint64_t collector_alive(const struct collector *collector);
 
-/* Takes all hooks off, then hands on what is left: events that have gathered, the unfinished stretch and
- * system call of each living thread (flagged EVENT_FLAG_CLIPPED), and its EVENT_TOTALS. Nothing comes after
- * these. */
+/* Removes all hooks, then passes on the rest: collected events, the unfinished interval and system call of
+ * each living thread (flagged EVENT_FLAG_CLIPPED), and its EVENT_TOTALS. The sink gets nothing after these.
+ */
 int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err);
 
-/* May be called without collector_stop(). NULL is fine. */
+/* Works without collector_stop() before it. NULL is fine. */
 void collector_close(struct collector *collector);
 
 #define COLLECTOR_REFUSALS_MAX 32
 #define COLLECTOR_PROGRAM_SIZE 48
 #define COLLECTOR_REASON_SIZE  200
 
-/* A program that the kernel has the hook for, and refused. The collector goes on without it. */
+/* A program that the kernel refused although it has the hook. The collector works without it. */
 struct collector_refusal {
-	char program[COLLECTOR_PROGRAM_SIZE]; /* it has the name of its tracepoint, if it has one */
+	char program[COLLECTOR_PROGRAM_SIZE]; /* named after its tracepoint, if it has one */
 	char reason[COLLECTOR_REASON_SIZE];   /* one line: the verifier's last one, or what libbpf said */
 	const char *lost_without;             /* as in struct collector_hook */
 };
 
 struct collector_stats {
 	uint64_t events[COLLECTOR_EVENT_TYPES]; /* handed on, by enum event_type */
-	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals do not suffer */
+	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals stay exact */
 	uint64_t storage_failures;              /* threads that are missing from the job */
 	uint64_t missed;      /* runs that the kernel skipped because the program was already running */
 	uint64_t n_probes;    /* user-space functions probed */
@@ -117,15 +116,15 @@ struct collector_stats {
 	uint64_t elapsed_ns;  /* since collector_open */
 	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
 	uint32_t profile_hz;  /* 0: no stack samples are taken */
-	int profile_error;    /* -errno: why there are none although they were asked for */
-	const struct collector_refusal *refusals; /* the collector's, until it is closed */
+	int profile_error;    /* -errno: why there are no samples although the caller asked for them */
+	const struct collector_refusal *refusals; /* owned by the collector, valid until it is closed */
 	size_t n_refusals;
 	bool no_probes; /* libraries cannot be probed: before Linux 6.6 that takes CAP_SYS_ADMIN */
 };
 
 void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats);
 
-/* What can be measured here, and what is lost where it cannot. */
+/* A hook: whether this kernel has it, and what a report lacks without it. */
 struct collector_hook {
 	const char *name;         /* tracepoint */
 	const char *lost_without; /* what a report lacks without it, in words; static */

@@ -31,29 +31,30 @@ enum event_type {
 	EVENT_EXIT = 7,    /* a thread of the job ended; carries its totals */
 	EVENT_NAME = 8,    /* a thread's comm: at its start, at attach, after a rename */
 	EVENT_LIBRARY = 9, /* a file was mapped executable for the first time */
-	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
+	EVENT_ALIVE = 10,  /* at attach, for every existing thread; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
-	EVENT_CALLS = 12,  /* quick calls on files, one after the other: see calls in struct event */
+	EVENT_CALLS = 12,  /* several quick calls on files in a row: see struct event_calls */
 	/* Sums over all threads of the job from start to end, a fraction of a second; tid is 0. */
-	EVENT_PAGES = 13,      /* what the page cache did for it */
-	EVENT_PLACE = 14,      /* the same for one of the files and folders that were used most */
-	EVENT_READ_SIZES = 15, /* how many reads there were of which size */
+	EVENT_PAGES = 13,      /* page cache lookups and misses of the job */
+	EVENT_PLACE = 14,      /* as EVENT_PAGES, for one of the most used files and folders */
+	EVENT_READ_SIZES = 15, /* number of reads by size */
 	EVENT_FAULT = 16,      /* a major page fault in a mapped file that is not code, outside of calls */
 	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as in EVENT_PAGES */
 	EVENT_STACK = 18, /* a tick of the profile's clock found the thread on its CPU; start_ns == end_ns */
-	EVENT_GAP = 24,   /* by the recorder: from start to end nothing but lives and steps was recorded */
-	EVENT_LOSS = 25,  /* by the collector: loss.n records were lost at some time from start to end */
+	EVENT_GAP =
+	    24, /* by the recorder: no detail was recorded from start to end, only lifetimes and steps */
+	EVENT_LOSS = 25, /* by the collector: loss.n records were lost at some time from start to end */
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
 	EVENT_GPU_TOTALS = 22, /* of a process, at the end of the recording; tid == tgid */
 	EVENT_PHASE = 23,      /* a named range (NVTX, USDT) begins or ends */
 	/* Without privilege: */
-	EVENT_SAMPLE = 29,         /* a thread between two looks at /proc */
-	EVENT_SAMPLE_PROCESS = 30, /* a process was first seen, or what it is became clearer */
+	EVENT_SAMPLE = 29,         /* a thread between two samples of /proc */
+	EVENT_SAMPLE_PROCESS = 30, /* a process was first seen, or more is known of it */
 };
 
-/* How EVENT_SAMPLE knows what it says. */
+/* Sources and limits of the values in EVENT_SAMPLE. */
 enum sample_known {
 	SAMPLE_KNOWN_SCHEDSTAT = 1 << 0, /* exec_ns, queue_ns exact; else exec_ns in ticks, no queue_ns */
 	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is from the system call it sleeps in */
@@ -63,12 +64,12 @@ enum sample_known {
 	SAMPLE_CUT = 1 << 5,             /* a counter moved by more than its field holds */
 };
 
-/* Where the thread's Python stack was at the end of EVENT_SAMPLE. */
+/* The thread's position in its Python code at the end of EVENT_SAMPLE. */
 enum sample_place {
 	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, or not the main thread */
 	SAMPLE_PLACE_OUTSIDE = 1,
 	SAMPLE_PLACE_NEXT = 2,      /* within next() of PyTorch's DataLoader, or torchdata's */
-	SAMPLE_PLACE_DIESEL = 3,    /* within next() of DIESEL's */
+	SAMPLE_PLACE_DIESEL = 3,    /* within next() of DIESEL's loader */
 	SAMPLE_PLACE_COMPILING = 4, /* torch.compile or jax.jit compiles */
 	SAMPLE_PLACE_COMPUTING = 5, /* in the model, the backward pass or the optimizer */
 	SAMPLE_PLACE_IMPORTING = 6, /* imports modules */
@@ -79,15 +80,15 @@ enum sample_process {
 	SAMPLE_PROCESS_SHARES_PIPE = 1 << 0, /* with its parent, above standard error */
 	SAMPLE_PROCESS_COPY = 1 << 1,        /* forked: it runs its parent's command line */
 	SAMPLE_PROCESS_SPAWNED = 1 << 2,     /* started by Python's multiprocessing without a fork */
-	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* its descriptors are not ours to see */
+	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* we may not read its descriptors */
 };
 
-#define EVENT_TYPE_LIMIT 32 /* above every enum event_type, also of later versions */
+#define EVENT_TYPE_LIMIT 32 /* above every enum event_type, including those of later versions */
 
-/* How a sleep ended: what `current` was when the thread was made runnable. */
+/* Kind of wake-up: the context of the CPU that made the thread runnable. */
 enum waker_context {
 	WAKER_TASK = 0,    /* waker_tid is a real waker */
-	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is whoever happened to run: no evidence */
+	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is the interrupted thread, so no evidence */
 	WAKER_SOFTIRQ = 2, /* waker_detail: softirq number (3 NET_RX, 4 BLOCK, 1 TIMER) */
 	WAKER_TIMER = 3,   /* local timer interrupt */
 	WAKER_NONE = 255,  /* no waking was seen: preempted, or the sleep began before the recording */
@@ -97,15 +98,17 @@ enum event_flag {
 	EVENT_FLAG_PREEMPTED = 1 << 0,  /* EVENT_SWITCH: left the CPU while runnable */
 	EVENT_FLAG_IOWAIT = 1 << 1,     /* EVENT_SWITCH: in_iowait was set */
 	EVENT_FLAG_IN_SYSCALL = 1 << 2, /* EVENT_SWITCH: syscall_nr holds the call it slept in */
-	EVENT_FLAG_CLIPPED = 1 << 3,    /* it began before the recording; start_ns is the recording's start */
+	EVENT_FLAG_CLIPPED =
+	    1 << 3, /* the event began before the recording; start_ns is the recording's start */
 	/* EVENT_SWITCH: slept in a page fault that was outside of system calls and not for code */
 	EVENT_FLAG_MAJOR_FAULT = 1 << 4,
-	/* EVENT_SWITCH: slept until some or all written data was on storage: in fsync, or in a write that was
-	 * held up because too much waited to be written. This is what writing back costs a checkpoint. */
+	/* EVENT_SWITCH: slept until some or all written data was on storage: in fsync, or in a write that the
+	 * kernel throttled because of too much dirty data. Checkpoints wait in this way for writeback. */
 	EVENT_FLAG_WRITEBACK = 1 << 5,
-	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: all files directly in this folder */
-	EVENT_FLAG_NEIGHBOUR = 1 << 7, /* EVENT_SWITCH: the core it got had run a thread not of the job */
-	EVENT_FLAG_CODE = 1 << 8,      /* EVENT_SWITCH: slept in a page fault of its program or a library */
+	EVENT_FLAG_FOLDER = 1 << 6, /* EVENT_PLACE: all files directly in this folder */
+	EVENT_FLAG_NEIGHBOUR =
+	    1 << 7, /* EVENT_SWITCH: its core had just run a thread that is not part of the job */
+	EVENT_FLAG_CODE = 1 << 8, /* EVENT_SWITCH: slept in a page fault of its program or a library */
 };
 
 /* File types as in st_mode >> 12. */
@@ -120,11 +123,11 @@ enum event_file_type {
 	EVENT_FILE_SOCK = 12,
 };
 
-/* Where a file's or socket's bytes come from: its file system or address family. */
+/* Source of a file's or socket's bytes: its file system or address family. */
 enum event_source {
 	SOURCE_UNKNOWN = 0,
 	SOURCE_STORAGE = 1, /* a file system on a local disk */
-	SOURCE_MEMORY = 2,  /* tmpfs, shared memory, proc, sys: nothing is fetched */
+	SOURCE_MEMORY = 2,  /* tmpfs, shared memory, proc, sys: bytes are in memory already */
 	SOURCE_FUSE = 3,    /* another process on this machine serves it */
 	SOURCE_NETWORK = 4, /* NFS, SMB, Ceph, Lustre, 9p, ...; sockets of IPv4 and IPv6 */
 	SOURCE_LOCAL = 5,   /* sockets within this machine */
@@ -145,14 +148,14 @@ enum mark_kind {
 
 enum mark_batch {
 	MARK_BATCH_INLINE = 1,  /* num_workers=0: the batch is made within next() */
-	MARK_BATCH_WORKERS = 2, /* any other */
+	MARK_BATCH_WORKERS = 2, /* batches come from worker processes */
 };
 
 enum mark_cause {                         /* enum diesel_mark_cause */
-		  MARK_CAUSE_FETCH = 1,   /* chunk reads held the batch up: from storage */
-		  MARK_CAUSE_PREP = 2,    /* reads were done; verifying, copying or decoding held it up */
-		  MARK_CAUSE_PEERS = 3,   /* chunk reads: from other nodes of the job */
-		  MARK_CAUSE_STAGING = 4, /* chunk reads: from the node's staging disk */
+		  MARK_CAUSE_FETCH = 1,   /* chunk reads from storage delayed the batch */
+		  MARK_CAUSE_PREP = 2,    /* verifying, copying or decoding delayed the batch */
+		  MARK_CAUSE_PEERS = 3,   /* chunk reads from other nodes of the job delayed the batch */
+		  MARK_CAUSE_STAGING = 4, /* chunk reads from the node's staging disk delayed the batch */
 };
 
 static inline int mark_cause_fetches(uint64_t cause)
@@ -162,7 +165,8 @@ static inline int mark_cause_fetches(uint64_t cause)
 
 /* EVENT_GPU_*: see bpf/gpu.h for what is probed. */
 enum gpu_flag {
-	GPU_FLAG_DRAINED = 1 << 0, /* EVENT_GPU_WAIT: nothing of the process was queued when it returned */
+	GPU_FLAG_DRAINED =
+	    1 << 0, /* EVENT_GPU_WAIT: no work of the process was queued when the call returned */
 };
 
 /* EVENT_PHASE. Ranges nest within a thread; an end closes the innermost open one. */
@@ -172,7 +176,7 @@ enum phase_kind {
 };
 
 struct event_switch {
-	uint64_t waking_ns; /* when it became runnable; 0: it always was */
+	uint64_t waking_ns; /* when it became runnable; 0: it was runnable all the time */
 	uint64_t exec_ns;   /* its CPU time so far (se.sum_exec_runtime) */
 	uint32_t waker_tid; /* meaningful with WAKER_TASK */
 	uint16_t state;     /* task state bits at the switch: 1 S, 2 D, 0 runnable; a set */
@@ -193,18 +197,18 @@ struct event_call {
 };
 
 /*
- * From the start of the first call to the end of the last. The thread had its CPU all the time: no call slept
- * or took long, and between two calls it computed for at most 0.1 ms. busy_ns is the time in the calls; in
- * the rest of the stretch the thread computed. These are reads, opens, look-ups and closes of files that
- * cannot be written through the descriptor.
+ * The interval from the start of the first call to the end of the last. The thread had its CPU all the time:
+ * no call slept or took long, and the thread computed for at most 0.1 ms between two calls. busy_ns is the
+ * time in the calls; the thread computed in the rest of the interval. The calls are reads, opens, look-ups
+ * and closes of files that cannot be written through the descriptor.
  */
 struct event_calls {
 	uint64_t inode; /* of the last call's file */
-	uint32_t bytes; /* that reads returned */
+	uint32_t bytes; /* returned by reads */
 	uint32_t busy_ns;
 	uint16_t n_calls; /* 2 or more */
-	uint16_t n_reads; /* completed */
-	uint16_t n_opens; /* that succeeded */
+	uint16_t n_reads; /* completed reads */
+	uint16_t n_opens; /* successful opens */
 	uint8_t file_type;
 	uint8_t source; /* of the last call's file */
 	uint64_t reserved;
@@ -213,10 +217,10 @@ struct event_calls {
 struct event_pages {
 	uint32_t accessed_pages; /* looked up, by reads and faults */
 	uint32_t missed_pages;   /* brought in from storage, read-ahead included */
-	uint32_t n_minor_faults; /* faults that found their page of a file in memory */
+	uint32_t n_minor_faults; /* faults whose file page was in memory */
 	uint32_t n_major_faults;
 	uint32_t reserved[2];
-	uint64_t fault_ns; /* in major faults of files */
+	uint64_t fault_ns; /* time in major faults of files */
 };
 
 struct event_place {
@@ -226,11 +230,12 @@ struct event_place {
 	uint32_t missed_pages;
 	uint32_t n_reads;
 	uint32_t used_kib;
-	uint32_t direct_kib; /* past the page cache; part of used_kib */
+	uint32_t direct_kib; /* bypassing the page cache; part of used_kib */
 };
 
 struct event_sizes {
-	/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0: also of 0 */
+	/* number of reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0 includes reads of 0 bytes
+	 */
 	uint32_t n[7];
 	uint32_t first;
 };
@@ -239,23 +244,23 @@ struct event_fault {
 	uint64_t inode;
 	uint64_t page;        /* index in the file */
 	uint32_t device;      /* kernel dev_t */
-	uint32_t added_pages; /* pages that the fault had read, with read-ahead */
+	uint32_t added_pages; /* pages read for the fault, including read-ahead */
 	uint32_t sleep_ns;
 	uint16_t n_sleeps;
 	uint16_t n_wakeups;
 };
 
 struct event_reads {
-	uint64_t used_bytes;    /* of files, page cache or not; io_uring included */
-	uint64_t direct_bytes;  /* part of it: past the page cache (O_DIRECT) */
+	uint64_t used_bytes;    /* read from files, through the page cache or not; includes io_uring */
+	uint64_t direct_bytes;  /* part of used_bytes: bypassing the page cache (O_DIRECT) */
 	uint64_t network_bytes; /* received from sockets of IPv4 and IPv6: not in used_bytes */
-	uint32_t n_reads;       /* of files, completed */
+	uint32_t n_reads;       /* completed reads of files */
 	uint32_t reserved;
 };
 
 /* A loader's mark, or a phase. */
 struct event_mark {
-	uint64_t value; /* a phase's: key of the note "phase" that has its name; ends: 0 */
+	uint64_t value; /* of a phase: key of the note "phase" with its name; at its end: 0 */
 	uint64_t reserved[2];
 	uint32_t kind; /* enum mark_kind, enum phase_kind */
 	uint32_t reserved2;
@@ -279,14 +284,14 @@ struct event_exit {
 struct event_name {
 	char comm[16];
 	uint64_t start_boottime_ns;
-	uint32_t ns_tid; /* as the innermost PID namespace numbers it */
+	uint32_t ns_tid; /* thread id in its innermost PID namespace */
 	uint32_t parent_tgid;
 };
 
 struct event_library {
 	uint64_t inode;
 	uint64_t device; /* kernel dev_t */
-	char name[16];   /* of the file, without its folder, cut */
+	char name[16];   /* file name without its folder, truncated */
 };
 
 struct event_loss {
@@ -295,16 +300,16 @@ struct event_loss {
 };
 
 struct event_sample {
-	uint32_t exec_ns;    /* what it ran from start to end */
-	uint32_t queue_ns;   /* was runnable without a CPU */
-	uint32_t process_ns; /* what all threads of its process ran */
+	uint32_t exec_ns;    /* CPU time from start to end */
+	uint32_t queue_ns;   /* time runnable without a CPU */
+	uint32_t process_ns; /* CPU time of all threads of its process */
 	uint32_t read_bytes, written_bytes;
-	uint32_t inode;   /* of the pipe or socket it waits at; 0: not known */
+	uint32_t inode;   /* of the pipe or socket that it waits for; 0: not known */
 	uint16_t n_reads; /* read calls */
 	uint16_t known;   /* enum sample_known, or-ed */
 	uint8_t state;    /* at the end, as /proc has it: R S D Z ... */
 	uint8_t wait;     /* at the end: enum proc_wait of lib/proc_task.h */
-	uint8_t n;        /* looks from start (not counted) to end */
+	uint8_t n;        /* samples after start, up to end */
 	uint8_t place;    /* at the end: enum sample_place */
 };
 
@@ -317,8 +322,8 @@ struct event_process {
 };
 
 struct event_gpu {
-	uint64_t n_launches; /* of kernels and graphs, by the process so far */
-	uint64_t n_copies;   /* copies and fills, by the process so far */
+	uint64_t n_launches; /* of kernels and graphs, by the process since the recording began */
+	uint64_t n_copies;   /* copies and fills, by the process since the recording began */
 	uint64_t stream;     /* CUstream; 0: the default one */
 	uint16_t function;   /* of bpf/gpu.h */
 	uint16_t gpu_flags;  /* enum gpu_flag */
@@ -328,12 +333,12 @@ struct event_gpu {
 struct event_gpu_totals {
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits;
-	uint64_t wait_ns; /* of all threads, in synchronising calls */
+	uint64_t wait_ns; /* time of all threads in synchronising calls */
 };
 
 struct event_stack {
-	uint64_t native; /* key of the note "stack" of its C frames; 0: not known */
-	uint64_t python; /* of its Python frames; 0: none */
+	uint64_t native; /* key of the note "stack" of its native frames; 0: not known */
+	uint64_t python; /* key of the note "stack" of its Python frames; 0: none */
 	uint16_t syscall_nr;
 	uint8_t in_kernel; /* 1: in syscall_nr; 0xffff: in a page fault or an interrupt */
 	uint8_t reserved[13];
@@ -373,13 +378,13 @@ struct event {
 };
 
 #ifndef __BPF__
-/* The kind of the note with the path of what EVENT_PLACE names, without a NUL at the end. */
+/* Kind of the note that holds the path of an EVENT_PLACE's file or folder, without a NUL at the end. */
 #define PLACES_NOTE "path"
 
 struct places_path {
 	uint64_t inode;
 	uint32_t device; /* kernel dev_t */
-	uint32_t folder; /* 1: a folder's */
+	uint32_t folder; /* 1: the path is a folder's */
 };
 
 _Static_assert(sizeof(struct places_path) == 16, "stored");

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * The functions of libcuda.so.1 that are probed. Every way to the GPU ends in this library of the driver's,
+ * The functions of libcuda.so.1 that are probed. Every way to the GPU ends in this library of the driver,
  * even from a statically linked runtime, and a machine has one such file for each driver.
  *
- * `function` of an event is an index here: stored in recordings, so never renumbered.
+ * `function` of an event is an index here: recordings store it, so functions are never renumbered.
  */
 
 #include <stddef.h>
@@ -13,23 +13,25 @@
 
 #define GPU_FUNCTIONS 64 /* indices are below */
 
-/* Such as "cuStreamSynchronize"; "?" for an index of a newer version. Static. */
+/* Returns a function's name, such as "cuStreamSynchronize"; "?" for an index of a newer version. Static. */
 const char *gpu_function_name(uint32_t function);
 
 /* Notes that the collector makes about a probed libcuda. Those about one file have the same key. */
-#define GPU_NOTE_LIBRARY "gpu.library" /* its path as the job sees it, without a 0 at the end */
-#define GPU_NOTE_PROBES  "gpu.probes"  /* struct gpu_probes */
+#define GPU_NOTE_LIBRARY "gpu.library" /* path of the library as the job sees it, without a NUL at the end   \
+					*/
+#define GPU_NOTE_PROBES "gpu.probes"   /* struct gpu_probes */
 
 struct gpu_probes {
 	uint32_t n_probed;    /* functions */
-	uint32_t n_expensive; /* of these, whose first instruction is single-stepped: 4 to 5 us a call */
+	uint32_t n_expensive; /* of these, functions whose first instruction is single-stepped: 4 to 5 us per
+				 call */
 	uint32_t n_missing;   /* functions that this driver does not export */
 	uint32_t n_refused;   /* functions that the kernel would not probe */
-	uint64_t launches_until_ns; /* when launches became too many to be counted; 0: never */
+	uint64_t launches_until_ns; /* when launches became too frequent to be counted; 0: never */
 };
 
-/* Says what could be probed in the libcuda at path: sets n_probed, n_expensive and n_missing. -ENOEXEC: no
- * library; else -errno. */
+/* Finds out which functions of the libcuda at path can be probed: sets n_probed, n_expensive and n_missing.
+ * -ENOEXEC: not a library; else -errno. */
 int gpu_probes_look(const char *path, struct gpu_probes *ret_probes);
 
 _Static_assert(sizeof(struct gpu_probes) == 24, "stored");

@@ -3,11 +3,10 @@
 
 /*
  * Watches how PyTorch's DataLoaders hand out work: a trainer writes the indices of a batch to a worker's
- * pipe, the worker reads them, and opens files. All trainers of the machine are found by what they write;
- * only of those that were asked for is more recorded.
+ * pipe, the worker reads them, and opens files. The watch finds all trainers of the machine by their writes,
+ * and records more only for those that the caller asked for.
  *
- * Reading other processes' pipes takes CAP_BPF and CAP_PERFMON to begin with; the other functions take no
- * privilege.
+ * index_watch_open() needs CAP_BPF and CAP_PERFMON; the other functions need no privilege.
  */
 
 #ifdef __BPF__
@@ -19,45 +18,48 @@
 #endif
 
 enum index_record_type {
-	INDEX_FOUND = 1, /* a trainer that was not asked for wrote indices; at most one a second and pipe */
-	INDEX_WRITE = 2, /* a message of indices; bytes: the pickle */
-	INDEX_READ = 3,  /* a worker has read one; bytes: the pickle's first INDEX_HEAD_BYTES */
-	INDEX_OPEN = 4, /* a worker opens a regular file for reading; bytes: the name it gave, with the NUL */
+	INDEX_FOUND =
+	    1, /* a trainer that is not watched wrote indices; at most one record per second and pipe */
+	INDEX_WRITE = 2, /* a trainer wrote indices; bytes: the pickle */
+	INDEX_READ = 3,  /* a worker read indices; bytes: the pickle's first INDEX_HEAD_BYTES */
+	INDEX_OPEN =
+	    4, /* a worker opens a regular file for reading; bytes: the path as given, with the NUL */
 };
 
 #define INDEX_HEAD_BYTES 64
 #define INDEX_MESSAGE_BYTES                                                                                  \
-	32704 /* a longer message is not seen: it and its record fit a per-CPU map's value */
+	32704 /* longer messages are ignored: a message and its record must fit a per-CPU map's value */
 #define INDEX_PATH_BYTES   1024
 #define INDEX_TRAINERS_MAX 64
-/* Of records of one trainer a second, beyond which they are left out. Opening a file takes some 120. */
+/* Maximum bytes of one trainer's records per second; further records are dropped. One record of an opened
+ * file takes about 120. */
 #define INDEX_BYTES_MAX (4u << 20)
 
-/* Processes that forked lately, kept in a ring. */
+/* Size of the ring of the latest forks. */
 #define INDEX_FORKS 64
 
 /*
- * at_ns is of CLOCK_MONOTONIC. exec_ns is the thread's CPU time as of start_ns, which is a clock of this CPU
- * that goes on with it; queue_ns its time without a CPU though runnable. While it runs, start_ns - exec_ns
- * stands still: the scheduler's own bookkeeping, which lags behind by up to a tick, does not matter.
+ * at_ns is CLOCK_MONOTONIC. exec_ns is the thread's CPU time at start_ns, a time of this CPU's scheduler
+ * clock; queue_ns is its time runnable without a CPU. While the thread runs, start_ns - exec_ns stays
+ * constant. So it does not matter that the scheduler's accounting lags by up to a tick.
  */
 struct index_record {
 	uint64_t at_ns, exec_ns, queue_ns, start_ns;
-	uint32_t n_sleeps; /* times that the thread gave up its CPU by itself */
+	uint32_t n_sleeps; /* voluntary context switches of the thread */
 	uint32_t cpu;
-	uint32_t trainer; /* process that writes to the pipe */
-	uint32_t uid;     /* the thread's real user and group, now */
+	uint32_t trainer; /* tgid of the process that writes to the pipe */
+	uint32_t uid;     /* the thread's real user id */
 	uint32_t pipe;    /* inode */
-	uint32_t length;  /* WRITE, READ: of the whole pickle */
+	uint32_t length;  /* WRITE, READ: bytes of the whole pickle */
 	uint16_t type;
-	uint16_t bytes; /* that follow */
+	uint16_t bytes; /* bytes that follow the record */
 	uint32_t gid;
 };
 
 /* A trainer that is watched, shared with the programs. */
 struct index_trainer {
 	uint32_t tgid;    /* 0: none */
-	uint32_t n_bytes; /* since window_ns */
+	uint32_t n_bytes; /* bytes recorded since window_ns */
 	uint64_t window_ns;
 	uint64_t n_left_out;
 };
@@ -72,34 +74,35 @@ _Static_assert(sizeof(struct index_record) == 64, "shared with the kernel side")
 struct error;
 struct index_watch;
 
-/* If the kernel or the privilege does not allow it, the line in err says what is missing. */
+/* Loads the programs; they watch only forks at first. If the kernel or the privilege does not allow that, err
+ * says what is missing. */
 int index_watch_open(struct index_watch **ret, struct error *err);
 void index_watch_close(struct index_watch *w);
 
-/* How much is looked at. All but forks is paid for by each system call of the machine. */
+/* What is watched. All but forks costs time in each system call of the machine. */
 enum index_attention {
 	INDEX_FORKS_ONLY,
-	INDEX_TRAINERS, /* INDEX_FOUND is said */
-	INDEX_ALL,      /* of the trainers that are wanted, too */
+	INDEX_TRAINERS, /* also reports trainers (INDEX_FOUND) */
+	INDEX_ALL,      /* also records the trainers chosen by index_watch_trainer() */
 };
 
-/* Forks only is how it begins. 0 or -errno. */
+/* Sets what is watched; INDEX_FORKS_ONLY at first. 0 or -errno. */
 int index_watch_attend(struct index_watch *w, enum index_attention wanted);
 
-/* Hands on the forks since it was last called: at most the last INDEX_FORKS. */
+/* Passes on the forks since the last call: at most the latest INDEX_FORKS. */
 void index_watch_forks(struct index_watch *w, void (*forked)(void *user, uint32_t parent, uint32_t child),
 		       void *user);
 
-/* Becomes readable when there are records of batches. */
+/* Returns a descriptor that becomes readable when there are records of batches. */
 int index_watch_fd(const struct index_watch *w);
 
-/* Hands on all records there are. 0 or -errno. */
+/* Passes on all pending records. 0 or -errno. */
 int index_watch_take(struct index_watch *w,
 		     void (*record)(void *user, const struct index_record *r, const void *bytes), void *user);
 
-/* Begins or ends recording of a trainer. -EAGAIN: INDEX_TRAINERS_MAX are watched. */
+/* Starts or stops recording a trainer. -EAGAIN: INDEX_TRAINERS_MAX are watched already. */
 int index_watch_trainer(struct index_watch *w, uint32_t tgid, bool wanted);
 
-/* Records that found no room, or were beyond their trainer's limit. */
+/* Returns the number of records dropped because the ring was full, or the trainer's limit was reached. */
 uint64_t index_watch_lost(const struct index_watch *w);
 #endif

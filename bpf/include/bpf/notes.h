@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Notes that the collector gives beside events (collector_sink), for what EVENT_STACK points at:
+ * Notes of the collector (collector_sink) that hold the stacks and frames to which EVENT_STACK refers:
  *
  * - "stack": the uint64_t keys of its frames, innermost first.
  * - "frame": a byte of enum frame_kind; the library (Python: the file's name); the function ("": not known).
@@ -20,7 +20,7 @@ enum frame_kind {
 	FRAME_NATIVE = 0,
 	FRAME_INTERPRETER = 1, /* CPython itself, about which Python frames say more */
 	FRAME_PYTHON = 2,
-	FRAME_GENERATOR = 3, /* Python as well, a generator: on the stack while its next item is made */
+	FRAME_GENERATOR = 3, /* a Python generator: on the stack while its next item is made */
 };
 
 #define NOTE_STACK_FRAMES_MAX 64

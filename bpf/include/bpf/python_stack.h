@@ -3,8 +3,8 @@
 
 /*
  * The Python stack of another process's main thread, read from its memory. This takes no more privilege than
- * a debugger needs (the same user, and a kernel that permits it) and does not stop the process. Because it
- * runs meanwhile, a walk can end early or find frames that are just being left.
+ * a debugger needs (the same user, and a kernel that permits it) and does not stop the process. The process
+ * runs meanwhile, so a walk can end early or find frames that are just returning.
  */
 
 #include <stdbool.h>
@@ -16,16 +16,16 @@
 
 struct python_stack;
 
-/* root is "/proc"; borrowed. -ENOENT: the process does not have a Python of a known version, or not yet;
- * -EPERM: its memory is not ours to read; -ENOMEM. */
+/* Opens a process for walks. root is "/proc"; borrowed. -ENOENT: the process has no Python of a known
+ * version, or not yet; -EPERM: we may not read its memory; -ENOMEM. */
 int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_stack);
 void python_stack_close(struct python_stack *stack); /* NULL is fine */
 
-/* Takes the code objects of the frames, innermost first. Returns the number of frames, or -errno: the process
+/* Reads the code objects of the frames, innermost first. Returns the number of frames, or -errno: the process
  * ended, became another program, or changed its stack meanwhile. */
 ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STACK_FRAMES_MAX]);
 
-/* The file that a code object is from (its last characters if it is long), and the function's name, which is
- * qualified from Python 3.11 on, and whether it is a generator. 0 or -errno. */
+/* Reads the file that a code object is from (the end of its path if it is long), the function's name, which
+ * is qualified from Python 3.11 on, and whether it is a generator. 0 or -errno. */
 int python_stack_name(struct python_stack *stack, uint64_t code, char *path, size_t path_size, char *function,
 		      size_t function_size, bool *ret_generator);

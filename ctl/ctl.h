@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the verbs of dieselctl share. A verb gets its own arguments (argv[0] is its name) and returns the
- * exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong use.
+ * Shared by the verbs of dieselctl. A verb gets its own arguments (argv[0] is its name) and returns the exit
+ * status: 0 done, 1 failed (one line on standard error says why), 2 wrong use.
  */
 
 #include "lib/options.h"
@@ -22,12 +22,13 @@ extern const struct option_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify,
 /* Parses a verb's options by its rows. Returns true: the words begin at argv[optind]; or false with the exit
  * status, if there is nothing left to do. */
 bool ctl_options(const struct option_verb *verb, int argc, char **argv, void *options, int *ret_status);
-/* Prints --help. CTL_OK. */
+/* Prints the help text and returns CTL_OK. */
 int ctl_help(const struct option_verb *verb);
 
-/* A URL of a Redis server, into a const char *; no message shows it, as it may have a password. */
+/* Stores the URL of a Redis server in a const char *. Messages never show the URL, because it may contain a
+ * password. */
 option_set ctl_set_meta;
-/* The one word that there is, into a bool. */
+/* Checks the only valid word, sha256, and sets a bool. */
 option_set ctl_set_digest;
 
 /* Rows that verbs share; more fields may follow. */
@@ -83,38 +84,38 @@ option_set ctl_set_digest;
 					  __VA_ARGS__                                                        \
 	}
 
-/* The command as it was given, without secrets: for a dataset's log. */
+/* Returns the command line without secrets, for a dataset's log. */
 const char *ctl_command(void);
 
-/* For verbs that a program of the user's starts, with one end of a socket pair as standard input. Returns
- * true if it is a socket of this type. */
+/* For verbs that a user's program starts with one end of a socket pair as standard input. Returns true if
+ * standard input is a socket of this type. */
 bool ctl_is_started_by_program(int socket_type);
-/* Keeps nothing of the program's open, leaves no secret in a core file, and becomes nobody's child. -errno.
- */
+/* Closes all descriptors above standard error, disables core files because memory may hold secrets, and
+ * continues in a forked child while the parent exits. -errno. */
 int ctl_detach(void);
 
-/* A line, or a part of one, that names may be in: as text_line() writes it, uncut. */
+/* Prints a line, or a part of one, that may contain names, in the form of text_line(), uncut. */
 void ctl_print(FILE *stream, const char *text);
 
-/* The same of a text that may name commands: as they can be run, on the dataset that this command is about.
- */
+/* Like ctl_print(), for text that may contain commands: prints them as commands that run on the verb's
+ * dataset. */
 void ctl_print_advice(FILE *stream, const struct option_verb *verb, const char *text);
 
-/* A string of JSON with its quotes. Bytes that are not UTF-8 are written as lib/utf8.h says: most other
+/* Prints a JSON string with its quotes. Bytes that are not UTF-8 are written as lib/utf8.h says: most other
  * parsers would refuse lone surrogates, which Python's os.fsdecode() makes of them. */
 void ctl_json_string(const char *text, size_t length);
 
-/* "dieselctl VERB: text" and CTL_USAGE. */
+/* Prints "dieselctl VERB: text" and returns CTL_USAGE. */
 int ctl_usage(const struct option_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* "dieselctl VERB: text" and CTL_FAILED. */
+/* Both print "dieselctl VERB: text" and return CTL_FAILED. */
 int ctl_failed(const struct option_verb *verb, const struct error *err);
 int ctl_warn(const struct option_verb *verb, const char *text);
 
-/* Flushes standard output. CTL_OK, or says why not and returns CTL_FAILED: a full disk or a closed pipe is a
- * failure too. */
+/* Flushes standard output. Returns CTL_OK, or prints the error and returns CTL_FAILED: a full disk or a
+ * closed pipe is a failure too. */
 int ctl_finish(const struct option_verb *verb);
 
-/* What `pack --jpeg-restarts` does to a file, and `verify --repair` again: a pack_rewriter (dataset/pack.h).
- * Returns a code of enum jpeg_restarts, or -errno. */
+/* Rewrites a file for `pack --jpeg-restarts`, and again for `verify --repair`: a pack_rewriter
+ * (dataset/pack.h). Returns a code of enum jpeg_restarts, or -errno. */
 int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note);

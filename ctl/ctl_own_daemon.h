@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Finds the dieseld that serves a verb which reads a dataset. As for a job, that is the node's or, where it
- * lets nobody in, the user's own, which is started if need be (docs/reference/loader.md, "The daemon"). */
+/* Finds the dieseld that serves a verb which reads a dataset. As for a job, that is the node's daemon or, if
+ * it is not accessible, the user's own, which is started if need be (docs/reference/loader.md, "The daemon").
+ */
 
 #include <stdint.h>
 
@@ -10,8 +11,8 @@
 
 #define CTL_SOCKET_MAX 108
 
-/* given: the option --socket, or NULL. *socket: `given`, or text, or NULL: libdiesel's default.
- * -ECONNREFUSED: there is no daemon, and none can be started. -ETIMEDOUT: the one that was named does not
- * answer within timeout_s. */
+/* given: the option --socket, or NULL. *socket becomes `given`, `text`, or NULL (libdiesel's default).
+ * -ECONNREFUSED: there is no daemon, and none can be started. -ETIMEDOUT: the named daemon does not answer
+ * within timeout_s. */
 int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_MAX], const char **socket,
 		   struct error *err);

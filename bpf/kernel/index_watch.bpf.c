@@ -2,9 +2,9 @@
 
 /*
  * The kernel side of bpf/index_watch.h, separate from the recorder's programs. These programs run even while
- * no job is measured, so frequent events must cost next to nothing. They check reads and writes by their
- * first bytes, and other system calls than these and open by their number. Where no job is known or
- * suspected, they watch only forks.
+ * no job is measured, so frequent events must cost next to nothing. Of reads and writes they check the first
+ * bytes, of all system calls but read, write and openat only the number. Where no job is known or suspected,
+ * they watch only forks.
  */
 
 #include <stdbool.h>

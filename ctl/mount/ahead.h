@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Small files for programs that read one after the other, as they are listed: their bytes are put into the
- * page cache before they are asked for, which spares the program the way to this process and back, most of
- * what a small file costs. Only what is in view is given: nothing is read from storage for it.
+ * Prefetches small files into the page cache for programs that read files in the listed order. This saves the
+ * round trip to this process, which is most of the cost of a small file. Only files of chunks in view are
+ * prefetched: nothing is read from storage for that.
  *
- * Any thread, but for new and free.
+ * Thread-safe, except ahead_new() and ahead_free().
  */
 
 #include <stdint.h>
@@ -14,18 +14,19 @@
 #include "tree.h"
 #include "views.h"
 
-#define AHEAD_FILE_BYTES (256u << 10) /* of longer ones the way is a small part */
+#define AHEAD_FILE_BYTES (256u << 10) /* for longer files, the round trip is a small part of the cost */
 
 struct mount_ahead;
 
-/* Puts bytes into the page cache: the whole of a file of which the kernel has nothing or some. -ENOENT: the
- * kernel does not know the inode, since it has not looked it up. */
+/* Puts a whole file into the page cache, of which the kernel may have parts already. -ENOENT: the kernel does
+ * not know the inode, since it has not looked it up. */
 typedef int (*ahead_store_fn)(void *user, uint64_t inode, const uint8_t *data, size_t bytes);
 
-/* All are borrowed but lister_fd, which lister_fork() gave; -EBADF: there is none. -ENOMEM, -EAGAIN. */
+/* Borrows all arguments but lister_fd, a descriptor from lister_fork(), or -EBADF: there is none. -ENOMEM,
+ * -EAGAIN. */
 int ahead_new(const struct tree *tree, struct views *views, int lister_fd, ahead_store_fn store, void *user,
 	      struct mount_ahead **ret);
 /* NULL is fine. */
 void ahead_free(struct mount_ahead *a);
-/* The kernel asked for this sample's bytes, all of them. */
+/* Records that the kernel asked for all bytes of this sample. */
 void ahead_read(struct mount_ahead *a, uint64_t number, const struct snapshot_sample *sample);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The file system's answers to the kernel. */
+/* The file system's replies to the kernel's requests. */
 
 #define FUSE_USE_VERSION 314
 
@@ -20,14 +20,14 @@ struct files {
 	struct views *views;
 	struct mount_ahead *ahead; /* NULL: there is none */
 	void (*say)(const char *line);
-	pthread_mutex_t lock; /* of checking */
+	pthread_mutex_t lock; /* serialises files_check() */
 	_Atomic(enum files_checked) checked;
-	bool without_open; /* the kernel asks for no open() and release() any more */
+	bool without_open; /* the kernel sends no open() and release() any more */
 };
 
-/* Compares the snapshot's checksums, once: of a large one that takes a while, so a mount begins without, and
- * who looks something up waits for it. Any thread. -EIO: it is damaged; why is said once, in err, or if that
- * is NULL, by say(). */
+/* Verifies the snapshot's checksums, once. That takes a while for a large snapshot, so a mount starts
+ * without, and look-ups wait for it. Thread-safe. -EIO: the snapshot is damaged; the reason is reported once,
+ * in err or, if err is NULL, by say(). */
 int files_check(struct files *f, struct error *err);
 
 /* An ahead_store_fn whose user is a struct fuse_session. */

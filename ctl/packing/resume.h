@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Going on where an interrupted run has stopped, with samples that come one by one, in the same order: those
- * that its chunks have, byte by byte, need not be written again. A chunk is used when all of its samples have
- * come, which are held in memory until then.
+ * Continues an interrupted run with samples that arrive one by one in the same order: samples that are
+ * already in the run's chunks, byte for byte, need not be written again. A chunk is reused when all of its
+ * samples have arrived; they are held in memory until then.
  */
 
 #include <stdbool.h>
@@ -14,16 +14,16 @@
 
 struct resume;
 
-/* Before the first writer_add(). w is borrowed. -ENOMEM. */
+/* Call it before the first writer_add(). w is borrowed. -ENOMEM. */
 int resume_new(struct writer *w, struct resume **ret, struct error *err);
 void resume_free(struct resume *r);
 
-/* The next sample, which is copied: 1: it is in a chunk of the run before, as far as is known yet; 0: it has
- * to be written, and so has all that follows. Errors as writer_add() and writer_adopt(). */
+/* Takes and copies the next sample. Returns 1 if it matches a chunk of the interrupted run so far; 0 if the
+ * caller must write it and all later ones. Errors as writer_add() and writer_adopt(). */
 int resume_take(struct resume *r, const struct chunk_sample *sample, struct error *err);
 
-/* Behind the last one: writes what is held. */
+/* Call it after the last sample: writes the held samples. */
 int resume_end(struct resume *r, struct error *err);
 
-/* Samples that need not be written, and their bytes. */
+/* Returns the number of samples that need not be written, and their bytes. */
 uint64_t resume_count(const struct resume *r, uint64_t *ret_bytes);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The HTML report: page/page.html with its {{places}} filled in. What a reader must know is in elements that
- * need no JavaScript; charts are drawn by page/ *.js from the JSON of html_data(). Everything from outside
- * goes through escape_html() or escape_json().
+ * The HTML report: page/page.html with its {{places}} filled in. Essential content is in elements that need
+ * no JavaScript; page/ *.js draws charts from the JSON of html_data(). Everything from outside goes through
+ * escape_html() or escape_json().
  */
 
 #include <stddef.h>

@@ -3,8 +3,8 @@
 
 /*
  * Pieces of the JSON report. Values are new references, or NULL if memory ran out. json_object_set_new()
- * fails for a NULL value, so the sum of all results tells whether memory ran out anywhere. Setters return 0,
- * or something else if it did.
+ * fails for a NULL value, so OR-ing all results shows whether memory ran out anywhere. Setters return 0, or
+ * another value if it did.
  */
 
 #include <jansson.h>
@@ -16,14 +16,16 @@ struct estimate;
 
 json_t *json_seconds(uint64_t ns);
 json_t *json_count(uint64_t n);
-/* A number, or null if it is not finite. */
+/* Returns a number, or null if it is not finite. */
 json_t *json_number(double value);
-/* A string of bytes from outside; what is not UTF-8 is written as lib/utf8.h says. NULL becomes null. */
+/* Returns a string of untrusted bytes; bytes that are not UTF-8 are written as lib/utf8.h says. NULL becomes
+ * null. */
 json_t *json_bytes(const char *bytes);
-/* {"value", "low", "high"}, or null when the value is not known. */
+/* Returns {"value", "low", "high"}, or null if the value is not known. */
 json_t *json_estimate(const struct estimate *estimate);
 
-/* Writes a line or more, fit for a terminal (lib/text.h). Frees root. -EIO and the like, -ENOMEM. */
+/* Writes root as one or more lines, safe for a terminal (lib/text.h). Frees root. -EIO and the like, -ENOMEM.
+ */
 int json_write(json_t *root, FILE *stream, size_t flags);
 
 /* Each sets one key of root, to null if the analysis does not have the part. */

@@ -37,7 +37,7 @@ void layout_heading(const struct layout *layout, const char *text);
 /* Prints a wrapped paragraph within the margin. */
 void layout_line(const struct layout *layout, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Makes text from outside fit for the stream: without control characters and bytes that it cannot show.
+/* Makes untrusted text safe for the stream: removes control characters and bytes that the stream cannot show.
  * Returns buffer. */
 char *layout_printable(const struct layout *layout, char *buffer, size_t size, const char *text);
 
@@ -57,6 +57,6 @@ struct layout_part {
 void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
 		unsigned int columns);
 
-/* How many columns each part of such a bar gets. They sum to columns if the ratios sum to 1. */
+/* Computes the columns of each part of such a bar. They sum to `columns` if the ratios sum to 1. */
 void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
 			unsigned int *ret_columns);

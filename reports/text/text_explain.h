@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Sections of the text report that not every recording has: each prints nothing where its part is missing. */
+/* Optional sections of the text report: each prints nothing if the recording lacks its data. */
 
 #include "layout.h"
 
@@ -13,5 +13,5 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis);
 void text_phases(const struct layout *layout, const struct analysis *analysis);
 void text_checkpoints(const struct layout *layout, const struct analysis *analysis);
 void text_ranks(const struct layout *layout, const struct analysis *analysis);
-/* What would end the data wait by itself. */
+/* Prints the changes of which each alone would end the data wait. */
 void text_needed(const struct layout *layout, const struct analysis *analysis);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The wire format of Protocol Buffers, as far as a writer needs it: fields in a growing buffer. After a
- * failed allocation `failed` is set and nothing more has an effect, so checking once at the end is enough.
+ * Writes the wire format of Protocol Buffers: fields in a growing buffer. After a failed allocation `failed`
+ * is set and nothing more has an effect, so checking once at the end is enough.
  */
 
 #include <stdbool.h>
@@ -20,11 +20,11 @@ void protobuf_free(struct protobuf *buffer);
 /* Empties the buffer and keeps its memory. */
 void protobuf_reset(struct protobuf *buffer);
 
-/* int32, int64, uint32, uint64, bool and enums; negative values as two's complement. */
+/* Writes int32, int64, uint32, uint64, bool or an enum; negative values as two's complement. */
 void protobuf_varint(struct protobuf *buffer, uint32_t field, uint64_t value);
 void protobuf_fixed64(struct protobuf *buffer, uint32_t field, uint64_t value);
 void protobuf_double(struct protobuf *buffer, uint32_t field, double value);
-/* NULL counts as "". text must be UTF-8. */
+/* Writes a string of UTF-8. NULL counts as "". */
 void protobuf_string(struct protobuf *buffer, uint32_t field, const char *text);
-/* A message that was built in another buffer. */
+/* Writes a message that was built in another buffer. */
 void protobuf_message(struct protobuf *buffer, uint32_t field, const struct protobuf *message);

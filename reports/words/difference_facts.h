@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What differs between two recordings besides shares and speed, and may explain the change. */
+/* Finds the differences between two recordings, other than shares and speed, that may explain the change. */
 
 #include <stddef.h>
 
@@ -14,6 +14,6 @@ struct difference_fact {
 	char a[256], b[256];
 };
 
-/* Fills in the facts that differ. Returns how many there are. */
+/* Fills in the facts that differ. Returns their number. */
 size_t difference_facts(const struct report_difference *difference,
 			struct difference_fact ret_facts[DIFFERENCE_FACTS_MAX]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the shares are called, and how they are explained, in all reports for people. */
+/* Names and explanations of the shares, for all reports for people. */
 
 #include "analyzer/analysis.h"
 
@@ -11,5 +11,5 @@ struct share_look {
 	const char *class_name; /* in the HTML report */
 };
 
-/* From what hurts to what is wanted: the order of bars and tables. */
+/* From harmful to desired: the order of bars and tables. */
 extern const struct share_look share_looks[SHARE_COUNT];

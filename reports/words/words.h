@@ -41,5 +41,5 @@ char *words_gain(char *buffer, size_t size, const struct analysis_action *action
 /* "worker processes load the data" */
 const char *words_loader(const struct analysis *analysis);
 
-/* The parts that the recording does not have, as a list: "page cache, profile"; "" if nothing is missing. */
+/* Lists the parts that the recording lacks: "page cache, profile"; "" if none is missing. */
 char *words_missing(char *buffer, size_t size, const struct analysis *analysis);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Two analyses side by side, rendered. Results as in reports/report.h. */
+/* Reports that compare two analyses. Results as in reports/report.h. */
 
 #include "reports/report.h"
 
@@ -13,9 +13,10 @@ struct report_difference {
 	const struct comparison *comparison;
 };
 
-/* For people: the change of speed first, then what moved, then what else differs between the two. */
+/* Writes a report for people: the change of speed first, then the shares that changed, then other
+ * differences. */
 int report_difference_text(FILE *stream, const struct report_difference *difference,
 			   const struct report_text_options *options);
 
-/* One JSON object, "schema": "diesel.diff/1". */
+/* Writes one JSON object, "schema": "diesel.diff/1". */
 int report_difference_json(FILE *stream, const struct report_difference *difference);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * An analysis, rendered. Each renderer writes to a stream the caller owns and returns 0, -ENOMEM, or -EIO and
- * the like when the stream cannot be written.
+ * Reports of an analysis. Each function writes to a stream that the caller owns and returns 0, -ENOMEM, or
+ * -EIO and the like if it cannot write the stream.
  */
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "analyzer/analysis.h"
 #include "lib/clock.h"
 
-/* Where an analysis comes from. Everything is borrowed, and NULL or 0 if not known. */
+/* Origin of an analysis. All pointers are borrowed; NULL or 0 if not known. */
 struct report_source {
 	const char *recording; /* file name */
 	const char *host, *kernel, *machine, *version;
@@ -21,52 +21,53 @@ struct report_source {
 };
 
 struct report_text_options {
-	bool colour;        /* ANSI colours; without them nothing is lost */
+	bool colour;        /* use ANSI colours; no information is lost without them */
 	bool ascii;         /* no characters beyond ASCII */
 	unsigned int width; /* columns to fill; 0: 80 */
 };
 
-/* For people: the verdict first, then a bar and table of the shares, evidence, what to do. */
+/* Writes a report for people: the verdict first, then a bar and table of the shares, evidence, and advice. */
 int report_text(FILE *stream, const struct analysis *analysis, const struct report_text_options *options);
 
-/* Fills in what suits a stream: colour and width of a terminal (NO_COLOR is honoured), ASCII where the
- * locale is not UTF-8 (the caller has called setlocale()). */
+/* Returns options for a stream: colour and width of a terminal (NO_COLOR is honoured), ASCII if the locale is
+ * not UTF-8 (the caller has called setlocale()). */
 struct report_text_options report_text_options_for(FILE *stream);
 
 /*
- * For programs: one JSON object, "schema": "diesel.report/1". Seconds and ratios are numbers; what is not
- * known is null. docs/explanation/measuring.md lists the keys. Within a schema keys are added, never renamed.
- * with_steps: also "step_table", with an object for each step. source may be NULL.
+ * Writes a report for programs: one JSON object, "schema": "diesel.report/1". Seconds and ratios are numbers;
+ * unknown values are null. docs/explanation/measuring.md lists the keys. Within a schema keys are added,
+ * never renamed. with_steps: also "step_table", with an object for each step. source may be NULL.
  */
 int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,
 		bool with_steps);
 
-/* The JSON schema (draft 2020-12) of that object: docs/report.schema.json. */
+/* Writes the JSON schema (draft 2020-12) of that object: docs/report.schema.json. */
 int report_json_schema(FILE *stream);
 
 /*
- * For people, with pictures: one HTML file that needs no other file and no network. Its key facts are
- * readable without JavaScript. If the analysis has lanes it has a timeline of threads. source may be NULL.
+ * Writes a report for people with charts: one HTML file that needs no other file and no network. Its key
+ * facts are readable without JavaScript. If the analysis has lanes it has a timeline of threads. source may
+ * be NULL.
  */
 int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* For ui.perfetto.dev and the like: a gzipped trace of steps, threads (if the analysis has lanes), waits and
- * checkpoints, with arrows for who woke whom. source may be NULL. */
+/* Writes a gzipped trace for ui.perfetto.dev and the like: steps, threads (if the analysis has lanes), waits
+ * and checkpoints, with arrows from waker to woken thread. source may be NULL. */
 int report_perfetto(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* For monitoring: the whole recording as OpenMetrics text. source may be NULL. */
+/* Writes the whole recording as OpenMetrics text, for monitoring. source may be NULL. */
 int report_openmetrics(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* Steps in the window; an estimate for a sampled recording; 0: not known. */
+/* Returns the number of steps in the window; an estimate for a sampled recording; 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 
-/* Return true if the number of steps, or the wait for data per step, is known. What is not is never shown as
- * 0. */
+/* Return true if the number of steps, or the wait for data per step, is known. Reports never show unknown
+ * values as 0. */
 bool report_steps_known(const struct analysis *analysis);
 bool report_wait_known(const struct analysis *analysis);
 
-/* What tables for people show: the steady steps, which the verdict is about, or, if there are none, the
- * window. */
+/* Shares in tables for people: those of the steady steps, which the verdict is about, or, without such steps,
+ * those of the window. */
 struct report_shares {
 	uint64_t ns[SHARE_COUNT];
 	uint64_t wall_ns;
@@ -75,5 +76,5 @@ struct report_shares {
 struct report_shares report_shares(const struct analysis *analysis);
 double report_shares_ratio(const struct report_shares *shares, enum analysis_share share);
 
-/* Steps in the window over its length; NAN if it is empty or the steps are not known. */
+/* Returns the steps per second in the window; NAN if it is empty or the steps are not known. */
 double report_steps_per_s(const struct analysis *analysis);

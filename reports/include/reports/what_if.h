@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The answer to a what-if question, or, without a question, all curves. The analysis must have predictions.
- * Results are as in reports/report.h. */
+/* Reports of the answer to a what-if question or, without a question, of all curves. The analysis must have
+ * predictions. Results as in reports/report.h. */
 
 #include "analyzer/predictions.h"
 #include "reports/report.h"
@@ -10,11 +10,11 @@
 struct report_what_if {
 	const char *recording;
 	const struct analysis *analysis;
-	struct what_if_question question; /* that analysis->predictions->answer answers */
+	struct what_if_question question; /* the question that analysis->predictions->answer answers */
 };
 
-/* For people: the answer, or, without a question, rates and curves. */
+/* Writes a report for people: the answer or, without a question, rates and curves. */
 int report_what_if_text(FILE *stream, const struct report_what_if *what_if);
 
-/* One JSON object, "schema": "diesel.what-if/1". */
+/* Writes one JSON object, "schema": "diesel.what-if/1". */
 int report_what_if_json(FILE *stream, const struct report_what_if *what_if);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * How much cache, staging disk and CPU a node needs for the jobs that its history tells of. Sums are taken
- * over the jobs of one second, and the largest of them counts. Pure.
+ * Computes how much cache, staging disk and CPU a node needs for the jobs in its history: for each second,
+ * the sum over all jobs; the largest sum counts. Pure.
  *
- * Sizes are bytes. NAN: no second of the history says.
+ * Sizes are bytes. NAN: unknown in every second of the history.
  */
 
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #define CAPACITY_BUCKETS   4096
 #define CAPACITY_PER_CORE  16                    /* buckets */
 #define CAPACITY_RESERVE   (UINT64_C(256) << 20) /* memory that a cache leaves free, as the tuner does */
-#define CAPACITY_LEAST     (UINT64_C(16) << 20)  /* dieseld takes no smaller cache or staging folder */
+#define CAPACITY_LEAST     (UINT64_C(16) << 20)  /* smallest cache or staging folder that dieseld accepts */
 #define CAPACITY_OWN_BYTES (UINT64_C(256) << 20) /* dieseld itself, without cache and decoders */
 
 struct capacity_dataset {
@@ -25,38 +25,39 @@ struct capacity_dataset {
 };
 
 struct capacity {
-	uint64_t n_seconds; /* in which a job was seen */
-	size_t n_jobs_most; /* at one time */
+	uint64_t n_seconds; /* seconds with at least one job */
+	size_t n_jobs_most; /* most jobs at one time */
 
-	/* Memory: what sessions cannot run without; the datasets in use at one time, each once; the decoded
-	 * forms of all samples. */
+	/* Memory: the minimum for the sessions to run; the datasets in use at one time, each counted once;
+	 * the decoded forms of all samples. */
 	double need_bytes, dataset_bytes, form_bytes;
 	double limit_bytes; /* of the node or the daemon's cgroup */
-	double room_bytes;  /* the least that other programs left to dieseld */
+	double room_bytes;  /* least memory that other programs left to dieseld */
 
 	/* Distinct datasets, for staging. */
 	struct capacity_dataset *datasets;
 	size_t n_datasets, n_allocated;
 
-	/* Cores: of the node; at work; seconds by the cores that serving without waits would take. */
+	/* Cores: of the node; busy in dieseld's workers; histogram of seconds by the cores needed to serve
+	 * without waits. */
 	double cores, cores_busy;
 	uint64_t seconds_by_cores[CAPACITY_BUCKETS];
 };
 
 struct capacity_advice {
-	double cache_bytes;     /* 0: the node has no room for what sessions cannot run without */
-	double lacking_bytes;   /* memory that the node then lacks; else 0 */
-	double missing_bytes;   /* of what would hold all datasets in use and their decoded forms */
+	double cache_bytes;     /* 0: the node lacks memory for the minimum of the sessions */
+	double lacking_bytes;   /* memory missing for that minimum; else 0 */
+	double missing_bytes;   /* memory missing to hold all datasets in use and their decoded forms */
 	double stage_bytes;     /* all datasets, each once */
 	double cores;           /* enough in 95 of 100 seconds */
-	double set_aside_bytes; /* memory that jobs must not be given */
+	double set_aside_bytes; /* memory to reserve for dieseld, so not available to jobs */
 };
 
-/* All zero is a capacity that has seen nothing, after this. */
+/* Initialises an empty capacity: counts are 0, other figures NAN. */
 void capacity_init(struct capacity *c);
 void capacity_free(struct capacity *c);
 
-/* One second: node may be NULL. Figures that are absurd count as unknown. -ENOMEM. */
+/* Adds one second of the history. node may be NULL. Absurd figures count as unknown. -ENOMEM. */
 int capacity_add(struct capacity *c, const struct stall_node *node, const struct stall_sample *samples,
 		 size_t n_samples);
 

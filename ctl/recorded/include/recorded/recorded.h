@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * A recording that `diesel-analyze record` has made, as the rounds that a tuner would have been given: one
- * struct stall_sample a second, of one job. What the recording does not tell is not known (NAN): it has seen
- * the trainer and its workers, but neither chunks nor caches nor memory pressure.
+ * Converts a recording of `diesel-analyze record` into the rounds that a tuner would have got: one struct
+ * stall_sample per second, for one job. Values that a recording lacks are NAN: it has data on the trainer and
+ * its workers, but not on chunks, caches or memory pressure.
  *
- * Where the recording tells how many samples a batch has, "samples" are the trainer's; else each batch counts
- * as one. The only knob that may be turned is the number of client workers, and only of a loader that has
- * worker processes or does its work in the trainer; the others are 0.
+ * If the recording has the batch size, "samples" are the trainer's samples; else each batch counts as one.
+ * The only adjustable knob is the number of client workers, and only for a loader that has worker processes
+ * or works in the trainer; the others are 0.
  */
 
 #include <stdbool.h>
@@ -24,8 +24,8 @@ struct recorded_clock {
 	uint64_t monotonic_ns, realtime_ns; /* 0: not known */
 };
 
-/* Calls visit for each second of the analysis, which must have lanes, as long as visit returns 0. Returns
- * visit's last result. -E2BIG: it spans more than a month, which no recording does. */
+/* Calls visit() for each second of the analysis, which must have lanes, while visit() returns 0. Returns
+ * visit()'s last result. -E2BIG: the analysis spans more than a month, which no recording does. */
 int recorded_analysis_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
 			     int (*visit)(void *user, const struct history_round *round), void *user);
 
@@ -35,7 +35,7 @@ struct recorded_info {
 	char insufficient[160]; /* why its steps cannot be judged, or "" */
 };
 
-/* The same for a file. Errors are those of recording_open() (-EBADMSG: it is no recording),
- * recording_analyze(), recorded_analysis_rounds(). */
+/* Like recorded_analysis_rounds(), for a recording file. Errors are those of recording_open() (-EBADMSG: not
+ * a recording), recording_analyze(), recorded_analysis_rounds(). */
 int recorded_rounds(const char *path, int (*visit)(void *user, const struct history_round *round), void *user,
 		    struct recorded_info *ret_info, struct error *err);

@@ -15,7 +15,7 @@
 
 #define TEXT_BYTES 800 /* a name, with each byte escaped */
 
-enum problem { /* the worst one last */
+enum problem { /* worst state last */
 	       PROBLEM_ALONE,
 	       PROBLEM_NO_MEMORY,
 	       PROBLEM_OTHER_VERSION,
@@ -75,7 +75,7 @@ static int worst(const struct job_group *g)
 	return -1;
 }
 
-/* The worst first, then the larger ones. */
+/* Sorts groups by state, worst first, then by size, largest first. */
 static int compare_groups(const void *left, const void *right)
 {
 	const struct job_group *a = left, *b = right;
@@ -87,7 +87,7 @@ static int compare_groups(const void *left, const void *right)
 	return strcmp(a->members->group.text, b->members->group.text);
 }
 
-/* Of entries that are sorted by group. */
+/* Makes the groups from entries that are sorted by group. */
 static int make_groups(const struct registry_entry *entries, size_t n, struct groups *ret)
 {
 	struct groups all = {.list = calloc(n + 1, sizeof(*all.list))};
@@ -110,7 +110,7 @@ static int make_groups(const struct registry_entry *entries, size_t n, struct gr
 	return 0;
 }
 
-/* As dataset/owner.h shares chunks out. */
+/* Returns the member's share of the chunks, by the rule of dataset/owner.h. */
 static double share_of(const struct job_group *g, const struct registry_member *m)
 {
 	return g->memory_bytes ? (double)m->weight_bytes / (double)g->memory_bytes : 1.0 / (double)g->n;

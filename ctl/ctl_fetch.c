@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl fetch: reads a dataset in a bucket for dieseld and for the job that started it
- * (client/fetch_channel.h): with the rights, the credentials and the network of the user whom both belong to.
- */
+ * (client/fetch_channel.h), with the rights, credentials and network of the user who owns both. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -26,14 +25,14 @@
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
 
-/* The threads that read from the bucket: each order and each request is one range. One for each piece of
- * landing memory, and some more for samples that are asked for by number. */
+/* Number of threads that read from the bucket: each order and each request is one range. One thread for each
+ * piece of landing memory, and some more for samples that are requested by number. */
 #define N_THREADS     (WIRE_LANDINGS + 4)
 #define SUFFIX        ".chunk"
 #define LANDING_BYTES ((size_t)WIRE_LANDINGS * WIRE_LANDING_BYTES)
 #define PIECE_BYTES   ((size_t)1 << 20) /* of a request */
 
-/* A connection to the daemon and its landing memory. Counted: orders have one each. */
+/* A connection to the daemon and its landing memory. Reference-counted: each order holds a reference. */
 struct fetch_link {
 	_Atomic unsigned refs;
 	int socket;
@@ -55,7 +54,7 @@ struct fetch_pool {
 	struct task *first, **last;
 };
 
-/* Takes the socket over; the memory's descriptor stays the caller's. -ENOMEM or another negative errno. */
+/* Takes over the socket; the memory's descriptor stays the caller's. -ENOMEM or another negative errno. */
 static int fetch_link_new(int socket, int memory_fd, struct fetch_link **ret)
 {
 	struct fetch_link *link = calloc(1, sizeof(*link));
@@ -96,7 +95,7 @@ static int parse_object(const char *object, struct chunk_id *ret, struct error *
 	return error_set(err, -EINVAL, "what is asked for is no chunk");
 }
 
-/* Whether the object is there for us, as it was. */
+/* Checks that the object is readable and unchanged. */
 static int look(struct store *store, const struct wire_fetch *o, const struct chunk_id *id, struct error *err)
 {
 	char name[STORE_NAME_MAX];
@@ -127,11 +126,11 @@ static void run_order(struct fetch_pool *pool, struct fetch_link *link, const st
 	answer.fetched.result = r;
 	if (r < 0)
 		snprintf(answer.fetched.text, sizeof(answer.fetched.text), "%s", err.text);
-	/* If the daemon is gone, poll() sees that. */
+	/* If the daemon is gone, poll() reports that. */
 	(void)transport_send(link->socket, &answer, NULL, 0);
 }
 
-/* The first piece says how it went; whoever reads notices if there are fewer bytes than asked for. */
+/* The first piece carries the result; the peer detects a short reply by its length. */
 static void run_request(struct fetch_pool *pool, const struct fetch_request *q, int socket)
 {
 	_cleanup_(freep) void *buffer = malloc(PIECE_BYTES);
@@ -198,7 +197,7 @@ static void add(struct fetch_pool *pool, struct task *t)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* Whoever waits for an answer sees the end of this process. */
+/* Without memory, exits: the peers that wait for an answer see the end of this process. */
 static struct task *task_new(void)
 {
 	struct task *t = calloc(1, sizeof(*t));
@@ -208,7 +207,7 @@ static struct task *task_new(void)
 	return t;
 }
 
-/* Reads into the landing memory, and answers. */
+/* Reads into the landing memory and replies. */
 static void fetch_pool_order(struct fetch_pool *pool, struct fetch_link *link, const struct wire_fetch *order)
 {
 	struct task *t = task_new();
@@ -219,7 +218,7 @@ static void fetch_pool_order(struct fetch_pool *pool, struct fetch_link *link, c
 	add(pool, t);
 }
 
-/* Reads for the socket, which it takes over. */
+/* Reads for the socket and takes it over. */
 static void fetch_pool_read(struct fetch_pool *pool, const struct fetch_request *request, int socket)
 {
 	struct task *t = task_new();
@@ -229,7 +228,7 @@ static void fetch_pool_read(struct fetch_pool *pool, const struct fetch_request 
 	add(pool, t);
 }
 
-/* The store is borrowed, and stays to the end of the process, as the pool does. -ENOMEM, -EAGAIN. */
+/* Borrows the store until the process ends, like the pool itself. -ENOMEM, -EAGAIN. */
 static int fetch_pool_new(struct store *store, struct fetch_pool **ret)
 {
 	struct fetch_pool *pool = calloc(1, sizeof(*pool));
@@ -260,7 +259,7 @@ static int fetch_pool_new(struct store *store, struct fetch_pool **ret)
 struct fetch_run {
 	const char *url, *socket_path;
 	uint64_t version;    /* 0: the newest */
-	struct place *place; /* open to the end: it keeps the folder */
+	struct place *place; /* stays open until the end: it keeps the folder */
 	struct store *store;
 	int dir_fd, snapshot_fd;
 	struct fetch_pool *pool;
@@ -274,7 +273,7 @@ static int say(int result, const char *text, const int *fds, size_t n_fds)
 	return fd_message_send(CHANNEL, &reply, sizeof(reply), fds, n_fds, 0);
 }
 
-/* The daemon gets the plain form of chunks: who reads for somebody else decompresses for him, too. */
+/* The daemon gets chunks decompressed: the process that reads for it also decompresses for it. */
 static int make_plain(struct fetch_run *f, struct error *err)
 {
 	struct snapshot *s;
@@ -306,7 +305,7 @@ static int open_snapshot(struct fetch_run *f, struct error *err)
 	return 0;
 }
 
-/* The connection, on which orders come from now on. */
+/* Opens the connection on which orders arrive from now on. */
 static int attach(const struct fetch_run *f, struct transport *t, struct fetch_link **ret, struct error *err)
 {
 	union wire_message request, reply;
@@ -346,7 +345,7 @@ static int greet(const char *socket_path, struct transport *ret, struct error *e
 	return r;
 }
 
-/* Returns false when nobody has the channel any more. Requests that come are served. */
+/* Returns false when the other end of the channel is closed. Serves requests that arrive. */
 static bool serve_channel(struct fetch_run *f)
 {
 	struct fetch_request request;
@@ -398,7 +397,7 @@ static int serve(struct fetch_run *f, struct fetch_link *link)
 	}
 }
 
-/* The daemon went away: another one may follow, and sessions go on there. Returns 0, or -ECONNRESET: the
+/* Waits for a new daemon after the old one has gone: sessions continue there. Returns 0, or -ECONNRESET: the
  * channel has ended. */
 static int reach_again(struct fetch_run *f, struct fetch_link **ret)
 {
@@ -421,7 +420,8 @@ static int reach_again(struct fetch_run *f, struct fetch_link **ret)
 static int begin(struct fetch_run *f, struct fetch_link **ret, struct error *err)
 {
 	struct transport t = TRANSPORT_INIT;
-	int r = greet(f->socket_path, &t, err); /* first: whoever starts a daemon has to know */
+	int r = greet(f->socket_path, &t,
+		      err); /* first, because the process that starts a daemon needs to know */
 
 	if (r == 0)
 		r = open_snapshot(f, err);
@@ -447,7 +447,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_is_started_by_program(SOCK_SEQPACKET))
 		return ctl_usage(verb, "is started by a job that opens a dataset in a bucket, not by hand");
 	f.url = argv[optind];
-	r = chdir("/") < 0 ? -errno : ctl_detach(); /* in no file system's way */
+	r = chdir("/") < 0 ? -errno : ctl_detach(); /* so that no file system stays busy */
 	if (r < 0)
 		error_errno(&err, r, "cannot start what reads %s", f.url);
 	else
@@ -464,7 +464,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 			break;
 		r = reach_again(&f, &link);
 	}
-	/* What is being read is for nobody. */
+	/* Nobody needs the reads in progress any more. */
 	_exit(CTL_OK);
 }
 

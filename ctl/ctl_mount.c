@@ -16,7 +16,8 @@
 
 static bool to_syslog;
 
-/* What another thread, or the kernel on behalf of whoever reads, can cause as often as it likes. */
+/* Reports a line, with a rate limit, because other threads, or the kernel on behalf of any reader, can cause
+ * such lines without bound. */
 static void say(const char *line)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

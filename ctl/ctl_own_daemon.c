@@ -18,16 +18,16 @@
 #include "client/diesel.h"
 #include "lib/cleanup.h"
 
-/* As on_demand.py has them, which starts the same daemon. */
+/* Same values as in on_demand.py, which starts the same daemon. */
 #define START_MS   60000
 #define MAX_WORDS  64
-#define MORE_SCORE "100" /* where memory runs out, the cache goes before the job */
+#define MORE_SCORE "100" /* if memory runs out, the kernel kills the cache before the job */
 
 static const char *const not_inherited[] = {
     "NOTIFY_SOCKET", "WATCHDOG_PID",    "WATCHDOG_USEC",  "LISTEN_PID",    "LISTEN_FDS",   "LISTEN_FDNAMES",
     "FDSTORE",       "STATE_DIRECTORY", "JOURNAL_STREAM", "INVOCATION_ID", "DIESEL_SOCKET"};
 
-/* The program beside this one, or what DIESEL_DAEMON says. */
+/* Finds the dieseld in $DIESEL_DAEMON, else in the folder of this program. */
 static int find_program(char program[PATH_MAX], struct error *err)
 {
 	const char *given = getenv("DIESEL_DAEMON");
@@ -67,7 +67,7 @@ static __attribute__((noreturn)) void become_daemon(const char *const argv[], co
 		(void)0; /* it has a higher one */
 	for (size_t i = 0; i < sizeof(not_inherited) / sizeof(not_inherited[0]); i++)
 		unsetenv(not_inherited[i]);
-	for (char **e = environ; *e;) /* the job's credentials are not for it */
+	for (char **e = environ; *e;) /* the daemon must not get the job's credentials */
 		if (strncmp(*e, "AWS_", 4) == 0 && strchr(*e, '='))
 			unsetenv(strndupa(*e, strcspn(*e, "=")));
 		else
@@ -77,7 +77,7 @@ static __attribute__((noreturn)) void become_daemon(const char *const argv[], co
 	_exit(1);
 }
 
-/* Waits until it is ready. */
+/* Waits until the daemon is ready. */
 static int spawn(const char *const argv[], const char *log, int ready[2], struct error *err)
 {
 	struct pollfd poll_fd = {.fd = ready[0], .events = POLLIN};
@@ -137,7 +137,7 @@ static int answers(const char *socket, uint32_t timeout_s, struct error *err)
 	return r;
 }
 
-/* One process starts it, while others wait. */
+/* One process starts the daemon, while others wait. */
 static int ensure(const char *folder, const char *socket, uint32_t timeout_s, struct error *err)
 {
 	char program[PATH_MAX], lock[PATH_MAX + 16];
@@ -170,7 +170,7 @@ int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_M
 	char folder[PATH_MAX];
 
 	*socket = given;
-	/* Whoever reads the dataset finds anything else that is wrong with the one that was named. */
+	/* The caller will find any other problem of the named daemon when it reads the dataset. */
 	if (given || (told && *told))
 		return answers(given, timeout_s, err) == -ETIMEDOUT ? -ETIMEDOUT : 0;
 	if (answers(DIESEL_DEFAULT_SOCKET, timeout_s, NULL) == 0)

@@ -20,7 +20,7 @@
 
 #define DEFAULT_THREADS 8
 #define MAX_THREADS     64
-/* In a bucket. Each one that fails is one that another writer has published. */
+/* Tries in a bucket. Each failed try means that another writer has published. */
 #define MIN_TRIES 16
 
 struct pack_context {
@@ -37,7 +37,7 @@ struct pack_context {
 	uint64_t bytes_before, bytes_after;       /* of those that got markers */
 };
 
-/* Set by the handler: the signal that asks to stop. */
+/* Set by the handler: the signal that requested a stop. */
 static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number)
@@ -60,7 +60,7 @@ static void show_skipped(const char *text, void *context)
 	ctl_warn(c->verb, text);
 }
 
-/* A file that has the largest size that a sample may have stays as it is. */
+/* A file of the maximum sample size stays unchanged. */
 int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
 {
 	_cleanup_(freep) void *made = NULL;
@@ -92,14 +92,15 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
-/* In a bucket, it shows at the end that another writer was first: what came through a pipe is gone by then.
- */
+/* A dataset in a bucket finds out only at the end that another writer was first: data from a pipe is gone by
+ * then. */
 static bool can_try_again(const struct pack_options *o)
 {
 	return strcmp(o->source, "-") != 0 || !place_is_elsewhere(o->dataset);
 }
 
-/* What was counted counts for nothing when another writer was first. */
+/* Packs until it is published. Each try starts with new counts, because the counts of a try that lost to
+ * another writer are void. */
 static int pack_until_published(const struct pack_options *o, struct pack_context *c, struct pack_result *ret,
 				struct error *err)
 {
@@ -161,7 +162,7 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
 }
 
-/* Among images: what ImageFolder would not take, of which jobs would be told by an error at best. */
+/* Warns about files among images that ImageFolder would skip, and on which jobs would fail at best. */
 static void tell_taken(const struct pack_context *c)
 {
 	const struct survey *s = &c->survey;
@@ -236,7 +237,7 @@ static void dataset_closep(struct dataset **d)
 	dataset_close(*d);
 }
 
-/* Adds what classes_of has; example: of what is new, one. */
+/* Adds the classes of classes_of; example: one of the new classes. */
 static int add_classes(const struct survey *s, struct path_set *to, char *example, size_t size,
 		       struct error *err)
 {

@@ -14,7 +14,7 @@
 #include "lib/clock.h"
 #include "lib/text.h"
 
-#define NO_NUMBER UINT64_MAX /* of a sample that the metadata alone tells of */
+#define NO_NUMBER UINT64_MAX /* number of a sample found by the metadata only */
 
 struct ls_options {
 	uint64_t version;
@@ -54,7 +54,8 @@ static void print_sample_json(const struct snapshot_sample *sample, uint64_t num
 	printf(", \"mode\": %u, \"mtime_ns\": %llu", sample->mode, (unsigned long long)sample->mtime_ns);
 }
 
-/* path: from the root of the dataset; sample NULL: a directory, which has no number. */
+/* Prints an entry. path: relative to the root of the dataset; sample NULL: a directory, which has no number.
+ */
 static void print_entry(struct ls_options *o, const char *path, size_t length,
 			const struct snapshot_sample *sample, uint64_t number)
 {
@@ -122,7 +123,7 @@ static int print_found(const struct look_up_entry *entry, void *context)
 	return 0;
 }
 
-/* As list_snapshot(), by the metadata. */
+/* Like list_snapshot(), but from the metadata. */
 static int list_meta(struct look_up *l, const char *path, size_t length, struct ls_options *o,
 		     struct error *err)
 {

@@ -51,7 +51,7 @@ static void print_rebuilt(const struct writer_result *result, uint64_t n_lost)
 		       (unsigned long long)result->n_foreign, units_plural(result->n_foreign));
 }
 
-/* An object that was begun is ended: without a version if there is none. */
+/* Closes the JSON object: without a version if there is none. */
 static void print_rebuilt_json(const struct writer_result *result)
 {
 	fputs("]", stdout);
@@ -102,7 +102,7 @@ static int run_rebuild(const struct option_verb *verb, int argc, char **argv)
 	do {
 		r = rebuild(&c, &result, &n_lost, &err);
 		progress_end(&c.bar);
-	} while (c.first && ctl_wait_again(&c.wait, r)); /* what was lost is said once */
+	} while (c.first && ctl_wait_again(&c.wait, r)); /* lost samples are reported once */
 	if (c.json)
 		print_rebuilt_json(r == 0 ? &result : NULL);
 	if (r < 0)
@@ -203,7 +203,7 @@ static int remove_path(struct writer *w, const char *path, bool recursive, uint6
 			 recursive ? "" : " (-r removes a folder)");
 }
 
-/* All of these paths, or none. */
+/* Removes all of these paths, or none. */
 static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, uint64_t *ret_n,
 			struct writer_result *ret, struct error *err)
 {

@@ -28,7 +28,7 @@ static const struct {
 
 #define N_LIMITS (sizeof(limits) / sizeof(limits[0]))
 
-/* What the left side of an assignment names. */
+/* The name on the left side of an assignment. */
 struct name {
 	const char *name;
 	enum wire_setting_key key;
@@ -43,7 +43,7 @@ struct set_request {
 	bool until_restart;
 };
 
-/* If a setting were given twice, nobody would know which of the two counts. */
+/* A setting given twice is refused, because its value would be ambiguous. */
 static int add(struct set_request *q, const char *name, struct wire_setting setting, struct error *err)
 {
 	for (uint32_t i = 0; i < q->n; i++)

@@ -24,10 +24,9 @@
 #include "lib/units.h"
 
 /*
- * The shape of a dataset: how long its samples are, and what of its chunks no sample needs any more.
- *
- * A hole is what a chunk's file would be shorter by without its deleted and replaced samples, in whole blocks
- * of 4096 bytes. It follows from the snapshot alone: no chunk is read.
+ * The shape of a dataset: the sizes of its samples, and the dead space in its chunks. A hole is the space
+ * that a chunk's file would save without its deleted and replaced samples, in whole blocks of 4096 bytes. The
+ * snapshot is enough to compute it: no chunk is read.
  */
 
 #define SHAPE_SIZES 32 /* a sample has at most 1 GiB */
@@ -35,10 +34,11 @@
 struct shape {
 	uint64_t n_samples[SHAPE_SIZES]; /* [0]: empty; [i]: of 2^(i-1) bytes and more, but less than 2^i */
 	uint64_t bytes[SHAPE_SIZES];
-	uint64_t n_holes, hole_bytes; /* chunks that have one */
-	bool knows_rest;              /* the metadata is there: the rest is known */
-	uint64_t n_rest, rest_bytes;  /* chunks with no sample, which say what is deleted, or held what was */
-	uint64_t oldest;              /* version that can still be read; 0: not known */
+	uint64_t n_holes, hole_bytes; /* chunks with a hole */
+	bool knows_rest;              /* the metadata exists, so the fields below are known */
+	uint64_t n_rest, rest_bytes; /* chunks without live samples: tombstones, and chunks whose samples were
+					all deleted */
+	uint64_t oldest;             /* oldest version that can still be read; 0: not known */
 };
 
 #define BAR_CELLS 30
@@ -112,7 +112,7 @@ static void shape_collect(const struct snapshot *s, struct meta *meta, struct sh
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		add_chunk(s, &chunk, &shape);
 	shape.knows_rest = meta && meta_each_chunk(meta, add_rest, &rest, NULL) == 0;
-	/* The newest entry says it, if no program that writes none came after it. */
+	/* The newest entry of the log has it, unless a program that writes no log wrote after it. */
 	if (meta && meta_each_change(meta, take_oldest, &newest, NULL) == 0 &&
 	    newest.version == snapshot_info(s)->version)
 		shape.oldest = newest.oldest;
@@ -179,7 +179,7 @@ static void shape_print(const struct option_verb *verb, const struct shape *shap
 	print_sizes(shape);
 }
 
-/* Members of a JSON object, with a comma behind them. */
+/* Prints members of a JSON object, followed by a comma. */
 static void shape_print_json(const struct shape *shape)
 {
 	bool first = true;
@@ -206,14 +206,14 @@ static void shape_print_json(const struct shape *shape)
 		fputs("\"oldest_version\": null, ", stdout);
 }
 
-/* What stat needs to know beside the snapshot. */
+/* Facts for stat that are not in the snapshot. */
 struct dataset_facts {
 	uint64_t stored_bytes; /* of the chunk files in use */
-	uint64_t plain_bytes;  /* what they take in memory: the same, unless some are compressed */
+	uint64_t plain_bytes;  /* size of these chunks in memory: the same, unless some are compressed */
 	bool knows_stored;
 	bool has_meta;
 	struct meta_info meta;
-	struct error meta_error; /* why there is none */
+	struct error meta_error; /* why there is no metadata */
 	struct shape shape;
 	bool is_frozen, knows_kept;
 	uint64_t *kept; /* versions whose snapshots are kept */
@@ -225,7 +225,8 @@ static void facts_freep(const struct dataset_facts *f)
 	free(f->kept);
 }
 
-/* What a compressed chunk takes in storage is in no snapshot. Both lists ascend. */
+/* Adds up the stored bytes of the chunks, since a snapshot lacks the stored size of compressed ones. Both
+ * lists ascend. */
 static bool add_stored(const struct snapshot *s, struct store *store, uint64_t *ret)
 {
 	_cleanup_(freep) struct store_object *objects = NULL;
@@ -265,7 +266,7 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 	} else if (meta_open(path, META_READ, &meta, &f.meta_error) == 0) {
 		f.has_meta = meta_info(meta, &f.meta, &f.meta_error) == 0;
 	}
-	/* What the metadata say of another version than the snapshot's is not about these chunks. */
+	/* Metadata of a version other than the snapshot's does not describe these chunks. */
 	shape_collect(s, f.has_meta && f.meta.version == snapshot_info(s)->version ? meta : NULL, &f.shape);
 	meta_free(meta);
 	if (!place_is_elsewhere(path)) {
@@ -402,7 +403,7 @@ static void print_dataset(const struct option_verb *verb, const char *path, cons
 	shape_print(verb, &f->shape, info->version);
 }
 
-/* s NULL: it comes from the metadata, which knows no classes. */
+/* s NULL: the sample comes from the metadata, which has no classes. */
 static void print_sample(const struct snapshot *s, const struct chunk_id *chunk,
 			 const struct snapshot_sample *sample, bool json)
 {

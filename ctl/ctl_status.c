@@ -18,7 +18,7 @@ static uint64_t number(const json_t *object, const char *key)
 	return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* Names come from the daemon, and it had them from its clients. */
+/* Returns a string made printable, since the daemon has names from its clients. */
 static const char *string(const json_t *object, const char *key, char text[200])
 {
 	const json_t *value = json_object_get(object, key);
@@ -94,7 +94,7 @@ static void print_tune(const json_t *root)
 		       units_plural(number(history, "dropped")));
 }
 
-/* Other nodes of jobs: what came from them, and those that are not reached. */
+/* Prints data about other nodes of jobs: chunks received from them, and unreachable ones. */
 static void print_cluster(const json_t *cluster)
 {
 	const json_t *nodes = json_object_get(cluster, "nodes"), *groups = json_object_get(cluster, "groups");
@@ -136,8 +136,8 @@ static double cores(const json_t *sensing, const char *key)
 	return active_s > 0 ? 100 * json_number_value(json_object_get(sensing, key)) / active_s : 0;
 }
 
-/* What measuring costs: the sensing child's CPU time, and that of its BPF programs where the kernel counts
- * it. */
+/* Prints the cost of measuring: the sensing child's CPU time, and that of its BPF programs where the kernel
+ * counts it. */
 static void print_sensing(const json_t *root)
 {
 	const json_t *sensing = json_object_get(json_object_get(root, "tune"), "sensing");
@@ -182,7 +182,7 @@ static void print_dataset(const json_t *d)
 	}
 }
 
-/* A job of which the daemon decodes images. */
+/* Prints a job for which the daemon decodes images. */
 static void print_decoding(const json_t *job)
 {
 	const json_t *d = json_object_get(job, "decoding");

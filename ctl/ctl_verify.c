@@ -40,7 +40,7 @@ static void print_damage_json(const struct verify_damage *d, struct verify_conte
 	putchar('}');
 }
 
-/* Names of files are in it. */
+/* The text contains file names. */
 static void put_line(const struct option_verb *verb, const char *text)
 {
 	ctl_print_advice(stdout, verb, text);
@@ -151,7 +151,7 @@ static void show_repair(const struct repair_chunk *chunk, void *context)
 	putchar('}');
 }
 
-/* A sample that is nowhere. */
+/* Prints a sample of which no copy exists. */
 static void show_lost(const struct verify_damage *sample, void *context)
 {
 	struct verify_context *c = context;

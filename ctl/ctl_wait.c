@@ -11,7 +11,7 @@
 #include "lib/clock.h"
 #include "lib/units.h"
 
-/* Pauses are random up to this, so that writers that met once do not meet again. */
+/* Pauses are random up to this, so that writers that collided once do not collide again. */
 #define POLL_NS        (200 * NS_PER_MS)
 #define FIRST_PAUSE_NS (100 * NS_PER_MS)
 #define MAX_DOUBLINGS  2
@@ -41,7 +41,7 @@ static void say_who(const struct ctl_wait *w, const struct writer_sign *sign, ui
 	ctl_warn(w->verb, text.text);
 }
 
-/* Returns true if this goes on without the other one. */
+/* Takes over from a writer without a sign of life. Returns true if this process can continue. */
 static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
 {
 	struct error text = ERROR_INIT;
@@ -59,8 +59,8 @@ static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
 	return r == 0;
 }
 
-/* A pause counts as time without a sign of life for what it was meant to take: this process, too, may have
- * been suspended. */
+/* Waits for the current writer. A pause counts as silence of that writer only for its intended length,
+ * because this process may have been suspended, too. */
 static bool wait_for_holder(struct ctl_wait *w)
 {
 	struct writer_sign before = {0}, sign;

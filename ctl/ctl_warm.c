@@ -19,7 +19,7 @@
 #include "lib/units.h"
 
 #define RECONNECT_MS 30000
-/* Of a job with several nodes, one that is done at once stays so long, for the others to see it. */
+/* In a job with several nodes, minimum time that a node stays, so that the others see it. */
 #define STAY_NS   (5 * NS_PER_S)
 #define NODES_MAX 100000
 
@@ -53,7 +53,7 @@ static void on_signal(int number)
 	stopped = number;
 }
 
-/* A wait ends with the first one; a second one kills. */
+/* The first signal ends a wait; a second one kills. */
 static void catch_signals(void)
 {
 	const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
@@ -68,7 +68,7 @@ static void say(struct warm *w, const char *text)
 	ctl_warn(w->verb, text);
 }
 
-/* Asks for one sample of each chunk, as far as the daemon takes it. */
+/* Requests one sample of each chunk, as many as the daemon accepts. */
 static int ask(struct warm *w)
 {
 	while (w->n_asked < w->n_chunks) {
@@ -86,7 +86,7 @@ static int ask(struct warm *w)
 	return 0;
 }
 
-/* Counts the chunk that was asked for. Returns what ends the walk. */
+/* Counts the requested chunk. Returns nonzero to end the walk. */
 static int note(struct warm *w, int result)
 {
 	struct snapshot_chunk chunk;
@@ -144,7 +144,8 @@ static int walk(struct warm *w)
 	return r;
 }
 
-/* Who leaves at once may never have been seen by nodes that begin a moment later. */
+/* Stays for a while if other nodes take part: nodes that start a moment later might never see one that leaves
+ * at once. */
 static void stay(const struct warm *w)
 {
 	uint64_t now_ns;

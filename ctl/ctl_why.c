@@ -126,7 +126,7 @@ static void print_held(const json_t *held)
 	       (unsigned long long)ctl_number(held, "writer"));
 }
 
-/* Nodes whose ranks take samples of the same lanes need the same chunks. */
+/* Prints the nodes that need the same chunks because their ranks take samples of the same lanes. */
 static void print_lanes(const json_t *nodes, uint64_t world)
 {
 	uint64_t lanes = ctl_number(nodes, "lanes"), here = ctl_number(nodes, "lanes_here"),
@@ -148,7 +148,7 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 		       (unsigned long long)world);
 }
 
-/* Chunks that other nodes of the job gave, so that storage was not asked. */
+/* Prints the chunks that other nodes of the job delivered, which saved reads of storage. */
 static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes)
 {
 	char bytes[24], read[24], mean[24], name[200];
@@ -183,7 +183,7 @@ static void print_tier(const char *name, double part, const json_t *flow)
 		       units_format_bytes(bytes, sizeof(bytes), (uint64_t)bytes_per_s));
 }
 
-/* Of a job on several nodes: where its chunks come from. */
+/* For a job on several nodes: prints the sources of its chunks. */
 static void print_tiers(const json_t *now)
 {
 	const json_t *tiers = json_object_get(now, "tiers");
@@ -240,7 +240,7 @@ static void print_assisted(const json_t *job)
 	putchar('\n');
 }
 
-/* Jobs that know nothing of dieseld (dieseld --assist). */
+/* Prints jobs that do not use dieseld (dieseld --assist). */
 static void print_assist(const json_t *assist)
 {
 	const json_t *jobs = json_object_get(assist, "jobs");
@@ -252,7 +252,7 @@ static void print_assist(const json_t *assist)
 		print_assisted(json_array_get(jobs, i));
 }
 
-/* What keeps reads back that could begin. */
+/* Prints the limits that delay reads. */
 static void print_reads(const json_t *reads)
 {
 	double bytes = ctl_real(reads, "limit_bytes_per_s"), ops = ctl_real(reads, "limit_ops_per_s");
@@ -290,7 +290,7 @@ static int print_why(const struct option_verb *verb, const char *text, uint64_t 
 		print_assist(json_object_get(root, "assist"));
 	if (json_array_size(decisions) == 0)
 		puts("no decisions yet");
-	/* The oldest first: one reads downwards, and the newest is next to the prompt. */
+	/* Oldest first, so that the newest is next to the prompt. */
 	for (size_t i = json_array_size(decisions); i-- > 0;)
 		print_decision(json_array_get(decisions, i), !id);
 	json_decref(root);

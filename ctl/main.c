@@ -47,7 +47,7 @@ static const struct option_program program = {
     .self = &self, .verbs = verbs, .n_verbs = sizeof(verbs) / sizeof(verbs[0])};
 
 static char command_line[1024];
-static char **words; /* of the command, options first once they are parsed */
+static char **words; /* arguments of the command, options first once they are parsed */
 static int n_words;
 
 const char *ctl_command(void)
@@ -152,7 +152,7 @@ void ctl_json_string(const char *text, size_t length)
 	putchar('"');
 }
 
-/* The dataset that the command is about; NULL: it is about none. */
+/* Returns the dataset that the command works on; NULL: none. */
 static const char *dataset_of(const struct option_verb *verb)
 {
 	const char *arguments = verb->arguments ? verb->arguments : "";

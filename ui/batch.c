@@ -97,8 +97,8 @@ static int columns_of_output(void)
 	return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col >= 40 ? size.ws_col : COLS_PIPE;
 }
 
-/* Who named a daemon is told why nothing comes from it: a table without its jobs looks like a daemon without
- * jobs. */
+/* Prints why a named daemon gives no data, because a table without its jobs looks like a daemon without jobs.
+ */
 static void print_problem(const struct daemon_sample *daemon, const struct top_options *options)
 {
 	char text[sizeof(daemon->problem)];

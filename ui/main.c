@@ -72,7 +72,7 @@ static int check_sort(const struct top_options *options)
 	return TOP_USAGE;
 }
 
-/* Dies by the signal, so that whoever waits for this process sees it. */
+/* Dies by the signal, so that the parent sees it. */
 static void die_by(int signal_number)
 {
 	sigset_t signals;

@@ -2,7 +2,7 @@
 #define NCURSES_WIDECHAR 1
 #include "terminal.h"
 
-/* These come before term.h, which makes macros of words such as `columns`. */
+/* Include these before term.h, which makes macros of words such as `columns`. */
 #include "lib/error.h"
 #include "ui/view/model.h"
 

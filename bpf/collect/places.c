@@ -28,7 +28,7 @@
 #define BATCH           2048
 #define FOLDERS_MAX     65536 /* folders whose names are kept */
 #define FOLDERS_DEEP    32
-#define SIZES_EACH      7 /* in a record */
+#define SIZES_EACH      7 /* sizes in one record */
 
 struct folder {
 	struct place_key key;

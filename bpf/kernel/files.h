@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* What is behind a descriptor: which file, its type, how it was opened, and on what kind of file system it
- * is. */
+/* Describes the file behind a descriptor: which file, its type, how it was opened, and the kind of its file
+ * system. */
 
 #include "recorder.h"
 

@@ -68,7 +68,8 @@ struct library_user {
 	uint64_t start_boottime_ns, memory, n_execs; /* an exec may get the memory of an earlier one */
 };
 
-/* The same for files that are probed, which are probed in each process. */
+/* Processes of which the collector was told that they map a probed file, because probes are set in each
+ * process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

@@ -15,7 +15,7 @@
 #define PAGE_SHIFT 12
 #define S_IFREG    8
 
-/* The least number of pages that so many bytes lie in; their position is not known. */
+/* Returns the minimum number of pages that hold this many bytes at an unknown position. */
 static __always_inline uint32_t pages_of(uint64_t bytes)
 {
 	return (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* What all parts of the recorder share: maps, the state of a thread, counters, and writing records. */
+/* Shared by all parts of the recorder: maps, the state of a thread, counters, and writing records. */
 
 #include <stdbool.h>
 
@@ -41,7 +41,7 @@ struct call_group {
 	uint32_t reserved2;
 };
 
-/* What a thread did with the file that it used last. Added to the maps when it uses another. */
+/* A thread's use of its current file. Added to the maps when the thread uses another file. */
 struct file_use {
 	uint64_t since_ns; /* 0: nothing to add */
 	uint64_t inode;
@@ -127,8 +127,8 @@ struct {
 	__uint(max_entries, 1 << 20);
 } life_ring SEC(".maps");
 
-/* What a CPU is doing besides running `current`: a stack of interrupt contexts, one byte each, innermost
- * in the lowest; 0: none. Low two bits: enum waker_context; the rest: the softirq's number. */
+/* The interrupt contexts of a CPU: a stack, one byte each, innermost in the lowest; 0: none. Low two bits:
+ * enum waker_context; the rest: the softirq's number. */
 struct cpu_state {
 	uint64_t contexts;
 	uint32_t n_records;
@@ -187,7 +187,7 @@ static __always_inline struct event *record_begin(void *ring, uint32_t type, str
 	return event;
 }
 
-/* As record_begin(), for detail that began at start_ns. Returns NULL also when detail is not wanted. */
+/* Like record_begin(), for detail that began at start_ns. Also returns NULL if detail is switched off. */
 static __always_inline struct event *detail_begin(uint32_t type, struct task_struct *task, uint64_t start_ns)
 {
 	return start_ns < detail_until_ns ? record_begin(&data_ring, type, task) : NULL;

@@ -201,7 +201,7 @@ static __always_inline struct file_use *use_of(struct member *member, struct ino
 	return use;
 }
 
-/* As use_of(), for the file that the current call reads by its descriptor. */
+/* Like use_of(), for the file that the current call reads by its descriptor. */
 static __always_inline struct file_use *use_of_call(struct task_struct *task, struct member *member)
 {
 	struct file_use *use = &member->use;
@@ -213,8 +213,8 @@ static __always_inline struct file_use *use_of_call(struct task_struct *task, st
 	return use_of(member, BPF_CORE_READ(file, f_inode), member->inode, member->device);
 }
 
-/* Adds what has gathered now and then, so that even a thread that reads one large file shows. The next use
- * finds the file anew, and names it again if the collector has taken its place out. */
+/* Adds the collected use regularly, so that even a thread that reads one large file shows. The next use finds
+ * the file again, and names it again if the collector has taken its place out. */
 static __always_inline void use_age(struct file_use *use, uint64_t now_ns)
 {
 	if (now_ns > use->since_ns + USE_MAX_NS)

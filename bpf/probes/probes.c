@@ -73,7 +73,7 @@ enum library {
 	LIBRARY_NVTX,
 };
 
-/* What the file's name, and the name that it was linked as, begin with. */
+/* Prefixes of a library's file name, and of the name that it was linked as. */
 static const struct known_library {
 	enum library library;
 	const char *name;
@@ -384,7 +384,7 @@ struct probe_set {
 	struct uprobe_reaper *reaper;
 	bool limit_is_raised;
 	uint64_t n_probes;
-	uint64_t n_frequent, counted_ns; /* when the rate of launches was last looked at */
+	uint64_t n_frequent, counted_ns; /* time of the last check of the launch rate */
 	bool work_dropped;
 };
 
@@ -483,7 +483,7 @@ static struct probe_file *file_add(struct probe_set *probes, uint64_t device, ui
 	return file;
 }
 
-/* Has the recorder tell of each process that maps this file. */
+/* Makes the recorder report each process that maps this file. */
 static void tell_always(const struct probe_set *probes, uint64_t device, uint64_t inode)
 {
 	const struct library_key key = {.inode = inode, .device = device};
@@ -725,8 +725,8 @@ void probes_settle(struct probe_set *probes)
 #define CHEAP_NS     2000
 #define EXPENSIVE_NS 6000
 
-/* Returns true if launches and named ranges are so frequent that counting them costs too much. Looks once per
- * second. */
+/* Returns true if launches and named ranges are so frequent that counting them is too expensive. Checks once
+ * per second. */
 static bool over_budget(struct probe_set *probes, uint64_t n_frequent, uint64_t now_ns)
 {
 	uint64_t elapsed_ns = now_ns - probes->counted_ns, n = n_frequent - probes->n_frequent;

@@ -48,7 +48,7 @@ struct process *processes_find(const struct processes *processes, uint32_t tgid)
 	return NULL;
 }
 
-/* Makes room. Processes that ended are not treated apart: they just have no more samples. */
+/* Frees a slot. Ended processes need no special treatment: they just have no more samples. */
 static void drop_oldest(struct processes *processes)
 {
 	struct process **slot;

@@ -21,7 +21,7 @@ static const struct version {
     {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 48, 40, 56}},
 };
 
-/* _Py_DebugOffsets, at the start of _PyRuntime: words of 64 bits. First what it is of... */
+/* _Py_DebugOffsets, at the start of _PyRuntime: words of 64 bits. First the structure... */
 enum debug_offset {
 	DEBUG_COOKIE,
 	DEBUG_VERSION,
@@ -29,7 +29,7 @@ enum debug_offset {
 	DEBUG_COUNT = 43,
 };
 
-/* ... and then, where a version has what is used of it. */
+/* ... and then the offsets of its fields that are used, where a version has them. */
 struct debug_places {
 	uint8_t interpreters_head, threads_head, thread_next, current_frame, thread_id;
 	uint8_t frame_previous, frame_executable, frame_owner, code_filename, code_qualname;

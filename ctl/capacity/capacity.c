@@ -9,7 +9,7 @@
 
 #include "lib/array.h"
 
-#define MOST 0x1p50 /* bytes, or anything else that a node could have */
+#define MOST 0x1p50 /* upper bound of any plausible figure of a node */
 
 void capacity_init(struct capacity *c)
 {
@@ -24,7 +24,7 @@ void capacity_free(struct capacity *c)
 	c->datasets = NULL;
 }
 
-/* 0 for what is not known, or absurd. */
+/* Returns 0 for a value that is unknown or absurd. */
 static double known(double value)
 {
 	return value >= 0 && value <= MOST ? value : 0;
@@ -52,8 +52,8 @@ static bool is_first_of_dataset(const struct stall_sample *samples, size_t i)
 	return samples[i].dataset != 0;
 }
 
-/* Cores that would serve the job at its device's pace. Where that is not known: at the pace without its
- * waits. */
+/* Returns the cores that would serve the job at its device's pace or, if that is not known, at its pace
+ * without waits. */
 static double cores_wanted(const struct stall_sample *s)
 {
 	double wait = fmin(known(s->shares.fetch_stall) + known(s->shares.prep_stall), 1);

@@ -13,14 +13,15 @@
 #define WINDOW_FIRST 8 /* files */
 #define WINDOW_MOST  128
 #define WINDOW_BYTES (2u << 20)
-#define GAP          4 /* files that a program asks for itself while this begins */
+#define GAP          4 /* files that a program reads itself while the prefetch starts */
 #define N_STREAMS    4
 #define N_RECENT     32
 #define N_WAITING    8
 #define LIST_MIN     64 /* names */
 
-/* A program goes through the files. Places are those of tree order. It does not ask for what it was given, so
- * one file in the middle is left out: when it asks for that one, it is time for more. */
+/* A program that reads files in tree order; places are positions in that order. The kernel does not ask for
+ * prefetched files, so one file in the middle is left out: the request for it shows that the program needs
+ * more. */
 struct stream {
 	uint64_t from, to; /* places; to == 0: unused */
 	uint64_t marker;
@@ -40,10 +41,10 @@ struct mount_ahead {
 	ahead_store_fn store;
 	void *user;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* protects all fields below */
 	pthread_cond_t more;
 	struct stream streams[N_STREAMS];
-	uint64_t recent[N_RECENT]; /* samples + 1, asked for latest */
+	uint64_t recent[N_RECENT]; /* sample numbers + 1 of the latest requests */
 	uint64_t n_recent, n_used;
 	struct range waiting[N_WAITING]; /* a ring */
 	uint32_t first, n;
@@ -52,7 +53,7 @@ struct mount_ahead {
 
 /* ---- giving -------------------------------------------------------------------------------------------- */
 
-/* Negative: there is no sense in going on. */
+/* Puts one file into the page cache. Returns a negative errno if the rest of the range is pointless. */
 static int give_one(struct mount_ahead *a, uint64_t place)
 {
 	struct snapshot_sample sample;
@@ -73,7 +74,8 @@ static int give_one(struct mount_ahead *a, uint64_t place)
 	return r;
 }
 
-/* The kernel does not know the name at this place, because the program has not listed its folder. */
+/* Has the folder at this place listed, because the program has not listed it and the kernel does not know its
+ * names. */
 static int list(struct mount_ahead *a, uint64_t place, uint64_t n)
 {
 	struct lister_order order = {.offset = tree_offset_of(place),
@@ -144,7 +146,7 @@ static struct stream *find_stream(struct mount_ahead *a, uint64_t number, uint64
 	return NULL;
 }
 
-/* The one that was used longest ago. */
+/* Returns the stream that was used longest ago. */
 static struct stream *find_unused(struct mount_ahead *a)
 {
 	struct stream *oldest = &a->streams[0];
@@ -170,7 +172,7 @@ static bool follows_another(const struct mount_ahead *a, uint64_t place)
 	return place > 0 && snapshot_by_path(a->snapshot, place - 1, &before) == 0 && was_read(a, before);
 }
 
-/* The program is at this place: what comes next is to be given. */
+/* Queues the next files for prefetch: the program is at this place. */
 static void extend(struct mount_ahead *a, struct stream *s, uint64_t place, uint32_t bytes)
 {
 	uint64_t n_samples = snapshot_info(a->snapshot)->n_samples;

@@ -7,7 +7,7 @@
 
 #include "lib/cleanup.h"
 
-#define FOR_EVER 1e9 /* seconds: what a snapshot says never changes */
+#define FOR_EVER 1e9 /* seconds: a snapshot never changes */
 #define READ_MAX (1u << 20)
 
 static void on_init(void *user, struct fuse_conn_info *connection)
@@ -17,8 +17,8 @@ static void on_init(void *user, struct fuse_conn_info *connection)
 	f->without_open = connection->capable & FUSE_CAP_NO_OPEN_SUPPORT;
 	connection->want |= connection->capable & (FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 						   FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_READDIRPLUS);
-	/* Who lists a folder opens its files next: all entries come with their attributes, without a lookup
-	 * each. */
+	/* A program that lists a folder usually opens its files next: all entries come with their attributes,
+	 * which saves a look-up of each. */
 	connection->want &=
 	    ~(unsigned)(FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ | FUSE_CAP_AUTO_INVAL_DATA);
 	connection->max_write = connection->max_readahead = READ_MAX; /* max_write bounds reads, too */
@@ -65,7 +65,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 		r = tree_lookup(&f->tree, parent, name, &inode);
 	if (r == 0)
 		r = make_entry(f, inode, &entry);
-	if (r == 0 || r == -ENOENT) /* number 0: that there is no such name is kept, too */
+	if (r == 0 || r == -ENOENT) /* number 0: the kernel caches missing names, too */
 		fuse_reply_entry(request, &entry);
 	else
 		fuse_reply_err(request, -r);
@@ -86,7 +86,7 @@ static void on_getattr(fuse_req_t request, fuse_ino_t inode, struct fuse_file_in
 		fuse_reply_attr(request, &st, FOR_EVER);
 }
 
-/* Nothing has to be done to open or close a file, and once it was told so, the kernel asks no more. */
+/* Opening or closing a file needs no work. After this reply the kernel does not ask again. */
 static void on_open(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
 	(void)inode;
@@ -97,8 +97,8 @@ static void on_open(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info 
 		fuse_reply_open(request, info);
 }
 
-/* Of folders it has to ask: whether this fails is how fusermount3 knows that the mount is to be taken away,
- * because the process that served it was killed. */
+/* The kernel must ask for folders: fusermount3 removes the mount of a killed server only if this request
+ * fails. */
 static void on_opendir(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
 	(void)inode;
@@ -138,8 +138,8 @@ static void on_read(fuse_req_t request, fuse_ino_t inode, size_t size, off_t off
 }
 
 /*
- * The kernel waits in this for a page that it is just asking another thread for. So it has to be certain that
- * such a thread answers: this is called neither by a thread that answers, nor once they have ended.
+ * The kernel may wait here for a page that it is requesting from another thread. So some thread must be able
+ * to reply: never call this on a thread that replies, nor after these have ended.
  */
 int files_store(void *session, uint64_t inode, const uint8_t *data, size_t bytes)
 {
@@ -170,7 +170,7 @@ static int add(struct folder_listing *l, const char *name, size_t length, uint64
 		return r;
 	memcpy(terminated, name, length);
 	terminated[length] = '\0';
-	/* A folder's own entry and its parent's are not looked up: 0 says so. */
+	/* The entries "." and ".." are not looked up: inode 0 says so. */
 	if (next <= 2)
 		entry.ino = 0;
 	needed = l->plus ? fuse_add_direntry_plus(l->request, at, left, terminated, &entry, next)
@@ -218,7 +218,8 @@ static void answer_listing(fuse_req_t request, fuse_ino_t inode, size_t size, of
 		r = -ENOMEM;
 	if (r == 0)
 		r = list(&l, inode, folder, length, offset);
-	/* What comes before something that is wrong is answered; then it is asked for again from there. */
+	/* If an error comes after some entries, the reply has these entries; the kernel then asks again from
+	 * there. */
 	if (r < 0 && !l.used)
 		fuse_reply_err(request, -r);
 	else

@@ -25,7 +25,7 @@
 #define TAKE_AWAY_TRIES 500
 #define FIRST_GO        25 /* tries */
 
-/* Nothing but the mount itself, in which there are no links. */
+/* Opens a folder of the mount, and nothing outside; the mount has no links. */
 static int open_folder(const char *where, const char *folder)
 {
 	const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
@@ -39,7 +39,7 @@ static int open_folder(const char *where, const char *folder)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The mount is busy meanwhile, so the folder is open for this alone. */
+/* Lists part of a folder. The open folder keeps the mount busy, so it is open only during the call. */
 static void list(const char *where, const struct lister_order *order)
 {
 	_Alignas(struct dirent64) char buffer[BUFFER_BYTES];
@@ -81,7 +81,7 @@ static void unmount(const char *where)
 	(void)wait(NULL);
 }
 
-/* Asks nobody but the kernel. 0: not known. */
+/* Returns the id of the mount, without a request to its server. 0: not known. */
 static uint64_t mount_id(const char *where)
 {
 	struct statx st;
@@ -92,9 +92,9 @@ static uint64_t mount_id(const char *where)
 	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
 }
 
-/* The mount's process has ended. If it was killed, the mount stays, and fusermount3, which is there to take
- * it away (auto_unmount) and has the first go, leaves it where it looks while the process is still about to
- * end. What lies below, which may be a mount, too, is nobody's to take away. */
+/* The mount's process has ended. If it was killed, the mount stays, and fusermount3 (auto_unmount), which
+ * tries first, does not remove it if it checks while the process is still ending. A mount that lies below
+ * must not be removed. */
 static void take_away(const char *where, uint64_t id)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
@@ -126,7 +126,7 @@ int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
 				(void)dup2(null_fd, fd);
 		(void)dup2(fds[1], LISTER_FD);
 		(void)kernel_close_range(LISTER_FD + 1, UINT32_MAX);
-		signal(SIGINT, SIG_IGN); /* Ctrl-C is the mount's */
+		signal(SIGINT, SIG_IGN); /* Ctrl-C is for the mount */
 		prctl(PR_SET_NAME, "dieselctl-list");
 		uint64_t id = mount_id(where);
 

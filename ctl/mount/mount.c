@@ -53,9 +53,9 @@ static int map_ids(uid_t uid, gid_t gid)
 	return write_line("/proc/self/gid_map", text);
 }
 
-/* Gives this process a mount namespace of its own, in which others' mounts appear but from which none leaves;
- * without root by way of a user namespace, in which it is who it was. Before any thread is started. -EPERM:
- * the system does not let it. */
+/* Gives this process its own mount namespace: mounts of others appear in it, but its own stay inside. Without
+ * root it uses a user namespace, in which the process keeps its user. Call it before any thread is started.
+ * -EPERM: the system does not permit it. */
 static int namespace_enter(struct error *err)
 {
 	uid_t uid = geteuid();
@@ -90,12 +90,12 @@ struct mounted {
 	pthread_mutex_t lock;
 	pthread_cond_t ends;
 	bool ending, has_keeper;
-	int go; /* the command begins when this is closed */
+	int go; /* closing it starts the command */
 	pid_t child, lister;
 	int status;
 };
 
-/* The file whose rights the mount has. */
+/* Finds the file whose permissions the mount gets. */
 static int look_at_snapshot(const struct mount_options *o, uint64_t version, char *path, size_t size,
 			    struct stat *ret, struct error *err)
 {
@@ -120,8 +120,8 @@ static int open_dataset(struct mounted *m, struct error *err)
 	if (r < 0)
 		return error_set(err, r, "%s", text);
 	m->files.tree.snapshot = mapped_snapshot(m->dataset);
-	/* Of a large one the daemon has verified the tables alone. The rest is compared with its checksums
-	 * when the first name is looked up, and a record with its chunk in the daemon. */
+	/* For a large snapshot, the daemon has verified only the tables. The checksums of the rest are
+	 * compared at the first look-up, and the daemon verifies a record with its chunk. */
 	info = snapshot_info(m->files.tree.snapshot);
 	r = look_at_snapshot(o, info->version, path, sizeof(path), &st, err);
 	if (r < 0)
@@ -131,7 +131,7 @@ static int open_dataset(struct mounted *m, struct error *err)
 		    err, -EPERM,
 		    "%s has an access control list, which a mount cannot show: leave --allow-other out",
 		    path);
-	/* Who may not read the dataset may not read the mount either, if others are let in. */
+	/* Users who may not read the dataset may not read the mount either, if others have access. */
 	m->files.tree.uid = st.st_uid;
 	m->files.tree.gid = st.st_gid;
 	m->files.tree.mask = o->allow_other ? st.st_mode & 0777 : 0777;
@@ -139,7 +139,7 @@ static int open_dataset(struct mounted *m, struct error *err)
 	return r < 0 ? error_errno(err, r, "cannot mount %s", o->dataset) : 0;
 }
 
-/* What is in the folder must be in the dataset, too: what is not would be out of sight. */
+/* Checks that everything in the folder is in the dataset too, because the mount would hide the rest. */
 static int check_covered(struct mounted *m, struct error *err)
 {
 	const struct mount_options *o = m->options;
@@ -217,11 +217,11 @@ static int fork_command(struct mounted *m, struct error *err)
 		char byte, text[512];
 
 		close(go[1]);
-		/* The answer is one byte; if there is none, the mount failed. */
+		/* The answer is one byte; without it, the mount failed. */
 		if (read(go[0], &byte, 1) != 1)
 			_exit(1);
 		close(go[0]);
-		/* A shell that was in the folder sees what is mounted over it. */
+		/* A shell in the folder then sees the mount over it. */
 		char *here = getcwd(NULL, 0);
 
 		if (here)
@@ -240,7 +240,7 @@ static int fork_command(struct mounted *m, struct error *err)
 	return 0;
 }
 
-/* Ends the loop when the command has ended, and closes what is idle now and then. */
+/* Ends the loop when the command has ended, and regularly closes idle views. */
 static void *keep(void *argument)
 {
 	struct mounted *m = argument;
@@ -250,7 +250,7 @@ static void *keep(void *argument)
 
 	(void)files_check(&m->files, NULL);
 	if (m->child > 0) {
-		/* It stays a zombie, so that its number is not another process's. */
+		/* The command stays a zombie, so that no other process gets its pid. */
 		while (waitid(P_PID, (id_t)m->child, &unused, WEXITED | WNOWAIT) < 0 && errno == EINTR)
 			continue;
 		views_stop(m->files.views);
@@ -280,7 +280,7 @@ static void end_keeper(struct mounted *m)
 	if (!m->has_keeper)
 		return;
 	if (m->child > 0)
-		kill(m->child, SIGTERM); /* we were told to end, or its files are gone */
+		kill(m->child, SIGTERM); /* a signal ended us, or the dataset's files are gone */
 	pthread_mutex_lock(&m->lock);
 	m->ending = true;
 	pthread_cond_signal(&m->ends);
@@ -288,7 +288,7 @@ static void end_keeper(struct mounted *m)
 	pthread_join(m->keeper, NULL);
 }
 
-/* Without it reading is slower, no more. */
+/* Without prefetch, reading is only slower. */
 static void start_ahead(struct mounted *m)
 {
 	int lister_fd = -EBADF;
@@ -307,7 +307,7 @@ static int serve(struct mounted *m, struct error *err)
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, N_THREADS);
 	if (m->child > 0) {
-		signal(SIGINT, SIG_IGN); /* Ctrl-C is the command's */
+		signal(SIGINT, SIG_IGN); /* Ctrl-C is for the command */
 		if (write(m->go, "g", 1) < 0)
 			error_errno(err, -errno, "cannot start %s", m->options->command[0]);
 		closep(&m->go);
@@ -320,7 +320,7 @@ static int serve(struct mounted *m, struct error *err)
 	views_stop(m->files.views);
 	end_keeper(m);
 	fuse_loop_cfg_destroy(config);
-	/* A signal ends it as it should. */
+	/* A signal ends the command as usual. */
 	return r < 0 ? error_errno(err, r, "cannot serve %s", m->options->dataset) : 0;
 }
 

@@ -30,7 +30,7 @@ static uint32_t count_names(const char *path, size_t length)
 	return n;
 }
 
-/* Of snapshot_sample_get() or snapshot_by_path(). */
+/* Maps the result of snapshot_sample_get() or snapshot_by_path() to an errno for the kernel. */
 static int result_of(int r)
 {
 	return r == -ERANGE ? -ENOENT : r < 0 ? -EIO : 0;
@@ -147,7 +147,7 @@ static struct timespec time_of(uint64_t ns)
 	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-/* What samples and folders have in common. */
+/* Sets the attributes that samples and folders share. */
 static void set_common(struct stat *st, const struct tree *t, uint64_t inode, uint64_t ns)
 {
 	st->st_ino = inode;

@@ -13,9 +13,9 @@
 
 #define MAX_READERS  4
 #define MAX_VIEWS    16  /* of a reader; its session may have room for fewer */
-#define RECONNECT_MS 500 /* a wait for the daemon, after which views_stop() is looked at */
+#define RECONNECT_MS 500 /* maximum wait for the daemon before views_stop() is checked */
 #define PATIENCE_NS  (60 * NS_PER_S)
-#define AHEAD        8 /* chunks, for who reads one after the other; the daemon's own limit may be lower */
+#define AHEAD        8 /* chunks, for sequential readers; the daemon's own limit may be lower */
 #define N_RECENT     16
 
 struct view {
@@ -23,7 +23,7 @@ struct view {
 	void *lease; /* NULL: unused */
 	const uint8_t *base;
 	uint32_t chunk;
-	bool few;        /* of the chunk there may be nothing but... */
+	bool few;        /* the view may hold, of its chunk, only... */
 	uint64_t number; /* ... this sample */
 	uint32_t users;
 	uint64_t used_ns;
@@ -32,24 +32,24 @@ struct view {
 struct view_reader {
 	struct diesel_session *session;
 	struct view views[MAX_VIEWS];
-	bool busy;      /* a thread asks by it */
-	uint64_t chunk; /* that it is asking for */
+	bool busy;      /* a thread uses it for a request */
+	uint64_t chunk; /* chunk that the thread requests */
 	uint64_t used_ns;
 };
 
 struct views {
 	struct diesel_dataset *dataset;
 	void (*say)(const char *line);
-	pthread_mutex_t lock; /* of all below, but for what a busy reader's thread does with its session */
+	pthread_mutex_t lock; /* protects all fields below, except the session of a busy reader */
 	pthread_cond_t changed;
 	struct view_reader *readers[MAX_READERS];
 	uint32_t n_readers, max_readers;
 	bool opening;
 	struct view **by_chunk;    /* NULL: not in view */
-	uint64_t recent[N_RECENT]; /* chunk + 1, asked for latest */
+	uint64_t recent[N_RECENT]; /* chunk numbers + 1 of the latest requests */
 	uint32_t n_recent;
 	atomic_bool stopped;
-	atomic_bool replaced; /* no daemon has this version any more */
+	atomic_bool replaced; /* no daemon serves this version any more */
 };
 
 int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), struct views **ret)
@@ -74,7 +74,7 @@ int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), str
 
 static void drop_view(struct views *v, struct view *view)
 {
-	if (v->by_chunk[view->chunk] == view) /* and not one that has all of it */
+	if (v->by_chunk[view->chunk] == view) /* but not a view of the whole chunk */
 		v->by_chunk[view->chunk] = NULL;
 	diesel_batch_release(view->lease);
 	view->lease = NULL;
@@ -110,8 +110,8 @@ void views_stop(struct views *v)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* Of the reader: an unused one, else that which was used longest ago and that nobody reads. NULL: all are in
- * use. */
+/* Returns an unused view of the reader, else the least recently used one without users. NULL: all are in use.
+ */
 static struct view *find_room(struct view_reader *r)
 {
 	uint32_t n = diesel_session_max_held(r->session);
@@ -133,7 +133,7 @@ static bool is_better_room(const struct view *a, const struct view *b)
 	return b->lease && (!a->lease || a->used_ns < b->used_ns);
 }
 
-/* The best reader to ask by, and the view to fill: an unused one before one that is given up. */
+/* Chooses the reader for a request and the view to fill: an unused view before one that must be released. */
 static struct view_reader *find_reader(struct views *v, struct view **ret_room)
 {
 	struct view_reader *best = NULL;
@@ -160,8 +160,8 @@ static bool is_coming(const struct views *v, uint64_t chunk)
 	return false;
 }
 
-/* How many chunks to read ahead: who reads chunk after chunk wants more of them, and who came here before
- * more of this one. Where neither is so, the rest of a chunk may be of no use. */
+/* Returns the number of chunks to read ahead. A thread that reads chunk after chunk needs the next chunks;
+ * one that read this chunk before needs more of it. Otherwise, the rest of the chunk may be useless. */
 static uint32_t note_recent(struct views *v, uint64_t chunk)
 {
 	uint32_t ahead = DIESEL_ASK_FEW;
@@ -176,7 +176,7 @@ static uint32_t note_recent(struct views *v, uint64_t chunk)
 	return ahead;
 }
 
-/* Tells why nothing can be read: once, if that stays so. Returns what the read fails with. */
+/* Reports why reads fail: once, while that persists. Returns the error of the read. */
 static int failed(struct views *v, int result, const char *line)
 {
 	if (result != -ESTALE) {
@@ -189,7 +189,7 @@ static int failed(struct views *v, int result, const char *line)
 	return -ESTALE;
 }
 
-/* Called with the lock, and gives it up meanwhile. */
+/* Call it with the lock held; it releases the lock meanwhile. */
 static int open_reader(struct views *v)
 {
 	const struct diesel_session_options options = {.flags = DIESEL_ASKED,
@@ -216,12 +216,11 @@ static int open_reader(struct views *v)
 	free(r);
 	if (v->n_readers == 0)
 		return failed(v, result, error);
-	v->max_readers = v->n_readers; /* the cache has no room for another one: they take turns */
+	v->max_readers = v->n_readers; /* the cache has no space for another one: readers take turns */
 	return 0;
 }
 
-/* Waits for the batch that was asked for. One that was given up earlier may come before it. Without the lock.
- */
+/* Waits for the requested batch; a batch abandoned earlier may arrive before it. Call it without the lock. */
 static int take(struct views *v, struct diesel_session *s, uint64_t number, struct diesel_batch *ret)
 {
 	struct diesel_batch b;
@@ -252,7 +251,7 @@ static int take(struct views *v, struct diesel_session *s, uint64_t number, stru
 	return 0;
 }
 
-/* Fills the view. Called with the lock, and gives it up meanwhile. */
+/* Fills the view. Call it with the lock held; it releases the lock meanwhile. */
 static int load(struct views *v, struct view_reader *r, struct view *room, uint64_t number,
 		const struct snapshot_sample *sample)
 {
@@ -265,7 +264,7 @@ static int load(struct views *v, struct view_reader *r, struct view *room, uint6
 	r->busy = true;
 	r->chunk = sample->chunk;
 	pthread_mutex_unlock(&v->lock);
-	/* It is busy only with batches that were given up: it is of no use any more. */
+	/* The session is busy only with abandoned batches: it is useless now. */
 	result = diesel_session_ask(r->session, &number, 1, ahead) < 0 ? -EIO
 								       : take(v, r->session, number, &batch);
 	pthread_mutex_lock(&v->lock);
@@ -283,7 +282,7 @@ static int load(struct views *v, struct view_reader *r, struct view *room, uint6
 	return result;
 }
 
-/* A reader whose session failed for good is of no use; the next read opens another one. */
+/* Drops a reader whose session failed for good; the next read opens another one. */
 static void drop_failed(struct views *v, struct view_reader *r)
 {
 	for (uint32_t i = 0; i < MAX_VIEWS; i++) {
@@ -297,7 +296,7 @@ static void drop_failed(struct views *v, struct view_reader *r)
 	reader_free(v, r);
 }
 
-/* The view that has the sample, or NULL. */
+/* Returns the view that has the sample, or NULL. */
 static struct view *find_view(const struct views *v, uint64_t number, const struct snapshot_sample *sample)
 {
 	struct view *view = v->by_chunk[sample->chunk];
@@ -305,8 +304,8 @@ static struct view *find_view(const struct views *v, uint64_t number, const stru
 	return view && (!view->few || view->number == number) ? view : NULL;
 }
 
-/* Of a chunk all of which is wanted now a view of one sample would only keep the daemon from using its
- * memory. */
+/* Drops a view of one sample when the whole chunk is needed: the view would only keep the daemon from using
+ * its memory. */
 static void drop_few(struct views *v, struct view *view)
 {
 	if (view && view->few && view->users == 0 && !view->reader->busy)
@@ -345,7 +344,7 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 	}
 }
 
-/* With the lock. */
+/* Call it with the lock held. */
 static void hold(struct view *view, const struct snapshot_sample *sample, struct view **ret_view,
 		 const uint8_t **ret_data)
 {

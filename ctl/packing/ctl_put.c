@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl put: writes a dataset for the program that started it (client/put_channel.h), of samples that it
- * hands over one by one. */
+/* dieselctl put: writes a dataset for the program that started it (client/put_channel.h), from samples that
+ * the program sends one by one. */
 #include "ctl/ctl.h"
 
 #include <errno.h>
@@ -20,13 +20,13 @@
 #define CHANNEL    STDIN_FILENO
 #define READ_BYTES ((size_t)1 << 20)
 
-/* What came over the channel and was not looked at yet: [from, to). */
+/* Received bytes that are not parsed yet: [from, to). */
 struct input {
 	unsigned char *data;
 	size_t from, to, n_allocated;
 };
 
-/* Makes `bytes` of them available: 1, or 0: the channel ends before that; -errno. */
+/* Makes `bytes` bytes available. Returns 1, or 0 if the channel ends before that; -errno. */
 static int have(struct input *in, size_t bytes)
 {
 	if (in->to - in->from >= bytes)
@@ -65,7 +65,7 @@ static int say(int result, uint64_t version, const char *text)
 	return send(CHANNEL, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply) ? 0 : -EPIPE;
 }
 
-/* One sample: 1; the word to commit: 0; -EPIPE: the channel ends here. */
+/* Reads one message. Returns 1: a sample; 0: the request to commit; -EPIPE: the channel ends here. */
 static int take_sample(struct input *in, struct writer *w, struct error *err)
 {
 	struct put_record record;
@@ -110,7 +110,7 @@ static int take_all(struct writer *w, uint64_t *ret_n, struct error *err)
 	return r;
 }
 
-/* In the words of the program that puts samples. */
+/* Reports an error in the terms of the program that puts samples. */
 static int set_chunk_bytes(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	return option_set_bytes(options, row, value, NULL) == 0
@@ -119,7 +119,7 @@ static int set_chunk_bytes(void *options, const struct option_row *row, const ch
 			       value);
 }
 
-/* Nobody reads what a wrong option prints: it is told over the channel, as all else. */
+/* Nobody reads messages about wrong options on standard error, so all errors go over the channel. */
 static int parse(const struct option_verb *verb, int argc, char **argv, struct pack_options *o,
 		 struct error *err)
 {
@@ -143,11 +143,11 @@ static int write_dataset(const struct pack_options *o, struct error *err)
 		r = say(0, 0, "");
 	if (r == 0)
 		r = take_all(w, &n, err);
-	/* Nothing was put into what is no dataset yet: it is none afterwards. */
+	/* Removes a new dataset to which nothing was put. */
 	if (r == 0 && (writer_info(w)->version || n))
 		r = pack_commit(o, &w, &committed, err);
 	(void)say(r, committed.version, r < 0 ? err->text : "");
-	(void)shutdown(CHANNEL, SHUT_RD); /* who puts need not wait until all is removed */
+	(void)shutdown(CHANNEL, SHUT_RD); /* the program need not wait until everything is removed */
 	if (r < 0 && w)
 		writer_discard(w);
 	writer_free(w);

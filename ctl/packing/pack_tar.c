@@ -63,7 +63,7 @@ static int add_sample(struct packing *p, const struct chunk_sample *sample, stru
 	return 0;
 }
 
-/* As it is, or as options->rewrite makes it. */
+/* Adds a file unchanged, or as options->rewrite changes it. */
 static int add_file(struct packing *p, const struct tar_file *file, struct error *err)
 {
 	const struct pack_options *o = p->options;
@@ -145,7 +145,7 @@ static int pack_files(struct packing *p, struct error *err)
 	return r < 0 ? r : resume_end(p->resume, err);
 }
 
-/* The archive itself is at fault: there is nothing to go on with. */
+/* The archive itself is invalid: there is nothing to continue with. */
 static bool is_useless(int r)
 {
 	return r == -EINVAL || r == -EBADMSG || r == -EFBIG || r == -EEXIST || r == -ENODATA;
@@ -167,7 +167,8 @@ int pack_tar(const struct pack_options *options, struct pack_result *ret, struct
 	struct packing p = {.options = options};
 	struct writer_result committed = {0};
 	uint64_t resumed_bytes;
-	int r = pack_open(options, &p.writer, err); /* first: who has to wait for it has read nothing yet */
+	int r = pack_open(options, &p.writer,
+			  err); /* first: a run that has to wait for it has read nothing yet */
 
 	if (r == 0)
 		r = tar_open(options->source, &p.tar, err);

@@ -7,7 +7,7 @@
 
 #include "lib/array.h"
 
-/* A sample of the chunk at hand, with its path and bytes. */
+/* A sample of the current chunk, with its path and bytes. */
 struct held {
 	struct chunk_sample sample;
 	unsigned char *memory;
@@ -16,7 +16,7 @@ struct held {
 struct resume {
 	struct writer *w;
 	const struct store_object *leftovers;
-	size_t n_leftovers, at; /* the chunk at hand; behind the last one nothing is looked for any more */
+	size_t n_leftovers, at; /* the current chunk; after the last one, nothing matches any more */
 	void *head;             /* its head; NULL: there is none */
 	struct chunk_view view;
 	struct held *held;
@@ -31,7 +31,7 @@ static void drop_held(struct resume *r)
 	r->n_held = 0;
 }
 
-/* The next chunk that could be meant. One that cannot be read is none. */
+/* Opens the next candidate chunk. Skips chunks that cannot be read. */
 static void open_chunk(struct resume *r)
 {
 	free(r->head);

@@ -20,8 +20,8 @@
 
 #define READ_BYTES ((size_t)256 << 10)
 #define BLOCK      512
-/* What whoever writes the archive may still have for us behind its end, so that he need not die of a closed
- * pipe: blocks of zeros up to a multiple of his record. */
+/* Maximum bytes that we read past the end of the archive, so that its writer does not die of a closed pipe:
+ * blocks of zeros up to a multiple of its record. */
 #define MAX_REST    ((size_t)16 << 20)
 #define MAGIC_BYTES 4
 
@@ -294,7 +294,7 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 		return error_errno(err, -ENOMEM, "%s: a file of %zu bytes", t->name, bytes);
 	while (done < bytes && (n = archive_read_data(t->archive, t->data + done, bytes - done)) > 0)
 		done += (size_t)n;
-	if (n > 0) /* also what fills up its last block */
+	if (n > 0) /* includes the padding of its last block */
 		n = archive_read_data(t->archive, &more, 1);
 	if (n == 0 && done == bytes)
 		return 0;

@@ -15,16 +15,16 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 
-/* If less of a second is known than this, nobody should decide by its shares. */
+/* If less than this of a second is known, its shares must not decide anything. */
 #define KNOWN_MIN_RATIO 0.2
 
 /* 48 MiB; the seconds of a longer recording are summed from cells, which give each state its due. */
 #define LANE_SEGMENTS_MAX (UINT64_C(2) << 20)
 
-/* A month. No job is recorded for longer, so the times in a longer file are wrong. */
+/* A month, in seconds. No job is recorded for longer, so the times in a longer file are wrong. */
 #define ROUNDS_MAX (UINT64_C(31) * 24 * 3600)
 
-/* What holds for the whole recording. */
+/* Data of the whole recording. */
 struct recorded_source {
 	const struct analysis *analysis;
 	double batch_samples;

@@ -51,7 +51,7 @@ static void print_path(struct diff *d, enum kind kind, const struct snapshot_sam
 	putchar('\n');
 }
 
-/* Returns false behind the last one. */
+/* Returns false after the last one. */
 static bool get(const struct snapshot *s, uint64_t i, struct snapshot_sample *ret)
 {
 	uint64_t number;

@@ -52,7 +52,7 @@ static int read_log(const char *dataset, struct log *ret, struct error *err)
 	return r;
 }
 
-/* What is oldest is said by the newest entry, if nothing unknown came after it. */
+/* The newest entry has the oldest readable version, if no unknown change came after it. */
 static bool is_readable(const struct log *log, const struct change *c)
 {
 	const struct change *newest = &log->entries[log->n - 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl snapshot: made again, of the newest version or of an earlier one; or left alone, without
- * metadata. */
+/* dieselctl snapshot: makes the snapshot again, of the newest version or of an earlier one, or only the
+ * snapshot, without metadata. */
 #include "ctl/ctl.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "lib/progress.h"
 #include "lib/units.h"
 
-/* What was interrupted behind its mark is completed. */
+/* Completes a freeze that was interrupted after it set its mark. */
 static int freeze_again(const char *dataset, struct error *err)
 {
 	_cleanup_(closep) int folder_fd = file_folder_open(dataset, true);
@@ -63,7 +63,7 @@ static int write_snapshot(const char *dataset, struct error *err)
 	return r;
 }
 
-/* Made without the lock: what it is made of does not change. */
+/* Made without the lock, because its sources do not change. */
 static int keep_version(const char *dataset, uint64_t version, struct snapshot **ret, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;

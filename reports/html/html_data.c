@@ -7,7 +7,7 @@
 #include "reports/words/escape.h"
 
 /*
- * What the charts are drawn from. Times are microseconds since the start of the window, as small integers.
+ * The data of the charts. Times are microseconds since the start of the window, as small integers.
  *
  *   wall   length of the window
  *   warmup length of the part at its start that the verdict leaves out

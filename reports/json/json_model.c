@@ -5,7 +5,7 @@
 
 #include "analyzer/analysis.h"
 
-/* What is predicted: {name: given, and how the time would divide}. */
+/* Returns a prediction: {name: given, and the predicted shares of the time}. */
 static json_t *outcome(const char *name, json_t *given, const struct estimate *speedup, double fetch_stall,
 		       double prep_stall, double device)
 {

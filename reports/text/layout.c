@@ -58,7 +58,7 @@ char *layout_printable(const struct layout *layout, char *buffer, size_t size, c
 	return buffer;
 }
 
-/* Counts the bytes of the characters that fill at most so many columns; takes at least one character. */
+/* Counts the bytes of the characters that fill at most `columns` columns; takes at least one character. */
 static size_t bytes_of(const char *text, size_t n_bytes, unsigned int columns)
 {
 	size_t n = 0;

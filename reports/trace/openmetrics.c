@@ -76,7 +76,7 @@ static double s(uint64_t ns)
 	return (double)ns / (double)NS_PER_S;
 }
 
-/* Counts the steps that took at most so long, without those apart. */
+/* Counts the steps that took at most the given time, without excluded ones. */
 static size_t count_steps(const struct analysis *analysis, double most_s, double *ret_sum_s)
 {
 	size_t n = 0;

@@ -13,7 +13,7 @@
 #include "lib/error.h"
 #include "ui/state/sample.h"
 
-#define ITEMS_MAX 65536 /* jobs, datasets, decisions: no daemon has more */
+#define ITEMS_MAX 65536 /* jobs, datasets, decisions: more than any daemon has */
 
 static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
 {
@@ -196,7 +196,8 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	daemon_job_judge(job);
 }
 
-/* Of a job whose samples are served as they are stored it is null: nothing is known, and nothing is shown. */
+/* Fills in the decoding counters. decoding is null for a job whose samples are served as stored: they stay
+ * unknown. */
 static void fill_decoding(const json_t *decoding, struct job_sample *job)
 {
 	get_count(decoding, "samples", &job->n_decoded);
@@ -242,7 +243,7 @@ static double node_latency_s(const json_t *nodes, const json_t *member)
 	return latency_s;
 }
 
-/* What the other reached nodes take, on average; NAN: there is none of which that is known. */
+/* Returns the mean latency of the other reachable nodes; NAN if none is known. */
 static double others_latency_s(const json_t *nodes, const json_t *members, const json_t *but)
 {
 	double sum = 0;
@@ -272,7 +273,7 @@ static void add_trouble(struct job_sample *job, const char *node, const char *wh
 			 1e3 * latency_s);
 }
 
-/* Users' jobs may have one name. */
+/* Jobs of different users may have the same name. */
 static const json_t *group_of(const json_t *cluster, const json_t *job)
 {
 	const json_t *groups = json_object_get(cluster, "groups");
@@ -288,8 +289,7 @@ static const json_t *group_of(const json_t *cluster, const json_t *job)
 	return NULL;
 }
 
-/* Which nodes of the job there are, and which of them are away, or slower than the others and than storage.
- */
+/* Fills in the job's nodes: which are unreachable, or slower than the others and than storage. */
 static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sample *job)
 {
 	const json_t *nodes = json_object_get(cluster, "nodes"), *own = json_object_get(from, "nodes");

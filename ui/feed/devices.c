@@ -48,7 +48,7 @@ static int add(const struct disk *now, const struct disk *before, double s, stru
 		return -ENOMEM;
 	snprintf(to->name, sizeof(to->name), "%s", now->name);
 	snprintf(to->kind, sizeof(to->kind), "disk");
-	/* The counters of a disk that was taken out and put in again start anew. */
+	/* The counters of a disk that was removed and inserted again start from zero. */
 	if (!before || s <= 0 || now->reads < before->reads || now->busy_ms < before->busy_ms)
 		return 0;
 	to->read_bytes_per_s = (double)(now->read_sectors - before->read_sectors) * SECTOR_BYTES / s;

@@ -29,13 +29,13 @@ struct daemon_feed {
 	struct feed feed;
 	char *socket;
 	struct asker asker;
-	/* the thread's own */
+	/* used by the asker's thread only */
 	struct admin_client *admin; /* NULL: not connected */
 	struct daemon_answer heard;
-	/* with the asker's lock */
+	/* protected by the asker's lock */
 	bool wants_why;
 	struct daemon_answer answer;
-	/* the screen's own */
+	/* used by the screen's thread only */
 	bool was_up;
 	double read_bytes, read_s; /* at the last answer, for the rate */
 };

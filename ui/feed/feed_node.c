@@ -25,7 +25,8 @@
 #include "node.h"
 #include "ui/state/sample.h"
 
-/* The part of one core that analysing may take over all jobs, and how many seconds of it may be saved up. */
+/* CPU time for analysis over all jobs: share of one core, and the maximum that may be saved up, in seconds.
+ */
 #define ANALYSIS_RATIO   0.004
 #define ANALYSIS_SAVED_S 5
 
@@ -235,8 +236,8 @@ static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now
 {
 	int r = 0;
 
-	/* The next scan, which would find out too, may be a minute away: on a node with many processes one
-	 * costs much. */
+	/* Checks now, because the next scan may be a minute away: on a node with many processes a scan is
+	 * expensive. */
 	keep_jobs(node, is_running);
 	analyse_due(node, now_ns);
 	for (size_t i = 0; r == 0 && i < node->n_jobs; i++)
@@ -263,7 +264,7 @@ static int node_gpus_sample(struct node *node, struct top_sample *sample)
 
 #define TASKS_MAX 4096 /* over all jobs; more are left out */
 
-/* The last look at a task, for rates. */
+/* The last sample of a task, for rates. */
 struct node_task {
 	pid_t pid;
 	uint64_t start_ticks, exec_ns, queue_ns, read_bytes;
@@ -538,7 +539,7 @@ static void host_look(struct host *host, const char *root, uint64_t now_ns, stru
 #define SCAN_NS (2 * NS_PER_S)
 
 #define WINDOW_NS (12 * NS_PER_S)
-/* Only hundreds of the sampler's looks tell something, and within the budget they take a while. */
+/* Only hundreds of samples are significant, and within the budget they take a while. */
 #define WINDOW_SAMPLED_NS  (30 * NS_PER_S)
 #define POLL_SAMPLED_RATIO 0.006
 #define N_EVENTS_MAX       (1 << 16) /* of one job; more would cost too much to analyse often */
@@ -547,7 +548,7 @@ static void on_event(void *user, const struct event *event)
 {
 	struct node *node = user;
 
-	/* The sampler finds descendants by itself, and only their own records say whose they are. */
+	/* The sampler finds descendants by itself; only their own records say which job they belong to. */
 	if (node->sampled && event->type == EVENT_ALIVE && event->name.parent_tgid > 1) {
 		struct event fork = {.type = EVENT_FORK,
 				     .start_ns = event->start_ns,
@@ -571,7 +572,7 @@ static void node_job_free(struct node_job *job)
 	analysis_free(job->analysis);
 }
 
-/* Takes in what the source has gathered. */
+/* Reads the events that the source has collected. */
 static void node_poll(struct node *node, uint64_t now_ns)
 {
 	const struct collector_sink sink = {on_event, on_note, node};

@@ -16,7 +16,7 @@
 #include "node_report.h"
 #include "ui/state/sample.h"
 
-#define ANSWER_MS 500 /* a sample waits for at most so long */
+#define ANSWER_MS 500 /* maximum wait of a sample */
 
 struct heard_reports {
 	struct registry_report *reports;
@@ -24,14 +24,14 @@ struct heard_reports {
 	struct error err; /* its code is 0 if there are reports */
 };
 
-/* Samples are made of what the Redis server said last. */
+/* Samples use the latest reports from the Redis server. */
 struct nodes_feed {
 	struct feed feed;
 	char *url;
 	struct asker asker;
-	/* the thread's own */
+	/* used by the asker's thread only */
 	struct heard_reports heard;
-	/* with the asker's lock */
+	/* protected by the asker's lock */
 	struct heard_reports last; /* reports: as they were at at_ns; err: of the last attempt */
 	uint64_t at_ns;            /* 0: never */
 };
@@ -62,7 +62,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 }
 
-/* How many there are, who is silent, and why nothing new is known. */
+/* Writes the number of nodes, the silent ones, and why there is no new data. */
 static void fill_source(const struct nodes_feed *feed, struct top_sample *sample)
 {
 	struct self_sample *self = &sample->self;
@@ -86,7 +86,7 @@ static void fill_source(const struct nodes_feed *feed, struct top_sample *sample
 		 feed->last.err.code ? "; " : "", feed->last.err.code ? feed->last.err.text : "");
 }
 
-/* Who waited the longest first; who is not known to have waited, last. */
+/* Sorts by wait, longest first; jobs of unknown wait come last. */
 static int compare_jobs(const void *left, const void *right)
 {
 	const struct job_sample *a = left, *b = right;

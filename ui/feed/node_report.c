@@ -40,7 +40,7 @@ static void get_count(const json_t *object, const char *key, uint64_t *ret)
 		*ret = (uint64_t)json_integer_value(value);
 }
 
-/* A job's number is its node's own. */
+/* Job numbers are unique only within a node. */
 static void make_id(const char *node, uint64_t number, char *buffer, size_t size)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */

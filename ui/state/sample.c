@@ -282,7 +282,7 @@ void *sample_add(struct top_sample *sample, enum sample_list list)
 	size_t *n = n_of(sample, table);
 	char *item;
 
-	/* Room doubles, so it is full whenever n is 0 or a power of two. */
+	/* The capacity doubles, so it is exhausted whenever n is 0 or a power of two. */
 	if (!(*n & (*n - 1))) {
 		void *grown = reallocarray(*items, *n ? 2 * *n : 1, table->item_size);
 

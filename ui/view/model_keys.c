@@ -20,7 +20,7 @@ static void cursor_set(struct model *model, const struct table *table, size_t ro
 		 model_item_job(model->view, table->rows[row]));
 }
 
-/* Moves the cursor by so many rows, up to either end. */
+/* Moves the cursor by a number of rows, up to either end. */
 static enum model_action move(struct model *model, long rows)
 {
 	struct table table;

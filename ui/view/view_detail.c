@@ -24,7 +24,7 @@ static void draw_tier(struct screen *screen, int y, const char *name, double chu
 		     format_rate(chunks, chunks_per_s), format_bytes(bytes, bytes_per_s), mean);
 }
 
-/* Of a job on several nodes that share its dataset: where its chunks come from. */
+/* For a job on several nodes that share its dataset: draws the sources of its chunks. */
 static int draw_tiers(const struct job_sample *job, struct screen *screen, int y)
 {
 	char text[sizeof(job->troubled) + 64], reached[FORMAT_BYTES], all[FORMAT_BYTES];

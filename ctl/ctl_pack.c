@@ -162,7 +162,8 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
 }
 
-/* Warns about files among images that ImageFolder would skip, and on which jobs would fail at best. */
+/* Warns about packed samples that ImageFolder would not take, if the dataset has images. Otherwise jobs would
+ * report an error at best. */
 static void tell_taken(const struct pack_context *c)
 {
 	const struct survey *s = &c->survey;

@@ -110,7 +110,7 @@ static int take_all(struct writer *w, uint64_t *ret_n, struct error *err)
 	return r;
 }
 
-/* Reports an error in the terms of the program that puts samples. */
+/* Sets the chunk size. The error text uses the terms of the program that puts samples. */
 static int set_chunk_bytes(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	return option_set_bytes(options, row, value, NULL) == 0
@@ -143,7 +143,7 @@ static int write_dataset(const struct pack_options *o, struct error *err)
 		r = say(0, 0, "");
 	if (r == 0)
 		r = take_all(w, &n, err);
-	/* Removes a new dataset to which nothing was put. */
+	/* Commits nothing if nothing was put into a new dataset, so that no dataset remains. */
 	if (r == 0 && (writer_info(w)->version || n))
 		r = pack_commit(o, &w, &committed, err);
 	(void)say(r, committed.version, r < 0 ? err->text : "");

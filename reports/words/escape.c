@@ -35,7 +35,7 @@ static bool is_control(char c)
 	return (unsigned char)c < 0x20 || c == 0x7f;
 }
 
-/* Invisible characters that have an effect are escaped byte by byte. */
+/* Writes an invisible character that has an effect, with each byte escaped. */
 static void write_hidden(FILE *stream, const char *text, size_t n, replace_fn replace)
 {
 	for (size_t i = 0; i < n; i++)

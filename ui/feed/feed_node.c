@@ -25,8 +25,7 @@
 #include "node.h"
 #include "ui/state/sample.h"
 
-/* CPU time for analysis over all jobs: share of one core, and the maximum that may be saved up, in seconds.
- */
+/* CPU time for analysis over all jobs: share of one core, and for how many seconds it may be saved up. */
 #define ANALYSIS_RATIO   0.004
 #define ANALYSIS_SAVED_S 5
 
@@ -236,8 +235,8 @@ static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now
 {
 	int r = 0;
 
-	/* Checks now, because the next scan may be a minute away: on a node with many processes a scan is
-	 * expensive. */
+	/* Drops jobs that have ended. The next scan would find them too, but may be a minute away, because a
+	 * scan is expensive on a node with many processes. */
 	keep_jobs(node, is_running);
 	analyse_due(node, now_ns);
 	for (size_t i = 0; r == 0 && i < node->n_jobs; i++)

@@ -28,8 +28,8 @@
 #include "bpf/shared/stack_sample.h"
 
 #define SAMPLE_NS     (100 * NS_PER_MS)
-#define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, in the long run */
-#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second, so that short jobs have a figure too */
+#define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, after the start */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second, so that short jobs have a value too */
 
 static uint64_t cost_own_cpu_ns(void)
 {
@@ -102,7 +102,7 @@ static void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_
 		return;
 	cost->next_ns = now_ns + pause_ns(cost, now_ns);
 	if (cost->stats_fd < 0 && !always_counted()) {
-		cost->begin_ns = 0; /* counting was switched off meanwhile, and nobody knows when */
+		cost->begin_ns = 0; /* counting was switched off meanwhile, at an unknown time */
 		return;
 	}
 	cost->rate =
@@ -149,7 +149,7 @@ static uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns)
 
 struct majors {
 	int n;
-	struct bpf_link *links[]; /* of each CPU; NULL where it is offline */
+	struct bpf_link *links[]; /* one for each CPU; NULL for an offline CPU */
 };
 
 static struct bpf_link *cpu_open(const struct bpf_program *program, int cpu)
@@ -175,7 +175,7 @@ static struct bpf_link *cpu_open(const struct bpf_program *program, int cpu)
 	return link;
 }
 
-/* Returns NULL where the kernel refuses: only the sleeps in faults are known then. */
+/* Returns NULL if the kernel refuses: then only the sleeps in faults are known. */
 static struct majors *majors_open(const struct bpf_program *program)
 {
 	int n = libbpf_num_possible_cpus();
@@ -190,7 +190,7 @@ static struct majors *majors_open(const struct bpf_program *program)
 	return majors;
 }
 
-/* On how many CPUs the event is open. */
+/* Returns the number of CPUs on which the event is open. */
 static int majors_count(const struct majors *majors)
 {
 	int n = 0;
@@ -224,7 +224,7 @@ static uint64_t ring_size(uint64_t wanted_bytes)
 	return bytes;
 }
 
-/* Holds what all CPUs gather in 200 ms, four times as long as a caller takes to come back. */
+/* Size for the records of all CPUs in 200 ms, four times the interval between two polls. */
 static uint64_t stack_ring_size(uint32_t rate_hz)
 {
 	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);
@@ -235,7 +235,8 @@ static uint64_t stack_ring_size(uint32_t rate_hz)
 /* Both objects are made from one source, so one's skeleton describes the other. */
 _Static_assert(sizeof(struct recorder) == sizeof(struct recorder_without_cast), "maps and programs differ");
 
-/* Opens the object that this kernel can load. One that names a function of the kernel needs it there. */
+/* Opens the object that this kernel can load: an object that names a kernel function needs that function in
+ * the kernel. */
 static int open_recorder(const char *btf_path, bool can_cast, struct recorder **ret_recorder)
 {
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = btf_path);
@@ -273,7 +274,7 @@ static int prepare(const struct collector *collector, const struct collector_opt
 	return r < 0 ? error_errno(err, r, "cannot size the ring of samples") : 0;
 }
 
-/* Says in terms that a user understands why the kernel did not accept the programs. */
+/* Explains in the user's terms why the kernel did not accept the programs. */
 static int load_error(int r, struct error *err)
 {
 	const struct refusal *refusal = refusal_get();
@@ -291,7 +292,7 @@ static int load_error(int r, struct error *err)
 			   "the kernel did not accept the recorder (diesel-analyze -v record shows its log)");
 }
 
-/* Returns true if the recorder can do without the program that was refused, which is remembered. */
+/* Returns true if the recorder can work without the refused program, and stores the refusal. */
 static bool leave_out(struct collector *collector, int r)
 {
 	const struct refusal *refusal = refusal_get();
@@ -308,7 +309,8 @@ static bool leave_out(struct collector *collector, int r)
 	return true;
 }
 
-/* *refused: it failed in the kernel, or on the way there, and err is not written yet. */
+/* Loads the recorder once. *refused: the load failed in the kernel, or on the way there; err is not written
+ * yet. */
 static int load_once(struct collector *collector, const struct collector_options *options,
 		     const struct btf *btf, bool *refused, struct error *err)
 {
@@ -341,7 +343,7 @@ static bool is_admin(void)
 	       status.effective_capabilities & 1ULL << CAP_SYS_ADMIN;
 }
 
-/* Loads the recorder, without what this kernel refuses of what is not required. */
+/* Loads the recorder, without the optional programs that this kernel refuses. */
 static int load_recorder(struct collector *collector, const struct collector_options *options,
 			 struct error *err)
 {
@@ -419,7 +421,7 @@ static void take_note(void *user, const char *kind, uint64_t key, const void *da
 		collector->sink->note(collector->sink->user, kind, key, data, size);
 }
 
-/* Stack samples are optional: the rest is measured without the clock too. */
+/* Stack samples are optional: everything else is measured without the clock too. */
 static int start_profile(struct collector *collector, struct error *err)
 {
 	int r;
@@ -495,7 +497,7 @@ static uint64_t n_lost(const struct collector *collector)
 	return sum;
 }
 
-/* Reports that records were lost, and that it was between the last two polls. */
+/* Reports that records were lost between the last two polls. */
 static void report_losses(struct collector *collector)
 {
 	uint64_t lost = n_lost(collector), now_ns = clock_monotonic_ns();

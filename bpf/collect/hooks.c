@@ -87,7 +87,7 @@ int hooks_btf(const char *path, struct btf **ret_btf, struct error *err)
 static const struct variant {
 	const char *hook, *program;
 	unsigned int n_arguments;
-	const char *type; /* of the structure that the first argument points to; NULL: any */
+	const char *type; /* member of the structure that the first argument points to; NULL: any */
 } variants[] = {
     {"sched_switch", "sched_switch", 5, NULL},
     {"sched_switch", "sched_switch_old", 4, NULL}, /* before 5.18 */
@@ -159,7 +159,7 @@ int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_
 	return 0;
 }
 
-/* Returns the program behind a hook: the one of its variants that is loaded; NULL: none is. */
+/* Returns the loaded program of a hook, which may be one of several variants; NULL: none is loaded. */
 static struct bpf_program *program_of(struct bpf_object *object, const char *hook)
 {
 	struct bpf_program *program = bpf_object__find_program_by_name(object, hook);

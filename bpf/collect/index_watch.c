@@ -17,7 +17,7 @@ struct index_watch {
 	void (*record)(void *user, const struct index_record *r, const void *bytes);
 	void *user;
 	struct bpf_link *forks, *enter, *exit;
-	uint64_t n_forks; /* handed on */
+	uint64_t n_forks; /* passed on so far */
 };
 
 static int on_record(void *user, void *data, size_t size)
@@ -93,7 +93,7 @@ static int load(struct index_watch *w, struct error *err)
 	r = index_watch_programs__load(p);
 	if (r == 0)
 		r = attach(&w->forks, p->progs.index_fork, true);
-	if (r == 0) /* so that what cannot be attached is known at once */
+	if (r == 0) /* so that a failure to attach is known at once */
 		r = index_watch_attend(w, INDEX_ALL);
 	if (r == 0)
 		r = index_watch_attend(w, INDEX_FORKS_ONLY);

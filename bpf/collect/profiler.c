@@ -19,7 +19,7 @@
 #define NO_CALL     0xffff
 #define JIT_NAME    "[generated code]"
 
-/* The frame of an address that was looked up. A newer one takes an older one's place. */
+/* A cached frame of an address. A newer frame replaces an older one in its slot. */
 struct cached {
 	uint64_t address, frame;
 	uint32_t serial; /* of the process */
@@ -73,7 +73,7 @@ void profiler_free(struct profiler *profiler)
 	free(profiler);
 }
 
-/* A software clock takes none of the CPU's counters from anybody. */
+/* A software clock, because it uses none of the CPU's hardware counters. */
 static int open_clock(int cpu, uint32_t rate_hz)
 {
 	struct perf_event_attr attributes = {
@@ -159,7 +159,7 @@ static bool is_interpreter(const struct code_mapping *mapping)
 	return !strncmp(name, "python", 6) || !strncmp(name, "libpython", 9);
 }
 
-/* Returns the key of the frame at a code address, or 0 if there is no code or no room for names. */
+/* Returns the key of the frame at a code address, or 0 if there is no code or no space for names. */
 static uint64_t native_frame(struct profiler *profiler, struct process *process, uint64_t address,
 			     bool executed, uint64_t now_ns, const struct collector_sink *sink)
 {

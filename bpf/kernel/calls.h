@@ -3,7 +3,7 @@
 
 /*
  * Watched system calls, from entry to exit. These two programs run for every call of every process of the
- * machine, so both look at the call's number before anything else.
+ * machine, so both check the call's number first.
  */
 
 #include "groups.h"
@@ -13,7 +13,7 @@
 #include "recorder.h"
 #include "syscalls_x86_64.h"
 
-/* A look-up that did not sleep says nothing, and there are as many of them as there are reads. */
+/* A look-up that did not sleep is not informative, and look-ups are as frequent as reads. */
 #define CALL_STAT_MIN_NS 20000
 
 #define MAP_ANONYMOUS 0x20
@@ -84,8 +84,8 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 	return true;
 }
 
-/* Returns true for one more read of the same file in a long row of quick ones: what is known of the last one
- * holds for it too. */
+/* Returns true for one more read of the same file in a long series of quick ones: the data of the last one is
+ * valid for it too. */
 static __always_inline bool call_repeats(const struct member *member, const struct pt_regs *regs, long nr)
 {
 	const struct call_group *group = &member->group;
@@ -112,7 +112,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 		return 0;
 	member->clipped = 0;
 	member->switched = 0;
-	member->writeback = kind == ARGS_SYNC; /* whatever sync sleeps for is writing back */
+	member->writeback = kind == ARGS_SYNC; /* any sleep of sync is writeback */
 	member->fault.start_ns = 0;
 	if (call_repeats(member, regs, nr)) {
 		member->argument = regs->dx;
@@ -124,7 +124,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	return 0;
 }
 
-/* For a call that the thread was in when it was tagged. The call is taken to begin then. */
+/* For a call that was in progress when the thread was tagged. The call then counts from that time. */
 static __always_inline bool call_resume(struct task_struct *task, struct member *member, struct pt_regs *regs,
 					long nr)
 {
@@ -211,7 +211,7 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 	call_record(task, member, nr, result, flags, now_ns);
 }
 
-/* Returns false if it is a call like any other after all. */
+/* Returns false if the call must be handled like any other. */
 static __always_inline bool call_end_untimed(struct task_struct *task, struct member *member, long result)
 {
 	if (member->call_ns != CALL_UNTIMED)

@@ -87,7 +87,7 @@ struct dentry {
 	} d_u;
 };
 
-/* Linux 7.1 took the union's name away. */
+/* Linux 7.1 removed the union's name. */
 struct dentry___7_1 {
 	struct hlist_node d_alias;
 };

@@ -46,10 +46,10 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 		return 0;
 	inode = mapping->host;
 	fault = &member->fault;
-	/* A fault that had to release the lock of the address space is tried again: this is the same one. */
+	/* A fault that had to release the address space lock is retried: this is the same fault. */
 	if (fault->start_ns && fault->inode == inode->i_ino && fault->page == page)
 		return 0;
-	/* Faults come in rows, and a file's name is looked at once per row. */
+	/* Faults come in series, so a file's name is checked once per series. */
 	code = fault->inode == inode->i_ino && fault->device == inode->i_sb->s_dev ? fault->code
 										   : is_code(task, inode);
 	__builtin_memset(fault, 0, sizeof(*fault));

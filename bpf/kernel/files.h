@@ -72,7 +72,7 @@ extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym;
 
 #define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
 
-/* Does what file_of_fd() and probe reads do, at a third of the cost: a probe read is a call of tens of ns. */
+/* Like file_of_fd() and probe reads, at a third of the cost: a probe read is a call of tens of ns. */
 static __always_inline void member_file_fast(struct task_struct *task, struct member *member, int32_t fd)
 {
 	struct files_struct *files = task->files;

@@ -26,10 +26,10 @@ struct {
 	__type(value, struct gpu_process);
 } gpu_processes SEC(".maps");
 
-/* The synchronising call a thread is in. */
+/* The synchronising call that a thread is in. */
 struct gpu_thread {
 	uint64_t begin_ns; /* 0: it is in none */
-	uint64_t sp;       /* stack pointer at its entry, which tells its return from an inner call's */
+	uint64_t sp; /* stack pointer at its entry, which distinguishes its return from an inner call's */
 	uint64_t stream;
 	uint64_t n_work; /* launches and copies of the process at its entry */
 };
@@ -100,7 +100,7 @@ static __always_inline void gpu_fill(struct event *event, const struct gpu_proce
 	event->gpu.reserved = 0;
 }
 
-/* Counts work that is queued, which ends a time of known idleness. */
+/* Counts queued work, which ends a known idle time. */
 static __always_inline void gpu_work(struct task_struct *task, struct gpu_process *process, uint64_t stream,
 				     uint64_t cookie)
 {

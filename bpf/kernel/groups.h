@@ -14,12 +14,13 @@
 #include "files.h"
 #include "syscalls_x86_64.h"
 
-#define GROUP_CALL_MAX_NS 200000  /* a longer call is worth a record of its own */
+#define GROUP_CALL_MAX_NS 200000  /* a longer call gets its own record */
 #define GROUP_GAP_MAX_NS  100000  /* computing between two calls; decoding a sample takes longer */
 #define GROUP_SPAN_MAX_NS 4000000 /* so that a long scan shows while it goes on */
 #define GROUP_CALLS_MAX   4096
 
-/* In a long row of quick reads only every fourth is timed: reading the clock costs more than all the rest. */
+/* In a long series of quick reads, only every fourth is timed: reading the clock costs more than everything
+ * else. */
 #define GROUP_TIMED_FROM  16
 #define GROUP_TIMED_EVERY 4
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Which threads there are, their names, and what code they map. These events are rare, and no flood of calls
+/* The job's threads, their names, and the code that they map. These events are rare, and no flood of calls
  * can push them out. */
 
 #include "bpf/shared/library_shared.h"
@@ -153,7 +153,7 @@ int BPF_PROG(task_newtask, struct task_struct *child, uint64_t clone_flags)
 		event->fork.clone_flags = clone_flags;
 		event->fork.child_start_boottime_ns = child->start_boottime;
 		event->fork.reserved = 0;
-		/* A process of its own is probed at once. */
+		/* A new process is probed at once. */
 		bpf_ringbuf_submit(event, clone_flags & CLONE_VM ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 	}
 	record_name(child, now_ns, NULL);

@@ -2,11 +2,10 @@
 #pragma once
 
 /*
- * The page cache: what the job looks up in it, and what is brought in for that.
- *
- * What a read looks up follows from what it returns. There is no hook for it, because small reads come by the
- * hundred thousand per second. What a write adds is no miss. All of this happens in the thread that reads,
- * read-ahead included; with io_uring that is a thread of the job too.
+ * The page cache: pages that the job looks up in it, and pages that are read from storage for that. The pages
+ * that a read looks up follow from its result. There is no hook for them, because small reads come by the
+ * hundred thousand per second. Pages added by a write are no misses. All of this happens in the reading
+ * thread, including read-ahead; with io_uring that is a thread of the job too.
  */
 
 #include "groups.h"
@@ -65,8 +64,8 @@ static __always_inline bool call_reads(long nr)
 	return nr == NR_read || nr == NR_pread64 || nr == NR_readv || nr == NR_preadv || nr == NR_preadv2;
 }
 
-/* Returns true in a read of a file by its descriptor. On a stacked file system the page cache is asked for
- * another file than the descriptor's, and the job knows only the latter. */
+/* Returns true during a read of a file by its descriptor. On a stacked file system, the page cache is used
+ * for another file than the descriptor's, and the job knows only the latter. */
 static __always_inline bool in_read(const struct member *member)
 {
 	return member->call_ns && member->file_type == EVENT_FILE_REG && call_reads(member->nr);

@@ -101,7 +101,7 @@ int nvtx_pop(struct pt_regs *regs)
 	return 0;
 }
 
-/* The cookie says which: the name's key and the kind. */
+/* The cookie holds the name's key and the kind. */
 SEC("?uprobe")
 int usdt_phase(struct pt_regs *regs)
 {

@@ -52,7 +52,7 @@ static __always_inline int count_ring(struct member *member, struct io_kiocb *ki
 	return 0;
 }
 
-/* Runs in a thread of the job: the one that asked, the ring's own, or one of the ring's workers. */
+/* Runs in a thread of the job: the submitting thread, the ring's own, or one of the ring's workers. */
 SEC("?tp_btf/io_uring_complete")
 int BPF_PROG(io_uring_complete, struct io_ring_ctx *ring, void *request, struct io_uring_cqe *cqe)
 {

@@ -23,7 +23,7 @@
 /* Quick calls on files that wait to become one record. */
 struct call_group {
 	uint64_t start_ns, end_ns;
-	/* of the last call; if n_calls is 1 these make a record of that call */
+	/* of the last call; if n_calls is 1, they become a record of that call */
 	int64_t result;
 	uint64_t inode;
 	uint64_t argument;
@@ -46,7 +46,7 @@ struct file_use {
 	uint64_t since_ns; /* 0: nothing to add */
 	uint64_t inode;
 	uint32_t device;
-	uint32_t size_class; /* of each of the last n_of_size reads */
+	uint32_t size_class; /* size class of each of the last n_of_size reads */
 	uint32_t n_of_size;
 	uint32_t accessed_pages, missed_pages;
 	uint32_t n_reads;
@@ -56,7 +56,8 @@ struct file_use {
 	uint64_t used_bytes, direct_bytes, network_bytes;
 };
 
-/* A fault in a mapped file, from the look-up of the page. Whether it was a major one turns out later. */
+/* A fault in a mapped file, from the look-up of the page on. It is not known yet whether the fault is major.
+ */
 struct file_fault {
 	uint64_t start_ns; /* 0: none */
 	uint64_t inode, page;
@@ -64,7 +65,7 @@ struct file_fault {
 	uint32_t added_pages;
 	uint32_t sleep_ns;
 	uint16_t n_sleeps, n_wakeups;
-	uint64_t code; /* 1: in the program itself or a shared library, which nobody trains on */
+	uint64_t code; /* 1: in the program itself or a shared library, which is not training data */
 };
 
 /* A thread of the job. A thread is a member if and only if it has this storage. The storage is inherited at
@@ -81,7 +82,7 @@ struct member {
 	uint8_t waker_context;
 	uint8_t waker_detail;
 	uint32_t file_type;
-	/* totals; CPU time is the kernel's own se.sum_exec_runtime */
+	/* totals; CPU time is not here but in the kernel's se.sum_exec_runtime */
 	uint64_t queue_ns;
 	uint64_t sleep_ns;
 	uint64_t block_ns;
@@ -95,8 +96,8 @@ struct member {
 	uint32_t file_mode;  /* FMODE_WRITE and so on */
 	uint32_t file_flags; /* O_DIRECT and so on */
 	uint8_t source;
-	uint8_t switched;  /* it left the CPU since sys_enter */
-	uint8_t writeback; /* it is about to wait for writing back */
+	uint8_t switched;  /* the thread left the CPU since sys_enter */
+	uint8_t writeback; /* the thread is about to wait for writeback */
 	uint8_t reserved;
 	uint32_t device;
 	uint32_t n_execs;
@@ -148,10 +149,10 @@ int64_t n_members;           /* threads of the job that are alive */
 uint64_t n_frequent;         /* hits of probes that may come by the thousand, for their cost */
 /* Set by the collector. */
 const volatile uint32_t recorder_tgid;
-const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much has gathered */
-const volatile bool no_children;                /* the job is threads of the tagged processes only */
+const volatile uint64_t wakeup_bytes = 4 << 20; /* fill level, in bytes, at which the collector is woken */
+const volatile bool no_children;                /* only threads of the tagged processes are part of the job */
 uint32_t tag_tgid;
-volatile uint64_t detail_until_ns = ~0ULL; /* detail that begins later only counts in totals */
+volatile uint64_t detail_until_ns = ~0ULL; /* detail that begins later only counts towards totals */
 
 static __always_inline struct member *member_of(struct task_struct *task)
 {
@@ -193,8 +194,8 @@ static __always_inline struct event *detail_begin(uint32_t type, struct task_str
 	return start_ns < detail_until_ns ? record_begin(&data_ring, type, task) : NULL;
 }
 
-/* The collector looks every few tens of ms anyway, and is woken early only when much has gathered. Asking how
- * much has gathered is not free, so it is done only now and then. */
+/* The collector polls every few tens of ms anyway, so it is woken early only when many records are pending. A
+ * query of the fill level has a cost, so it is made only now and then. */
 static __always_inline void record_submit(struct event *event)
 {
 	struct cpu_state *cpu = this_cpu();

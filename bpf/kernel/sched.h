@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* When threads run, wait for a CPU or sleep, and who ends the sleep. */
+/* Records when threads run, wait for a CPU or sleep, and what ends the sleep. */
 
 #include "groups.h"
 #include "usage.h"
@@ -87,7 +87,7 @@ static __always_inline void add_totals(struct member *member, uint64_t now_ns)
 	member->queue_ns += now_ns - runnable_ns;
 }
 
-/* Fills a record of the stretch off the CPU that ends at now_ns. */
+/* Fills a record of the interval off the CPU that ends at now_ns. */
 static __always_inline void fill_switch(struct event *event, struct task_struct *task, struct member *member,
 					uint64_t now_ns)
 {

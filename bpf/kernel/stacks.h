@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * Samples of what threads of the job compute. The program runs at each tick of a CPU's software clock and
- * looks at the thread that has the CPU. A thread that is not of the job costs one look-up.
+ * Stack samples of the job's threads. The program runs at each tick of a CPU's software clock and samples the
+ * thread that has the CPU. A thread that is not part of the job costs one look-up.
  */
 
 #include "recorder.h"
 #include "bpf/shared/stack_sample.h"
 
-/* The collector sizes it before load. A ring of its own, so that samples cannot push out what shares are made
- * of. */
+/* The collector sizes it before load. A separate ring, so that samples cannot push out the records from which
+ * shares are computed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);

@@ -3,8 +3,8 @@
 
 /*
  * Walks over all tasks, started by the collector. One tags the threads of a running process and of its
- * descendants; the other writes, at the end, what is left to say about living threads. They write records to
- * the iterator's own file, so these are never lost.
+ * descendants; the other writes, at the end, the last records of living threads. Both write records to the
+ * iterator's own file, so no record is lost.
  */
 
 #include "groups.h"
@@ -12,7 +12,7 @@
 #include "lifecycle.h"
 #include "sched.h"
 
-#define ANCESTORS_MAX 64 /* descendants are found at most so deep below the tagged process */
+#define ANCESTORS_MAX 64 /* maximum depth of descendants below the tagged process */
 
 static __always_inline bool wanted(struct task_struct *task)
 {
@@ -39,8 +39,7 @@ static __always_inline void event_init(struct event *event, struct task_struct *
 	event->cpu = bpf_get_smp_processor_id();
 }
 
-/* Lets the stretch that a thread is in begin at now_ns. A switch meanwhile overwrites this with better
- * values. */
+/* Starts the thread's current interval at now_ns. A switch meanwhile overwrites this with better values. */
 static __always_inline void tag_begin(struct task_struct *task, struct member *member, uint64_t now_ns)
 {
 	uint32_t state = task->__state;

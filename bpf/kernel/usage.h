@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * What the job reads, summed up in the kernel: exactly for the whole job, and for each file and folder as far
- * as the maps reach, which forget the least recently used ones. places.h says how often the collector takes
- * them out.
+ * Sums of the job's reads, kept in the kernel: exact for the whole job; for each file and folder as far as
+ * the maps have space (they drop the least recently used). places.h says how often the collector takes the
+ * sums out.
  *
- * A thread gathers what it does with a file and adds it when it turns to another file, after USE_MAX_NS at
- * the latest, when it ends, and at the end of the recording.
+ * A thread collects its use of a file and adds it when it uses another file, after USE_MAX_NS at the latest,
+ * when it ends, and at the end of the recording.
  *
  * The names of a file and its folders, up to the root of the file system, are taken when the file first turns
  * up, because later it may be closed or gone, and its process too.
@@ -182,7 +182,8 @@ static __attribute__((noinline)) int use_close(struct file_use *use)
 	return 0;
 }
 
-/* The use of this file, which becomes the thread's current one. inode: NULL if names are out of reach. */
+/* Returns the use of this file, which becomes the thread's current one. inode: NULL if names are not
+ * available. */
 static __always_inline struct file_use *use_of(struct member *member, struct inode *inode, uint64_t number,
 					       uint32_t device)
 {
@@ -245,7 +246,7 @@ static __always_inline uint32_t size_class(uint64_t bytes)
 	return k > 23 ? 23 : k;
 }
 
-/* Reads of one size mostly come in rows, and a row is added at once. */
+/* Reads of one size mostly come in series, and a series is added at once. */
 static __always_inline void size_count(struct file_use *use, uint64_t bytes)
 {
 	uint32_t k = size_class(bytes);

@@ -34,11 +34,9 @@
 #include "bpf/symbols/usdt.h"
 
 /*
- * A file that the job maps, and the places in it that are probed. Only libraries that are known here have
- * any.
- *
- * A file is looked at once, through a descriptor that is kept while it is probed. Probes are set through the
- * same descriptor, so whatever has the file's name by then is no matter.
+ * A file that the job maps, and its probed places. Only known libraries have any. A file is read once,
+ * through a descriptor that stays open while the file is probed. Probes are set through the same descriptor,
+ * so it does not matter which file has the name by then.
  */
 
 /* Places for one program. */
@@ -260,8 +258,8 @@ static enum library library_of_file(int fd, const struct symbol_file *symbols, c
 	return library == LIBRARY_NONE && is_large(fd) ? LIBRARY_TORCH : library;
 }
 
-/* Looks at a file that a process has mapped for the places to probe; adds the names of its ranges to phases.
- * file has device and inode set, and nothing else. */
+/* Searches a file that a process has mapped for places to probe; adds the names of its ranges to phases. Only
+ * device and inode of `file` are set. */
 static void probe_file_look(struct probe_file *file, struct bpf_object *object, struct phase_names *phases,
 			    pid_t tgid, const struct proc_mapping *mapping)
 {
@@ -329,7 +327,7 @@ static size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct upro
 	return file->path ? n_entries : n_probes;
 }
 
-/* Gives the sink the notes about a libcuda, once. */
+/* Passes the notes about a libcuda to the sink, once. */
 static void probe_file_note(struct probe_file *file, const struct collector_sink *sink)
 {
 	uint64_t key = file->device << 40 ^ file->inode;
@@ -341,7 +339,7 @@ static void probe_file_note(struct probe_file *file, const struct collector_sink
 	sink->note(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
 }
 
-/* Says in the notes about a libcuda that launches and copies are not probed any more. */
+/* Updates the notes about a libcuda: launches and copies are not probed any more. */
 static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 {
 	file->gpu.launches_until_ns = now_ns;
@@ -352,7 +350,7 @@ static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 #define FILES_MAX     65536 /* a job maps some hundreds */
 #define PROCESSES_MAX 4096
 #define PENDING_MAX   4096
-#define BACKLOG_MAX   8192 /* links that are being taken off */
+#define BACKLOG_MAX   8192 /* links that are being removed */
 
 /* Each process gets its turn, however many files another one maps. */
 #define STEP_NS   (20 * NS_PER_MS)
@@ -575,7 +573,7 @@ struct scan {
 	pid_t tgid;
 	uint64_t until_ns;
 	size_t n_looks;
-	bool is_cut; /* files are left */
+	bool is_cut; /* some files are not done */
 };
 
 static int scan_mapping(void *user, const struct proc_mapping *mapping)
@@ -693,7 +691,8 @@ void probes_event(struct probe_set *probes, const struct event *event)
 	case EVENT_FORK:
 		if (event->fork.child_tgid == event->tgid)
 			break;
-		process_drop(probes, (pid_t)event->fork.child_tgid); /* of an earlier one with its number */
+		process_drop(probes,
+			     (pid_t)event->fork.child_tgid); /* drops an earlier process with this pid */
 		if (process_find(probes, tgid))
 			add_pending(probes, (struct pending){(pid_t)event->fork.child_tgid, tgid});
 		break;
@@ -701,7 +700,7 @@ void probes_event(struct probe_set *probes, const struct event *event)
 	}
 }
 
-/* Each is taken out first: a process whose files are not all looked at comes last again. */
+/* Each entry is removed first: a process whose files are not all done is appended again. */
 static void take_pending(struct probe_set *probes, uint64_t until_ns)
 {
 	for (size_t n = probes->n_pending; n && clock_monotonic_ns() < until_ns; n--) {

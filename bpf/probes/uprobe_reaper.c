@@ -14,9 +14,9 @@
 struct uprobe_reaper {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct uprobe_link *links; /* that nobody takes off yet */
+	struct uprobe_link *links; /* not yet taken by a thread */
 	size_t n, n_allocated;
-	size_t n_threads, n_busy; /* busy: with a link */
+	size_t n_threads, n_busy; /* busy: threads that remove a link */
 	bool ended;
 	pthread_t threads[THREADS_MAX];
 };
@@ -65,7 +65,7 @@ struct uprobe_reaper *uprobe_reaper_new(void)
 	return reaper;
 }
 
-/* With the lock held. */
+/* Call it with the lock held. */
 static void add_thread(struct uprobe_reaper *reaper)
 {
 	if (reaper->n_threads < THREADS_MAX && reaper->n_threads < reaper->n + reaper->n_busy &&

@@ -62,7 +62,8 @@ static void segments_take(const struct elf_file *elf, struct elf_symbols *symbol
 	for (size_t i = 0; i < elf->n_segments && symbols->n_segments < SEGMENTS_MAX; i++) {
 		const Elf64_Phdr *segment = &elf->segments[i];
 
-		/* Only code: neighbouring segments share a page of the file, and only code is asked for. */
+		/* Only code segments: neighbouring segments share a page of the file, and callers look up
+		 * only code. */
 		if (segment->p_type == PT_LOAD && segment->p_flags & PF_X)
 			symbols->segments[symbols->n_segments++] =
 			    (struct elf_segment){segment->p_vaddr, segment->p_offset, segment->p_filesz};
@@ -251,7 +252,7 @@ int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char
 	return name_read(symbols, function->name, name, size);
 }
 
-/* Variables are few and asked for once, so there is no index. */
+/* Variables are few and looked up once, so there is no index. */
 static int variable_find(const struct elf_symbols *symbols, const char *variable, uint64_t *ret_address)
 {
 	_cleanup_(elf_file_closep) struct elf_file elf = {.fd = -1};

@@ -43,7 +43,7 @@ static bool is_fuse(const char *type)
 	return !strncmp(type, "fuse", 4);
 }
 
-/* O_PATH opens no file: no driver is called, no pipe is waited for, and no server is asked. */
+/* Opens with O_PATH, which calls no driver, waits for no pipe and asks no server. */
 static int open_mapping(const char *root, pid_t pid, const struct proc_mapping *mapping)
 {
 	char link[4250];
@@ -55,9 +55,9 @@ static int open_mapping(const char *root, pid_t pid, const struct proc_mapping *
 	return fd < 0 ? -errno : fd;
 }
 
-/* Only folders that the kernel has at hand are walked through, so that no server of a folder is waited for.
- * Where one is not, as on a network file system, the rest is asked for as well, unless a process serves it.
- */
+/* Walks only through folders that the kernel has cached, so that it waits for no server. If a folder is not
+ * cached, as on a network file system, a normal look-up follows, unless a process (FUSE) serves part of the
+ * path. */
 static int open_path(const char *root, pid_t pid, const struct proc_mapping *mapping)
 {
 	_cleanup_(mounts_freep) struct mounts *mounts = mounts_of(root, pid);

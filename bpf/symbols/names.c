@@ -78,7 +78,7 @@ static size_t character_length(const unsigned char *text)
 	return n;
 }
 
-/* Copies what can be shown, without ';', which separates frames. Returns the length with the NUL. */
+/* Copies printable characters except ';', which separates frames. Returns the length with the NUL. */
 static size_t put_text(char *to, size_t size, const char *from)
 {
 	const unsigned char *text = (const unsigned char *)from;

@@ -138,7 +138,7 @@ static void find_python(struct processes *processes, struct process *process)
 	}
 }
 
-/* A process that ended before it was looked at is taken for a copy of the one that forked it. */
+/* A process that ended before it was read counts as a copy of the one that forked it. */
 static void inherit(struct processes *processes, struct process *process)
 {
 	const struct process *parent = process->parent ? processes_find(processes, process->parent) : NULL;

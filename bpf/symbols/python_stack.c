@@ -13,15 +13,15 @@
 #define THREADS_MAX  4096
 #define PAGE_BYTES   ((uint64_t)4096)
 #define VIEW_BYTES   (3 * PAGE_BYTES)
-#define STRUCT_BYTES 256 /* of a thread's or frame's structure; all that is read lies within */
+#define STRUCT_BYTES 256 /* maximum bytes of a thread's or frame's structure; all reads lie within */
 
 struct python_stack {
 	pid_t pid;
 	struct processes processes;
 	struct python python;
 	uint64_t thread; /* the main thread's state; 0: not found yet */
-	/* Memory that was read at once. Since Python 3.11 frames lie one behind the other, and a call for
-	 * each would cost ten times as much. */
+	/* Memory from one read. Since Python 3.11 frames lie one after the other, and a call for each would
+	 * cost ten times as much. */
 	uint64_t view_begin, view_end;
 	uint8_t view[VIEW_BYTES];
 };
@@ -41,7 +41,7 @@ static int frame_read(struct python_stack *stack, uint64_t at, uint8_t *data, si
 {
 	uint64_t page = at & ~(PAGE_BYTES - 1), begin = page - PAGE_BYTES, end;
 
-	/* The process goes on meanwhile, and may write what it likes: there may be no such address. */
+	/* The process runs meanwhile and may write any value, so the address may not exist. */
 	if (__builtin_add_overflow(at, size, &end))
 		return -EFAULT;
 	if (at >= stack->view_begin && end <= stack->view_end) {

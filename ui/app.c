@@ -21,7 +21,7 @@
 #include "ui/replay/reel.h"
 #include "terminal.h"
 
-/* After a jump in a replay the plot shows what came before, too. */
+/* After a jump in a replay, the plot also shows the time before. */
 #define REWIND_RECORDS "120"
 #define REWIND_N       120
 

@@ -24,10 +24,10 @@ static struct {
 	struct charset charset;
 	bool has_colour; /* charset.colour may be turned off and on again */
 	struct cell *shown;
-	int rows, cols;    /* of shown */
-	bool shown_colour; /* with which it was drawn */
+	int rows, cols;    /* size of `shown` */
+	bool shown_colour; /* with which `shown` was drawn */
 	struct termios before;
-	char restore[256]; /* what makes the terminal ordinary again, for the handler */
+	char restore[256]; /* sequence that restores the terminal, for the handler */
 	size_t restore_bytes;
 } terminal;
 

@@ -224,7 +224,8 @@ static uint64_t ring_size(uint64_t wanted_bytes)
 	return bytes;
 }
 
-/* Size for the records of all CPUs in 200 ms, four times the interval between two polls. */
+/* Returns the ring size for the records that all CPUs write in 200 ms, four times as long as a caller takes
+ * between polls. */
 static uint64_t stack_ring_size(uint32_t rate_hz)
 {
 	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);

@@ -55,7 +55,7 @@ struct places {
 	void *user;
 	struct job_totals before;
 	uint64_t begin_ns;
-	uint64_t totals_ns, places_ns; /* time of the last record of each */
+	uint64_t totals_ns, places_ns; /* time when each was last taken out */
 	uint64_t places_pause_ns;
 	struct job_totals *per_cpu;
 	struct folder *folders;

@@ -13,7 +13,8 @@
 #include "recorder.h"
 #include "syscalls_x86_64.h"
 
-/* A look-up that did not sleep is not informative, and look-ups are as frequent as reads. */
+/* Minimum duration of a recorded look-up, in ns: one that did not sleep is not informative, and look-ups are
+ * as frequent as reads. */
 #define CALL_STAT_MIN_NS 20000
 
 #define MAP_ANONYMOUS 0x20

@@ -12,7 +12,7 @@
 #include "reports/words/words.h"
 
 #define LABEL_SHARE 0.11 /* a narrower part of the bar has no room for its name */
-#define ROOMY_SHARE 0.30 /* nor has this one on a narrow page */
+#define ROOMY_SHARE 0.30 /* a narrower part has no space for its name on a narrow page */
 
 static const char *class_of_verdict(enum analysis_verdict verdict)
 {
@@ -53,7 +53,7 @@ struct share_row {
 	uint64_t ns, wall_ns;
 	size_t n_steps;
 	bool sub;
-	double error; /* of a sampled recording's share; 0: exact */
+	double error; /* error of a sampled recording's share; 0: exact */
 };
 
 static double row_percent(const struct share_row *row)

@@ -53,7 +53,7 @@ static void share_row(const struct layout *layout, const struct analysis *analys
 	uint64_t ns = shown->ns[look->share];
 	bool known = analysis_share_known(analysis, look->share);
 
-	/* Compiling that is left out of these shares has no row; a line says how long it took. */
+	/* Compiling that these shares exclude has no row; a line reports its time. */
 	if (look->share == SHARE_COMPILING && known && !ns)
 		return;
 	snprintf(percent, sizeof(percent), analysis->sampled.is ? "%.0f %%" : "%.1f %%",
@@ -100,7 +100,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 		layout_line(layout, "%s", text);
 }
 
-/* Prints what parts of the shares were due to. */
+/* Prints the causes of parts of the shares. */
 static void asides(const struct layout *layout, const struct analysis *analysis)
 {
 	uint64_t noise_ns = analysis->window.observed_ns / 100;

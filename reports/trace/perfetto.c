@@ -81,7 +81,7 @@ struct perfetto_trace {
 	FILE *stream;
 	z_stream zip;
 	int error;
-	struct protobuf packet, body, part; /* of the packet that is being made */
+	struct protobuf packet, body, part; /* of the packet in progress */
 	char *names[NAMES_MAX];             /* interned; iid is index + 1 */
 	size_t n_names;
 };
@@ -162,7 +162,7 @@ static int perfetto_trace_new(FILE *stream, const struct clock_snapshot *snapsho
 	return 0;
 }
 
-/* Writes what is left, and frees the trace in any case. 0, -ENOMEM, or the stream's error. NULL is fine. */
+/* Writes the rest, and frees the trace in any case. 0, -ENOMEM, or the stream's error. NULL is fine. */
 static int perfetto_trace_finish(struct perfetto_trace *trace)
 {
 	int r;
@@ -272,7 +272,7 @@ static uint64_t intern(struct perfetto_trace *trace, const char *name)
 	return iid;
 }
 
-/* The event's other fields are in `body` already. */
+/* Writes the event. Its other fields are in `body` already. */
 static void write_event(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, unsigned int kind,
 			const char *name)
 {
@@ -305,7 +305,7 @@ static void perfetto_slice(struct perfetto_trace *trace, const struct perfetto_s
 	write_event(trace, slice->track, slice->end_ns, KIND_END, NULL);
 }
 
-/* A moment at which an arrow starts or, with arrives, ends. Each arrow has a flow id of its own. */
+/* Writes an instant at which an arrow starts or, with arrives, ends. Each arrow has its own flow id. */
 static void perfetto_arrow(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, const char *name,
 			   uint64_t flow, bool arrives)
 {

@@ -74,7 +74,8 @@ static int job_add(struct node *node, const struct census_process *process)
 		snprintf(job->problem, sizeof(job->problem), "its processes are another job's");
 	if (r == 0 && source_attach(node->source, job->root, &err))
 		snprintf(job->problem, sizeof(job->problem), "cannot be looked at: %.120s", err.text);
-	/* Unknown threads count as the job's that was added last, so take in now those that exist already. */
+	/* The analysis assigns unknown threads to the job that was added last, so read the existing ones now.
+	 */
 	if (r == 0)
 		node_poll(node, clock_monotonic_ns());
 	node->n_jobs++;
@@ -183,7 +184,7 @@ static void analyse(struct node *node, struct node_job *job, uint64_t now_ns)
 	node->tokens_ns -= (double)job->cost_ns;
 }
 
-/* Analyses the jobs whose turn it is, as far as the budget goes: many events are expensive to analyse. */
+/* Analyses the due jobs within the budget: a job with many events is expensive to analyse. */
 static void analyse_due(struct node *node, uint64_t now_ns)
 {
 	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : ANALYSIS_SAVED_S;
@@ -530,7 +531,7 @@ static void host_look(struct host *host, const char *root, uint64_t now_ns, stru
 	look_at_pressure(root, "memory", &ret_sample->psi_memory);
 }
 
-/* Parts of one core. Together with drawing they stay below a hundredth. */
+/* Shares of one core. Together with drawing they stay below a hundredth. */
 #define POLL_RATIO 0.004
 #define SCAN_RATIO 0.002
 

@@ -13,7 +13,7 @@
 
 #define GPUS_MAX 64
 
-/* "train.py", "train.py, eval.py": each job once, as far as there is room. */
+/* Adds a name to a list such as "train.py, eval.py": each name once, as many as fit. */
 static void add_name(char *names, size_t size, const char *name)
 {
 	size_t n = strlen(names), length = strlen(name);

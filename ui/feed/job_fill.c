@@ -13,7 +13,7 @@
 
 #define NS_TO_S 1e-9
 
-/* Quantiles of whole steps that are not apart. */
+/* Sets quantiles of complete steps, without excluded ones. */
 static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 {
 	_cleanup_(freep) uint64_t *ns = calloc(analysis->n_steps ? analysis->n_steps : 1, sizeof(*ns));

@@ -36,7 +36,7 @@ static void merge_tiers(struct job_sample *to, const struct job_sample *from)
 	memcpy(to->troubled, from->troubled, sizeof(to->troubled));
 }
 
-/* Only the daemon knows its knobs and decisions; shares and steps are the node's where it has them. */
+/* Knobs and decisions come from the daemon only; shares and steps come from the node if it has them. */
 static void merge_job(struct job_sample *to, const struct job_sample *from)
 {
 	memcpy(to->decision, from->decision, sizeof(to->decision));

@@ -22,7 +22,7 @@ static void get_text(const json_t *object, const char *key, char *buffer, size_t
 		snprintf(buffer, size, "%s", text);
 }
 
-/* From 0 to max; anything else is not known. */
+/* Sets *ret to a number from 0 to max; any other value stays unknown. */
 static void get_real(const json_t *object, const char *key, double max, double *ret)
 {
 	const json_t *value = json_object_get(object, key);

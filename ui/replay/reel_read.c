@@ -90,7 +90,7 @@ static int add(struct reel_reader *reader, uint64_t offset, const struct reel_he
 	return 0;
 }
 
-/* Returns where another record begins within this one, which was torn off; 0: nowhere. */
+/* Returns the offset of another record within this one, which was cut off; 0: there is none. */
 static uint64_t find_tear(const struct reel_reader *reader, uint64_t offset, const struct reel_header *header)
 {
 	uint64_t end = offset + sizeof(*header) + header->stored_bytes, next;

@@ -23,7 +23,7 @@
 struct reel_writer {
 	int fd;
 	char *path;
-	off_t size; /* up to which records are whole */
+	off_t size; /* end of the last complete record */
 	ZSTD_CCtx *zstd;
 };
 
@@ -105,7 +105,7 @@ static int append(struct reel_writer *writer, const char *bytes, size_t n, struc
 
 	if (r < 0) {
 		if (ftruncate(writer->fd, writer->size)) {
-			/* The reader skips what is no whole record. */
+			/* The reader skips incomplete records. */
 		}
 		return error_errno(err, r, "the recording %s ends here", writer->path);
 	}

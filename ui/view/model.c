@@ -30,7 +30,7 @@ void model_destroy(struct model *model)
 	model->sample = NULL;
 }
 
-/* Keeps jobs that were there and are gone for a while; they are drawn pale. */
+/* Keeps jobs that have disappeared for a while; they are drawn dimmed. */
 static int keep_exited(const struct top_sample *before, struct top_sample *now)
 {
 	double s = isfinite(now->interval_s) ? now->interval_s : now->time_s - before->time_s;
@@ -186,7 +186,7 @@ static bool shows_jobs(const struct model *model)
 	return model->view == VIEW_JOBS || model->view == VIEW_GPU;
 }
 
-/* Jobs change places as their values change; the cursor follows the job that it is on. */
+/* Jobs move as their values change; the cursor follows its job. */
 static void place_cursor(struct model *model, struct table *table)
 {
 	table->cursor = model->cursor[model->view];

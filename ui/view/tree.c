@@ -12,7 +12,7 @@
 
 #define NO_ROW SIZE_MAX
 
-/* Rows as a tree, by their indexes in the sorted table. */
+/* The rows as a tree: indexes into the sorted table. */
 struct job_tree {
 	struct tree_pid {
 		uint64_t pid;
@@ -43,7 +43,7 @@ static int tree_pid_compare(const void *left, const void *right)
 	return a->row < b->row ? -1 : a->row > b->row;
 }
 
-/* The first row of this process. */
+/* Returns the first row of this process. */
 static size_t row_of(const struct job_tree *tree, uint64_t pid)
 {
 	size_t at = sorted_count(tree->n, i, tree->pids[i].pid < pid);
@@ -118,7 +118,7 @@ int tree_make(struct table *table)
 		if (tree.is_root[i])
 			place(&tree, table, rows, &n, depth_of, i);
 	for (size_t i = 0; i < table->n; i++)
-		if (!tree.placed[i]) /* part of a circle, because a reel can hold anything */
+		if (!tree.placed[i]) /* part of a circle: possible because a reel can hold any data */
 			place(&tree, table, rows, &n, depth_of, i);
 	free(table->rows);
 	table->rows = rows;

@@ -110,9 +110,9 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
 }
 
-/* Several pieces in a row that are each shorter than a hundredth of the wait become one, so that what held
- * the step up shows, and not the hand-overs around it. Writes the job's hops to `to` and returns how many
- * there are. */
+/* Several pieces in a row that are each shorter than a hundredth of the wait become one, so that the cause of
+ * the delay is visible among the short hand-overs around it. Writes the job's hops to `to` and returns how
+ * many there are. */
 static size_t chain_collect(const struct top_sample *sample, const char *job, struct hop_sample *to)
 {
 	double total_s = 0;

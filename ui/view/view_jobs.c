@@ -65,8 +65,8 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 	bar_plot(screen, y + 1, 5, rows - 1, screen->cols - 5, series);
 }
 
-/* Draws what the tuner did last for the selected job and why, or why its shares are not known. Returns the
- * lines used. */
+/* Draws the tuner's last action for the selected job and its reason, or why the job's shares are not known.
+ * Returns the lines used. */
 static int draw_decision(const struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct job_sample *job = model_selected(model);

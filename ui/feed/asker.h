@@ -9,10 +9,8 @@
 #include <stdint.h>
 
 struct asker {
-	void (*ask)(void *user);  /* on the thread, without the lock: gets an answer into memory that only the
-				     thread uses */
-	void (*keep)(void *user); /* on the thread, with the lock: stores the answer where the screen's thread
-				     reads it */
+	void (*ask)(void *user);  /* on the thread, without the lock: gets an answer */
+	void (*keep)(void *user); /* on the thread, with the lock: stores it for the screen's thread */
 	void *user;
 	pthread_t thread;
 	pthread_mutex_t lock; /* protects the fields below, and the stored answers */

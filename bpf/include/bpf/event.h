@@ -41,9 +41,8 @@ enum event_type {
 	EVENT_FAULT = 16,      /* a major page fault in a mapped file that is not code, outside of calls */
 	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as in EVENT_PAGES */
 	EVENT_STACK = 18, /* a tick of the profile's clock found the thread on its CPU; start_ns == end_ns */
-	EVENT_GAP =
-	    24, /* by the recorder: no detail was recorded from start to end, only lifetimes and steps */
-	EVENT_LOSS = 25, /* by the collector: loss.n records were lost at some time from start to end */
+	EVENT_GAP = 24,   /* by the recorder: only lifetimes and steps were recorded from start to end */
+	EVENT_LOSS = 25,  /* by the collector: loss.n records were lost at some time from start to end */
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
@@ -98,17 +97,15 @@ enum event_flag {
 	EVENT_FLAG_PREEMPTED = 1 << 0,  /* EVENT_SWITCH: left the CPU while runnable */
 	EVENT_FLAG_IOWAIT = 1 << 1,     /* EVENT_SWITCH: in_iowait was set */
 	EVENT_FLAG_IN_SYSCALL = 1 << 2, /* EVENT_SWITCH: syscall_nr holds the call it slept in */
-	EVENT_FLAG_CLIPPED =
-	    1 << 3, /* the event began before the recording; start_ns is the recording's start */
+	EVENT_FLAG_CLIPPED = 1 << 3,    /* began before the recording; start_ns is the recording's start */
 	/* EVENT_SWITCH: slept in a page fault that was outside of system calls and not for code */
 	EVENT_FLAG_MAJOR_FAULT = 1 << 4,
 	/* EVENT_SWITCH: slept until some or all written data was on storage: in fsync, or in a write that the
 	 * kernel throttled because of too much dirty data. Checkpoints wait in this way for writeback. */
 	EVENT_FLAG_WRITEBACK = 1 << 5,
-	EVENT_FLAG_FOLDER = 1 << 6, /* EVENT_PLACE: all files directly in this folder */
-	EVENT_FLAG_NEIGHBOUR =
-	    1 << 7, /* EVENT_SWITCH: its core had just run a thread that is not part of the job */
-	EVENT_FLAG_CODE = 1 << 8, /* EVENT_SWITCH: slept in a page fault of its program or a library */
+	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: all files directly in this folder */
+	EVENT_FLAG_NEIGHBOUR = 1 << 7, /* EVENT_SWITCH: its core had just run a thread outside the job */
+	EVENT_FLAG_CODE = 1 << 8,      /* EVENT_SWITCH: slept in a page fault of its program or a library */
 };
 
 /* File types as in st_mode >> 12. */
@@ -151,9 +148,9 @@ enum mark_batch {
 	MARK_BATCH_WORKERS = 2, /* batches come from worker processes */
 };
 
-enum mark_cause {                         /* enum diesel_mark_cause */
-		  MARK_CAUSE_FETCH = 1,   /* chunk reads from storage delayed the batch */
-		  MARK_CAUSE_PREP = 2,    /* verifying, copying or decoding delayed the batch */
+enum mark_cause {                       /* enum diesel_mark_cause */
+		  MARK_CAUSE_FETCH = 1, /* chunk reads from storage delayed the batch */
+		  MARK_CAUSE_PREP = 2, /* reads were done; verifying, copying or decoding delayed the batch */
 		  MARK_CAUSE_PEERS = 3,   /* chunk reads from other nodes of the job delayed the batch */
 		  MARK_CAUSE_STAGING = 4, /* chunk reads from the node's staging disk delayed the batch */
 };
@@ -165,8 +162,7 @@ static inline int mark_cause_fetches(uint64_t cause)
 
 /* EVENT_GPU_*: see bpf/gpu.h for what is probed. */
 enum gpu_flag {
-	GPU_FLAG_DRAINED =
-	    1 << 0, /* EVENT_GPU_WAIT: no work of the process was queued when the call returned */
+	GPU_FLAG_DRAINED = 1 << 0, /* EVENT_GPU_WAIT: the process had no work queued when it returned */
 };
 
 /* EVENT_PHASE. Ranges nest within a thread; an end closes the innermost open one. */
@@ -234,8 +230,7 @@ struct event_place {
 };
 
 struct event_sizes {
-	/* number of reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0 includes reads of 0 bytes
-	 */
+	/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0 includes 0 bytes */
 	uint32_t n[7];
 	uint32_t first;
 };

@@ -17,16 +17,17 @@
 const char *gpu_function_name(uint32_t function);
 
 /* Notes that the collector makes about a probed libcuda. Those about one file have the same key. */
-#define GPU_NOTE_LIBRARY "gpu.library" /* path of the library as the job sees it, without a NUL at the end   \
-					*/
-#define GPU_NOTE_PROBES "gpu.probes"   /* struct gpu_probes */
+#define GPU_NOTE_LIBRARY                                                                                     \
+	"gpu.library"                /* path of the library as the job sees it, without a NUL at the end     \
+				      */
+#define GPU_NOTE_PROBES "gpu.probes" /* struct gpu_probes */
 
 struct gpu_probes {
-	uint32_t n_probed;    /* functions */
-	uint32_t n_expensive; /* of these, functions whose first instruction is single-stepped: 4 to 5 us per
-				 call */
-	uint32_t n_missing;   /* functions that this driver does not export */
-	uint32_t n_refused;   /* functions that the kernel would not probe */
+	uint32_t n_probed; /* functions */
+	uint32_t
+	    n_expensive; /* of these, functions whose first instruction is single-stepped: 4 to 5 us a call */
+	uint32_t n_missing;         /* functions that this driver does not export */
+	uint32_t n_refused;         /* functions that the kernel would not probe */
 	uint64_t launches_until_ns; /* when launches became too frequent to be counted; 0: never */
 };
 

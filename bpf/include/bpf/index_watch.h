@@ -18,12 +18,10 @@
 #endif
 
 enum index_record_type {
-	INDEX_FOUND =
-	    1, /* a trainer that is not watched wrote indices; at most one record per second and pipe */
+	INDEX_FOUND = 1, /* an unwatched trainer wrote indices; at most one record per second and pipe */
 	INDEX_WRITE = 2, /* a trainer wrote indices; bytes: the pickle */
 	INDEX_READ = 3,  /* a worker read indices; bytes: the pickle's first INDEX_HEAD_BYTES */
-	INDEX_OPEN =
-	    4, /* a worker opens a regular file for reading; bytes: the path as given, with the NUL */
+	INDEX_OPEN = 4,  /* a worker opens a regular file for reading; bytes: the given path, with NUL */
 };
 
 #define INDEX_HEAD_BYTES 64
@@ -79,7 +77,7 @@ struct index_watch;
 int index_watch_open(struct index_watch **ret, struct error *err);
 void index_watch_close(struct index_watch *w);
 
-/* What is watched. All but forks costs time in each system call of the machine. */
+/* Extent of the watch. All but forks costs time in each system call of the machine. */
 enum index_attention {
 	INDEX_FORKS_ONLY,
 	INDEX_TRAINERS, /* also reports trainers (INDEX_FOUND) */

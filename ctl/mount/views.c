@@ -176,7 +176,7 @@ static uint32_t note_recent(struct views *v, uint64_t chunk)
 	return ahead;
 }
 
-/* Reports why reads fail: once, while that persists. Returns the error of the read. */
+/* Reports why nothing can be read; a permanent cause only once. Returns the error of the read. */
 static int failed(struct views *v, int result, const char *line)
 {
 	if (result != -ESTALE) {

@@ -294,7 +294,7 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 		return error_errno(err, -ENOMEM, "%s: a file of %zu bytes", t->name, bytes);
 	while (done < bytes && (n = archive_read_data(t->archive, t->data + done, bytes - done)) > 0)
 		done += (size_t)n;
-	if (n > 0) /* includes the padding of its last block */
+	if (n > 0) /* also consumes the padding of its last block */
 		n = archive_read_data(t->archive, &more, 1);
 	if (n == 0 && done == bytes)
 		return 0;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * One batch on its way to a client: which samples, in which chunks, and the work of writing it into a frame
- * of shared memory.
+ * One batch on its way to a client: its samples, their chunks, and the work of writing the batch into a frame
+ * (a batch buffer in shared memory).
  */
 
 #include "daemon/cache/cache.h"
@@ -15,10 +15,10 @@ struct form_extent;
 struct frame_batch;
 struct forms;
 
-/* What decoding a part of a batch came to. */
+/* Result of decoding one slice of a batch. */
 struct batch_decoded {
 	struct decode_counters counted;
-	int sandbox; /* of codec_result */
+	int sandbox; /* copy of codec_result.sandbox */
 };
 
 struct batch_item {
@@ -28,9 +28,9 @@ struct batch_item {
 	uint32_t chunk;
 	uint32_t bytes;
 	int32_t label;
-	struct form_extent *form; /* where its decoded form lies, pinned; NULL: it has none */
+	struct form_extent *form; /* pinned extent that holds its decoded form; NULL: no form */
 	uint32_t form_offset;
-	uint32_t made_bytes; /* of the form that was made of it in this slice, and is not entered yet */
+	uint32_t made_bytes; /* size of the form made in this slice, until it is entered in the index */
 };
 
 struct batch {
@@ -39,63 +39,65 @@ struct batch {
 	uint32_t n_items;
 	uint32_t *chunks; /* each chunk once */
 	uint32_t n_chunks;
-	uint64_t bytes; /* of the samples */
+	uint64_t bytes; /* sum over the samples */
 	bool pinned;
 	int status; /* negative: `error` goes to the client instead of samples */
 	char error[768];
-	/* Where samples are decoded: */
+	/* Used if samples are decoded: */
 	uint32_t n_decoded; /* items that are done */
-	uint32_t n_damaged; /* that could not be; the batch goes on without them */
-	char damage[768];   /* what is wrong with the first one, and its name; "" if there is none */
-	struct pool *pool;  /* whose worker decodes it, in this task */
+	uint32_t n_damaged; /* items that could not be decoded; the batch continues without them */
+	char damage[768];   /* error of the first damaged item, with its name; "": none */
+	struct pool *pool;  /* a worker of this pool decodes the batch, in this task */
 	struct pool_task *task;
 	/* Decoded forms: */
-	struct form_extent *grant; /* what the slice under way may fill with forms; NULL: nothing */
-	uint32_t *made_bytes;      /* of its items */
-	uint32_t n_all;            /* items, those included that are left out as damaged */
+	struct form_extent *grant; /* extent that the current slice may fill with forms; NULL: none */
+	uint32_t *made_bytes;      /* form size for each item of the slice */
+	uint32_t n_all;            /* items, including damaged ones that are left out */
 	bool grant_full;
-	struct codec_cost ways[CODEC_N_WAYS]; /* what the slice took */
+	struct codec_cost ways[CODEC_N_WAYS]; /* cost of the slice */
 	struct codec_prospect prospect;
 };
 
-/* Turns the batch into an error that says why, and which batch. */
+/* Turns the batch into an error. The message is `why` followed by the batch's index and epoch. */
 void batch_fail(struct batch *b, int status, const char *why);
 
-/* Allocates room for `batch` items out of n_chunks chunks. */
+/* Allocates space for `batch` items from a dataset of n_chunks chunks. Returns 0 or -ENOMEM; call
+ * batch_free() in both cases. */
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);
 void batch_free(struct batch *b);
 /* Heap bytes that batch_init() takes. */
 uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
 
 /*
- * Fills the batch with these samples. stamps has a word for each chunk; stamp is a value that none of them
- * has. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
+ * Sets the samples of the batch. stamps has one word per chunk of the dataset; none of them equals stamp at
+ * the call. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
  */
 void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp);
 
-/* What a batch waits for: of several things, the last of these. */
+/* Reason why a batch waits. Among several reasons, the one listed last here counts. */
 enum batch_wait {
 	BATCH_READY,   /* all chunks are in memory, or the batch is an error by now */
-	BATCH_VERIFY,  /* all are read, one is being verified */
-	BATCH_STAGING, /* a chunk is to come from the staging disk */
-	BATCH_PEERS,   /* from another node */
-	BATCH_FETCH,   /* a chunk is not read yet */
+	BATCH_VERIFY,  /* all chunks are read, at least one is being verified */
+	BATCH_STAGING, /* a chunk is being read from the staging disk */
+	BATCH_PEERS,   /* a chunk is being read from another node */
+	BATCH_FETCH,   /* a chunk is not read yet, or is being read from storage */
 };
 
-/* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. now_ns: chunks
- * whose time to be retried has come are retried. */
+/* Returns what the batch waits for. Retries a quarantined chunk if its retry time is reached at now_ns;
+ * otherwise a quarantined chunk turns the batch into an error. */
 enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns);
 
-/* Pins the chunks, which must all be ready, and resolves the items' places. */
+/* Pins the chunks, which must all be ready, and sets each item's source and location. */
 void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);
 void batch_unpin(struct batch *b, struct cached_dataset *d);
 
-/* Writes the frame. item_bytes 0: views. Worker thread. */
+/* Writes the frame: item table, labels, and the samples, packed at item_bytes each. item_bytes 0: views,
+ * no samples are copied. Writes the error's text instead if the batch is an error. Worker thread. */
 void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout *layout,
 		 uint32_t item_bytes);
 
-/* Where a batch is decoded, and how. memory: of the frame with this number. */
+/* How and into which frame a batch is decoded. memory: start of the frame with this number. */
 struct batch_decoder {
 	const struct cached_dataset *dataset;
 	struct codecs *codecs;
@@ -106,21 +108,24 @@ struct batch_decoder {
 };
 
 /*
- * Fills the frame with decoded samples, for some 50 ms: it is done when n_decoded is n_items. Damaged samples
- * make the batch an error, or are left out (n_items gets less) or all zeros, as the recipe says. *ret: what
- * was done in this time. Worker thread.
+ * Decodes samples into the frame for about 50 ms. The batch is complete when n_decoded equals n_items.
+ * Damaged samples turn the batch into an error, are left out (n_items shrinks) or become zeros, as the recipe
+ * says. *ret: result of this slice. Worker thread.
  */
 void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch_decoded *ret);
 
-/* The batch is the one that a frame holds: the same samples, decoded by the same recipe, without an error. */
+/* Marks the batch as decoded, because a frame already holds it: the same samples and recipe, no error. */
 void batch_adopt(struct batch *b, const struct frame_batch *from);
-/* Fills a frame with a batch that was adopted from another of this layout. Worker thread. */
+/* Copies an adopted batch from another frame of the same layout. Worker thread. */
 void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *from_frame,
 		const struct ring_layout *layout, const struct recipe *recipe);
 /*
- * Loop thread: around each slice. First the forms of the batch's samples are looked up, once,
- * and pinned; then each slice gets memory for forms, and what it made is entered in the index. forms NULL:
- * nothing is done. batch_forms_unpin() when the batch is laid out.
+ * Decoded forms of a batch, on the loop thread:
+ *   batch_forms_find()   once, before the first slice: finds and pins the forms of its samples
+ *   batch_forms_grant()  before each slice: gives it memory for new forms
+ *   batch_forms_enter()  after each slice: enters the new forms in the index
+ *   batch_forms_unpin()  when the batch is laid out
+ * With forms NULL, the first two only reset their fields.
  */
 void batch_forms_find(struct batch *b, const struct forms *forms);
 void batch_forms_grant(struct batch *b, struct cache *c, struct forms *forms);

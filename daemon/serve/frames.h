@@ -2,38 +2,40 @@
 #pragma once
 
 /*
- * The memory that batches are laid out in: frames, each with room for one batch. A session is alone in it,
- * or has it together with others of its group (group.h): then a batch that one of them has decoded is in the
- * memory that all of them map, and is given to each where it lies.
+ * Batch buffers ("frames"): shared memory that holds one batch each.
  *
- * Each session that joins brings as many frames as it has slots, and each slot has one frame at most. So
- * whatever the others hold, and for however long, there is a frame for each slot; and as much memory is in
- * use as the sessions are charged for. A frame keeps what it holds when all have let go of it, until it is
- * taken again: the one with the earliest batch goes first.
+ * A session has its own pool of frames, or shares one with other sessions of its group (group.h). In a shared
+ * pool, a batch that one session decoded is given to the others in place, without a copy.
  *
- * Loop thread only, but for frames_prepare().
+ *   - Each session adds as many frames to the pool as it has slots, and a slot refers to at most one frame.
+ *     So a free slot always finds a frame, however many batches other sessions hold and for however long.
+ *     Memory in use equals what the sessions are charged for.
+ *   - A frame keeps its batch after its last user released it, until the frame is reused. The frame with the
+ *     earliest batch is reused first.
+ *
+ * Loop thread only, except frames_prepare().
  */
 
 #include "daemon/cache/cache.h"
 #include "daemon/storage/shared_memory.h"
 
 #define FRAME_NONE     UINT32_MAX
-#define FRAMES_MEMBERS 8 /* there is room for so many sessions like the first */
+#define FRAMES_MEMBERS 8 /* a pool has space for this many sessions of the first one's size */
 
 enum frame_state {
-	FRAME_ABSENT, /* without memory */
+	FRAME_ABSENT, /* has no memory */
 	FRAME_LIVE,
-	FRAME_GOING, /* a worker gives its memory back to the system */
+	FRAME_GOING, /* a worker is returning its memory to the system */
 };
 
-/* A batch that is complete and no error, in its frame. */
+/* A complete batch in its frame, without an error. */
 struct frame_batch {
 	uint64_t epoch, index;
 	uint32_t n_items;
-	uint32_t n_all; /* with damaged samples that are left out, which stand behind the others */
+	uint32_t n_all; /* including damaged samples that are left out; they come last */
 	uint32_t n_damaged;
-	uint32_t member; /* who decoded it */
-	uint64_t job;    /* its number */
+	uint32_t member; /* number of the session that decoded it */
+	uint64_t job;    /* number of that session's job */
 };
 
 struct frame {
@@ -41,9 +43,9 @@ struct frame {
 	struct frames *frames;
 	enum frame_state state;
 	uint32_t n_refs;
-	bool is_new; /* nothing was written to it yet */
-	bool holds;  /* `batch` is in it */
-	bool had;    /* it was, when the frame was taken, and nothing else was written there yet */
+	bool is_new; /* nothing was written to the frame yet */
+	bool holds;  /* the frame holds `batch` */
+	bool had;    /* the frame held `batch` when it was taken, and nothing has overwritten it yet */
 	struct frame_batch batch;
 };
 
@@ -51,40 +53,40 @@ struct frames {
 	struct cache *cache;
 	struct shared_memory memory;
 	uint64_t frame_bytes;
-	uint32_t n_frames; /* that the memory's size has room for */
-	bool keeps;        /* somebody may want what a frame holds */
-	uint32_t limit;    /* that its sessions brought */
-	uint32_t n_live;   /* never more than that, but while somebody copies out of one */
+	uint32_t n_frames; /* frames that fit in `memory` */
+	bool keeps;        /* other sessions may use the batch that a frame holds */
+	uint32_t limit;    /* frames that its sessions have added */
+	uint32_t n_live;   /* at most limit, except while a copy out of a frame is running */
 	uint32_t n_going;
-	uint32_t n_members, n_refs; /* sessions; and of frames */
+	uint32_t n_members, n_refs; /* sessions; references to frames */
 	uint32_t last_member;
 	struct frame frame[];
 };
 
-/* n_frames of frame_bytes, a multiple of the page size. keeps: the one with the earliest batch is used again
- * first, instead of one whose memory is warm. A session is to join at once. */
+/* Creates a pool of n_frames frames of frame_bytes each, a multiple of the page size. keeps: reuse the frame
+ * with the earliest batch first, not one whose memory is warm. The caller must let a session join at once. */
 int frames_new(struct cache *cache, uint64_t frame_bytes, uint32_t n_frames, bool keeps, struct frames **ret);
 
-/* A session with n slots joins. Returns its number, from 1, or 0: there is no room. */
+/* Adds n frames for a session with n slots. Returns the session's number, from 1, or 0 if they do not fit. */
 uint32_t frames_join(struct frames *f, uint32_t n);
-/* It leaves, with none of its frames in use: as many as it brought go, and with the last session all. */
+/* Removes the n frames of a session that uses none any more. With the last session, frees the pool. */
 void frames_leave(struct frames *f, uint32_t n);
 
-/* A frame for one of its sessions' slots, with a reference; FRAME_NONE: not before a copy out of one, or its
- * way back to the system, has ended, which calls cache.handler.changed(). What it held is gone. */
+/* Returns a frame for a session's slot, with a reference; its former batch is no longer found. FRAME_NONE: a
+ * copy out of a frame, or a return to the system, must end first; that calls cache.handler.changed(). */
 uint32_t frames_take(struct frames *f);
-/* The same of this one, which has no reference: whoever chose it may have the memory. */
+/* As frames_take(), but takes this frame, which has no reference. The caller must be allowed the memory. */
 void frames_take_this(struct frames *f, uint32_t frame);
-/* Gives the memory of a frame without a reference back to the system. */
+/* Returns the memory of a frame without references to the system. */
 void frames_give_back(struct frames *f, uint32_t frame);
-/* Who fills it, before it writes to the frame, on a worker. */
+/* To be called on the worker that fills the frame, before it writes. */
 void frames_prepare(struct frames *f, uint32_t frame);
 void frames_ref(struct frames *f, uint32_t frame);
 void frames_unref(struct frames *f, uint32_t frame);
 
-/* Who has a reference says what it was filled with. */
+/* Records that the frame now holds this batch. The caller has a reference. */
 void frames_hold(struct frames *f, uint32_t frame, const struct frame_batch *batch);
-/* The frame that holds this batch, or FRAME_NONE. */
+/* Returns the frame that holds this batch, or FRAME_NONE. */
 uint32_t frames_find(const struct frames *f, uint64_t epoch, uint64_t index);
 
 static inline uint8_t *frames_at(const struct frames *f, uint32_t frame)

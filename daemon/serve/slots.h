@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Where a session's batches lie in shared memory, and what its client has of them:
+ * Slots: the batches of a session in shared memory, and which of them its client holds:
  *
  *   free --slots_begin()--> filling --workers--> filled --slots_next(), slot_publish()--> published
  *   --the client gives it back, slots_reap()--> free
  *
- * A slot is what the client knows a batch by, until it gives it back; the batch lies in a frame (frames.h).
- * Slots are published in the order in which they began to be filled.
+ * A slot identifies a batch to the client until the client gives it back. The batch lies in a frame
+ * (frames.h). Slots are published in the order in which they began to be filled.
  *
  * Loop thread only.
  */
@@ -32,65 +32,68 @@ struct batch_slot {
 	enum slot_state state;
 	uint32_t generation;
 	struct batch batch;
-	struct batch_decoded decoded; /* what the worker did last */
-	uint32_t frame;               /* where its batch lies; FRAME_NONE */
-	bool lacks_frame;             /* FILLING, as soon as there is one */
-	struct batch_slot *awaits;    /* FILLING, by what decoders fill this one with (group.h) */
-	struct frames *from;          /* FILLING, by a copy of this frame; else NULL */
+	struct batch_decoded decoded; /* result of the worker's last slice */
+	uint32_t frame;               /* frame that holds its batch, or FRAME_NONE */
+	bool lacks_frame;             /* FILLING, but waits for a free frame */
+	struct batch_slot *awaits;    /* FILLING: gets the batch that decoders put in that slot (group.h) */
+	struct frames *from;          /* FILLING: pool of from_frame, which is copied; else NULL */
 	uint32_t from_frame;
-	struct frames *keep; /* FILLING: what its frame held is copied there first (group.h); else NULL */
+	struct frames *keep; /* FILLING: pool of keep_frame, to which the frame's former batch is copied first
+			      * (group.h); else NULL */
 	uint32_t keep_frame;
-	bool is_decoded;     /* FILLING, and its decoders have ended: nobody may wait for them */
-	bool shared;         /* another session decoded its batch... */
-	uint64_t shared_job; /* ... which was of the job with this number */
-	uint64_t decode_ns;  /* CPU time of decoders so far */
+	bool is_decoded;     /* FILLING, but its decoders have ended: no other slot may wait for them */
+	bool shared;         /* another session decoded its batch */
+	uint64_t shared_job; /* number of that session's job */
+	uint64_t decode_ns;  /* CPU time that decoders spent on it so far */
 };
 
 struct slots {
 	struct frames *frames; /* NULL: not joined */
-	uint32_t member;       /* its number there */
+	uint32_t member;       /* the session's number in frames */
 	struct ring_layout layout;
-	uint32_t item_bytes; /* of packed batches; 0: views */
+	uint32_t item_bytes; /* bytes of an item in packed batches; 0: views */
 	struct shared_memory memory;
-	struct ring_control *control; /* in it */
+	struct ring_control *control; /* in `memory` */
 	struct batch_slot all[RING_MAX_SLOTS];
 	uint32_t n;
 	uint32_t turns[RING_MAX_SLOTS]; /* slots filling or filled, in the order of their batches */
 	uint32_t first_turn, end_turn;
 	uint32_t n_filling;
-	uint32_t published; /* our own count: the client can spoil the shared one */
+	uint32_t published; /* private count: the client can overwrite the shared one */
 	uint32_t generation;
 };
 
-/* Allocates n slots and their control memory; layout, frames, and the number there are set. n_chunks: of the
- * dataset. -ENOMEM, ... ; slots_close() all the same. */
+/* Allocates the s->n slots and their control memory. layout, frames and member are already set. n_chunks:
+ * chunks of the dataset. Returns 0, -ENOMEM, ...; call slots_close() in any case. */
 int slots_open(struct slots *s, struct session *session, uint32_t batch, uint64_t n_chunks);
-/* No worker is at work on any. */
+/* Frees the slots. No worker may be using any of them. */
 void slots_close(struct slots *s);
 uint64_t slots_control_bytes(void);
 
-/* Takes back what the client released. */
+/* Frees the slots that the client gave back. */
 void slots_reap(struct slots *s);
-/* A free slot, or NULL. */
+/* Returns a free slot, or NULL. */
 struct batch_slot *slots_free_one(struct slots *s);
-/* The batch takes the slot's place in the order: it is filled from now on. */
+/* Marks the slot as FILLING, and puts it last in the order of publication. */
 void slots_begin(struct slots *s, struct batch_slot *slot);
-/* The slot is filled, or what it is filled with is to be dropped. */
+/* Marks the slot as FILLED: its batch is complete, or is to be dropped. */
 void slots_filled(struct batch_slot *slot);
-/* Takes the slot whose turn it is to be published out of the order; NULL: it is not filled yet. */
+/* Removes the next slot from the order of publication and returns it. NULL: it is not filled yet, or there is
+ * none. */
 struct batch_slot *slots_next(struct slots *s);
-/* n_items: that the client is told of. */
+/* Publishes the slot. n_items: number of items that the client sees. */
 void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items);
 void slots_drop(struct slots *s, struct batch_slot *slot);
 
-/* Batches that are published and that the client has not taken, as it says. */
+/* Returns the number of published batches that the client has not taken, by the client's own count. */
 uint32_t slots_ready(const struct slots *s);
-/* Returns true if the client has no batch left, nor one that workers are at. It can spoil what tells. */
+/* Returns true if the client has taken all batches and workers have none. Relies on a count that the client
+ * can falsify. */
 bool slots_are_drained(const struct slots *s);
-/* Takes back what the client has not taken yet. Returns how many batches it has. */
+/* Takes back the batches that the client has not taken yet. Returns how many the client still holds. */
 uint32_t slots_revoke(struct slots *s);
-/* Two slots never stand for one frame: who holds a batch may write to it, and its mapping has one copy of a
- * page. */
+/* Returns true if a slot refers to the frame. Two slots must never share a frame: a client may write to the
+ * batches that it holds, and its mapping has one copy of each page. */
 bool slots_have_frame(const struct slots *s, uint32_t frame);
-/* Asserts, in builds with assertions, what slots promise each other. */
+/* Asserts the invariants of slots, in builds with assertions. */
 void slots_check(const struct slots *s);

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * What comes next for a session: the samples of its next batch (head), and the chunks that are needed after
- * these, in the order of dataset/shuffle.h or as the client asks for samples. An order knows nothing of
- * memory, clients or clocks, but where the dataset's chunks are.
+ * The order of a session: the samples of its next batch (head), and the chunks that are needed after it. The
+ * order comes from dataset/shuffle.h, or from the client, which asks for samples. An order does not depend on
+ * memory, clients or clocks, except for where the dataset's chunks are.
  *
- * Use: set what was asked for (dataset, request, subset), order_count(), choose the window, order_begin(),
+ * Use: set the dataset, request and subset, order_count(), choose the window, order_begin(),
  * set the shape, order_prepare(); then order_next() and order_look_ahead() for each batch.
  *
  * Loop thread only.
@@ -20,16 +20,16 @@
 struct sharer;
 
 /*
- * What a session can pin or wait for at one time, in bytes of segments: its next batch, and with views also
- * all batches that are not released. Computed from the real sizes of the chunks: a mean says nothing where
- * few samples are most of the bytes. Never more than all chunks.
+ * Parameters that decide how much a session can pin or wait for at one time, in bytes of segments: its next
+ * batch, and with views also all batches that are not released. The need is computed from the real chunk
+ * sizes, because a mean misleads if few samples make up most of the bytes. It is at most all chunks.
  */
 struct order_shape {
 	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
-	uint64_t n_chunks;   /* that it visits */
+	uint64_t n_chunks;   /* chunks that the session visits */
 	uint64_t step;       /* positions of a step: all ranks' batches */
-	uint64_t lanes;      /* of the order */
-	uint64_t n_lanes;    /* that the session's batches have samples of */
+	uint64_t lanes;      /* lanes in the order */
+	uint64_t n_lanes;    /* lanes from which the session's batches take samples */
 	uint32_t batch;
 	uint32_t window_chunks;
 	uint32_t n_slots;
@@ -46,32 +46,32 @@ struct order_asked {
 struct epoch_plan {
 	uint64_t epoch;
 	struct shuffle_plan *plan;
-	/* Visits are counted in the order of time, and of the lanes that the session takes samples of alone;
-	 * POLICY_NEVER: of another one. NULL: nobody has asked. */
-	uint32_t *turns;     /* [window]: how many come before it */
-	uint32_t *visits;    /* [chunk]: which one it is */
-	uint32_t n_visits;   /* valid where there are turns */
-	uint64_t need_bytes; /* of that epoch, and of the edge between it and the other plan's */
+	/* Visits are numbered in the order of time. Only those in lanes from which the session takes samples
+	 * count; POLICY_NEVER: in another lane. NULL: not computed yet. */
+	uint32_t *turns;     /* [window]: number of visits before it */
+	uint32_t *visits;    /* [chunk]: number of its visit */
+	uint32_t n_visits;   /* valid if turns is set */
+	uint64_t need_bytes; /* for that epoch, and for the transition to the next one if that is planned */
 };
 
-/* Windows of a lane, in the order of their numbers: the first one that `ahead` does not list, and that is not
- * counted as visited. */
+/* Progress in the windows of a lane: `ahead` lists windows below `listed`; those below `visited` are counted
+ * as visited. */
 struct order_lane {
 	uint64_t listed, visited;
 };
 
-/* How fast chunks are used: the last windows count most. */
+/* Measured pace at which chunks are used. Recent windows count most. */
 struct order_pace {
 	uint64_t at_ns, wait_ns,
-	    visit;              /* at the last window: the time, the client's waits for storage, the visit */
-	double visits, used_ns; /* without these waits */
+	    visit;              /* at the last window: time, total wait of the client for storage, visit */
+	double visits, used_ns; /* used_ns: excluding these waits */
 };
 
 /* Chunks in the order they are needed: those of head's windows, then those that are read ahead. */
 struct order_ahead {
 	uint32_t *chunks;
 	uint32_t n, size;
-	/* What it was made for: */
+	/* Inputs that the list was made for: */
 	uint64_t epoch;
 	uint32_t prefetch;
 	bool without_kept;
@@ -79,34 +79,37 @@ struct order_ahead {
 
 struct order {
 	struct cached_dataset *dataset;
-	struct sharer *sharer;            /* of the job's nodes; NULL: all is read here */
+	struct sharer *sharer;            /* the job's other nodes; NULL: this node reads everything */
 	struct wire_open_session request; /* with the window in force */
 	struct subset *subset;            /* NULL: all samples */
-	uint64_t n_samples, n_chunks;     /* that it has, and that these are in */
+	uint64_t n_samples, n_chunks;     /* samples to serve, and chunks that hold them */
 	uint64_t n_batches,
-	    start_batch; /* start_batch: the first one of the request's epoch, where it has a start */
+	    start_batch; /* start_batch: first batch of the request's epoch if the request has a start */
 	uint32_t batch;  /* the most items in a batch */
 	uint32_t prefetch_chunks; /* to be read ahead: its job's knob, or the daemon's */
 	struct order_shape shape;
-	bool exact; /* each plan says what its epoch needs */
+	bool exact; /* reserve need_bytes of each epoch's plan, not the worst case */
 
 	uint64_t epoch, index; /* of the batch after head */
 	struct batch head;
 	bool has_head;
-	struct cached_want want;   /* the samples that it needs of its chunks; of one that asks: of head's */
-	struct order_asked *asked; /* NULL: it has an order. n_slots of them, batch i at i % n_slots... */
-	uint64_t asked_end;        /* ... those from index on, up to this one */
-	uint32_t reach;  /* where batches are asked for: chunks behind them that are looked at in any case */
-	uint64_t *skips; /* a bit for each chunk that is not to be read here; NULL: there is none */
+	struct cached_want
+	    want; /* samples that are needed of its chunks; of head's chunks if the client asks */
+	struct order_asked
+	    *asked;         /* ring of n_slots, batch i at i % n_slots; NULL: the client does not ask */
+	uint64_t asked_end; /* asked holds the batches index <= i < asked_end */
+	uint32_t reach;     /* if batches are asked for: minimum number of chunks after them to look at */
+	uint64_t *skips;    /* bit per chunk: set if it must not be read here; NULL: none is set */
 	struct epoch_plan plans[2];
-	struct cached_cursor cursor; /* where it is, while the dataset evicts */
+	struct cached_cursor cursor; /* position of head in the order, while the dataset evicts */
 	bool has_cursor;
-	uint32_t *chunk_samples; /* of each chunk of the dataset, whether they are in the subset or not */
-	uint64_t *samples;       /* head's */
+	uint32_t
+	    *chunk_samples; /* samples of each chunk of the dataset, including those outside the subset */
+	uint64_t *samples;  /* head's */
 	uint32_t *stamps, stamp;
 
 	struct order_ahead ahead;
-	uint64_t *windows_of_head, *windows_of_next; /* space for one a sample of a batch */
+	uint64_t *windows_of_head, *windows_of_next; /* space for one window per sample of a batch */
 	uint32_t n_of_head;
 	struct order_lane *lanes;
 	struct order_pace pace;
@@ -117,39 +120,41 @@ struct order {
 int order_count(struct order *o, struct error *err);
 /* Plans the first epoch. */
 int order_begin(struct order *o, struct error *err);
-/* The shape of a session with so many slots. views: batches pin their chunks until they are given back. */
+/* Returns the shape of a session with n_slots slots. views: batches pin their chunks until they are given
+ * back. */
 struct order_shape order_shape(const struct order *o, uint32_t n_slots, bool views);
-/* Allocates the next batch, and what may be asked for. The shape is set. -ENOMEM. */
+/* Allocates head, and the ring of asked batches if needed. Precondition: the shape is set. -ENOMEM. */
 int order_prepare(struct order *o);
-/* Frees all of it, the subset too. */
+/* Frees all memory of the order, including the subset. */
 void order_end(struct order *o);
 
-/* Makes the batch that comes next head. Returns false if there is none, or not yet, or without memory. */
+/* Makes the next batch head. Returns false if there is none, if it is not asked for yet, or without memory.
+ */
 bool order_next(struct order *o);
-/* Goes on from this batch, or the first one after it that is the session's. */
+/* Continues from this batch, or from the session's first one after it. */
 void order_seek(struct order *o, uint64_t epoch, uint64_t batch);
-/* The client asks for a batch. -EPROTO: there is an order, or this is not the next batch, or too much is
- * asked for. */
+/* Queues a batch that the client asks for. -EPROTO: the session does not ask for batches, this is not the
+ * next one, or it has too many samples or batches. */
 int order_ask(struct order *o, const struct wire_ask *ask);
 
-/* What is known beside the order: how long the client has waited for storage, and how many of the group's
- * batches from head on are kept, in a row, which need no chunk (group.h). */
+/* Inputs from outside the order: the time, the client's total wait for storage, and how many consecutive
+ * batches of the group are kept from head on; they need no chunk (group.h). */
 struct order_now {
 	uint64_t at_ns, waited_ns, kept_run;
 };
 
 /*
- * Lists the chunks of the windows of head and of the batches after it, until there are prefetch_chunks more
- * than head's own, or as many as storage needs so as not to be late; into the next epoch, but no further.
- * Windows that no batch of this session touches are left out, and so is what is kept. Also says where head is
- * in the order, if chunks go for others. Nothing happens where batches are asked for.
+ * Lists in `ahead` the chunks of the windows of head and of the batches after it. The list ends
+ * prefetch_chunks after head's own chunks, or later if storage would otherwise be late, and at the end of the
+ * next epoch. Omits windows that no batch of this session touches, and kept batches. Also updates the cursor
+ * if the dataset evicts chunks. Does nothing if batches are asked for.
  */
 void order_look_ahead(struct order *o, const struct order_now *now);
-/* Where it is in its order matters no longer. */
+/* Withdraws the cursor: the session's position no longer affects eviction. */
 void order_drop_cursor(struct order *o);
-/* Tells the sharer of its lanes. */
+/* Registers the session's lanes with the sharer. */
 void order_join_lanes(struct order *o);
-/* Bytes that the epochs which are planned need, where that is exact. */
+/* Returns the bytes that the planned epochs need (the larger of both). Valid if the order is exact. */
 uint64_t order_need_now(const struct order *o);
 
 static inline bool order_skips(const struct order *o, uint64_t chunk)
@@ -157,18 +162,18 @@ static inline bool order_skips(const struct order *o, uint64_t chunk)
 	return o->skips && o->skips[chunk / 64] >> (chunk % 64) & 1;
 }
 
-/* Head has come to the window of this visit, counted over all epochs. */
+/* Measures the pace: head has come to the window of this visit, counted over all epochs. */
 void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now);
-/* How many chunks to list beyond head's own, and how many of those that are listed, own ones included, are to
- * be read. */
+/* Returns the maximum number of chunks to list beyond head's own. */
 uint32_t order_far_most(const struct order *o);
+/* Returns how many of the listed chunks are to be read, including head's `own` ones. */
 uint32_t order_far_ahead(const struct order *o, uint32_t own);
 
-/* The most in chunks, whatever their order. samples: the number of samples of each chunk that is visited,
+/* Returns the largest need in chunks, for any order. samples: the number of samples of each visited chunk,
  * ascending. cached_largest_bytes() turns it into bytes. */
 uint64_t order_need_at_most(const struct order_shape *shape, const uint32_t *samples);
 
-/* The most in one epoch's order. next: the following epoch, whose first batches may be held together with the
- * last of this one (NULL: not known yet). -ENOMEM. */
+/* Computes the largest need in bytes for one epoch's order. next: plan of the next epoch, whose first batches
+ * may be held together with the last ones of this epoch; NULL: not known yet. -ENOMEM. */
 int order_need_bytes(const struct cached_dataset *d, const struct order_shape *shape,
 		     const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes);

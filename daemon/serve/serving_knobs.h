@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the serving path is told to do: the knobs that an operator sets and a tuner turns while sessions
- * run, and the entry that applies them.
+ * Settings of the serving path: the knobs that the operator and the tuner change while sessions run, and the
+ * functions that apply them.
  */
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@ struct serving_knobs {
 
 enum serving_digest { /* which datasets must have a SHA-256 of each chunk (--require-digest) */
 		      SERVING_DIGEST_NEVER,
-		      SERVING_DIGEST_SHARED, /* those opened by another uid than the snapshot's owner */
+		      SERVING_DIGEST_SHARED, /* datasets opened by another uid than the snapshot's owner */
 		      SERVING_DIGEST_ALWAYS,
 };
 
@@ -37,10 +37,10 @@ struct serving_options {
 	bool use_io_uring;
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
 	struct cache_quotas quotas;         /* of the cache */
-	enum serving_digest require_digest; /* applies to what is opened from now on */
-	bool observe;                       /* nothing is opened from now on */
+	enum serving_digest require_digest; /* applies to datasets opened later */
+	bool observe;                       /* refuse to open anything more */
 	struct stage_options stage;         /* its folder is borrowed */
-	struct plugins *plugins;            /* codecs of the operator's (plugin.h); borrowed; NULL: none */
+	struct plugins *plugins;            /* the operator's codecs (plugin.h); borrowed; NULL: none */
 };
 
 struct serving;
@@ -48,22 +48,22 @@ struct job;
 struct tuner_knobs;
 
 /*
- * All of these take effect at once: reads and workers under way finish, batches go on in the same order, and
- * what is in use stays until it is not. Giving some hundred MiB back to the system takes milliseconds, and
- * does not pause serving. Loop thread only.
+ * The functions below take effect at once: running reads and workers finish, batches continue in the same
+ * order, and memory in use stays until it is released. Returning a few hundred MiB to the system takes
+ * milliseconds and does not pause serving. Loop thread only.
  */
 
 /*
- * Applies the operator's limits, and what holds for jobs whose own knobs are free. Returns 0, or 1 if the
- * open sessions need more cache than that: it stays as large as they need until they close, and note says so
- * in a line.
+ * Applies the operator's limits, and the values for jobs whose own knobs are free. Returns 0, or 1 if the
+ * open sessions need more cache than that: then the cache stays as large as they need until they close, and
+ * note says so in one line.
  */
 int serving_apply_knobs(struct serving *s, const struct serving_knobs *knobs, struct error *note);
 
 /*
  * Sets one job's knobs, within the operator's limits. Cache: all the memory that the job claims. A dataset
  * that it shares with another job counts for both, and gets the larger of their claims. What is in memory
- * beyond that is borrowed, and stays until somebody wants the room. Returns 0; 1 if the cache is less than
+ * beyond that is borrowed, and stays until the space is needed. Returns 0; 1 if the cache is less than
  * the job's sessions need: it is raised to that, and note says so; -ENOENT: there is no such job.
  */
 int serving_set_job(struct serving *s, uint64_t id, const struct tuner_knobs *knobs, struct error *note);
@@ -73,22 +73,23 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 
 /* Bytes. */
 struct serving_job_memory {
-	uint64_t need;       /* the least that its sessions can run with: chunks, batches, snapshots */
+	uint64_t need;       /* minimum for its sessions to run: chunks, batches, snapshots */
 	uint64_t other;      /* the part of need that batches and snapshots take */
 	uint64_t cached;     /* chunks of its datasets in memory */
 	uint64_t borrowed;   /* the part of cached beyond what all jobs of these datasets claim */
 	uint64_t dataset;    /* all chunks of its datasets */
-	uint64_t chunks;     /* the number of these */
+	uint64_t chunks;     /* number of chunks in its datasets */
 	uint64_t forms;      /* decoded forms of its samples in memory */
-	uint64_t form_limit; /* what they may take now */
+	uint64_t form_limit; /* current limit of forms */
 	uint64_t n_forms;    /* samples that have one */
 	uint64_t decoded;    /* samples that its sessions decode in an epoch */
 };
 
 void serving_job_memory(const struct serving *s, const struct job *job, struct serving_job_memory *ret);
 
-/* Bytes that decoded forms may take at most: what sessions and the claims of all jobs leave. */
+/* Returns the maximum bytes for decoded forms: what the needs of sessions and the claims of all jobs leave.
+ */
 uint64_t serving_form_room(const struct serving *s);
 
-/* Recomputes who gets what. To be called when sessions come or go. */
+/* Recomputes how resources are shared among jobs. To be called when sessions open or close. */
 void serving_refresh(struct serving *s);

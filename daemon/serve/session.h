@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * A session: whom a sequence of batches is for. Its order says what comes next (order.h), its slots where
- * batches lie (slots.h); the session moves batches from one to the other, for a job, as far as the cache and
- * its group (group.h) let it:
+ * A session: serves a sequence of batches to one client, for a job. Its order (order.h) yields the next
+ * batch, its slots (slots.h) hold batches. The session moves batches from the order to the slots, as far as
+ * the cache and its group (group.h) allow:
  *
  *   next batch (head) --all chunks ready, slot free--> filling (worker) --in order--> published
  *   --client frees it--> free
@@ -24,7 +24,7 @@ struct forms;
 struct serving;
 struct subset;
 
-/* The client's counters at the sensor's last look (sensor_job.c). */
+/* The client's counters at the last call of session_count_taken(). */
 struct session_sensed {
 	bool known;
 	uint32_t consumed;
@@ -34,14 +34,13 @@ struct session_sensed {
 
 enum session_priority {
 	SESSION_SERVES,
-	SESSION_SPARE, /* after all that others read, and in memory that nobody uses (session.c) */
+	SESSION_SPARE, /* reads after all other sessions, and only into unused memory (session.c) */
 };
 
-/* What a session of the lowest priority knows. */
+/* State of a session of the lowest priority (SESSION_SPARE). */
 struct session_spare {
-	uint64_t
-	    n_known; /* chunks, from the first one on, of which it is known whether another node has them */
-	uint64_t full_ns; /* when there was no space */
+	uint64_t n_known; /* the first n_known chunks are checked for whether another node has them */
+	uint64_t full_ns; /* when memory was last found full */
 };
 
 struct session {
@@ -57,11 +56,11 @@ struct session {
 	struct order order;
 	struct slots slots;
 	struct codecs *codecs; /* NULL: samples are served as they are stored */
-	struct forms *forms;   /* of what it decodes; NULL: there can be none */
-	bool is_counted;       /* with the cache and the dataset: */
-	uint64_t cost_bytes;   /* of frames and their bookkeeping, counted in the cache's budget */
+	struct forms *forms;   /* decoded forms of its samples; NULL: none are kept */
+	bool is_counted;       /* the costs below are counted with the cache and the dataset */
+	uint64_t cost_bytes;   /* frames and their bookkeeping, counted in the cache's budget */
 	uint64_t need_bytes;   /* reserved: bytes that it can pin or wait for at one time (order.h) */
-	uint64_t need_chunks;  /* the same in chunks, at most */
+	uint64_t need_chunks;  /* upper bound of need_bytes, in chunks */
 	uint64_t last_served;
 	int starved; /* the errno for which its chunk got no memory in this round of scheduling, or 0 */
 	bool stopped, orphaned, closing; /* no more batches; connection over; client gone */
@@ -71,7 +70,7 @@ struct session {
 	struct session_spare spare;
 };
 
-/* Who opens a session, and on what. All but the subset is borrowed for the call. */
+/* Arguments of session_open(). All are borrowed for the call, except the subset. */
 struct session_args {
 	struct serving *serving;
 	struct cached_dataset *dataset;
@@ -80,18 +79,17 @@ struct session_args {
 	uint32_t uid, payer;
 	const struct wire_open_session *request;
 	const struct wire_origin *origin;
-	struct subset *subset; /* NULL: all samples. Taken in any case */
-	/* Returns 0 if whoever opens it may have so many bytes of memory for batches beside what he has, and
-	 * makes room for them; NULL: he may. Called once more, with 0, when all that the session needs is
-	 * counted. */
+	struct subset *subset; /* NULL: all samples. session_open() takes ownership, also on failure */
+	/* Returns 0 if the client may use this many more bytes of memory for batches, and reserves them.
+	 * NULL: no limit. Called again with 0 when all that the session needs is counted. */
 	int (*may_take)(void *user, uint64_t bytes, struct error *err);
 	void *user;
 };
 
 /*
- * Admits and opens a session, which serves from then on: it has a job, is listed, and is one of its group's.
- * The reply is filled, and the session lends the descriptors of its control memory and its frames. -ENOSPC:
- * too little cache, and err says how much it takes; -EINVAL, ...: err says why. Nothing is left behind then.
+ * Admits and opens a session, which starts to serve: it has a job, is listed, and has joined its group. Fills
+ * the reply; the descriptors of control memory and frames in it stay the session's. -ENOSPC: too little
+ * cache, and err says how much it takes; -EINVAL, ...: err says why. After an error nothing is left behind.
  */
 int session_open(const struct session_args *args, struct session **ret, struct wire_session_reply *ret_reply,
 		 struct error *err);
@@ -102,25 +100,25 @@ void session_close(struct session *s);
 void session_free(struct session *s);
 
 /*
- * To be called when its connection is over but its process lives: nothing more is produced, and what the
- * client has not taken yet is taken back. Returns how many batches the client still has, which stay as they
- * are; call again until it is 0.
+ * To be called when the session's connection has ended but its process lives. Produces no more batches, and
+ * takes back those that the client has not taken yet. Returns how many batches the client still holds, which
+ * stay untouched. Call again until it returns 0.
  */
 uint32_t session_orphan(struct session *s);
-/* No more batches. */
+/* Stops the production of batches. */
 void session_stop(struct session *s);
-/* Takes in slots that the client gave back, and starts what can be started. */
+/* Frees the slots that the client gave back, and starts all work that can start. */
 void session_pump(struct session *s);
-/* Returns the generation of the batches that follow. */
+/* Continues from this batch. Returns the generation of the batches that follow. */
 uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch);
-/* Lists the chunks that are needed next again: its knob has changed. */
+/* Lists the chunks that are needed next again, because the prefetch knob has changed. */
 void session_look_ahead(struct session *s);
 
 /* Marks the distances of its chunks in this round. Finds the nearest chunk that is not in memory; false:
  * there is none. */
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance);
-/* Its nearest chunk got no memory. is_still: nobody will give anything back. Returns true if its next batch
- * became an error for that. */
+/* To be called when the session's nearest chunk got no memory. is_still: no memory will be given back.
+ * Returns true if the next batch became an error because of that. */
 bool session_starve(struct session *s, bool is_still);
 
 struct session_usage {
@@ -136,25 +134,26 @@ void session_count_taken(struct session *q, uint64_t now_ns);
 
 /* Hands the slot to a worker, when there is a frame for it: decoders fill it. */
 void session_fill(struct batch_slot *slot);
-/* Gives the slot the batch that a frame holds: where it lies, or, where that cannot be, as a copy. */
+/* Gives the slot the batch that a frame holds: in place if possible, else as a copy. */
 void session_fill_from(struct batch_slot *slot, struct frames *from, uint32_t frame);
-/* The slot is filled, or what it is filled with is to be dropped: publishes what has its turn. */
+/* To be called when the slot is filled, or its batch is to be dropped. Publishes all slots whose turn it is.
+ */
 void session_filled(struct batch_slot *slot);
 
-/* session_open.c. For an order that is exact: reserves what its plans need, if there is room, and turns
- * head into an error if there is none. */
+/* session_open.c. If the order is exact, reserves the bytes that its plans need. Turns head into an error if
+ * they are not available. */
 void session_reserve(struct session *s);
 /* Reduces what is reserved to what its batches have pinned, because nothing more is produced. */
 void session_reserve_pinned(struct session *s);
-/* Turns the next batch, which cannot be had for this reason, into an error that says what to do. bytes: what
- * it takes; 0: that of its own chunks. */
+/* Turns the next batch, which cannot be loaded for this reason, into an error that says what to do. bytes:
+ * memory that the batch needs; 0: the size of its own chunks. */
 void session_give_up(struct session *s, int reason, uint64_t bytes);
 
-/* It is known which chunks are this node's; else look again soon. */
+/* Returns true if it is known which chunks are this node's. Otherwise call again soon. */
 bool session_spare_knows(const struct session *s);
 
-/* Asserts, in builds with assertions, what sessions promise themselves: counts equal lists, and what is
- * pinned is held. Called at the end of each turn of the event loop. */
+/* Asserts the invariants of sessions, in builds with assertions: counts equal the lists, and pinned chunks
+ * are in memory. Called at the end of each turn of the event loop. */
 #ifdef NDEBUG
 static inline void check_sessions(const struct serving *serving)
 {

@@ -39,26 +39,27 @@ struct control_options {
 int control_new(const struct control_options *options, struct control **ret);
 /* Borrows the serving, whose jobs' handler it takes, and the sensor (NULL: no samples will come). */
 void control_start(struct control *c, struct serving *serving, struct sensor *sensor);
-/* From now on `why` and `jobs` have what is read ahead. Borrowed. */
+/* Makes `why` and `jobs` report what assist reads ahead. Borrowed. */
 void control_assist(struct control *c, const struct assist *assist);
 /* The sensor's callback. */
 struct sensor_handler control_handler(struct control *c);
-/* The configuration was read again. What was set while running stays set. */
+/* To be called when the configuration was read again. Values set while running stay set. */
 void control_reconfigure(struct control *c, const struct settings *configured,
 			 const struct serving_knobs *knobs);
-/* Saves what the next start needs, and writes what is queued. Accepts NULL. */
+/* Saves the state that the next start needs, and writes queued entries. Accepts NULL. */
 void control_free(struct control *c);
 
-/* Decisions of this rule that were carried out since the daemon started. */
 #define CONTROL_N_RULES (TUNER_RULE_IDLE + 1)
+/* Returns how many decisions of this rule were carried out since the daemon started. */
 uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule);
 
 /* For metrics. */
 bool control_is_overridden(const struct control *c, enum wire_setting_key key);
-/* Returns false if decisions are kept in memory alone; *ret then holds zeros and the reason. */
+/* Returns false if decisions are kept in memory only; *ret then holds zeros and the reason. */
 bool control_history_status(const struct control *c, struct history_status *ret);
 
-/* Who asks. Root and the daemon's own user see everything and may change it; others see their own jobs. */
+/* The user that asks. Root and the daemon's own user see and may change everything; others see their own
+ * jobs. */
 struct control_viewer {
 	uint32_t uid;
 	bool all;
@@ -66,16 +67,17 @@ struct control_viewer {
 
 struct control_viewer control_viewer_of(uint32_t uid);
 
-/* SET. The text, malloc'ed, says what is in force now. -EPERM, -ENOENT, -EINVAL, -EOPNOTSUPP... */
+/* Carries out SET. The text, malloc'ed, says which values are in force now. -EPERM, -ENOENT, -EINVAL,
+ * -EOPNOTSUPP... */
 int control_set(struct control *c, const struct control_viewer *viewer, const struct wire_set *message,
 		char **ret_text, struct error *err);
-/* WHY. -ENOENT: no such job. */
+/* Answers WHY with malloc'ed text. -ENOENT: no such job. */
 int control_why(struct control *c, const struct control_viewer *viewer, const struct wire_why *message,
 		char **ret_text, struct error *err);
-/* What other nodes are told of this one's jobs, for diesel-top --nodes: JSON of at most so many bytes,
- * malloc'ed; what does not fit is counted. NULL: no memory. */
+/* Returns the report on this node's jobs to other nodes, for diesel-top --nodes: JSON of at most max_bytes,
+ * malloc'ed. Jobs that do not fit are counted as omitted. NULL: no memory. */
 char *control_report(const struct control *c, double uptime_s, size_t max_bytes);
-/* JOBS; NULL: no memory. */
+/* Returns the answer to JOBS; NULL: no memory. */
 char *control_jobs(struct control *c, const struct control_viewer *viewer);
 /* The members "tune" and "jobs" of STATUS. */
 json_t *control_tune_json(struct control *c);

@@ -309,7 +309,7 @@ static json_t *last_decision(const struct control *c, uint64_t job)
 	return json_null();
 }
 
-/* What the job has in memory. */
+/* Returns the job's use of memory. */
 static json_t *memory_json(const struct control *c, const struct job *job)
 {
 	struct serving_job_memory m;
@@ -368,7 +368,7 @@ static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *re
 	}
 }
 
-/* What other nodes of the job gave in place of storage; null: it has none. */
+/* Returns what the job's other nodes delivered instead of storage; null: the job has no other nodes. */
 static json_t *nodes_json(const struct control *c, const struct job *job, const struct job_counters *n)
 {
 	uint64_t lanes, here, shared;
@@ -597,8 +597,8 @@ static double stall_of(const struct control *c, const struct job *job)
 	return known ? known->stall_s : 0;
 }
 
-/* Those that waited the longest, in this order; `jobs` has room for MAX_JOBS. Returns how many there are in
- * all. */
+/* Lists the jobs that waited longest, longest first; `jobs` has space for MAX_JOBS. Returns the number of all
+ * jobs. */
 static size_t worst_jobs(const struct control *c, const struct job **jobs, size_t *ret_n)
 {
 	size_t n = 0, n_all = 0;

@@ -8,8 +8,8 @@
 #include "client/protocol.h"
 #include "history/history.h"
 
-/* A decision, and what was measured when it was made: as figures, or, for one from before a restart, as
- * entry.sample's text. */
+/* A decision, and the measurements when it was made: as figures, or as the text in entry.sample if the
+ * decision is from before a restart. */
 struct control_log_entry {
 	struct history_entry entry;
 	bool has_sample;
@@ -27,8 +27,8 @@ void control_log_free(struct control_log *log);
 /* Takes entry->entry.sample over, and frees it on -ENOMEM. */
 int control_log_add(struct control_log *log, const struct control_log_entry *entry);
 
-/* The entry with this decision; NULL: it is forgotten. */
+/* Returns the entry with this decision; NULL: no longer stored. */
 struct control_log_entry *control_log_find(struct control_log *log, uint64_t decision);
 
-/* The i-th newest, from 0; NULL: there are no more. */
+/* Returns the i-th newest entry, from 0; NULL: there are no more. */
 const struct control_log_entry *control_log_newest(const struct control_log *log, uint64_t i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the control_*.c files share. */
+/* Declarations that the control_*.c files share. */
 
 #include "daemon/assist/assist.h"
 #include "control.h"
@@ -10,13 +10,13 @@
 #include "daemon/sense/sensor.h"
 #include "daemon/serve/serving.h"
 
-/* Of a figure that is not known all the time. */
+/* Mean of a figure that some samples lack. */
 struct control_mean {
 	double sum;
 	uint32_t n;
 };
 
-/* What is known of a job besides its struct job. */
+/* Control's data about a job, in addition to its struct job. */
 struct control_job {
 	struct control_job *next;
 	uint64_t id;
@@ -28,10 +28,10 @@ struct control_job {
 	int64_t pid;
 	uint64_t start_ticks;
 	uint32_t rank, world;
-	struct tuner_knobs knobs; /* as last set */
-	uint32_t read_weight;     /* the same */
-	double stall_s,
-	    measured_s; /* waited for data since it began, in so much time of which that is known */
+	struct tuner_knobs knobs;   /* as last set */
+	uint32_t read_weight;       /* as last set */
+	double stall_s, measured_s; /* wait for data since the job began, during the measured_s seconds that
+				       were measured */
 	/* Over the seconds since the last point of the history. */
 	struct {
 		double seconds;
@@ -60,34 +60,35 @@ struct control {
 	uint64_t n_rounds, n_refused, saved_round;
 	uint64_t n_empty;   /* rounds without samples, since the last one with some */
 	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */
-	json_t *foreign;    /* what a newer dieseld set and this one does not know: kept for it, or NULL */
+	json_t
+	    *foreign; /* settings of a newer dieseld that this one does not support: saved for it, or NULL */
 };
 
 struct control_job *control_find_job(const struct control *c, uint64_t id);
 
-/* Has the tuner forget the job, and the history know it, so that a replay does the same. */
+/* Makes the tuner forget the job, and records that in the history, so that a replay does the same. */
 void control_forget(struct control *c, uint64_t id);
 
-/* control_round.c: sets a job's knob, but a cache never below cache_min and what the job needs. Returns what
- * it got. */
+/* control_round.c: sets a job's knob, but a cache never below cache_min and the job's need. Returns the value
+ * in force. */
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
 /* Applies the limits and the mode of the whole daemon. */
 void control_apply_limits(struct control *c);
-/* While nobody has said how many workers there may be, none works for one user on cores of another's jobs. */
+/* As long as no number of workers is set, keeps workers for one user off the cores of another user's jobs. */
 void control_leave_cores(struct control *c);
 
 /* control_json.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);
 json_t *control_entry_json(const struct control_log_entry *entry);
 
-/* A line for each value that was set and goes before a configured one or a default. */
+/* Logs a line for each value that was set and overrides a configured one or a default. */
 void control_log_overrides(const struct control *c);
 
 /* Null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
-/* control_restart.c: what is kept in the history for the next start. The last time is when nothing is served
- * any more. */
+/* control_restart.c: save state in the history for the next start, and restore it. The last save is made when
+ * nothing is served any more. */
 void control_save_settings(struct control *c);
 void control_save_state(struct control *c);
 void control_restore(struct control *c);

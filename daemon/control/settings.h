@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the operator wants of the tuner: its mode, limits and pins. Three sources, the later wins: defaults of
- * the machine, the configuration, and what `dieselctl set` said while the daemon ran. Pure.
+ * The operator's settings for the tuner: its mode, limits and pins. Of three sources the later wins: defaults
+ * for the machine, the configuration, and `dieselctl set` while the daemon runs. Pure.
  *
  * Limits go before pins: a pin beyond a limit is refused, and if a limit is lowered below a pin, the tuner
  * clamps the pin and says so.
@@ -16,30 +16,31 @@
 #include "lib/error.h"
 #include "tuner/tuner.h"
 
-/* Where a value was configured. */
+/* Place where a value was configured. */
 struct settings_source {
 	const char *file; /* NULL: on the command line. It lives as long as the process */
 	int line;
 	bool given;
 };
 
-/* Of the machine and this process. */
+/* Resources of the machine and of this process. */
 struct settings_room {
-	uint64_t memory_bytes;  /* memory that the process may use; 0: not known */
-	uint64_t machine_bytes; /* that of the whole machine, for a configuration; 0: as memory_bytes */
-	uint64_t cache_bytes;   /* --cache: the limit when no other is set */
+	uint64_t memory_bytes; /* memory that the process may use; 0: not known */
+	uint64_t
+	    machine_bytes;    /* memory of the whole machine, to check a configuration; 0: as memory_bytes */
+	uint64_t cache_bytes; /* --cache: the limit when no other is set */
 	struct settings_source cache_source;
 	uint32_t n_cpus;
 };
 
-/* Who set a value while the daemon ran. */
+/* Origin of a value that was set while the daemon ran. */
 struct settings_by {
-	uint64_t at_s; /* since 1970; 0: by an older dieseld, which did not keep that */
+	uint64_t at_s; /* seconds since 1970; 0: set by an older dieseld, which did not record the time */
 	uint32_t uid;
 	bool until_restart;
 };
 
-/* What is configured; values are indexed by enum wire_setting_key, from WIRE_SET_CACHE on. */
+/* All settings. Values are indexed by enum wire_setting_key, from WIRE_SET_CACHE on. */
 struct settings {
 	struct settings_room room;
 	uint64_t configured[WIRE_N_SETTINGS];
@@ -51,7 +52,7 @@ struct settings {
 	struct settings_by set_by[WIRE_N_SETTINGS];
 	struct tuner_pin pins[TUNER_MAX_PINS]; /* set while running */
 	struct settings_by pin_by[TUNER_MAX_PINS];
-	struct settings_by by; /* who sets what is set next */
+	struct settings_by by; /* origin recorded with the next value that is set */
 	uint32_t n_pins;
 };
 
@@ -59,23 +60,25 @@ struct settings {
 const char *settings_name(enum wire_setting_key key);
 bool settings_is_knob(enum wire_setting_key key);
 bool settings_is_bytes(enum wire_setting_key key);
-/* Neither a knob nor a limit: what jobs themselves keep. It is checked here, and not kept. */
+/* Returns true for a setting that is neither a knob nor a limit, but stored in the job. It is checked here,
+ * not stored. */
 bool settings_is_of_job(enum wire_setting_key key);
 const char *settings_tune_name(enum wire_tune tune);
 
 /* The mode or limit in force: default, configured or set. */
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
 
-/* Whether `dieselctl set` decides this setting for the whole daemon, in place of the file. */
+/* Returns true if `dieselctl set` overrides the file for this setting of the whole daemon. */
 bool settings_is_overridden(const struct settings *s, enum wire_setting_key key);
 
-/* Puts "FILE:LINE: " in front, if the value is a file's. */
+/* Prefixes err with "FILE:LINE: " if the value comes from a file. */
 void settings_place_error(const struct settings_source *source, struct error *err);
 
-/* The same without what was set while running, and where that comes from; not given: a default. */
+/* As settings_get(), but ignores values set while running; and the place of that value (given is false: a
+ * default). */
 uint64_t settings_configured(const struct settings *s, enum wire_setting_key key);
 const struct settings_source *settings_source_of(const struct settings *s, enum wire_setting_key key);
-/* Takes the configuration over from another one; what was set stays set. */
+/* Replaces the configured values by those of `configured`. Values set while running stay set. */
 void settings_reconfigure(struct settings *s, const struct settings *configured);
 
 /* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL: the text
@@ -88,9 +91,9 @@ int settings_apply(struct settings *s, const struct wire_set *message, struct er
 
 /* The pin in force for a job's knob, not clamped to limits; false: the knob is free. */
 bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value);
-/* What the limit leaves of a pin. It may have been lowered since. */
+/* Returns the pin's value, clamped to the limit, which may have been lowered since. */
 uint64_t settings_pin_in_force(const struct settings *s, const struct tuner_pin *pin);
-/* Pins as before a restart. A limit that was lowered below it is no reason to forget it. -EINVAL, -ENOSPC. */
+/* Restores a pin from before a restart, even if a limit was lowered below it meanwhile. -EINVAL, -ENOSPC. */
 int settings_restore_pin(struct settings *s, const struct tuner_pin *pin, struct error *err);
 /* Drops the job's pins. */
 void settings_forget_job(struct settings *s, uint64_t job);

@@ -9,16 +9,17 @@
 struct server;
 
 struct job_events {
-	struct job_handler inner; /* whose the events were before */
+	struct job_handler inner; /* the previous handler, to which events are passed on */
 	struct server *server;
 	struct usage_totals usage; /* of jobs that have ended, and how many began */
 	uv_timer_t count;
 };
 
-/* Puts itself before the handler that jobs have. *events must stay. */
+/* Installs itself in front of the jobs' handler. *events must outlive its use. */
 void job_events_start(struct job_events *events, struct server *server);
 void job_events_stop(struct job_events *events);
-/* Adds what the jobs have used that run now. */
+/* Adds the use by running jobs. */
 void job_events_usage(const struct job_events *events, struct usage_totals *ret);
-/* The script or program, without folders and arguments: a command line may hold secrets. */
+/* Writes the name of the script or program, without folders and arguments: a command line may hold secrets.
+ */
 void job_events_program(const struct job *job, char *text, size_t size);

@@ -21,15 +21,14 @@ struct sensor;
 struct server;
 struct metrics_server;
 
-/* How often the configuration was read again (SIGHUP), and what came of it. The start counts as the first
- * time. */
+/* Counts of reloads of the configuration (SIGHUP), by result. The start counts as the first reload. */
 struct metrics_reloads {
 	uint64_t n_taken, n_refused;
 	bool refused; /* the last one: a mistake in the file */
 	uint64_t taken_unix_ns;
 };
 
-/* Where figures come from. All are borrowed. */
+/* Sources of the figures. All are borrowed. */
 struct metrics_sources {
 	const struct server *server;
 	const struct metrics_totals *totals; /* NULL: no samples are taken */
@@ -41,10 +40,10 @@ struct metrics_sources {
 	const bool *hide_names; /* of users, programs, accounts, pods: anybody who reaches the port reads */
 };
 
-/* The text of all figures, for the caller to free; NULL: no memory. */
+/* Returns the text of all figures, for the caller to free; NULL: no memory. */
 char *metrics_text(const struct metrics_sources *sources, size_t *ret_length);
 
-/* -EINVAL: it is not ADDRESS:PORT. */
+/* Checks an address. -EINVAL: it is not ADDRESS:PORT. */
 int metrics_check_address(const char *address, struct error *err);
 
 /* Answers from the loop's thread, on a socket that listens already (fd, which is taken over on success) or,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the files that write metrics share. */
+/* Declarations that the files that write metrics share. */
 
 #include <stdint.h>
 #include <stdio.h>

@@ -11,9 +11,9 @@
 #include "daemon/control/settings.h"
 
 #define OPTIONS_METRICS "127.0.0.1:9467"
-#define OPTIONS_MOST    64 /* there are fewer */
+#define OPTIONS_MOST    64 /* upper bound of the number of options */
 
-/* What is said of other nodes. */
+/* Options about other nodes. */
 enum options_cluster {
 	OPTIONS_CLUSTER_REDIS,
 	OPTIONS_CLUSTER_LISTEN,
@@ -56,9 +56,9 @@ struct daemon_options {
 int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpus);
 /* The command line wins over the file. At the first mistake, err names the option, or the file and line. */
 int options_parse(struct daemon_options *o, int argc, char **argv, struct error *err);
-/* Where the value of the option comes from, which must exist. */
+/* Returns the source of the option's value. The option must exist. */
 const struct settings_source *options_source(const struct daemon_options *o, const char *name);
-/* Checks folders, files and addresses, which dieseld itself looks at when it starts, or later. At the first
- * mistake, err has one line. */
+/* Checks the folders, files and addresses that dieseld uses at its start or later. At the first mistake, err
+ * has one line. */
 int options_check(const struct daemon_options *o, struct error *err);
 void options_free(struct daemon_options *o);

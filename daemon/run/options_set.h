@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How a value is taken: the functions of the rows of options.c. */
+/* Functions that parse and set a value, for the rows of the options table. */
 
 #include "lib/options.h"
 #include "options.h"
@@ -16,6 +16,6 @@ option_set option_number, option_size, option_flag, option_word, option_flag_of_
     option_path, option_cache, option_tuned, option_tune, option_admin, option_codec, option_metrics,
     option_stage, option_quotas, option_cluster, option_cluster_limit, option_ready_fd;
 
-/* Checks that take more than one setting. */
+/* Checks that involve more than one setting. */
 int option_check_cache(const struct daemon_options *o, struct error *err);
 int option_check_cluster(struct daemon_options *o, struct error *err);

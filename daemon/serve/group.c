@@ -15,10 +15,11 @@
 
 #define MAX_MEMBERS 16 /* bounds what finding a batch costs; more make another group */
 
-/* A member that is behind is waited for while it wants batches and gets them. */
+/* A member waits for one that is behind while that one's client is hungry and its decoders make progress. */
 #define HUNGRY_NS   (200 * NS_PER_MS)
 #define PROGRESS_NS NS_PER_S
-/* Longest time to give way: at first, as a part of the session's life, and at a time. */
+/* Longest time to give way: initial budget, divisor of the membership time that adds to it, and maximum per
+ * wait. */
 #define WAY_FIRST_NS (10 * NS_PER_S)
 #define WAY_PART     10
 #define WAY_MOST_NS  (30 * NS_PER_S)
@@ -32,11 +33,11 @@ struct group {
 	struct session *first;
 	uint32_t n_members;
 	struct kept kept;
-	uv_timer_t timer; /* runs while somebody gives way */
+	uv_timer_t timer; /* runs while a member gives way */
 };
 
-/* What decides the bytes of its batches, of what a client may ask for. Which batches it gets, and where it
- * starts, is no part of it. */
+/* Returns the request fields that determine the contents of batches. The first batch and the choice of
+ * batches are not part of the key. */
 static struct wire_open_session key_of(const struct session *s)
 {
 	struct wire_open_session key = s->order.request;
@@ -44,7 +45,7 @@ static struct wire_open_session key_of(const struct session *s)
 	memset(&key.header, 0, sizeof(key.header));
 	memset(key.group, 0, sizeof(key.group));
 	key.first_batch = 0;
-	if (!key.start) /* else the epoch that it is of has other batches than any other */
+	if (!key.start) /* with a start, the batches of this epoch differ from all others */
 		key.epoch = 0;
 	key.stride = key.offset = key.slots = 0;
 	key.flags &= ~(uint32_t)DIESEL_PINNABLE;
@@ -63,7 +64,7 @@ bool group_is_same(const struct session *a, const struct session *b)
 	       subset_is_same(a->order.subset, b->order.subset);
 }
 
-/* Where it is in the order of all epochs: at the batch that it prepares next. */
+/* Returns the session's position in the order of all epochs: that of the batch it prepares next. */
 static uint64_t position(const struct session *s)
 {
 	uint64_t epoch = s->order.has_head ? s->order.head.epoch : s->order.epoch,
@@ -82,7 +83,7 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-/* Lists the members that go on, and where each is. */
+/* Lists the members that still need batches, with the position of each. */
 static struct kept_followers followers_of(const struct group *g)
 {
 	struct kept_followers followers = {.n = 0};
@@ -97,7 +98,7 @@ static struct kept_followers followers_of(const struct group *g)
 	return followers;
 }
 
-/* Gives up a batch of the group that keeps most. */
+/* Evicts a kept batch of the group that keeps most bytes. */
 static bool give_up_batch(struct cache *c)
 {
 	struct group *found = NULL;
@@ -146,7 +147,7 @@ static void group_free(struct group *g)
 	uv_close((uv_handle_t *)&g->timer, on_closed);
 }
 
-/* The one that it can join. */
+/* Returns a group that the session can join, or NULL. */
 static struct group *find_group(const struct session *s)
 {
 	struct group *g = s->order.dataset->groups;
@@ -176,7 +177,7 @@ struct frames *group_frames(const struct session *s)
 	const struct group *g = s->order.request.flags & DIESEL_PINNABLE ? NULL : find_group(s);
 
 	for (const struct session *t = g ? g->first : NULL; t; t = t->member.next) {
-		/* Those of one that asked for its own have no room. */
+		/* The pool of a member that asked for its own memory has no space for others. */
 		if (t->slots.frames->n_frames - t->slots.frames->limit >= s->slots.n)
 			return t->slots.frames;
 	}
@@ -247,7 +248,7 @@ bool group_is_copied(const struct session *s, const struct batch *b)
 	return false;
 }
 
-/* What it waited for does not come. */
+/* Continues a slot whose awaited batch will not come. */
 static void go_on(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
@@ -264,7 +265,7 @@ static void go_on(struct batch_slot *slot)
 		slot->awaits = source.slot;
 }
 
-/* Goes through the slots that wait for this one. */
+/* Continues all slots that wait for this one. holds: its frame now holds the batch. */
 static void settle(const struct group *g, const struct batch_slot *source, bool holds)
 {
 	for (struct session *t = g->first; t; t = t->member.next) {
@@ -318,8 +319,8 @@ void group_leave(struct session *s)
 		group_free(g);
 }
 
-/* Returns true if there is room for another batch of the session's group, but for that in the cache. With
- * quotas, what is kept for a payer is a part of his. */
+/* Returns true if quotas allow the session's group to keep another batch; cache space is checked elsewhere.
+ * With quotas, kept batches may take a part of their payer's quota. */
 static bool may_keep(const struct session *s)
 {
 	const struct cache *c = s->cache;
@@ -362,7 +363,7 @@ void group_keep_ended(struct batch_slot *slot)
 			   &followers);
 	}
 	frames_unref(to, slot->keep_frame);
-	cache_changed(s->cache); /* who waits for it finds it */
+	cache_changed(s->cache); /* sessions that wait for the copy find it now */
 }
 
 void group_passed(struct session *s, uint64_t epoch, uint64_t index)
@@ -430,7 +431,7 @@ void group_decode_ended(struct batch_slot *slot)
 		settle(m->group, slot, holds);
 }
 
-/* Returns true if the member's client waits for what its own decoders are at. */
+/* Returns true if the member's client waits for a batch that its own decoders are working on. */
 static bool catches_up(struct session *t, uint64_t now_ns)
 {
 	struct group_member *m = &t->member;
@@ -443,7 +444,7 @@ static bool catches_up(struct session *t, uint64_t now_ns)
 	       !group_find(t, &t->order.head, &source);
 }
 
-/* How long it may give way from now on. */
+/* Returns how long the member may still give way, in ns. */
 static uint64_t patience_ns(const struct group_member *m, uint64_t now_ns)
 {
 	uint64_t all_ns = WAY_FIRST_NS + (now_ns - m->joined_ns) / WAY_PART;
@@ -453,7 +454,7 @@ static uint64_t patience_ns(const struct group_member *m, uint64_t now_ns)
 	return all_ns - m->gave_way_ns < WAY_MOST_NS ? all_ns - m->gave_way_ns : WAY_MOST_NS;
 }
 
-/* How long the member takes to be where s is, if its workers do nothing else. */
+/* Estimates how many ns member t needs to reach the position of s, if its workers do nothing else. */
 static uint64_t lag_ns(const struct session *s, const struct session *t)
 {
 	uint64_t batch_ns = s->member.batch_ns ? s->member.batch_ns : t->member.batch_ns, ns;

@@ -127,8 +127,8 @@ int server_check_ready(const struct server *s, struct error *err)
 
 #define MAX_ADMINS 16 /* connections of the socket for administrators */
 
-/* What the client has sent is read first: a socket that is closed with something unread would lose our
- * line. It can send nothing more meanwhile. */
+/* Sends the client an error and closes the socket. Reads the client's messages first: closing a socket with
+ * unread data would lose our line. The client can send nothing more meanwhile. */
 static void turn_away(struct server *s, int fd, const struct error *err)
 {
 	union wire_message m;
@@ -157,7 +157,7 @@ static void on_retry(uv_timer_t *timer)
 		accept_start(s);
 }
 
-/* No descriptor is left, for a reason other than the number of clients, which is limited. */
+/* Turns one client away because no descriptor is left, although the number of clients is limited. */
 static void turn_away_one(struct server *s, int listen_fd, uv_poll_t *poll, int code)
 {
 	struct error err = ERROR_INIT;

@@ -45,8 +45,8 @@ static void give_up(struct connection *c)
 	connection_cut(c, -ETIMEDOUT);
 }
 
-/* What it has said in time may still be unread, where this process did not run: then it is read by the next
- * look. */
+/* Returns true if the client missed its deadline. If this process did not run, a message that came in time
+ * may still be unread; it is read before the next check. */
 static bool is_late(struct connection *c, uint64_t now_ns)
 {
 	union wire_message m;
@@ -75,7 +75,7 @@ static void on_look(uv_timer_t *timer)
 		uv_timer_stop(timer);
 }
 
-/* It has to say more within so long; 0: it need not. */
+/* Sets the deadline for the client's next message, from now; 0: none. */
 static void connection_expect(struct connection *c, uint32_t ms)
 {
 	struct server *s = c->server;
@@ -309,7 +309,7 @@ static int connection_take_fetcher(struct connection *c)
 	answer.fetcher_reply.bytes = FETCHER_BYTES;
 	fd = fetcher_memory(c->fetcher);
 	r = connection_reply(c, &answer, &fd, 1);
-	/* What failed for want of a fetcher is tried again. */
+	/* Chunks that failed because there was no fetcher are tried again. */
 	cached_forget_errors(c->dataset);
 	serving_touch(&c->server->serving);
 	return r;

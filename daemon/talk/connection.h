@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A client, as connection.c, connection_open.c, server.c and status.c see it. */
+/* A client connection. Shared by connection.c, connection_open.c, server.c and status.c. */
 
 #include "client/transport.h"
 #include "server.h"
 
 struct subset;
 
-/* From the connection to its HELLO; from one part of a subset to the next one, or to the session. */
+/* Timeouts: from the connection to its HELLO; from one part of a subset to the next one, or to the session.
+ */
 #define CONNECTION_HELLO_MS  10000
 #define CONNECTION_SUBSET_MS 60000
 
@@ -17,21 +18,21 @@ struct connection {
 	struct server *server;
 	int fd;
 	uv_poll_t poll;
-	int owner_fd; /* of the process that opened the session (peer.h); -1: none is known */
+	int owner_fd; /* pidfd of the process that opened the session (peer.h); -1: unknown */
 	uv_poll_t owner;
 	uint32_t n_handles;
 	int64_t pid;
 	uint32_t uid;
 	uint32_t payer; /* cache_quota.h */
-	bool is_admin;  /* by the socket it came on */
+	bool is_admin;  /* connected through the administrators' socket */
 	bool greeted;
 	uint32_t version;          /* of the protocol, from then on */
-	struct wire_origin origin; /* as the client says, of the session to come */
+	struct wire_origin origin; /* origin of the session to come, as the client reports it */
 	bool overdue;
-	uint64_t due_ns;   /* it is cut off if it has said nothing more by then; 0: it may be idle */
+	uint64_t due_ns;   /* the connection is cut if no message has come by then; 0: it may be idle */
 	uint16_t sequence; /* of the request that is being answered */
 	struct open_request *opening;   /* under way: nothing more is read from the client */
-	struct plugin_question *asking; /* what comes out of a codec: likewise */
+	struct plugin_question *asking; /* running query of a codec's output format: likewise */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
 	bool closed;
@@ -39,23 +40,24 @@ struct connection {
 	struct chunk_place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
 	uint64_t *subset_words;  /* of the subset that the session to come is to serve; NULL: none was sent */
-	uint64_t subset_bytes;   /* of the cache that are reserved for it */
-	struct fetcher *fetcher; /* it reads the dataset's chunks for us */
-	uint64_t landing_bytes;  /* of the cache that are reserved for what it reads */
-	uint64_t batch_bytes;    /* for the batches of the session that is being opened */
-	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */
+	uint64_t subset_bytes;   /* of the cache, reserved for the subset */
+	struct fetcher *fetcher; /* the client's process that reads the dataset's chunks */
+	uint64_t landing_bytes;  /* of the cache, reserved for what the fetcher reads */
+	uint64_t batch_bytes;    /* reserved for batches of the session that is being opened */
+	struct shared_memory text; /* reply to its last STATUS, JOBS, WHY or SET */
 };
 
-/* Answers the last request. 0; if negative, call connection_cut(). -ENOBUFS: the client does not read. */
+/* Answers the last request. Returns 0, or a negative errno: call connection_cut() then. -ENOBUFS: the client
+ * does not read. */
 int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds);
-/* Ends the connection, and logs why if that is worth a line. Batches that the client's process holds stay
- * until it gives them back or is dead. */
+/* Ends the connection, and logs the reason if it is worth a line. Batches that the client's process holds
+ * stay until it gives them back or dies. */
 void connection_cut(struct connection *c, int r);
 int connection_reply_error(struct connection *c, const struct error *err, int code);
 /* Reads nothing more, but notices when the client leaves. */
 void connection_watch_end(struct connection *c);
 /* Starts to open the dataset of a request that was peeked at and is still in the socket. connection_opened()
- * follows, unless it is cancelled. */
+ * is called later, unless connection_open_cancel() was. */
 int connection_open_dataset(struct connection *c, const struct wire_open_dataset *m);
 void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);

@@ -214,7 +214,7 @@ static json_t *quotas_status(const struct server *s, const struct control_viewer
 	return quotas;
 }
 
-/* What the user's jobs that run have used, up to a second ago. */
+/* Returns the use by the user's running jobs, up to one second old. */
 static json_t *user_status(const struct server *s, uint32_t uid)
 {
 	uint64_t n = 0, cache = 0, read = 0, node = 0, cpu_ns = 0;

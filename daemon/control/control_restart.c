@@ -102,7 +102,7 @@ static void read_boot_id(char id[BOOT_ID_BYTES + 4])
 		memset(id, 0, BOOT_ID_BYTES + 4);
 }
 
-/* As long as it does, its job can come back. */
+/* Returns true if the trainer's process lives: its job can come back. */
 static bool trainer_lives(const json_t *job)
 {
 	struct proc_stat stat;
@@ -175,7 +175,7 @@ static json_t *load_json(struct control *c, const char *key)
 	return r < 0 ? NULL : json_loadb(text, size, 0, NULL);
 }
 
-/* Goes the way of a client's request, so that nothing is restored that could not be set. */
+/* Restores a setting through the path of a client's request, so that only valid settings are restored. */
 static void restore_one(struct control *c, uint64_t job, const struct wire_setting *setting)
 {
 	const struct wire_set message = {.job = job, .n_settings = 1, .settings = {*setting}};
@@ -185,8 +185,8 @@ static void restore_one(struct control *c, uint64_t job, const struct wire_setti
 		log_warning("what was set before the restart does not hold any more: %s", err.text);
 }
 
-/* All in one message, because one may be valid only beside another. One that is valid no more must not cost
- * the others. */
+/* Restores all limits in one message, because one may be valid only together with another. A limit that is no
+ * longer valid must not prevent the others. */
 static void restore_limits(struct control *c, const json_t *set, const json_t *by)
 {
 	struct wire_set all = {0};
@@ -284,7 +284,7 @@ static void restore_tuner(struct control *c)
 	if (history_load_state(c->history, "tuner", (void **)&saved, &size, NULL) < 0)
 		return;
 	read_boot_id(boot_id);
-	/* After a reboot the clock starts anew, and all jobs are gone. */
+	/* After a reboot the clock starts from zero, and all jobs are gone. */
 	if (size != sizeof(*saved) + tuner_state_bytes() || saved->state_bytes != tuner_state_bytes() ||
 	    saved->sample_bytes != sizeof(struct stall_sample) ||
 	    memcmp(saved->boot_id, boot_id, sizeof(boot_id)))

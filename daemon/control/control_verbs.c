@@ -148,8 +148,8 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	c->settings.by = (struct settings_by){0};
 	if (r < 0)
 		return r;
-	/* What was learnt while nothing was carried out is of no use when decisions are, and the other way
-	 * round. */
+	/* Data learnt while no decision was carried out is useless when decisions are carried out, and vice
+	 * versa. */
 	if (settings_get(&c->settings, WIRE_SET_TUNE) != mode)
 		forget_all(c);
 	if (set_job(c, m))

@@ -13,8 +13,8 @@
 #include "lib/error.h"
 #include "lib/text.h"
 
-/* Samples of a batch lie all over the records, so each is a wait for memory: as many as a processor has under
- * way. */
+/* Records to prefetch ahead: samples of a batch are scattered over the records, so each access waits for
+ * memory. About as many as a processor can have in flight. */
 #define RECORDS_AHEAD 8
 
 #define AHEAD_BYTES 4096
@@ -62,7 +62,8 @@ static void fail_by_sample(struct batch *b, const char *why, const struct snapsh
 	snprintf(b->error + n, sizeof(b->error) - n, " needs its sample %.*s", (int)s->path_length, s->path);
 }
 
-/* The rest of a large snapshot is not read before its samples are wanted. */
+/* Fails the batch because of an invalid record, found only now: most records of a large snapshot are not read
+ * before their samples are needed. */
 static void fail_by_number(struct batch *b, const struct cached_dataset *d, uint64_t sample)
 {
 	char text[sizeof(b->error)];
@@ -73,7 +74,7 @@ static void fail_by_number(struct batch *b, const struct cached_dataset *d, uint
 	batch_fail(b, -EBADMSG, text);
 }
 
-/* Says in a line what is wrong with one of its samples, which is named. */
+/* Writes one line that names the sample of the item and says what is wrong with it. */
 static void batch_describe_item(const struct batch *b, const struct cached_dataset *d, uint32_t item,
 				const char *why, char *text, size_t size)
 {
@@ -83,7 +84,7 @@ static void batch_describe_item(const struct batch *b, const struct cached_datas
 	snprintf(text, size, "%s: %.*s: %s", d->path, (int)s.path_length, s.path, why);
 }
 
-/* The same, because of one of its samples, which is named. */
+/* Fails the batch because of one of its samples, which the error names. */
 static void batch_fail_by_item(struct batch *b, const struct cached_dataset *d, uint32_t item, int status,
 			       const char *why)
 {
@@ -156,7 +157,7 @@ static void wait_for(enum batch_wait *wait, enum batch_wait what)
 		*wait = what;
 }
 
-/* Whether the parts of chunks that are in memory have the batch's samples. */
+/* Returns true if chunks that are only partly in memory have all of the batch's samples. */
 static bool has_samples(const struct batch *b, const struct cached_dataset *d)
 {
 	struct snapshot_chunk meta;
@@ -234,10 +235,10 @@ void batch_unpin(struct batch *b, struct cached_dataset *d)
 	b->pinned = false;
 }
 
-/* Samples lie all over the window, and a processor's own prefetching begins anew with each page: so what lies
- * a page ahead in the order of copying is asked for line by line, into the second cache, since the first one
- * has no room for as much. 1.6 times as fast as memcpy() with samples of one page. next: the sample that is
- * copied a page later, of as many bytes. */
+/* Copies a sample, and prefetches line by line the data that is copied one page later. Samples are scattered
+ * over the window, and hardware prefetching starts again at each page. Prefetches into the L2 cache, because
+ * L1 is too small. 1.6 times as fast as memcpy() for samples of one page. next: sample of the same size that
+ * is copied a page later. */
 static void copy_ahead(uint8_t *to, const uint8_t *from, size_t bytes, const uint8_t *next)
 {
 	size_t distance = bytes < AHEAD_BYTES ? bytes : AHEAD_BYTES, done = 0;
@@ -302,7 +303,7 @@ void batch_forms_grant(struct batch *b, struct cache *c, struct forms *forms)
 
 void batch_forms_enter(struct batch *b, struct cache *c)
 {
-	/* In the order in which they were written: items that are left out have made none, and go behind. */
+	/* In the order in which the forms were written. Items that are left out made none, and come last. */
 	for (uint32_t i = 0; b->grant && i < b->n_all; i++) {
 		struct batch_item *item = &b->items[i];
 
@@ -332,7 +333,7 @@ struct decode_slice {
 	uint32_t n;
 };
 
-/* The number of the memory in the slice, from 1; 0: the slice is full. */
+/* Returns the number of the memory in the slice, from 1; adds it if needed. 0: the slice is full. */
 static uint32_t number_of(struct decode_slice *s, const struct shared_memory *memory)
 {
 	for (uint32_t i = s->n; i > 0; i--) {
@@ -345,7 +346,7 @@ static uint32_t number_of(struct decode_slice *s, const struct shared_memory *me
 	return s->n;
 }
 
-/* Lays out what is to be decoded, as far as its chunks and forms fit in a slice. Returns the item behind the
+/* Lays out the items to decode, as far as their chunks and forms fit in a slice. Returns the index after the
  * last one. */
 static uint32_t lay_out(const struct batch *b, const struct cached_dataset *d, struct ring_item *items,
 			int64_t *labels, struct decode_slice *s)
@@ -372,7 +373,7 @@ static void close_segments(const struct decode_slice *s, uint32_t n)
 		close(s->segments[i].fd);
 }
 
-/* Descriptors for reading: who takes over a decoder must not write into chunks. */
+/* Opens read-only descriptors: an attacker who takes over a decoder must not write into chunks. */
 static int open_segments(struct decode_slice *s)
 {
 	for (uint32_t i = 0; i < s->n; i++) {
@@ -388,7 +389,7 @@ static int open_segments(struct decode_slice *s)
 	return 0;
 }
 
-/* What the slot says of n items. */
+/* Writes the item table and the labels of n items. */
 static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const struct ring_layout *layout)
 {
 	struct ring_item *items = (struct ring_item *)slot;
@@ -403,8 +404,8 @@ static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const 
 	}
 }
 
-/* The slot as clients may see it: what the decoder wrote there besides pixels is not believed. Damaged
- * samples that are left out move behind the others. */
+/* Makes the slot fit for clients: rewrites everything except pixels, because decoders are not trusted. Moves
+ * damaged samples that are left out behind the others. */
 static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *layout,
 		   const struct recipe *recipe)
 {
@@ -460,12 +461,12 @@ void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *f
 	memcpy(frame, from_frame, from->n_all * sizeof(struct ring_item));
 	memcpy(frame + layout->labels_offset, from_frame + layout->labels_offset,
 	       from->n_all * sizeof(int64_t));
-	/* At once, because what is large goes past the caches. */
+	/* In one call, because large copies bypass the CPU caches. */
 	memcpy(frame + layout->payload_offset, from_frame + layout->payload_offset,
 	       from->n_items * recipe_item_bytes(recipe));
 }
 
-/* What the decoder says of forms. */
+/* Takes the sizes of new forms from the decoder's result. */
 static void take_forms(struct batch *b, const struct codec_work *work, const struct codec_result *result)
 {
 	for (uint32_t i = work->first; i < result->next && i < work->end; i++)

@@ -57,7 +57,8 @@ static void punch_done(struct pool_task *task)
 	cache_changed(c);
 }
 
-/* The earlier batch goes first: whoever is behind has yet to get the later one. */
+/* Returns true if a is reused before b: the earlier batch goes first, because members that are behind have
+ * yet to get the later one. */
 static bool goes_first(const struct frame *a, const struct frame *b)
 {
 	if (!a->holds || !b->holds)
@@ -92,7 +93,7 @@ void frames_give_back(struct frames *f, uint32_t number)
 	pool_submit(f->cache->pool, &f->cache->release_lane, &frame->task);
 }
 
-/* Gives back what is more than the sessions brought. */
+/* Gives back frames beyond the limit. */
 static void trim(struct frames *f)
 {
 	struct frame *frame;

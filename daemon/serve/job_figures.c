@@ -54,7 +54,7 @@ static uint64_t load(const _Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* What the session's client reports now. */
+/* Returns the counters that the session's client reports now. */
 static struct session_sensed session_look(const struct session *q, uint64_t now_ns)
 {
 	const struct ring_control *control = q->slots.control;
@@ -93,7 +93,7 @@ void session_count_taken(struct session *q, uint64_t now_ns)
 	struct job_taken *taken = &q->job->taken;
 
 	q->sensed = is;
-	if (batches > is.consumed) /* it never goes back in an honest client */
+	if (batches > is.consumed) /* an honest client's count never decreases */
 		return;
 	/* Costs of Python work are totals since the session was first opened, perhaps at an earlier
 	 * daemon. */
@@ -138,7 +138,7 @@ static int by_what_and_whose(const void *a, const void *b)
 	return order == 0 ? compare(x->job->id, y->job->id) : order;
 }
 
-/* Leaves each job once for each thing, and the users and jobs of one beside each other. */
+/* Sorts the uses and drops duplicates, so that each job is left once per thing, grouped by user. */
 static size_t sort(struct job_use *uses, size_t n)
 {
 	size_t n_left = 0;
@@ -150,7 +150,7 @@ static size_t sort(struct job_use *uses, size_t n)
 	return n_left;
 }
 
-/* How many from the first on are of the same thing, and of the same user, too. */
+/* Counts the leading uses of the same thing and, if of_user, of the same user. */
 static size_t count(const struct job_use *uses, size_t n, bool of_user)
 {
 	size_t i = 1;
@@ -191,7 +191,7 @@ void serving_count_cache(struct serving *s, uint64_t now_ns)
 	for (const struct session *q = s->sessions; q; q = q->next)
 		n += 2;
 	uses = calloc(n + 1, sizeof(*uses));
-	if (!uses) /* then what it was goes on */
+	if (!uses) /* the previous shares continue */
 		return;
 	for (struct job *j = s->jobs.first; j; j = j->next) {
 		j->cache_use.byte_s = job_cache_byte_s(j, now_ns);

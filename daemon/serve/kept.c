@@ -9,8 +9,8 @@
 #include "lib/minmax.h"
 
 #define MAX_FRAMES 8192 /* bounds the bookkeeping */
-#define WARM       8    /* frames that are left with their memory, to be filled again */
-#define NEAR       8    /* batches between members that need no memory but their frames */
+#define WARM       8    /* unused frames that keep their memory, to be filled again */
+#define NEAR       8    /* distance between members, in batches, at which their frames suffice */
 #define NOBODY     UINT64_MAX
 
 static uint64_t next_use(const struct kept_followers *followers, uint64_t position, uint64_t index)
@@ -31,7 +31,7 @@ static bool is_needed(const struct kept *k, const struct kept_followers *followe
 	return next_use(followers, position, position % k->n_batches) != NOBODY;
 }
 
-/* The number of places before this position. */
+/* Returns the number of places before this position. */
 static uint32_t n_before(const struct kept *k, uint64_t position)
 {
 	uint32_t first = 0, end = k->n;
@@ -79,7 +79,7 @@ uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
 
 /* ---- memory ---- */
 
-/* Gives a frame that holds nothing back to the system. */
+/* Returns the memory of a frame that holds no batch to the system. */
 static void give_back(struct kept *k, uint32_t frame)
 {
 	struct cache *c = k->frames->cache;
@@ -91,7 +91,7 @@ static void give_back(struct kept *k, uint32_t frame)
 		k->cold[k->n_cold++] = frame;
 }
 
-/* The frame of those that hold nothing that nobody copies out of any more; FRAME_NONE: there is none. */
+/* Returns a warm frame that holds no batch and has no running copy; FRAME_NONE: there is none. */
 static uint32_t take_warm(struct kept *k)
 {
 	for (uint32_t i = k->n_warm; i-- > 0;) {
@@ -105,18 +105,20 @@ static uint32_t take_warm(struct kept *k)
 	return FRAME_NONE;
 }
 
-/* Nothing is in the frame any more. */
+/* Marks the frame as empty and puts it on the list of warm ones, which is kept short. */
 static void let_go(struct kept *k, uint32_t frame)
 {
 	uint32_t spare;
 
 	k->frames->frame[frame].holds = false;
-	k->warm[k->n_warm++] = frame; /* add_frame() made room */
+	k->warm[k->n_warm++] = frame; /* find_cold() made space */
 	while (!k->frames->cache->closing && k->n_warm > WARM && (spare = take_warm(k)) != FRAME_NONE)
 		give_back(k, spare);
 }
 
-/* A frame without memory, of which the list of warm ones has room; FRAME_NONE: there is none at present. */
+/* Returns a frame without memory, and makes space for it in the list of warm ones; FRAME_NONE: none at
+ * present.
+ */
 static uint32_t find_cold(struct kept *k)
 {
 	struct frames *f = k->frames;
@@ -127,7 +129,7 @@ static uint32_t find_cold(struct kept *k)
 		if (array_room(k->warm, full, k->size_warm) < 0)
 			return FRAME_NONE;
 	}
-	/* The last ones may be on their way still. */
+	/* The memory of the last ones may still be on its way to the system. */
 	for (uint32_t i = k->n_cold; i-- > 0;) {
 		uint32_t frame = k->cold[i];
 
@@ -162,7 +164,8 @@ static void set_asked(struct kept *k, struct cache *c, uint64_t bytes)
 	cache_changed(c);
 }
 
-/* There was no room for the batch at this position: chunks that nobody misses are to leave some. */
+/* Asks the cache for memory, because the batch at this position did not fit: unneeded chunks shall make
+ * space. */
 static void ask(struct kept *k, struct cache *c, uint64_t position, const struct kept_followers *followers)
 {
 	uint64_t first = position, bytes;
@@ -208,8 +211,8 @@ static void drop(struct kept *k, uint32_t i)
 }
 
 /*
- * The place that is needed last, and when. Who needs it soonest is the nearest member before it, so it is the
- * last one before some member's next batch, or the last of all.
+ * Finds the place that is needed last, and when (*ret_use). The nearest member before a place needs it first.
+ * So the result is the last place before some member's next batch, or the last place of all.
  */
 static uint32_t find_last(const struct kept *k, const struct kept_followers *followers, uint64_t *ret_use)
 {
@@ -296,12 +299,13 @@ void kept_enter(struct kept *k, uint32_t frame, const struct frame_batch *batch,
 	memmove(&k->places[i + 1], &k->places[i], (k->n++ - i) * sizeof(*k->places));
 	k->places[i] = (struct kept_place){.position = position, .frame = frame};
 	frames_hold(k->frames, frame, batch);
-	k->frames->frame[frame].batch.member = 0; /* its decoder's number is of other frames */
+	k->frames->frame[frame].batch.member = 0; /* the decoder's member number belongs to another pool */
 }
 
-/* ---- what goes ---- */
+/* ---- eviction ---- */
 
-/* Members that are near each other again have frames for that. */
+/* Ends the keeping if nothing is kept and the members are near each other again: their frames suffice then.
+ */
 static void try_end(struct kept *k, const struct kept_followers *followers)
 {
 	uint64_t first = UINT64_MAX, last = 0;
@@ -362,7 +366,7 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 	last = find_last(k, followers, &use);
 	if (last == k->n)
 		return false;
-	/* While somebody copies it, its memory stays. */
+	/* Its memory stays while a copy out of it is running. */
 	drop(k, last);
 	frame = take_warm(k);
 	if (frame != FRAME_NONE)

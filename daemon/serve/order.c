@@ -16,7 +16,7 @@
 #include "lib/sorted.h"
 #include "lib/units.h"
 
-/* ---- what a session can pin or wait for at one time ---- */
+/* ---- the most that a session can pin or wait for at one time ---- */
 
 /* [w]: bytes of the chunks of all windows before w. */
 static uint64_t *sum_windows(const struct cached_dataset *d, const struct shuffle_plan *plan)
@@ -47,7 +47,7 @@ static struct order_row row_of(const struct shuffle_plan *plan, const uint64_t *
 	return row;
 }
 
-/* The place in the lane of a window's first sample. */
+/* Returns the place of a window's first sample in its lane. */
 static uint64_t place_of(const struct order_row *row, uint64_t w)
 {
 	return w < row->end ? shuffle_window_place(row->plan, w) : row->n_samples;
@@ -63,8 +63,8 @@ static uint64_t head_bytes(const struct order_row *row, uint64_t n)
 	return row->sums[w] - row->sums[row->first];
 }
 
-/* The most bytes that so many places in a row touch. Starting at the last sample of a window is the worst
- * case. */
+/* Returns the most bytes that `places` consecutive places touch. The worst case starts at the last sample of
+ * a window. */
 static uint64_t span_bytes(const struct order_row *row, const struct order_row *next, uint64_t places)
 {
 	uint64_t most = 0, last = row->first;
@@ -84,13 +84,13 @@ static uint64_t span_bytes(const struct order_row *row, const struct order_row *
 	return most;
 }
 
-/* The places of each lane that so many positions in a row have. */
+/* Returns the most places of one lane in `positions` consecutive positions. */
 static uint64_t places_of(uint64_t positions, uint64_t lanes)
 {
 	return lanes > 1 ? positions / lanes + 2 : positions;
 }
 
-/* The most that a session touches of one lane: in a batch, and in all that it holds. */
+/* Returns the most places of one lane that one batch of a session touches. */
 static uint64_t batch_places(const struct order_shape *shape)
 {
 	return min_u64(shape->batch, places_of(shape->lanes > 1 ? shape->step : shape->batch, shape->lanes));
@@ -103,8 +103,8 @@ static uint64_t held_places(const struct order_shape *shape, uint64_t held)
 	return places_of((held - 1) * shape->batch_step + last, shape->lanes);
 }
 
-/* Of one lane: whole windows in between, of the chunks with the fewest samples, and one more at each end. A
- * chunk that lies in two lanes may have fewer samples of this one. */
+/* Returns the most chunks that places of one lane touch: whole windows of the chunks with the fewest samples,
+ * and one more window at each end. A chunk in two lanes may have fewer samples in this one. */
 static uint64_t most_chunks(const struct order_shape *shape, const uint32_t *samples, uint64_t places)
 {
 	uint64_t between = shape->lanes > 1 ? 2 : 0, n = between, sum = between, g = shape->window_chunks;
@@ -162,15 +162,15 @@ int order_need_bytes(const struct cached_dataset *d, const struct order_shape *s
 /* ---- how far ahead to read ---- */
 
 /*
- * How far a session reads ahead where chunks go for others. What an epoch finds in memory is what it needs
- * first (policy.h): so storage would idle while that is used, and be late afterwards. It has to begin before
- * its turn comes, but no sooner than it takes: what is read too early lies where something of the next epoch
- * would have. Where chunks come from staging too, it reads no further than the knob says: many that are asked
- * for at one time would be late for staging's patience, and be read from storage instead. The same holds for
- * other nodes of the job.
+ * How far a session reads ahead if the dataset evicts chunks. The chunks that an epoch finds in memory are
+ * those that it needs first (policy.h). So storage would idle while these are used, and be late afterwards.
+ * Reading must begin earlier, but only as early as needed: a chunk that is read too early takes the space of
+ * a chunk of the next epoch. If chunks also come from staging, the session reads only as far as the knob
+ * says: many requests at once would exceed staging's patience and be read from storage instead. The same
+ * holds for other nodes of the job.
  */
 
-#define FORGET 0.75 /* of what was measured before, at each window */
+#define FORGET 0.75 /* weight of earlier measurements, applied at each window */
 
 /* The client says how long it waited; if it lies, its own session reads too early or too late. */
 void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now)
@@ -187,7 +187,7 @@ void order_note_pace(struct order *o, uint64_t visit, const struct order_now *no
 	p->visit = visit;
 }
 
-/* Not in memory: to be read, or on its way. */
+/* Returns true if the chunk is not in memory: it is to be read, or being read. */
 static bool is_awaited(const struct cached_dataset *d, uint32_t chunk)
 {
 	return d->chunks[chunk].state != CHUNK_READY && d->chunks[chunk].state != CHUNK_BAD;
@@ -205,7 +205,7 @@ uint32_t order_far_most(const struct order *o)
 	return reach > o->prefetch_chunks ? reach : o->prefetch_chunks;
 }
 
-/* As far as the knob says. */
+/* Returns how many listed chunks to read according to the knob. */
 static uint32_t near(const struct order *o, uint32_t own)
 {
 	uint64_t end = (uint64_t)own + o->prefetch_chunks, reach = policy_reach(n_held(o));
@@ -241,7 +241,7 @@ uint32_t order_far_ahead(const struct order *o, uint32_t own)
 
 /* ---- plans ---- */
 
-/* Its order in that epoch. */
+/* Makes the specification of the session's order in that epoch. */
 static void make_spec(const struct order *o, uint64_t epoch, struct shuffle_spec *ret)
 {
 	const struct wire_open_session *q = &o->request;
@@ -278,7 +278,7 @@ void order_drop_cursor(struct order *o)
 	o->has_cursor = false;
 }
 
-/* Finds what the epoch of a plan needs, and the edge between it and the other plan's. */
+/* Computes the need of a plan's epoch, and of the transition between it and the other plan's epoch. */
 static int find_need(struct order *o, struct epoch_plan *p)
 {
 	struct epoch_plan *other = &o->plans[(p->epoch + 1) & 1];
@@ -295,7 +295,8 @@ uint64_t order_need_now(const struct order *o)
 	return max_u64(o->plans[0].need_bytes, o->plans[1].need_bytes);
 }
 
-/* The plan of an epoch. Two are kept, because reading ahead goes on into the next epoch. */
+/* Returns the plan of an epoch, NULL on failure. Two plans are stored, because reading ahead continues into
+ * the next epoch. */
 static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
 {
 	struct epoch_plan *p = &o->plans[epoch & 1];
@@ -305,7 +306,7 @@ static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
 		return p->plan;
 	if (plan_new(o, epoch, &plan) < 0)
 		return NULL;
-	order_drop_cursor(o); /* it may be in the order that goes */
+	order_drop_cursor(o); /* it may refer to the plan that is freed */
 	shuffle_plan_free(p->plan);
 	free(p->turns);
 	free(p->visits);
@@ -336,7 +337,8 @@ static int count_samples(struct order *o, struct error *err)
 	return 0;
 }
 
-/* The items that a slot has room for: the longest batch of any rank, which is no longer than the dataset. */
+/* Counts batches, and sets the items that a slot must hold: the longest batch of any rank, at most the
+ * dataset. */
 static int count_batches(struct order *o, struct error *err)
 {
 	const struct wire_open_session *q = &o->request;
@@ -538,7 +540,7 @@ static void list_asked(struct order *o, uint32_t last_chunk, uint32_t ahead)
 	for (uint64_t i = o->index; i < o->asked_end; i++) {
 		const struct order_asked *a = asked_at(o, i);
 
-		/* What it needs of its chunks is known when it is head. */
+		/* Which samples of its chunks it needs is known only when it is head. */
 		if (a->ahead == WIRE_ASK_FEW)
 			return;
 		for (uint32_t k = 0; k < a->n_samples; k++) {
@@ -632,7 +634,7 @@ static void push_window(struct order *o, const struct shuffle_plan *plan, uint64
 	}
 }
 
-/* Lists those of n windows that are not listed yet. */
+/* Lists those of the n windows that are not listed yet. */
 static void push_windows(struct order *o, const struct shuffle_plan *plan, const uint64_t *windows,
 			 uint32_t n)
 {
@@ -672,7 +674,7 @@ static void count_visits(struct order *o, const struct shuffle_plan *plan)
 	}
 }
 
-/* ---- its place among all visits, where chunks go for others ---- */
+/* ---- the session's place among all visits, if the dataset evicts chunks ---- */
 
 struct window_place {
 	uint64_t place, window;
@@ -766,7 +768,7 @@ static const struct epoch_plan *visits_of(struct order *o, uint64_t epoch)
 	return p;
 }
 
-/* The first visit of head's windows. */
+/* Returns the number of the first visit of head's windows. */
 static uint32_t turn_of_head(const struct order *o, const struct epoch_plan *p)
 {
 	uint32_t at = POLICY_NEVER;
@@ -780,7 +782,7 @@ static uint32_t turn_of_head(const struct order *o, const struct epoch_plan *p)
 	return at < p->n_visits ? at : p->n_visits;
 }
 
-/* Says where head is in the order, if chunks go for others: a dataset that fits does without. */
+/* Updates the cursor to head's place in the order. A dataset that fits in the cache needs no cursor. */
 static void update_cursor(struct order *o)
 {
 	uint64_t epoch = o->head.epoch;
@@ -790,7 +792,7 @@ static void update_cursor(struct order *o)
 
 	if (!o->dataset->evicts)
 		return;
-	/* What the next epoch needs is reserved when its turn comes. */
+	/* If exact, the need of the next epoch is reserved when it begins. */
 	then = o->exact ? NULL : visits_of(o, epoch + 1);
 	now = visits_of(o, epoch);
 	if (!now) {
@@ -816,7 +818,7 @@ static void update_cursor(struct order *o)
 	o->has_cursor = true;
 }
 
-/* Finds head's windows, and whether they are other ones than those that `ahead` was made for. */
+/* Finds head's windows. *ret_changed: they differ from those that `ahead` was made for. */
 static bool find_windows(struct order *o, const struct shuffle_plan *plan, bool *ret_changed)
 {
 	uint64_t *windows = o->windows_of_next;

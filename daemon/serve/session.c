@@ -17,12 +17,12 @@
 
 /* ---- the lowest priority ---- */
 
-/* To look for space takes a pass through all that is in memory. */
+/* Pause between searches for space: a search passes over everything in memory. */
 #define FULL_NS NS_PER_S
-/* Who owns a chunk takes a look at each node. */
+/* Maximum chunks times nodes per call: finding a chunk's owner looks at each node. */
 #define OWNERS_AT_ONCE 65536
 
-/* Finds out for the next chunks who has them: with many of both, not for all at once. */
+/* Finds out which of the next chunks other nodes have. Limits the work per call (OWNERS_AT_ONCE). */
 static void find_owners(struct session *s)
 {
 	struct order *o = &s->order;
@@ -53,7 +53,7 @@ static bool is_lacking(const struct session *s, uint32_t chunk)
 	       s->order.dataset->chunks[chunk].state != CHUNK_BAD;
 }
 
-/* Whether head lacks a chunk; elsewhere: one that another node has. */
+/* Returns true if head lacks a chunk; elsewhere: only chunks that another node has count. */
 static bool is_head_lacking(const struct session *s, bool elsewhere)
 {
 	const struct batch *head = &s->order.head;
@@ -64,7 +64,8 @@ static bool is_head_lacking(const struct session *s, bool elsewhere)
 	return false;
 }
 
-/* There is no space for the nearest chunk that it lacks. Returns true if head is failed for that. */
+/* To be called when there is no space for the nearest chunk that the session lacks. Returns true if it failed
+ * head because of that. */
 static bool spare_full(struct session *s, uint64_t now_ns)
 {
 	struct order *o = &s->order;
@@ -78,8 +79,8 @@ static bool spare_full(struct session *s, uint64_t now_ns)
 	return true;
 }
 
-/* Fails head of a session of the lowest priority, if it is not for this node to have. false: it
- * has to wait, until it is known which nodes there are. Others' head is as it is. */
+/* For a session of the lowest priority, fails head if another node has a chunk of it, or memory is full.
+ * Returns false if head must wait until the nodes are known. Does nothing for other sessions. */
 static bool spare_look(struct session *s)
 {
 	uint64_t again_ns = UINT64_MAX, now_ns = clock_monotonic_ns();
@@ -153,7 +154,7 @@ static void note_replaced(const struct session *s, uint64_t n)
 		    (unsigned long long)s->job->id, (unsigned long long)n, units_plural(n));
 }
 
-/* What a worker has decoded becomes its job's. */
+/* Adds the worker's decode counters to the job, and enters new forms. */
 static void count_decoded(struct session *s, struct batch_slot *slot)
 {
 	const struct batch_decoded *decoded = &slot->decoded;
@@ -181,7 +182,7 @@ static void count_decoded(struct session *s, struct batch_slot *slot)
 	}
 }
 
-/* The frame that it was copied to holds the batch, too. */
+/* Ends a copy: the slot's frame now holds the batch, too. */
 static void copy_done(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
@@ -207,7 +208,7 @@ static void fill_done(struct pool_task *task)
 	else if (s->codecs)
 		count_decoded(s, slot);
 	slot->decode_ns += task->elsewhere_ns;
-	/* Its turn is over, and it is not done. */
+	/* The time slice is over, but the batch is not complete. */
 	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items &&
 	    slot->generation == s->slots.generation && !s->closing && !s->orphaned) {
 		s->member.progress_ns = clock_monotonic_ns();
@@ -282,7 +283,7 @@ void session_fill_from(struct batch_slot *slot, struct frames *from, uint32_t fr
 	session_fill(slot);
 }
 
-/* It lacks a frame still, and gets none. */
+/* Ends a slot that still lacks a frame, without filling it. */
 static void session_fill_not(struct batch_slot *slot)
 {
 	slot->lacks_frame = false;
@@ -294,8 +295,8 @@ static void session_fill_not(struct batch_slot *slot)
 
 /* ---- from the order to the slots ---- */
 
-/* Whether the workers have more of this session's batches than they can fill at a time: what is released
- * meanwhile is found when the first of these is done, before a worker lacks work. */
+/* Returns true if the workers have more of this session's batches than they can fill at a time. Slots
+ * released meanwhile are found when the first of these batches is done, before a worker runs out of work. */
 static bool has_fills_waiting(const struct session *s)
 {
 	uint32_t n = 0;
@@ -459,10 +460,10 @@ void session_pump(struct session *s)
 		}
 		if (!found)
 			wait = batch_check(&s->order.head, s->order.dataset, clock_monotonic_ns());
-		/* What the client would wait for now: a batch that is being filled comes first. */
+		/* Cause of the client's wait, if it waits now: a batch that is being filled comes first. */
 		set_cause(s, s->slots.first_turn != s->slots.end_turn ? RING_CAUSE_PREP : causes[wait]);
 		if (wait != BATCH_READY) {
-			/* Views that the client holds may be what keeps its chunks out. */
+			/* Views that the client holds may take the memory that these chunks need. */
 			if (s->starved && s->slots.item_bytes == 0)
 				ring_daemon_waits(s->slots.control);
 			return;
@@ -474,7 +475,7 @@ void session_pump(struct session *s)
 	}
 }
 
-/* Whether the chunk has to be loaded. */
+/* Returns true if the chunk must be loaded. */
 static bool lacks(const struct session *s, uint32_t chunk)
 {
 	return !order_skips(&s->order, chunk) && cached_lacks(s->order.dataset, chunk, &s->order.want);
@@ -484,7 +485,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 {
 	const struct order *o = &s->order;
 	const struct order_ahead *a = &o->ahead;
-	/* What is kept of its group's batches needs no chunk. */
+	/* If the group keeps head, it needs no chunk. */
 	uint32_t n_head = o->has_head && o->head.status == 0 && group_kept_run(s) == 0 ? o->head.n_chunks : 0;
 	uint32_t from = s->priority == SESSION_SPARE ? CACHE_SPARE_DISTANCE : 0;
 	bool missing = false;
@@ -513,7 +514,7 @@ bool session_starve(struct session *s, bool is_still)
 	uint32_t distance;
 
 	if (s->priority == SESSION_SPARE) {
-		/* It does without, and nobody gives anything back. */
+		/* A spare session does without, unless memory is being released. */
 		failed = s->cache->releasing_bytes == 0 && spare_full(s, clock_monotonic_ns());
 	} else if (session_mark(s, &chunk, &distance) && distance == 0 && is_still) {
 		session_give_up(s, s->starved, 0);
@@ -551,7 +552,7 @@ uint32_t session_orphan(struct session *s)
 	return n_held;
 }
 
-/* Frees it when no worker needs its memory any more. */
+/* Frees a closing session if no worker uses its memory any more. */
 static void try_free(struct session *s)
 {
 	if (s->closing && s->slots.n_filling == 0)

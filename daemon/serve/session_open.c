@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a session begins and ends. It is let in if there is room for what it needs: its slots, and the bytes
- * that it can pin or wait for at one time, which it keeps reserved. If there is room, it reserves what the
- * worst order of the chunks would need. If there is not (few samples are most of the bytes, and all of them
- * might come together), it reserves what each epoch's own order needs; an epoch that needs more than there is
- * ends in an error.
+ * How a session begins and ends. It is admitted if the cache has space for its slots, and for the bytes that
+ * it can pin or wait for at one time, which stay reserved. If possible, it reserves the need of the worst
+ * order of the chunks. Otherwise (a few samples make up most of the bytes, and might all come together), it
+ * reserves the need of each epoch's own order. An epoch that needs more than is available ends in an error.
  */
 #include "session.h"
 
@@ -27,14 +26,13 @@
 #include "lib/units.h"
 #include "serving.h"
 
-/* The window of a job with several ranks that asks for none: the same for all of them. */
+/* Default window, in chunks, of a job with several ranks: equal for all of them. */
 #define RANKS_WINDOW 8
-/* The same where it has lanes, each with a window of its own. */
+/* Default window, in chunks, of a job with lanes; each lane has its own window. */
 #define LANES_WINDOW 2
-/* What a job of the lowest priority weighs, compared with others. */
+/* Weight of a job of the lowest priority. */
 #define SPARE_WEIGHT (TURN_WEIGHT / 16)
-/* Chunks that are looked at for the next ones that such a session is to read, of which other nodes have most.
- */
+/* Number of chunks that such a session scans for the next ones to read; other nodes have most of them. */
 #define SPARE_REACH 1024
 
 /* Bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
@@ -51,7 +49,9 @@ static uint64_t available_bytes(const struct session *s)
 	return available > used ? available - used : 0;
 }
 
-/* Processes that decode for it at a time, and are kept: no more than threads that can wait for them. */
+/* Returns the number of decoder processes to run at a time and to keep: at most the threads that wait for
+ * them.
+ */
 static uint32_t max_codecs(const struct session *s, uint32_t n_slots)
 {
 	uint32_t n_workers = pool_workers(s->cache->pool);
@@ -76,7 +76,7 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 	       s->order.dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
 
-/* fits: a window for which there is room; 0: none. */
+/* Sets an error that says how much cache is needed. fits: a window that would fit; 0: none. */
 static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint32_t fits, struct error *err)
 {
 	char text[16], budget[16], hint[64] = "";
@@ -114,7 +114,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 	return r;
 }
 
-/* What this session and the dataset's other sessions need together. */
+/* Returns the bytes that this session and the dataset's other sessions need together. */
 static uint64_t bytes_together(const struct session *s)
 {
 	const struct cached_dataset *d = s->order.dataset;
@@ -123,7 +123,7 @@ static uint64_t bytes_together(const struct session *s)
 	return (bytes < d->all_bytes ? bytes : d->all_bytes) + s->cost_bytes;
 }
 
-/* A window for which there is room; 0: none was found. The request is then no longer what it was. */
+/* Returns a window that fits; 0: none found. Changes the request's window. */
 static uint32_t smaller_window(struct session *s, const uint32_t *samples, uint64_t available)
 {
 	for (uint32_t g = s->order.request.window_chunks / 2; g > 0; g /= 2) {
@@ -134,7 +134,7 @@ static uint32_t smaller_window(struct session *s, const uint32_t *samples, uint6
 	return 0;
 }
 
-/* Picks the number of slots for which there is room. */
+/* Picks the number of slots that fit. */
 static int admit(struct session *s, struct error *err)
 {
 	const struct serving_options *options = &s->serving->options;
@@ -153,7 +153,7 @@ static int admit(struct session *s, struct error *err)
 	if (s->priority == SESSION_SPARE) /* it holds nothing */
 		wanted = RING_MIN_SLOTS;
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->slots.layout.slot_bytes, available);
-	/* What is asked for has no order that could need less than the worst. */
+	/* If batches are asked for, no order exists that could need less than the worst case. */
 	for (int exact = 0; exact < (s->order.request.flags & DIESEL_ASKED ? 1 : 2); exact++) {
 		s->order.exact = exact;
 		for (uint32_t n = wanted; n >= RING_MIN_SLOTS && r == 0; n--) {
@@ -170,7 +170,7 @@ static int admit(struct session *s, struct error *err)
 		      err);
 }
 
-/* Its own, or those of its group. There is more room than it needs where others may join. */
+/* Joins a frame pool of the group, or creates one, with extra space if other sessions may join it. */
 static int join_frames(struct session *s)
 {
 	bool decodes = s->order.request.recipe.kind != RECIPE_NONE;
@@ -218,9 +218,9 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		    q->window_chunks, units_plural(q->window_chunks), wanted);
 }
 
-/* ---- what is reserved ---- */
+/* ---- reservations ---- */
 
-/* Changes what is reserved; does not grow it if others leave no room for that. */
+/* Changes the reservation; does not grow it if other sessions leave no space. */
 static void reserve(struct session *s, uint64_t need)
 {
 	struct cached_dataset *d = s->order.dataset;
@@ -328,7 +328,7 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 	return r < 0 ? error_errno(err, r, "cannot make the session's shared memory") : 0;
 }
 
-/* Finds out what it is asked for, and whether there is room. */
+/* Plans the session from its request, and admits it if it fits. */
 static int plan(struct session *s, const struct session_args *args, char *notice, size_t size,
 		struct error *err)
 {
@@ -399,8 +399,8 @@ void session_free(struct session *s)
 	free(s);
 }
 
-/* What a job weighs follows from the priority of its sessions. A process that warms may train, too: its job
- * is a job then. */
+/* Sets the job's weight from the priority of its sessions. A process that warms the cache may also train:
+ * then its job has normal weight. */
 static void weigh(const struct session *s)
 {
 	struct job *job = s->job;
@@ -411,7 +411,7 @@ static void weigh(const struct session *s)
 		job->read_weight = TURN_WEIGHT;
 }
 
-/* The session becomes one of its job's, and is listed. */
+/* Adds the session to its job and to the list. */
 static int join(struct session *s, const struct session_args *args, struct error *err)
 {
 	const struct wire_open_session *q = &s->order.request;
@@ -458,7 +458,7 @@ static struct session *session_new(const struct session_args *args)
 	s->order.request = *args->request;
 	if (args->request->flags & DIESEL_WARM) {
 		s->priority = SESSION_SPARE;
-		s->order.request.world = 1; /* what it said is that there are others */
+		s->order.request.world = 1; /* `world` only said that there are other nodes */
 		s->order.reach = SPARE_REACH;
 	}
 	return s;

@@ -149,7 +149,7 @@ bool slots_have_frame(const struct slots *s, uint32_t frame)
 }
 
 #ifndef NDEBUG
-/* What is pinned is held: its chunks are in memory, and cannot go. */
+/* Checks that the chunks of a pinned batch are in memory and cannot be evicted. */
 static void check_pins(const struct batch *b, const struct cached_dataset *d)
 {
 	for (uint32_t i = 0; b->pinned && i < b->n_chunks; i++)

@@ -23,7 +23,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 
-/* ---- what users have of the daemon now: added up each time, so that no count can be wrong (quota.h) ---- */
+/* ---- current use by each user: summed each time, so that no count can drift (quota.h) ---- */
 
 /* The most descriptors that a client takes: its socket; two while it opens a dataset; three for a dataset,
  * and one for the place of its chunks; two for a session, one for its trainer's process and one for the
@@ -53,7 +53,7 @@ static void server_size_by_files(struct server *s)
 	s->serving.cache.segments.max = files > SEGMENT_MAX ? SEGMENT_MAX : (uint32_t)files;
 }
 
-/* A user, or all for whom one quota pays. */
+/* A user, or all users that share one quota (payer). */
 struct whose {
 	uint32_t uid, payer;
 	bool by_payer;
@@ -64,7 +64,7 @@ static bool is_of(const struct whose *whose, uint32_t uid, uint32_t payer)
 	return whose->by_payer ? payer == whose->payer : uid == whose->uid;
 }
 
-/* Adds what they have of a dataset. */
+/* Adds their use of a dataset. */
 static void add_dataset(const struct server *s, const struct cached_dataset *d, const struct whose *whose,
 			struct usage *u)
 {
@@ -183,7 +183,7 @@ void server_set_quotas(struct server *s, const struct cache_quotas *quotas)
 
 /* ---- other nodes ---- */
 
-/* Tells people at other places of this node's jobs, now and then (diesel-top --nodes). */
+/* Publishes this node's jobs to other nodes every EVERY_MS (diesel-top --nodes). */
 
 #define EVERY_MS 2000
 
@@ -193,7 +193,7 @@ static void on_publish(uv_timer_t *timer)
 	double uptime_s = (double)(clock_monotonic_ns() - s->start_ns) / 1e9;
 	char *text = control_report(s->control, uptime_s, REGISTRY_REPORT_BYTES);
 
-	/* What cannot go out now is old in two seconds. */
+	/* If sending fails, drop the text: it is outdated in two seconds. */
 	if (text)
 		(void)cluster_publish(s->serving.cache.cluster, text);
 	free(text);

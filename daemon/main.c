@@ -70,8 +70,7 @@ static void announce(const struct daemon *daemon)
 	daemon_ready(daemon);
 }
 
-/* Serving does not depend on the sensor: without it, or without its child, there is only less to decide
- * on. */
+/* Serving does not depend on the sensor: without it, or without its child, decisions only have less data. */
 static void start_sensing(struct daemon *daemon, uv_loop_t *loop)
 {
 	const struct sensor_options options = {.root = "",
@@ -265,7 +264,7 @@ int main(int argc, char **argv)
 	sigset_t none;
 
 	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL); /* who started us may have had reasons to block SIGTERM */
+	sigprocmask(SIG_SETMASK, &none, NULL); /* the parent may have blocked SIGTERM */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGIO, SIG_IGN); /* of leases: shared_memory_copy_is_held() */
 	log_init("dieseld", LOG_LEVEL_INFO);
@@ -298,7 +297,8 @@ int main(int argc, char **argv)
 				    (unsigned long long)(limits.memory_limit_bytes >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
 		log_never_wait();
-		/* Before anything is forked: a child that had these descriptors would keep their memory. */
+		/* Before the first fork: a child that inherits these descriptors would keep their memory
+		 * allocated. */
 		if (fd_store_take(&daemon.items) < 0)
 			log_warning("no memory: nothing is carried over the restart");
 		daemon.metrics_fd = fd_store_steal(&daemon.items, "metrics");

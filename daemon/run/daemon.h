@@ -27,13 +27,13 @@ struct daemon {
 	struct nursery sensor_keeper, nursery;
 	struct plugins plugins;
 	struct fd_store_items items;    /* what the service manager passed */
-	char child_problem[240];        /* why nothing senses, or "" */
+	char child_problem[240];        /* why the sensor does not run, or "" */
 	struct daemon_options *options; /* in force; replaced by a reload */
 	int argc;
 	char **argv;
 	uint64_t memory_bytes; /* for defaults */
 	uint32_t n_cpus;
-	int metrics_fd; /* a socket of the service manager's that listens; < 0: none */
+	int metrics_fd; /* listening socket from the service manager; < 0: none */
 	struct metrics_server *metrics;
 	struct metrics_totals totals; /* of the sensor's samples */
 	struct metrics_reloads reloads;

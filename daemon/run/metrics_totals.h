@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Adds up the samples of jobs: Prometheus wants counters, and a scrape every 15 s must not miss 14 of 15
- * seconds. Pure. A job's figures start at zero when it is first seen; figures that are not known in a sample
- * (NAN) add nothing.
+ * Sums the samples of jobs: Prometheus needs counters, and a scrape every 15 s must not miss 14 of 15
+ * seconds. Pure. A job's figures start at zero when it is first seen. Unknown figures in a sample (NAN) add
+ * nothing.
  */
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #include "tuner/stall_sample.h"
 
-#define METRICS_MAX_JOBS 64 /* at one time; the one whose last sample is oldest makes room */
+#define METRICS_MAX_JOBS 64 /* at one time; a new job replaces the one whose last sample is oldest */
 
 /* Values of the label `stall`. */
 enum metrics_stall {
@@ -32,11 +32,11 @@ struct metrics_job {
 	uint64_t job; /* 0: free */
 	uint64_t at_ns;
 	double trainer_s;     /* the trainer's wall time of which samples know any share */
-	double steps, step_s; /* and the wall time in which steps were counted */
+	double steps, step_s; /* step_s: wall time in which steps were counted */
 	double samples;
 	double stall_s[METRICS_N_STALLS];
-	double known_s[METRICS_N_STALLS]; /* the wall time of which that share is known; 0: it never was */
-	double step_p50_s, step_p95_s;    /* of the last sample; NAN: not known */
+	double known_s[METRICS_N_STALLS]; /* wall time for which that share is known; 0: never known */
+	double step_p50_s, step_p95_s;    /* from the last sample; NAN: unknown */
 	enum stall_source source;         /* of the last sample */
 };
 
@@ -46,9 +46,9 @@ struct metrics_totals {
 	bool has_node;
 };
 
-/* node may be NULL. Samples that are absurd (time or rates below zero or not finite, more than an hour) are
- * left out. */
+/* Adds samples; node may be NULL. Skips invalid samples (times or rates negative or not finite, more than one
+ * hour). */
 void metrics_totals_add(struct metrics_totals *t, const struct stall_node *node,
 			const struct stall_sample *samples, size_t n);
-/* NULL: there was no sample of this job. */
+/* Returns the figures of the job; NULL: it had no sample. */
 const struct metrics_job *metrics_totals_find(const struct metrics_totals *t, uint64_t job);

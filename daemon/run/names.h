@@ -23,7 +23,7 @@ struct unknown_names {
 
 /* Borrows both. Logs one line with the names that are not known. */
 void names_start(struct unknown_names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin);
-/* The quotas were set to others. Logs as names_start(). */
+/* To be called when the quotas have changed. Logs as names_start(). */
 void names_changed(struct unknown_names *n);
-/* The loop must run once more. What is under way stays, for the process to end with. */
+/* Stops the look-ups. The loop must run once more. A running search is left to end with the process. */
 void names_stop(struct unknown_names *n);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is made of the table of options for the configuration file: its manual, and the file that is shipped.
- */
+/* Prints texts made from the table of options: the manual of the configuration file, and the shipped file. */
 #include "options_print.h"
 
 #include <string.h>

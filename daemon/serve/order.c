@@ -96,6 +96,7 @@ static uint64_t batch_places(const struct order_shape *shape)
 	return min_u64(shape->batch, places_of(shape->lanes > 1 ? shape->step : shape->batch, shape->lanes));
 }
 
+/* Returns the most places of one lane that all held batches touch together. */
 static uint64_t held_places(const struct order_shape *shape, uint64_t held)
 {
 	uint64_t last = shape->lanes > 1 ? shape->step : shape->batch;

@@ -199,7 +199,7 @@ static void on_publish(uv_timer_t *timer)
 	free(text);
 }
 
-/* Once there is a cluster. */
+/* To be called once there is a cluster. */
 static void publish_start(struct server *s)
 {
 	uv_timer_init(s->loop, &s->publish);
@@ -215,7 +215,7 @@ static void publish_stop(struct server *s)
 	s->publishes = false;
 	uv_close((uv_handle_t *)&s->publish, NULL);
 	(void)cluster_publish(s->serving.cache.cluster,
-			      ""); /* else its node would be taken for one that went silent */
+			      ""); /* else other nodes would take this one for unresponsive */
 }
 
 static void on_cache_change(void *user)
@@ -336,7 +336,7 @@ static void start_handles(struct server *s)
 	lend_watch_start(&s->lend, s->loop, "", &s->serving.cache);
 }
 
-/* If this fails, the cache begins empty. */
+/* Restores the cache of an earlier daemon. If this fails, the cache starts empty. */
 static void restore(struct server *s, struct fd_store_items *items)
 {
 	const struct quota quota = serving_quota(&s->serving);
@@ -348,7 +348,7 @@ static void restore(struct server *s, struct fd_store_items *items)
 		cache_restore(&s->serving.cache);
 }
 
-/* If this fails, there is none. */
+/* Starts staging. If this fails, the daemon runs without it. */
 static void start_staging(struct server *s)
 {
 	const struct stage_options *options = &s->serving.options.stage;
@@ -506,7 +506,7 @@ void server_stop(struct server *s)
 
 void server_free(struct server *s)
 {
-	/* Clients that were not let in may have sent something. */
+	/* Clients that were not accepted may have sent messages. */
 	if (s->listen_fd >= 0)
 		closer_close(&s->closer, s->listen_fd);
 	if (s->admin.fd >= 0)

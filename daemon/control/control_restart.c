@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a restart needs back, under three keys of the history's state:
- *   settings  JSON: what was set while running, and pins, each with who set it and when
+ * State to restore after a restart, under three keys of the history's state:
+ *   settings  JSON: values set while running, and pins, each with the user and time of the change
  *   jobs      JSON: numbers of jobs by pid and start time of the trainer, and the knobs they had
  *   tuner     struct saved_tuner, and struct tuner_state as it lies in memory
- * Values in JSON are checked one by one, and left out if they are not valid. Names that a newer dieseld has
- * written stay as they are, for when it is back. Of the tuner's state, only its sizes and the boot that it is
+ * Values in JSON are checked one by one, and left out if they are not valid. Names that a newer dieseld
+ * wrote are saved unchanged, for its return. Of the tuner's state, only its sizes and the boot that it is
  * from are checked.
  */
 #include <errno.h>

@@ -9,16 +9,16 @@
 
 /* The receiver of the lines. Both functions get `user`. */
 struct config_reader {
-	const char *section; /* the one that is ours */
+	const char *section; /* dieseld's section */
 	/* Sets one setting. -ENOENT: there is no such setting, and err has what may be meant, if anything;
 	 * other negative results: the value is wrong. */
 	int (*set)(void *user, const char *name, const char *value, int line, struct error *err);
-	/* Returns true if a setting has that name: it is ours, in whatever section it stands. */
+	/* Returns true if a setting has that name: such a name is dieseld's in any section. */
 	bool (*knows)(void *user, const char *name);
 	void *user;
 };
 
-/* Calls set for every setting of the section; other sections are for other programs, as long as they have
- * none of our settings. Stops at the first mistake: err says "FILE:LINE:COLUMN: what". -ENOENT, -EACCES and
- * the like: the file cannot be read. */
+/* Calls set for every setting of the section. Other sections belong to other programs; a setting that is
+ * dieseld's is a mistake there. Stops at the first mistake: err says "FILE:LINE:COLUMN: what". -ENOENT,
+ * -EACCES and the like: the file cannot be read. */
 int config_file_read(const char *path, const struct config_reader *reader, struct error *err);

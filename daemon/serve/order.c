@@ -154,7 +154,7 @@ int order_need_bytes(const struct cached_dataset *d, const struct order_shape *s
 		one += span_bytes(&row, NULL, batch_places(shape));
 		span += span_bytes(&row, next ? &then : NULL, held_places(shape, held));
 	}
-	/* It has no more chunks than samples. */
+	/* A batch has no more chunks than samples. */
 	one = min_u64(max_u64(one, then_one), cached_largest_bytes(d, shape->batch));
 	*ret_bytes = min_u64(min_u64(held * one, span), d->all_bytes);
 	return 0;

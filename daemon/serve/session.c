@@ -490,7 +490,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 	uint32_t from = s->priority == SESSION_SPARE ? CACHE_SPARE_DISTANCE : 0;
 	bool missing = false;
 
-	/* Where batches are asked for, reading ahead goes on between them. */
+	/* If batches are asked for, reading ahead continues between them. */
 	if ((!o->has_head && !o->asked) || s->closing || s->stopped)
 		return false;
 	for (uint32_t i = 0; i < n_head + a->n; i++) {

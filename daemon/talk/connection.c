@@ -88,8 +88,7 @@ static void connection_expect(struct connection *c, uint32_t ms)
 
 /* ---- the subset of the session to come ---- */
 
-/* Gives what was sent to a session that says how many samples are chosen. -EPROTO: they are not as many;
- * -ENOMEM. */
+/* Frees the parts of a subset that were sent, and their reservation in the cache. */
 static void connection_drop_subset(struct connection *c)
 {
 	free(c->subset_words);
@@ -163,8 +162,8 @@ static int connection_take_part(struct connection *c, const struct wire_subset *
 	return connection_reply(c, &answer, NULL, 0);
 }
 
-/* Gives what was sent to a session that says how many samples are chosen. -EPROTO: they are not as many;
- * -ENOMEM. */
+/* Moves the subset that was sent to *ret, for a session that chooses n_chosen samples. -EPROTO: none was
+ * sent, or its number of samples differs; -ENOMEM. */
 static int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret)
 {
 	uint64_t *words = c->subset_words;
@@ -188,8 +187,8 @@ static int connection_steal_subset(struct connection *c, uint64_t n_chosen, stru
 
 /* ---- STATUS, JOBS, WHY and SET ---- */
 
-/* Limit of the texts that one user's connections have, each until its next request. Administrators have
- * none. */
+/* Limit, in bytes, of the reply texts that one user's connections hold, each until its next request.
+ * Administrators have no limit. */
 #define USER_TEXT_BYTES (8u << 20)
 
 static uint64_t text_bytes_of(const struct server *s, uint32_t uid)
@@ -320,8 +319,8 @@ static int connection_take_fetched(struct connection *c, const struct wire_fetch
 	return c->fetcher ? fetcher_answer(c->fetcher, m) : -EPROTO;
 }
 
-/* What comes out of a codec: the codec itself says so, in a process of its own (plugin.h). Nothing more is
- * read from the client meanwhile. */
+/* ---- queries of a codec's output: the codec answers in its own process (plugin.h); meanwhile nothing more
+ * is read from the client ---- */
 
 static void connection_listen(struct connection *c);
 
@@ -445,7 +444,7 @@ static void on_owner_dead(uv_poll_t *poll, int status, int events)
 	connection_close(poll->data);
 }
 
-/* The session ends with the process that opened it, whoever else has the socket. */
+/* Makes the session end with the process that opened it, even if other processes have the socket. */
 static int watch_owner(struct connection *c)
 {
 	int fd = peer_process(c->fd);

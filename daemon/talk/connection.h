@@ -18,7 +18,7 @@ struct connection {
 	struct server *server;
 	int fd;
 	uv_poll_t poll;
-	int owner_fd; /* pidfd of the process that opened the session (peer.h); -1: unknown */
+	int owner_fd; /* descriptor of the process that opened the session (peer.h); -1: unknown */
 	uv_poll_t owner;
 	uint32_t n_handles;
 	int64_t pid;

@@ -188,7 +188,7 @@ static void decide(struct open_request *q)
 	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &q->proof.identity);
 
 	if (d && !cached_is_still(d, &q->proof)) {
-		/* It was carried over a restart, and its file is another one now. */
+		/* The dataset was restored after a restart, and its file has been replaced since. */
 		if (!q->proof.replaced)
 			cache_drop_dataset(&s->serving.cache, d);
 		d = NULL;
@@ -263,7 +263,7 @@ static void on_identified(void *user, struct proof *proof)
 	q->proof = *proof;
 	proof->chunks_fd = proof->snapshot_fd = -EBADF;
 	q->proof.identity.is_fetched = q->is_fetched;
-	/* What a client's own processes deliver is for nobody else. */
+	/* Chunks that a client's own processes deliver are for no other user. */
 	if (q->is_fetched && q->proof.identity.rights.uid != q->connection->uid) {
 		q->result =
 		    error_set(&q->error, -EPERM,

@@ -174,7 +174,7 @@ static json_t *stage_status(const struct stage *stage)
 			 "failed", json_u64(f.failed), "write_failures", json_u64(f.write_failures));
 }
 
-/* What a job may name, and why what the operator named is not among it. */
+/* Lists the codecs that a job may name, and why a codec that the operator named is missing. */
 static json_t *codecs_status(const struct plugins *p)
 {
 	json_t *codecs = json_array();

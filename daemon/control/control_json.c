@@ -37,7 +37,8 @@ static void put_source(json_t *object, const struct settings_source *source)
 	json_object_set_new(object, "line", json_integer(source->line));
 }
 
-/* A value that was set, by whom, and what holds without it. A knob that is not configured has no value. */
+/* Returns a value that was set, its origin, and the value that it overrides. A knob that is not configured
+ * has no such value. */
 static json_t *set_json(const struct settings *s, enum wire_setting_key key, uint64_t value,
 			const struct settings_by *by)
 {
@@ -319,7 +320,7 @@ static json_t *memory_json(const struct control *c, const struct job *job)
 			 "borrowed_bytes", json_u64(m.borrowed), "form_bytes", json_u64(m.forms));
 }
 
-/* null: its samples are served as they are stored. */
+/* Returns null if the job's samples are served as they are stored. */
 static json_t *decoding_json(const struct control *c, const struct job *job, const struct job_counters *n)
 {
 	const struct decode_counters *d = &n->decoded;
@@ -334,7 +335,7 @@ static json_t *decoding_json(const struct control *c, const struct job *job, con
 			 "samples_with_form", json_u64(m.n_forms));
 }
 
-/* null: its reading ahead never gave way to a checkpoint. */
+/* Returns null if the job's reading ahead never gave way to a checkpoint. */
 static json_t *held_json(const struct job *job)
 {
 	const struct job_held *held = &job->held;
@@ -347,8 +348,8 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
-/* How many lanes its order has, of how many of them ranks of this node take samples, and of how many of these
- * ranks of other nodes do, too. */
+/* Counts the lanes of the job's order, those from which ranks of this node take samples (here), and those of
+ * these that ranks of other nodes share. */
 static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *ret_here, uint64_t *ret_shared)
 {
 	*ret_lanes = *ret_here = *ret_shared = 1;
@@ -535,12 +536,12 @@ json_t *control_assist_json(const struct control *c, const struct control_viewer
 			 "jobs", jobs);
 }
 
-/* ---- what this node tells people at other places (diesel-top --nodes) ---- */
+/* ---- this node's report to other nodes (diesel-top --nodes) ---- */
 
 #define MAX_JOBS   64
 #define TEXT_BYTES 160
 
-/* With room for the rest of the report. */
+/* Bytes reserved for the rest of the report. */
 #define RESERVED 256
 
 static json_t *short_text(const char *text)

@@ -29,7 +29,7 @@ static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
 	return sum;
 }
 
-/* The operator's least for all caches together holds even under pressure. */
+/* Enforces the operator's minimum for all caches together, even under memory pressure. */
 static uint64_t hold_cache(const struct control *c, const struct job *job, uint64_t value)
 {
 	uint64_t least = settings_get(&c->settings, WIRE_SET_CACHE_MIN),
@@ -336,7 +336,7 @@ static bool have_memory(struct control *c)
 	return c->state && c->result;
 }
 
-/* The sensor has measured a second. */
+/* Called when the sensor has measured another second. */
 static void tune_second(void *user, const struct stall_node *node, const struct stall_sample *samples,
 			size_t n, uint64_t now_ns)
 {

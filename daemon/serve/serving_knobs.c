@@ -23,7 +23,7 @@ static bool is_first_of_dataset(const struct serving *s, const struct session *s
 	return true;
 }
 
-/* The same for decoded forms. */
+/* Returns true if the session is its job's first one that has its decoded forms. */
 static bool is_first_of_forms(const struct serving *s, const struct session *session)
 {
 	for (const struct session *q = s->sessions; q != session; q = q->next) {
@@ -109,7 +109,7 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 		*workers = 1;
 }
 
-/* What the job's cache knob leaves for one of its datasets; UINT64_MAX: no limit. */
+/* Returns the part of the job's cache knob for one of its datasets, in bytes; UINT64_MAX: no limit. */
 static uint64_t asked_for(const struct job *job, const struct serving_job_memory *memory,
 			  const struct cached_dataset *d)
 {
@@ -132,8 +132,8 @@ static void add_needs(struct serving *s, struct session *q, const struct serving
 	d->prefetch_chunks += q->order.prefetch_chunks;
 }
 
-/* What a job asks for decoded forms; called for its first session of these. While nobody has said anything,
- * what is there stays. */
+/* Adds a job's claim for decoded forms; called for the job's first session with these forms. While the knob
+ * is free, the claim is the bytes in memory. */
 static void ask_forms(struct session *q, const struct serving_job_memory *memory)
 {
 	uint64_t bytes = q->job->knobs.value[TUNER_FORM_BYTES];
@@ -155,7 +155,7 @@ static void mark_all(struct serving *s)
 		(void)session_mark(q, &chunk, &distance);
 }
 
-/* Who pays for what. */
+/* Recomputes which payer each dataset, batch and form counts for. */
 static void find_payers(struct serving *s)
 {
 	memset(s->cache.paid_other_bytes, 0, sizeof(s->cache.paid_other_bytes));

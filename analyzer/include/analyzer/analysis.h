@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * From the events of one recorded job to what they mean: where the trainer's wall time went, why it waited,
- * and what to do about it. Pure: no clock, no I/O, no global state; the same events give the same answer.
+ * Interprets the events of one recorded job: where the trainer's wall time went, why the trainer waited, and
+ * what to do about it. Pure: no clock, no I/O, no global state; the same events give the same answer.
  *
  * The trainer thread's wall time from the start of the first observed data wait that leads to a step to the
  * end of the last step ("the window") is partitioned into shares; in integer ns they sum to the window
@@ -37,7 +37,7 @@
 
 #define ANALYSIS_ACTIONS_MAX     3
 #define ANALYSIS_EVIDENCE_MAX    8
-#define ANALYSIS_STALL_THRESHOLD 0.15 /* less data wait and checkpoint than this: device-bound */
+#define ANALYSIS_STALL_THRESHOLD 0.15 /* a smaller share of data wait and checkpoints: device-bound */
 
 enum analysis_verdict {
 	ANALYSIS_INSUFFICIENT,
@@ -45,9 +45,9 @@ enum analysis_verdict {
 	ANALYSIS_PREP_BOUND,
 	ANALYSIS_DEVICE_BOUND,
 	ANALYSIS_CHECKPOINT_BOUND,
-	ANALYSIS_CPU_STARVED, /* most of its time it was ready, but without a core */
-	ANALYSIS_LOCK_BOUND,  /* ..., but another thread had the interpreter lock */
-	ANALYSIS_UNCLEAR,     /* what was seen does not tell; the note says what would */
+	ANALYSIS_CPU_STARVED, /* the trainer was mostly ready to run, but had no core */
+	ANALYSIS_LOCK_BOUND,  /* the trainer was mostly ready, but another thread had the interpreter lock */
+	ANALYSIS_UNCLEAR,     /* the events do not suffice; the note says what would */
 };
 
 enum analysis_confidence {
@@ -69,7 +69,7 @@ struct analysis_action {
 	double gain_max; /* upper bound of the speed-up, as a factor; 1: none; 0: not known */
 	enum analysis_confidence confidence;
 	struct estimate gain; /* predicted speed-up, as a factor; value 0 or NAN: not predicted */
-	bool about;           /* gain_max comes from sampled shares, or much was not seen: no bound is sure */
+	bool about;           /* gain_max is approximate: sampled shares, or much of the time was not seen */
 };
 
 /* A rank of a job that trains on several processes: shares of its own window. */
@@ -78,15 +78,14 @@ struct analysis_rank {
 	uint64_t window_ns;
 	uint64_t share_ns[SHARE_COUNT];
 	size_t n_steps;
-	uint64_t collective_ns; /* part of device: asleep until other ranks come along */
-	bool straggler;         /* the others wait for it at the end of their steps */
+	uint64_t collective_ns; /* part of device: asleep until the other ranks arrive */
+	bool straggler;         /* the other ranks wait for this one at the end of their steps */
 };
 
-/* Sums over all workers, in thread-seconds of their main threads in the window: never to be added to shares.
- */
+/* Sums over all workers: thread time of their main threads in the window. Never add these sums to shares. */
 struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
-	uint32_t n_at_once;  /* at the same time, of one loader that feeds steps; sampled: on average */
+	uint32_t n_at_once;  /* most at the same time of one loader that feeds steps; sampled: the average */
 	uint64_t fetch_ns;   /* in file or network calls */
 	uint64_t cpu_ns;     /* computing outside of them */
 	uint64_t queue_ns;   /* runnable without a core */
@@ -95,38 +94,38 @@ struct analysis_workers {
 	uint64_t n_batches;
 };
 
-/* What a trainer does beside its steps; parts of the shares, never to be added to them. */
+/* Work of a trainer that is not training: compiling or validation. Part of the shares; never add both. */
 struct analysis_apart {
 	bool known;
 	uint64_t ns;      /* compiling: in the whole recording, by any thread of the trainer's process;
 			   * validation: in the window */
 	uint64_t wait_ns; /* validation: part of ns, in its loader's next() */
-	size_t n_steps;   /* in which it happened */
+	size_t n_steps;   /* steps in which this work happened */
 };
 
 /* The job, its trainer, and how it loads data. */
 struct analysis_job {
 	char *command; /* NULL: not known */
-	bool attached; /* it ran already when the recording began */
+	bool attached; /* the job already ran when the recording began */
 	uint32_t n_cpus;
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
 	uint32_t trainer_ns_tgid, trainer_ns_tid; /* in its innermost PID namespace; 0: not known */
 	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;
 	enum analysis_method method;
-	/* When the trainer loads data is not seen at all, or only by its file reads, or only by a thread that
-	 * wakes it while no steps are seen. Then data that the trainer makes by itself counts as computing.
-	 */
+	/* The recording does not show when the trainer loads data; or only its file reads show this, or only
+	 * a thread that wakes it while no steps are seen. Then data that the trainer makes by itself counts
+	 * as computing. */
 	bool blind;
 	/* Time in which threads of all its processes and ranks had a core or waited for one; 0: not known. */
 	uint64_t busy_ns;
 };
 
-/* The recording, and what it misses. */
+/* The recording and its gaps. */
 struct analysis_recorded {
 	uint64_t begin_ns, end_ns;
-	uint64_t gaps_ns;                 /* part of it: without detail */
-	uint64_t detail_bytes_per_minute; /* the limit that left detail out; 0: not known */
+	uint64_t gaps_ns;                 /* part of the recording without detail */
+	uint64_t detail_bytes_per_minute; /* limit because of which detail was left out; 0: not known */
 	uint64_t n_lost;
 	uint64_t n_malformed;  /* records that contradict themselves or others: ignored */
 	double coverage_ratio; /* steps without a loss, over all steps */
@@ -139,16 +138,16 @@ struct analysis_window {
 	uint64_t begin_ns, end_ns;
 	uint64_t startup_ns, teardown_ns; /* the trainer's life before and after, as far as recorded */
 	uint64_t observed_ns;  /* the window without the steps that reach into a gap of the recording */
-	bool read_bytes_known; /* false: sampled, and the job hides it */
+	bool read_bytes_known; /* false: sampled, and the job hides its reads */
 	uint64_t read_bytes;   /* by the job's file reads, page cache or not */
 };
 
-/* Sampled without privilege: there are no steps, and each share is right within +- its error, with 95 %
- * confidence. */
+/* For a recording sampled without privilege: there are no steps, and each share is right within +- its error,
+ * with 95 % confidence. */
 struct analysis_sampled {
 	bool is;                   /* all shares are approximate */
 	double error[SHARE_COUNT]; /* 0: exact */
-	size_t n_looks;            /* at the trainer in the window */
+	size_t n_looks;            /* samples of the trainer in the window */
 	size_t n_steps_estimated;  /* 0: not known */
 };
 
@@ -157,26 +156,27 @@ struct analysis_parts {
 	uint64_t peers_ns; /* of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
 	/* of prep_stall */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
-	uint64_t own_prep_ns;    /* the trainer itself computed, or waited, no longer than that, for a core */
+	uint64_t own_prep_ns; /* the trainer itself computed, or waited for a core, the latter counted up to
+				 the time that it computed */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
 	/* of device */
 	bool gpu_wait_known;
 	uint64_t gpu_wait_ns;
-	uint64_t helped_ns; /* asleep until its other threads had computed */
+	uint64_t helped_ns; /* the trainer slept until other threads of its process had computed */
 	/* Part of the trainer's computing in which its Python stack shows the model, the backward pass or the
 	 * optimizer. NAN: not known. */
 	double computing_part;
 	/* of cpu_starved */
 	uint64_t neighbours_ns;  /* a thread outside the job had the core */
 	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
-	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer that are no polling */
-	uint64_t steal_ns;       /* of any: the trainer had a core that the host took away */
-	bool waits_sampled;      /* samples of the trainer's stack, or its naps, show some of its waits */
+	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer, except polling */
+	uint64_t steal_ns;       /* of any share: the host took the trainer's core away (steal time) */
+	bool waits_sampled;      /* some waits are known only from the trainer's stack samples or naps */
 };
 
-/* The shares without warm-up, without steps apart, and without what other steps compile: verdict and actions
- * are about these. */
+/* The shares without warm-up, without steps that are `apart` (step.h), and without compiling in other steps.
+ * Verdict and actions are based on them. */
 struct analysis_steady {
 	uint64_t share_ns[SHARE_COUNT]; /* sums to ns exactly */
 	uint64_t ns;
@@ -189,7 +189,7 @@ struct analysis_steady {
 struct analysis {
 	enum analysis_verdict verdict;
 	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
-	char note[256];         /* what the verdict does not say but the reader should know; "" if nothing */
+	char note[256];         /* what the reader should know in addition to the verdict; "": nothing */
 	struct analysis_job job;
 	struct analysis_recorded recorded;
 	struct analysis_window window;
@@ -212,29 +212,29 @@ struct analysis {
 	struct phase_times *phases;
 	struct checkpoint_report *checkpoints;
 	struct predictions *predictions;
-	char no_predictions[160]; /* why there are none; "" with some */
-	struct lanes *lanes;      /* NULL also when not asked for */
+	char no_predictions[160]; /* why there are no predictions; "" if there are */
+	struct lanes *lanes;      /* NULL also if the input did not ask for lanes */
 	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
 	size_t n_evidence;
 	struct analysis_action actions[ANALYSIS_ACTIONS_MAX];
 	size_t n_actions;
 };
 
-/* -ENOMEM, -EINVAL (n_events without events, or a window that ends before it begins), -ESRCH (no thread
- * trainer_tid). */
+/* Analyses the input. -ENOMEM; -EINVAL: n_events without events, or an end before the beginning; -ESRCH: no
+ * thread has the ID trainer_tid. */
 int analysis_run(const struct analysis_input *input, struct analysis **ret_analysis, struct error *err);
 
 void analysis_free(struct analysis *analysis);
 
-/* Returns false for compiling if no Python stack was sampled: then it is 0, and its time is in other shares.
- * All other shares are known. */
+/* Returns false for compiling if no Python stack was sampled: the share is 0 then, and its time is in other
+ * shares. All other shares are known. */
 bool analysis_share_known(const struct analysis *analysis, enum analysis_share share);
 
-/* The share as a part of observed_ns; 0 if nothing was observed. */
+/* Returns the share as a part of observed_ns, 0 to 1; 0 if nothing was observed. */
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);
 
-/* The same of the steady steps, which verdict and actions are about; of the whole window if there are none.
- */
+/* Returns the share as a part of the steady steps' time, on which verdict and actions are based; of
+ * observed_ns if there are no steady steps. */
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
 /* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high". */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What an analysis is made of: the events of one recording, and what else is known of it. All of it is
- * borrowed. */
+/* Input of an analysis: the events of one recording and other facts about it. All pointers are borrowed. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +15,7 @@ struct phase_label;
 struct profile_notes;
 struct what_if_question;
 
-/* A stretch of time in which records were lost; the whole recording if nothing better is known. */
+/* Interval in which records were lost; the whole recording if nothing better is known. */
 struct analysis_loss {
 	uint64_t begin_ns, end_ns;
 	uint64_t n_events;
@@ -38,18 +37,19 @@ struct analysis_input {
 	size_t n_losses;
 	uint32_t root_tgid;    /* the job's first process; 0: not known */
 	uint32_t trainer_tid;  /* 0: find it */
-	uint32_t n_cpus;       /* that the job may use; 0: not known */
+	uint32_t n_cpus;       /* CPUs that the job may use; 0: not known */
 	uint64_t self_cpu_ns;  /* CPU time of the tool: BPF programs and collector */
-	bool bpf_cost_unknown; /* the time of BPF programs was not counted, which takes CAP_SYS_ADMIN */
-	uint64_t detail_bytes_per_minute; /* that the recorder was allowed; 0: all, or not known */
+	bool bpf_cost_unknown; /* self_cpu_ns lacks BPF programs: counting them takes CAP_SYS_ADMIN */
+	uint64_t detail_bytes_per_minute; /* limit that the recorder had; 0: none, or not known */
 	const char *command;              /* as typed, or of the process; NULL: not known */
-	bool attached;                    /* the job ran already when the recording began */
-	bool shares_only;                 /* neither predictions nor lanes: cheap enough for once a second */
+	bool attached;                    /* the job already ran when the recording began */
+	bool shares_only;                 /* no predictions, no lanes: cheap enough to run once per second */
 	const struct what_if_question *what_if; /* NULL: none */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
-	const struct gpu_probes *gpu_probes;    /* in it; NULL: not known */
-	double checkpoint_overhead_max;         /* what checkpoints may cost; 0: CHECKPOINT_OVERHEAD_MAX */
+	const struct gpu_probes *gpu_probes;    /* in gpu_library; NULL: not known */
+	double
+	    checkpoint_overhead_max; /* largest ratio of stalls to other time; 0: CHECKPOINT_OVERHEAD_MAX */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;
 	const struct phase_label *phase_labels;
@@ -57,5 +57,5 @@ struct analysis_input {
 	uint32_t page_bytes; /* 0: 4096 */
 	const struct analysis_path *paths;
 	size_t n_paths;
-	const struct profile_notes *profile; /* what stack samples point at; NULL: none */
+	const struct profile_notes *profile; /* frames and traces of the stack samples; NULL: none */
 };

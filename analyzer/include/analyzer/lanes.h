@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * What each thread that matters did over the window, as segments for drawing: the trainer, the workers, their
+ * States of the important threads over the window, as segments for drawing: the trainer, the workers, their
  * hand-off threads and the busiest other threads of the trainer's process. A lane holds one thread, or
- * several that lived one after the other (workers forked anew each epoch).
+ * several that lived one after the other (workers forked again for each epoch).
  *
- * Segments of a lane are sorted and do not overlap; what lies between two is not known. Where the recording
- * has more segments than asked for, time is cut into cells of `cell_ns` that show one state each, chosen so
- * that over many cells each state gets its due. A few excerpts (the first, a typical and the slowest steps)
- * stay exact.
+ * Segments of a lane are sorted and do not overlap; between two segments the state is not known. If the
+ * recording has more segments than the caller asked for, time is cut into cells of `cell_ns` that show one
+ * state each. Over many cells, each state is shown for about as long as it lasted. A few excerpts (the first,
+ * a typical and the slowest steps) stay exact.
  */
 
 #include <stddef.h>
@@ -35,10 +35,10 @@ enum lane_state {
 	LANE_CPU,       /* computing: decoding, transforming, handing over */
 	LANE_FETCH,     /* in calls that read files or sockets, or in page faults on files */
 	LANE_QUEUE,     /* ready to run, without a core */
-	LANE_IDLE,      /* a worker waiting to be given work: it is ahead of the trainer */
+	LANE_IDLE,      /* a worker without work, because it is ahead of the trainer */
 	LANE_BLOCKED,   /* asleep for another reason */
-	LANE_GPU_WAIT,  /* the trainer's: part of device */
-	LANE_COMPILING, /* the trainer's, and a share of its own */
+	LANE_GPU_WAIT,  /* trainer only: part of device */
+	LANE_COMPILING, /* trainer only: a share of its own */
 	LANE_STATES,
 };
 
@@ -54,8 +54,8 @@ struct lane_batch {
 
 struct lane {
 	enum lane_role role;
-	char name[32];      /* "trainer", "worker 1", ... or as the thread calls itself: bytes from outside */
-	uint32_t tid, tgid; /* of its first thread */
+	char name[32]; /* "trainer", "worker 1", ... or the thread's own name, which may hold any bytes */
+	uint32_t tid, tgid; /* of the lane's first thread */
 	struct lane_segment *segments;
 	struct lane_batch *batches; /* by begin */
 	size_t n_segments, n_batches;
@@ -67,7 +67,7 @@ struct lane_wake {
 	uint32_t from, to;          /* lanes */
 };
 
-/* A data wait of the trainer; fetch_ns of it is fetch_stall. */
+/* A data wait of the trainer. fetch_ns: the part that counts as fetch_stall. */
 struct lane_wait {
 	uint64_t begin_ns, end_ns, fetch_ns;
 };
@@ -91,14 +91,14 @@ struct lanes {
 	struct lane_wake *wakes; /* by run_ns */
 	struct lane_wait *waits;
 	struct lane_level *levels;       /* by time; NULL without workers */
-	struct lane_gpu_call *gpu_calls; /* each lane's by time; NULL without */
+	struct lane_gpu_call *gpu_calls; /* by time within a lane; NULL: none */
 	size_t n_items, n_wakes, n_waits, n_levels, n_gpu_calls;
 };
 
 /* "device", "fetch_stall", ..., "idle" */
 const char *lane_state_name(enum lane_state state);
 
-/* What the trainer's lane shows for a share. */
+/* Returns the state that the trainer's lane shows for a share. */
 enum lane_state lane_state_of_share(enum analysis_share share);
 
 void lanes_free(struct lanes *lanes);

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * What the job read, from where, and how: of the window, all threads of the job together.
+ * Reads of the job in the window, by place and kind: sums over all threads of the job.
  *
- * A page is `accessed` each time a read or a fault looks it up, and `missed` when the job's access had it
- * brought in from storage. `cold_bytes` came from storage, `used_bytes` were asked for by read calls or
- * touched by faults; more cold than used bytes is read-ahead that nobody wanted. O_DIRECT and sockets bypass
- * the page cache: their bytes are cold, and count in `direct_bytes` and `network_bytes` too.
+ * A page is `accessed` each time a read or a fault looks it up, and `missed` when the access made the kernel
+ * read it from storage. `cold_bytes` came from storage; `used_bytes` were returned by read calls or touched
+ * by faults. An excess of cold over used bytes is read-ahead that nobody used. O_DIRECT and sockets bypass
+ * the page cache: their bytes are cold, and also count in `direct_bytes` and `network_bytes`.
  */
 
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #define PAGE_CACHE_TOP_FILES 16
 
 struct page_cache_place {
-	char *path; /* of a file, or a folder with "/" at the end; "?" where it was not learnt. Never NULL */
+	char *path; /* of a file, or of a folder with "/" at the end; "?": not known. Never NULL */
 	uint64_t accessed_pages, missed_pages;
 	uint64_t used_bytes, cold_bytes;
 	uint64_t n_reads;
@@ -29,8 +29,8 @@ struct page_cache_mapped {
 	uint64_t fault_ns; /* thread-time in major faults */
 	uint64_t read_ahead_pages;
 	uint64_t n_read_aheads;
-	double random_ratio; /* of major faults, those that do not follow the one before; NAN: none */
-	uint64_t n_wakeups, n_context_switches; /* of the threads that faulted, in faults */
+	double random_ratio; /* share of major faults that do not follow the previous one; NAN: no faults */
+	uint64_t n_wakeups, n_context_switches; /* of the faulting threads, during faults */
 };
 
 struct page_cache {
@@ -45,11 +45,11 @@ struct page_cache {
 	size_t n_files, n_folders;
 };
 
-/* 1 - missed / accessed; NAN without accesses. */
+/* Returns 1 - missed / accessed; NAN without accesses. */
 double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
 
-/* Returns how many times as much came from storage as was used, because of read-ahead that nobody wanted; 0
- * if it is too little to mention. */
+/* Returns the bytes that came from storage over the bytes that were used, where unused read-ahead makes a
+ * difference; 0 if the excess is too small to mention. */
 double page_cache_excess(const struct page_cache *cache);
 
 void page_cache_free(struct page_cache *cache);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the stall model says of the recorded job: rates, what-if curves and the least that removes the stall.
- * Estimates come as value, low, high: a 95 % interval by resampling the recorded steps. */
+/* Predictions of the stall model for the recorded job: rates, what-if curves and the smallest changes that
+ * remove the stall. An estimate has value, low and high: a 95 % interval by resampling the recorded steps. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,39 +33,39 @@ struct what_if_curve {
 	double here; /* x of the recording; NAN: not known */
 };
 
-/* With images decoded and transformed by dieseld, on all cores. */
+/* Prediction for images that dieseld decodes and transforms on all cores. */
 struct native_prediction {
-	struct estimate part; /* of preparing's CPU time; NAN: no decoding of images was seen */
+	struct estimate part; /* of preparing's CPU time that dieseld could do; NAN: no image decoding seen */
 	struct estimate speedup;
 	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
 };
 
 struct predictions {
-	/* samples/s (batches/s where batch_samples is not known): what reading, preparing and the device
-	 * could do each by itself, if the other two took nothing */
+	/* Samples/s (batches/s where batch_samples is not known) that reading, preparing and the device could
+	 * each reach if the other two took no time. */
 	struct estimate fetch_rate, prep_rate, device_rate;
 	struct estimate storage_bytes_per_s, memory_bytes_per_s;
 	double batch_samples; /* NAN: not known */
 	double bytes_per_step;
-	double recorded_step_s, replayed_step_s; /* the second is the model's own: they should agree */
+	double recorded_step_s, replayed_step_s; /* the second is the model's; both should agree */
 	struct what_if_curve curves[WHAT_IF_AXES];
-	/* The least of each that, by itself, leaves less than 2 % data wait, not counting the handing over of
-	 * batches, which nothing removes; NAN: no amount does. */
+	/* Smallest amount that, on its own, leaves less than 2 % data wait. The hand-over of batches does not
+	 * count, because nothing removes it. NAN: no amount suffices. */
 	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
 	struct estimate half_prep_speedup; /* with half the computing per batch */
-	/* With workers that stay from epoch to epoch; NAN: they do, or one epoch was seen. */
+	/* With workers that persist from epoch to epoch. NAN: they already do, or only one epoch was seen. */
 	struct estimate persistent_speedup;
 	struct native_prediction native;
-	struct what_if_answer *answer; /* to analysis_input's question; NULL: none was asked */
+	struct what_if_answer *answer; /* to the question in analysis_input; NULL: none was asked */
 };
 
-/* What one scenario would do. */
+/* Prediction for one what_if_question. */
 struct what_if_answer {
 	struct estimate speedup, steps_per_s;
-	double cached_ratio;                    /* of what a node needs, the share that its memory holds */
+	double cached_ratio;                    /* share of the data a node needs that its memory holds */
 	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
 	double recorded_fetch_stall, recorded_prep_stall,
-	    recorded_device; /* the same by the replay, unchanged */
+	    recorded_device; /* the same shares, by the replay without a change */
 };
 
 /* A question: factors and shares as on the axes; NAN: as recorded. */
@@ -73,15 +73,15 @@ struct what_if_question {
 	double cache_ratio;
 	double n_workers;
 	double storage_factor;      /* over the recorded bandwidth */
-	double storage_bytes_per_s; /* or outright; needs a recording that read from storage */
+	double storage_bytes_per_s; /* instead of the factor; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
 	bool native;        /* images are decoded by dieseld; needs native.part */
-	double n_nodes;     /* by dieseld: each with as much memory, and with lanes of its own */
-	double forms_ratio; /* samples that come out of decoded forms in dieseld's cache; with native alone */
+	double n_nodes;     /* nodes that share data by dieseld, each with as much memory and its own lanes */
+	double forms_ratio; /* share of samples from dieseld's cache of decoded forms; only with native */
 };
 
-/* "fetch-bound", "prep-bound" or "device-bound", as the verdict on such shares would be. */
+/* Returns the verdict on such shares: "fetch-bound", "prep-bound" or "device-bound". */
 const char *what_if_bound(double fetch_stall, double prep_stall);
 
 void predictions_free(struct predictions *predictions);

@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * What preparing spends its CPU time on: samples of the CPU clock of the threads that prepare batches, taken
- * at a fixed rate while they run, folded by library and by function. Samples within file calls are left out:
- * they are fetching.
+ * CPU profile of preparing: stack samples of the threads that prepare batches, taken at a fixed rate of their
+ * CPU clock, summed by library and by function. Samples within file calls are left out, because they are
+ * fetching.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the samples of a recording point at, from its notes (bpf/notes.h). Borrowed by an analysis. */
+/* A frame that stack samples refer to, from the recording's notes (bpf/notes.h). Borrowed by an analysis. */
 struct profile_frame {
 	uint64_t key;
 	uint8_t kind;                   /* enum frame_kind */
@@ -36,7 +36,7 @@ struct profile_notes {
 struct profile_item {
 	char *name;    /* library "libjpeg", function "jpeg_idct_islow", or Python "load_image" */
 	char *library; /* of a function: library, or the Python file's name; NULL for libraries */
-	char *caller;  /* "file.py:function" that most often was the innermost Python frame; NULL: none */
+	char *caller;  /* most frequent innermost Python frame, "file.py:function"; NULL: none */
 	uint64_t n_samples;
 };
 
@@ -47,18 +47,18 @@ struct profile_stack {
 	uint64_t n_samples;
 };
 
-/* Of the samples, those of work that dieseld could do, as far as names tell it. Before Python 3.11 some of
- * the transforms are not told. */
+/* Samples of work that dieseld could do, recognised by names. Some transforms are not recognised before
+ * Python 3.11. */
 struct profile_images {
-	uint64_t n_decode;    /* JPEG, PNG and WebP images are read */
-	uint64_t n_codec;     /* part of these: in code for these kinds alone */
-	uint64_t n_transform; /* they are cut, resized, flipped, and turned into numbers */
+	uint64_t n_decode;    /* reading JPEG, PNG and WebP images */
+	uint64_t n_codec;     /* part of n_decode: in code for these formats only */
+	uint64_t n_transform; /* cropping, resizing, flipping, and converting to numbers */
 	uint64_t n_foreign;   /* torchvision's transforms that dieseld does not run */
 };
 
 struct profile {
-	uint64_t n_samples; /* all of them */
-	uint64_t n_unknown; /* of them with no known library */
+	uint64_t n_samples; /* total */
+	uint64_t n_unknown; /* part of n_samples without a known library */
 	struct profile_images images;
 	double rate_hz;
 	struct profile_item *libraries, *functions; /* by samples, descending; the innermost frame counts */

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * What the analysis of a whole recording says of one stretch of it: for those who want to see how a job went
- * on, like the tuner, which looks at each second. Needs an analysis with lanes (analysis_input:
- * n_lane_segments_max). Pure.
+ * Extracts the figures of one interval from the analysis of a whole recording, to follow a job over time: for
+ * the tuner, second by second. Needs an analysis with lanes (analysis_input: n_lane_segments_max). Pure.
  */
 
 #include <stddef.h>
@@ -13,20 +12,20 @@
 #include "analyzer/analysis.h"
 
 struct analysis_stretch {
-	/* The trainer's time, by share; sums to known_ns. What lies in a gap of the recording is not known.
-	 */
+	/* The trainer's time, by share; sums to known_ns. Time in a gap of the recording is not known. */
 	uint64_t share_ns[SHARE_COUNT];
 	uint64_t known_ns;
 	uint64_t gpu_wait_ns; /* part of SHARE_DEVICE */
-	double n_steps;       /* that ended in it; of a sampled recording, in proportion to its length */
+	double n_steps;       /* steps that ended in the interval; sampled: in proportion to its length */
 	double step_p50_s, step_p95_s; /* of these steps; NAN: none */
 
 	/* Worker processes and the threads that hand their batches over; thread-time. */
-	uint32_t n_workers; /* processes that were seen */
-	size_t n_batches;   /* prepared to the end */
+	uint32_t n_workers; /* worker processes seen */
+	size_t n_batches;   /* batches whose preparation ended */
 	uint64_t worker_cpu_ns, worker_fetch_ns;
-	uint64_t queue_ns; /* of all threads that have a lane: runnable without a core */
+	uint64_t queue_ns; /* all threads that have a lane: runnable without a core */
 };
 
-/* All zero (steps NAN) where the analysis has no lanes, or nothing is known of that time. */
+/* Returns the figures of [begin_ns, end_ns). All are 0 (step times NAN) if the analysis has no lanes, or
+ * nothing is known of the interval. */
 struct analysis_stretch analysis_stretch(const struct analysis *analysis, uint64_t begin_ns, uint64_t end_ns);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The parts of the trainer's time. docs/explanation/measuring.md defines each. Everything that shows, stores
- * or sums shares has them by this enum. Only the daemon's tuner has its own, struct stall_shares: those that
- * it may know, without compiling. */
+/* The parts of the trainer's time. docs/explanation/measuring.md defines each. All code that shows, stores or
+ * sums shares uses this enum, except the daemon's tuner. Its struct stall_shares has only the shares that the
+ * tuner may know, without compiling. */
 
 enum analysis_share {
 	SHARE_DEVICE,
@@ -12,9 +12,9 @@ enum analysis_share {
 	SHARE_CHECKPOINT_STALL,
 	SHARE_CPU_STARVED,
 	SHARE_OTHER,
-	SHARE_COMPILING, /* paid once, so in no steady share; not seen without a Python stack */
+	SHARE_COMPILING, /* paid once, so not in steady shares; only seen with Python stack samples */
 	SHARE_COUNT,
 };
 
-/* As in JSON: "fetch_stall". */
+/* Returns the name in JSON reports, e.g. "fetch_stall". */
 const char *analysis_share_name(enum analysis_share share);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Where a recording's events come from: the collector (BPF, exact) where the kernel lets us, else the sampler
- * (/proc, approximate, for everybody). Each call does what the call of the same name in bpf/collector.h says.
+ * Source of a recording's events: the collector (BPF, exact) if the kernel permits it, else the sampler
+ * (/proc, approximate, without privilege). Each function has the contract of its namesake in bpf/collector.h.
  */
 
 #include <signal.h>
@@ -21,22 +21,22 @@ enum source_choice {
 	SOURCE_SAMPLER,
 };
 
-/* The sampler uses only options->no_children. If the kernel refuses the collector, that is an error: the
- * caller decides whether the sampler will do, and says so. */
+/* Opens the chosen source. The sampler uses only options->no_children. Fails if the kernel refuses the
+ * collector: the caller decides whether the sampler suffices, and tells the user. */
 int source_open(enum source_choice choice, const struct collector_options *options,
 		struct source **ret_source, struct error *err);
 
-/* Returns true if its events are sampled, and so approximate. */
+/* Returns true if the source's events are sampled, hence approximate. */
 bool source_is_sampled(const struct source *source);
 
-/* As collector_*(), with the same contracts and results. */
+/* These functions have the contracts and results of collector_*() in bpf/collector.h. */
 int source_launch(struct source *source, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
 		  struct error *err);
 int source_attach(struct source *source, pid_t tgid, struct error *err);
 bool source_has(const struct source *source, pid_t tgid);
 int source_poll(struct source *source, int timeout_ms, const struct collector_sink *sink);
 int source_fd(const struct source *source);
-uint64_t source_detail(struct source *source, bool on); /* off: the sampler looks less often */
+uint64_t source_detail(struct source *source, bool on); /* off: the sampler samples less often */
 uint64_t source_alive(const struct source *source);
 int source_stop(struct source *source, const struct collector_sink *sink, struct error *err);
 void source_stats_get(struct source *source, struct collector_stats *ret_stats);

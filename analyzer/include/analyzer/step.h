@@ -6,12 +6,12 @@
 
 #include "analyzer/share.h"
 
-#define ANALYSIS_STEPS_MIN 5 /* fewer say nothing about the job */
+#define ANALYSIS_STEPS_MIN 5 /* fewest steps from which a job can be judged */
 
 struct analysis_step {
 	uint64_t begin_ns, end_ns;
 	uint64_t backward_ns; /* when the backward pass was entered */
 	uint64_t share_ns[SHARE_COUNT];
 	bool complete; /* no record was lost while it ran */
-	bool apart;    /* left out of figures about steps: it compiles, or follows a validation pass */
+	bool apart;    /* excluded from figures about steps: compiles, or follows a validation pass */
 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Inside of the replay: what a simulated worker is doing. Its batches of one epoch are w, w + W, w + 2 W, ...
- */
+/* Internals of the replay: the state of a simulated worker. Worker w of W has batches w, w + W, w + 2 W, ...
+ * of an epoch. */
 
 #include "analyzer/model.h"
 
 enum sim_phase {
-	SIM_IDLE,    /* nothing was asked of it */
+	SIM_IDLE,    /* no batch was requested */
 	SIM_ABSENT,  /* not started yet: until `until_ns` */
 	SIM_COMPUTE, /* `left_ns` of CPU time */
 	SIM_DELAY,   /* until `until_ns` */
@@ -24,11 +24,11 @@ struct sim_worker {
 	double publish_left;            /* of the next one to publish, 1 to 0 */
 };
 
-/* The storage, and what else in the scenario concerns reading. */
+/* The storage and other parts of the scenario that concern reading. */
 struct sim_reads {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
-	bool moved;                   /* workers do what the trainer did itself */
+	bool moved;                   /* workers do the work that the trainer did itself */
 	struct model_storage storage; /* of the scenario */
 	double storage_state;
 	double hit_ratio;       /* recorded, of the groups that read something */
@@ -41,8 +41,8 @@ struct sim_reads sim_reads_init(const struct model_job *job, const struct model_
 void sim_worker_take(struct sim_worker *worker, struct sim_reads *reads, const struct model_batch *batch,
 		     double now_ns);
 
-/* The current phase is over: goes on to the next one. Returns true if the batch is finished and the worker
- * idle. */
+/* Ends the current phase and begins the next one. Returns true if the batch is finished and the worker idle.
+ */
 bool sim_worker_next(struct sim_worker *worker, struct sim_reads *reads, double now_ns);
 
 static inline bool sim_worker_runs(const struct sim_worker *worker)

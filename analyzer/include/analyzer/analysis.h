@@ -172,7 +172,7 @@ struct analysis_parts {
 	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
 	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer, except polling */
 	uint64_t steal_ns;       /* of any share: the host took the trainer's core away (steal time) */
-	bool waits_sampled;      /* some waits are known only from the trainer's stack samples or naps */
+	bool waits_sampled;      /* some waits are inferred from the trainer's stack samples or naps */
 };
 
 /* The shares without warm-up, without steps that are `apart` (step.h), and without compiling in other steps.

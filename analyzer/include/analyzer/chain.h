@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Why the last slow step waited, piece by piece: from the end of its longest data wait back through whoever
- * ended each sleep to what held the trainer up. Evidence, as the walk finds it: each ns of the wait is in
- * exactly one piece, unless there are more than WAIT_CHAIN_MAX.
+ * Wake-up chain of the last slow step: from the end of its longest data wait back through the threads that
+ * ended each sleep, to the cause of the delay. The pieces are those of the walk (shares/walk.h). Each ns of
+ * the wait is in exactly one piece, unless there are more than WAIT_CHAIN_MAX.
  */
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ struct wait_piece {
 	uint64_t begin_ns, end_ns;
 	uint32_t tid;
 	char role[20];
-	char name[16];    /* as the thread calls itself: bytes from outside */
+	char name[16];    /* the thread's own name, which may hold any bytes */
 	const char *what; /* static */
 	bool fetch;
 };

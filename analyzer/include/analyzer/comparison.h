@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * Two analyses of (versions of) one job: what changed, and whether it is more than the noise within each.
+ * Compares two analyses of one job, or of two versions of it: what changed, and whether the change exceeds
+ * the noise within each recording.
  *
- * Intervals are 99 % intervals from resampling runs of neighbouring steps, warm-up left out (a circular block
- * bootstrap, because steps come in rhythms, e.g. one slow batch per worker). The seed is fixed: the same
- * recordings give the same answer. They know nothing of how the machine drifts between two recordings; record
- * each version twice to see that. Sampled recordings have no steps: their shares come with the intervals they
- * were found with, and steps/s without.
+ * Intervals are 99 % intervals by a circular block bootstrap: runs of neighbouring steps are resampled,
+ * without warm-up. Blocks are needed because steps have rhythms, e.g. one slow batch per worker. The seed is
+ * fixed: the same recordings give the same answer. The intervals do not cover drift of the machine between
+ * the recordings; to see that, record each version twice. Sampled recordings have no steps: their shares have
+ * the intervals of the sampling, and steps/s has none.
  */
 
 #include <stdbool.h>
@@ -16,7 +17,7 @@
 #include "analyzer/analysis.h"
 
 struct comparison_share {
-	double a, b;            /* of each one's own time, without warm-up */
+	double a, b;            /* share of the recording's own time, without warm-up */
 	struct estimate change; /* b - a; low and high NAN: no interval */
 	bool significant;       /* the interval excludes 0, and the change is at least one percentage point */
 };
@@ -30,5 +31,5 @@ struct comparison {
 	bool verdict_changed;
 };
 
-/* Both must have been judged: -ENODATA for ANALYSIS_INSUFFICIENT. -ENOMEM. */
+/* Compares a with b. -ENODATA: the verdict of one is ANALYSIS_INSUFFICIENT; -ENOMEM. */
 int comparison_make(const struct analysis *a, const struct analysis *b, struct comparison *ret_comparison);

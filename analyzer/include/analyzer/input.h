@@ -48,8 +48,7 @@ struct analysis_input {
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
 	const struct gpu_probes *gpu_probes;    /* in gpu_library; NULL: not known */
-	double
-	    checkpoint_overhead_max; /* largest ratio of stalls to other time; 0: CHECKPOINT_OVERHEAD_MAX */
+	double checkpoint_overhead_max;         /* limit, as a ratio; 0: CHECKPOINT_OVERHEAD_MAX */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;
 	const struct phase_label *phase_labels;

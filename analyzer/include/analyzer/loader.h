@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How the job loads its data, decided by what it was seen to do. */
+/* How the job loads its data, by its observed behaviour. */
 enum analysis_loader {
 	LOADER_NONE,    /* no data wait was seen */
 	LOADER_WORKERS, /* worker processes hand batches over through a pipe */
@@ -13,8 +13,8 @@ enum analysis_loader {
 /* How data waits were divided into fetch and prep. */
 enum analysis_method {
 	METHOD_NONE,
-	METHOD_WALK,    /* back from the end of each wait through who woke whom */
-	METHOD_REPLAY,  /* the recorded batches again, with fetch at zero */
-	METHOD_MARKS,   /* libdiesel said what held the batch up */
+	METHOD_WALK,    /* wake-ups, followed back from the end of each wait */
+	METHOD_REPLAY,  /* replay of the recorded batches, with fetch at zero */
+	METHOD_MARKS,   /* libdiesel's marks name the cause of each delay */
 	METHOD_SAMPLED, /* sampled without privilege: the stall model's quick answer on sums */
 };

@@ -2,19 +2,18 @@
 #pragma once
 
 /*
- * What the program itself calls the parts of its steps: ranges of NVTX, of USDT markers, and of libdiesel's
- * loaders, on the trainer, in the window. A range counts from its start to its end, with all that is nested
- * in it, so phases need not sum up to anything; one that reaches over an edge of the window counts as far as
- * it lies within.
+ * Named ranges that the program itself marks on the trainer, in the window: by NVTX, by USDT markers, and by
+ * libdiesel's loaders. A range counts from start to end, nested ranges included, so the sums of phases may
+ * overlap. Of a range that crosses an edge of the window only the part within counts.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define PHASES_MAX 64 /* beyond, those with the least time are left out */
+#define PHASES_MAX 64 /* if there are more, those with the least time are left out */
 
 struct phase_time {
-	char name[64]; /* bytes as the program gave them; "?" where the name was not learnt */
+	char name[64]; /* any bytes, as the program gave them; "?": not known */
 	uint64_t n, ns;
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A recording: one SQLite file with the events of bpf/event.h and facts about how they were recorded. It is a
- * single file once closed; one that was cut off in the middle is still readable as far as it got.
+ * A recording: one SQLite file with the events of bpf/event.h and facts about how they were recorded. Once
+ * closed, it is a single file. A truncated recording is readable up to the damage.
  *
  * Format: application_id 0x444c5331 ("DLS1"), user_version RECORDING_VERSION;
  *
@@ -12,7 +12,7 @@
  *   end_ns and packed (recording_codec.h); blocks overlap in time only a little, because they are written
  *   while the events come. slice 0: events of the whole recording (lives of threads, steps, gaps);
  *   slice 1, 2, ...: detail, which a long recording has only now and then (EVENT_GAP says when it has none)
- *   notes(kind TEXT, key INTEGER, value BLOB): what does not fit an event: names, paths, stacks. From
+ *   notes(kind TEXT, key INTEGER, value BLOB): data that does not fit an event: names, paths, stacks. Since
  *   version 2
  *
  * A recording belongs to one thread.
@@ -33,12 +33,12 @@ struct recording_cursor;
 /* Keys of info. Times are ns, sizes bytes, both decimal. */
 #define RECORDING_COMMAND          "command"      /* what was run, or the command line of the process */
 #define RECORDING_ROOT_TGID        "root_tgid"    /* the job's first process */
-#define RECORDING_ROOTS            "roots"        /* all of them, separated by commas */
-#define RECORDING_CGROUP           "cgroup"       /* its folder; only with --cgroup */
+#define RECORDING_ROOTS            "roots"        /* all its first processes, separated by commas */
+#define RECORDING_CGROUP           "cgroup"       /* the control group's folder; only with --cgroup */
 #define RECORDING_TRAINER_TID      "trainer_tid"  /* as the user named it; 0: find it */
-#define RECORDING_ATTACHED         "attached"     /* 1: it ran already when the recording began */
+#define RECORDING_ATTACHED         "attached"     /* 1: the job already ran when the recording began */
 #define RECORDING_START_NS         "start_ns"     /* CLOCK_MONOTONIC when the job was tagged */
-#define RECORDING_STOP_NS          "stop_ns"      /* and when the recording ended */
+#define RECORDING_STOP_NS          "stop_ns"      /* CLOCK_MONOTONIC when the recording ended */
 #define RECORDING_START_CLOCKS     "start_clocks" /* "monotonic boottime realtime uncertainty" */
 #define RECORDING_STOP_CLOCKS      "stop_clocks"
 #define RECORDING_HOST             "host"
@@ -52,11 +52,11 @@ struct recording_cursor;
 #define RECORDING_MISSED           "missed_runs"      /* program runs the kernel skipped */
 #define RECORDING_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
 #define RECORDING_PROFILE_HZ       "profile_hz"       /* stack samples per second per CPU; 0: none */
-#define RECORDING_DETAIL_BYTES     "detail_bytes"     /* that detail may take per minute; 0: no limit */
+#define RECORDING_DETAIL_BYTES     "detail_bytes"     /* limit of detail per minute; 0: none */
 #define RECORDING_PROBES           "probes"           /* user-space functions probed */
 #define RECORDING_HOOKS_MISSING    "hooks_missing"    /* names, separated by spaces */
 #define RECORDING_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */
-#define RECORDING_BPF_SAMPLED_NS   "bpf_sampled_ns"   /* 0: the former is unknown */
+#define RECORDING_BPF_SAMPLED_NS   "bpf_sampled_ns"   /* 0: bpf_run_ns is unknown */
 #define RECORDING_RECORDER_CPU_NS  "recorder_cpu_ns"  /* CPU time of the recording program */
 #define RECORDING_STEAL_NS         "steal_ns"         /* taken by the hypervisor from all CPUs meanwhile */
 #define RECORDING_EXIT_STATUS      "exit_status"      /* as waitpid gives it; only for launched commands */
@@ -71,22 +71,22 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
  * by a newer version. A cut file opens as far as it can be read: recording_complete() is false then. */
 int recording_open(const char *path, struct recording **ret_recording, struct error *err);
 
-/* Takes events in the order they come, and keeps them in memory until there are RECORDING_BLOB_EVENTS or
- * recording_flush() is called. After a failure (-ENOSPC, -EIO) the recording stays usable for reading what
- * was written. */
+/* Appends an event, in order of arrival. Events stay in memory until there are RECORDING_BLOB_EVENTS of them
+ * or recording_flush() is called. After a failure (-ENOSPC, -EIO) the events already written stay readable.
+ */
 #define RECORDING_BLOB_EVENTS 8192
 int recording_append(struct recording *recording, const struct event *event, struct error *err);
 int recording_flush(struct recording *recording, struct error *err);
 
-/* Detail that follows belongs to this slice; slices are numbered from 1. */
+/* Assigns the detail that follows to this slice; slices are numbered from 1. */
 int recording_slice_begin(struct recording *recording, uint64_t slice, struct error *err);
-/* Forgets a slice's detail; its room in the file is reused. */
+/* Deletes a slice's detail; its space in the file is reused. */
 int recording_slice_drop(struct recording *recording, uint64_t slice, struct error *err);
-/* Returns the bytes written so far, notes and dropped slices included; *ret_detail_bytes is the detail in
- * them. */
+/* Returns the bytes written so far, notes and dropped slices included; *ret_detail_bytes: the part of them
+ * that is detail. */
 uint64_t recording_written_bytes(const struct recording *recording, uint64_t *ret_detail_bytes);
 
-/* Sets a fact about the recording, in place of what the key said before. -errno if it cannot be written. */
+/* Sets a fact about the recording; replaces an earlier value of the key. -errno if it cannot be written. */
 int recording_set_text(struct recording *recording, const char *key, const char *value, struct error *err);
 int recording_set_u64(struct recording *recording, const char *key, uint64_t value, struct error *err);
 
@@ -103,9 +103,9 @@ int recording_put(struct recording *recording, const char *kind, uint64_t key, c
 int recording_each(struct recording *recording, const char *kind,
 		   int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user);
 
-/* Returns true if the recording was closed in order, and the file is whole as far as it was read by now. */
+/* Returns true if the recording was closed in order, and no damage was met in the parts read so far. */
 bool recording_complete(const struct recording *recording);
-/* Returns true if it was not complete since it was still being written when it was opened. */
+/* Returns true if the recording was incomplete when opened because its recorder was still writing it. */
 bool recording_under_way(const struct recording *recording);
 
 /* Writes RECORDING_COMPLETE and makes it a single file. */
@@ -114,7 +114,7 @@ int recording_finish(struct recording *recording, struct error *err);
 /* NULL is fine. Without recording_finish a written recording stays incomplete. */
 void recording_close(struct recording *recording);
 
-/* As recording_close, and removes the file. */
+/* Closes the recording like recording_close(), and removes the file. */
 void recording_discard(struct recording *recording);
 
 /* Which events to iterate over; zeros: all. */
@@ -127,8 +127,8 @@ struct recording_filter {
 int recording_cursor_open(struct recording *recording, const struct recording_filter *filter,
 			  struct recording_cursor **ret_cursor, struct error *err);
 
-/* 1: *ret_event is valid until the next call; 0: there are no more; negative: -EIO and the like. A damaged
- * part ends the iteration as if it were the end, and makes recording_complete() false. */
+/* Returns 1 with an event in *ret_event, valid until the next call; 0 at the end; -EIO or another errno. A
+ * damaged part counts as the end, and makes recording_complete() false. */
 int recording_cursor_next(struct recording_cursor *cursor, const struct event **ret_event);
 
 void recording_cursor_close(struct recording_cursor *cursor);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A recording, analysed: reads all events into memory (64 bytes each) and calls analysis_run(). */
+/* Analyses a recording: reads all events into memory (64 bytes each) and calls analysis_run(). */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Growing lists of half-open time intervals. Lists that are `tidy` are sorted, without overlaps or gaps of
- * zero length. */
+/* Growing lists of half-open time intervals. A `tidy` list is sorted, without overlaps or gaps of zero
+ * length.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,11 +29,11 @@ int interval_list_append(struct interval_list *list, const struct interval_list 
 /* Sorts and merges what overlaps or touches. */
 void interval_list_tidy(struct interval_list *list);
 
-/* Takes everything in `holes` out of `list`; both tidy, the result is too. -ENOMEM. */
+/* Removes the intervals in `holes` from `list`. Both must be tidy, and the result is tidy. -ENOMEM. */
 int interval_list_subtract(struct interval_list *list, const struct interval_list *holes);
 
-/* Of a tidy list: ns covered within [begin_ns, end_ns). */
+/* Returns the ns of [begin_ns, end_ns) that a tidy list covers. */
 uint64_t interval_list_cover(const struct interval_list *list, uint64_t begin_ns, uint64_t end_ns);
 
-/* Of a tidy list: index of the first interval that ends after at_ns; n: none. */
+/* Returns the index of the first interval of a tidy list that ends after at_ns; n: none. */
 size_t interval_list_from(const struct interval_list *list, uint64_t at_ns);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * 95 % intervals by resampling: steps are drawn again in blocks, because neighbours are alike (a slow disk
- * stays slow for a while), and what is asked for is computed from each draw. The same input gives the same
- * interval: the draws do not depend on clock or address.
+ * Computes 95 % intervals by resampling (block bootstrap): steps are drawn in blocks, because neighbours are
+ * alike (a slow disk stays slow for a while), and the value is computed from each draw. The same input gives
+ * the same interval: the draws do not depend on clock or address.
  */
 
 #include <stddef.h>
@@ -14,9 +14,9 @@
 
 #define RESAMPLE_DRAWS 200
 
-/* A draw's value: each of the n steps counts weight[k] times. */
+/* Returns the value of one draw, in which step k of n counts weight[k] times. */
 typedef double resample_fn(const uint32_t *weight, size_t n, const void *context);
 
-/* value: of the steps as they are. NAN values of draws are left out; low and high are NAN with fewer than
- * half of them left. -ENOMEM. */
+/* Estimates fn: the value is that of the steps with weight 1 each. Draws whose value is NAN are left out; if
+ * fewer than half remain, low and high are NAN. -ENOMEM. */
 int resample(size_t n, resample_fn *fn, const void *context, struct estimate *ret_estimate);

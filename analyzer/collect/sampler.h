@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * The sampler: what the collector of bpf/collector.h does, without any privilege and less exactly. It looks
- * at /proc, many times a second, and hands on EVENT_SAMPLE and EVENT_SAMPLE_PROCESS (bpf/event.h), beside
- * EVENT_ALIVE and EVENT_EXIT for processes. Time on the CPU and in the run queue is exact; what a thread
- * sleeps in is sampled.
+ * The sampler replaces the collector of bpf/collector.h without privilege, less exactly. It reads /proc many
+ * times per second, and emits EVENT_SAMPLE and EVENT_SAMPLE_PROCESS (bpf/event.h), in addition to EVENT_ALIVE
+ * and EVENT_EXIT for processes. Time on the CPU and in the run queue is exact; the reason why a thread sleeps
+ * is sampled.
  *
- * The order of calls and the contracts are the collector's. The job is never stopped or changed. Its own cost
- * is held at SAMPLER_COST_MAX of one CPU by looking less often.
+ * The order of calls and the contracts are the collector's. The job is never stopped or changed. The sampler
+ * limits its own cost to SAMPLER_COST_MAX of one CPU by sampling less often.
  */
 
 #include <signal.h>
@@ -29,15 +29,15 @@ int sampler_launch(struct sampler *sampler, char *const argv[], const sigset_t *
 		   struct error *err);
 int sampler_attach(struct sampler *sampler, pid_t tgid, struct error *err);
 
-/* Takes the looks that are due. Returns the number of events, or -errno. */
+/* Takes the samples that are due. Returns the number of events, or -errno. */
 int sampler_poll(struct sampler *sampler, const struct collector_sink *sink);
 
-/* Readable when it is time to look. */
+/* Returns a descriptor that is readable when samples are due. */
 int sampler_fd(const struct sampler *sampler);
 
 uint64_t sampler_alive(const struct sampler *sampler); /* processes */
-/* Off: looks only five times a second, to save room in the recording. Returns CLOCK_MONOTONIC ns of the
- * change. */
+/* Switches detail on or off. off: samples only five times per second, to keep the recording small. Returns
+ * the CLOCK_MONOTONIC ns of the change. */
 uint64_t sampler_detail(struct sampler *sampler, bool on);
 bool sampler_has(const struct sampler *sampler, pid_t tgid);
 int sampler_stop(struct sampler *sampler, const struct collector_sink *sink);

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * The processes of a sampled job: they are found through /proc, told by their start time from processes that
- * get their number later, and forgotten when they end. The main thread of each is looked at every time; of
- * processes that are not workers, also the threads that read files or wait at pipes.
+ * The processes of a sampled job. They are found through /proc, and forgotten when they end; the start time
+ * distinguishes a process from a later one with the same PID. The main thread of each process is sampled
+ * every time. In processes that are not workers, so are threads that read files or wait at pipes.
  *
- * Bounded: beyond SAMPLER_PROCESSES_MAX processes at once and SAMPLER_THREADS_MAX threads, more are counted
- * as left out and not looked at.
+ * Bounded: processes beyond SAMPLER_PROCESSES_MAX at once and threads beyond SAMPLER_THREADS_MAX are not
+ * sampled, only counted as left out.
  */
 
 #include <stdbool.h>
@@ -29,13 +29,13 @@ void sampler_job_free(struct sampler_job *job);
 /* Adds a first process. -ESRCH: there is none with that ID. */
 int sampler_job_add(struct sampler_job *job, pid_t tgid);
 
-/* Looks for new processes, and for threads worth looking at. own: a process that is not part of the job. */
+/* Searches for new processes, and for threads worth sampling. own: a process that is not part of the job. */
 int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns, const struct collector_sink *sink);
 
-/* One look at every thread. Processes that ended are handed on and forgotten. */
+/* Samples every thread once. Reports processes that ended to the sink, and forgets them. */
 void sampler_job_look(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink);
 
-/* Hands on what is held back, and totals. */
+/* Passes samples that were held back to the sink, and totals. */
 void sampler_job_flush(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink);
 
 bool sampler_job_has(const struct sampler_job *job, pid_t tgid);

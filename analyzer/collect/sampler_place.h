@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * Is a process's main thread within the next() of a loader, a generator or another iterator, or in the model?
- * Its Python stack, which is read from outside, tells whether it computes or sleeps there in whatever call.
+ * Finds out whether a process's main thread is within the next() of a loader, a generator or another
+ * iterator, or in the model, from its Python stack. The stack is read from outside, and shows this while the
+ * thread computes as well as while it sleeps.
  */
 
 #include <stdbool.h>
@@ -13,14 +14,13 @@
 
 struct sampler_place;
 
-/* root: "/proc"; borrowed. -ENOENT: not a Python process, or not yet; -EPERM: its memory is not ours to read;
- * -ENOMEM. */
+/* root: "/proc"; borrowed. -ENOENT: not a Python process, or not yet; -EPERM: no permission to read its
+ * memory; -ENOMEM. */
 int sampler_place_open(const char *root, pid_t pid, struct sampler_place **ret_place);
 void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 
-/* Returns where it is now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or cannot be read any more. */
+/* Returns where the thread is now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or is not readable. */
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
 
-/* Returns where a thread is that has this function's frame, by its file and name; else SAMPLE_PLACE_OUTSIDE.
- */
+/* Returns the place that a frame of this function (file and name) stands for; else SAMPLE_PLACE_OUTSIDE. */
 enum sample_place sampler_place_of(const char *path, const char *function, bool generator);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One process of a sampled job: what it is to its parent, and the threads of it that are looked at. */
+/* One process of a sampled job: its relation to its parent, and those of its threads that are sampled. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,20 +19,20 @@ int sampler_process_new(const char *root, pid_t pid, const struct sampler_proces
 void sampler_process_free(struct sampler_process *process);
 
 pid_t sampler_process_pid(const struct sampler_process *process);
-size_t sampler_process_n_threads(const struct sampler_process *process); /* that are looked at */
+size_t sampler_process_n_threads(const struct sampler_process *process); /* that are sampled */
 
-/* Hands on EVENT_ALIVE and EVENT_SAMPLE_PROCESS where they are new or changed. */
+/* Emits EVENT_ALIVE and EVENT_SAMPLE_PROCESS if they are new or changed. */
 void sampler_process_introduce(struct sampler_process *process, uint64_t now_ns,
 			       const struct collector_sink *sink);
 
-/* Looks for threads worth looking at, and adds at most `room` of them. -ESRCH: the process ended, or another
- * one has its number. */
+/* Searches for threads worth sampling, and adds at most `room` of them. -ESRCH: the process ended, or another
+ * process has its PID. */
 int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t now_ns,
 			 const struct collector_sink *sink);
 
 /* -ESRCH: the process ended. */
 int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink);
 
-/* Hands on what is held back, and EVENT_EXIT or EVENT_TOTALS. */
+/* Passes samples that were held back to the sink, and EVENT_EXIT or EVENT_TOTALS, which `type` selects. */
 void sampler_process_end(struct sampler_process *process, uint16_t type, uint64_t now_ns,
 			 const struct collector_sink *sink);

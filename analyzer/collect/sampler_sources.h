@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the sampler can see here of a process that it started itself, tried on a child. */
+/* Finds out which sources of /proc the sampler can read for a process that it started itself, by a child. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,5 +7,5 @@
 
 struct study;
 
-/* NULL in *ret_chain: no step waited. Caller frees it with free(). -ENOMEM. */
+/* Finds the chain; the caller frees it with free(). *ret_chain NULL: no step waited. -ENOMEM. */
 int wait_chain_find(const struct study *study, struct wait_chain **ret_chain);

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * What the probes on libcuda say about the trainer's process in the window.
+ * GPU use of the trainer's process in the window, from the probes on libcuda.
  *
  *   waiting  the trainer in a synchronising call, spinning or asleep, outside of data waits and checkpoints
  *            (those have their own shares) and not while it lacks a core (that is cpu_starved)
- *   starved  the GPU is known to have had nothing queued while the trainer waited for data: a lower bound
+ *   starved  the GPU certainly had nothing queued while the trainer waited for data: a lower bound
  */
 
 #include "analyzer/gpu.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Builds what analyzer/lanes.h shows. */
+/* Builds the lanes of analyzer/lanes.h. */
 
 #include "analyzer/lanes.h"
 #include "analyzer/base/interval.h"
@@ -15,11 +15,11 @@ struct lane_builder {
 	const struct interval_list *exact; /* stretches without cells; tidy, of whole cells */
 	uint64_t cell_begin_ns;            /* of the open cell */
 	uint64_t cell_known_ns;
-	int64_t owed_ns[LANE_STATES]; /* time in each state that was not shown yet */
+	int64_t owed_ns[LANE_STATES]; /* time in each state that is not shown yet */
 	size_t n_allocated;
 };
 
-/* -ENOMEM. A segment that is empty or out of order is left out. */
+/* Adds a segment; ignores one that is empty or out of order. -ENOMEM. */
 int lane_builder_add(struct lane_builder *builder, uint64_t begin_ns, uint64_t end_ns, enum lane_state state);
 /* Closes the open cell. -ENOMEM. */
 int lane_builder_finish(struct lane_builder *builder);

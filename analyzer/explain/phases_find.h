@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Named ranges of the trainer, from what the program marks. */
+/* Finds the named ranges that the program marks on the trainer. */
 
 #include "analyzer/phases.h"
 #include "analyzer/shares/study.h"

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Samples of threads that prepare batches: of workers (once started up) and their hand-off threads, of loader
- * threads, of diesel_loader's workers while they make batches, and of the trainer within its data waits where
- * it loads by itself. Only samples in the window, outside of calls that fetch.
+ * Samples of threads that prepare batches, in the window and outside of calls that fetch. The threads:
+ * workers (after their start-up) and their hand-off threads; loader threads; diesel_loader's workers while
+ * they make batches; the trainer within its data waits if it loads by itself.
  */
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include "bpf/notes.h"
 #include "analyzer/shares/study.h"
 
-/* NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
+/* *ret_profile NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
 int profile_find(const struct study *study, struct profile **ret_profile);
 
 /* A distinct sample, and how often it was taken. */
@@ -35,14 +35,14 @@ struct profile_label {
 
 #define PROFILE_FRAMES_MAX NOTE_STACK_FRAMES_MAX
 
-/* profile_label.c: the frames of a trace that are known, innermost first; at most PROFILE_FRAMES_MAX. Returns
- * how many there are. */
+/* profile_label.c: finds the known frames of a trace, innermost first; at most PROFILE_FRAMES_MAX. Returns
+ * their number. */
 size_t profile_frames(const struct profile_notes *notes, uint64_t key, const struct profile_frame **frames);
 
-/* profile_images.c: Returns true if the Python stack of this key is in diesel_loader's making of a batch. */
+/* profile_images.c: returns true if the Python stack of this key shows diesel_loader making a batch. */
 bool profile_is_assembly(const struct profile_notes *notes, uint64_t key);
 
-/* profile_images.c: adds the group's samples to the part of work on images that they are of, if any. */
+/* profile_images.c: adds the group's samples to the kind of work on images that they belong to, if any. */
 void profile_images_add(const struct profile_notes *notes, const struct profile_group *group,
 			struct profile_images *images);
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Sums what the collector says about the job's reads over the window: each of its records covers a fifth of a
- * second or so, and counts as far as it lies in the window. The result is NULL where nothing was measured.
+ * Sums the collector's records about the job's reads over the window. A record covers about a fifth of a
+ * second; only its part within the window counts. The result is NULL if nothing was measured.
  */
 
 #include "analyzer/page_cache.h"
@@ -12,5 +12,5 @@
 /* -ENOMEM. */
 int page_cache_find(const struct study *study, struct page_cache **ret_cache);
 
-/* Bytes of files, and from the network, that the job brought in in the window; NAN: not known. */
+/* Returns the bytes that the job read from storage and network in the window; NAN: not known. */
 double page_cache_cold_bytes(const struct analysis_input *input, const struct window *window);

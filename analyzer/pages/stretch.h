@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Counts over a stretch of time, cut to the window: evenly spread, for want of better knowledge. */
+/* Cuts counts over an interval to the window. The counts are assumed to be spread evenly over the interval.
+ */
 
 #include <stdint.h>
 
@@ -20,7 +21,7 @@ static inline double stretch_part(const struct event *event, const struct window
 
 static inline uint64_t stretch_count(uint64_t count, double part)
 {
-	/* Exact where the stretch is all within; hostile counts must not leave the integers' range. */
+	/* Exact if the interval is within the window. The division by 2 keeps hostile counts in range. */
 	if (part >= 1)
 		return count;
 	return (uint64_t)((double)(count >> 1) * part * 2);

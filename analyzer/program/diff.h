@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Says what changed from one recording to another. */
+/* Prints what changed from one recording to another. */
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,5 +15,6 @@ struct diff_options {
 	bool json;
 };
 
-/* -ENODATA: one of them says too little; err names it. Else as recording_analyze(), or of the output. */
+/* -ENODATA: one recording does not suffice for a verdict; err names it. Other errors: those of
+ * recording_analyze() and of the output. */
 int diff_recordings(const struct diff_options *options, struct error *err);

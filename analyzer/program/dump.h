@@ -7,5 +7,5 @@
 
 struct error;
 
-/* -EBADMSG and the like as recording_open(); -EIO and the like of the stream. */
+/* Errors: those of recording_open(), such as -EBADMSG, and of the stream, such as -EIO. */
 int dump_recording(const char *path, FILE *stream, struct error *err);

@@ -13,6 +13,6 @@ struct failed_run {
 	uint32_t trainer_tid; /* 0: find it */
 };
 
-/* If the command failed so early, says so in one line of the log. Returns false if it did not, or the
- * recording cannot be read; then nothing was said. */
+/* If the command failed that early, logs one line and returns true. Returns false, and logs nothing, if it
+ * did not or the recording cannot be read. */
 bool failed_run_say(const struct failed_run *run);

@@ -29,7 +29,7 @@ enum verb {
 enum exit_code {
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
-	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: a recording does not say enough to judge the job */
+	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: a recording does not suffice to judge the job */
 };
 
 #define OPTIONS_PIDS_MAX 64 /* ranks of a node, and then some */
@@ -62,7 +62,8 @@ struct options {
 	bool verbose;
 };
 
-/* 0: run it; > 0: exit with that minus 1 (0 after --help, 2 after a usage error, which was printed). */
+/* Returns 0 if the caller is to run the verb. > 0: the caller must exit with the result minus 1 (0 after
+ * --help, 2 after a usage error, which was printed). */
 int options_parse(int argc, char **argv, struct options *ret_options);
-/* For the build: a form of option_print() on standard output. Returns the exit status. */
+/* Prints a form of option_print() on standard output, for the build. Returns the exit status. */
 int options_print(const char *form);

@@ -19,6 +19,6 @@ struct render_options {
 	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
 };
 
-/* *ret_sufficient: the recording says enough to judge the job; if it does not, the report says what is
- * missing. An output file appears whole or not at all. */
+/* *ret_sufficient: the recording suffices to judge the job; if not, the report lists what is missing. An
+ * output file is written atomically. */
 int render_recording(const struct render_options *options, bool *ret_sufficient, struct error *err);

@@ -16,14 +16,14 @@ struct report_source;
 struct render_format {
 	const char *name;
 	const char *extensions[RENDER_EXTENSIONS_MAX];
-	size_t n_lane_segments_max; /* that its pictures need; 0: none */
+	size_t n_lane_segments_max; /* lane segments that its pictures need; 0: none */
 	bool binary;                /* not for a terminal */
 	int (*write)(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 };
 
-/* NULL: no such format. */
+/* Both return NULL if there is no such format. */
 const struct render_format *render_format_by_name(const char *name);
 const struct render_format *render_format_by_path(const char *path);
 
-/* The same with a table of all steps, where the format can have one. */
+/* Returns the variant of the format with a table of all steps; the format itself if there is none. */
 const struct render_format *render_format_with_steps(const struct render_format *format);

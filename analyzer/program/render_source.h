@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a recording says about itself, for reports. What it does not say is left out. */
+/* Loads the facts about a recording itself, for reports. Missing facts are left out. */
 
 #include "reports/report.h"
 
@@ -12,6 +12,6 @@ struct render_source {
 	char *host, *kernel, *machine, *version;
 };
 
-/* path is borrowed too. */
+/* The result borrows path, too. */
 void render_source_load(struct recording *recording, const char *path, struct render_source *ret_source);
 void render_source_free(struct render_source *source);

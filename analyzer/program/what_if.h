@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* `diesel-analyze what-if`: what a recorded job would do with something changed. */
+/* `diesel-analyze what-if`: predicts a recorded job's behaviour under changed conditions. */
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,16 +25,16 @@ enum what_if_option {
 struct what_if_options {
 	const char *recording;
 	struct what_if_question question;
-	bool asked; /* something is changed; else the curves and the least values needed are shown */
+	bool asked; /* true: something is changed; false: show the curves and the least values needed */
 	bool json;
 	FILE *stream;
 };
 
-/* Nothing changed. */
+/* Returns a question without any change. */
 struct what_if_question what_if_question_none(void);
 
-/* Static text, what the value must look like, or NULL: it is set. */
+/* Sets the option's value in the question. Returns NULL, or static text that describes a valid value. */
 const char *what_if_set(struct what_if_question *question, enum what_if_option option, const char *text);
 
-/* -ENODATA: the recording does not say enough. */
+/* -ENODATA: the recording does not suffice. */
 int what_if_run(const struct what_if_options *options, struct error *err);

@@ -21,7 +21,7 @@ static inline double stretch_part(const struct event *event, const struct window
 
 static inline uint64_t stretch_count(uint64_t count, double part)
 {
-	/* Exact if the interval is within the window. The division by 2 keeps hostile counts in range. */
+	/* Exact if the interval is within the window. Hostile counts must not overflow. */
 	if (part >= 1)
 		return count;
 	return (uint64_t)((double)(count >> 1) * part * 2);

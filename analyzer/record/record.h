@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Records one job. SIGINT, SIGTERM, SIGHUP and SIGQUIT must be blocked by the caller:
- * they are taken from a signalfd. A launched command gets them as it would from a shell; recording goes on
- * until it ends. Without a command they end the recording.
+ * Records one job. The caller must block SIGINT, SIGTERM, SIGHUP and SIGQUIT, because they are read from a
+ * signalfd. A launched command gets them as it would from a shell, and recording continues until it ends.
+ * Without a command they end the recording.
  */
 
 #include <signal.h>
@@ -27,7 +27,7 @@ struct record_options {
 	const char *cgroup;
 	bool no_children;
 	bool unprivileged;    /* sample /proc, also where BPF would work */
-	uint32_t trainer_tid; /* as the user names it; 0: the report finds it */
+	uint32_t trainer_tid; /* named by the user; 0: the report finds the trainer */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;
 	uint64_t detail_bytes_per_minute; /* 0: record all in detail */
@@ -45,7 +45,7 @@ struct record_result {
 	uint64_t unrecorded_ns; /* without detail */
 };
 
-/* A failure after the command started does not stop it: it is waited for, *ret_result has its status (this
- * one out-parameter is written then too), and the error is returned. status is -1 when it never ran; the
- * recording is removed then. */
+/* Records a job. If recording fails after the command started, the command goes on: this function waits for
+ * it, sets *ret_result with its status in spite of the failure, and returns the error. status is -1 if the
+ * command never ran; then the recording is removed. */
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);

@@ -2,16 +2,17 @@
 #pragma once
 
 /*
- * Steps that are not only training: torch.compile compiles in them (compiling.h), or a validation pass over
- * another loader lies before them. The verdict is about the other steps.
+ * Excludes steps that are not only training: torch.compile compiles in them (compiling.h), or a validation
+ * pass over another loader precedes them. The verdict is based on the other steps.
  *
  * Validation: before one backward pass the trainer takes at least three batches and twice as many as usual.
- * It lasts from the first next() to the one that feeds the step. Only loaders that say when next() begins and
- * ends show it.
+ * It lasts from the first next() to the one that feeds the step. It is only seen with loaders that mark the
+ * begin and end of next().
  */
 
 #include "analyzer/analysis.h"
 #include "measure.h"
 
-/* Fills compiling, validation, and `apart` of each step; the analysis has its steps. -ENOMEM. */
+/* Fills compiling, validation, and `apart` of each step. The analysis must have its steps already. -ENOMEM.
+ */
 int apart_find(const struct measurement *m, struct analysis *analysis);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * One trainer's measurement: who is who around it, when it waited, its window and the shares of each step. A
- * job on several ranks is measured once a rank, over the same timeline.
+ * One trainer's measurement: the roles of the threads around it, its waits, its window and the shares of each
+ * step. A job of several ranks is measured once per rank, over the same timeline.
  */
 
 #include "analyzer/input.h"
@@ -22,7 +22,7 @@
 struct measurement {
 	const struct timeline *timeline;
 	struct roles roles;
-	const uint64_t *times; /* of the steps: backward passes, returns of next(), or ends of waits */
+	const uint64_t *times; /* of steps: backward passes, returns of next(), or ends of waits */
 	size_t n_times;
 	uint64_t *mark_times;
 	struct stack_looks looks;
@@ -31,24 +31,24 @@ struct measurement {
 	uint8_t *
 	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */
 	struct data_waits waits;
-	bool waits_sampled; /* naps or samples of the trainer's stack show some of them */
+	bool waits_sampled; /* some waits come from naps or samples of the trainer's stack */
 	struct window window;
-	struct window run; /* the part of the window that is replayed: without gaps; borrows its steps */
+	struct window run; /* the replayed part of the window, without gaps; borrows the window's steps */
 	struct service service;
 	struct split split;
 	struct partition partition;
 	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
 	uint64_t gil_starved_ns;        /* part of cpu_starved: another thread has the interpreter lock */
-	uint64_t asleep_ns;             /* part of other: naps that are no polling */
+	uint64_t asleep_ns;             /* part of other: naps, except polling */
 	uint64_t helped_ns;             /* part of device: asleep until its other threads had computed */
 	double computing_part;          /* of its CPU time outside of waits: in the model; NAN: not known */
-	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
+	uint64_t collective_ns;         /* part of device: asleep until the other ranks arrive */
 };
 
-/* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: this
- * is one rank of several. If there is no trainer, roles.trainer is NULL and the rest is empty. The timeline
- * is borrowed for the measurement's life. A measurement must stay where it is, because its parts point into
- * it. -ENOMEM is the only failure; free the measurement then, too. */
+/* Measures one trainer. trainer_tid 0: the one that roles_find() finds. n_cpus: CPUs that the job may use; 0:
+ * not known. several: this is one rank of several. If there is no trainer, roles.trainer is NULL and the rest
+ * is empty. The timeline is borrowed for the measurement's life. The measurement must not be moved, because
+ * its parts point into it. -ENOMEM is the only failure; free the measurement then, too. */
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *measurement);
 void measurement_free(struct measurement *measurement);

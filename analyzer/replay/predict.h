@@ -9,8 +9,8 @@
 
 struct profile;
 
-/* *ret_why: static text that says why there are no predictions (*ret_predictions is NULL then), else NULL.
- * n_warmup: steps at the start to leave out. profile: what preparing computes, or NULL. -ENOMEM. */
+/* n_warmup: steps at the start to leave out. profile: CPU profile of preparing, or NULL. *ret_why: static
+ * text on why there are no predictions (*ret_predictions is NULL then), else NULL. -ENOMEM. */
 int predictions_find(const struct study *study, size_t n_warmup, const struct profile *profile,
 		     struct predictions **ret_predictions, const char **ret_why);
 

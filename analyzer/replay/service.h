@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * What the replay needs, taken from a recording: how long each batch's computing and reading took by
- * themselves, without queues for cores and storage, and what the trainer did between its waits.
+ * Extracts the replay's input from a recording: how long each batch's computing and reading took by
+ * themselves, without queues for cores and storage, and the trainer's work between its waits.
  *
  *   batch      of a worker: from the exit of the index pipe's payload read to its next poll or read of that
  *              pipe. Inline: the trainer's wait.
  *   group      file calls (sockets, page faults) less than 0.3 ms apart: one segment's reading
  *   computing  CPU time outside of groups
  *
- * Batches go to steps as a DataLoader hands them out: in the order of the workers' birth, round and round.
+ * Batches go to steps as a DataLoader hands them out: round robin, in the order of the workers' birth.
  */
 
 #include "analyzer/input.h"
@@ -39,12 +39,14 @@ struct service_worker {
 };
 
 struct service_request {
-	struct model_request request; /* wait_ns 0: it was not waited for */
+	struct model_request request; /* wait_ns 0: nobody waited for it */
 	size_t segment;
 };
 
 struct service {
-	/* It borrows the arrays below. Reads wait as long as recorded, whatever others do (latency_ns). */
+	/* The job borrows the arrays below. Reads wait as long as recorded, regardless of others
+	 * (latency_ns).
+	 */
 	struct model_job job;
 	struct model_storage storage; /* a server that explains these waits; bytes_per_s INFINITY: none */
 	struct model_segment *segments;
@@ -60,7 +62,7 @@ struct service {
 	/* Threads that compute for the worker whose batches are being found, in its process. */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
-	double helpers_ns;    /* what they computed for all batches */
+	double helpers_ns;    /* their computing for all batches */
 	size_t n_matched;     /* steps that have a batch of their own */
 	double batch_samples; /* files opened per batch, median; 0: none */
 	uint64_t compute_ns;  /* of all batches */
@@ -74,22 +76,23 @@ struct service_input {
 	const struct window *window; /* its shares are set, but for the split of waits */
 	const struct partition *partition;
 	uint32_t n_cpus;
-	double cold_bytes; /* bytes that the job brought in during the window; NAN: not known */
+	double cold_bytes; /* bytes that the job read from storage in the window; NAN: not known */
 };
 
-/* -ENOMEM. A job that cannot be replayed is no error: `why_not` says why. */
+/* Extracts the input. For a job that cannot be replayed it succeeds, with the reason in `why_not`. -ENOMEM.
+ */
 int service_extract(const struct service_input *input, struct service *ret_service);
 void service_free(struct service *service);
 
-/* Makes the job's reads wait for the storage server instead of as long as recorded, so that it matters how
- * many wait at once. *ret_segments is what the job then borrows: free it after the job. NULL: no server
- * explains the waits, and the job is as it was. -ENOMEM. */
+/* Makes the job's reads wait for the storage server instead of as long as recorded, so that reads slow each
+ * other down. The job then borrows *ret_segments: free it after the job. NULL: no server explains the waits,
+ * and the job is unchanged. -ENOMEM. */
 int service_serve(const struct service *service, struct model_job *job, struct model_segment **ret_segments);
 
-/* The parts, for service_extract(). All -ENOMEM. */
+/* Parts of service_extract(). All return -ENOMEM. */
 int service_batches_find(const struct service_input *input, struct service *service);
 int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
 			 struct service *service, struct service_batch *batch);
-/* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
+/* Returns the ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Each data wait, split into what faster storage would save (fetch) and the rest (prep):
+ * Splits each data wait into the time that faster storage would save (fetch) and the rest (prep):
  *
- *   libdiesel  stretches between MARK_WAIT_BEGIN and MARK_WAIT_END with a cause that fetches are fetch
- *   inline     the trainer's file calls are fetch: with nobody working ahead nothing overlaps
+ *   libdiesel  intervals from MARK_WAIT_BEGIN to MARK_WAIT_END whose cause is fetching are fetch
+ *   inline     the trainer's file calls are fetch: no other thread works ahead, so nothing overlaps
  *   threads    the walk
  *   workers    the replay's ratio where it reproduces the recording, else the walk
  */
@@ -20,13 +20,13 @@
 struct split {
 	uint64_t *fetch_ns; /* of each wait, at most its length */
 	enum analysis_method method;
-	/* The steps that are replayed: their recorded time, and the replay's with reading as recorded and
-	 * free; 0: none */
+	/* Times of the replayed steps: recorded, replayed with reading as recorded, replayed with free
+	 * reading; 0: none. */
 	double recorded_ns, replayed_ns, unfetched_ns;
-	struct tally tally; /* what the walk charged the waits in the window to */
+	struct tally tally; /* the walk's charges for the waits in the window */
 };
 
-/* If the replay of a recording is off by more, a changed replay says nothing. */
+/* Largest relative error of an unchanged replay with which changed replays are still valid. */
 #define SPLIT_TOLERANCE 0.10
 
 struct split_input {
@@ -38,8 +38,8 @@ struct split_input {
 	const struct service *service; /* of run */
 };
 
-/* split comes with fetch_ns allocated, one per wait, all 0. Waits outside of the window stay 0, except those
- * of a loader whose reading is seen (inline) or told (libdiesel). What the replay says of the run is extended
- * to all of the window, in proportion. -ENOMEM. */
+/* Splits the waits. The caller allocates split->fetch_ns, one per wait, all 0. Waits outside of the window
+ * stay 0, unless the reading is seen (inline) or marked (libdiesel). The replay's result for the run is
+ * extended in proportion to all of the window. -ENOMEM. */
 int split_waits(const struct split_input *input, struct split *split);
 void split_free(struct split *split);

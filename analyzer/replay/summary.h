@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Turns the parts into figures of a report: waits per step, what workers did, bytes read, evidence. */
+/* Computes figures of a report from the parts: waits per step, workers' times, bytes read, evidence. */
 
 #include "analyzer/analysis.h"
 #include "analyzer/roles/roles.h"
@@ -10,11 +10,11 @@
 /* Mean and 95th percentile of the data wait per step. -ENOMEM. */
 int summary_waits(struct analysis *analysis);
 
-/* What the worker processes (or loader threads) did in the window, and bytes read by all threads of the job.
- */
+/* Sums the times of worker processes (or loader threads) in the window, and bytes read by all the job's
+ * threads. */
 void summary_workers(const struct timeline *timeline, const struct roles *roles, struct analysis *analysis);
 
-/* The largest entries of the tally, by time. */
+/* Fills the evidence with the largest entries of the tally, by time. */
 void summary_evidence(const struct tally *tally, struct analysis *analysis);
 
 /* Finds the steps in which records were lost, n_lost and coverage. */

@@ -8,7 +8,7 @@
 #define ADVICE_PACK_BYTES 160
 
 /*
- * Returns what has to be done for dieseld to serve the data: "pack it (dieselctl pack)" where it is files of
- * one sample each, "if ..." where nobody knows, and where pack would refuse what is read, what pack says.
+ * Returns what the user must do so that dieseld can serve the data: "pack it (dieselctl pack)" for files of
+ * one sample each, "if ..." if that is not known, and pack's message if pack would refuse the files.
  */
 const char *advice_pack(const struct analysis *analysis, char *buffer, size_t size);

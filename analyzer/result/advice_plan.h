@@ -2,13 +2,12 @@
 #pragma once
 
 /*
- * The actions that are being thought of, each with its own prediction. More of them are collected than are
- * shown; the order is made at the end:
+ * Candidate actions, each with its own prediction. More are collected than shown. The final order:
  *
- *   1. what binds the job, where nothing predicts its gain
+ *   1. actions against the job's bottleneck, if their gain is not predicted
  *   2. predicted gains that are certain, by the low end of their interval
- *   3. other actions that nothing predicts, in the order in which they were added
- *   4. predictions whose interval holds 1: they may gain nothing
+ *   3. other actions without a prediction, in the order in which they were added
+ *   4. predicted gains whose interval contains 1: they may gain nothing
  */
 
 #include "analyzer/analysis.h"
@@ -18,41 +17,41 @@
 struct advice_plan {
 	struct analysis *analysis;
 	struct analysis_action actions[ADVICE_PLAN_MAX];
-	bool binds[ADVICE_PLAN_MAX]; /* it is about what binds the job */
+	bool binds[ADVICE_PLAN_MAX]; /* the action is against the job's bottleneck */
 	size_t n;
-	bool binding; /* what is added from now on is so */
+	bool binding; /* value of binds for actions added from now on */
 };
 
-/* gain_max: upper bound of the speed-up, by arithmetic. gain: what the model predicts for this action; NULL
- * or NAN: nothing. The model also knows what else shrinks with a share, so its high end may raise the bound;
- * it decides on the confidence, too. */
+/* Adds an action. gain_max: upper bound of the speed-up, by arithmetic. gain: the model's prediction for this
+ * action; NULL or NAN: none. The model also covers what else shrinks with a share, so its high end may raise
+ * the bound. A prediction replaces the confidence, too. */
 __attribute__((format(printf, 5, 6))) void advice_add(struct advice_plan *plan, double gain_max,
 						      enum analysis_confidence confidence,
 						      const struct estimate *gain, const char *format, ...);
 
-/* Puts the actions in order, and as many as there is room for into the analysis. */
+/* Sorts the actions, and copies the first ANALYSIS_ACTIONS_MAX into the analysis. */
 void advice_take(struct advice_plan *plan);
 
-/* The model says that it would not help: then it is no advice. */
+/* Returns true if the action gains nothing in the model: then it is no advice. */
 bool advice_in_vain(const struct estimate *gain);
 
-/* The share of the steady time, or, where it is sampled, the most that it may be: with its error, and with
- * time that nothing explains. */
+/* Returns the share of the steady time. If it is sampled, returns its upper bound: with its error, and with
+ * unexplained time. */
 double advice_share(const struct analysis *analysis, enum analysis_share share);
-/* The same of both data waits together. */
+/* Returns the share of both data waits together, or its upper bound, as advice_share() does. */
 double advice_wait(const struct analysis *analysis);
 
-/* The gain of removing this share of the time, as a factor. */
+/* Returns the gain of removing this share of the time, as a factor. */
 double advice_gain_of(double share);
 
-/* Cores that nobody needed, on average over the window: no process or rank of the job had them, nor waited
- * for one that a neighbour had. */
+/* Returns the number of idle cores, on average over the window: no process or rank of the job had them, nor
+ * waited for one that a neighbour had. */
 double advice_idle_cores(const struct analysis *analysis);
 
-/* How many times as fast the job can be at most if all cores work all the time, and its work stays the same;
- * at least 1. INFINITY: not known. */
+/* Returns the largest speed-up with all cores busy all the time and the same work; at least 1. INFINITY: not
+ * known. */
 double advice_cores_limit(const struct analysis *analysis);
 
-/* Part of the observed time that went to waits for the interpreter lock of the trainer's process: its own, or
- * those of a thread that it waited for. */
+/* Returns the part of the observed time that went to waits for the interpreter lock of the trainer's process:
+ * the trainer's own waits, or those of a thread that it waited for. */
 double advice_gil_ratio(const struct analysis *analysis);

@@ -7,7 +7,7 @@
  *
  * Validation: before one backward pass the trainer takes at least three batches and twice as many as usual.
  * It lasts from the first next() to the one that feeds the step. It is only seen with loaders that mark the
- * begin and end of next().
+ * start and end of next().
  */
 
 #include "analyzer/analysis.h"

@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * A job of which no step is seen (JAX, NumPy) that another thread of the trainer's process feeds: the thread
- * reads files, wakes the trainer, reads, wakes, ... Such a hand-over is a sleep of the trainer that the
- * thread ends after having read data since the last one. Hand-overs have to go on as long as the trainer
- * does: a thread that compiles or imports does so only for a while.
+ * Detects a thread of the trainer's process that feeds the trainer, in a job whose steps are not seen (JAX,
+ * NumPy): the thread reads files, wakes the trainer, reads, wakes, ... A hand-over is a sleep of the trainer
+ * that the thread ends after reading data since the last hand-over. Hand-overs must continue as long as the
+ * trainer runs: a thread that compiles or imports does so only for a while.
  */
 
 #include "roles.h"
 #include "analyzer/timeline/timeline.h"
 
-/* Does the thread feed the trainer? roles has trainer and gil. */
+/* Returns true if the thread feeds the trainer. roles must have trainer and gil. */
 bool handovers_go_on(const struct timeline *timeline, const struct roles *roles,
 		     const struct timeline_thread *thread);

@@ -2,27 +2,27 @@
 #pragma once
 
 /*
- * Who is who in a job, decided by behaviour, never by name: names are inherited, changed and differ between
- * versions.
+ * Roles of a job's threads, decided by behaviour, never by name: names are inherited, changed and differ
+ * between versions.
  *
  *   trainer         most backward passes; without any, most calls of a loader's next(), libdiesel's and
  *                   PyTorch's counted alike; else the root's main thread, unless it never waits for a GPU:
- *                   then the main thread that does so most often. Of equals the one with the lowest tid. An
- *                   override wins.
+ *                   then the main thread that does so most often. Among equals the lowest tid. An override
+ *                   wins.
  *   worker          main thread of another process of the job that reads a pipe which the trainer's process
  *                   writes (indices) and whose process writes a pipe which the trainer's process reads;
- *                   none where most next() of PyTorch's DataLoader make the batch themselves: such
- *                   processes compile, say
- *   result pipe     the latter; a loader that is made anew each epoch has a new one each time (the kernel
- *                   does not use the inode numbers of pipes again)
+ *                   none if most next() of PyTorch's DataLoader make the batch themselves: then such
+ *                   processes do something else, e.g. compile
+ *   result pipe     the pipe from worker to trainer; a loader created again each epoch has a new one each
+ *                   time (the kernel does not reuse the inode numbers of pipes)
  *   loader          the result pipes whose messages the same steps were fed from, with the workers that write
- *                   them: a DataLoader's iterator has one pipe, other loaders have one a worker
+ *                   them: a DataLoader's iterator has one pipe, other loaders have one per worker
  *   reader          the thread that reads results: the trainer, or the pin-memory thread
  *   hand-off thread the worker's other threads: they write the result pipe or answer on a socket
  *   loader thread   without workers: another thread of the trainer's process that reads files while the job
- *                   trains and ends sleeps of the trainer, itself or through threads that it wakes; those
- *                   are loader threads, too. Where next() makes the batch itself only sleeps within it
- *                   count, and half as many as it is called
+ *                   trains and ends sleeps of the trainer, itself or through threads that it wakes, which
+ *                   are loader threads, too. If next() makes the batch itself, only sleeps within it count,
+ *                   and there must be at least half as many as calls of next()
  */
 
 #include "analyzer/timeline/gil.h"
@@ -50,7 +50,7 @@ struct roles {
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
 	uint64_t *started_ns; /* of each worker: when it first looked for an index; until then it starts up */
-	uint32_t *worker_loaders; /* of each worker, the same: a validation's feed no step */
+	uint32_t *worker_loaders; /* of each worker: its loader, from 1 on; 0: feeds no step (validation) */
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;
@@ -71,8 +71,7 @@ bool roles_is_result(const struct roles *roles, uint64_t inode);
 enum role role_of(const struct timeline *timeline, const struct roles *roles,
 		  const struct timeline_thread *thread);
 
-/* Returns until when the worker whose process the thread belongs to starts up; 0: the thread is no worker's.
- */
+/* Returns the time when the start-up of the thread's worker process ends; 0: it is in no worker process. */
 uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread);
 
 /* In words: "worker", "hand-off thread", ... */

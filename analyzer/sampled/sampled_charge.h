@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the trainer waits for when a look finds it asleep. */
+/* Classifies what a sleeping trainer waits for, from one sample ("look"). */
 
 #include "analyzer/analysis.h"
 #include "sampled_job.h"
 
 enum charge {
 	CHARGE_DATA,
-	CHARGE_FETCH, /* data as well: its own file calls */
+	CHARGE_FETCH, /* data, in the trainer's own file calls */
 	CHARGE_DEVICE,
 	CHARGE_OTHER,
 	CHARGE_NAP,  /* a plain sleep */
@@ -16,7 +16,7 @@ enum charge {
 	CHARGE_COUNT,
 };
 
-/* look: one that found the trainer asleep. */
+/* Returns the charge. look: must have found the trainer asleep. */
 enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader loader,
 			   const struct event *look);
 

@@ -2,16 +2,16 @@
 #pragma once
 
 /*
- * The looks of a sampled recording (EVENT_SAMPLE), by process and thread, and who is who:
+ * The samples ("looks", EVENT_SAMPLE) of a sampled recording, by process and thread, and the threads' roles:
  *
  * - Worker: a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares pipes
  *   with it, beyond the standard three.
- * - Trainer: the main thread of the process whose children are workers; without workers, of the process that
- *   used most CPU time. An override wins.
+ * - Trainer: the main thread of the process whose children are workers; without workers, that of the process
+ *   that used most CPU time. An override wins.
  * - Reader: another thread of the trainer's process that waits at pipes: the pin-memory thread.
  * - Loaders: other threads of the trainer's process that read files, where there are no worker processes.
  *
- * A process ID that is reused is another process: EVENT_EXIT lies between the two.
+ * After EVENT_EXIT, the same process ID is another process.
  */
 
 #include <stdbool.h>
@@ -30,10 +30,10 @@ struct sampled_process {
 	uint32_t tgid, parent_tgid, flags; /* enum sample_process */
 	uint64_t first_ns, last_ns;
 	uint64_t framework_ns; /* when a library for training was first seen in it; 0: never */
-	uint64_t process_ns;   /* CPU time while it was looked at */
+	uint64_t process_ns;   /* CPU time while it was sampled */
 	struct sampled_thread *threads;
 	size_t n_threads;
-	const struct sampled_thread *main; /* NULL: never looked at */
+	const struct sampled_thread *main; /* NULL: never sampled */
 	bool is_worker;                    /* of the trainer */
 };
 
@@ -48,22 +48,22 @@ struct sampled_job {
 	const struct sampled_thread *loader; /* the thread that reads most; NULL: none */
 	uint64_t begin_ns, end_ns;           /* of all looks */
 	uint16_t known;                      /* enum sample_known, and-ed over the trainer's looks */
-	size_t n_looks;                      /* at the trainer */
+	size_t n_looks;                      /* of the trainer */
 };
 
-/* To be freed in every case. -ENOMEM. */
+/* Fills *job; the caller frees it with sampled_job_free() in every case. -ENOMEM. */
 int sampled_job_find(const struct event *events, size_t n_events, uint32_t trainer_tid,
 		     struct sampled_job *job);
 void sampled_job_free(struct sampled_job *job);
 
-/* The look that covers this time; NULL: none. */
+/* Returns the look that covers this time; NULL: none. */
 const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns);
 
-/* Returns true if its Python stack showed it within a loader's next() at the end of the look. */
+/* Returns true if the thread's Python stack was within a loader's next() at the end of the look. */
 bool sampled_inside(const struct event *look);
 
-/* Returns true if it was certainly asleep from start to end of the look. */
+/* Returns true if the thread was certainly asleep from start to end of the look. */
 bool sampled_is_sure(const struct event *look);
 
-/* Time of a look that was neither on a CPU nor runnable. */
+/* Returns the time of a look in which the thread was neither on a CPU nor runnable. */
 uint64_t sampled_sleep_ns(const struct event *look);

@@ -2,19 +2,19 @@
 #pragma once
 
 /*
- * Where the trainer's time went, from looks at it. Its CPU time and its time in the run queue are exact, so
- * its sleep is too. A sleep that several looks saw is known from the first to the last of them; the rest of
- * the sleep is charged in the proportions that the looks show.
+ * Divides the trainer's time into shares, from samples ("looks"). Its CPU time and its time in the run queue
+ * are exact, so the sum of its sleep is, too. A sleep seen by several looks is known from the first to the
+ * last of them; the rest of the sleep is charged in the proportions that the looks show.
  *
  * - Window. With workers: from the first wait at the result pipe to the last batch that came, and one step's
- *   computing. Inline: over the steps that read about as much as the others do, so that imports are left out.
+ *   computing. Inline: the steps that read about as much as the others, so that imports are left out.
  *   Otherwise all of the trainer's time.
  * - Data wait. With workers: asleep at a pipe or in the handshake over a socket; or in a futex where another
  *   thread of the process waits at the pipe or loads, and none computes. Without workers: within a loader's
- *   next(), where its Python stack was read; else outside of computing. Computing is a pause between reads
- *   that is long beside the others.
- * - Checkpoint: looks in which more than 64 KiB were written, or that found it writing or syncing a file, and
- *   those between them.
+ *   next() if its Python stack was read, else outside of computing. Computing is a pause between reads that
+ * is long compared with the others.
+ * - Checkpoint: looks in which more than 64 KiB were written, looks that found the trainer writing or syncing
+ *   a file, and the looks between them.
  */
 
 #include "analyzer/analysis.h"
@@ -41,16 +41,16 @@ struct sampled_trainer {
 	uint64_t own_prep_ns;  /* part of wait_ns: the trainer itself computed, or lacked a core; 0 where not
 				  known */
 	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
-	uint64_t uncertain_ns; /* sleep whose charge is estimated, from which the interval follows */
+	uint64_t uncertain_ns; /* sleep whose charge is estimated; determines the interval */
 	uint64_t read_bytes;
 	size_t n_looks;                    /* in the window */
-	size_t n_steps;                    /* about; 0: not known */
+	size_t n_steps;                    /* estimate; 0: not known */
 	bool compiling_known;              /* its Python stack was read */
-	struct sampled_stretch *computing; /* between the loading of two steps, where that is known */
+	struct sampled_stretch *computing; /* between the loading of two steps, if known */
 	size_t n_computing;
-	bool guessed;         /* placed, but by an iterator that may be no loader */
-	bool placed;          /* its Python stack told when it loads */
-	double edge_error_ns; /* of all borders between loading and computing together: standard deviation */
+	bool guessed;         /* placed, but by an iterator that may not be a loader */
+	bool placed;          /* its Python stack showed when it loads */
+	double edge_error_ns; /* standard deviation, of all borders between loading and computing together */
 	struct sampled_stretch *checkpoints;
 	size_t n_checkpoints;
 };
@@ -63,6 +63,6 @@ void sampled_trainer_free(struct sampled_trainer *trainer);
  * -ENOMEM. */
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
 
-/* Returns the loader whose next() the thread was mostly seen in, by its Python stack;
+/* Returns the loader in whose next() the thread was mostly seen, by its Python stack;
  * SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
 enum sample_place sampled_place(const struct sampled_thread *thread);

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * When a thread wrote a checkpoint: from opening a file for writing to closing it, if more than
- * CHECKPOINT_MIN_BYTES went into it and no step began in between. The fsync, rename and fsync of the folder
- * that directly follow belong to it. A file that stays open from step to step (a log, a store) counts only
- * while it is synced or while a large write is under way.
+ * Finds when a thread wrote a checkpoint: from opening a file for writing to closing it, if more than
+ * CHECKPOINT_MIN_BYTES were written to it and no step began in between. The fsync, rename and fsync of the
+ * folder that directly follow belong to it. A file that stays open from step to step (a log, a store) counts
+ * only during a sync or a large write.
  *
  * A file that is mapped into memory while it is open for writing counts with the mapping's length. If its
  * descriptor is closed before it is written (as numpy.memmap does), the checkpoint lasts until the msync that
  * follows.
  *
- * What a compiler writes, as torch.compile's does, is no checkpoint: neither writing that lies mostly in a
- * stretch in which the thread compiles, nor anything by processes that were made in one.
+ * Writes of a compiler (torch.compile) are no checkpoint. These are writes mostly within an interval in which
+ * the thread compiles, and all writes of processes that were created in one.
  */
 
 #include "compiling.h"
@@ -30,23 +30,23 @@ struct checkpoint_input {
 	const struct compiling *compiling;
 };
 
-/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: the thread
- * writes while training goes on, so steps may begin while a file is open, if most of its bytes come in large
- * writes. -ENOMEM. */
+/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: true if the
+ * thread writes while training goes on; then steps may begin while a file is open, if most of its bytes come
+ * in large writes. -ENOMEM. */
 int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		     struct interval_list *checkpoints);
 
 /* Returns true for threads of processes that the trainer's process made, other than its loader's workers. */
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);
 
-/* Sets saves for threads of the trainer's process that a saving child wakes, too: they wait for it. */
+/* Also sets saves[] for threads of the trainer's process that a saving child wakes: they wait for it. */
 void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves);
 
-/* Did a thread that saves end this sleep of the trainer? */
+/* Returns true if a thread that saves ended this sleep of the trainer. */
 bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off);
 
-/* Finds the checkpoints that such processes wrote; the list is tidy. The first checkpoint of a process that
- * was forked in the recording begins at the fork: a child that is forked to write a checkpoint does nothing
- * else. saves: of each thread, set for those that write. -ENOMEM. */
+/* Finds the checkpoints that processes created by the trainer's process wrote; the list is tidy. The first
+ * checkpoint of a process that was forked in the recording begins at the fork: a child forked to write a
+ * checkpoint does nothing else. Sets saves[] for threads that write. -ENOMEM. */
 int checkpoints_of_children(const struct checkpoint_input *input, const struct timeline *timeline,
 			    const struct roles *roles, uint8_t *saves, struct interval_list *checkpoints);

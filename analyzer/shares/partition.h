@@ -4,18 +4,18 @@
 /*
  * The trainer's wall time in one interval, cut into shares that sum to it exactly. In this order:
  *
- *   data waits        fetch_stall and prep_stall, as the split says
+ *   data waits        fetch_stall and prep_stall, by the split
  *   checkpoints       checkpoint_stall
  *   compiling         compiling, on a CPU or not
  *   GPU driver        device (and gpu_wait), whether the trainer spins or sleeps in a synchronising call
  *   on a CPU          device
  *   without a core    cpu_starved
  *   in a collective   device: the ranks meet at the end of their steps
- *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
+ *   at the interpreter lock (GIL)  cpu_starved: ready to run, but another thread has the lock
  *   asleep until a thread or child that saves ends it   checkpoint_stall
- *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: compiling is
- *                     compiling, computing is device, waiting for a core is cpu_starved
- *   the rest          other: nothing is called device that was not seen to compute
+ *   asleep            if another thread of its process ended the sleep, by the state of these threads:
+ * compiling is compiling, computing is device, waiting for a core is cpu_starved the rest          other:
+ * only time with observed computing counts as device
  */
 
 #include "analyzer/share.h"
@@ -34,11 +34,11 @@ struct partition {
 	struct interval_list child_checkpoints;  /* of processes it made to write them; tidy */
 	struct interval_list compiling;          /* of the trainer, without waits and checkpoints; tidy */
 	struct interval_list helper_compiling;   /* of the other threads of its process; tidy */
-	struct interval_list gpu_waits;          /* of the trainer, without all these; tidy */
-	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
+	struct interval_list gpu_waits;          /* of the trainer, without all of the above; tidy */
+	struct interval_list collectives;        /* several ranks: asleep until the others arrive; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
-	const uint8_t *saves; /* of each thread: it saves, or waits for one that does; set before use */
-	uint64_t *helped_ns;  /* counts time asleep while other threads of its compute; NULL: nobody asks */
+	const uint8_t *saves; /* per thread: it saves, or waits for one that does; set before use */
+	uint64_t *helped_ns;  /* counts sleep while other threads of the process compute; NULL: not counted */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };
@@ -54,21 +54,22 @@ void partition_free(struct partition *partition);
  * afterwards. -ENOMEM. */
 int partition_collectives_take(struct partition *partition, struct interval_list *collectives);
 
-/* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: the part of
- * that on a CPU. */
+/* Returns the ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns:
+ * the part of these on a CPU. */
 uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			    uint64_t *ret_spin_ns);
 
-/* Asleep in collectives, outside of data waits, checkpoints and compiling: part of device. */
+/* Returns the ns asleep in collectives, outside of data waits, checkpoints and compiling: part of device. */
 uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
-/* Asleep at the interpreter lock, outside of all that comes before it: part of cpu_starved. */
+/* Returns the ns asleep at the interpreter lock, without time claimed by earlier rows of the list above: part
+ * of cpu_starved. */
 uint64_t partition_gil_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
 /* Adds the interval's shares to share_ns[]. */
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			uint64_t share_ns[SHARE_COUNT]);
 
-/* Splits the interval's waits again, with the present fetch_ns; other shares stay. */
+/* Splits the interval's waits again, with the current fetch_ns; other shares stay. */
 void partition_fetch(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 		     uint64_t share_ns[SHARE_COUNT]);

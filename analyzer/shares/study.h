@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the parts of an analysis start from once the shares are known. All of it is borrowed. */
+/* Input of the later parts of an analysis, once the shares are known. All pointers are borrowed. */
 
 struct analysis_input;
 struct timeline;
@@ -23,7 +23,7 @@ struct study {
 	const struct roles *roles;
 	const struct data_waits *waits;
 	const struct window *window;
-	const struct window *run; /* the part of the window that service is about */
+	const struct window *run; /* the part of the window that service covers */
 	const struct service *service;
 	const struct split *split;
 	const struct partition *partition;

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held
- * the trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
- * interrupt ended stays with the sleeper (its disk, its network, its timer). Every ns of the wait is charged
- * once; what is not known of a thread is "not attributed". This explains a wait. Only the replay can say how
- * much of it goes away with faster storage, because the walk does not see that fetching overlaps.
+ * Explains a wait: follows the wake-ups back from its end, through the threads that ended each sleep, to the
+ * thread and call that delayed the trainer. Only wake-ups by a task of the job are followed; a sleep that an
+ * interrupt ended is charged to the sleeper (its disk, its network, its timer). Every ns of the wait is
+ * charged once; unknown time of a thread is "not attributed". Only the replay can compute how much of the
+ * wait faster storage would remove, because the walk does not see that fetching overlaps.
  */
 
 #include "analyzer/roles/roles.h"
@@ -26,12 +26,12 @@ struct tally {
 	size_t n;
 };
 
-/* What a thread is charged with while it waits for the interpreter lock, for a core, for a batch that dieseld
- * decodes, verifies or copies, and for chunks that other nodes of the job send. */
+/* Texts for a thread that waits: for the interpreter lock, for a core, for a batch that dieseld decodes,
+ * verifies or copies, and for chunks that other nodes of the job send. */
 extern const char walk_gil_text[], walk_no_core_text[], walk_daemon_text[], walk_peers_text[];
 
-/* Keeps one item for each role, text and kind, however often it is added; none for 0 ns. When the tally is
- * nearly full, new items are summed up as "anything else", fetching or not, so that no ns is lost. */
+/* Adds ns to the item of this role, text and kind; ignores 0 ns. When the tally is nearly full, new items are
+ * summed up as "anything else", fetching or not, so that no ns is lost. */
 void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns);
 
 /* Returns the ns of [begin_ns, end_ns) that are charged to fetching; adds all of it to the tally. */
@@ -47,6 +47,6 @@ void walk_chain(const struct timeline *timeline, const struct roles *roles, stru
  * worker's socket, or waiting for chunks in libdiesel. Else NULL. */
 const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns);
 
-/* ns of [begin_ns, end_ns) in calls that fetch, on the CPU or off it. */
+/* Returns the ns of [begin_ns, end_ns) in calls that fetch, on the CPU or off it. */
 uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, uint64_t begin_ns,
 			  uint64_t end_ns);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Steps at the start of the window that are unlike the rest: workers start, the first window of batches is
- * read, caches fill, code is compiled. They count in the shares, as they do on the job's own clock, but say
- * nothing about how the job goes on: verdict, predictions and what-if are about the steps after them.
+ * Warm-up: steps at the start of the window that are unlike the rest, because workers start, the first
+ * batches are read, caches fill, or code is compiled. They count in the shares, as on the job's own clock,
+ * but do not show how the job goes on. So verdict, predictions and what-if are based on the steps after them.
  *
  *   slow start   the first steps until five in a row take, on average, no more than the later steps' median
  *                and five times their spread (at least a quarter of the median); at most a third of all

@@ -19,7 +19,7 @@ struct compiling {
 	bool known; /* a Python stack of the process was sampled, so compiling would have been seen */
 };
 
-/* times: begins of the steps, ascending. Free *compiling also after -ENOMEM. */
+/* times: those of the steps, ascending. Free *compiling also after -ENOMEM. */
 int compiling_find(const struct timeline *timeline, const struct roles *roles,
 		   const struct stack_looks *looks, const uint64_t *times, size_t n_times,
 		   struct compiling *compiling);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a system call means for a training job. Numbers are those of the machine that analyses, which is taken
- * to be of the same architecture as the one that recorded. */
+/* Classifies the system calls of a training job. Syscall numbers are those of the analysing machine, which is
+ * assumed to have the same architecture as the recording one. */
 
 #include <stdbool.h>
 
 #include "timeline.h"
 
-/* The kind of a system call, by its number. */
+/* Returns the kind of a system call, by its number. */
 enum call_kind call_kind_of(uint16_t nr);
 
 /* Reads data or looks for it: read, pread, open for reading, stat and the like of regular files and
@@ -21,11 +21,11 @@ bool call_is_socket(const struct timeline_call *call);
 /* poll, select, epoll. */
 bool call_is_poll(const struct timeline_call *call);
 
-/* Bytes that went through a socket; 0 for other calls and failed ones. */
+/* Return the bytes that passed through a socket; 0 for other calls and failed ones. */
 uint64_t call_received_bytes(const struct timeline_call *call);
 uint64_t call_sent_bytes(const struct timeline_call *call);
 
-/* select, epoll: waits for one of several descriptors, and does not tell which. */
+/* select, epoll: waits for one of several descriptors; which one is not known. */
 bool call_is_wait_any(const struct timeline_call *call);
 
 /* A call on a socket of IPv4 or IPv6. */
@@ -33,7 +33,7 @@ bool call_is_network(const struct timeline_call *call);
 
 /* read, readv of a pipe. */
 bool call_is_pipe_read(const struct timeline_call *call);
-/* poll, ppoll of one pipe; select and epoll do not tell which file they wait for. */
+/* poll, ppoll of one pipe; with select and epoll the awaited file is not known. */
 bool call_is_pipe_poll(const struct timeline_call *call);
 bool call_is_pipe_write(const struct timeline_call *call);
 
@@ -49,16 +49,16 @@ bool call_is_sync(const struct timeline_call *call);
 bool call_is_rename(const struct timeline_call *call);
 /* futex: sleeps until the word is woken, or times out; inode is the word's address. */
 bool call_is_lock_wait(const struct timeline_call *call);
-/* The same with a timeout on the monotonic clock; locks that wait for ever name the other clock. */
+/* futex wait with a timeout on the monotonic clock; locks without a timeout name the other clock. */
 bool call_is_lock_timed_wait(const struct timeline_call *call);
 /* futex: wakes sleepers; result: how many. */
 bool call_is_lock_wake(const struct timeline_call *call);
 
-/* Files that the call or the group opened for reading. */
+/* Returns the number of files that the call or the group opened for reading. */
 size_t call_opens(const struct timeline_call *call);
 
-/* Bytes that a read of a file, or a group of calls, returned; 0 for other calls. */
+/* Returns the bytes that a read of a file, or a group of calls, returned; 0 for other calls. */
 uint64_t call_read_bytes(const struct timeline_call *call);
 
-/* In words, for people: "reading files", "opening files", ... */
+/* Returns a description for people: "reading files", "opening files", ... */
 const char *call_describe(const struct timeline_call *call);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How many of the job's threads were on a CPU at any time. */
+/* Counts how many of the job's threads were on a CPU at any time. */
 
 #include "timeline.h"
 
@@ -19,7 +19,7 @@ struct cores {
 int cores_count(const struct timeline *timeline, uint32_t n_cpus, struct cores *ret_cores);
 void cores_free(struct cores *cores);
 
-/* Thread-ns on CPUs in [begin_ns, end_ns), of all threads of the job. */
+/* Returns the thread-ns on CPUs in [begin_ns, end_ns), of all threads of the job. */
 uint64_t cores_busy(const struct cores *cores, uint64_t begin_ns, uint64_t end_ns);
-/* ns of [begin_ns, end_ns) in which the job's threads had all cores. */
+/* Returns the ns of [begin_ns, end_ns) in which the job's threads had all cores. */
 uint64_t cores_full(const struct cores *cores, uint64_t begin_ns, uint64_t end_ns);

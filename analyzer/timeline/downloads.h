@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * Sockets that a thread receives data from: an object store, a cache, a data service. They are recognised by
- * what goes through them: far more comes in than goes out. Collectives between ranks send as much as they
- * receive.
+ * Sockets from which a thread receives data: an object store, a cache, a data service. They are recognised by
+ * their traffic: far more comes in than goes out. Collectives between ranks send as much as they receive.
  */
 
 #include <stdbool.h>
@@ -20,5 +19,5 @@ struct downloads {
 int downloads_find(const struct timeline_thread *thread, struct downloads *ret_downloads);
 void downloads_free(struct downloads *downloads);
 
-/* Returns true if the call reads a file, looks for one or closes it, or receives data. */
+/* Returns true if the call reads, looks up or closes a file, or receives data. */
 bool downloads_touches(const struct downloads *downloads, const struct timeline_call *call);

@@ -2,15 +2,14 @@
 #pragma once
 
 /*
- * CPython's interpreter lock, found by how its users behave. A thread that wants it sleeps on a condition
- * variable for at most the switch interval of 5 ms, and then asks the holder to give way; who gives it
- * away wakes one that sleeps there. So the lock is a condition variable (two futex words side by side)
- * on which several threads of one process wait with a timeout on the monotonic clock, which never lasts
- * longer than 5 ms, and which several of them wake: a queue has its waiters on one side and its wakers on
- * the other, a lock has both on both.
+ * CPython's interpreter lock (GIL), found by the behaviour of its users. A thread that needs it sleeps on a
+ * condition variable for at most the switch interval of 5 ms, and then asks the holder to release it; the
+ * releasing thread wakes one sleeper. So the lock is a condition variable (two adjacent futex words) with two
+ * properties. Several threads of one process wait on it, with a timeout of at most 5 ms on the monotonic
+ * clock. And several of these threads also wake it, whereas the waiters and wakers of a queue differ.
  *
- * An uncontended lock makes no system call and is not found. Nor is that of a program that calls
- * sys.setswitchinterval().
+ * An uncontended lock makes no system call and is not found. The lock of a program that calls
+ * sys.setswitchinterval() is not found either.
  */
 
 #include <stdbool.h>
@@ -33,9 +32,10 @@ struct gil {
 int gil_find(const struct timeline *timeline, struct gil *ret_gil);
 void gil_free(struct gil *gil);
 
-/* ns of such a wait in which another thread of the process ran; in the rest the holder itself had no core. */
+/* Returns the ns of a wait for the lock in which another thread of the process ran; in the rest the holder
+ * itself had no core. */
 uint64_t gil_held_ns(const struct timeline *timeline, const struct timeline_thread *waiter, uint64_t begin_ns,
 		     uint64_t end_ns);
 
-/* Does the thread wait for the lock of its interpreter in this stretch off the CPU? */
+/* Returns true if the thread waits for its interpreter's lock in this interval off the CPU. */
 bool gil_waits(const struct gil *gil, const struct timeline_thread *thread, const struct timeline_off *off);

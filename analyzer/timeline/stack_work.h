@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * What a thread's stack samples say it works on, where no call shows it: copying and pickling a checkpoint
- * before a file is opened, or compiling. Recognised by Python functions of PyTorch, safetensors and JAX
+ * Finds a thread's work that only stack samples show, not calls: copying and pickling a checkpoint before a
+ * file is opened, or compiling. The work is recognised by Python functions of PyTorch, safetensors and JAX
  * anywhere in the stack.
  *
- * A span reaches from a thread's first sample with such a function to the last one before a sample that says
- * something else, so sleeps in between are part of it. Where calls do not tell better, it reaches half a
- * sampling interval further on each side: this is right on average, and within a sampling interval each time.
+ * A span reaches from a thread's first sample with such a function to the last one before a sample of other
+ * work, so sleeps in between are part of it. Unless calls give better edges, it reaches half a sampling
+ * interval further on each side: this is right on average, and within a sampling interval each time.
  */
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct stack_look {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
-	bool python; /* it has a Python stack; false for a Python thread: the stack could not be read */
+	bool python; /* the sample has a Python stack; false in a Python thread: the stack was not readable */
 };
 
 /* Samples of all threads, by thread and time. */
@@ -45,8 +45,8 @@ struct stack_bounds {
 	size_t n_times;
 	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not
 					      extend the span; NULL: none */
-	bool wide;              /* a span reaches to the samples around it that say something else */
-	uint64_t asleep_max_ns; /* the longest sleep within a span; 0: any */
+	bool wide;                         /* a span reaches to the adjacent samples of other work */
+	uint64_t asleep_max_ns;            /* the longest sleep within a span; 0: any */
 };
 
 #define STACK_BACKGROUND_SLEEP_NS UINT64_C(50000000) /* a thread that only saves sleeps between two saves */

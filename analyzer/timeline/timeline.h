@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * What every thread of the job was doing at any time, from the events in any order.
+ * The state of every thread of the job at any time, built from events in any order.
  *
- * A thread is a task's life: a reused tid is another thread (it begins at the fork that made it). Stretches
- * off the CPU and system calls are sorted and do not overlap within a thread; records that contradict that
- * are cut or dropped and counted, so hostile input cannot break a query. Between two stretches off the CPU a
- * thread has a core; before its first and after its last record its state is unknown.
+ * A thread is a task's life: a reused tid is another thread, which begins at its fork. Intervals off the CPU
+ * and system calls are sorted and do not overlap within a thread. Records that contradict this are cut or
+ * dropped, and counted, so hostile input cannot break a query. Between two intervals off the CPU a thread has
+ * a core; before its first and after its last record its state is unknown.
  *
  * Lookups are binary searches. Nothing is changed after timeline_build(): queries are thread-safe.
  */
@@ -22,12 +22,12 @@
 
 #define TIMELINE_UNKNOWN 0xffff /* state of a thread in a gap of the recording */
 
-/* Off the CPU. Runnable from waking_ns on (begin_ns where it never slept; end_ns where no waking was seen).
- */
+/* Interval off the CPU. The thread is runnable from waking_ns on (begin_ns: it never slept; end_ns: no
+ * wake-up was seen). */
 struct timeline_off {
 	uint64_t begin_ns, waking_ns, end_ns;
 	uint64_t exec_ns;   /* CPU time of the thread's life so far */
-	uint32_t waker_tid; /* 0 unless a task woke it: interrupts prove nothing */
+	uint32_t waker_tid; /* 0 unless a task woke the thread: wake-ups by interrupts prove nothing */
 	uint16_t state;     /* 0: runnable all the time */
 	uint16_t flags;     /* enum event_flag */
 	uint16_t syscall_nr;
@@ -56,10 +56,10 @@ enum call_kind {
 };
 
 /* One system call, or a group of quick ones on files (EVENT_CALLS). In a group the thread had its CPU from
- * begin to end, and was in calls for busy_ns of that; the rest it computed. */
+ * begin to end, and was in calls for busy_ns of that; in the rest it computed. */
 struct timeline_call {
 	uint64_t begin_ns, end_ns;
-	uint64_t busy_ns;  /* of a single call: all of its time */
+	uint64_t busy_ns;  /* in calls; single call: all of its time */
 	int64_t result;    /* group: bytes that reads returned; fault: pages read */
 	uint64_t inode;    /* group: of the last call */
 	uint64_t argument; /* fault: index of the page */
@@ -99,7 +99,7 @@ struct timeline_thread {
 	struct timeline_mark *marks;
 	uint64_t *steps; /* backward passes */
 	struct timeline_gpu_wait *gpu_waits;
-	bool uses_network; /* a call of it was on a socket of IPv4 or IPv6 */
+	bool uses_network; /* one of its calls was on an IPv4 or IPv6 socket */
 	size_t n_offs, n_calls, n_marks, n_steps, n_gpu_waits;
 };
 
@@ -108,7 +108,7 @@ struct timeline {
 	size_t n_threads;
 	uint64_t begin_ns, end_ns; /* of all records */
 	size_t n_malformed;
-	struct interval_list gaps; /* gaps of the recording, in which only lives and steps are known; tidy */
+	struct interval_list gaps; /* of the recording, in which only lives and steps are known; tidy */
 	/* backing arrays of all threads */
 	struct timeline_off *offs;
 	struct timeline_call *calls;
@@ -139,7 +139,7 @@ struct timeline_account {
 /* -ENOMEM only. */
 int timeline_build(const struct event *events, size_t n_events, struct timeline **ret_timeline,
 		   struct error *err);
-/* timeline.c, for timeline_build(): when all lives are known. */
+/* timeline.c: sets `process` of all threads. Called by timeline_build() when all lives are known. */
 void timeline_find_processes(struct timeline *timeline);
 struct timeline *timeline_free(struct timeline *timeline);
 
@@ -148,10 +148,10 @@ static inline bool timeline_same_process(const struct timeline_thread *a, const 
 	return a->process == b->process;
 }
 
-/* The thread that had this tid at that time; NULL: none. */
+/* Returns the thread that had this tid at that time; NULL: none. */
 const struct timeline_thread *timeline_find(const struct timeline *timeline, uint32_t tid, uint64_t at_ns);
 
-/* What the thread did from at_ns on: one piece, cut at limit_ns. at_ns < limit_ns. */
+/* Returns the thread's state from at_ns on as one piece, cut at limit_ns. at_ns < limit_ns. */
 struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, uint64_t at_ns,
 					uint64_t limit_ns);
 
@@ -163,23 +163,24 @@ struct timeline_account timeline_account(const struct timeline_thread *thread, u
 uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,
 			    uint64_t limit_ns);
 
-/* Index of the first call that ends after at_ns; n_calls: none. */
+/* Returns the index of the first call that ends after at_ns; n_calls: none. */
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns);
 
-/* ns of [begin_ns, end_ns) in the call; of a group, in proportion to its busy_ns. */
+/* Returns the ns of [begin_ns, end_ns) in the call; for a group, in proportion to its busy_ns. */
 uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns);
 
-/* The call the thread was in at that time (both ends count); NULL: none. */
+/* Returns the call that the thread was in at that time (both ends count); NULL: none. */
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);
 
-/* Returns true if it slept uninterruptibly, as in disk I/O and for locks of the kernel. */
+/* Returns true if the thread slept uninterruptibly, as in disk I/O and for locks of the kernel. */
 static inline bool timeline_off_blocks(const struct timeline_off *off)
 {
 	return off->state & 2;
 }
 
-/* Returns true if it slept in a page fault on a mapped file that has no record of its own. */
+/* Returns true if the thread slept in a page fault on a mapped file, and the fault has no record of its own.
+ */
 bool timeline_off_is_fault(const struct timeline_thread *thread, const struct timeline_off *off);
 
-/* The last stretch off the CPU that begins before at_ns; NULL: none. */
+/* Returns the last interval off the CPU that begins before at_ns; NULL: none. */
 const struct timeline_off *timeline_off_before(const struct timeline_thread *thread, uint64_t at_ns);

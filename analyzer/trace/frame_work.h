@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a function of Python works on, as PyTorch, safetensors and JAX name them. */
+/* Classifies Python functions of PyTorch, safetensors and JAX by the work that they do, by their names. */
 
 enum stack_work {
 	STACK_OTHER,
@@ -11,9 +11,9 @@ enum stack_work {
 	STACK_MODEL,   /* the model's forward pass */
 	STACK_NEXT,    /* makes or awaits the next item of an iterator */
 	STACK_IMPORT,  /* imports modules */
-	STACK_CUT,     /* too deep to be seen whole, and nothing known in what was */
+	STACK_CUT,     /* truncated because it is too deep; nothing known in the recorded part */
 };
 
-/* Returns the work of a Python function, by the last name of its file: any but STACK_CUT. A generator's
- * frames are STACK_NEXT, too, which its name does not tell. */
+/* Returns the work of a Python function, never STACK_CUT. file: last component of its path. A generator's
+ * frames are STACK_NEXT, too, but the caller must find that out: the name does not show it. */
 enum stack_work frame_work_of(const char *file, const char *function);

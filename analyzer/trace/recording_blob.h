@@ -13,11 +13,11 @@ struct recording_blob {
 	uint64_t min_end_ns;
 };
 
-/* All blobs, in the order of writing. Caller frees. */
+/* Lists all blobs, in the order of writing. Caller frees. */
 int recording_blobs(struct recording *recording, struct recording_blob **ret_blobs, size_t *ret_n);
 
-/* -EBADMSG: this blob is damaged. Caller frees. */
+/* Reads a blob's events; the caller frees them. -EBADMSG: this blob is damaged. */
 int recording_blob_read(struct recording *recording, int64_t id, struct event **ret_events, size_t *ret_n);
 
-/* Something could not be read: recording_complete() is false from now on. */
+/* Notes that a part could not be read: recording_complete() is false from now on. */
 void recording_set_damaged(struct recording *recording);

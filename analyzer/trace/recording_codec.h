@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Events on disk: a tenth of their size, without loss. A block holds events sorted by end_ns as columns of
- * small differences (to the event before, or to the last one of the same thread and type), each a varint,
- * and all of it as one zstd frame with a checksum, so that a flipped bit is noticed.
+ * Lossless compression of events on disk, to a tenth of their size. A block holds events sorted by end_ns as
+ * columns of small differences (to the previous event, or to the last one of the same thread and type), each
+ * a varint. The columns are one zstd frame with a checksum, so that a flipped bit is detected.
  *
  *   0  magic "DLE1"
  *   4  number of events, little-endian
@@ -20,7 +20,7 @@
 
 #define RECORDING_CODEC_EVENTS_MAX 65536 /* in one block */
 
-/* Keeps nothing between calls but its buffers. One thread. */
+/* A codec has no state between calls except its buffers. For use by one thread. */
 struct recording_codec;
 
 struct recording_codec *recording_codec_new(void); /* NULL: no memory */

@@ -11,18 +11,18 @@
 
 struct recording;
 
-/* One utilization by NVML; key: CLOCK_MONOTONIC ns, value: a double, 0 to 1. */
+/* Note with one utilization by NVML. Key: CLOCK_MONOTONIC ns; value: a double, 0 to 1. */
 #define RECORDING_NOTE_GPU_SAMPLE "gpu.utilization"
 
 struct recording_gpu {
-	char library[256];        /* paths of what was probed, ", " between; "": none */
-	struct gpu_probes probes; /* sums over them */
+	char library[256];        /* paths of the probed libraries, separated by ", "; "": none */
+	struct gpu_probes probes; /* sums over these libraries */
 	struct gpu_sample *samples;
 	size_t n_samples, n_allocated;
 	struct phase_label *labels;
 	size_t n_labels, n_labels_allocated;
 };
 
-/* -ENOMEM. Notes that are damaged are left out. */
+/* Loads the notes; damaged ones are left out. -ENOMEM. */
 int recording_gpu_load(struct recording *recording, struct recording_gpu *ret_gpu);
 void recording_gpu_free(struct recording_gpu *gpu);

@@ -15,10 +15,10 @@ struct recording_paths {
 
 /* Adds the path in a note of kind PLACES_NOTE; a damaged note is ignored. -ENOMEM. */
 int recording_paths_add(struct recording_paths *paths, const void *data, size_t size);
-/* As that, for a list that lives on: an inode is in it once, with its newest path, and where there would be
- * more than max (at least 2) the oldest go. -ENOMEM. */
+/* Like recording_paths_add(), for a long-lived list: an inode is in the list once, with its newest path. If
+ * the list is full (max entries, at least 2), the oldest entries are removed. -ENOMEM. */
 int recording_paths_update(struct recording_paths *paths, const void *data, size_t size, size_t max);
 
-/* -ENOMEM. Free in any case. */
+/* Loads all paths. -ENOMEM. Free *paths in any case. */
 int recording_paths_load(struct recording *recording, struct recording_paths *paths);
 void recording_paths_free(struct recording_paths *paths);

@@ -15,18 +15,19 @@ struct recording_buffer {
 
 struct recording {
 	struct sql *db;
-	int dir_fd;                                 /* writing: the folder that it is in */
+	int dir_fd;                                 /* writing: the recording's folder */
 	struct sql_statement *insert, *insert_note; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
-	int lock_fd;                          /* writing: the file, locked for as long */
-	bool under_way;                       /* reading: somebody writes it */
-	bool complete;                        /* reading: what the file says, until damage is met */
+	int lock_fd;                          /* writing: the file, locked while it is written */
+	bool under_way;                       /* reading: another process is writing the file */
+	bool complete;                        /* reading: by the file; false once damage is met */
 	bool writing;                         /* a transaction is open, until the next flush */
 	uint64_t slice;                       /* the slice that detail belongs to */
-	uint64_t written_bytes, detail_bytes; /* so far; the latter are part of the former */
+	uint64_t written_bytes, detail_bytes; /* so far; detail_bytes is part of written_bytes */
 	struct recording_buffer life, detail;
 };
 
-/* Before a write: notes and blocks until the next recording_flush() are one transaction. */
+/* Opens a transaction unless one is open; call it before a write. Notes and blocks until the next
+ * recording_flush() are one transaction. */
 int recording_write_begin(struct recording *recording, struct error *err);

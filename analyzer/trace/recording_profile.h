@@ -16,6 +16,6 @@ struct recording_profile {
 	size_t n_frames_allocated, n_traces_allocated;
 };
 
-/* -ENOMEM. Notes that are damaged are left out. Free in any case. */
+/* Loads the notes; damaged ones are left out. -ENOMEM. Free *profile in any case. */
 int recording_profile_load(struct recording *recording, struct recording_profile *profile);
 void recording_profile_free(struct recording_profile *profile);

@@ -2,32 +2,36 @@
 #pragma once
 
 /*
- * When to record in detail, so that a recording of any length stays small: all that is written is paid for
- * from a budget of bytes that fills at a steady rate. Starting up has a budget of its own: imports, compiling
- * and new workers make more events than steps do, and must not use up what the steps need. So has the first
- * minute of the steps, large enough for a common job to be recorded whole: many are not longer. From then on
- * a short reserve is all that can be saved up. A slice can overdraw it by as much again. After that detail
- * comes in slices, as many as the rate pays for. All detail together has a limit too: above it the slice
- * whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last
- * slice always stay.
+ * Decides when to record in detail, so that a recording of any length stays small. Everything written is paid
+ * from a budget of bytes (token bucket) that fills at a steady rate:
  *
- * Pure: no clock, no I/O. docs/explanation/measuring.md says what a report with holes means.
+ * - Start-up has its own budget: imports, compiling and new workers make more events than steps do, and must
+ *   not use up the budget of the steps.
+ * - The first minute of steps has its own budget, large enough to record a common job completely; many jobs
+ *   are not longer.
+ * - After that, at most burst_bytes can be saved up, and a slice can overdraw by the same amount. Detail then
+ *   comes in slices, as many as the rate pays for.
+ *
+ * All detail together is limited, too. Above the limit, the slice whose removal leaves the shortest hole is
+ * dropped, so the remaining slices stay evenly spread. The first and the last slice always stay.
+ *
+ * Pure: no clock, no I/O. docs/explanation/measuring.md explains reports with holes.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A shorter slice shows too few steps of a slow job. Only one that overdraws the budget too far ends sooner.
- */
+/* Minimum slice length: a shorter slice shows too few steps of a slow job. Only a slice that overdraws the
+ * budget too far ends sooner. */
 #define SLICE_MIN_NS UINT64_C(5000000000)
 
 struct slices_config {
 	uint64_t bytes_per_minute; /* 0: all in detail */
 	uint64_t startup_bytes;    /* for the time before the first step */
 	uint64_t first_bytes;      /* for the minute from the first step on */
-	uint64_t burst_bytes;      /* what can be saved up later */
-	uint64_t total_bytes;      /* of all slices that are kept */
+	uint64_t burst_bytes;      /* most that can be saved up later */
+	uint64_t total_bytes;      /* limit of all slices that are kept; 0: none */
 };
 
 struct slice {
@@ -42,7 +46,7 @@ struct slices {
 	size_t n, n_allocated;
 	uint64_t next_id, kept_bytes, seen_bytes, seen_detail_bytes;
 	uint64_t now_ns, filled_ns; /* the budget was filled up to this time */
-	uint64_t first_end_ns; /* of the first minute of steps; UINT64_MAX: none was seen, or it is over */
+	uint64_t first_end_ns; /* end of the first minute of steps; UINT64_MAX: no step yet, or it is over */
 	double tokens, tokens_max; /* bytes */
 };
 
@@ -50,7 +54,7 @@ struct slices {
 int slices_init(struct slices *slices, struct slices_config config, uint64_t now_ns);
 void slices_free(struct slices *slices);
 
-/* The job's first step was seen. */
+/* Begins the first minute of steps, when the job's first step is seen. */
 void slices_steps_begin(struct slices *slices, uint64_t now_ns);
 
 enum slices_change {
@@ -59,12 +63,12 @@ enum slices_change {
 	SLICES_OFF, /* the last item has ended */
 };
 
-/* Both counts are since the start; written_bytes includes detail. Returns an enum slices_change, or -ENOMEM.
- */
+/* Updates the budget, and begins or ends a slice if necessary. Both counts are since the start; written_bytes
+ * includes detail. Returns an enum slices_change, or -ENOMEM. */
 int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes);
 
 bool slices_on(const struct slices *slices);
 
-/* Removes the next slice that has to go; false: none has. Call it after each slices_step() until it returns
- * false. */
+/* Drops one slice if detail exceeds its limit; returns false if there is none to drop. Call it after each
+ * slices_step() until it returns false. */
 bool slices_drop(struct slices *slices, struct slice *ret_slice);

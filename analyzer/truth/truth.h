@@ -5,8 +5,8 @@
  * `diesel-analyze truth`: the three-run differential of DS-Analyzer on an unmodified PyTorch job.
  *
  * The job runs once to learn which files it reads, then with them in the page cache, with them evicted, and
- * with batches from memory: the differences are preparing and fetching. In front of it runs
- * share/diesel/truth/sitecustomize.py: this is the only verb that puts something into the job.
+ * with batches from memory: the differences are preparing and fetching. The job's Python first runs
+ * share/diesel/truth/sitecustomize.py: this is the only verb that adds code to the job.
  */
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 struct truth_options {
 	char **command;
 	const char *data; /* folder of the job's files; NULL: learn them */
-	uint64_t n_steps; /* a run ends after so many */
+	uint64_t n_steps; /* steps per run */
 	uint64_t n_rounds;
 	bool json;
 	bool verbose; /* the job's standard output goes to standard error; else nowhere */
@@ -27,6 +27,6 @@ struct truth_options {
 #define TRUTH_STEPS_DEFAULT  100
 #define TRUTH_ROUNDS_DEFAULT 1
 
-/* Prints the result on standard output, and says on standard error which run is under way. -ENODATA: too
- * little to compare; -ECANCELED: the command failed; or another errno. */
+/* Prints the result on standard output, and the current run on standard error. -ENODATA: too little to
+ * compare; -ECANCELED: the command failed; or another errno. */
 int truth_run(const struct truth_options *options, struct error *err);

@@ -3,8 +3,8 @@
 
 /*
  * The files that a job reads, and whether they are in the page cache. Needs no privilege: posix_fadvise drops
- * clean pages that nobody has mapped or locked, mincore counts what is left (of files that we own or may
- * write; the kernel does not tell about others').
+ * clean pages that nobody has mapped or locked, and mincore counts the remaining pages. mincore works only
+ * for files that we own or may write.
  */
 
 #include <stddef.h>
@@ -20,19 +20,19 @@ struct truth_files {
 /* Lists the regular files below folder. Links are not followed. */
 int truth_files_below(const char *folder, struct truth_files *ret_files, struct error *err);
 
-/* One path a line; what is not, or no longer, a regular file is left out. */
+/* Parses one path per line; leaves out paths that are not, or no longer, regular files. */
 int truth_files_parse(const char *text, struct truth_files *ret_files);
 
 void truth_files_free(struct truth_files *files);
 
 struct truth_residence {
-	uint64_t bytes;        /* of files that could be looked at */
+	uint64_t bytes;        /* of files whose pages could be counted */
 	uint64_t cached_bytes; /* part of bytes, in the page cache */
 	uint64_t n_unreadable; /* files that could not be opened */
-	uint64_t n_unknown;    /* files whose pages the kernel tells nothing about */
+	uint64_t n_unknown;    /* files whose pages mincore does not report */
 };
 
-/* Writes dirty pages back and drops the files from the page cache, as far as the kernel lets us. */
+/* Writes dirty pages back and drops the files from the page cache, as far as the kernel permits. */
 void truth_files_evict(const struct truth_files *files);
 
 /* Reads all of them. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the runs of `truth` say: pure. Times are seconds, as the clock in the job writes them. */
+/* Computes the result of `truth` from its runs. Pure. Times are seconds, as the clock in the job writes them.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ struct truth_clock {
 	uint64_t n_steps;
 	double seconds;   /* from the first request for a batch to the end of the last step */
 	double wait;      /* part of seconds, in requests */
-	double compiling; /* part of seconds, in torch.compile; NAN: PyTorch does not tell */
+	double compiling; /* part of seconds, in torch.compile; NAN: not reported by PyTorch */
 	uint64_t n_processes;
 	bool truncated; /* the run was ended after the steps asked for */
 };
@@ -36,16 +37,16 @@ struct truth_round {
 };
 
 struct truth_result {
-	double seconds[TRUTH_KINDS]; /* for as many steps as the shortest run had, without compiling; means
+	double seconds[TRUTH_KINDS]; /* time of as many steps as the shortest run had, without compiling; mean
 					over the rounds */
 	double compiling_s[TRUTH_KINDS]; /* per run; NAN: not known, and included in seconds */
 	uint64_t n_steps;
 	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold run
-	 * is a cached one, and so nothing tells fetching from preparing: NAN, and the others are shares of
-	 * both. */
+	 * is a cached one, so fetching cannot be told from preparing: both are NAN, and the other shares are
+	 * means over both runs. */
 	double prep, fetch, device;
 	double compiling; /* NAN: not known, and included in device */
-	double wait;      /* what device and compiling leave of 1 */
+	double wait;      /* 1 - device - compiling */
 	double spread;    /* largest difference of a share between rounds; 0 with one round */
 };
 

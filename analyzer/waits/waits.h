@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * When the trainer waited for data: what a clock around next(loader) would show. Four kinds of loader, told
- * apart by evidence:
+ * Finds when the trainer waited for data, as a clock around next(loader) would measure it. Four kinds of
+ * loader, recognised by evidence:
  *
  *   libdiesel  MARK_NEXT_BEGIN to MARK_NEXT_END on the trainer is the wait, exactly
  *   workers    from the trainer's first poll or read of a result pipe to the end of the handshake that
@@ -11,11 +11,11 @@
  *   inline     PyTorch's DataLoader without workers: MARK_BATCH_BEGIN to MARK_BATCH_END, exactly. A loader of
  *              the job's own: from the first file call after a step to the last one before the next, and on
  *              to the end of the last sample, whose decoding no call ends: one median gap between two
- *              samples. If no steps are seen, the rhythm of its reads tells which of them make a batch
+ *              samples. If no steps are seen, the rhythm of its reads shows which of them make a batch
  *   threads    a loader thread of the trainer's process ends the trainer's sleep, which is the wait
  *
- * The same holds for a pin-memory thread that reads the result pipe in the trainer's stead: the wait is the
- * sleep that it ends.
+ * If a pin-memory thread reads the result pipe instead of the trainer, the wait is the sleep that this thread
+ * ends, too.
  */
 
 #include "analyzer/loader.h"
@@ -28,18 +28,18 @@ struct downloads;
 struct data_wait {
 	uint64_t begin_ns, end_ns;
 	uint64_t ready_ns; /* workers: when the batch's message was read; else end_ns */
-	bool clipped;      /* it began before the recording */
+	bool clipped;      /* the wait began before the recording */
 };
 
 struct data_waits {
 	enum analysis_loader loader;
-	bool marked; /* the loader itself said when it waits: libdiesel, or PyTorch's DataLoader */
+	bool marked;             /* the loader itself marks its waits: libdiesel, or PyTorch's DataLoader */
 	struct data_wait *items; /* sorted, without overlaps */
 	size_t n, n_allocated;
 	struct interval_list file_calls; /* inline: the trainer's file calls, in waits or not; tidy */
 };
 
-/* checkpoints: stretches in which the trainer's file calls are no data reads; tidy. -ENOMEM. */
+/* checkpoints: intervals in which the trainer's file calls are no data reads; tidy. -ENOMEM. */
 int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 		    const struct interval_list *checkpoints, struct data_waits *ret_waits);
 void data_waits_free(struct data_waits *waits);
@@ -53,32 +53,34 @@ int data_waits_intervals(const struct data_waits *waits, struct interval_list *l
 /* Appends a wait, for the finders below; an empty one is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 
-/* From each mark of the first kind to the next of the second. */
+/* Adds a wait from each mark of begin_kind to the next mark of end_kind. */
 int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,
 			  struct data_waits *waits);
-/* waits_batches.c: of a DataLoader without workers. */
+/* waits_batches.c: finds the waits of a DataLoader without workers. */
 int data_waits_find_batches(const struct timeline_thread *trainer, struct data_waits *waits);
 /* Sets file_calls to all reading of the trainer, within waits or not: the split looks only within waits. */
 int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
 			  struct data_waits *waits);
-/* Sleeps of the trainer that the reader of results, or a loader thread, ends. */
+/* Adds the sleeps of the trainer that the reader of results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
-/* At at_ns the trainer woke another thread of its process, or was woken by one. Then both want the
- * interpreter lock, or the core, and the trainer may be held up once more. Returns when that is over: the end
- * of the last stretch off the CPU that belongs to the hand-over; at_ns: none does. These belong to it:
+/* Returns the end of a hand-over. At at_ns the trainer woke another thread of its process, or was woken by
+ * one. Then both need the interpreter lock, or the core, so the trainer may be delayed once more. The result
+ * is the end of the last interval off the CPU that belongs to the hand-over; at_ns: none does. These belong
+ * to it:
  *
  * - sleeps at the interpreter lock,
  * - preemptions within futex(), the call that wakes,
  * - sleeps that helper_tid ends; 0: nobody's
  *
- * for as long as the trainer has computed for no more than 0.3 ms since at_ns, all in all, and nothing else
- * and nothing unknown came between. */
+ * as long as the trainer has computed for at most 0.3 ms in total since at_ns, and no other or unknown
+ * interval off the CPU came in between. */
 uint64_t data_waits_handover_end(const struct roles *roles, uint64_t at_ns, uint32_t helper_tid);
 
-/* Index of the first wait that ends after at_ns; n: none. */
+/* Returns the index of the first wait that ends after at_ns; n: none. */
 size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns);
 
-/* The times when a batch was handed over, ascending, from the waits of a job that another thread feeds
- * (handovers.h). Short waits are for a lock, and are left out. ret_times has room for one time per wait. */
+/* Finds the times when a batch was handed over, ascending, from the waits of a job that another thread feeds
+ * (handovers.h). Leaves out short waits, which are for a lock. ret_times: one entry per wait. Returns their
+ * number. */
 size_t data_waits_handovers(const struct data_waits *waits, uint64_t *ret_times);

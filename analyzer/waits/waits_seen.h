@@ -7,14 +7,14 @@
 #include "analyzer/timeline/stack_work.h"
 #include "waits.h"
 
-/* Naps of about one length, several in a row with hardly anything in between: it polls. Appends. -ENOMEM. */
+/* Appends waits of a trainer that polls: several naps in a row, of about one length, with hardly anything in
+ * between. -ENOMEM. */
 int waits_of_polls(const struct timeline_thread *trainer, struct interval_list *list);
 
-/* Stretches in which samples of its stack show a generator, or another iterator's next(). They are right on
- * average, and each edge is to within half a sampling interval. Appends. -ENOMEM. */
+/* Appends the intervals in which samples of the trainer's stack show a generator, or another iterator's
+ * next(). They are right on average, and each edge is to within half a sampling interval. -ENOMEM. */
 int waits_of_stacks(const struct timeline_thread *trainer, const struct stack_looks *looks,
 		    struct interval_list *list);
 
-/* Makes waits those that they were, and what was seen besides; where both are, they are one. seen is used
- * up. -ENOMEM. */
+/* Merges `seen` into waits; overlapping waits become one. Consumes seen. -ENOMEM. */
 int waits_merge(struct data_waits *waits, struct interval_list *seen);

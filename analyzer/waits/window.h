@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Steps, and the window they make up: from the start of the data wait of the first step that was seen whole
+ * Steps, and the window that they fill: from the start of the data wait of the first completely recorded step
  * to the end of the last step. Steps tile the window without gaps.
  *
  * A step begins with its first data wait. If it has none, it begins one median time (from a backward pass to
@@ -18,7 +18,7 @@ struct window {
 	uint64_t begin_ns, end_ns;
 	struct analysis_step *steps; /* share_ns and complete are not filled in */
 	size_t n_steps;
-	uint64_t observed_ns; /* of all steps together: less than the window where the recording has gaps */
+	uint64_t observed_ns; /* sum of all steps: less than the window if the recording has gaps */
 };
 
 /* times: of the backward passes (or returns of next()), ascending. checkpoints: tidy. Without a window
@@ -29,7 +29,7 @@ int window_find(const uint64_t *times, size_t n_times, const struct data_waits *
 /* Leaves out the steps that reach into a gap of the recording, and sets observed_ns. gaps: tidy. */
 void window_leave_gaps(struct window *window, const struct interval_list *gaps);
 
-/* Returns the longest stretch of steps that follow each other without a gap, which is all of the window if
- * the recording has no gaps. Its steps are borrowed from this window: do not free it. */
+/* Returns the longest run of steps without a gap in between: all of the window if the recording has no gaps.
+ * Its steps are borrowed from this window: do not free it. */
 struct window window_longest_run(const struct window *window);
 void window_free(struct window *window);

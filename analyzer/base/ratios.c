@@ -15,7 +15,7 @@ double analysis_share_ratio(const struct analysis *analysis, enum analysis_share
 
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share)
 {
-	/* Sampled recordings have no steps, and all of them is steady. */
+	/* Sampled recordings have no steps: all of their time is steady. */
 	if (!analysis->steady.ns)
 		return analysis_share_ratio(analysis, share);
 	return (double)analysis->steady.share_ns[share] / (double)analysis->steady.ns;

@@ -18,7 +18,7 @@ static uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
-/* n steps in blocks of about the square root of n, from anywhere, round the end. */
+/* Draws n steps in blocks of about sqrt(n) steps, with random starts and wrap-around. */
 static void draw(uint64_t *random, uint32_t *weight, size_t n)
 {
 	size_t block = (size_t)ceil(sqrt((double)n));

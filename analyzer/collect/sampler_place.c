@@ -25,7 +25,7 @@ struct sampler_place {
 	struct known_code known[CODES_MAX];
 	size_t n_known;
 	uint64_t forget_ns;
-	struct known_code spare; /* for a code object that there is no room for */
+	struct known_code spare; /* for a code object that does not fit into the table */
 };
 
 static enum stack_work work_of(const char *path, const char *function)
@@ -118,7 +118,7 @@ static struct known_code *know(struct sampler_place *place, uint64_t code)
 	return known;
 }
 
-/* Generators that a step was seen within have the training loop in them. */
+/* A generator within which a step was seen contains the training loop. */
 static void learn(struct sampler_place *place, const uint64_t *codes, size_t n)
 {
 	bool step = false;

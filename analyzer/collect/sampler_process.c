@@ -45,7 +45,8 @@ struct sampler_process {
 	size_t n_candidates;
 };
 
-/* What it is to its parent. It is asked twice, as a process may be seen between its fork and its execve. */
+/* Returns the process's relation to its parent. It is determined twice, because a process may be seen between
+ * its fork and its execve. */
 static uint32_t flags_find(const char *root, pid_t pid, pid_t parent)
 {
 	uint64_t own[PIPES_MAX], others[PIPES_MAX];
@@ -319,7 +320,7 @@ int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t 
 	}
 	if (is_worker(process))
 		return 0;
-	/* At ever longer intervals, because a list of mappings is long. */
+	/* At ever longer intervals, because reading all mappings is expensive. */
 	if ((process->n_scans & (process->n_scans - 1)) == 0) {
 		if (!process->has_framework)
 			find_framework(process, now_ns, sink);

@@ -52,7 +52,7 @@ static int open_file(const char *root, pid_t tgid, pid_t tid, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Reads the text from its start: the kernel then makes it anew. */
+/* Reads the text from its start, which makes the kernel generate it again. */
 static int read_text(int fd, char text[TEXT_BYTES])
 {
 	ssize_t n;
@@ -204,8 +204,8 @@ void sampler_thread_flush(struct sampler_thread *thread, const struct collector_
 	thread->n_held = 0;
 }
 
-/* A program that gave itself other rights, or that its user may not read, hides what it did not hide before.
- */
+/* A program that changed its credentials, or that its user may not read, hides files that were readable
+ * before. */
 static void lose_syscall(struct sampler_thread *thread)
 {
 	thread->known &= (uint16_t)~SAMPLE_KNOWN_SYSCALL;

@@ -105,7 +105,8 @@ static size_t step_of(const struct window *window, const struct checkpoint_item 
 	return k < window->n_steps && k && !window->steps[k].apart ? k : window->n_steps;
 }
 
-/* Sums the excess of the steps that lie so many steps before those in which saves begin. *ret_n: how many. */
+/* Sums the excess of the steps that lie `before` steps ahead of those in which saves begin. *ret_n: their
+ * number. */
 static double excess_ns(const struct window *window, const struct checkpoint_report *report, size_t before,
 			double median_ns, size_t *ret_n)
 {
@@ -218,7 +219,7 @@ static int spans_add(struct checkpoint_finder *finder, const struct interval_lis
 	return 0;
 }
 
-/* How many backward passes there were up to at_ns. */
+/* Returns the number of backward passes up to at_ns. */
 static size_t steps_until(const struct window *window, uint64_t at_ns)
 {
 	return sorted_count(window->n_steps, i, window->steps[i].backward_ns <= at_ns);

@@ -19,13 +19,13 @@ static bool is_message(const struct messages *messages, const struct timeline_ca
 	if (!call_is_pipe_read(call) || call->result <= 0)
 		return false;
 	result = roles_result(messages->roles, call->inode);
-	/* A validation's batches are in nobody's way. */
+	/* Batches of a validation delay no step. */
 	if (result == messages->roles->n_results || !messages->roles->result_loaders[result])
 		return false;
 	return !messages->by_header || call->result == HEADER_BYTES;
 }
 
-/* How many messages were read up to end_ns since the last call; *ret_first_ns: when the first was. */
+/* Returns the number of messages read up to end_ns since the last call; *ret_first_ns: time of the first. */
 static size_t messages_take(struct messages *messages, uint64_t end_ns, uint64_t *ret_first_ns)
 {
 	const struct timeline_thread *reader = messages->roles->reader;
@@ -101,7 +101,7 @@ uint64_t head_of_line_ns(const struct roles *roles, const struct data_waits *wai
 	messages_take(&messages, window->begin_ns, &first_ns);
 	for (size_t i = 0; i < window->n_steps; i++) {
 		sum_ns += step_add(&messages, waits, &window->steps[i], &n_lying);
-		/* These are more than the workers can have under way: an epoch's last messages, which are no
+		/* More messages than the workers can have in progress: an epoch's last messages, which are no
 		 * batches. */
 		if (n_lying > LYING_MAX * roles->n_workers)
 			n_lying = 0;

@@ -12,7 +12,8 @@
 #include "analyzer/shares/walk.h"
 #include "analyzer/waits/window.h"
 
-/* Where a loader hands batches over, the trainer prepares nothing: it only unpacks them. */
+/* Returns true if the trainer itself prepares data. If a loader hands batches over, the trainer only unpacks
+ * them. */
 static bool trainer_prepares(const struct data_waits *waits, uint64_t at_ns)
 {
 	size_t i;
@@ -23,7 +24,7 @@ static bool trainer_prepares(const struct data_waits *waits, uint64_t at_ns)
 	return i < waits->n && waits->items[i].begin_ns <= at_ns;
 }
 
-/* Workers of diesel_loader share no pipe with the trainer, so that they are known by what they run. */
+/* Workers of diesel_loader share no pipe with the trainer, so they are recognised by their code. */
 static bool is_diesel_worker(const struct study *study, const struct timeline_thread *thread,
 			     const struct event *event)
 {

@@ -56,7 +56,7 @@ static bool is_codec(const struct profile_frame *f)
 	return false;
 }
 
-/* Decoders of what dieseld does not decode. */
+/* Decoders of formats that dieseld does not decode. */
 static bool is_other_codec(const struct profile_frame *f)
 {
 	static const char *const libraries[] = {"libtiff", "libopenjp2", "libavif", "libheif"};
@@ -107,7 +107,7 @@ static bool is_class(const struct profile_frame *f, size_t n, const char *name)
 	return strlen(name) == n && strncmp(f->function, name, n) == 0;
 }
 
-/* What dieseld runs: the methods of _Builder in diesel_loader/recipe/plan.py. */
+/* Transforms that dieseld runs: the methods of _Builder in diesel_loader/recipe/plan.py. */
 static bool is_transform(const struct profile_frame *f)
 {
 	static const char *const classes[] = {"RandomResizedCrop",
@@ -150,7 +150,7 @@ static bool is_transform(const struct profile_frame *f)
 	       is_one_of(f->function, functions, LENGTH(functions));
 }
 
-/* Torchvision's, and nothing that dieseld runs, nor what only holds others together. */
+/* A transform of torchvision that dieseld does not run, except containers of other transforms. */
 static bool is_foreign(const struct profile_frame *f)
 {
 	size_t n;

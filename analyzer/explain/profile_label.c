@@ -37,7 +37,7 @@ size_t profile_frames(const struct profile_notes *notes, uint64_t key, const str
 	return n;
 }
 
-/* Where a hash of hexadecimal digits begins, with its '-'; the length: none does. */
+/* Returns the index of the '-' before a hash of hexadecimal digits; length: there is none. */
 static size_t hash_begin(const char *name, size_t length)
 {
 	for (size_t i = 0; i + HASH_MIN < length; i++) {
@@ -107,7 +107,7 @@ static void append(struct appended *to, const char *frame)
 	to->text[to->n] = '\0';
 }
 
-/* What the kernel did for the thread. */
+/* Names the kernel's work for the thread. */
 static void kernel_label(const struct profile_group *group, char *function, size_t size)
 {
 	const struct timeline_call call = {.kind = call_kind_of(group->syscall_nr), .nr = group->syscall_nr};

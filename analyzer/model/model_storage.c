@@ -12,7 +12,7 @@ static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 50
 
 #define N_BURSTS (sizeof(bursts_ns) / sizeof(bursts_ns[0]))
 
-#define FIT_REQUESTS_MAX 3000 /* more say nothing new */
+#define FIT_REQUESTS_MAX 3000 /* more add no information */
 #define FIT_REQUESTS_MIN 16
 #define HALVINGS         18   /* of the search for the bandwidth */
 #define RATE_SPAN        64.0 /* around the first guess, factor up and down */
@@ -231,8 +231,8 @@ static void load_measure(struct edge *edges, size_t n, struct load *load)
 	}
 }
 
-/* Do the readers share one server, or does each wait for its own requests only? Where too little was seen to
- * tell, they share one: then nobody is promised a speed that more readers may not get. */
+/* Finds out whether the readers share one server, or each waits only for its own requests. If the data do not
+ * suffice, assumes a shared server, so that no gain is promised that more readers may not get. */
 static int is_shared(const struct model_request *requests, size_t n, bool *ret_shared)
 {
 	struct edge *edges = calloc(2 * n, sizeof(*edges));
@@ -260,7 +260,7 @@ static int is_shared(const struct model_request *requests, size_t n, bool *ret_s
 	return 0;
 }
 
-/* What the readers got while they waited: a start for the search. */
+/* Returns the bandwidth that the readers got while they waited: start value of the search. */
 static double busy_rate(const struct model_request *requests, size_t n, double *ret_wait_ns)
 {
 	double bytes = 0, wait_ns = 0;

@@ -52,7 +52,8 @@ struct sim_reads sim_reads_init(const struct model_job *job, const struct model_
 	return reads;
 }
 
-/* Is the group in memory? A cache as large as the recorded one holds exactly what that one did. */
+/* Returns true if the group is in memory. A cache as large as the recorded one holds exactly the same groups.
+ */
 static bool is_cached(const struct sim_reads *reads, size_t i)
 {
 	bool miss = missed(&reads->job->segments[i]);

@@ -24,7 +24,7 @@
 #include "lib/psi.h"
 #include "analyzer/collect/sampler_sources.h"
 
-/* What `check` says of GPUs: is there a driver library to probe, and NVML. */
+/* GPU findings of `check`: whether there is a driver library to probe, and NVML. */
 
 struct check_gpu {
 	bool has_driver; /* detail: what of it can be probed; else what is lost */
@@ -155,7 +155,7 @@ __attribute__((format(printf, 5, 6))) static void add(struct report *report, enu
 	va_end(args);
 }
 
-/* As the recorder opens it for stack samples, on one CPU. Returns 0 or -errno. */
+/* Opens the CPU clock as the recorder does for stack samples, on one CPU. Returns 0 or -errno. */
 static int open_clock(void)
 {
 	struct perf_event_attr attributes = {
@@ -271,7 +271,7 @@ static void check_refusals(struct report *report, struct collector *collector)
 	}
 }
 
-/* What to do where the recorder does not load. */
+/* Returns advice for a machine where the recorder does not load. */
 static const char *load_advice(const struct report *report, int r)
 {
 	struct utsname system;
@@ -414,7 +414,7 @@ static void check_sampler(struct report *report)
 		    "with -p, what threads sleep in is hidden (ptrace_scope is %s)", line);
 }
 
-/* A program is refused with all that the same is lost without. */
+/* Returns true if the hook's program, or one with the same loss, was refused. */
 static bool is_refused(const struct report *report, const struct collector_hook *hook)
 {
 	for (size_t i = 0; i < report->n_refusals; i++)

@@ -39,13 +39,13 @@ struct batches {
 	uint64_t wait_ns;           /* in all but the last */
 };
 
-/* Where a look through the trainer's marks has come to. */
+/* Position in the trainer's marks. */
 struct marks_cursor {
 	size_t i;
 	uint64_t begin_ns; /* of the next() that it is in; 0: of none */
 };
 
-/* Takes all that ended before end_ns. */
+/* Takes all calls of next() that ended before end_ns. */
 static struct batches batches_until(const struct timeline_thread *trainer, uint64_t end_ns,
 				    struct marks_cursor *cursor)
 {

@@ -81,8 +81,8 @@ static int storage_choose(struct forecast *forecast, const struct service *servi
 {
 	int r;
 
-	/* What the volume saved up before the job began is not part of its steady speed, so it is left out if
-	 * that still explains the steady steps. */
+	/* Bandwidth that the volume saved up before the job began is not part of its steady speed. It is left
+	 * out if the steady steps are still explained. */
 	forecast->job.storage.drained = true;
 	r = replay_recorded(forecast, steps);
 	if (r == 0 && forecast->error_ratio > DRAINED_TOLERANCE) {
@@ -193,7 +193,7 @@ int forecast_quick(struct forecast *forecast, const struct model_scenario *scena
 	return 0;
 }
 
-/* The same scenario with free reading tells how much of its wait is for reading. */
+/* Splits the wait: the same scenario with free reading shows how much of it is for reading. */
 static int split_point(struct forecast *forecast, const struct model_scenario *scenario,
 		       struct forecast_point *point)
 {

@@ -262,7 +262,7 @@ static double beside(const struct service *service, uint64_t begin_ns, uint64_t 
 	return fmin(fmax(others_ns / (cores - 1) / (double)(end_ns - begin_ns), 0), 1);
 }
 
-/* Where the last part of a step begins, which no wait interrupts. */
+/* Returns the start of the last part of a step, which no wait interrupts. */
 static uint64_t device_begin_ns(const struct data_waits *waits, const struct analysis_step *step)
 {
 	uint64_t begin_ns = step->begin_ns;
@@ -328,7 +328,7 @@ static int quick_compare(const void *left, const void *right)
 	return a->cost > b->cost ? -1 : a->cost < b->cost;
 }
 
-/* Takes the costliest reads until the bytes are found. */
+/* Marks the reads with most CPU time as misses until their bytes reach the count. */
 static void misses_take(struct service *service, const struct quick *quick, size_t n, double bytes)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -467,7 +467,7 @@ static void batches_deal(struct service *service, const struct generation *gener
 	}
 }
 
-/* How many batches the generation had begun before at_ns. */
+/* Returns the number of batches that the generation had begun before at_ns. */
 static size_t n_begun(const struct service *service, const struct generation *generation, uint64_t at_ns)
 {
 	size_t n = 0;
@@ -581,7 +581,7 @@ static int service_storage_fit(struct service *service)
 	return r;
 }
 
-/* As service_foreign_queue_ns(), for the trainer outside of its data waits. */
+/* Like service_foreign_queue_ns(), for the trainer outside of its data waits. */
 static uint64_t foreign_queue_of_step(const struct service_input *input, const struct service *service,
 				      const struct analysis_step *step)
 {

@@ -157,7 +157,7 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 
 	add_help(service, begin_ns, group->begin_ns, &segment);
 	segment.delay_ns += (double)service_foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
-	/* Whoever did not sleep need not wake up. */
+	/* A thread that did not sleep has no wake-up latency. */
 	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) +=
 	    (double)service_foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
 	if (wait_ns < WAIT_MIN_NS) {

@@ -11,7 +11,7 @@
 
 #define DRAWS      2000
 #define CONFIDENCE 0.99
-#define BLOCK_MIN  4    /* so many steps at least stay together: a round of a few workers */
+#define BLOCK_MIN  4    /* minimum block length of the bootstrap, in steps: about one round of the workers */
 #define NOTABLE    0.01 /* a smaller change is of no interest, however certain */
 
 /* The steps that count: those after warm-up that are not apart. */
@@ -20,7 +20,7 @@ struct sample {
 	size_t n, block;
 };
 
-/* What is compared, of one sample or of one draw from it. */
+/* Compared figures of one sample, or of one draw from it. */
 struct figures {
 	double share[SHARE_COUNT], stall, steps_per_s;
 };

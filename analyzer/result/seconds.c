@@ -47,7 +47,7 @@ static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATE
 	s->queue_ns += ns[LANE_STARVED];
 }
 
-/* How many batches ended by then: a worker prepares one after the other. */
+/* Returns the number of batches that ended by at_ns: a worker prepares one after the other. */
 static size_t batches_until(const struct lane *lane, uint64_t at_ns)
 {
 	return sorted_count(lane->n_batches, i, lane->batches[i].end_ns <= at_ns);
@@ -89,7 +89,7 @@ static void add_lanes(struct analysis_stretch *s, const struct analysis *analysi
 	}
 }
 
-/* How many steps ended by then. */
+/* Returns the number of steps that ended by at_ns. */
 static size_t steps_until(const struct analysis *analysis, uint64_t at_ns)
 {
 	return sorted_count(analysis->n_steps, i, analysis->steps[i].end_ns <= at_ns);

@@ -143,7 +143,7 @@ static double fetch_saved(const struct sampled_trainer *trainer, const struct an
 	double wall = (double)(trainer->end_ns - trainer->begin_ns) - (double)trainer->checkpoint_ns -
 		      (double)trainer->compiling_ns;
 	double n = from->n_at_once, wait = (double)trainer->wait_ns, alone = wall - wait;
-	/* They would lack a core as often as now: whoever has the cores is still there. */
+	/* Without reading, workers would lack a core as often as now: other users of the cores remain. */
 	double serial = (double)from->cpu_ns + (double)from->blocked_ns + (double)from->queue_ns;
 	double cores = analysis->job.n_cpus
 			   ? ((double)trainer->process_ns + workers_process_ns) / analysis->job.n_cpus
@@ -502,7 +502,7 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "whether dieseld waits for storage is not seen without privilege: all data wait is "
 			 "shown as preparing");
-	/* Nobody can be sure of what is approximate. */
+	/* Approximate shares do not allow high confidence. */
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence == CONFIDENCE_HIGH)
 			analysis->actions[i].confidence = CONFIDENCE_MEDIUM;

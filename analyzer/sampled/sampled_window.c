@@ -66,7 +66,7 @@ static int runs_find(const struct sampled_thread *thread, bool guessed, struct r
 		const struct event *look = thread->looks[i];
 		struct look_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
 		uint64_t begin_ns = look->end_ns;
-		/* Where there is a loader, other iterators are none. */
+		/* If there is a loader, other iterators do not count as loaders. */
 		bool inside =
 		    sampled_inside(look) && (guessed || look->sample.place != SAMPLE_PLACE_ITERATOR);
 
@@ -363,8 +363,8 @@ static bool reads_files(const struct sampled_thread *thread)
 	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
 }
 
-/* Is it mostly elsewhere than at a pipe while it is within a next()? Then those who look like workers do
- * something else, or feed a thread that feeds it. A DataLoader's next() with workers also computes. */
+/* Returns true if the thread, within a next(), is mostly not at a pipe. Then the apparent workers do
+ * something else, or feed a thread that feeds this one. A DataLoader's next() with workers also computes. */
 static bool waits_elsewhere(const struct sampled_thread *thread, enum sample_place place)
 {
 	size_t n = 0, n_pipes = 0, n_locks = 0;

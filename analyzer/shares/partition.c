@@ -160,7 +160,7 @@ static bool is_unknown(struct moment *m)
 	return piece_of(m)->state == STATE_UNKNOWN;
 }
 
-/* Only that thread lets the trainer go on, whatever it did meanwhile. */
+/* Only the thread that ended the sleep matters, regardless of its state meanwhile. */
 static bool is_ended_by_saver(struct moment *m)
 {
 	return checkpoint_ends(m->partition->timeline, m->partition->saves, piece_of(m)->off);
@@ -206,8 +206,9 @@ static bool is_helper_without_core(struct moment *m)
 
 #define LIST(member) offsetof(struct partition, member)
 
-/* Who gets a moment that is no data wait: the first row that claims it, by its list of intervals or else by
- * its test; nobody: other. Rows behind those of states speak of a trainer that sleeps. */
+/* Assigns a moment outside of data waits to a share: the first row that claims it wins, by its list of
+ * intervals or else by its test. Without a row the share is other. Rows after those that test the state apply
+ * only to a sleeping trainer. */
 static const struct claim {
 	size_t list;
 	bool (*is)(struct moment *m);

@@ -79,7 +79,8 @@ static bool call_fetches(const struct timeline_thread *thread, const struct time
 	       (loads && thread->uses_network && call_is_wait_any(call));
 }
 
-/* What libdiesel slept for at that time, as it said at the end: a MARK_CAUSE_*; 0: it did not. */
+/* Returns the cause (MARK_CAUSE_*) of libdiesel's sleep at at_ns, by the mark at its end; 0: it did not
+ * sleep. */
 static uint64_t marked_cause(const struct timeline_thread *thread, uint64_t at_ns)
 {
 	size_t next = sorted_count(thread->n_marks, i, thread->marks[i].at_ns <= at_ns);

@@ -17,9 +17,9 @@
 #define BEFORE_BYTES 24
 #define AROUND_BYTES 48
 
-/* What a thread does to a pair of words. */
+/* Use of a pair of futex words by a thread. */
 struct use {
-	uint64_t process, address; /* the latter is a multiple of 8 */
+	uint64_t process, address; /* address: a multiple of 8 */
 	uint32_t tid;
 	uint32_t n_waits; /* timed, on the monotonic clock */
 	bool low, high;   /* waited on the first, the second word */

@@ -521,7 +521,7 @@ static void timeline_finish(struct timeline *timeline)
 	timeline_find_processes(timeline);
 }
 
-/* Of the recording itself or the whole job, not of a thread. */
+/* Returns true for events of the recording itself or the whole job, not of a thread. */
 static bool is_stretch(const struct event *event)
 {
 	switch (event->type) {

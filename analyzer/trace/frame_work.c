@@ -42,8 +42,8 @@ static const struct {
     {"polymorphic_function.py", NULL, STACK_MODEL}, /* TensorFlow */
 };
 
-/* These do not compile: importing the file, and what the compiler made, which older versions call from the
- * compiler's own file. Python before 3.11 has no qualified names. */
+/* Functions of a compiler's file that do not compile: importing the file, and generated code, which older
+ * versions call from that file. Python before 3.11 has no qualified names. */
 static bool is_none(const char *function)
 {
 	static const char run[] = "<locals>.run";

@@ -18,7 +18,7 @@
 
 /* The recording as a file, apart from the database in it. dir_fd: the folder that path's last part is in. */
 
-/* As recording_open(), without following a link. */
+/* Like recording_open(), but does not follow a symbolic link. */
 static int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording,
 			     struct error *err);
 
@@ -168,7 +168,7 @@ static int not_a_recording(const char *path, struct error *err)
 	return error_set(err, -EBADMSG, "%s is not a recording of diesel-analyze", path);
 }
 
-/* What is there of a file that was cut off is read as well. */
+/* Opens the database; also reads what is left of a truncated file. */
 static int open_database(struct recording *recording, int dir_fd, int64_t *ret_id, struct error *err)
 {
 	const struct sql_options options = {.mode = SQL_READ, .busy_ms = BUSY_MS, .takes_cut = true};

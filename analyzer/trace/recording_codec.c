@@ -108,8 +108,8 @@ static struct event *slot_of(struct recording_codec *codec, uint32_t tid, uint16
 	return &codec->slots[(tid * 31 + type) % N_SLOTS];
 }
 
-/* What a payload word is likely to be: a thread's CPU time, for one, grew by what it ran since its last
- * stretch. */
+/* Predicts a payload word: for example, a thread's CPU time grew by the time that it ran since its last
+ * interval off the CPU. */
 static uint64_t expected(const struct event *event, const struct event *last, unsigned word)
 {
 	if (event->type != EVENT_SWITCH)

@@ -85,7 +85,7 @@ int recording_flush(struct recording *recording, struct error *err)
 	if (!recording->writing)
 		return r;
 	recording->writing = false;
-	/* What fits of a full disk is kept: the rest is not worth a rollback. */
+	/* If the disk is full, keeps the blocks that fit instead of rolling back. */
 	commit = sql_execute(recording->db, "COMMIT;", r < 0 ? NULL : err);
 	return r < 0 ? r : commit;
 }

@@ -18,7 +18,7 @@ static int slice_open(struct slices *slices, uint64_t now_ns)
 	return 0;
 }
 
-/* The budget has `bytes` for the next minute, in which nothing is added. */
+/* Sets the budget to `bytes` for the next minute, in which nothing is added. */
 static void budget_give(struct slices *slices, uint64_t bytes, uint64_t now_ns)
 {
 	slices->tokens = slices->tokens_max = (double)bytes;
@@ -50,7 +50,7 @@ bool slices_on(const struct slices *slices)
 	return slices->n && !slices->items[slices->n - 1].end_ns;
 }
 
-/* What a slice of the least length will cost, judged by the slices so far. */
+/* Estimates the bytes of a slice of minimum length, from the slices so far. */
 static double slice_price(const struct slices *slices)
 {
 	uint64_t ns = 0, bytes = 0;
@@ -91,7 +91,7 @@ int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, 
 	budget_step(slices, now_ns, written_bytes);
 	slices->seen_detail_bytes = detail_bytes;
 	slices->kept_bytes += bytes;
-	last->bytes += bytes; /* what comes late belongs to the slice that ended */
+	last->bytes += bytes; /* late detail belongs to the slice that ended */
 	if (slices_on(slices)) {
 		if (slices->tokens > 0 || (now_ns - last->begin_ns < SLICE_MIN_NS &&
 					   slices->tokens > -(double)slices->config.burst_bytes))
@@ -99,7 +99,8 @@ int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, 
 		last->end_ns = now_ns;
 		return SLICES_OFF;
 	}
-	/* A slice must be worth its edges: wait until all of it can be paid. */
+	/* Waits until the budget pays a slice of minimum length, because short slices lose too much at their
+	 * edges. */
 	if (slices->tokens < (double)slices->config.burst_bytes && slices->tokens < slice_price(slices))
 		return SLICES_AS_BEFORE;
 	r = slice_open(slices, now_ns);

@@ -35,7 +35,7 @@ struct truth_shim {
 #define OUT_BYTES_MAX   (1 << 16)
 #define FILES_BYTES_MAX (1 << 30)
 
-/* Beside the program: BIN/../share/diesel/truth, installed or in the build folder. */
+/* Finds the code relative to the program: BIN/../share/diesel/truth, installed or in the build folder. */
 static int find_code(char *folder, size_t size, struct error *err)
 {
 	char program[4000], file[4200];
@@ -126,7 +126,7 @@ static void restore_environment(const char *python_path)
 		unsetenv("PYTHONPATH");
 }
 
-/* As system(3): while the command runs, the terminal's signals are its own. */
+/* Like system(3): while the command runs, only the command handles the terminal's signals. */
 static int run_command(char **command, int *ret_status, struct error *err)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;

@@ -11,8 +11,9 @@
 #define STEPS_MIN        3
 #define CLEARLY          0.01 /* a smaller gain does not count: the shorter pause finds more steps */
 #define PAUSE_OUTLIER    4    /* times the median: a checkpoint, an evaluation */
-#define SPREAD_MAX       0.6  /* of the reads per step, over their mean: above this there is no rhythm */
-#define STEP_READS_RATIO 1.6  /* what reads so many times more or less than the others is no step */
+#define SPREAD_MAX       0.6  /* largest spread with which there is a rhythm */
+#define STEP_READS_RATIO 1.6  /* a step with this many times more or less reads than the others is irregular \
+			       */
 
 struct rhythm_finder {
 	const struct beat *beats;
@@ -20,7 +21,7 @@ struct rhythm_finder {
 	size_t n;
 	size_t *steps; /* index of each step's first beat */
 	size_t n_steps;
-	uint64_t *values; /* scratch: as many as there are beats */
+	uint64_t *values; /* scratch, one per beat */
 };
 
 static uint64_t median(uint64_t *values, size_t n)
@@ -58,8 +59,8 @@ static double reads_of(const struct rhythm_finder *finder, size_t step)
 	return (double)n;
 }
 
-/* How unlike each other the steps of the second half, which has no imports, are in their reads: deviation
- * over mean. */
+/* Returns the spread of the reads per step: standard deviation over mean. Uses only the second half of the
+ * steps, which has no imports. */
 static double spread_of(const struct rhythm_finder *finder)
 {
 	size_t half = finder->n_steps / 2, n = 0;
@@ -78,7 +79,8 @@ static double spread_of(const struct rhythm_finder *finder)
 	return sqrt(fmax(0, squares / (double)n - mean * mean)) / mean;
 }
 
-/* The same for the pauses. pauses: of the second half, sorted; those below pause_ns do not part steps. */
+/* Returns the spread of the pauses between steps: standard deviation over mean. pauses: of the second half,
+ * sorted; those below pause_ns do not separate steps. */
 static double pause_spread_of(const uint64_t *pauses, size_t n, uint64_t pause_ns)
 {
 	double sum = 0, squares = 0, mean, limit;
@@ -118,8 +120,8 @@ static uint64_t widest_gap(const uint64_t *pauses, size_t first, size_t last)
 	return amid_ns;
 }
 
-/* The length of pause to try: first one that parts all beats, then the widest gap in each part of the pauses.
- */
+/* Returns the i-th threshold to try: first the shortest pause, which separates all beats, then the widest gap
+ * in each part of the sorted pauses. */
 static uint64_t candidate(const uint64_t *pauses, size_t n, size_t i)
 {
 	size_t last = i * n / CANDIDATES;
@@ -127,7 +129,7 @@ static uint64_t candidate(const uint64_t *pauses, size_t n, size_t i)
 	return i ? widest_gap(pauses, (i - 1) * n / CANDIDATES, last < n ? last : n - 1) : pauses[0];
 }
 
-/* Parts the beats into steps. false: no length of pause makes them alike. */
+/* Divides the beats into steps. Returns false if no threshold makes the steps similar. */
 static bool steps_part(struct rhythm_finder *finder)
 {
 	size_t half = finder->n / 2, n = 0;
@@ -170,7 +172,8 @@ static bool is_regular(const struct rhythm_finder *finder, size_t step, double u
 	return is_usual(reads_of(finder, step), usual);
 }
 
-/* Step `step` does not read as much as the others: can that be an accident? */
+/* Returns true if the unusual reads of `step` may be an accident, because the next step is regular or makes
+ * up for them. */
 static bool goes_on(const struct rhythm_finder *finder, size_t step, size_t next, double usual)
 {
 	return is_regular(finder, next, usual) ||
@@ -222,8 +225,8 @@ static uint64_t sample_of(const struct rhythm_finder *finder, size_t first, size
 	return samples > 0 ? (uint64_t)(exec_ns / samples) : 0;
 }
 
-/* What comes before the first regular step may end with a step's loading: imports, and right after them the
- * first batch. It does if as much was read in as much time. */
+/* The irregular step before the first regular one may end with a step's loading: imports, and right after
+ * them the first batch. Returns true if its end reads about as much in as much time. */
 static bool ends_in_a_load(const struct rhythm_finder *finder, size_t step, size_t regular, uint64_t load_ns)
 {
 	size_t end = step_end(finder, step), from = end - 1;

@@ -49,7 +49,8 @@ static int first_waits_find(struct window_finder *finder)
 	for (size_t i = 0; i < waits->n; i++) {
 		while (k < finder->n_times && finder->times[k] <= waits->items[i].begin_ns)
 			k++;
-		/* Of the waits before the first step only the last leads to it: the others are warm-up. */
+		/* Only the last wait before the first step belongs to that step; earlier waits are warm-up.
+		 */
 		if (finder->first_wait[k] == waits->n || !k)
 			finder->first_wait[k] = i;
 	}

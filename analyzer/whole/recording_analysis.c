@@ -76,7 +76,7 @@ static int losses_find(struct recording *recording, const struct event *events, 
 	return 0;
 }
 
-/* What an analysis needs beside the numbers of its input. */
+/* Data that an analysis needs in addition to the numbers of its input. */
 struct material {
 	struct event *events;
 	struct analysis_loss *losses;

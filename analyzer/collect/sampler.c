@@ -142,7 +142,7 @@ static uint64_t n_events(const struct sampler *sampler)
 	return n;
 }
 
-/* Looks less often when that costs too much, more often when there is room. */
+/* Samples less often if the cost is too high, more often if it is low enough. */
 static void adapt(struct sampler *sampler, uint64_t now_ns)
 {
 	uint64_t cpu_ns = own_cpu_ns();

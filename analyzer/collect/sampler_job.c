@@ -55,7 +55,7 @@ static struct sampler_process *find(const struct sampler_job *job, pid_t pid)
 	return NULL;
 }
 
-/* Returns 0 also if the process is known already, has ended, or is one too many. */
+/* Adds a process. Returns 0 also if it is known already, has ended, or exceeds the limit. */
 static int add(struct sampler_job *job, pid_t pid, const struct sampler_process *parent)
 {
 	struct sampler_process *process;

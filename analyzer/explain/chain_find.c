@@ -12,7 +12,7 @@
 #include "analyzer/shares/walk.h"
 #include "analyzer/waits/window.h"
 
-/* Slow: among the slowest tenth. */
+/* quantile of step times from which a step counts as slow */
 #define SLOW_QUANTILE 0.9
 
 static uint64_t length_ns(const struct analysis_step *step)
@@ -33,7 +33,7 @@ static int slow_ns(const struct window *window, uint64_t *ret_ns)
 	return 0;
 }
 
-/* The longest wait that ends in the step; NULL: it had none. */
+/* Returns the longest wait that ends in the step; NULL: none. */
 static const struct data_wait *longest(const struct data_waits *waits, const struct analysis_step *step)
 {
 	const struct data_wait *best = NULL;

@@ -16,7 +16,7 @@
 #include "analyzer/waits/window.h"
 #include "analyzer/base/times.h"
 
-/* Counters of a process only grow: the last ones seen before a time hold at that time. */
+/* Counters of a process. They only grow, so the last values before a time are valid at that time. */
 struct gpu_counters {
 	uint64_t at_ns, n_launches, n_copies;
 };

@@ -21,8 +21,8 @@ static int append(struct lane_builder *builder, uint64_t begin_ns, uint64_t end_
 	return 0;
 }
 
-/* A cell shows one state. What the other states are owed is carried over to the next cells, so that over many
- * cells each state is shown for as long as it lasted, and short states are seen too. */
+/* A cell shows one state. Time owed to the other states is carried over to the next cells. So over many cells
+ * each state is shown for as long as it lasted, and short states appear, too. */
 int lane_builder_finish(struct lane_builder *builder)
 {
 	uint64_t known_ns = builder->cell_known_ns;

@@ -119,7 +119,7 @@ static bool awaits_work(const struct study *study, const struct timeline_thread 
 	const struct timeline_call *call;
 
 	if (role != LANE_WORKER)
-		return true; /* the others only ever wait for something to hand over, write or compute */
+		return true; /* other roles only wait for something to hand over, write or compute */
 	call = timeline_call_at(thread, at_ns);
 	return call && (call_is_pipe_poll(call) || call_is_pipe_read(call)) &&
 	       !roles_is_result(study->roles, call->inode);
@@ -189,7 +189,7 @@ static int batch_add(struct lane *lane, size_t *n_allocated, uint64_t begin_ns, 
 	return 0;
 }
 
-/* From the read of an index to the next look for one. */
+/* Adds the lane's batches: each from the read of an index to the next attempt to read one. */
 static int lane_batches(const struct study *study, const struct timeline_thread *worker, uint64_t begin_ns,
 			uint64_t end_ns, struct lane *lane)
 {
@@ -327,7 +327,7 @@ static int change_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* When the step's batch was taken: at the end of its last data wait. */
+/* Returns when the step's batch was taken: at the end of its last data wait. */
 static uint64_t taken_ns(const struct lanes *lanes, const struct analysis_step *step, size_t *next_wait)
 {
 	uint64_t at_ns = step->begin_ns;
@@ -457,7 +457,7 @@ static uint64_t cpu_in_window(const struct plan *plan, const struct timeline_thr
 	uint64_t begin_ns = begin_of(plan, thread), end_ns = end_of(plan, thread);
 
 	if (thread == plan->study->roles->reader)
-		return UINT64_MAX; /* the thread that reads results in the trainer's stead */
+		return UINT64_MAX; /* the thread that reads results instead of the trainer */
 	return begin_ns < end_ns ? timeline_account(thread, begin_ns, end_ns).cpu_ns : 0;
 }
 
@@ -490,7 +490,7 @@ static int take_helpers(struct plan *plan)
 	return 0;
 }
 
-/* An upper bound of the segments without cells. */
+/* Returns an upper bound of the number of segments without cells. */
 static size_t segments_estimate(const struct plan *plan)
 {
 	const struct timeline *timeline = plan->study->timeline;
@@ -531,8 +531,8 @@ static int excerpt_add(struct plan *plan, size_t middle, size_t n_steps, uint64_
 				 end_ns - end_ns % cell_ns + cell_ns);
 }
 
-/* Chooses the first steps, a typical one and the slowest, with as many steps around each as there is room
- * for. */
+/* Chooses the first steps, a typical one and the slowest, with as many steps around each as the segments
+ * permit. */
 static int excerpts_choose(struct plan *plan, size_t n_segments, size_t n_max)
 {
 	const struct window *window = plan->study->window;

@@ -11,7 +11,7 @@ static double clamp01(double x)
 	return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* Seconds a byte; 0 for a bandwidth without limit or not known. */
+/* Returns seconds per byte; 0 for a bandwidth that is unlimited or not known. */
 static double per_byte(double bytes_per_s)
 {
 	return bytes_per_s > 0 ? 1 / bytes_per_s : 0;

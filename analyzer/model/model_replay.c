@@ -4,7 +4,7 @@
 
 #include "model_sim.h"
 
-#define EPSILON_NS 0.01 /* rounding can leave so much of a time that is over */
+#define EPSILON_NS 0.01 /* remainder that rounding can leave of a time that is over */
 #define NS_MAX                                                                                               \
 	1e15 /* of one service time: eleven days. Far more than that is damage, and sums stay finite         \
 	      */
@@ -28,7 +28,7 @@ struct sim {
 	double sharing_ratio;
 	struct model_loader loader;
 	double now_ns;
-	/* this epoch: steps [epoch_begin, epoch_end), of which n_sent are asked for */
+	/* this epoch: steps [epoch_begin, epoch_end), of which n_sent are requested */
 	size_t epoch, epoch_begin, epoch_end, n_sent;
 	size_t step;
 	enum trainer_phase phase;
@@ -130,7 +130,7 @@ static void epoch_begin(struct sim *sim)
 	}
 }
 
-/* The worker of the current step, and which of its batches that is. */
+/* Returns the worker of the current step; *ret_number: index of the step's batch among its batches. */
 static struct sim_worker *turn_of(const struct sim *sim, size_t *ret_number)
 {
 	size_t i = sim->step - sim->epoch_begin;
@@ -139,7 +139,7 @@ static struct sim_worker *turn_of(const struct sim *sim, size_t *ret_number)
 	return &sim->workers[i % sim->n_workers];
 }
 
-/* Idle workers take what was asked of them. */
+/* Makes idle workers take the batches requested from them. */
 static void workers_feed(struct sim *sim)
 {
 	for (size_t w = 0; w < sim->n_workers; w++) {
@@ -273,7 +273,7 @@ static double handover_speed(const struct sim *sim)
 			     sim->loader.handover_busy_ns);
 }
 
-/* How long until something changes. INFINITY: nothing ever will. */
+/* Returns the ns until the next change. INFINITY: none will come. */
 static double quiet_ns(const struct sim *sim, double speed)
 {
 	double ns = INFINITY;

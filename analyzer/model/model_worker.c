@@ -124,7 +124,7 @@ void sim_worker_take(struct sim_worker *worker, struct sim_reads *reads, const s
 		enter_compute(worker, reads);
 		return;
 	}
-	/* Nothing to do: done at once. */
+	/* Nothing to do: the phase ends immediately. */
 	worker->phase = SIM_DELAY;
 	worker->until_ns = now_ns;
 }

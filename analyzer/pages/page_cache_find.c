@@ -15,7 +15,7 @@
 #include "analyzer/timeline/timeline.h"
 #include "analyzer/waits/window.h"
 
-/* Files and folders of a job's reads: those from which most came from storage. */
+/* Files and folders that the job read, by bytes from storage. */
 
 struct page_sum {
 	uint64_t inode;

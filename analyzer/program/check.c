@@ -111,7 +111,7 @@ static void check_gpu_look(struct check_gpu *ret_gpu)
 
 enum finding_state {
 	FINDING_OK,
-	FINDING_LIMITED, /* something is lost, the rest works */
+	FINDING_LIMITED, /* part of the data is lost, the rest works */
 	FINDING_FAILED,  /* nothing can be recorded exactly */
 };
 
@@ -414,7 +414,7 @@ static void check_sampler(struct report *report)
 		    "with -p, what threads sleep in is hidden (ptrace_scope is %s)", line);
 }
 
-/* Returns true if the hook's program, or one with the same loss, was refused. */
+/* Returns true if the kernel has the hook, but refused its program or another one with the same loss. */
 static bool is_refused(const struct report *report, const struct collector_hook *hook)
 {
 	for (size_t i = 0; i < report->n_refusals; i++)

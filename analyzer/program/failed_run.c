@@ -13,7 +13,7 @@
 #include "lib/log.h"
 #include "lib/units.h"
 
-/* Was it stopped on purpose? Whoever stopped it knows why. */
+/* Returns true if the command was stopped on purpose: the user knows why. */
 static bool was_stopped(int status)
 {
 	int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -21,7 +21,8 @@ static bool was_stopped(int status)
 	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
 }
 
-/* *ret_steps: how many steps a report would have. false: enough for one, or it is not known. */
+/* *ret_steps: number of steps a report would have. Returns false if they suffice for a report, or are not
+ * known. */
 static bool has_few_steps(const struct failed_run *run, size_t *ret_steps)
 {
 	const struct recording_analysis_options how = {.trainer_tid = run->trainer_tid};

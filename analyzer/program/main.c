@@ -116,7 +116,7 @@ static int exit_code_of_run(const struct options *options, int r, const struct r
 {
 	if (options->command && result->status >= 0)
 		return exit_code_of(result->status);
-	if (result->launch_error) /* as a shell says it */
+	if (result->launch_error) /* exit codes of a shell */
 		return result->launch_error == -ENOENT ? 127 : 126;
 	return r != 0 ? EXIT_FAILED : 0;
 }

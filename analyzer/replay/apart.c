@@ -83,7 +83,7 @@ static void validation_add(const struct batches *batches, uint64_t end_ns, uint6
 	analysis->validation.wait_ns += wait_ns;
 }
 
-/* The last pass has no step behind it. All of its batches are its own. */
+/* Adds the last validation pass, if no step follows it. All of its batches belong to the pass. */
 static void last_pass_find(const struct measurement *m, struct batches *last, size_t usual,
 			   struct analysis *analysis)
 {

@@ -111,15 +111,15 @@ static int needed(struct forecast *forecast, enum what_if_axis axis, const doubl
 	return r;
 }
 
-/* To advise what the job has already is no advice: its waits have another cause, e.g. neighbours that took
- * its cores. */
+/* Drops advice for an amount that the job already has: its waits have another cause, e.g. neighbours that
+ * took its cores. */
 static void more_than_here(struct estimate *estimate, double here)
 {
 	if (estimate->value <= here)
 		*estimate = (struct estimate){NAN, NAN, NAN};
 }
 
-/* Is there an epoch among the steady steps that waits for workers of its own? */
+/* Returns true if an epoch among the steady steps waits for its own new workers. */
 static bool starts_anew(const struct forecast *forecast)
 {
 	const struct model_job *job = &forecast->job;

@@ -281,7 +281,7 @@ static double step_beside(const struct service_input *input, const struct servic
 	return beside(service, begin_ns, step->end_ns, service->steps[k].cpu_ns);
 }
 
-/* Sets job.sharing_ratio, and shortens steps and segments by what sharing added to them. */
+/* Sets job.sharing_ratio, and shortens steps and segments by the time that sharing added. */
 static void service_sharing_measure(const struct service_input *input, struct service *service)
 {
 	struct line line = {0};
@@ -508,7 +508,7 @@ static void generation_deal(const struct service_input *input, struct service *s
 		size_t next = epoch_end(input, service, generation, first, step, end);
 
 		epoch_add(service, generation, step, input->window->steps[step].begin_ns);
-		/* Workers that were there when the recording began may have been there for long. */
+		/* Workers older than the recording may have been started long before. */
 		service->epochs[service->job.n_epochs - 1].fresh =
 		    step == first && service->workers[generation->first].thread->born_ns;
 		batches_deal(service, generation, step, next);
@@ -630,7 +630,7 @@ static void steps_measure(const struct service_input *input, struct service *ser
 		service->steps[k] = step_measure(input, service, &input->window->steps[k]);
 }
 
-/* Cores that the trainer's process uses at once while the trainer computes. */
+/* Returns the number of cores that the trainer's process uses at once while the trainer computes. */
 static double gang_measure(const struct service_input *input, const struct service *service)
 {
 	const struct window *window = input->window;
@@ -643,7 +643,7 @@ static double gang_measure(const struct service_input *input, const struct servi
 			helpers_ns += (double)timeline_account(&input->timeline->threads[i], window->begin_ns,
 							       window->end_ns)
 					  .exec_ns;
-	/* The batches have their part of it. */
+	/* The batches contain this part. */
 	if (input->waits->loader == LOADER_INLINE)
 		helpers_ns = fmax(0, helpers_ns - service->helpers_ns);
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;

@@ -45,7 +45,7 @@ static bool is_notable(const struct estimate *gain)
 	return gain->value > 1 + ADVICE_NOTABLE && gain->low > 1;
 }
 
-/* A loop of the job's own has no workers to set the number of. */
+/* Returns the text for the job's loader: a job's own loop has no number of workers to set. */
 static const char *by_loader(const struct analysis *analysis)
 {
 	return analysis->job.blind || analysis->parts.waits_sampled ? ", by a DataLoader with" : ":";
@@ -130,7 +130,7 @@ static void on_own_prep(struct advice_plan *plan)
 	    "which does it all by itself now");
 }
 
-#define NATIVE_SAMPLES_SURE 100 /* of decoding: fewer are a hint */
+#define NATIVE_SAMPLES_SURE 100 /* samples of decoding; with fewer the advice is only a hint */
 
 /* The names that torchvision's transforms have in stacks tell which of them dieseld runs, but not their
  * parameters nor their order: loader.plan() has both. */
@@ -227,7 +227,7 @@ static void advice_on_prep(struct advice_plan *plan)
 		    "has");
 		return;
 	}
-	/* Half the work takes at least half the time, however long the trainer waits for it. */
+	/* Half the work takes at least half the time, regardless of the trainer's wait. */
 	advice_add(plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
 		   analysis->job.loader == LOADER_WORKERS && idle < 0.5
 		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
@@ -312,7 +312,7 @@ static void on_read_ahead(struct advice_plan *plan)
 	    excess);
 }
 
-/* By what they change. */
+/* Advice on fetching, by the resource that it changes. */
 static void advice_on_fetch(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define NARROW 0.15 /* interval over value: a prediction this narrow is sure */
-#define NEARLY 0.98 /* as good as none */
+#define NEARLY 0.98 /* values above this count as no change */
 
 static bool predicted(const struct analysis_action *action)
 {
@@ -59,7 +59,7 @@ static bool comes_before(const struct advice_plan *plan, size_t a, size_t b)
 	return (left != 1 || plan->actions[a].gain.low == plan->actions[b].gain.low) && a < b;
 }
 
-/* A reader of the first action only must not take a guess for a gain. */
+/* A user who reads only the first action must not mistake a guess for a gain. */
 static void say_that_nothing_is_sure(struct analysis *analysis)
 {
 	struct analysis_action *action = &analysis->actions[analysis->n_actions++];

@@ -76,7 +76,7 @@ static double unseen_share(const struct analysis *analysis)
 	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->parts.computing_part);
 }
 
-/* Asleep, but not on purpose. */
+/* Returns the share asleep without a known purpose. */
 static double unexplained_share(const struct analysis *analysis)
 {
 	return fmax(0, analysis_steady_ratio(analysis, SHARE_OTHER) -
@@ -197,7 +197,7 @@ static void verdict_find(struct analysis *analysis)
 
 void advice_verdict(struct analysis *analysis)
 {
-	/* Only the first that applies is said: the one that changes most what the verdict means. */
+	/* Only the first note that applies is shown: the order is by effect on the meaning of the verdict. */
 	static bool (*const notes[])(struct analysis *) = {
 	    note_compiling, note_warmup,      note_walk_alone, note_blind,
 	    note_asleep,    note_unexplained, note_gil,        note_starved,

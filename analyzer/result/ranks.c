@@ -136,7 +136,7 @@ void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 		snprintf(text, sizeof(text),
 			 "%zu ranks, none of which the others wait for; shown is process %u", ranks->n,
 			 analysis->job.trainer_tgid);
-	/* Which rank is shown comes first, because the rest is about it. */
+	/* The note names the shown rank first, because the rest is about this rank. */
 	snprintf(rest, sizeof(rest), "%s", analysis->note);
 	snprintf(analysis->note, sizeof(analysis->note), "%s", text);
 	if (rest[0] && strlen(text) + 2 + strlen(rest) < sizeof(analysis->note))

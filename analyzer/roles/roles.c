@@ -32,7 +32,7 @@ static bool writes_more(const struct timeline_thread *thread)
 	return written_bytes > read_bytes;
 }
 
-/* In how many steps does the thread read files? What comes before the first one is start-up. */
+/* Returns the number of steps in which the thread reads files. Time before the first step is start-up. */
 static size_t n_reading_steps(const struct timeline_thread *thread, const struct timeline_thread *trainer)
 {
 	size_t n = 0, call = 0, off = 0;
@@ -319,7 +319,7 @@ static size_t n_marks_of(const struct timeline_thread *thread, uint32_t kind)
 	return n;
 }
 
-/* The mark that ends its steps; 0: none does. */
+/* Returns the kind of mark that ends the thread's steps; 0: none. */
 static uint32_t step_mark_of(const struct timeline_thread *thread)
 {
 	if (thread->n_steps)
@@ -504,7 +504,7 @@ static bool writes_result(const struct timeline_thread *thread, struct pipe_tabl
 	return any;
 }
 
-/* How many calls of next() make the batch themselves; 0: they are not the majority. */
+/* Returns the number of calls of next() that make the batch themselves; 0 if these are not the majority. */
 static size_t own_batches_of(const struct timeline_thread *trainer)
 {
 	size_t n_inline = 0, n_workers = 0;

@@ -38,7 +38,7 @@ static bool is_ours(const struct event *event)
 	}
 }
 
-/* Takes what its events say about a process, after which only its looks remain, by thread. */
+/* Fills a process from its events; afterwards only its looks remain in the array, by thread. */
 static size_t process_fill(struct sampled_process *process, const struct event **events, size_t n)
 {
 	size_t n_looks = 0;

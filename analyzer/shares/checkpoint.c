@@ -81,7 +81,7 @@ static int follow_add(struct save_finder *finder, const struct timeline_call *ca
 	return checkpoint_add(finder, begin_ns, call->end_ns);
 }
 
-/* A log grows by small writes. */
+/* Returns true if most bytes came in large writes; a log grows by small ones. */
 static bool in_bulk(const struct open_file *file)
 {
 	return 2 * (file->large_bytes + file->mapped_bytes) >= file->written_bytes + file->mapped_bytes;

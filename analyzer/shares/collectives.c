@@ -23,7 +23,7 @@ static bool in_socket_call(const struct timeline_thread *thread, const struct ti
 	return call && (call_is_socket(call) || call_is_poll(call));
 }
 
-/* Did the sleep last until other ranks came along? */
+/* Returns true if the sleep lasted until other ranks arrived. */
 static bool is_collective(const struct timeline *timeline, const struct roles *roles,
 			  const struct timeline_off *off)
 {

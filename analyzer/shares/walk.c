@@ -29,7 +29,7 @@ struct walk {
 	uint64_t fetch_ns;
 	struct wait_chain *chain; /* NULL: only the tally */
 	const struct timeline_thread *thread;
-	uint64_t charged_ns; /* from here on, everything is in the chain */
+	uint64_t charged_ns; /* everything from this time on is in the chain already */
 };
 
 /* Equal texts may have several addresses: the linker does not always merge them. */
@@ -172,7 +172,7 @@ static void charge(struct walk *walk, enum role role, const char *what, bool fet
 		walk->fetch_ns += ns;
 }
 
-/* A worker that imports what it needs, from whatever disk, neither fetches data nor prepares it. */
+/* Returns true if a worker starts up: imports, from any disk, are neither fetching nor preparing. */
 static bool starts_up(const struct walk *walk, const struct timeline_thread *thread, uint64_t at_ns)
 {
 	return at_ns <= roles_started_ns(walk->roles, thread);

@@ -19,7 +19,7 @@ static double median(double *values, size_t n)
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* A step that also checkpoints or compiles is not unlike the rest for that. */
+/* Returns the step's time without checkpoints and compiling, which do not make it unlike the rest. */
 static double step_ns(const struct analysis_step *step)
 {
 	return (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL] -

@@ -456,7 +456,8 @@ static void sort(void *items, size_t n, size_t size, int (*compare)(const void *
 		}
 }
 
-/* Cuts what overlaps its predecessor, drops what is then empty. Returns how many were touched. */
+/* Cuts records that overlap their predecessor, and drops those that become empty. Returns the number changed.
+ */
 static size_t thread_disentangle(struct timeline_thread *thread)
 {
 	size_t n = 0, n_touched = 0;

@@ -264,7 +264,7 @@ static int columns_open(const uint8_t *plain, size_t size, struct reader readers
 	return at == size ? 0 : -EBADMSG;
 }
 
-/* The frame's content in codec->plain; its size, or negative. */
+/* Decompresses the frame into codec->plain. Returns its size, or a negative errno. */
 static ssize_t decompress(struct recording_codec *codec, const uint8_t *frame, size_t size, size_t n_events)
 {
 	uint64_t bytes;
@@ -308,7 +308,7 @@ int recording_codec_decode(struct recording_codec *codec, const void *block, siz
 		last_ns = events[i].end_ns;
 	}
 	for (size_t i = 0; i < N_COLUMNS; i++)
-		if (readers[i].at != readers[i].end) /* the number of events is not what it was */
+		if (readers[i].at != readers[i].end) /* the number of events does not match the header */
 			return -EBADMSG;
 	*ret_events = steal_pointer(events);
 	*ret_n = n_events;

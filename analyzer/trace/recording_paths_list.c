@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Apart from recording_paths.c, so that live analyses need no recording database. */
+/* Separate from recording_paths.c, so that live analyses need no recording database. */
 #include "recording_paths.h"
 
 #include <errno.h>

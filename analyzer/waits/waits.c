@@ -185,7 +185,7 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 	return wait.end_ns ? data_waits_add(waits, wait) : 0;
 }
 
-/* The latter, and reads of pipes that other processes than workers write. */
+/* Finds sleeps that loader threads end, and reads of pipes written by processes other than workers. */
 static int data_waits_find_fed(const struct timeline *timeline, const struct roles *roles,
 			       struct data_waits *waits)
 {
@@ -526,7 +526,7 @@ static size_t batch_end(const struct touches *touches, size_t begin)
 	return end;
 }
 
-/* The number of samples in a full batch: the most that a step after the first read in one go. */
+/* Returns the number of samples in a full batch: the most that a step after the first read at once. */
 static size_t batch_size(const struct touches *touches)
 {
 	size_t best = 0;

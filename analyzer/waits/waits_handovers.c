@@ -6,7 +6,7 @@
 
 #define SHORT_RATIO 8
 
-/* The length such that half of all time waited is in waits at least as long. */
+/* Returns the length L such that half of the total wait time is in waits of at least L. */
 static uint64_t usual_wait(const struct data_waits *waits, uint64_t *scratch)
 {
 	uint64_t sum_ns = 0, so_far_ns = 0;

@@ -91,7 +91,7 @@ static int process_add(struct live *live, uint32_t tgid, uint32_t root_tgid)
 	size_t at = process_lower(live, tgid);
 
 	if (at < live->n_processes && live->processes[at].tgid == tgid) {
-		/* An earlier one of this number has ended, and the event of that was lost. */
+		/* An earlier process with this ID has ended, and its exit event was lost. */
 		if (live->processes[at].root_tgid != tgid)
 			live->processes[at].root_tgid = root_tgid;
 		return 0;

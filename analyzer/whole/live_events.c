@@ -48,7 +48,7 @@ int live_events_add(struct live_events *events, const struct event *event, size_
 		return list_add(&events->lives, event);
 	if (recent->n >= n_max)
 		live_events_forget(events, recent->items[recent->n / 2].end_ns);
-	if (recent->n >= n_max) /* all are of one moment */
+	if (recent->n >= n_max) /* all events have the same time */
 		return -ENOMEM;
 	r = list_add(recent, event);
 	if (r < 0)
@@ -70,7 +70,7 @@ static int exit_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* The last exit of this tid that was long enough ago; 0: none. */
+/* Returns the last exit of this tid that was long enough ago; 0: none. */
 static uint64_t exit_of(const struct exit_at *exits, size_t n, uint32_t tid)
 {
 	size_t until = sorted_count(n, i, exits[i].tid <= tid);

@@ -63,7 +63,7 @@ static int add_working(const struct study *study, uint64_t begin_ns, uint64_t en
 	return 0;
 }
 
-/* With an inline loader the calls tell when it fetched. Else only the amount is known, which is drawn at the
+/* With an inline loader the calls show when it fetched. Else only the amount is known; it is drawn at the
  * start of the wait. */
 static int add_wait(const struct study *study, size_t i, uint64_t begin_ns, uint64_t end_ns,
 		    struct lane_builder *builder)

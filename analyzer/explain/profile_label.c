@@ -12,7 +12,7 @@
 #include "lib/sorted.h"
 
 #define NO_CALL    0xffff
-#define HASH_MIN   8 /* at least so many digits, as wheels have in file names */
+#define HASH_MIN   8 /* minimum number of digits of a hash, as in file names of wheels */
 #define FRAMES_MAX PROFILE_FRAMES_MAX
 
 static const struct profile_frame *frame_of(const struct profile_notes *notes, uint64_t key)

@@ -22,7 +22,7 @@ static int write_json_steps(FILE *stream, const struct analysis *analysis, const
 	return report_json(stream, analysis, source, true);
 }
 
-/* Segments of lanes: a page of HTML is to stay below some MB, a trace below some 10 MB. */
+/* Limits of lane segments: they keep an HTML page to a few MB, and a trace to a few 10 MB. */
 static const struct render_format formats[] = {
     {.name = "text", .extensions = {".txt"}, .write = write_text},
     {.name = "json", .extensions = {".json"}, .write = write_json},

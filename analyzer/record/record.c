@@ -316,7 +316,7 @@ static int record_info_end(struct recording *recording, const struct collector_s
 }
 
 #define POLL_MS        50             /* records gather in the kernel meanwhile */
-#define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */
+#define FLUSH_EVERY_NS (1 * NS_PER_S) /* most that a killed recorder loses */
 #define LAST_EXIT_MS   200            /* waitpid() can return a little before a process's last switch */
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
@@ -433,7 +433,7 @@ static int append_gap(struct recorder *recorder, uint64_t begin_ns, uint64_t end
 	return recording_append(recorder->recording, &gap, err);
 }
 
-/* Turns detail on and off by the budget, and drops slices for which there is no room any more. */
+/* Turns detail on and off by the budget, and drops slices that exceed the limit. */
 static int step_slices(struct recorder *recorder, struct error *err)
 {
 	struct slices *slices = &recorder->slices;
@@ -462,7 +462,7 @@ static int step_slices(struct recorder *recorder, struct error *err)
 	return r;
 }
 
-/* A recording that ends in a gap says so. */
+/* Records the gap, if the recording ends in one. */
 static int end_slices(struct recorder *recorder, struct error *err)
 {
 	const struct slices *slices = &recorder->slices;
@@ -596,7 +596,7 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	return r < 0 ? r : record_roots_join(&recorder->roots, source, &emptied, err);
 }
 
-/* Warns of what is not measured; everything else is. */
+/* Warns of data that is not measured. */
 static void say_limits(struct source *source)
 {
 	struct collector_stats stats;

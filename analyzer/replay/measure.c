@@ -178,8 +178,8 @@ static void spans_leave_waits(const struct measurement *m, struct interval_list 
 	interval_list_tidy(spans);
 }
 
-/* If calls already show most of it, from the first step on, stack samples are not used: calls have better
- * edges, and both together would be too wide. */
+/* Appends waits that stack samples show. Ignores them if calls, from the first step on, already show enough:
+ * calls have better edges, and both together would be too wide. */
 static int stacks_see(const struct measurement *m, struct interval_list *seen)
 {
 	_cleanup_(interval_list_free) struct interval_list list = {0};

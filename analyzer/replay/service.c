@@ -16,7 +16,7 @@
  * shows what it takes without: then that is the CPU time of both its ends.
  */
 #define MOSTLY_IDLE 0.2
-#define IDLE_MIN    5 /* fewer hand-offs beside an idle worker are not enough to learn from */
+#define IDLE_MIN    5 /* fewest hand-offs of an idle worker to learn from */
 
 struct handoff {
 	double busy_ns, idle_ns; /* parts of its time */
@@ -86,8 +86,8 @@ static void handoffs_solve(struct handoffs *handoffs, double *ret_idle_ns, doubl
 		cpu_ns += item->cpu_ns;
 		n_idle += item->busy_ns <= MOSTLY_IDLE * (item->busy_ns + item->idle_ns);
 	}
-	/* The median of those beside an idle worker; if there are too few, what the quickest tenth takes, or
-	 * the CPU time. */
+	/* The median of the hand-offs of an idle worker. If there are too few: the time of the quickest
+	 * tenth, or the CPU time. */
 	alone_ns = handoffs->items[n / 10].busy_ns + handoffs->items[n / 10].idle_ns;
 	if (cpu_ns > 0)
 		alone_ns = fmin(alone_ns, cpu_ns / (double)n);
@@ -545,8 +545,8 @@ static int service_batches_deal(const struct service_input *input, struct servic
 	return 0;
 }
 
-/* What a page-cache hit costs, if the recording has none to learn from: opening, reading and closing a file,
- * and copying from memory that no CPU cache holds. */
+/* Default cost of a page-cache hit, if the recording has none to learn from: opening, reading and closing a
+ * file, and copying from memory that no CPU cache holds. */
 #define CACHED_CPU_NS      12000.0
 #define CACHED_NS_PER_BYTE 0.2
 

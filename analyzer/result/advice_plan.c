@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define NARROW 0.15 /* interval over value: a prediction this narrow is sure */
-#define NEARLY 0.98 /* values above this count as no change */
+#define NEARLY 0.98 /* a gain below 1 / NEARLY counts as none */
 
 static bool predicted(const struct analysis_action *action)
 {

@@ -14,8 +14,7 @@ double advice_neighbours_share(const struct analysis *analysis)
 		   : 0;
 }
 
-/* Notes on what a reader must know beside the verdict. Each function returns true if it has something to
- * say. */
+/* Notes that a reader needs in addition to the verdict. Each function returns true if it set a note. */
 
 #define SAY(analysis, ...) (snprintf((analysis)->note, sizeof((analysis)->note), __VA_ARGS__) > 0)
 

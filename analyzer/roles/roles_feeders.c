@@ -20,7 +20,7 @@ static bool in_training(const struct timeline_thread *trainer, uint64_t at_ns)
 	return !trainer->n_steps || at_ns >= trainer->steps[0];
 }
 
-/* Does its next() feed the trainer, so that nothing else has to be looked for? */
+/* Returns true if the trainer's own next() feeds it, so that no other feeder must be found. */
 static bool loads_by_itself(const struct timeline_thread *trainer)
 {
 	size_t n = 0;

@@ -15,7 +15,7 @@ static bool helpers_compute(const struct event *look, uint64_t known_ns)
 	       others > HELPERS_RATIO * (double)(look->end_ns - look->start_ns);
 }
 
-/* Is a thread that loads for the trainer at it: does it read or compute? */
+/* Returns true if a thread that loads for the trainer is loading now: it reads or computes. */
 static bool is_loading(const struct event *look)
 {
 	return look && (look->sample.wait == PROC_WAIT_FILE_READ || look->sample.n_reads ||

@@ -117,7 +117,7 @@ struct account {
 	size_t n_looks;
 };
 
-/* Was it runnable, and not on a CPU yet? That time is counted when it gets one. */
+/* Returns true if the thread was runnable, and not on a CPU yet. That time is counted when it gets one. */
 static bool is_queued(const struct event *look)
 {
 	return !sampled_asleep(look) && !look->sample.exec_ns && !look->sample.queue_ns;

@@ -16,11 +16,13 @@
  * whatever it does there. It went in or out at some time between two looks, on average in the middle.
  */
 
-#define KNOWN_RATIO    0.5      /* of the looks at least: else the stack was mostly unreadable */
-#define ITERATOR_RATIO 50       /* of the looks: an iterator that takes less is no loader, or needs no time */
-#define START_UP_NS    NS_PER_S /* outside of iterators, and so many times a step: no step */
+#define KNOWN_RATIO 0.5 /* of the looks at least: else the stack was mostly unreadable */
+#define ITERATOR_RATIO                                                                                       \
+	50 /* part of the looks, as 1 / N: an iterator with less is no loader, or needs no time */
+#define START_UP_NS                                                                                          \
+	NS_PER_S /* start-up: at least this long outside of iterators, and START_UP_STEPS times a step */
 #define START_UP_STEPS 10
-#define RUN_LOOKS      3 /* if a step's next() and its computing each last so many looks, all of them are seen */
+#define RUN_LOOKS      3 /* if a step's next() and its computing each last this many looks, no step is missed */
 #define UNIFORM_SIGMA  0.2887 /* standard deviation of a uniform distribution of width 1 */
 
 /* Successive looks that found the trainer at the same place. */

@@ -208,7 +208,8 @@ static const char *asleep(const struct timeline_thread *thread, const struct tim
 	return call ? call_describe(call) : "asleep";
 }
 
-/* Charges what lies within `off` up to *at_ns, and moves *at_ns back. Returns the thread to go on with. */
+/* Charges the time within `off` up to *at_ns, and moves *at_ns back. Returns the thread with which the walk
+ * continues. */
 static const struct timeline_thread *step_off(struct walk *walk, const struct timeline_thread *thread,
 					      const struct timeline_off *off, uint64_t *at_ns)
 {

@@ -11,8 +11,8 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* A stack of so many frames was cut: its outer frames were not recorded. The limit also counts frames that
- * belong to no function, which are not in the stack. */
+/* Number of frames from which a stack was truncated: its outer frames were not recorded. The recorder's limit
+ * also counts frames that belong to no function, which are not in the stack. */
 #define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
 
 /* The work of each frame, and the generators that have the training loop in them. */
@@ -181,7 +181,7 @@ static size_t times_before(const struct stack_bounds *bounds, uint64_t at_ns)
 	return sorted_count(bounds->n_times, i, bounds->times[i] <= at_ns);
 }
 
-/* Are two looks of the same span? */
+/* Returns true if two samples belong to the same span. */
 static bool goes_on(const struct stack_bounds *bounds, uint64_t from_ns, uint64_t to_ns)
 {
 	if (bounds->asleep_max_ns && to_ns - from_ns > bounds->asleep_max_ns)

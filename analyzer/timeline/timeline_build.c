@@ -44,7 +44,7 @@ static int add_unknown(struct builder *builder, uint64_t begin_ns, uint64_t end_
 	return begin_ns < end_ns ? add_off(builder, off) : 0;
 }
 
-/* Adds what the gaps leave open between two records of a thread. */
+/* Adds intervals of unknown state for the gaps between two records of a thread. */
 static int fill_between(struct builder *builder, const struct interval_list *gaps, uint64_t begin_ns,
 			uint64_t end_ns)
 {

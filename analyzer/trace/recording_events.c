@@ -151,7 +151,7 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 	while (r == 0 && (r = sql_step(rows, NULL)) == SQL_ROW) {
 		int64_t id = sql_integer(rows, 0);
 
-		/* Pages that share a child have its rows again and again. */
+		/* In a damaged file, pages that share a child repeat its rows. */
 		if (n && id <= blobs[n - 1].id) {
 			r = -EBADMSG;
 			break;

@@ -195,7 +195,7 @@ static uint64_t *read_chars_of(struct sampler_process *process, pid_t tid)
 		   : NULL;
 }
 
-/* Does the thread wait at a pipe, or has it read a lot since the last scan? */
+/* Returns true if the thread waits at a pipe, or has read a lot since the last scan. */
 static bool is_worth_it(struct sampler_process *process, pid_t tid, uint64_t *read_chars)
 {
 	_cleanup_(freep) char *text = NULL, *io_text = NULL;
@@ -251,7 +251,7 @@ static int scan_threads(struct sampler_process *process, size_t room, uint64_t n
 	return 0;
 }
 
-/* Is it a library for training? */
+/* Returns true if the name is that of a training library. */
 static bool is_framework(const char *name)
 {
 	static const char *const begins[] = {"libtorch",      "libcuda.", "libcudart.",

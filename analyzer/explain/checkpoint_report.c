@@ -382,7 +382,8 @@ static void thread_add(struct checkpoint_finder *finder, const struct timeline_t
 	}
 }
 
-/* Did the trainer only copy the state, and somebody else write the copy within `next`? */
+/* Returns true if the trainer only copied the state, and another thread or process wrote the copy within
+ * `next`. */
 static bool is_copy(const struct checkpoint_finder *finder, const struct interval_list *ends,
 		    const struct checkpoint_item *item, const struct checkpoint_item *next)
 {

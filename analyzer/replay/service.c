@@ -47,7 +47,7 @@ static double busy_between_ns(const struct timeline_thread *worker, uint64_t beg
 	return (double)(account.cpu_ns + account.queue_ns + locked_ns);
 }
 
-/* worker NULL: not known. */
+/* Adds a hand-off. worker NULL: not known. */
 static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *worker, double cpu_ns,
 		       uint64_t begin_ns, uint64_t end_ns)
 {
@@ -128,7 +128,7 @@ static int publications_measure(struct service *service)
 	return r;
 }
 
-/* The worker whose thread, *ret_thread, answered on a socket meanwhile; NULL: none was seen. */
+/* Returns the worker of which a thread, *ret_thread, answered on a socket meanwhile; NULL: none was seen. */
 static const struct timeline_thread *giver(const struct service_input *input, const struct service *service,
 					   uint64_t begin_ns, uint64_t end_ns,
 					   const struct timeline_thread **ret_thread)

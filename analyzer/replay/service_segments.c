@@ -12,7 +12,7 @@
 /* Reading from memory never sleeps; the fastest disks take longer than this. */
 #define WAIT_MIN_NS UINT64_C(10000)
 
-/* A stretch of reading: a call, or a page fault on a mapped file. */
+/* An interval of reading: a call, or a page fault on a mapped file. */
 struct segment_reading {
 	uint64_t begin_ns, end_ns;
 	uint64_t bytes;

@@ -81,8 +81,8 @@ static size_t n_ended_by(const struct timeline *timeline, const struct roles *ro
 	return n;
 }
 
-/* Does the thread that reads the workers' results hand them to the trainer? There may be more threads in
- * between. */
+/* Returns true if the thread that reads the workers' results hands them to the trainer, perhaps through other
+ * threads. */
 static bool workers_feed(const struct timeline *timeline, const struct roles *roles)
 {
 	if (!roles->n_workers || !roles->reader)

@@ -5,8 +5,8 @@
 
 #define HELPERS_RATIO 0.3 /* of a CPU, above which other threads are computing */
 
-/* Did other threads of the trainer's process compute in the time of this look? known_ns: CPU time of theirs
- * that went into something else. */
+/* Returns true if other threads of the trainer's process computed during this look. known_ns: their CPU time
+ * for other work. */
 static bool helpers_compute(const struct event *look, uint64_t known_ns)
 {
 	double others = (double)look->sample.process_ns - (double)look->sample.exec_ns - (double)known_ns;

@@ -222,8 +222,8 @@ static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double 
 		trainer->fetch_ns = trainer->wait_ns;
 }
 
-/* Is the look at compiling or at a checkpoint, which have shares of their own? *at: the first checkpoint that
- * may not be over. */
+/* Returns true if the look is within compiling or a checkpoint, which have shares of their own. *at: the
+ * first checkpoint that may not be over. */
 static bool is_apart(struct sampled_trainer *trainer, const struct event *look, size_t *at)
 {
 	uint64_t length_ns = look->end_ns - look->start_ns;

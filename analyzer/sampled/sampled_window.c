@@ -16,13 +16,11 @@
  * whatever it does there. It went in or out at some time between two looks, on average in the middle.
  */
 
-#define KNOWN_RATIO 0.5 /* of the looks at least: else the stack was mostly unreadable */
-#define ITERATOR_RATIO                                                                                       \
-	50 /* part of the looks, as 1 / N: an iterator with less is no loader, or needs no time */
-#define START_UP_NS                                                                                          \
-	NS_PER_S /* start-up: at least this long outside of iterators, and START_UP_STEPS times a step */
+#define KNOWN_RATIO    0.5      /* of the looks at least: else the stack was mostly unreadable */
+#define ITERATOR_RATIO 50       /* an iterator in less than 1 / 50 of the looks is no loader */
+#define START_UP_NS    NS_PER_S /* start-up: longer outside of iterators, and START_UP_STEPS times a step */
 #define START_UP_STEPS 10
-#define RUN_LOOKS      3 /* if a step's next() and its computing each last this many looks, no step is missed */
+#define RUN_LOOKS      3 /* if a step's next() and its computing each last this many looks, none is missed */
 #define UNIFORM_SIGMA  0.2887 /* standard deviation of a uniform distribution of width 1 */
 
 /* Successive looks that found the trainer at the same place. */

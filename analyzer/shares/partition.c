@@ -10,7 +10,7 @@
 #include "lib/cleanup.h"
 #include "analyzer/base/times.h"
 
-/* A share that comes first in the order takes its time out of those that come later. */
+/* Earlier shares in the order take their time out of later ones. */
 static int leave_out(struct interval_list *list, const struct interval_list *const *before, size_t n)
 {
 	int r = 0;
@@ -128,13 +128,14 @@ void partition_free(struct partition *partition)
 	*partition = (struct partition){0};
 }
 
-/* A moment of the trainer's time. Looking at what it did then narrows end_ns to where it stays so. */
+/* An interval of the trainer's time. Each look at its state narrows end_ns to where the state stays the same.
+ */
 struct moment {
 	const struct partition *partition;
 	uint64_t at_ns, end_ns;
 	struct timeline_piece piece; /* end_ns 0: not looked at */
 	struct timeline_piece
-	    helpers; /* the most telling of the states of the trainer's other threads; as piece */
+	    helpers; /* most significant state of its other threads; end_ns 0: not looked at */
 };
 
 static const struct timeline_piece *piece_of(struct moment *m)

@@ -75,8 +75,8 @@ void downloads_free(struct downloads *downloads)
 	*downloads = (struct downloads){0};
 }
 
-/* Is the call part of receiving data: a call on such a socket, or a wait for any of several descriptors by a
- * thread that has such sockets? */
+/* Returns true if the call is part of receiving data: a call on such a socket, or a wait for any of several
+ * descriptors by a thread that has such sockets. */
 static bool downloads_has(const struct downloads *downloads, const struct timeline_call *call)
 {
 	if (!downloads->n)

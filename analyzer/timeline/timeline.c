@@ -4,7 +4,7 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* Index of the first stretch that begins at or after at_ns. */
+/* Returns the index of the first interval off the CPU that begins at or after at_ns. */
 static size_t off_lower(const struct timeline_thread *thread, uint64_t at_ns)
 {
 	return sorted_count(thread->n_offs, i, thread->offs[i].begin_ns < at_ns);
@@ -41,7 +41,7 @@ void timeline_find_processes(struct timeline *timeline)
 	}
 }
 
-/* The piece from at_ns on within off, which covers at_ns. */
+/* Returns the piece from at_ns on within off, which covers at_ns. */
 static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t at_ns, uint64_t limit_ns)
 {
 	struct timeline_piece piece = {.begin_ns = at_ns, .off = off};

@@ -12,8 +12,7 @@
 #define CLEARLY          0.01 /* a smaller gain does not count: the shorter pause finds more steps */
 #define PAUSE_OUTLIER    4    /* times the median: a checkpoint, an evaluation */
 #define SPREAD_MAX       0.6  /* largest spread with which there is a rhythm */
-#define STEP_READS_RATIO 1.6  /* a step with this many times more or less reads than the others is irregular \
-			       */
+#define STEP_READS_RATIO 1.6  /* a step whose reads differ by a larger factor is irregular */
 
 struct rhythm_finder {
 	const struct beat *beats;

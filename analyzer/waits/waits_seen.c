@@ -9,7 +9,7 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-#define BETWEEN_CPU_NS UINT64_C(500000) /* to look whether a batch is there */
+#define BETWEEN_CPU_NS UINT64_C(500000) /* most CPU time between two naps, to check for a batch */
 #define POLLS_MIN      3                /* naps in a row: fewer may be meant */
 #define LOOKS_MIN      5                /* of the stack: fewer say nothing */
 

@@ -258,8 +258,8 @@ static int turns_find(const struct partition *partition, struct interval_list *e
 	return 0;
 }
 
-/* Finds when saves are over, also by the ends of the trainer's waits for them. Waits for a lock that the two
- * share are shorter, and waits for a lock of the kernel (of the address space, of a page) are
+/* Finds when saves end, also by the ends of the trainer's waits for them. These differ from other waits:
+ * waits for a lock that both share are shorter, and waits for a kernel lock (address space, page) are
  * uninterruptible. */
 static int ends_find(const struct study *study, struct interval_list *ends)
 {
@@ -329,7 +329,7 @@ static struct checkpoint_item *item_at(struct checkpoint_report *report, uint64_
 	return at < report->n_items && report->items[at].begin_ns <= at_ns ? &report->items[at] : NULL;
 }
 
-/* Which descriptors of a thread may be written to. */
+/* The descriptors of a thread that are open for writing. */
 struct writable {
 	uint8_t open[FDS_MAX];
 };

@@ -158,7 +158,7 @@ static double fit_run(struct fit *fit, const struct model_storage *storage)
 	return sum_ns;
 }
 
-/* How different the waits of the last run are from the recorded ones, as a distribution. */
+/* Returns the distance between the waits of the last run and the recorded ones, as distributions. */
 static double fit_distance(struct fit *fit)
 {
 	size_t n_groups = (fit->n + GROUP - 1) / GROUP;
@@ -177,7 +177,7 @@ static double fit_distance(struct fit *fit)
 	return distance;
 }
 
-/* The bandwidth at which the readers wait as long as recorded, in sum. */
+/* Finds the bandwidth at which the readers wait as long as recorded, in sum. */
 static struct model_storage fit_rate(struct fit *fit, double burst_ns, double guess, double wait_ns)
 {
 	struct model_storage storage = {.burst_ns = burst_ns, .latency_ns = fit->latency_ns};
@@ -206,7 +206,7 @@ static int edge_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* While one reader waits, and while several do; bytes are spread over their waits. */
+/* Load while one reader waits, and while several do. Bytes are spread over the waits. */
 struct load {
 	double bytes[2], ns[2];
 	double reader_ns; /* of several */

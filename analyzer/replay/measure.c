@@ -38,7 +38,7 @@ static int times_find(struct measurement *m)
 	return 0;
 }
 
-/* If nothing but the trainer's loading tells of steps, each wait is for a batch, and so a step. */
+/* Takes each wait as a step, because it is for a batch, if only the trainer's loading shows steps. */
 static int times_of_waits(struct measurement *m)
 {
 	free(m->mark_times);
@@ -56,7 +56,7 @@ static int times_of_waits(struct measurement *m)
 	return 0;
 }
 
-/* If nothing but the device tells of steps, each burst of launches that the trainer then waits for is one. */
+/* Takes each burst of launches for which the trainer then waits as a step, if only the device shows steps. */
 static int times_of_launches(struct measurement *m)
 {
 	const struct timeline_thread *trainer = m->roles.trainer;
@@ -137,8 +137,8 @@ static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
 	return i < waits->n && waits->items[i].begin_ns <= at_ns;
 }
 
-/* Do most samples of the trainer's loading, from the first step on, lie in waits that calls show? They do not
- * where it waits for threads that help it, and goes on preparing by itself. */
+/* Returns true if most samples of the trainer's loading, from the first step on, are in waits that calls
+ * show. They are not if it waits for helper threads, and goes on preparing by itself. */
 static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 {
 	size_t n = 0, n_inside = 0;
@@ -216,7 +216,7 @@ static int waits_see(struct measurement *m, const struct interval_list *busy)
 	return r;
 }
 
-/* Files that the trainer reads while it compiles, or writes a checkpoint, are no data. */
+/* Finds the waits. Files that the trainer reads while it compiles or writes a checkpoint are no data. */
 static int waits_find(struct measurement *m)
 {
 	struct interval_list busy = {0};

@@ -39,7 +39,8 @@ static bool writes_results(const struct roles *roles, const struct timeline_thre
 	return false;
 }
 
-/* A thread that hands batches over works for no batch; its time is in the hand-offs. */
+/* Finds the worker's helper threads. A thread that hands batches over is none: its time is in the hand-offs.
+ */
 static void helpers_find(const struct service_input *input, const struct timeline_thread *of,
 			 struct service *service)
 {

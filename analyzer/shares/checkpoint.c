@@ -219,7 +219,8 @@ bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, cons
 	return waker && saves[waker - timeline->threads];
 }
 
-/* A child that saves may say that it is done by a thread other than the one that writes. */
+/* Returns true for a thread of a saving child: a thread other than the writer may report that the save is
+ * done. */
 static bool of_saving_child(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
 			    const struct timeline_thread *thread)
 {

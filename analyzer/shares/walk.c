@@ -138,7 +138,8 @@ static const char *computing(const struct walk *walk, enum role role)
 	return "computing";
 }
 
-/* Charges come without a gap from the end of the wait to its start, which tells when each of them was. */
+/* Adds a piece to the chain. Charges come without a gap from the end of the wait to its start, so each one's
+ * time is known. */
 static void chain_add(struct walk *walk, enum role role, const char *what, bool fetch, uint64_t ns)
 {
 	struct wait_chain *chain = walk->chain;

@@ -36,7 +36,8 @@ static uint64_t cpu_between(const struct timeline_thread *thread, uint64_t begin
 	return account.cpu_ns + account.unknown_ns;
 }
 
-/* Is there a backward pass in [begin_ns, end_ns)? It moves *cursor to the first one at or after begin_ns. */
+/* Returns true if there is a backward pass in [begin_ns, end_ns). Moves *cursor to the first one at or after
+ * begin_ns. */
 static bool step_between(const struct timeline_thread *thread, size_t *cursor, uint64_t begin_ns,
 			 uint64_t end_ns)
 {
@@ -576,8 +577,8 @@ static int data_waits_find_inline(const struct timeline_thread *trainer,
 		end = batch_end(&touches, begin);
 		if (!touches.items[begin].step)
 			first = first_batch_begin(&touches, begin, end, n_batch);
-		/* Fewer than half a batch is a log file, a lazy import, a look into /proc; so is what
-		 * follows the last step. */
+		/* Reads of less than half a batch are a log file, a lazy import, or a look into /proc. So are
+		 * reads after the last step. */
 		n = n_samples(&touches, first, end);
 		if (n && 2 * n >= n_batch)
 			r = batch_add(trainer, &touches, first, end, waits);

@@ -9,7 +9,8 @@
 /* After more CPU time than this, what the trainer waits for is something else. */
 #define HANDOVER_CPU_NS UINT64_C(300000)
 
-/* Does this stretch off the CPU belong to handing over? `helper_tid`: who may end it; 0: nobody. */
+/* Returns true if this interval off the CPU belongs to handing over. `helper_tid`: thread that may end it; 0:
+ * none. */
 static bool hands_over(const struct roles *roles, const struct timeline_off *off, uint32_t helper_tid)
 {
 	if (!off->state)
@@ -49,7 +50,7 @@ static bool ends_waits(const struct timeline *timeline, const struct roles *role
 	       !gil_waits(&roles->gil, roles->trainer, off);
 }
 
-/* A wait with a timeout is begun again and again until a batch is there. */
+/* Returns the start of the first try: a wait with a timeout is repeated until a batch is ready. */
 static uint64_t first_try_ns(const struct timeline_thread *trainer, size_t i)
 {
 	uint64_t begin_ns = trainer->offs[i].begin_ns;

@@ -26,7 +26,7 @@ static int list_add(struct live_list *list, const struct event *event)
 	return 0;
 }
 
-/* An event that says who a thread is, and is needed as long as it lives. */
+/* Returns true for an event that identifies a thread, and is needed as long as the thread lives. */
 static bool is_life(const struct event *event)
 {
 	switch ((enum event_type)event->type) {
@@ -78,7 +78,7 @@ static uint64_t exit_of(const struct exit_at *exits, size_t n, uint32_t tid)
 	return until && exits[until - 1].tid == tid ? exits[until - 1].at_ns : 0;
 }
 
-/* Removes the lives of threads that ended before begin_ns, which nothing needs any more. */
+/* Removes the lives of threads that ended before begin_ns, because they are no longer needed. */
 static void lives_tidy(struct live_events *events)
 {
 	struct live_list *lives = &events->lives;

@@ -14,8 +14,8 @@
  *   at the interpreter lock (GIL)  cpu_starved: ready to run, but another thread has the lock
  *   asleep until a thread or child that saves ends it   checkpoint_stall
  *   asleep            if another thread of its process ended the sleep, by the state of these threads:
- * compiling is compiling, computing is device, waiting for a core is cpu_starved the rest          other:
- * only time with observed computing counts as device
+ *                     compiling is compiling, computing is device, waiting for a core is cpu_starved
+ *   the rest          other: only time with observed computing counts as device
  */
 
 #include "analyzer/share.h"

@@ -12,7 +12,7 @@
  * - Data wait. With workers: asleep at a pipe or in the handshake over a socket; or in a futex where another
  *   thread of the process waits at the pipe or loads, and none computes. Without workers: within a loader's
  *   next() if its Python stack was read, else outside of computing. Computing is a pause between reads that
- * is long compared with the others.
+ *   is long compared with the others.
  * - Checkpoint: looks in which more than 64 KiB were written, looks that found the trainer writing or syncing
  *   a file, and the looks between them.
  */

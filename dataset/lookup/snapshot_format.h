@@ -129,8 +129,9 @@ static inline uint64_t snapshot_bucket_of(uint64_t hash, uint64_t n_buckets)
 	return (uint64_t)((unsigned __int128)hash * n_buckets >> 64);
 }
 
-/* Of n_buckets buckets for n samples 11 of 12 slots are taken. Then runs of full buckets grow with the
- * logarithm of their number: of four thousand million samples the longest is far below this. */
+/* The index has n_buckets buckets for n samples, with 11 of 12 slots taken. Then runs of full buckets grow
+ * with the logarithm of their number: with four thousand million samples the longest run is far below this.
+ */
 #define SNAPSHOT_BUCKET_LOAD 11u
 #define SNAPSHOT_PROBE_MAX   64u
 

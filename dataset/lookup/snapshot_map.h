@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the accessors, the tree and the verifier of one mapped snapshot share. */
+/* Definitions that the accessors, the tree and the verifier of one mapped snapshot share. */
 
 #include <stdatomic.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct snapshot {
 	atomic_bool is_checked; /* snapshot_check_lookups() has passed */
 };
 
-/* What a record says. */
+/* The unpacked fields of a record. */
 struct snapshot_fields {
 	uint64_t xxh3;
 	uint64_t offset;
@@ -61,7 +61,7 @@ static inline struct snapshot_fields snapshot_unpack(const struct snapshot_recor
 	};
 }
 
-/* Of a sample < n_samples. */
+/* Returns the fields of a sample < n_samples. */
 static inline struct snapshot_fields snapshot_fields(const struct snapshot *s, uint64_t sample)
 {
 	return snapshot_unpack(&s->records[sample]);
@@ -85,8 +85,8 @@ static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t 
 	return snapshot_fields_path(s, &f);
 }
 
-/* Where the places of a chunk are, if it has any, and behind them its times. NULL if they lie outside the
- * section. */
+/* Returns the places of a chunk, if it has any, followed by its times. NULL if they lie outside the section.
+ */
 static inline const unsigned char *snapshot_places(const struct snapshot *s,
 						   const struct snapshot_chunk_entry *c)
 {

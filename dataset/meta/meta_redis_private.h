@@ -34,7 +34,7 @@ struct meta_redis {
 	enum meta_mode mode;
 	struct redis_view read; /* for lookups without a transaction; as it was at the last one */
 
-	/* Of the transaction. */
+	/* State of the transaction. */
 	bool open, dirty, keeps_digests, is_compressed, must_clear;
 	struct redis_state was;
 	struct redis_view view;
@@ -63,7 +63,7 @@ int redis_state_take(const struct meta_redis *s, const redisReply *reply, struct
 		     struct error *err);
 /* Both at once. */
 int redis_state_read(struct meta_redis *s, struct redis_state *ret, struct error *err);
-/* What is committed. */
+/* Returns the view of the committed state. */
 void redis_state_view(const struct meta_redis *s, const struct redis_state *state, struct redis_view *ret);
 /* One change of the state: op, then names and values up to NULL. */
 int redis_state_change(struct meta_redis *s, const char *op, const char *const *pairs, struct error *err);

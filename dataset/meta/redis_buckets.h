@@ -35,7 +35,7 @@ int redis_buckets_make(struct redis_link *l, const struct redis_view *v, struct 
 int redis_buckets_remove(struct redis_link *l, const struct redis_view *v, struct error *err);
 /* Takes out what the writer `dead` wrote, and keeps it from writing more. */
 int redis_buckets_sweep(struct redis_link *l, const struct redis_view *v, uint64_t dead, struct error *err);
-/* What all marks of a view say. */
+/* Totals of all marks of a view. */
 struct redis_totals {
 	uint64_t n[N_REDIS_FAMILIES]; /* values */
 	uint64_t marks;               /* XXH3-64 of all: another one if any bucket is not as it was written */

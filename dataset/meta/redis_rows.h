@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the values of a path and of a chunk are: numbers, little endian. */
+/* Encoding of the values of a path and of a chunk: numbers, little endian. */
 
 #include "dataset/meta.h"
 

@@ -20,7 +20,7 @@
 #define CHUNK_BLOCK_MIN_BYTES (64u << 10)
 #define CHUNK_BLOCK_BYTES     (256u << 10)
 #define CHUNK_BLOCK_MAX_BYTES (1u << 20)
-/* Whoever decodes has the whole head in memory first. */
+/* Maximum bytes of a compressed chunk's head: a decoder holds the whole head in memory first. */
 #define CHUNK_COMPRESSED_HEAD_MAX (8u << 20)
 
 struct chunk_blocks {
@@ -37,8 +37,8 @@ int chunk_blocks_check(const struct chunk_header *header, const struct chunk_blo
 /* Both, of a head that is in memory up to payload_offset. */
 int chunk_blocks_in_head(const struct chunk_header *header, struct chunk_blocks *ret);
 
-/* The same of any bytes that may be a head, checksum included: head_bytes of them, with this head_xxh3. head
- * is 8-byte aligned. -EBADMSG: they are not such a head. */
+/* As chunk_blocks_in(), for any head_bytes bytes that may be a head with this head_xxh3; also checks the
+ * checksum. head is 8-byte aligned. -EBADMSG: the bytes are no such head. */
 int chunk_blocks_in_unknown(const void *head, size_t head_bytes, uint64_t head_xxh3,
 			    struct chunk_blocks *ret);
 

@@ -9,7 +9,7 @@
 
 uint64_t checksum_xxh3(const void *data, size_t bytes);
 
-/* So many bits that two texts have the same ones only if somebody looked for them. */
+/* 128-bit checksum: two texts have the same one only if somebody constructed them for it. */
 struct checksum_128 {
 	uint64_t low, high;
 };
@@ -18,7 +18,7 @@ struct checksum_128 checksum_xxh3_128(const void *data, size_t bytes);
 /* As checksum_xxh3(), but takes the 8 bytes at gap_offset, the field that holds the result, as zeros. */
 uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset);
 
-/* The same of bytes that come piece by piece. */
+/* Computes the checksum of bytes that arrive in pieces. */
 struct checksum_stream;
 int checksum_stream_new(struct checksum_stream **ret); /* -ENOMEM */
 void checksum_stream_add(struct checksum_stream *s, const void *data, size_t bytes);

@@ -128,7 +128,7 @@ bool chunk_name_is_valid(const char *name, size_t length);
  */
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
 		     struct chunk_view *ret_view, uint64_t *needed, struct error *err);
-/* The same of a chunk's plain form, which is all there, and has plain_bytes. */
+/* Parses a chunk's plain form, which is complete and has plain_bytes bytes. */
 int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origin,
 		      struct chunk_view *ret_view, struct error *err);
 

@@ -48,5 +48,6 @@ uint32_t chunk_builder_n_records(const struct chunk_builder *b);
  * to the builder and are valid until it is called again. At least one record is needed. */
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err);
-/* The same two parts of the plain form, which digests are of, of the chunk that was finished last. */
+/* Returns the two parts of the plain form of the chunk that was finished last. Digests are computed from the
+ * plain form. */
 void chunk_builder_plain(const struct chunk_builder *b, struct iovec ret_parts[2]);

@@ -25,10 +25,10 @@ void chunk_id_source_init(struct chunk_id_source *source, uint32_t machine, uint
 
 struct chunk_id chunk_id_next(struct chunk_id_source *source, uint64_t realtime_us);
 
-/* As memcmp(): an older id is less than a newer one. */
+/* Compares like memcmp(): an older id is less than a newer one. */
 int chunk_id_compare(const struct chunk_id *a, const struct chunk_id *b);
 
-/* Returns true if the id is one of these, which ascend. */
+/* Returns true if the id is in this list, which is in ascending order. */
 bool chunk_id_is_among(const struct chunk_id *ids, size_t n, const struct chunk_id *id);
 
 /* When an id was made, in us since 1970. */

@@ -20,15 +20,15 @@ int compressor_level(const struct compressor *c);
 /* Puts bytes into to, which has room for as many. Returns how many they become, or 0: not less than a
  * sixteenth is saved. -ENOMEM. */
 long compressor_block(struct compressor *c, void *to, const void *from, size_t bytes);
-/* So that they become exactly stored_bytes: for a block that a head tells the length of. -ENODATA: it cannot
- * be had, whatever the level. Its own level first: where nothing but the block was lost, it is what it was.
- * -ENOMEM. */
+/* Compresses a block to exactly stored_bytes, the length that a head gives. Tries the compressor's own level
+ * first, which reproduces the block if nothing else was lost. -ENODATA: no level gives that length; -ENOMEM.
+ */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes);
 
 /* A chunk_decode (blocks.h). libzstd sees nothing but one frame of the length that comes out. */
 int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes);
 
-/* The same for many blocks, with buffers that are kept. One thread at a time. */
+/* Decompresses many blocks, with buffers that are reused. One thread at a time. */
 struct decompressor;
 
 int decompressor_new(struct decompressor **ret); /* 0 or -ENOMEM */

@@ -17,8 +17,8 @@ void look_up_close(struct look_up *l); /* accepts NULL */
 /* ret->path is the path that was passed. -ENOENT leaves err unset. */
 int look_up_find(struct look_up *l, const char *path, size_t path_length, struct meta_path *ret,
 		 struct error *err);
-/* Its bytes; buffer has room for record.bytes. -EBADMSG: damaged, err names chunk, byte and path. -ENOENT:
- * its chunk is gone, as after a purge. */
+/* Reads the sample's bytes; buffer has space for record.bytes. -EBADMSG: damaged, err names chunk, byte and
+ * path. -ENOENT: the sample's chunk is gone, as after a purge. */
 int look_up_read(struct look_up *l, const struct meta_path *sample, void *buffer, struct error *err);
 
 struct look_up_entry {
@@ -29,8 +29,8 @@ struct look_up_entry {
 
 typedef int look_up_callback(const struct look_up_entry *entry, void *context);
 
-/* The entries of a directory ("" is the root), or with `recursive` all samples below, in tree order
- * (dataset/snapshot.h). Reads all paths of the dataset. -ENOENT, without a text: there is nothing; or what
- * the callback returns, if that is not 0. */
+/* Lists the entries of a directory ("" is the root), or with `recursive` all samples below it, in tree order
+ * (dataset/snapshot.h). Reads all paths of the dataset. -ENOENT, without a text: the directory does not
+ * exist. Otherwise returns the callback's result if it is not 0. */
 int look_up_list(struct look_up *l, const char *directory, size_t length, bool recursive,
 		 look_up_callback *callback, void *context, struct error *err);

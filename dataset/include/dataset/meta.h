@@ -111,9 +111,9 @@ int meta_sqlite_open(int dir_fd, const char *dataset_path, enum meta_mode mode, 
 #define META_REDIS_TMP  META_REDIS_FILE ".tmp" /* what a writer that was killed leaves of it */
 int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
 		    struct error *err);
-/* The same for a dataset that is new, or has its metadata there: redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX.
- * What has no password takes it from DIESEL_REDIS or DIESEL_REDIS_FILE. -EEXIST: the metadata is elsewhere.
- */
+/* As meta_redis_open(), for a dataset that is new or has its metadata there:
+ * redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX. A URL without a password takes it from DIESEL_REDIS or
+ * DIESEL_REDIS_FILE. -EEXIST: the metadata is elsewhere. */
 int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
 		      struct error *err);
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
@@ -122,7 +122,7 @@ int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, 
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
 
-/* What the metadata holds now. -errno if it cannot be read. */
+/* Returns what the metadata holds now. -errno if the metadata cannot be read. */
 int meta_info(struct meta *m, struct meta_info *ret, struct error *err);
 
 /* floor is an id below all those that this writer will make. *ret is the state that was found, with the

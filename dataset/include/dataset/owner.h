@@ -30,7 +30,7 @@ struct owner_lanes {
 	} runs[OWNER_RUNS_MAX];
 };
 
-/* Where a chunk lies: in lanes [first, end) of an order. */
+/* A chunk's position in an order: lanes [first, end). */
 struct owner_place {
 	uint32_t lanes, drift, first, end;
 };

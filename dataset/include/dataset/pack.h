@@ -27,7 +27,7 @@ enum pack_order {
 typedef int pack_rewriter(const void *data, size_t bytes, void **ret, size_t *ret_bytes,
 			  struct error *ret_note);
 
-/* What it did with one file. */
+/* Result of the rewriter for one file. */
 struct pack_rewritten {
 	int result;
 	const char *path; /* in the source, to be shown */

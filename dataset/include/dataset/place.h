@@ -26,10 +26,10 @@ enum place_mode {
 	PLACE_REBUILD,  /* as PLACE_CHANGE; what is damaged or missing is left out */
 };
 
-/* Whose snapshots stay when a version is published. */
+/* Versions that keep their snapshots when a version is published. */
 struct place_keep {
-	uint64_t n;      /* of so many versions, the newest, that one among them; >= 1 */
-	uint64_t oldest; /* and of none before this one, whose chunks may be removed next */
+	uint64_t n;      /* number of versions to keep: the newest ones, with the published one; >= 1 */
+	uint64_t oldest; /* no version before this one is kept: its chunks may be removed next */
 };
 
 struct place_ops {

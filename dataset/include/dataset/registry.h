@@ -30,8 +30,8 @@
 #define REGISTRY_MAX_OF_UID  32 /* groups of one user: others have a part, too */
 #define REGISTRY_MAX_MEMBERS 1024
 
-/* What makes jobs on several nodes one: the user, the name that the launcher gave the job, and which dataset
- * it reads, at which version. */
+/* Key under which jobs on several nodes are one group: the user, the launcher's name for the job, the dataset
+ * and its version. */
 struct registry_group_key {
 	uint32_t uid;
 	char job[REGISTRY_NAME_BYTES]; /* NUL-terminated */
@@ -97,9 +97,9 @@ struct registry_entry {
 #define REGISTRY_MAX_LISTED 65536
 int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err);
 
-/* What a node tells people of itself: JSON, of at most so many bytes with the NUL (-E2BIG). The server has it
- * until the next one, or for REGISTRY_REPORT_MS, also when the node is gone: so people see who went silent.
- * "": it leaves, there is to be none. From any thread; returns at once. */
+/* Publishes this node's report for people: JSON, at most this many bytes with the NUL (-E2BIG). The server
+ * keeps it until the next report or for REGISTRY_REPORT_MS, even after the node is gone: so people see which
+ * node went silent. "" removes the report. From any thread; returns at once. */
 #define REGISTRY_REPORT_BYTES 32768
 #define REGISTRY_REPORT_MS    600000
 int registry_publish(struct registry *r, const char *json);

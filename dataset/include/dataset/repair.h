@@ -20,8 +20,8 @@ struct repair_chunk {
 	const struct chunk_id *id; /* NULL: metadata and snapshot */
 	bool repaired;             /* or would be, with dry_run */
 	uint32_t n_records;
-	uint32_t n_samples; /* that came from somewhere else than the file itself */
-	const char *text;   /* one line: what was done, or why nothing could be */
+	uint32_t n_samples; /* samples that came from a source other than the file itself */
+	const char *text;   /* one line: the repair that was done, or why nothing could be repaired */
 };
 
 struct repair_options {
@@ -30,24 +30,24 @@ struct repair_options {
 	const char *command; /* for the dataset's log */
 	bool dry_run;
 	pack_rewriter
-	    *rewrite; /* NULL: of rewritten files, as struct chunk_record tells, none is made again */
+	    *rewrite; /* NULL: files that were rewritten (struct chunk_record) cannot be reproduced */
 
-	struct verify_callbacks verify; /* for the first part */
+	struct verify_callbacks verify; /* for the verification */
 	/* All may be NULL. */
-	void (*verified)(const struct verify_result *result, void *context); /* the first part has ended */
+	void (*verified)(const struct verify_result *result, void *context); /* verification has ended */
 	void (*chunk)(const struct repair_chunk *chunk, void *context);
-	void (*lost)(const struct verify_damage *sample, void *context); /* a sample that is nowhere */
+	void (*lost)(const struct verify_damage *sample, void *context); /* a sample found nowhere */
 	progress_callback *progress;
-	void *context; /* of these */
+	void *context; /* for the callbacks above */
 };
 
 struct repair_result {
 	struct verify_result verified;
-	uint64_t n_repaired; /* with dry_run: that could be */
+	uint64_t n_repaired; /* with dry_run: chunks that could be repaired */
 	uint64_t n_unrepaired;
 };
 
-/* 0 even if not everything could be repaired. Fails if it could not look, if something of `from` is neither
- * dataset nor folder, and with -EBUSY, if another writer is at work. */
+/* Returns 0 even if not everything could be repaired. Fails if the dataset could not be examined, if an entry
+ * of `from` is neither dataset nor folder, or with -EBUSY if another writer is at work. */
 int repair_dataset(const char *dataset_path, const struct repair_options *options, struct repair_result *ret,
 		   struct error *err);

@@ -51,8 +51,9 @@ struct shuffle_spec {
 	uint32_t rank, world;   /* rank < world */
 	uint32_t batch;         /* samples per batch of a rank, >= 1 */
 	bool drop_last;
-	uint64_t start; /* positions of the epoch that are behind. The batches of the rest have the epoch's
-			   last numbers; where one of the whole epoch begins there, they are those */
+	uint64_t start; /* positions of the epoch that are already served. The remaining batches have the
+			   epoch's last numbers; where a batch of the whole epoch begins at `start`, they
+			   equal the epoch's batches */
 	uint32_t lanes; /* 0: as 1 */
 	uint32_t drift; /* m of 1/m; 0: none */
 	const uint64_t
@@ -76,21 +77,19 @@ int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list);
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
 void shuffle_plan_free(struct shuffle_plan *plan);
 
-/* How many batches each rank has in an epoch, with those that lie before `start`. */
+/* Returns the number of batches that each rank has in an epoch, including those before `start`. */
 uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
 
 /* The length of the longest batch of any rank: spec->batch, or 2 in the one case above. */
 uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
 
-/*
- * The same from the number of samples alone, for whoever needs to know how much room a batch
- * takes before there is a plan. -EINVAL: as shuffle_plan_new().
- */
+/* Computes the counts from the number of samples only, for callers that need the size of a batch before there
+ * is a plan. -EINVAL: as shuffle_plan_new(). */
 int shuffle_count(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, bool drop_last,
 		  struct shuffle_counts *ret);
 
-/* How many samples of the epoch all ranks together have had before that batch: n_samples behind the last one.
- */
+/* Returns how many samples of the epoch all ranks together received before that batch: n_samples after the
+ * last batch. */
 uint64_t shuffle_position(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, bool drop_last,
 			  uint64_t index);
 
@@ -106,32 +105,36 @@ uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count);
 
-/* The sample numbers of this rank's batch, in order: samples[0 .. *ret_count). samples has room for
- * shuffle_max_batch(). Cheap when batches are asked for in order. -ERANGE, -ENOMEM. */
+/* Returns the sample numbers of this rank's batch, in order: samples[0 .. *ret_count). samples has space for
+ * shuffle_max_batch() numbers. Cheap when batches are requested in order. -ERANGE, -ENOMEM. */
 int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
-/* The windows that this rank's batch has samples of: room for shuffle_max_batch(). -ERANGE. */
+/* Returns the windows that hold the samples of this rank's batch. windows has space for shuffle_max_batch().
+ * -ERANGE. */
 int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint64_t *windows,
 			  uint32_t *ret_n);
 
-/* The lanes [first[i], end[i]) of the spec's epoch that chunk i is in: room for n_chunks each. None, where it
- * has no sample. Uses neither ranks, batch nor window. -EINVAL, -ENOMEM. */
+/* Returns the lanes [first[i], end[i]) of the spec's epoch that chunk i is in; first and end have space for
+ * n_chunks each. The range is empty for a chunk without a sample. Uses neither ranks, batch nor window.
+ * -EINVAL, -ENOMEM. */
 int shuffle_chunk_lanes(const struct shuffle_spec *spec, uint32_t *first, uint32_t *end);
 
-/* Windows are the unit of reading, lane after lane. How many there are. */
+/* Returns the number of windows. Windows are the unit of reading, lane after lane. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
-/* The place in its lane of the first sample of window w. All lanes go on at one pace. */
+/* Returns the position in its lane of the first sample of window w. All lanes advance at one pace. */
 uint64_t shuffle_window_place(const struct shuffle_plan *plan, uint64_t w);
 uint64_t shuffle_window_lane(const struct shuffle_plan *plan, uint64_t w);
 uint64_t shuffle_n_lanes(const struct shuffle_plan *plan);
-/* The lane's windows [*ret_first, *ret_end), and how many samples they have. */
+/* Returns the lane's windows [*ret_first, *ret_end), and the number of samples in the lane. */
 void shuffle_lane_windows(const struct shuffle_plan *plan, uint64_t lane, uint64_t *ret_first,
 			  uint64_t *ret_end);
 uint64_t shuffle_lane_samples(const struct shuffle_plan *plan, uint64_t lane);
-/* The rank's batches have samples of no other lanes than [*ret_first, *ret_end); of these, mostly. */
+/* Returns the range of lanes [*ret_first, *ret_end) that the rank's batches take samples from: from no
+ * others, and mostly from all of these. */
 void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, uint64_t *ret_end);
-/* The chunk that is visited i-th, lane after lane. A chunk of more than one lane has a visit in each. One
- * lane visits all chunks, or those with a sample of the subset; several visit none without a sample. */
+/* Returns the chunk that is visited i-th, lane after lane. A chunk of more than one lane has a visit in each.
+ * One lane visits all chunks, or those with a sample of the subset; several lanes visit no chunk without a
+ * sample. */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
 /* Window w holds visits [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
 void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,

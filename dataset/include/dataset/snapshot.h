@@ -111,8 +111,8 @@ int snapshot_check_lookups(struct snapshot *s, struct error *err);
 void snapshot_close(struct snapshot *s);
 
 const struct snapshot_info *snapshot_info(const struct snapshot *s);
-/* The same for files that are one snapshot, byte for byte: of the header, which has the checksums of all
- * else. */
+/* Returns a digest that is equal for files that are byte for byte the same snapshot. Covers the header, which
+ * has the checksums of everything else. */
 void snapshot_digest(const struct snapshot *s, uint8_t ret[16]);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
@@ -140,8 +140,8 @@ bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const ch
 bool snapshot_name_is_image(const char *path, size_t path_length);
 /* Finds a sample by its path, through the hash index. -ENOENT. */
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample);
-/* The same for n paths: samples[n], SNAPSHOT_NOT_FOUND where there is none. Waits for memory once for many of
- * them. Returns how many were found. */
+/* Finds n paths: sets samples[n], SNAPSHOT_NOT_FOUND for a path that does not exist. Overlaps the memory
+ * accesses of many paths. Returns the number of paths found. */
 #define SNAPSHOT_NOT_FOUND UINT64_MAX
 uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *paths, uint64_t n,
 			    uint64_t *samples);

@@ -20,10 +20,10 @@
 #define SNAPSHOT_NOT_KEPT   "%s has no snapshot of version %" PRIu64 " any more"
 #define SNAPSHOT_KEPT_NAME  (sizeof(SNAPSHOT_KEPT_FOLDER "/18446744073709551615"))
 
-/* Where it is, below the dataset's folder. Returns name. */
+/* Writes the snapshot's path, relative to the dataset's folder. Returns name. */
 const char *snapshot_kept_name(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
 
-/* Its name in the folder that snapshot_kept_folder() opens, which is no link; -errno. */
+/* Writes the snapshot's name in the folder that snapshot_kept_folder() opens, which is no link; -errno. */
 const char *snapshot_kept_file(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
 int snapshot_kept_folder(int dataset_fd);
 

@@ -92,7 +92,7 @@ char *store_describe(const struct store *s, const struct chunk_id *id, char text
  * store_read(). */
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
-/* As chunk_parse_head(); also checks that the chunk is the one that the object's name says. */
+/* As chunk_parse_head(); also checks that the chunk has the id in the object's name. */
 int store_parse_head(struct store *s, const struct store_object *object, const void *head, size_t head_bytes,
 		     struct chunk_view *ret_view, uint64_t *needed, struct error *err);
 
@@ -100,7 +100,8 @@ int store_parse_head(struct store *s, const struct store_object *object, const v
  * the caller frees. */
 int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
 		    struct error *err);
-/* The same where its size is known, in one read if *likely is at least the head's length; which it is then,
- * for the next one: heads of a dataset are much alike. *likely is 0 before the first. */
+/* Reads the head of an object of known size, in one read if *likely is at least the head's length. Sets
+ * *likely to that length for the next call, as heads of a dataset are similar. *likely is 0 before the first
+ * call. */
 int store_read_head_of(struct store *s, const struct store_object *object, size_t *likely, void **ret_head,
 		       struct chunk_view *ret_view, struct error *err);

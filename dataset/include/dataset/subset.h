@@ -28,16 +28,16 @@ int subset_copy(const struct subset *s, struct subset **ret);
 /* Whether both have the same samples; NULL is the same as NULL alone. */
 bool subset_is_same(const struct subset *a, const struct subset *b);
 
-/* What subset_new() allocates, the words included, in bytes. */
+/* Returns the bytes that subset_new() allocates, including the words. */
 uint64_t subset_bytes(uint64_t n_samples);
 
-/* Of the dataset. */
+/* Returns the number of samples of the dataset. */
 uint64_t subset_n_samples(const struct subset *s);
-/* How many samples are chosen. */
+/* Returns the number of chosen samples. */
 uint64_t subset_count(const struct subset *s);
-/* The same of those from `first` on and before `end`, first <= end <= n_samples. */
+/* Returns the number of chosen samples in [first, end), first <= end <= n_samples. */
 uint64_t subset_count_range(const struct subset *s, uint64_t first, uint64_t end);
-/* The number of the k-th sample that is chosen, k < subset_count(). */
+/* Returns the number of the k-th chosen sample, k < subset_count(). */
 uint64_t subset_sample(const struct subset *s, uint64_t k);
 /* The first chosen sample from `sample` on; n_samples: there is none. */
 uint64_t subset_next(const struct subset *s, uint64_t sample);

@@ -22,21 +22,22 @@
 
 struct survey {
 	/* Set by the owner. */
-	bool as_files;    /* each file is a sample, whatever it is */
-	bool images_only; /* as torchvision's ImageFolder: in class folders, by the endings of names */
-	bool drop_empty;  /* class folders without a sample are none */
-	const char
-	    *classes_of; /* a dataset, to be shown: it has all classes, with samples or without; or NULL */
-	struct path_set known; /* its classes */
+	bool as_files;          /* each file is a sample, whatever its type */
+	bool images_only;       /* as torchvision's ImageFolder: in class folders, by the endings of names */
+	bool drop_empty;        /* class folders without a sample do not count as classes */
+	const char *classes_of; /* a dataset, for error texts, that has all classes, with samples or without;
+				   or NULL */
+	struct path_set known;  /* the classes of classes_of */
 
 	const char *source;                     /* for error texts */
 	uint64_t n_left;                        /* left out by images_only */
-	uint64_t n_datasets;                    /* left out: datasets, one of them the one that is written */
+	uint64_t n_datasets;                    /* datasets left out, including the one that is written */
 	uint64_t n_images, n_others, n_outside; /* taken: images; other files; images in no class folder */
-	char other[100], outside[100], dataset[100]; /* one of each, to be shown */
+	char other[100], outside[100], dataset[100]; /* one example of each, for messages */
 
-	char empty[100];         /* a class of classes_of that has a folder, and no sample */
-	struct path_set hidden;  /* what was left out, without what lies in it */
+	char empty[100]; /* a class of classes_of that has a folder, and no sample */
+	struct path_set
+	    hidden; /* hidden files and folders that were left out, without the contents of the folders */
 	struct path_set classes; /* class folders that have a sample */
 	char *folders;           /* names of the top folders, each with a terminator */
 	size_t folders_bytes, folders_capacity;
@@ -45,17 +46,18 @@ struct survey {
 /* Returns true if a file or folder of this name is left out. */
 bool survey_is_hidden(const char *name, size_t length);
 
-/* Forgets what was found. */
+/* Resets the survey for another source. */
 void survey_begin(struct survey *s, const char *source);
 void survey_free(struct survey *s);
 
-/* A folder, or a file, of this path in the source: 1: it is taken; 0: it is left out, a folder with all in
- * it; -EINVAL: the source is no folder of samples; -ENOMEM. */
+/* Adds a folder, or a file, with this path in the source. 1: taken; 0: left out, a folder with all its
+ * contents; -EINVAL: the source is no folder of samples; -ENOMEM. */
 int survey_folder(struct survey *s, const char *path, struct error *err);
 int survey_file(struct survey *s, const char *path, struct error *err);
 
-/* A dataset lies there. */
+/* Records that a dataset lies at this path and is left out. */
 void survey_leave_dataset(struct survey *s, const char *path);
 
-/* When all is seen. -EINVAL: a class folder has no sample, and no other dataset has it. */
+/* Completes the survey, after all files were added. -EINVAL: a class folder has no sample, and no other
+ * dataset has the class. */
 int survey_end(struct survey *s, struct error *err);

@@ -34,9 +34,9 @@ struct verify_result {
 	uint64_t n_damages;
 };
 
-/* The same for one version (0: the newest), by its snapshot: the chunks that it needs, and that their samples
- * are what it says. The metadata is asked for nothing, unless it takes that to make the snapshot anew. Errors
- * as dataset_open_version(). */
+/* Verifies one version (0: the newest) against its snapshot: the chunks that it needs, and that their samples
+ * match the snapshot. Reads the metadata only if the snapshot must be rebuilt from it. Errors as
+ * dataset_open_version(). */
 int verify_version(const char *dataset_path, uint64_t version, const struct verify_callbacks *callbacks,
 		   struct verify_result *ret, struct error *err);
 

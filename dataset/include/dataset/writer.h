@@ -34,12 +34,12 @@ enum writer_purpose {
  * is neither a dataset nor empty; -ESTALE: the dataset lost its metadata (run rebuild). */
 int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		struct writer **ret, struct error *err);
-/* The same for a dataset whose metadata is to be on a Redis server; meta_url NULL: where it is, or in
- * meta.db. */
+/* As writer_open(), for a dataset whose metadata is to be on a Redis server. meta_url NULL: where the
+ * metadata is now, or in meta.db. */
 int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		   const char *meta_url, struct writer **ret, struct error *err);
 
-/* Who changes a dataset in a folder, and when there was a sign of life. */
+/* The writer that changes a dataset in a folder, and the time of its last sign of life. */
 #define WRITER_SIGN_HOST 65
 #define WRITER_SIGN_NAME (WRITER_SIGN_HOST + 40)
 struct writer_sign {
@@ -62,8 +62,8 @@ bool writer_sign_is_new(const struct writer_sign *now, const struct writer_sign 
  * clock: it can publish nothing any more. -EAGAIN: there was one by now, or it publishes, or has ended. */
 int writer_take_over(const char *dataset_path, const struct writer_sign *seen, struct error *err);
 
-/* What the dataset's log says of this commit: the command that made it, without secrets. Control characters
- * are made printable, and what is too long is cut. Without this call it is the program's name. */
+/* Sets the text of this commit in the dataset's log: the command that made it, without secrets. Control
+ * characters are made printable, and a long text is cut. Default: the program's name. */
 void writer_set_command(struct writer *w, const char *command);
 
 /* Has it told how far writer_rebuild(), writer_commit() and writer_snapshot() are. */
@@ -119,8 +119,8 @@ void writer_keep_from(struct writer *w, uint64_t version);
 /* Removes what a purge that died behind its commit has left. Before the first writer_adopt(). */
 int writer_finish_drops(struct writer *w, struct error *err);
 
-/* Of so many versions, the newest, this commit leaves the snapshots, by which jobs may go on with them
- * (dataset/ snapshot_kept.h); n >= 1. Without this call: */
+/* Sets how many of the newest versions keep their snapshots after this commit, so that jobs can continue with
+ * them (dataset/ snapshot_kept.h); n >= 1. Default: */
 #define WRITER_KEEP_SNAPSHOTS 4
 void writer_keep_snapshots(struct writer *w, uint64_t n);
 

@@ -72,7 +72,8 @@ int reading_check(const struct image_source *reading, const char *kind, uint32_t
 		return error_set(err, -EINVAL,
 				 "a crop of %u x %u pixels at %u, %u is not within an image of %u x %u",
 				 crop->width, crop->height, crop->x, crop->y, width, height);
-	/* What is between the two passes has as many columns as the output, and as many rows as the crop. */
+	/* The intermediate image between the two passes has as many columns as the output, and as many rows
+	 * as the crop. */
 	if ((uint64_t)request->width * crop->height > reading->pixels_max)
 		return error_set(
 		    err, -EFBIG,

@@ -14,11 +14,11 @@
 #include "image/decoder.h"
 #include "room.h"
 
-/* What a header says of an image with one sequential scan and restart intervals. A row is one of MCUs of all
- * components: 8 * v pixels. */
+/* Layout of an image with one sequential scan and restart intervals, from its header. A row is one of MCUs of
+ * all components: 8 * v pixels. */
 struct jpeg_layout {
 	uint32_t width, height;
-	uint32_t h, v;          /* how often the component that has most samples is sampled */
+	uint32_t h, v;          /* sampling factors of the component with the most samples */
 	size_t height_at;       /* in the file: two bytes, big endian, and behind them the width */
 	size_t scan_at;         /* what comes before is the header */
 	uint32_t mcu_width;     /* pixels */

@@ -31,7 +31,7 @@ struct jpeg_reader {
 	size_t bytes;     /* of the file */
 	struct room cmyk; /* a row */
 
-	/* What lies above and beside the crop is left out where restart markers permit it. */
+	/* Data above and to the sides of the crop is skipped where restart markers permit it. */
 	struct room part;        /* a file of which the image is a part of the whole one */
 	struct image_box inside; /* where in that */
 	const uint8_t *rest;     /* of the file, behind the part; NULL: all of it is read */

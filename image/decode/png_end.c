@@ -26,7 +26,7 @@ static bool is_type(const uint8_t *chunk, const char *type)
 	return memcmp(chunk + 4, type, 4) == 0;
 }
 
-/* What Pillow takes for the name of a chunk. */
+/* Returns true if Pillow accepts these bytes as the name of a chunk. */
 static bool can_be_type(const uint8_t *chunk)
 {
 	for (int i = 4; i < CHUNK_HEAD; i++)

@@ -12,7 +12,7 @@
 #include "lib/cleanup.h"
 #include "png_end.h"
 
-/* What a row is once libpng has unpacked it. */
+/* Format of a row after libpng has unpacked it. */
 enum row_kind {
 	ROW_RGB,
 	ROW_INDEX,  /* a byte into the palette */
@@ -106,7 +106,8 @@ static void load_palette(struct png_reader *reader)
 	}
 }
 
-/* What Pillow's convert("RGB") does: of 16 bits the upper 8 remain, but grey levels beyond 255 become 255. */
+/* Chooses the row format that gives Pillow's convert("RGB"): 16-bit colours keep their upper 8 bits, but grey
+ * levels beyond 255 become 255. */
 static enum row_kind choose_row(struct png_reader *reader)
 {
 	png_byte colour = png_get_color_type(reader->png, reader->info);

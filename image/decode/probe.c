@@ -79,7 +79,7 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 	size_t at = 2;
 
 	for (;;) {
-		/* As libjpeg: what is no marker is passed over, and a marker may have fill bytes in front. */
+		/* As libjpeg does: skips bytes that are no marker, and fill bytes in front of a marker. */
 		while (at < bytes && data[at] != MARKER)
 			at++;
 		while (at < bytes && data[at] == MARKER)

@@ -6,7 +6,7 @@
 #include "image/decoder.h"
 #include "resample.h"
 
-/* What the first bytes say. 0 or -EOPNOTSUPP. */
+/* Detects the image's kind from the first bytes. 0 or -EOPNOTSUPP. */
 int image_kind(const void *data, size_t bytes, enum image_kind *ret, struct error *err);
 
 /* One image to be read. */
@@ -19,12 +19,12 @@ struct image_source {
 	uint64_t n_warnings;
 };
 
-/* What both kinds of image are checked for before memory is taken for them. 0, -EFBIG or -EINVAL. */
+/* Checks an image of any kind before memory is allocated for it. 0, -EFBIG or -EINVAL. */
 int reading_check(const struct image_source *reading, const char *kind, uint32_t width, uint32_t height,
 		  struct error *err);
 
-/* What becomes of the crop, and in plan.part what is needed of it, for an image decoded at a scale of 1/by.
- * Returns the part, in pixels of the scaled image. */
+/* Plans how the crop of an image decoded at a scale of 1/by is resized; sets plan.part to the part of the
+ * image that is needed. Returns that part, in pixels of the scaled image. */
 struct image_box reading_plan(const struct image_source *reading, uint32_t by, struct resample_plan *plan);
 
 struct jpeg_reader;
@@ -40,10 +40,10 @@ int jpeg_reader_read(struct jpeg_reader *reader, struct image_source *reading, s
 /* Reads all of the image; `reading` has a request for it. Errors as image_decode_whole(). */
 int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
 		      const struct image_whole *whole, uint8_t *to, struct error *err);
-/* As image_scale(). */
+/* Returns the scale, as image_scale(). */
 uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request);
 
-/* Rows of pixels out of planes (planes.c). Starts as zeros; planes_free() at the end. */
+/* Makes rows of pixels from planes (planes.c). Initialise with zeros; call planes_free() at the end. */
 struct planes {
 	uint32_t width, height;
 	const uint8_t *luma, *chroma[2];
@@ -53,18 +53,18 @@ struct planes {
 uint64_t planes_bytes(uint32_t width, uint32_t height);
 /* 0 or -ENOMEM. */
 int planes_begin(struct planes *planes, const uint8_t *data, uint32_t width, uint32_t height);
-/* n pixels of row y from column x on, which are within the image. */
+/* Writes n pixels of row y from column x on, all within the image. */
 void planes_row(struct planes *planes, uint32_t x, uint32_t y, uint32_t n, uint8_t *rgb);
 void planes_free(struct planes *planes);
 
-/* The same for PNG. */
+/* Reader for PNG, with the functions and errors of the JPEG reader. */
 int png_reader_new(struct png_reader **ret);
 void png_reader_free(struct png_reader *reader);
 int png_reader_read(struct png_reader *reader, struct image_source *reading, struct error *err);
 
-/* The same for WebP; of an animation the first frame, as Pillow. */
+/* Reader for WebP. Of an animation it reads the first frame, as Pillow does. */
 int webp_reader_new(struct webp_reader **ret);
 void webp_reader_free(struct webp_reader *reader);
 int webp_reader_read(struct webp_reader *reader, struct image_source *reading, struct error *err);
-/* What the header says. 0 or -EBADMSG. */
+/* Reads the header. 0 or -EBADMSG. */
 int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err);

@@ -102,7 +102,7 @@ struct resample_side {
 	uint32_t n_input;
 	float begin;
 	uint32_t first, n; /* of the output */
-	/* These have Pillow's types: from a float box, in double. */
+	/* The fields below have Pillow's types: computed from a float box, in double. */
 	double scale, stretch, support;
 };
 
@@ -129,7 +129,7 @@ static double side_center(const struct resample_side *side, uint32_t i)
 	return side->begin + (i + 0.5) * side->scale;
 }
 
-/* What an output pixel is made of. */
+/* Returns the input pixels that output pixel i is computed from. */
 static struct span side_span(const struct resample_side *side, uint32_t i)
 {
 	double center = side_center(side, i);
@@ -304,7 +304,7 @@ static size_t middle_stride(const struct resample *resample)
 	return (size_t)resample->plan.window.width * IMAGE_CHANNELS;
 }
 
-/* As Pillow: what keeps its size is copied. */
+/* Returns true if the image keeps its size: then it is copied, as by Pillow. */
 static bool is_copy(const struct resample_plan *plan)
 {
 	return plan->layout == IMAGE_HWC && plan->width == plan->output_width &&

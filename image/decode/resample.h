@@ -22,7 +22,7 @@
 #include "image/decoder.h"
 #include "room.h"
 
-/* Rows that are resized at a time. */
+/* Number of rows that are resized at once. */
 #define RESAMPLE_LANES 8
 
 struct resample_plan {
@@ -31,39 +31,39 @@ struct resample_plan {
 	uint32_t width, height; /* of the input; nothing outside has an influence */
 	float box[4];           /* left, top, right, bottom, within the input: what becomes the output */
 	uint32_t output_width, output_height;
-	struct image_box window; /* of the output: what is made of it */
-	struct image_box part;   /* of the input: what comes */
-	uint32_t row_width;      /* pixels in a row that comes; the part's columns are some of them, */
-	uint32_t lead;           /* and these come before */
+	struct image_box window; /* part of the output that is made */
+	struct image_box part;   /* part of the input that is passed in */
+	uint32_t row_width;      /* pixels in a row passed in; the part's columns are some of them, ... */
+	uint32_t lead;           /* ... after this many others */
 };
 
-/* How each output pixel of one direction is made. */
+/* Weights of each output pixel in one direction. */
 struct resample_axis {
-	uint32_t n, taps;    /* taps: the most that a pixel has */
+	uint32_t n, taps;    /* taps: maximum per pixel */
 	struct room weights; /* int32_t, taps for a pixel */
 	struct room spans;   /* struct span */
 	struct room scratch; /* double, of one pixel */
 };
 
-/* Starts as zeros; resample_free() at the end. */
+/* Initialise with zeros; call resample_free() at the end. */
 struct resample {
 	struct resample_plan plan;
 	struct resample_axis x, y;
-	struct room rows;    /* RESAMPLE_LANES rows as they came */
+	struct room rows;    /* RESAMPLE_LANES rows as passed in */
 	struct room columns; /* the same, column by column */
-	struct room made;    /* of these, by the first pass */
+	struct room made;    /* the first pass's output for these rows */
 	struct room middle;  /* after the first pass */
-	uint32_t n_rows;     /* that came */
+	uint32_t n_rows;     /* rows passed in so far */
 	bool copies;         /* the output is the input: nothing is computed */
 };
 
-/* Sets plan.part to what the window is made of, and plan.row_width and plan.lead to rows of no more. */
+/* Sets plan.part to the input that the window needs, and plan.row_width and plan.lead to rows of just that
+ * part. */
 void resample_choose(struct resample_plan *plan);
 /* 0 or -ENOMEM. */
 int resample_begin(struct resample *resample, const struct resample_plan *plan);
-/* Where the next row is to be put. Call it plan.part.height times; each row is complete when the next call
- * comes.
- */
+/* Returns the buffer for the next row. Call it plan.part.height times; each row must be complete by the next
+ * call. */
 uint8_t *resample_row(struct resample *resample);
 void resample_end(struct resample *resample, uint8_t *output);
 void resample_free(struct resample *resample);

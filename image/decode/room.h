@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A buffer that grows and stays, so that the next image finds it. */
+/* A buffer that grows and is reused for the next image. */
 
 #include <errno.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@ struct room {
 	size_t size;
 };
 
-/* Room for n items. What was in it is lost if it grows. 0 or -ENOMEM. */
+/* Ensures space for n items. The contents are lost if the buffer grows. 0 or -ENOMEM. */
 static inline int room_make(struct room *room, size_t n, size_t item_bytes)
 {
 	size_t size;

@@ -70,7 +70,8 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* What of the frame is to be decoded for `part` of it: no less, from even columns and rows on. */
+/* Returns the box of the frame to decode for `part` of it: at least `part`, starting at even columns and
+ * rows. */
 static struct image_box with_margin(const struct image_box *part, const WebPIterator *frame)
 {
 	struct image_box box = {.x = part->x & ~1u, .y = part->y & ~1u};

@@ -31,7 +31,7 @@ static float mean_grey(const uint8_t *pixels, size_t n)
 	return (float)(sum / (double)n);
 }
 
-/* Of [0, 1]. */
+/* Values in [0, 1]. */
 struct tensor_hsv {
 	float h, s, v;
 };

@@ -119,7 +119,7 @@ static struct recipe_place random_crop(const struct recipe *r, uint64_t *state, 
 	return place;
 }
 
-/* What is cut out of an array, from here on. */
+/* Returns the piece cut out of an array, starting here. */
 static struct recipe_place piece(const struct recipe *r, uint32_t left, uint32_t top)
 {
 	return box(r, left, top, r->width, r->height);

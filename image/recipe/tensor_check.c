@@ -31,7 +31,7 @@ void recipe_axes(enum recipe_layout layout, int *ret_height, int *ret_width, int
 	*ret_channels = axes[layout][2];
 }
 
-/* Of a dimension of what comes out, in the stored order. */
+/* Returns the length of a dimension of the output, in the stored order. */
 static uint64_t side(const struct recipe *r, int i)
 {
 	int height, width, channels;

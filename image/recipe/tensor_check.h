@@ -13,7 +13,7 @@ static inline bool same_bits(const void *a, const void *b, size_t bytes)
 	return memcmp(a, b, bytes) == 0;
 }
 
-/* As recipe_check(), of what images have no part in. */
+/* As recipe_check(), for the fields that do not concern images. */
 const char *tensor_check(const struct recipe *recipe);
-/* As recipe_item_bytes(). */
+/* As recipe_item_bytes(), for arrays. */
 uint64_t tensor_bytes(const struct recipe *recipe);

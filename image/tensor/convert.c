@@ -45,7 +45,7 @@ static struct element_walk walk_of(const struct lie *lie, uint32_t bytes)
 		memcpy(out + i * (size), from + (ptrdiff_t)i * stride, size);                                \
 	break
 
-/* Of one row. */
+/* Gathers the numbers of one row. */
 static void gather_row(const uint8_t *from, int64_t stride, uint32_t bytes, size_t n, uint8_t *out)
 {
 	if (stride == bytes) {
@@ -152,7 +152,7 @@ static void to_bytes(enum recipe_type type, const uint8_t *raw, size_t n, uint8_
 	}
 }
 
-/* What becomes 1; 0: all stay what they are. */
+/* Returns the value that is scaled to 1; 0: values are not scaled. */
 static float greatest(enum recipe_type type)
 {
 	switch (type) {

@@ -8,7 +8,7 @@
 
 #include "image/recipe.h"
 
-/* Where the numbers lie, in the order in which they go. */
+/* Layout of the numbers in memory, in the order of the output. */
 struct lie {
 	const uint8_t *data;
 	int64_t at; /* of the first one, in bytes */

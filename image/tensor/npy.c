@@ -207,7 +207,7 @@ static int read_header(struct npy_reader *r, struct npy *npy, struct error *err)
 	return seen == ALL && r->at == r->end ? 0 : damaged(err);
 }
 
-/* Where the dictionary lies. */
+/* Finds the header's dictionary. */
 static int find_header(const uint8_t *data, size_t bytes, struct npy_reader *ret, struct error *err)
 {
 	size_t begin, length;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a JPEG image is made of, behind how it is written: coefficients, and what turns them into pixels. */
+/* The content of a JPEG image, independent of its encoding: coefficients, and the tables that turn them into
+ * pixels. */
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -37,7 +37,7 @@ int chunk_blocks_check(const struct chunk_header *header, const struct chunk_blo
 /* Both, of a head that is in memory up to payload_offset. */
 int chunk_blocks_in_head(const struct chunk_header *header, struct chunk_blocks *ret);
 
-/* As chunk_blocks_in(), for any head_bytes bytes that may be a head with this head_xxh3; also checks the
+/* As chunk_blocks_in_head(), for any head_bytes bytes that may be a head with this head_xxh3; also checks the
  * checksum. head is 8-byte aligned. -EBADMSG: the bytes are no such head. */
 int chunk_blocks_in_unknown(const void *head, size_t head_bytes, uint64_t head_xxh3,
 			    struct chunk_blocks *ret);

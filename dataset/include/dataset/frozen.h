@@ -15,7 +15,7 @@
 
 /* dir_fd: of the dataset's folder, or AT_FDCWD with its path. */
 bool frozen_is(int dir_fd, const char *path);
-/* Returns -EROFS, with an error text for a frozen dataset. */
+/* Sets the error text for a frozen dataset. Returns -EROFS. */
 int frozen_error(const char *dataset_path, struct error *err);
 
 /* Makes it so. The caller holds the writer's lock, and the snapshot is that of the metadata. */

@@ -35,7 +35,7 @@ enum image_kind {
 struct image_info {
 	enum image_kind kind;
 	uint32_t width, height;
-	/* JPEG: how often the component that has most samples is sampled; 0: the header does not say. */
+	/* JPEG: sampling factors of the component with the most samples; 0: the header does not give them. */
 	uint32_t h, v;
 	bool has_planes; /* JPEG: luma, and chroma of half of the columns and rows */
 };
@@ -43,7 +43,7 @@ struct image_info {
 /* "JPEG", "PNG" or "WebP". */
 const char *image_kind_name(enum image_kind kind);
 
-/* Of the output, a byte per value. */
+/* Layout of the output, one byte per value. */
 enum image_layout {
 	IMAGE_HWC, /* height x width x 3, as Pillow and NumPy */
 	IMAGE_CHW, /* 3 x height x width, as PyTorch */
@@ -66,20 +66,17 @@ struct image_request {
 	uint32_t width, height; /* of the output, 1 to IMAGE_OUTPUT_MAX */
 	enum image_filter filter;
 	enum image_layout layout;
-	struct image_box window; /* of the output: what is wanted of it; all zeros: all of it */
+	struct image_box window; /* requested part of the output; all zeros: all of it */
 };
 
-/*
- * Looks at the header alone. What it finds is what the file says: image_decode() may still fail.
- * 0; -EOPNOTSUPP: neither JPEG, PNG nor WebP; -EBADMSG: the header is damaged, or not all there.
- */
+/* Reads only the header. The file's data may still be invalid: image_decode() may fail. 0; -EOPNOTSUPP:
+ * neither JPEG, PNG nor WebP; -EBADMSG: the header is damaged or incomplete. */
 int image_probe(const void *data, size_t bytes, struct image_info *ret, struct error *err);
 
-/* What decoding takes: buffers, which grow to the largest image and stay. It belongs to one thread at a time.
- */
+/* A decoder: buffers that grow to the largest image and are kept. Belongs to one thread at a time. */
 struct image_decoder;
 
-/* An image with more than pixels_max pixels is refused. 0 or -ENOMEM. */
+/* Creates a decoder that refuses images with more than pixels_max pixels. 0 or -ENOMEM. */
 int image_decoder_new(uint64_t pixels_max, struct image_decoder **ret);
 /* NULL is fine. */
 void image_decoder_free(struct image_decoder *decoder);
@@ -118,14 +115,14 @@ struct image_whole {
 };
 
 uint64_t image_whole_bytes(const struct image_whole *whole);
-/* Decodes all of it. 0; -EOPNOTSUPP: it is no image that can lie so; else as image_decode(), and -EBADMSG if
- * it is not what `info` says. */
+/* Decodes the whole image. 0; -EOPNOTSUPP: the image cannot have this layout; else as image_decode(), and
+ * -EBADMSG if the image does not match `info`. */
 int image_decode_whole(struct image_decoder *decoder, const void *data, size_t bytes,
 		       const struct image_whole *whole, uint8_t *to, struct error *err);
-/* What image_decode() gives for the request, bit for bit, out of that. 0; -EINVAL, also where image_decode()
- * would decode it at another scale; -EFBIG, -ENOMEM. */
+/* Makes the output of image_decode() for the request, bit for bit, from a whole decoded image. 0; -EINVAL,
+ * also where image_decode() would decode at another scale; -EFBIG, -ENOMEM. */
 int image_resize(struct image_decoder *decoder, const struct image_whole *whole, const uint8_t *data,
 		 const struct image_request *request, uint8_t *output, struct error *err);
 
-/* Of the last image. */
+/* Returns the number of warnings for the last image. */
 uint64_t image_decoder_warnings(const struct image_decoder *decoder);

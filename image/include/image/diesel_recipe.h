@@ -33,10 +33,11 @@ enum recipe_shape {
 	/* A random box of `scale` of its area and a ratio of width to height of `ratio`: torchvision's
 	 * RandomResizedCrop. */
 	RECIPE_RANDOM_BOX = 1,
-	/* What is in the middle when the shorter side is made `shorter` pixels long: Resize, CenterCrop. Of
-	 * arrays: what is in the middle. */
+	/* The middle of the image, after its shorter side is made `shorter` pixels long: Resize, CenterCrop.
+	 * For arrays: the middle of the array. */
 	RECIPE_MIDDLE = 2,
-	/* The same, but anywhere in it: Resize, RandomCrop. In arrays: width x height of it, anywhere. */
+	/* As RECIPE_MIDDLE, but at a random position: Resize, RandomCrop. For arrays: width x height at a
+	 * random position. */
 	RECIPE_RANDOM_CROP = 3,
 	RECIPE_N_SHAPES,
 };

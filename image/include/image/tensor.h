@@ -14,7 +14,7 @@
 #include "image/recipe.h"
 #include "lib/error.h"
 
-/* What a .npy file says. */
+/* The header of a .npy file. */
 struct npy {
 	enum recipe_type type;
 	bool is_big_endian; /* of numbers of several bytes */

@@ -29,20 +29,21 @@ struct bucket;
 int bucket_open(const char *url, struct bucket **ret, struct error *err);
 void bucket_close(struct bucket *b); /* accepts NULL */
 
-/* The URL without slashes at its end. Keys below are parts of names behind it and a slash. */
+/* Returns the URL without trailing slashes. Keys below are relative to this URL and a slash. */
 const char *bucket_url(const struct bucket *b);
 
 /* All functions below return -EACCES: refused; -ETIMEDOUT, -EIO: no answer, or none that makes sense, in
  * several attempts; -EBADMSG: an answer that no S3 server gives; -ENOMEM. */
 
-/* Writes an object that nobody sees before it is whole. -EEXIST: there is one of that name. A server that
- * does not know If-None-Match replaces it. */
+/* Writes an object that is not visible before it is complete. -EEXIST: an object of that name exists. A
+ * server that does not support If-None-Match replaces it. */
 int bucket_put_new(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
 		   struct error *err);
-/* The same, also where there is one of that name, which stays until this one is whole. */
+/* As bucket_put_new(), but replaces an existing object. The old object stays visible until the new one is
+ * complete. */
 int bucket_replace(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
 		   struct error *err);
-/* bucket_put_new() from a file. Takes the memory of one part of an upload, however long the file is. */
+/* As bucket_put_new(), from a file. Uses the memory of one part of an upload, whatever the file's length. */
 int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, struct error *err);
 
 /* -ENOENT. */
@@ -52,12 +53,12 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
 		struct error *err);
 
-/* 0 also if there is none. */
+/* Returns 0 also if the object does not exist. */
 int bucket_delete(struct bucket *b, const char *key, struct error *err);
 
-/* Calls back for each object whose key begins with `prefix` and is above `after` (NULL: all), ascending,
- * until the callback returns anything but 0, which is returned. max: as many and no more are asked for at
- * once. */
+/* Calls back for each object whose key begins with `prefix` and is above `after` (NULL: all), in ascending
+ * order, until the callback returns a value other than 0, which is returned. max: keys requested at once, at
+ * most. */
 typedef int bucket_list_callback(const char *key, uint64_t bytes, void *context);
 int bucket_list(struct bucket *b, const char *prefix, const char *after, unsigned max,
 		bucket_list_callback *callback, void *context, struct error *err);

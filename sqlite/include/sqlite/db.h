@@ -17,7 +17,7 @@ struct sql;
 struct sql_statement;
 
 enum sql_mode {
-	SQL_READ, /* only looks: nothing on the disk changes */
+	SQL_READ, /* read-only: nothing on the disk changes */
 	SQL_WRITE,
 	SQL_CREATE, /* as SQL_WRITE, and creates the file if it is missing */
 	SQL_NEW,    /* creates the file, which must be missing */
@@ -25,11 +25,11 @@ enum sql_mode {
 
 struct sql_options {
 	enum sql_mode mode;
-	int busy_ms;     /* how long to wait for others */
-	bool takes_cut;  /* SQL_READ: a file that was cut off is read as though zeros followed */
+	int busy_ms;     /* maximum wait for locks of others, in milliseconds */
+	bool takes_cut;  /* SQL_READ: a truncated file is read as though zeros followed */
 	bool shares_log; /* writing: readers go on meanwhile (journal_mode WAL); nobody else may write the
 			    folder */
-	/* What the user can do about it, for the error text; NULL: no advice. */
+	/* Advice to the user for the error text; NULL: none. */
 	const char *if_damaged, *if_busy;
 };
 
@@ -46,7 +46,7 @@ struct sql_options {
  * (-EBADMSG) is noticed only when the database is first used.
  */
 int sql_open(const char *path, const struct sql_options *options, struct sql **ret, struct error *err);
-/* As that, in the folder that path's last part is in; who reads follows no link there. */
+/* As sql_open(), in the folder that contains path's last part; SQL_READ follows no link there. */
 int sql_open_at(int dir_fd, const char *path, const struct sql_options *options, struct sql **ret,
 		struct error *err);
 /* Checks that the database has no tables, with no columns, but those that one of these scripts makes in a
@@ -56,22 +56,22 @@ int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *
 /* Rolls back a transaction that is open. The statements must have been freed. NULL is fine. */
 void sql_close(struct sql *sql);
 const char *sql_path(const struct sql *sql);
-/* What the options say for damage, or NULL. */
+/* Returns the options' if_damaged, or NULL. */
 const char *sql_advice(const struct sql *sql);
-/* The file was shorter, when it was opened, than its header says. SQLite reads what is missing of a last page
- * as zeros. */
+/* Returns true if the file was shorter, when it was opened, than its header says. SQLite reads the missing
+ * part of a last page as zeros. */
 bool sql_is_cut(const struct sql *sql);
 
 /* Runs one or more statements without results. -EBUSY, -ENOSPC, -EACCES, -EIO, ...; -EBADMSG: damaged. */
 int sql_execute(struct sql *sql, const char *text, struct error *err);
-/* The number that a query returns. Errors as sql_execute(); -EBADMSG also if it returns none. */
+/* Reads the number that a query returns. Errors as sql_execute(); -EBADMSG also if the query returns none. */
 int sql_number(struct sql *sql, const char *text, int64_t *ret, struct error *err);
 /* Returns false if no transaction was open. */
 bool sql_rollback(struct sql *sql);
-/* The id of the row that was inserted last. */
+/* Returns the id of the row inserted last. */
 int64_t sql_last_id(const struct sql *sql);
 
-/* How many rows the statement that ran last has inserted, changed or deleted. */
+/* Returns the number of rows that the last statement inserted, changed or deleted. */
 int64_t sql_n_changed(const struct sql *sql);
 
 /* 0, or as sql_execute(). */
@@ -93,7 +93,7 @@ enum sql_step_result {
 	SQL_ROW = 1, /* read its columns, then step on or reset */
 };
 
-/* SQL_ROW, SQL_DONE, or an error as sql_execute() has. */
+/* Returns SQL_ROW, SQL_DONE, or an error as sql_execute(). */
 int sql_step(struct sql_statement *st, struct error *err);
 void sql_reset(struct sql_statement *st);
 /* Steps and resets a statement that returns no rows. */

@@ -84,7 +84,7 @@ static uint64_t n_blocks_of(uint64_t payload_bytes)
 	return (round_up(payload_bytes, CHUNK_ALIGN) + CHUNK_BLOCK_BYTES - 1) / CHUNK_BLOCK_BYTES;
 }
 
-/* Where the table of blocks begins, or would. */
+/* Returns the offset of the table of blocks, whether or not there is one. */
 static uint64_t blocks_offset_with(const struct chunk_builder *b, uint64_t more_records, uint64_t more_names)
 {
 	return round_up(sizeof(struct chunk_header) +
@@ -102,7 +102,7 @@ static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_rec
 	return round_up(blocks_offset_with(b, more_records, more_names) + table, CHUNK_ALIGN);
 }
 
-/* As buffer_reserve(), aligned as those want it who write past the page cache. */
+/* As buffer_reserve(), aligned for writes that bypass the page cache. */
 static int reserve_aligned(struct buffer *b, size_t capacity)
 {
 	size_t grown = b->capacity + b->capacity / 2;
@@ -189,7 +189,7 @@ static int get_compressor(struct chunk_builder *b)
 	return compressor_new(b->level, &b->compressor);
 }
 
-/* Where the next block goes, with room for all that is left of the payload. */
+/* Adds the next block. The buffer has space for the rest of the payload. */
 static int add_block(struct chunk_builder *b, const unsigned char *from, size_t bytes)
 {
 	unsigned char *to = b->stored.data + b->stored.bytes;

@@ -19,7 +19,7 @@ static int cannot(struct store *s, const struct chunk_id *id, int code, struct e
 	return error_errno(err, code, "cannot compute the SHA-256 of %s", store_describe(s, id, name));
 }
 
-/* Of the plain form of a compressed chunk. buffer: DIGEST_READ_BYTES. */
+/* Computes the digest of the plain form of a compressed chunk. buffer: DIGEST_READ_BYTES. */
 static int digest_plain(struct store *s, const struct chunk_id *id, unsigned char *buffer,
 			struct digest_stream *stream, struct error *err)
 {

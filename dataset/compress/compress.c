@@ -11,11 +11,11 @@
 
 #include "lib/zstd_frame.h"
 
-/* Of a frame (RFC 8878): where its descriptor lies, and what that says. */
+/* Offset of the descriptor in a frame (RFC 8878), and its bits. */
 #define DESCRIPTOR_AT     4
 #define DICTIONARY_MASK   0x03u
 #define SINGLE_SEGMENT    0x20u
-#define EMPTY_BLOCK_BYTES 3u /* of a block that is stored as it is, and not the last one */
+#define EMPTY_BLOCK_BYTES 3u /* size of an uncompressed block that is not the last one */
 
 /* What is saved must be worth the decoding. */
 #define WORTH_SHARE 16
@@ -75,7 +75,7 @@ long compressor_block(struct compressor *c, void *to, const void *from, size_t b
 	return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : 0;
 }
 
-/* Where the number of a dictionary would be, and where the first block is. */
+/* Finds the offsets of the dictionary's number and of the first block. */
 static void find_places(const uint8_t *frame, size_t *ret_dictionary, size_t *ret_blocks)
 {
 	static const uint8_t content_bytes[4] = {0, 2, 4, 8};

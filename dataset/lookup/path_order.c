@@ -10,7 +10,7 @@ static size_t component_end(struct path_text p, size_t start)
 	return slash ? (size_t)(slash - p.text) : p.length;
 }
 
-/* Where two paths first differ: at byte `at`, in the components that start at `start`. */
+/* The first difference of two paths: at byte `at`, in the components that start at `start`. */
 struct parting {
 	size_t at, start;
 };

@@ -44,7 +44,7 @@ static uint32_t equal_tags(const struct snapshot_bucket *b, uint32_t n, uint8_t 
 	return equal & ((1u << n) - 1);
 }
 
-/* What may lie in two cache lines. */
+/* Prefetches data that may span two cache lines. */
 static void fetch(const void *data, size_t bytes)
 {
 	__builtin_prefetch(data);

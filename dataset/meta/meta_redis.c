@@ -47,7 +47,7 @@ int redis_flush(struct meta_redis *s, struct error *err)
 	return r < 0 ? r : redis_puts_flush(&s->puts, s->link, &s->view, err);
 }
 
-/* What is in the transaction. */
+/* Counts the contents of the open transaction. */
 static int count_open(struct meta_redis *s, struct redis_totals *ret, struct error *err)
 {
 	int r = redis_flush(s, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What readers and a transaction find on a Redis server. */
+/* Reads the metadata on a Redis server, for readers and for a transaction. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

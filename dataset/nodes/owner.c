@@ -143,7 +143,8 @@ size_t owner_of(const struct owner_member *members, size_t n, const struct chunk
 			continue;
 		double s = score(m->name_hash, is_weighted ? (double)m->weight : 1, chunk);
 
-		/* Of two with the same score it is not their place in the list that counts. */
+		/* The name decides between two members with the same score, not their position in the list.
+		 */
 		if (best == SIZE_MAX || s > best_score ||
 		    (s == best_score && m->name_hash > members[best].name_hash)) {
 			best = i;

@@ -117,7 +117,7 @@ int reading_values(struct redis_link *link, const char *prefix, struct node_read
 		for (size_t i = 0; i < g->n_names; i++) {
 			struct key key = key_node(prefix, &g->group, g->names[i].text);
 
-			/* So many bytes that one that is too long shows. */
+			/* Reads enough bytes to recognise a value that is too long. */
 			redis_link_read(
 			    link, 4, (const char *[]){"GETRANGE", key.text, "0", TEXT_OF(MEMBER_TEXT)}, NULL);
 		}

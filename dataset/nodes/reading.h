@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Who is in groups, as the server has it: first the names, of many groups at once, then what these nodes say
- * of themselves. What a reply may cost is bounded, whatever somebody has put there. Not thread-safe. */
+/* Reads the members of groups from the server: first the names, of many groups at once, then the values of
+ * these nodes. The size of a reply is bounded, whatever somebody has written there. Not thread-safe. */
 
 #include "dataset/registry.h"
 #include "dataset/redis/redis_link.h"

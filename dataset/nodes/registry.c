@@ -227,7 +227,7 @@ int registry_join(struct registry *r, const struct registry_group_key *key, cons
 	struct registry_group *g;
 	int result = 0;
 
-	/* What lies behind the name's end is not part of it. */
+	/* Bytes after the end of the name are not part of the key. */
 	snprintf(wanted.key.job, sizeof(wanted.key.job), "%.*s", (int)sizeof(key->job) - 1, key->job);
 	memcpy(wanted.key.dataset, key->dataset, sizeof(wanted.key.dataset));
 	registry_group_id(&wanted.key, &wanted.group);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server has, for people: read once, from any machine, and with nothing changed. */
+/* Lists the server's contents for people: read once, from any machine, without changes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static int ask_groups(struct asking *a, struct node_reading **ret, size_t *ret_n
 	return 0;
 }
 
-/* Of some groups. One in which somebody put more than a reply may bring is left out. */
+/* Fetches the names of some groups. A group with more data than a reply may hold is left out. */
 static int ask_names(struct asking *a, struct node_reading *groups, size_t n, struct error *err)
 {
 	int r;
@@ -200,8 +200,8 @@ static int take_report(struct registry_report *report, const redisReply *text, c
 	return report->json ? 1 : -ENOMEM;
 }
 
-/* Those of all names, of which those are kept that there are. Some in one go, so that no reply is too large.
- */
+/* Fetches the reports of all names and keeps those that exist. Works in batches, so that no reply is too
+ * large. */
 static int ask_reports(struct asking *a, struct registry_report *reports, size_t *n, struct error *err)
 {
 	size_t n_kept = 0;

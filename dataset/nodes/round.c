@@ -79,8 +79,8 @@ static void run(struct node_round *round, struct error *err)
 
 static void command(struct node_round *round, size_t n, const char *const *args)
 {
-	/* As reads, because a write waits for replicas: what a replica that takes over does not know yet is
-	 * renewed in a second. */
+	/* Sends the command as a read, because a write waits for replicas. If a replica takes over, the data
+	 * that it lacks is renewed within a second. */
 	redis_link_read(round->r->link, n, args, NULL);
 }
 
@@ -101,7 +101,7 @@ static void take_report(struct registry *r)
 	pthread_mutex_unlock(&r->mutex);
 }
 
-/* What callers want, as of now. Groups that are left are no longer theirs. */
+/* Takes over the groups that callers want now. Groups that were left no longer belong to callers. */
 static void take_wanted(struct node_round *round, bool only_changed)
 {
 	struct registry *r = round->r;
@@ -185,7 +185,7 @@ static size_t ask_renewal(struct node_round *round, const struct registry_group 
 	return redis_link_n(round->r->link) - n;
 }
 
-/* What lay under our name before this renewal. */
+/* Judges the value stored under this node's name before this renewal. */
 static void judge_former(struct registry_group *g, const redisReply *reply)
 {
 	struct registry_entry former;
@@ -239,7 +239,7 @@ static void take_renewal(struct node_round *round, struct registry_group *g, str
 	    r < 0 || redis_link_reply(link, first + 2)->type == REDIS_REPLY_ERROR ? -EBADMSG : 0;
 }
 
-/* Of all in one go. If somebody put more there than a reply may bring, it is found by halves. */
+/* Renews all groups at once. If a group holds more data than a reply may bring, bisection finds it. */
 static void renew(struct node_round *round, struct registry_group **groups, struct node_reading *readings,
 		  size_t n)
 {
@@ -287,7 +287,8 @@ static void tell_members(struct registry *r, struct registry_group *g, struct re
 	pthread_mutex_unlock(&r->calling);
 }
 
-/* Those that are there, this node, and who was there before the server lost its memory. */
+/* Sets the members: the nodes on the server, this node, and the members known before the server lost its
+ * memory. */
 static void take_members(struct node_round *round, struct registry_group *g,
 			 const struct node_reading *reading)
 {
@@ -305,7 +306,8 @@ static void take_members(struct node_round *round, struct registry_group *g,
 		if (!reading_find(reading, g->members[i].node) &&
 		    compare_members(&g->members[i], &g->self.member) != 0)
 			members[n++] = g->members[i];
-	/* All nodes have the same first ones, by name; this one is always among its own. */
+	/* If there are too many members, all nodes keep the first ones by name; each node also keeps itself.
+	 */
 	qsort(members + 1, n - 1, sizeof(*members), compare_members);
 	n = n < REGISTRY_MAX_MEMBERS ? n : REGISTRY_MAX_MEMBERS;
 	qsort(members, n, sizeof(*members), compare_members);
@@ -314,8 +316,8 @@ static void take_members(struct node_round *round, struct registry_group *g,
 	tell_members(round->r, g, members, n);
 }
 
-/* Names that nobody stands behind: they would be in the way of others. One that comes back just now adds
- * itself again in a second. */
+/* Removes names without a live node, which would get in the way of others. A node that returns just now adds
+ * its name again within a second. */
 static void remove_litter(struct node_round *round, const struct node_reading *reading)
 {
 	struct key names = key_nodes(round->r->prefix, &reading->group);
@@ -437,7 +439,7 @@ static void ask_report(struct node_round *round, const char *text)
 	ask_trim(round, set.text);
 }
 
-/* What is for people. A set of the wrong type is made anew the next time. */
+/* Writes the data for people. A set of the wrong type is deleted and written again the next time. */
 static void tell_people(struct node_round *round)
 {
 	struct redis_link *link = round->r->link;

@@ -64,8 +64,8 @@ static double none_of(uint64_t n, uint64_t own, uint64_t k)
 	return p;
 }
 
-/* Of samples that are sorted by class: the classes of each chunk, counted, over as many as expected. sizes:
- * of the chunks. */
+/* Returns the number of (chunk, class) pairs in samples sorted by class, divided by the expected number.
+ * sizes: samples per chunk. */
 static double class_ratio(const struct fairness_sample *samples, uint64_t n, const uint64_t *sizes,
 			  uint64_t n_chunks)
 {

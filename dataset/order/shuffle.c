@@ -30,7 +30,7 @@ struct shuffle_cut {
 	uint32_t max_batch;
 };
 
-/* Of n samples. */
+/* Initialises the cut for n_samples samples. */
 static int cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint32_t rank, uint32_t world,
 		    uint32_t batch, bool drop_last)
 {
@@ -491,7 +491,7 @@ static uint64_t window_at(const struct shuffle_plan *p, uint64_t lane, uint64_t 
 	return begin + sorted_count(n, i, p->first[begin + i] <= place) - 1;
 }
 
-/* Where in its lane a window ends. */
+/* Returns the position in its lane at which a window ends. */
 static uint64_t window_end(const struct shuffle_plan *p, uint64_t lane, uint64_t w)
 {
 	return w + 1 < p->lane_window[lane + 1] ? p->first[w + 1] : lane_samples(p, lane);

@@ -175,7 +175,7 @@ static uint64_t find_oldest(struct purge_plan *p, const struct purge_options *o)
 	return oldest > p->readable ? oldest : p->readable;
 }
 
-/* What the oldest version has of each chunk. */
+/* Counts the samples of each chunk that the oldest version has. */
 static int count_kept(struct purge_plan *p, const struct purge_options *o, struct error *err)
 {
 	struct purge_collect c = {.plan = p, .kept = true, .err = err};
@@ -501,7 +501,7 @@ static int purge(struct purge *p)
 	if (r < 0)
 		return r;
 	count(p);
-	/* Where there is nothing to gain no version is made, and those that can be read stay. */
+	/* If there is nothing to gain, no version is made, and all readable versions stay. */
 	p->result.oldest = p->result.n_holed + p->result.n_removed ? p->plan.oldest : p->plan.readable;
 	if (p->o->dry_run)
 		return 0;

@@ -17,8 +17,8 @@ struct dataset {
 	struct store *store;
 };
 
-/* Whoever asks for one sample of many does not wait for a second until each of them is looked at: the
- * checksums say whether they are what was written. */
+/* Verifies a large snapshot by its checksums only: checking every sample would take a second, too long for a
+ * caller that reads one sample of many. */
 static int verify_snapshot(const struct snapshot *s, struct error *err)
 {
 	if (snapshot_info(s)->file_bytes <= SNAPSHOT_WHOLE_BYTES)

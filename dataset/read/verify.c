@@ -39,8 +39,8 @@ struct verify {
 	size_t buffer_bytes;
 };
 
-/* Of the records of a chunk's samples that are live, in any order, as metadata and chunk have them. So
- * everything that the metadata say of them is compared, without keeping it. */
+/* Sums over the records of a chunk's live samples, in any order, in the metadata and in the chunk. They
+ * compare everything that the metadata say about the samples, without keeping it. */
 struct live_sums {
 	uint64_t in_meta, in_chunk;
 };

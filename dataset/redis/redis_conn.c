@@ -208,7 +208,7 @@ redisReply *redis_conn_take(struct redis_conn *c, size_t i)
 	return i < c->n_replies ? steal_pointer(c->replies[i]) : NULL;
 }
 
-/* What INFO says in a line of its own. */
+/* Returns true if INFO's reply contains this line. */
 static bool says(const char *info, const char *line)
 {
 	const char *at = strstr(info, line);

@@ -41,7 +41,7 @@ void redis_nodes_drop(struct redis_nodes *nodes, size_t node)
 	nodes->stale = nodes->is_cluster;
 }
 
-/* What may be otherwise a moment later. */
+/* Returns true if the error may pass. */
 static bool passes(int r)
 {
 	return r != -ENOMEM && r != -EACCES && r != -EINVAL && r != -EPROTO;

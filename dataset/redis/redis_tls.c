@@ -105,7 +105,7 @@ static bool is_for(X509 *certificate, const char *name)
 		   : X509_check_host(certificate, name, 0, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, NULL) == 1;
 }
 
-/* What an operation that did not succeed wants. */
+/* Returns the outcome of an operation that did not succeed, and the events that it waits for. */
 static int outcome(SSL *ssl, int n, short *events)
 {
 	int wants = SSL_get_error(ssl, n);

@@ -196,7 +196,7 @@ static int fetch_parts(struct place_s3 *s, enum place_mode mode, struct error *e
 	if (mode == PLACE_SNAPSHOT)
 		return fetch_snapshot(s, err);
 	r = fetch(s, "meta", &s->manifest.metadata, META_SQLITE_FILE, err);
-	/* Who writes makes the snapshot anew. */
+	/* A writer builds the snapshot from scratch. */
 	if (r == 0 && mode == PLACE_READ)
 		r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_FILE, err);
 	return r;
@@ -503,7 +503,7 @@ static int write_manifest(struct place_s3 *s, const struct manifest *m, struct e
 	struct iovec part = {text, manifest_format(m, text)};
 	uint64_t newest = 0;
 	bool found = false;
-	/* Where If-None-Match is not known, looking is all that can be done. */
+	/* If the server does not support If-None-Match, looking is all that can be done. */
 	int r = find_newest(s, &newest, &found, err);
 
 	if (r == 0)

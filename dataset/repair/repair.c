@@ -109,7 +109,7 @@ static int learn_chunk(const struct meta_chunk *chunk, void *context)
 	return 0;
 }
 
-/* What the metadata knows counts; the snapshot is asked where that knows nothing. */
+/* The metadata takes precedence; the snapshot is used where the metadata has no entry. */
 static int learn(struct repair *r, struct error *err)
 {
 	size_t n;

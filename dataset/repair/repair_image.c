@@ -51,7 +51,7 @@ static int compare_records(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Of files that were rewritten the chunk has their own length, too, which the metadata has not. */
+/* Rewritten files: the chunk also has the length of the source file, which the metadata lacks. */
 static uint32_t source_bytes_of(const struct repair *r, const char *path, size_t length)
 {
 	uint64_t bytes;
@@ -132,7 +132,7 @@ static int repair_head_from_meta(struct repair *r, const struct broken *b, void 
 	return result;
 }
 
-/* As many samples are read one by one; of more the whole payload is read at once. */
+/* Maximum number of samples that are read one by one; for more, the whole payload is read at once. */
 #define SINGLE_READS 16
 
 static int note_origin(const struct repair *r, struct repair_image *image, const struct repair_origin *o)
@@ -183,7 +183,8 @@ static bool is_head_of(const struct broken *b, const void *head)
 	return !b->has_head || ((const struct chunk_header *)head)->head_xxh3 == b->head_xxh3;
 }
 
-/* Of a chunk that neither metadata nor snapshot knows, its own head counts, if it is whole. */
+/* Finds the head of a chunk. If neither metadata nor snapshot knows the chunk, its own head counts, if it is
+ * intact. */
 static int find_head(struct repair *r, const struct broken *b, struct repair_image *image, void **ret,
 		     struct error *err)
 {

@@ -126,7 +126,7 @@ static int compare_values(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What `names` is. -ENOMEM. */
+/* Creates the sort for `names`. -ENOMEM. */
 static int builder_new_names(int dir_fd, size_t budget, struct spill_sort **ret)
 {
 	return spill_sort_new(dir_fd, budget, compare_values, ret);
@@ -158,7 +158,7 @@ static int builder_write_index(struct snapshot_builder *b, struct error *err)
 /* Over all paths: they are added, taken out in tree order, and in storage order. */
 #define N_PASSES 3
 
-/* Of a path that was added; the path stands behind it. */
+/* A path that was added; the path's bytes follow the entry. */
 struct path_entry {
 	uint64_t place; /* chunk << 32 | place in it */
 	uint64_t xxh3;

@@ -100,7 +100,7 @@ static int compare_entries(const void *a, const void *b, void *changes)
 	return order ? order : compare_numbers(x, y);
 }
 
-/* Of those with one path the last one counts. */
+/* Sorts the entries. Of entries with the same path, the last one counts. */
 static int sort(struct snapshot_changes *c)
 {
 	size_t n = changes_n_entries(c), kept = 0;

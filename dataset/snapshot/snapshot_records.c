@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a snapshot has in storage order: records, and the places and times of each chunk. */
+/* The parts of a snapshot in storage order: records, and the places and times of each chunk. */
 #include "snapshot_parts.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static uint8_t bytes_for(uint64_t value)
 	return n;
 }
 
-/* Whole seconds, as archives keep them, take half the room. */
+/* Chooses how times are stored: whole seconds, as archives keep them, take half the space. */
 static void choose_times(struct snapshot_chunk_entry *c, const uint64_t *mtimes, size_t n)
 {
 	uint64_t last = mtimes[0];
@@ -54,7 +54,7 @@ int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *tim
 	int r = 0;
 
 	choose_times(c, ns, n);
-	/* They ascend: if none is missing, each is its index. */
+	/* Places ascend: if none is missing, each equals its index. */
 	c->has_places = ((const uint32_t *)places->data)[n - 1] != n - 1;
 	if (at > UINT32_MAX)
 		return -EOVERFLOW;

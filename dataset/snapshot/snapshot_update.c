@@ -14,7 +14,7 @@
  * that change, which are patched first.
  */
 
-/* Of 64 slots 61 taken. Fuller ones make searches long; building the index anew makes room. */
+/* Slots taken of 64, at most. A fuller index makes searches long; rebuilding the index makes space. */
 #define FULL_OF_64 61u
 
 struct index_update {
@@ -181,7 +181,7 @@ static int home_of_sample(const struct index_update *u, uint32_t sample, uint64_
 	return 0;
 }
 
-/* Of a full bucket, the slot whose search begins last. */
+/* Finds the slot of a full bucket whose search begins last. */
 static int find_last(const struct index_update *u, const struct snapshot_bucket *b, uint32_t *ret_slot,
 		     uint64_t *ret_home)
 {
@@ -614,7 +614,7 @@ static int write_tree(struct update *u)
 	return r == 0 ? builder_end_section(u->b, &w, SNAPSHOT_TREE) : r;
 }
 
-/* Where names go of which some were of no image, those that stay have to be looked at. */
+/* If names are removed and some names were not image names, the remaining names must be scanned again. */
 static void begin_names(struct update *u)
 {
 	enum snapshot_names names = u->base->info.names;

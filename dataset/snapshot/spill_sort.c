@@ -29,7 +29,7 @@ struct stored {
 	uint32_t zero;
 };
 
-/* What is left of a run: in the file from offset to end, and in the block from `at` on. */
+/* The rest of a run: in the file from offset to end, and in the block from `at` on. */
 struct run {
 	uint64_t offset, end;
 	unsigned char *block;

@@ -10,14 +10,14 @@
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
 
-/* Who reads many at once reads as many chunks: dieselctl fetch has as many threads. */
+/* Number of chunks remembered. Parallel readers read one chunk each: dieselctl fetch has as many threads. */
 #define N_KNOWN 32
-/* Where most heads lie within, with the table. */
+/* Bytes of the first read, which cover most heads with their tables. */
 #define FIRST_READ_BYTES (64u << 10)
-/* Blocks that are read with one call. */
+/* Maximum bytes of blocks that are read with one call. */
 #define RUN_BYTES ((uint64_t)4 << 20)
 
-/* What is known of a chunk: nothing of its content but where it lies. */
+/* The known layout of a chunk, without its content. */
 struct known {
 	struct chunk_id id;
 	uint64_t file_bytes; /* of the plain form */
@@ -125,7 +125,8 @@ static bool is_compressed(const struct chunk_header *h, size_t bytes)
 	       h->version == CHUNK_VERSION && (h->flags & CHUNK_FLAG_COMPRESSED);
 }
 
-/* Of a chunk that is not compressed, or cannot be told to be one, the file is the plain form. */
+/* Reads the layout of a chunk. If the chunk is not compressed, or its head does not show that it is, the file
+ * is the plain form. */
 static int look(struct store_plain *p, const struct chunk_id *id, struct known **ret, struct error *err)
 {
 	_cleanup_(freep) unsigned char *head = NULL;
@@ -181,7 +182,7 @@ static int get(struct store_plain *p, const struct chunk_id *id, struct known **
 	return r;
 }
 
-/* What is wanted of the payload, and where it goes. */
+/* The requested part of the payload, and its destination. */
 struct plain_want {
 	uint64_t begin, end; /* in the payload */
 	unsigned char *to;
@@ -331,7 +332,7 @@ static int plain_put(struct store *s, const struct chunk_id *id, const struct io
 	return store_put(plain_of(s)->stored, id, parts, n_parts, err);
 }
 
-/* It may have another form now. */
+/* Forgets the layout of a chunk, whose file may have another form now. */
 static void forget(struct store_plain *p, const struct chunk_id *id)
 {
 	pthread_mutex_lock(&p->lock);

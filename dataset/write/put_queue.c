@@ -39,7 +39,7 @@ struct put_queue {
 	struct buffer digests; /* struct put_digest, ids ascending */
 };
 
-/* Of the chunk as it lies in memory, whatever form its file has. */
+/* Computes the digest of the chunk's plain form in memory, whatever form its file has. */
 static int make_digest(const struct put_item *item, struct put_digest *ret, struct error *err)
 {
 	char text[CHUNK_ID_TEXT];
@@ -56,7 +56,7 @@ static int make_digest(const struct put_item *item, struct put_digest *ret, stru
 	return 0;
 }
 
-/* Chunks may be done in another order than they came. */
+/* Chunks may be completed in another order than they were queued. */
 static int keep_digest_of(struct put_queue *q, const struct put_digest *digest)
 {
 	size_t n = q->digests.bytes / sizeof(*digest);
@@ -70,8 +70,8 @@ static int keep_digest_of(struct put_queue *q, const struct put_digest *digest)
 	return r;
 }
 
-/* Who takes a dataset over clears up what its writer was in the middle of, which is no failure of the disk.
- */
+/* Writes a chunk. If another writer took the dataset over, it removes unfinished files: then the error is the
+ * lost lock, not a failure of the disk. */
 static int put(struct put_queue *q, const struct chunk_id *id, const struct iovec *parts, struct error *err)
 {
 	struct error lock_err = ERROR_INIT;

@@ -11,8 +11,7 @@
 #include "dataset/snapshot/snapshot_build.h"
 #include "writer_private.h"
 
-/* Of this many samples one may change for the snapshot to be updated: each change is searched for, several
- * times. */
+/* The snapshot is updated if at most one of this many samples changed: each change takes several searches. */
 #define FEW_OF 256
 
 const struct meta_info *writer_info(const struct writer *w)
@@ -135,7 +134,7 @@ static int add_digest(struct writer *w, const struct chunk_id *id, struct digest
 	return r < 0 ? r : meta_put_digest(w->meta, id, sha256, err);
 }
 
-/* Who has replayed all chunks needs no paths from the metadata. */
+/* Begins a snapshot. A writer that replayed all chunks needs no paths from the metadata. */
 static int begin_snapshot(struct writer *w, struct error *err)
 {
 	int r;
@@ -230,8 +229,8 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 	return r;
 }
 
-/* What is published elsewhere is the folder as the commit leaves it. A snapshot that cannot be kept for later
- * is no reason to leave the newest one behind the metadata. */
+/* Publishes the version. Elsewhere than in a folder, the published state is the folder as the commit leaves
+ * it. A snapshot that cannot be kept for later is no reason to leave the newest one behind the metadata. */
 static int publish(struct writer *w, uint64_t version, struct place_keep keep, struct error *err)
 {
 	writer_keep_published(w);

@@ -161,7 +161,7 @@ bool writer_knows(const struct buffer *known, const struct chunk_id *id)
 	return chunk_id_is_among((const struct chunk_id *)known->data, known->bytes / sizeof(*id), id);
 }
 
-/* Those of the candidates that the metadata does not know: data first. */
+/* Removes the candidates that the metadata does not know: data first. */
 static int remove_unknown(struct writer *w, const struct chunk_id *candidates, size_t n, struct error *err)
 {
 	struct buffer known = {0}, tombstones = {0};

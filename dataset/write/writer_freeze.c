@@ -28,7 +28,7 @@ int writer_check_frozen(const struct writer *w, struct error *err)
 	return 0;
 }
 
-/* What is left has to be enough. */
+/* Checks that the snapshot suffices without the metadata. */
 static int check_snapshot(const struct writer *w, struct error *err)
 {
 	struct snapshot *s = NULL;

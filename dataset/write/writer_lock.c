@@ -188,7 +188,7 @@ int writer_take_over(const char *dataset_path, const struct writer_sign *seen, s
 		   : r;
 }
 
-/* What the file says is for people: where it cannot be written the lock is as good. */
+/* Writes the lock file's text, which is for people: the lock holds even if the text cannot be written. */
 static void write_text(const struct writer_lock *l)
 {
 	char host[sizeof(((struct writer_sign *)NULL)->host)] = "", text[TEXT_BYTES];

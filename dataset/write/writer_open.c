@@ -320,8 +320,9 @@ void writer_discard(struct writer *w)
 	w->discards = true;
 }
 
-/* What cannot be removed stays, unknown to the metadata, for the next writer. So does all of it elsewhere,
- * where another writer may have adopted it by now. */
+/* Removes the chunks that this writer wrote. A chunk that cannot be removed stays, unknown to the metadata,
+ * for the next writer. Elsewhere than in a folder all of them stay: another writer may have adopted them by
+ * now. */
 static void remove_written(const struct writer *w)
 {
 	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;

@@ -335,7 +335,8 @@ static int read_image(struct jpeg_reader *reader, struct image_source *reading)
 	return 0;
 }
 
-/* What "fancy" upsampling is for, which narrower images do without. */
+/* Returns true for 4:2:0 YCbCr images that libjpeg upsamples with its "fancy" method; narrower images are
+ * not. */
 static bool has_planes(const struct jpeg_decompress_struct *jpeg)
 {
 	const jpeg_component_info *c = jpeg->comp_info;

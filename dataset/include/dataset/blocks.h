@@ -34,7 +34,7 @@ struct chunk_blocks {
 int chunk_blocks_of(const struct chunk_header *header, struct chunk_blocks *ret);
 /* Whether the lengths (n of them, at any alignment) are right and add up to the file's. -EBADMSG. */
 int chunk_blocks_check(const struct chunk_header *header, const struct chunk_blocks *blocks);
-/* Both, of a head that is in memory up to payload_offset. */
+/* Reads and checks the blocks of a head that is in memory up to payload_offset. */
 int chunk_blocks_in_head(const struct chunk_header *header, struct chunk_blocks *ret);
 
 /* As chunk_blocks_in_head(), for any head_bytes bytes that may be a head with this head_xxh3; also checks the

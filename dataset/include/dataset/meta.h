@@ -29,7 +29,8 @@ struct meta_info {
 	uint64_t n_chunks;
 	uint64_t n_paths;
 	bool has_digests;   /* each chunk has one: meta_keep_digests() */
-	bool is_compressed; /* chunks may be, which raises the metadata's format: older programs refuse it */
+	bool is_compressed; /* chunks may be compressed; this raises the metadata's format, so older programs
+			       refuse it */
 	bool has_newest;    /* newest is set: the chunk with the highest id */
 	struct chunk_id newest;
 	bool has_pending; /* pending is set: a writer is at work or was interrupted */
@@ -56,7 +57,7 @@ struct meta_path {
 	struct chunk_record record; /* name_offset and name_length mean nothing here */
 };
 
-/* Returns 0 to go on. Anything else ends the iteration, which returns it. */
+/* Returns 0 to continue. Any other value ends the iteration, which returns that value. */
 typedef int meta_chunk_callback(const struct meta_chunk *chunk, void *context);
 typedef int meta_path_callback(const struct meta_path *path, void *context);
 typedef int meta_change_callback(const struct change *change, void *context);
@@ -85,18 +86,18 @@ struct meta {
 };
 
 enum meta_mode {
-	META_READ,  /* rolls back what a writer that died has left, where that is permitted */
-	META_CHECK, /* as META_READ, and looks at all of it: what cannot be read later fails now */
+	META_READ,  /* rolls back the changes of a writer that died, where permitted */
+	META_CHECK, /* as META_READ, and reads everything, so that damage shows now and not later */
 	META_WRITE,
-	META_CREATE,  /* as META_WRITE, and creates it if it is missing */
-	META_REPLACE, /* as META_CREATE, and puts it aside and creates it anew if it is damaged */
+	META_CREATE,  /* as META_WRITE, and creates missing metadata */
+	META_REPLACE, /* as META_CREATE, and moves damaged metadata aside and creates it again */
 };
 
 /* Returns true if a folder looks like a dataset, whole or not. */
 bool meta_is_dataset(int dir_fd);
 
-/* Opens the metadata of a dataset, whichever engine it has. -EROFS: it is frozen (frozen.h); META_REPLACE
- * opens all the same. -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
+/* Opens the metadata of a dataset, with any engine. -EROFS: frozen (frozen.h), except with META_REPLACE.
+ * -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int meta_open_at(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
@@ -106,9 +107,9 @@ int meta_open_at(int dir_fd, const char *dataset_path, enum meta_mode mode, stru
 int meta_sqlite_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
 		     struct error *err);
 /* The engine that keeps everything on the server that DATASET/meta.redis names. Errors as meta_open(), and
- * all that networks and servers have: -ETIMEDOUT, -ENOSPC (the server's memory), ... */
+ * those of networks and servers: -ETIMEDOUT, -ENOSPC (the server's memory), ... */
 #define META_REDIS_FILE "meta.redis"
-#define META_REDIS_TMP  META_REDIS_FILE ".tmp" /* what a writer that was killed leaves of it */
+#define META_REDIS_TMP  META_REDIS_FILE ".tmp" /* left by a writer that was killed */
 int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
 		    struct error *err);
 /* As meta_redis_open(), for a dataset that is new or has its metadata there:
@@ -118,38 +119,38 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 		      struct error *err);
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
 			 struct meta **ret, struct error *err);
-/* -EINVAL; the text goes on after the URL's name. */
+/* -EINVAL; the error text continues after the URL's name. */
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
 
 /* Returns what the metadata holds now. -errno if the metadata cannot be read. */
 int meta_info(struct meta *m, struct meta_info *ret, struct error *err);
 
-/* floor is an id below all those that this writer will make. *ret is the state that was found, with the
- * pending floor of an interrupted writer if there was one. */
+/* Begins a transaction. floor is an id below all ids that this writer will make. *ret is the state found,
+ * with the pending floor of an interrupted writer if there was one. */
 int meta_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err);
 
-/* Forgets all chunks and paths, within the transaction. */
+/* Removes all chunks and paths, within the transaction. */
 int meta_clear(struct meta *m, struct error *err);
 
-/* Replays one chunk, within the transaction: ids must ascend (-EINVAL). */
+/* Replays one chunk, within the transaction. Ids must ascend (-EINVAL). */
 int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err);
 
-/* Forgets a chunk of which no path lies in it any more, within the transaction. */
+/* Removes a chunk that no path refers to any more, within the transaction. */
 int meta_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *err);
 
-/* From this transaction on every chunk has a digest: call meta_put_digest() for all chunks that are known
- * already and for each that is added. This raises the metadata's format, which older programs then refuse. */
+/* Gives every chunk a digest from this transaction on: call meta_put_digest() for all known chunks and for
+ * each added one. This raises the metadata's format, so older programs refuse it. */
 int meta_keep_digests(struct meta *m, struct error *err);
 int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 		    struct error *err);
 
-/* version is above the one that meta_begin() returned. Clears the pending floor. change: for the log; NULL:
- * nothing is recorded. A failure rolls back. */
+/* Commits. version is above the one that meta_begin() returned. Clears the pending floor. change: for the
+ * log; NULL: nothing is recorded. A failure rolls back. */
 int meta_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err);
 
-/* Ends the transaction of meta_begin(), if one is open. With forget_pending, which says that no chunk was
- * left behind, the pending floor is cleared too. */
+/* Rolls back the transaction of meta_begin(), if one is open. forget_pending also clears the pending floor:
+ * the caller left no chunk behind. */
 void meta_rollback(struct meta *m, bool forget_pending);
 
 /* ret->path is the path that the caller passed. -ENOENT leaves err unset. */

@@ -22,21 +22,21 @@ enum pack_order {
 	PACK_ORDER_SOURCE, /* tree order: folder by folder */
 };
 
-/* Makes other bytes out of a file's, which are packed in place of them: *ret, of malloc(), if it is set.
- * Returns a code of its own from 0, or -errno, as which the file fails. Threads call it at once. */
+/* Replaces a file's bytes: the bytes in *ret, of malloc(), are packed instead if *ret is set. Returns a code
+ * of its own from 0, or -errno, with which the file fails. Called by several threads at once. */
 typedef int pack_rewriter(const void *data, size_t bytes, void **ret, size_t *ret_bytes,
 			  struct error *ret_note);
 
 /* Result of the rewriter for one file. */
 struct pack_rewritten {
 	int result;
-	const char *path; /* in the source, to be shown */
+	const char *path; /* in the source, for messages */
 	uint64_t source_bytes, bytes;
 	const struct error *note;
 };
 
 struct pack_options {
-	const char *source; /* of pack_run() alone */
+	const char *source; /* used only by pack_run() */
 	const char *dataset;
 	const char
 	    *meta_url; /* a Redis server for the metadata, or NULL: as the dataset has it, or meta.db */
@@ -47,7 +47,7 @@ struct pack_options {
 	const char *command; /* for the log: writer_set_command(); or NULL */
 	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
 	bool skip_unreadable;
-	struct survey *survey;   /* what is packed, and then what was found */
+	struct survey *survey;   /* in: options for what is packed; out: what was found */
 	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
 	bool keep_digests;       /* writer_keep_digests() */
 	int level;               /* writer_compress() */

@@ -19,11 +19,11 @@
 struct place;
 
 enum place_mode {
-	PLACE_SNAPSHOT, /* to read, the snapshot alone */
-	PLACE_READ,     /* metadata as well */
-	PLACE_CHANGE,   /* to write: metadata, and the snapshot where it can be had */
-	PLACE_CREATE,   /* as PLACE_CHANGE; it may be missing */
-	PLACE_REBUILD,  /* as PLACE_CHANGE; what is damaged or missing is left out */
+	PLACE_SNAPSHOT, /* read only the snapshot */
+	PLACE_READ,     /* read the snapshot and the metadata */
+	PLACE_CHANGE,   /* write: metadata, and the snapshot if available */
+	PLACE_CREATE,   /* as PLACE_CHANGE; the dataset may be missing */
+	PLACE_REBUILD,  /* as PLACE_CHANGE; damaged or missing files are left out */
 };
 
 /* Versions that keep their snapshots when a version is published. */
@@ -33,7 +33,7 @@ struct place_keep {
 };
 
 struct place_ops {
-	const char *scheme; /* how its names begin */
+	const char *scheme; /* prefix of its names */
 	int (*open)(const char *name, enum place_mode mode, uint64_t version, struct place **ret,
 		    struct error *err);
 	int (*store)(struct place *p, struct store **ret, struct error *err);
@@ -43,15 +43,15 @@ struct place_ops {
 
 struct place {
 	const struct place_ops *ops; /* NULL: a folder */
-	char *folder; /* with metadata and snapshot; no dataset in it: it was never published */
+	char *folder; /* contains metadata and snapshot; contains no dataset if none was ever published */
 	int dir_fd;   /* the folder (O_PATH), as it was when the place was opened; -errno: it could not be */
-	uint64_t version; /* elsewhere: the newest that was published; 0: none */
+	uint64_t version; /* elsewhere: the newest published version; 0: none */
 };
 
-/* Once, before threads start. */
+/* Registers a kind of place. Call before threads start. */
 void place_register(const struct place_ops *ops);
 
-/* Returns true for a name that a registered kind of place has. */
+/* Returns true if the name belongs to a registered kind of place. */
 bool place_is_elsewhere(const char *name);
 
 /* A folder is opened, and not looked at: all that is done in it is done by dir_fd, so that nobody can put
@@ -59,9 +59,8 @@ bool place_is_elsewhere(const char *name);
  * -ENOENT: there is no dataset; -EACCES; -EIO, -ETIMEDOUT; -EBADMSG: damaged; -ESTALE: it has chunks and no
  * version, run rebuild; -EPROTONOSUPPORT: no such kind of place. */
 int place_open(const char *name, enum place_mode mode, struct place **ret, struct error *err);
-/* With PLACE_SNAPSHOT, that of an earlier version; elsewhere alone, since in a folder it is a file
- * (snapshot_kept.h). version 0: the newest. -ENOENT also: there is no such version, or its snapshot is not
- * kept.
+/* Opens, with PLACE_SNAPSHOT, the snapshot of an earlier version. Not for folders, where that snapshot is a
+ * file (snapshot_kept.h). version 0: the newest. -ENOENT also: no such version, or its snapshot is not kept.
  */
 int place_open_version(const char *name, uint64_t version, struct place **ret, struct error *err);
 void place_close(struct place *p); /* accepts NULL */
@@ -72,6 +71,6 @@ void place_open_folder(struct place *p, bool to_write);
 /* Errors as store_open(). */
 int place_store(struct place *p, bool create, struct store **ret, struct error *err);
 
-/* Publishes the folder's metadata and snapshot, which are of this version, and gives up earlier snapshots. 0
- * for a folder. -EBUSY: another writer has published since the place was opened. */
+/* Publishes the folder's metadata and snapshot, which are of this version, and drops earlier snapshots.
+ * Returns 0 for a folder. -EBUSY: another writer has published since the place was opened. */
 int place_publish(struct place *p, uint64_t version, const struct place_keep *keep, struct error *err);

@@ -33,7 +33,8 @@
 #define SNAPSHOT_FILE     "snapshot" /* in the dataset's directory, beside chunks/ and meta.db */
 #define SNAPSHOT_NO_CLASS (-1)
 
-/* Up to this size, of some 60,000 samples, snapshot_verify() takes no time, and shows damage at once. */
+/* Up to this size, about 60,000 samples, snapshot_verify() takes no noticeable time, and shows damage at
+ * once. */
 #define SNAPSHOT_WHOLE_BYTES (4u << 20)
 
 struct snapshot;
@@ -47,7 +48,7 @@ struct snapshot_sample {
 	uint16_t encoding;   /* enum chunk_encoding */
 	int32_t class_index; /* as torchvision's ImageFolder numbers it, or SNAPSHOT_NO_CLASS */
 	uint64_t xxh3;
-	uint64_t mtime_ns; /* 0 but by snapshot_sample_stat() */
+	uint64_t mtime_ns; /* set only by snapshot_sample_stat(), else 0 */
 	uint32_t mode;
 	const char *path; /* borrowed; path_length bytes, not terminated */
 	uint16_t path_length;
@@ -55,8 +56,8 @@ struct snapshot_sample {
 
 struct snapshot_chunk {
 	struct chunk_id id;
-	uint64_t file_bytes;   /* of its plain form, in which samples have their places */
-	bool is_compressed;    /* the file is another form of it, and shorter (dataset/blocks.h) */
+	uint64_t file_bytes;   /* of the plain form, to which sample offsets refer */
+	bool is_compressed;    /* the file is a shorter form of the chunk (dataset/blocks.h) */
 	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
 	uint32_t n_samples;    /* live ones: deleted or superseded records are left out */
 	uint32_t payload_offset;
@@ -65,7 +66,8 @@ struct snapshot_chunk {
 	struct digest sha256;
 };
 
-/* By their endings (.jpg, .jpeg, .png, .webp; of any case), so that nobody has to look at all paths. */
+/* Kind of all samples, by their endings (.jpg, .jpeg, .png, .webp; of any case), so that nobody has to read
+ * all paths. */
 enum snapshot_names {
 	SNAPSHOT_NAMES_UNKNOWN,
 	SNAPSHOT_NAMES_IMAGES, /* all samples are images that dieseld decodes */
@@ -95,18 +97,18 @@ int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct e
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret, struct error *err);
-/* The verb that makes a missing one again: snapshot, of the metadata that is there, or rebuild, of the
- * chunks. */
+/* Returns the verb that restores a missing snapshot: "snapshot", from existing metadata, or "rebuild", from
+ * the chunks. */
 const char *snapshot_verb_again(int dir_fd);
 /* Checks the XXH3-64 of every section, and every cross-reference. -EBADMSG: err names what is wrong. */
 int snapshot_verify(const struct snapshot *s, struct error *err);
 /* Checks chunk table, class table and digests. -EBADMSG. */
 int snapshot_verify_tables(const struct snapshot *s, struct error *err);
-/* The XXH3-64 alone: of chunk table, class table and digests; of records, hash index, tree order and paths.
- * -EBADMSG. */
+/* Check only the XXH3-64: of chunk table, class table and digests; of records, hash index, tree order and
+ * paths. -EBADMSG. */
 int snapshot_check_tables(const struct snapshot *s, struct error *err);
 int snapshot_check_rest(const struct snapshot *s, struct error *err);
-/* snapshot_check_rest(), once: whether it has passed is remembered. Any thread. */
+/* Runs snapshot_check_rest() until it has passed once. Any thread. */
 int snapshot_check_lookups(struct snapshot *s, struct error *err);
 void snapshot_close(struct snapshot *s);
 
@@ -117,22 +119,23 @@ void snapshot_digest(const struct snapshot *s, uint8_t ret[16]);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
-/* The list of chunks that lanes are cut out of (shuffle_base_list()), with as many numbers as there are
- * chunks: the caller frees it. -ENOMEM, and as snapshot_chunk_get(). */
+/* Returns the list of chunks from which lanes are cut (shuffle_base_list()), with one number per chunk: the
+ * caller frees it. -ENOMEM, and as snapshot_chunk_get(). */
 int snapshot_base_list(const struct snapshot *s, uint64_t **ret);
-/* How fairly the dataset is packed, by some thousand samples of at least 64 chunks. -ENOMEM, and as
- * snapshot_sample_get(). */
+/* Measures how fairly the dataset is packed, from some thousand samples of at least 64 chunks. -ENOMEM, and
+ * as snapshot_sample_get(). */
 int snapshot_fairness(const struct snapshot *s, struct fairness *ret);
-/* Begins to bring in what snapshot_sample_get() reads of a sample that is wanted soon. Any number. */
+/* Prefetches the data that snapshot_sample_get() reads for a sample that is needed soon. Any number is
+ * accepted. */
 void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample);
-/* When the file was modified, which is kept apart from all else. Errors as snapshot_sample_get(). */
+/* Reads the file's modification time, which is stored separately. Errors as snapshot_sample_get(). */
 int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns);
-/* Both of them. */
+/* As snapshot_sample_get() and snapshot_sample_mtime() together. */
 int snapshot_sample_stat(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
 /* The name is borrowed, has *ret_length bytes, and is not terminated. */
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
 			size_t *ret_length);
-/* Returns true if there are classes, and samples in none of them. */
+/* Returns true if there are classes, and also samples without a class. */
 bool snapshot_has_outsiders(const struct snapshot *s);
 /* Returns true if a sample of this path is of this class, or of none for SNAPSHOT_NO_CLASS. */
 bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const char *path, size_t path_length);
@@ -153,7 +156,7 @@ uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *pa
  * is_directory set and its name without a slash.
  */
 int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample);
-/* Its place there. -ERANGE; -EBADMSG. */
+/* Returns the sample's position in tree order. -ERANGE; -EBADMSG. */
 int snapshot_place(const struct snapshot *s, uint64_t sample, uint64_t *ret_place);
 
 struct snapshot_entry {
@@ -164,6 +167,6 @@ struct snapshot_entry {
 	uint64_t sample; /* of a file */
 };
 
-/* The directory's next entry; *cursor is 0 before the first. -ENOENT: there are no more. */
+/* Returns the directory's next entry; *cursor is 0 before the first. -ENOENT: there are no more entries. */
 int snapshot_list(const struct snapshot *s, const char *directory, size_t directory_length, uint64_t *cursor,
 		  struct snapshot_entry *ret);

@@ -24,7 +24,7 @@ struct store_object {
 	uint64_t bytes;
 };
 
-/* An engine that is read alone has no others than the first three (NULL): they are -EOPNOTSUPP. */
+/* A read-only engine implements the first three only; the others are NULL and fail with -EOPNOTSUPP. */
 struct store_ops {
 	int (*read)(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
 		    struct error *err);
@@ -45,7 +45,7 @@ struct store {
 	const struct store_ops *ops;
 };
 
-/* Opens the store of a dataset, whichever engine it has; with create, makes it if it is missing. */
+/* Opens the store of a dataset, with any engine; with create, makes a missing store. */
 int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int store_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret, struct error *err);
@@ -58,12 +58,12 @@ void store_free(struct store *s);
  * the last few chunks. What compressed blocks hold is not checked here: samples have checksums. */
 int store_plain_open(struct store *stored, chunk_decode *decode, struct store **ret, struct error *err);
 
-/* Writes an object, which is durable when this returns 0. -EEXIST: there is one of that id. */
+/* Writes an object, which is durable when this returns 0. -EEXIST: an object of that id exists. */
 int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 	      struct error *err);
 
-/* Writes an object that is damaged or missing, as it was before. It is durable when this returns 0, and until
- * then, or on a failure, what is there stays. The caller holds the dataset's writer lock. */
+/* Restores an object that is damaged or missing. It is durable when this returns 0; until then, or on a
+ * failure, the old file stays. The caller holds the dataset's writer lock. */
 int store_replace(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 		  struct error *err);
 
@@ -81,15 +81,15 @@ int store_list(struct store *s, const struct chunk_id *after, struct store_objec
 /* -ENOENT. */
 int store_remove(struct store *s, const struct chunk_id *id, struct error *err);
 
-/* Removes what dead writers left half-written. The caller holds the dataset's writer lock. */
+/* Removes half-written files of dead writers. The caller holds the dataset's writer lock. */
 int store_sweep(struct store *s, struct error *err);
 
-/* The object's name for an error text. Returns text. */
+/* Writes the object's name for an error text. Returns text. */
 #define STORE_NAME_MAX 512
 char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX]);
 
-/* The digest of a whole object, in its plain form if it is a compressed chunk. Errors as store_size() and
- * store_read(). */
+/* Computes the digest of a whole object, in its plain form if it is a compressed chunk. Errors as
+ * store_size() and store_read(). */
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
 /* As chunk_parse_head(); also checks that the chunk has the id in the object's name. */

@@ -15,14 +15,13 @@ struct verify_damage {
 	const char *path;             /* of the sample, path_length bytes; NULL: not a sample */
 	size_t path_length;
 	uint64_t offset;    /* in the chunk's file */
-	bool snapshot_only; /* not in a chunk, nor in the metadata, out of which the snapshot can be made
-			       again */
-	const char *text;   /* one line: what, where, what to do */
+	bool snapshot_only; /* damage in the snapshot only, which can be rebuilt from the metadata */
+	const char *text;   /* one line: the damage, its location, and the remedy */
 };
 
 struct verify_callbacks {
 	void (*damage)(const struct verify_damage *damage, void *context);
-	void (*note)(const char *text, void *context); /* worth knowing, no damage */
+	void (*note)(const char *text, void *context); /* a remark, no damage */
 	progress_callback *progress;
 	void *context;
 };
@@ -40,7 +39,7 @@ struct verify_result {
 int verify_version(const char *dataset_path, uint64_t version, const struct verify_callbacks *callbacks,
 		   struct verify_result *ret, struct error *err);
 
-/* 0 even if damage was found: *ret says how much. Fails only if it could not look: no such dataset, no
- * memory. */
+/* Returns 0 even if damage was found: *ret has the counts. Fails only if the dataset could not be examined:
+ * no such dataset, no memory. */
 int verify_dataset(const char *dataset_path, const struct verify_callbacks *callbacks,
 		   struct verify_result *ret, struct error *err);

@@ -26,14 +26,15 @@
 #define MEMBER_TEXT       2048                /* with the NUL; longer ones are none */
 #define MEMBER_MAX_WEIGHT (UINT64_C(1) << 50) /* bytes: more memory than a node has */
 
-/* Whether it can be the name of a node: 1 to 63 bytes of UTF-8, without control characters. */
+/* Returns true if the text can be the name of a node: 1 to 63 bytes of UTF-8, without control characters. */
 bool member_is_name(const char *text, size_t bytes);
-/* Whether others could connect to it: a number, as above. */
+/* Returns true if others could connect to the address: numeric, as above. */
 bool member_is_address(const char *text);
 
-/* Returns the length. group, key, path and member are the entry's; weights beyond the largest are that. */
+/* Formats an entry. Returns the length. group, key, path and member are the entry's; larger weights are
+ * clamped to the maximum. */
 size_t member_format(const struct registry_entry *entry, char text[MEMBER_TEXT]);
-/* Whether it begins as what a node wrote, of this version or of another. */
+/* Returns true if the text begins like one that a node wrote, of this version or another. */
 bool member_is_ours(const char *text, size_t bytes);
-/* -EINVAL. The group is that of its key. */
+/* Parses an entry. -EINVAL. The group is computed from the key. */
 int member_parse(const char *text, size_t bytes, struct registry_entry *ret);

@@ -12,7 +12,7 @@
 
 struct reading_name {
 	char text[REGISTRY_NAME_BYTES];
-	bool is_litter; /* what its key holds is nothing, or nothing that any version of ours wrote */
+	bool is_litter; /* its key is missing, or holds nothing that any version of ours wrote */
 };
 
 struct node_reading {
@@ -24,21 +24,21 @@ struct node_reading {
 	int result; /* of this group */
 };
 
-/* Adds the command that asks for the group's names; its reply then goes to reading_take_names(). */
+/* Adds the command that fetches the group's names; pass its reply to reading_take_names(). */
 void reading_ask_names(struct redis_link *link, const char *prefix, const struct registry_group_id *group);
-/* Puts the names of the reply to those that are there. NULL: -EAGAIN. -ENOMEM; -EBADMSG: no such set, or one
- * that no nodes made. */
+/* Adds the names in the reply to the known ones. NULL: -EAGAIN. -ENOMEM; -EBADMSG: no such set, or one that
+ * no nodes made. */
 int reading_take_names(struct node_reading *g, const redisReply *reply);
-/* A name more. -ENOMEM; -EBADMSG: it can be none. */
+/* Adds a name. -ENOMEM; -EBADMSG: the text cannot be a name. */
 int reading_add_name(struct node_reading *g, const char *text, size_t bytes);
-/* The values of all names of these groups, each once; g->result says whether they could be had. Returns how
- * many of the groups were read, at least one: as many as belong in one go. -errno: none, also as results. */
+/* Fetches the values of all names of these groups, each once; g->result says whether that succeeded. Returns
+ * the number of groups read, at least one: as many as fit in one batch. -errno: none, also as results. */
 int reading_values(struct redis_link *link, const char *prefix, struct node_reading *groups, size_t n,
 		   struct error *err);
 void reading_free(struct node_reading *g);
-/* NULL: it is not there. */
+/* Returns the node's entry, or NULL. */
 const struct registry_entry *reading_find(const struct node_reading *g, const char *node);
 
-/* What the URL and the environment say of the server; the prefix is its own, or ours. */
+/* Reads the server's settings from the URL and the environment; the prefix is the URL's, or ours. */
 int registry_settings(const char *url, unsigned wait_s, struct redis_settings *ret,
 		      char prefix[REDIS_URL_PART], struct error *err);

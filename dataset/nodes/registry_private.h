@@ -25,15 +25,15 @@ struct registry_group {
 
 	/* The thread's own. */
 	struct registry_entry self;
-	bool is_renewed;        /* the server has had it at least once */
+	bool is_renewed;        /* the server accepted it at least once */
 	bool is_sick;           /* the last attempt failed: it is no longer tried together with others */
 	bool was_sick;          /* when this round began */
 	unsigned n_rival;       /* renewals in a row before which another node had our name */
 	uint64_t trusted_ns;    /* until then, a node that is missing may only not have renewed yet */
 	uint64_t read_ns;       /* when it was last read; 0: never */
-	uint64_t read_again_ns; /* not before */
+	uint64_t read_again_ns; /* earliest time of the next read */
 	unsigned turn;          /* among groups of its user, in this round */
-	struct registry_member *members; /* as they were told */
+	struct registry_member *members; /* as last reported to the handler */
 	size_t n_members;
 };
 
@@ -54,7 +54,7 @@ struct registry {
 
 	/* The thread's own. */
 	struct redis_link *link;
-	char *next_report; /* that the server does not have yet */
+	char *next_report; /* not yet on the server */
 	int server_is_up;  /* -1: not known */
 	bool has_rival;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A command as it goes over the wire. -ENOMEM */
+/* Appends a command in the wire format. -ENOMEM */
 
 #include <stdio.h>
 #include <string.h>

@@ -17,25 +17,25 @@ enum redis_script { SCRIPT_PUT, SCRIPT_SWEEP, SCRIPT_STATE, N_REDIS_SCRIPTS };
 struct redis_login {
 	const char *user, *password;  /* "": none */
 	struct redis_tls_config *tls; /* NULL: plain */
-	const char *name;             /* that the certificate may be for, beside the host's own */
-	uint64_t silence_ns;          /* how long a server may say nothing */
+	const char *name;             /* other name accepted in the certificate, next to the host's own */
+	uint64_t silence_ns;          /* maximum silence of a server */
 };
 
 struct redis_facts {
 	bool is_cluster;
-	bool evicts; /* takes out keys when its memory is full */
+	bool evicts; /* evicts keys when its memory is full */
 	bool has_replicas;
 	char sha[N_REDIS_SCRIPTS][41];
 };
 
 struct redis_conn;
 
-/* Connects, says who we are, has the server learn the scripts. err names the server as `text`. */
+/* Connects, logs in and loads the scripts. err names the server as `text`. */
 int redis_conn_open(const struct redis_address *to, const struct redis_login *login, const char *text,
 		    struct redis_conn **ret, struct redis_facts *ret_facts, struct error *err);
 void redis_conn_close(struct redis_conn *c);
 
-/* What goes out next, after redis_conn_begin(). A failure is told by redis_conn_step(). */
+/* Add commands to the next batch, after redis_conn_begin(). redis_conn_step() reports failures. */
 void redis_conn_begin(struct redis_conn *c);
 void redis_conn_add(struct redis_conn *c, const void *command, size_t bytes);
 void redis_conn_add_text(struct redis_conn *c, size_t n, const char *const *args);
@@ -44,8 +44,8 @@ size_t redis_conn_n(const struct redis_conn *c);
 /* 1: all replies are there; 0: poll for *ret until then, and call again; -ETIMEDOUT: silent for too
  * long; -ECONNRESET, -EPROTO, ... */
 int redis_conn_step(struct redis_conn *c, struct pollfd *ret, uint64_t *ret_until_ns);
-/* Reply i, if it is there. */
-redisReply *redis_conn_take(struct redis_conn *c, size_t i); /* the caller's */
+/* Return reply i, or NULL if it has not arrived. */
+redisReply *redis_conn_take(struct redis_conn *c, size_t i); /* the caller owns it */
 const redisReply *redis_conn_reply(const struct redis_conn *c, size_t i);
-/* Sends what was added and waits for all replies. 0 or as redis_conn_step(). */
+/* Sends the added commands and waits for all replies. 0 or as redis_conn_step(). */
 int redis_conn_run(struct redis_conn *c);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a server is reached with that no URL and no dataset's folder says: secrets, certificates, patience. */
+/* Connection settings that are in no URL and in no dataset's folder: secrets, certificates, patience. */
 
 #include "redis_link.h"
 
 /* Takes user and password from DIESEL_REDIS, or from the file DIESEL_REDIS_FILE, if they are for this server.
  */
 int redis_env_credentials(struct redis_url *url, struct error *err);
-/* The URL that DIESEL_REDIS, or the file DIESEL_REDIS_FILE, has. -ENOKEY: there is none. */
+/* Returns the URL in DIESEL_REDIS, or in the file DIESEL_REDIS_FILE. -ENOKEY: there is none. */
 #define REDIS_ENV_URL (4 * REDIS_URL_PART)
 int redis_env_url(char url[REDIS_ENV_URL], struct error *err);
-/* All but the URL, from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. wait_s: without the last. -EINVAL */
+/* Reads all settings except the URL from DIESEL_REDIS_CA, _CERT, _KEY and _WAIT. wait_s: default for _WAIT.
+ * -EINVAL */
 int redis_env_settings(struct redis_settings *settings, unsigned wait_s, struct error *err);

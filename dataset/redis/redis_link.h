@@ -30,23 +30,24 @@ struct redis_link;
 int redis_link_open(const struct redis_settings *settings, struct redis_link **ret, struct error *err);
 void redis_link_close(struct redis_link *l);
 const char *redis_link_text(const struct redis_link *l);
-/* Whether one of the servers that were asked until now takes out keys when its memory is full. */
+/* Returns true if one of the servers contacted so far evicts keys when its memory is full. */
 bool redis_link_evicts(const struct redis_link *l);
 
-/* From now on a command that the server refuses fails alone: its reply is the error. What passes is waited
- * for as before; after a failure of redis_link_run() the replies that there are can be had, and others are
- * NULL. */
+/* From now on a command that the server refuses fails only itself: its reply is the error. Failures that may
+ * pass are waited for as before. After a failure of redis_link_run(), replies that arrived can be read, and
+ * others are NULL. */
 void redis_link_keep_errors(struct redis_link *l);
 
-/* Adds a command to the batch: its key is args[1]. A failure is told by redis_link_run(). */
+/* Adds a command to the batch: its key is args[1]. redis_link_run() reports failures. */
 void redis_link_read(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes);
 void redis_link_write(struct redis_link *l, size_t n, const char *const *args, const size_t *sizes);
-/* EVALSHA with one key; args are those after it. It writes. */
+/* Adds an EVALSHA with one key; args are the arguments after the key. Counts as a write. */
 void redis_link_script(struct redis_link *l, enum redis_script script, const char *key, size_t n,
 		       const char *const *args, const size_t *sizes);
 size_t redis_link_n(const struct redis_link *l);
 size_t redis_link_bytes(const struct redis_link *l);
-/* Sends the batch; then redis_link_reply(i) is the reply of its command i, until the next one is begun. An
- * error as a reply fails all, as redis_refusal() has it; also -ETIMEDOUT, -ECONNREFUSED, -EPROTO, ... */
+/* Sends the batch. Then redis_link_reply(i) is the reply of its command i, until the next batch is begun. An
+ * error as a reply fails the batch, with the code of redis_refusal(); also -ETIMEDOUT, -ECONNREFUSED,
+ * -EPROTO, ... */
 int redis_link_run(struct redis_link *l, struct error *err);
 const redisReply *redis_link_reply(const struct redis_link *l, size_t i);

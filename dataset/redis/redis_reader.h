@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Replies of a Redis server, out of bytes that come in any pieces. What a server can make it hold is bounded,
- * whatever it sends. Not thread-safe. */
+/* Parses replies of a Redis server from bytes that arrive in any pieces. Its memory is bounded, whatever a
+ * server sends. Not thread-safe. */
 
 #include <stddef.h>
 
@@ -16,9 +16,9 @@ struct redis_reader;
 /* NULL: no memory. */
 struct redis_reader *redis_reader_new(void);
 void redis_reader_free(struct redis_reader *r);
-/* What was read up to now no longer counts. */
+/* Resets the count of bytes read, which is limited. */
 void redis_reader_begin(struct redis_reader *r);
-/* -EPROTO: more than is wanted, or no memory. */
+/* Adds received bytes. -EPROTO: more than the limit, or no memory. */
 int redis_reader_feed(struct redis_reader *r, const void *data, size_t bytes);
-/* *ret is the next reply, which the caller frees, or NULL if it is not there yet. -EPROTO: not Redis. */
+/* Returns in *ret the next reply, which the caller frees, or NULL if it is incomplete. -EPROTO: not Redis. */
 int redis_reader_take(struct redis_reader *r, redisReply **ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a server's error means to the user, and whether it goes away by itself. */
+/* Translates a server's error for the user, and tells whether it may pass by itself. */
 
 #include <stdbool.h>
 
@@ -9,9 +9,10 @@
 
 #include "lib/error.h"
 
-/* Whether it begins with this word, or a script of ours was stopped by it. */
+/* Returns true if the error begins with this word, or stopped one of our scripts with it. */
 bool redis_refusal_is(const redisReply *error, const char *word);
-/* The server is about to be able to: it loads its data, or the cluster elects, or moves a slot. */
+/* Returns true if the server will soon accept the command: it loads its data, or the cluster elects a master
+ * or moves a slot. */
 bool redis_refusal_passes(const redisReply *error);
 /* Fills err with one line, and returns the code: -ENOSPC (out of memory), -EACCES, -EBADMSG (wrong type, keys
  * lost), -EBUSY (another writer), -EEXIST, -EROFS, -EAGAIN, -EIO. */

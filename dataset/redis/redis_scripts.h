@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the server does as a whole. dataset/meta/redis_buckets.h says what the values are. */
+/* Scripts that the server runs atomically. dataset/meta/redis_buckets.h describes the values. */
 
 #include "redis_link.h"
 

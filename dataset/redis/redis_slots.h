@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which node of a Redis Cluster has which keys, as CLUSTER SLOTS and redirections tell. Pure. */
+/* Maps keys to nodes of a Redis Cluster, from CLUSTER SLOTS and redirections. Pure. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #define REDIS_N_SLOTS   16384
 #define REDIS_NODES_MAX 1000 /* as many as Redis Cluster is made for */
 
-/* The slot of a key: that of what stands in its first {}, if there is any. */
+/* Returns the slot of a key: that of the text in its first {}, if there is any. */
 uint16_t redis_slot(const char *key, size_t bytes);
 
 struct redis_address {
@@ -28,7 +28,7 @@ struct redis_range {
 
 typedef int redis_range_callback(const struct redis_range *range, void *context);
 
-/* Each range of a reply to CLUSTER SLOTS. -EPROTO, or what the callback returns if it is not 0. */
+/* Calls back for each range of a reply to CLUSTER SLOTS. -EPROTO, or the callback's result if it is not 0. */
 int redis_slots_each(const redisReply *reply, redis_range_callback *callback, void *context);
-/* "MOVED 3999 127.0.0.1:6381" and "ASK ...". -EPROTO */
+/* Parses "MOVED 3999 127.0.0.1:6381" and "ASK ...". -EPROTO */
 int redis_slots_redirection(const redisReply *error, uint16_t *ret_slot, struct redis_address *ret);

@@ -16,13 +16,13 @@ struct redis_url {
 	char user[REDIS_URL_PART], password[REDIS_URL_PART];
 	char host[REDIS_URL_PART];
 	char port[6];
-	char prefix[REDIS_URL_PART]; /* "" where it may be left out */
+	char prefix[REDIS_URL_PART]; /* "" if left out, where that is permitted */
 };
 
-/* What the name or address of a host may have in it. */
+/* Returns true if the character may occur in the name or address of a host. */
 bool redis_url_host_char(char c);
-/* -EINVAL. The text that it says never holds the password. */
+/* Parses a URL. -EINVAL. The error text never contains the password. */
 int redis_url_parse(const char *text, bool needs_prefix, struct redis_url *ret, struct error *err);
-/* Without user and password: what may be shown and stored. */
+/* Formats the URL without user and password, to be shown and stored. */
 char *redis_url_public(const struct redis_url *url, char *text, size_t size);
 #define REDIS_URL_TEXT (2 * REDIS_URL_PART + 32)

@@ -7,7 +7,7 @@
 
 #include "lib/clock.h"
 
-/* Waits for one descriptor. What poll() has found, 0 after a signal, -ETIMEDOUT. */
+/* Waits for one descriptor. Returns the events that poll() found, 0 after a signal, or -ETIMEDOUT. */
 static inline int redis_wait(int fd, short events, uint64_t until_ns)
 {
 	uint64_t now_ns = clock_monotonic_ns();

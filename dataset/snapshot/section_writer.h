@@ -15,10 +15,10 @@ struct section_writer {
 	struct checksum_stream *sum;
 };
 
-/* From the first place at or behind `offset` on where a section may begin. -ENOMEM. */
+/* Begins at the first offset >= `offset` where a section may begin. -ENOMEM. */
 int section_begin(struct section_writer *w, int fd, uint64_t offset);
 /* -ENOMEM, -errno of the file. */
 int section_add(struct section_writer *w, const void *data, size_t bytes);
-/* *ret is what the header says of the section. -errno of the file. */
+/* Ends the section. *ret is its extent for the header. -errno of the file. */
 int section_end(struct section_writer *w, struct snapshot_extent *ret);
 void section_free(struct section_writer *w);

@@ -15,11 +15,11 @@ struct snapshot_builder;
 
 #define SNAPSHOT_BUILD_BYTES ((size_t)256 << 20) /* of memory, at most */
 
-/* dir_fd: where there is room to sort; borrowed. */
+/* dir_fd: a folder with space for sorting; borrowed. */
 int snapshot_builder_new(int dir_fd, size_t budget, struct snapshot_builder **ret);
 void snapshot_builder_free(struct snapshot_builder *b);
 
-/* Has it told how far it is with this many paths; 0: those that were added. */
+/* Reports progress to the callback, as a part of n_paths; 0: of the added paths. */
 void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progress_callback *progress,
 			   void *context);
 
@@ -52,10 +52,10 @@ struct snapshot_changes;
 #define SNAPSHOT_CHANGES_BYTES ((size_t)64 << 20) /* of memory, at most */
 #define SNAPSHOT_NOT_UPDATED   1
 
-/* max_records: whoever has more of them builds it anew. */
+/* max_records: with more records than this, build the snapshot from scratch. */
 int snapshot_changes_new(uint64_t max_records, struct snapshot_changes **ret);
 void snapshot_changes_free(struct snapshot_changes *c);
-/* Chunks in id order. sha256 NULL: it has none. -ENOMEM. */
+/* Adds a chunk; in id order. sha256 NULL: it has none. -ENOMEM. */
 int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
 			 const struct digest *sha256);
 /* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base or so many changes
@@ -76,13 +76,13 @@ struct snapshot_progress {
 /* progress: or NULL */
 int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
 		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err);
-/* The same where more is known. */
+/* Sources of a snapshot, for snapshot_stage_from(): the metadata, and optionally more. */
 struct snapshot_source {
 	struct meta *meta;
-	/* All chunks were replayed to it, or NULL. */
+	/* Builder to which all chunks were replayed, or NULL. */
 	struct snapshot_builder *builder;
-	/* What has come since the metadata was `before`, or NULL. If it is little, and DATASET/snapshot is of
-	 * that version, it is updated. */
+	/* Changes since the metadata was `before`, or NULL. If they are few, and DATASET/snapshot is of that
+	 * version, it is updated. */
 	struct snapshot_changes *changes;
 	const struct meta_info *before;
 };

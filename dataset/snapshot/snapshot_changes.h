@@ -20,18 +20,18 @@ struct change_entry {
 	uint16_t path_length;
 	uint16_t mode;
 	bool is_delete;
-	bool is_last; /* of its path: no other one counts */
+	bool is_last; /* last of its path, and the only one that counts */
 	uint32_t chunk, record;
 	uint32_t bytes;
 	uint32_t number; /* interim; not of a delete */
 	uint64_t xxh3;
 	uint64_t mtime_ns;
 	uint64_t offset;
-	/* Of those that count: */
+	/* Set only in entries that count: */
 	uint64_t hash;
-	uint64_t base;        /* the sample of the base that goes, or SNAPSHOT_NOT_FOUND */
+	uint64_t base;        /* the base's sample that is removed, or SNAPSHOT_NOT_FOUND */
 	uint64_t place;       /* of that one in the base's tree, or before which this one comes */
-	uint64_t path_offset; /* in what is written */
+	uint64_t path_offset; /* in the section that is written */
 };
 
 struct snapshot_changes {
@@ -41,10 +41,10 @@ struct snapshot_changes {
 	struct buffer digests; /* struct digest of each, or empty */
 	struct buffer text;    /* paths */
 	struct buffer entries; /* struct change_entry, in storage order */
-	/* From here on: once they are compared with the base. */
+	/* Set once the entries are compared with the base: */
 	struct buffer by_path;    /* uint32_t: the entries that count, in tree order */
 	uint64_t n_put;           /* entries that count and are no deletes */
-	uint64_t *removed;        /* a bit for each sample of the base; NULL: none is */
+	uint64_t *removed;        /* a bit for each sample of the base; NULL: none is removed */
 	uint32_t *removed_before; /* in each word of `removed` */
 	uint64_t n_removed;
 };
@@ -66,7 +66,7 @@ static inline size_t changes_n_by_path(const struct snapshot_changes *c)
 	return c->by_path.bytes / sizeof(uint32_t);
 }
 
-/* The i-th in tree order. */
+/* Returns the i-th entry that counts, in tree order. */
 static inline struct change_entry *changes_by_path(const struct snapshot_changes *c, size_t i)
 {
 	return &changes_entries(c)[((const uint32_t *)c->by_path.data)[i]];
@@ -82,7 +82,7 @@ static inline bool changes_is_removed(const struct snapshot_changes *c, uint64_t
 	return c->removed && c->removed[sample / REMOVED_BITS] >> sample % REMOVED_BITS & 1;
 }
 
-/* How many samples of the base before this one go. */
+/* Returns how many samples of the base before this one are removed. */
 static inline uint64_t changes_removed_before(const struct snapshot_changes *c, uint64_t sample)
 {
 	if (!c->removed)
@@ -92,7 +92,7 @@ static inline uint64_t changes_removed_before(const struct snapshot_changes *c, 
 	return c->removed_before[word] + (uint64_t)__builtin_popcountll(c->removed[word] & below);
 }
 
-/* The number that is written for an interim one. */
+/* Returns the final number for an interim one. */
 static inline uint32_t changes_final(const struct snapshot_changes *c, uint64_t n_base, uint64_t number)
 {
 	return (uint32_t)(number < n_base ? number - changes_removed_before(c, number)

@@ -24,7 +24,7 @@ struct snapshot_builder {
 	uint64_t n_done, n_steps;
 	int fd;
 	struct snapshot_header header;
-	uint64_t end; /* of what is written */
+	uint64_t end; /* of the data written */
 };
 
 #define NAME_IS_DIRECTORY (UINT64_C(1) << 63)
@@ -46,7 +46,7 @@ static inline size_t builder_n_chunks(const struct snapshot_builder *b)
 	return b->chunks.bytes / sizeof(struct snapshot_chunk_entry);
 }
 
-/* One path of a pass over all of them is done. */
+/* Counts one path of a pass over all of them, for progress. */
 void builder_step(struct snapshot_builder *b);
 
 static inline uint64_t builder_path_word(uint64_t offset, size_t length)

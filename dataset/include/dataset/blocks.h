@@ -30,9 +30,10 @@ struct chunk_blocks {
 	const void *stored; /* lengths, of 4 bytes; borrowed */
 };
 
-/* Whether the header's sizes can be those of a compressed chunk; fills in all but `stored`. -EBADMSG. */
+/* Checks that the header's sizes can be those of a compressed chunk; fills in all but `stored`. -EBADMSG. */
 int chunk_blocks_of(const struct chunk_header *header, struct chunk_blocks *ret);
-/* Whether the lengths (n of them, at any alignment) are right and add up to the file's. -EBADMSG. */
+/* Checks that the lengths (n of them, at any alignment) are valid and add up to the file's length. -EBADMSG.
+ */
 int chunk_blocks_check(const struct chunk_header *header, const struct chunk_blocks *blocks);
 /* Reads and checks the blocks of a head that is in memory up to payload_offset. */
 int chunk_blocks_in_head(const struct chunk_header *header, struct chunk_blocks *ret);

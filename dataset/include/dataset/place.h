@@ -65,7 +65,7 @@ int place_open(const char *name, enum place_mode mode, struct place **ret, struc
 int place_open_version(const char *name, uint64_t version, struct place **ret, struct error *err);
 void place_close(struct place *p); /* accepts NULL */
 
-/* For whoever makes the folder after the place was opened. */
+/* Opens the folder, for callers that make it after the place was opened. */
 void place_open_folder(struct place *p, bool to_write);
 
 /* Errors as store_open(). */

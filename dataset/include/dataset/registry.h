@@ -27,7 +27,7 @@
 #define REGISTRY_LEASE_MS    3000
 #define REGISTRY_RENEW_MS    1000
 #define REGISTRY_MAX_GROUPS  256
-#define REGISTRY_MAX_OF_UID  32 /* groups of one user: others have a part, too */
+#define REGISTRY_MAX_OF_UID  32 /* maximum groups of one user, so that others get a share */
 #define REGISTRY_MAX_MEMBERS 1024
 
 /* Key under which jobs on several nodes are one group: the user, the launcher's name for the job, the dataset
@@ -52,48 +52,50 @@ void registry_group_id(const struct registry_group_key *key, struct registry_gro
 
 /* Called on the registry's thread, which may join and leave, and not stop. */
 struct registry_handler {
-	/* All members that the server knows now, sorted by node, this node among them; only when they
-	 * changed. It may still come for a group that was just left. When the server has lost its memory,
-	 * those that were known are members for one lease more, in which they tell it anew. */
+	/* Reports all members that the server knows now, sorted by node, including this node; only when they
+	 * changed. Calls may still come for a group that was just left. After the server lost its memory, the
+	 * known members stay for one more lease, in which they register again. */
 	void (*members)(void *user, const struct registry_group_id *group,
 			const struct registry_member *members, size_t n);
-	/* When that changes. problem: one line, or NULL; also of a server that is up: another node has this
-	 * node's name. */
+	/* Reports that the server's state changed. problem: one line, or NULL; set also while the server is
+	 * up if another node has this node's name. */
 	void (*server)(void *user, bool is_up, const char *problem);
 	void *user;
 };
 
 struct registry;
 
-/* Does not wait for the server. self: node, address and incarnation of this node. The URL is one of
- * dataset/redis: user and password may be in DIESEL_REDIS or the file DIESEL_REDIS_FILE, certificates as it
- * says there; keys begin with its prefix, or "diesel". -EINVAL */
+/* Starts the registry, without waiting for the server. self: node, address and incarnation of this node. The
+ * URL is one of dataset/redis: user and password may be in DIESEL_REDIS or the file DIESEL_REDIS_FILE,
+ * certificates as described there; keys begin with its prefix, or "diesel". -EINVAL */
 int registry_start(const char *url, const struct registry_member *self,
 		   const struct registry_handler *handler, struct registry **ret, struct error *err);
-/* Whether registry_start() would take this URL and what comes with it: -EINVAL. Asks no server. */
+/* Checks that registry_start() would accept this URL and its settings: -EINVAL. Contacts no server. */
 int registry_check(const char *url, struct error *err);
-/* Removes this node's keys, if the server answers within half a second; it does not wait for longer. Nothing
- * is called afterwards. Accepts NULL. */
+/* Removes this node's keys, if the server answers within half a second. No handler is called afterwards.
+ * Accepts NULL. */
 void registry_stop(struct registry *r);
-/* From any thread; they return at once, and the server is told at once. A group that was joined already gets
- * another path, weight and lanes, and is left once. -ENOSPC: too many groups, of this user or in all. */
+/* Join or leave a group. From any thread; both return at once, and the server is notified at once. Joining
+ * again changes the group's path, weight and lanes; one leave suffices. -ENOSPC: too many groups, of this
+ * user or in total. */
 int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
 		  uint64_t weight_bytes, const struct owner_lanes *lanes);
 void registry_leave(struct registry *r, const struct registry_group_key *key);
 
-/* Whether it is a URL of a server, with the user and password that the environment has. -EINVAL, ... */
+/* Checks that this is the URL of a server, with the user and password from the environment. -EINVAL, ... */
 int registry_check_url(const char *url, struct error *err);
 
-/* For `dieselctl cluster status` and diesel-top --nodes: everything that is known of all groups, from any
- * machine that reaches the server. */
+/* One member of one group, for `dieselctl cluster status` and diesel-top --nodes: read from any machine that
+ * reaches the server. */
 struct registry_entry {
 	struct registry_group_id group;
 	struct registry_group_key key;
 	char path[256];
 	struct registry_member member;
 };
-/* url NULL: that of DIESEL_REDIS or DIESEL_REDIS_FILE (-ENOKEY: neither is set). Sorted by group, then by
- * node. Of forged ones, at most REGISTRY_MAX_LISTED are looked at. Caller frees *ret. */
+/* Lists all groups' members. url NULL: that of DIESEL_REDIS or DIESEL_REDIS_FILE (-ENOKEY: neither is set).
+ * Sorted by group, then by node. Reads at most REGISTRY_MAX_LISTED, against forged entries. Caller frees
+ * *ret. */
 #define REGISTRY_MAX_LISTED 65536
 int registry_list(const char *url, struct registry_entry **ret, size_t *ret_n, struct error *err);
 
@@ -106,7 +108,7 @@ int registry_publish(struct registry *r, const char *json);
 
 struct registry_report {
 	char node[REGISTRY_NAME_BYTES];
-	char *json;      /* whatever somebody wrote there, without NUL */
+	char *json;      /* unchecked text from the server, without NUL */
 	uint64_t age_ms; /* since the node published it, by the server's clock */
 };
 /* url as in registry_list(). Sorted by node; at most REGISTRY_MAX_MEMBERS. */

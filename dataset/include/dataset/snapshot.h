@@ -130,7 +130,7 @@ int snapshot_fairness(const struct snapshot *s, struct fairness *ret);
 void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample);
 /* Reads the file's modification time, which is stored separately. Errors as snapshot_sample_get(). */
 int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns);
-/* As snapshot_sample_get() and snapshot_sample_mtime() together. */
+/* As snapshot_sample_get() and snapshot_mtime() together. */
 int snapshot_sample_stat(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
 /* The name is borrowed, has *ret_length bytes, and is not terminated. */
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,

@@ -45,8 +45,8 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 struct writer_sign {
 	pid_t pid; /* on that host; 0: not known */
 	char host[WRITER_SIGN_HOST];
-	uint64_t lease_ns; /* there is a sign of life several times in this time */
-	bool is_kept;      /* nobody can go on without it */
+	uint64_t lease_ns; /* the writer gives several signs of life in this time */
+	bool is_kept;      /* no other writer can take over */
 	/* For comparisons. */
 	dev_t device;
 	ino_t inode;
@@ -56,67 +56,67 @@ struct writer_sign {
 bool writer_at_work(const char *dataset_path, struct writer_sign *ret);
 /* "process 12 on node1". Returns text. */
 char *writer_sign_name(const struct writer_sign *s, char *text, size_t size);
-/* Returns true if there was a sign of life between the two, or it is another writer. */
+/* Returns true if there was a sign of life between the two, or the writer is another one. */
 bool writer_sign_is_new(const struct writer_sign *now, const struct writer_sign *before);
-/* Takes the dataset from a writer of which there was no sign of life for the whole lease, by the caller's
- * clock: it can publish nothing any more. -EAGAIN: there was one by now, or it publishes, or has ended. */
+/* Takes the dataset from a writer that gave no sign of life for the whole lease, by the caller's clock. That
+ * writer can publish nothing any more. -EAGAIN: it gave a sign meanwhile, is publishing, or has ended. */
 int writer_take_over(const char *dataset_path, const struct writer_sign *seen, struct error *err);
 
 /* Sets the text of this commit in the dataset's log: the command that made it, without secrets. Control
  * characters are made printable, and a long text is cut. Default: the program's name. */
 void writer_set_command(struct writer *w, const char *command);
 
-/* Has it told how far writer_rebuild(), writer_commit() and writer_snapshot() are. */
+/* Reports the progress of writer_rebuild(), writer_commit() and writer_snapshot() to the callback. */
 void writer_show(struct writer *w, progress_callback *progress, void *context);
 
-/* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
+/* Drops uncommitted changes, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);
 static inline void writer_freep(struct writer **w)
 {
 	writer_free(*w);
 }
 
-/* Has writer_free() remove the chunks that this writer wrote, too, unless it has committed: for what nobody
- * could go on with. Elsewhere than in a folder another writer may have adopted them: there they are
- * leftovers. */
+/* Makes writer_free() also remove the chunks that this writer wrote, unless it has committed: for chunks that
+ * no later writer could use. Elsewhere than in a folder another writer may have adopted them: there they stay
+ * as leftovers. */
 void writer_discard(struct writer *w);
 
-/* From this commit on, metadata and snapshot have a SHA-256 of each chunk's file, against people who may
+/* Gives metadata and snapshot a SHA-256 of each chunk's file from this commit on, against people who may
  * write chunks but not the snapshot. A dataset that has digests keeps them without this call. Call it before
- * the first writer_add(), or before writer_rebuild(), which alone can give digests to chunks that exist.
- * -EEXIST: there are chunks without digests; err says what to run. */
+ * the first writer_add(), or before writer_rebuild(): only that can give digests to existing chunks. -EEXIST:
+ * there are chunks without digests; err says what to run. */
 int writer_keep_digests(struct writer *w, struct error *err);
 
-/* Chunks that are begun from now on are compressed with this level (compress.h), as far as that is worth it;
- * 0: they are not, as without this call. */
+/* Compresses chunks that are begun from now on with this level (compress.h), as far as that is worth it; 0,
+ * the default: does not compress. */
 void writer_compress(struct writer *w, int level);
 
-/* The state that this writer found, and the metadata for lookups. Both are borrowed. */
+/* Return the state that this writer found, and the metadata and the store for lookups. All are borrowed. */
 const struct meta_info *writer_info(const struct writer *w);
 struct meta *writer_meta(const struct writer *w);
 struct store *writer_store(const struct writer *w);
 
-/* The whole chunks that an interrupted writer left, in id order. Borrowed. */
+/* Returns the complete chunks that an interrupted writer left, in id order. Borrowed. */
 const struct store_object *writer_leftovers(const struct writer *w, size_t *ret_n);
 /* Takes leftover i into this commit. Call it in ascending order, before the first writer_add(). */
 int writer_adopt(struct writer *w, size_t i, struct error *err);
 
-/* The chunks of this commit that were handed to the store until now, in id order. Borrowed until the next
- * call.
- */
+/* Returns the chunks of this commit that were handed to the store so far, in id order. Borrowed until the
+ * next call. */
 const struct chunk_id *writer_chunks(const struct writer *w, size_t *ret_n);
 
 /* Copies the sample's data. Replaces a path that exists already. */
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err);
 
-/* The path need not exist. */
+/* Deletes a path, which need not exist. */
 int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err);
 
-/* For purge. The commit removes this chunk, of which no version from writer_keep_from() on needs anything;
- * the files go behind it, in the order of these calls. */
+/* For purge: the commit removes this chunk, which no version from writer_keep_from() on needs. The files are
+ * removed after the commit, in the order of these calls. */
 int writer_drop_chunk(struct writer *w, const struct chunk_id *id, struct error *err);
 void writer_keep_from(struct writer *w, uint64_t version);
-/* Removes what a purge that died behind its commit has left. Before the first writer_adopt(). */
+/* Removes the chunks that a purge left when it died after its commit. Call before the first writer_adopt().
+ */
 int writer_finish_drops(struct writer *w, struct error *err);
 
 /* Sets how many of the newest versions keep their snapshots after this commit, so that jobs can continue with
@@ -124,45 +124,45 @@ int writer_finish_drops(struct writer *w, struct error *err);
 #define WRITER_KEEP_SNAPSHOTS 4
 void writer_keep_snapshots(struct writer *w, uint64_t n);
 
-/* Keeps the snapshot of an earlier version, which was made again (version.h): the file behind fd. The next
- * commit gives it up as any other. -ENOENT: the version was purged meanwhile; -EOPNOTSUPP: elsewhere, or the
- * file system has no hard links. */
+/* Keeps the snapshot of an earlier version, which was rebuilt (version.h): the file behind fd. The next
+ * commit may drop it like any other. -ENOENT: the version was purged meanwhile; -EOPNOTSUPP: elsewhere, or
+ * the file system has no hard links. */
 int writer_keep_version(struct writer *w, uint64_t version, int fd, struct error *err);
 
-/* Hands the samples added so far to the store as a chunk that is not full. */
+/* Hands the samples added so far to the store as a partly filled chunk. */
 int writer_flush(struct writer *w, struct error *err);
 
 struct writer_result {
-	uint64_t version;   /* the one before when there was nothing to commit */
+	uint64_t version;   /* the previous version if there was nothing to commit */
 	uint64_t n_chunks;  /* of this commit (rebuild: all) */
 	uint64_t n_paths;   /* of the dataset now */
-	uint64_t n_foreign; /* rebuild: chunks of no version, which were left out */
+	uint64_t n_foreign; /* rebuild: chunks of no version, left out */
 };
 
 /* Makes everything durable and visible. A failure changes nothing, except -ESTALE: the change is committed,
  * but the snapshot could not be replaced (err says so). */
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err);
 
-/* Forgets the metadata and replays all chunks of the store in id order; writer_commit() makes it last. Chunks
- * whose head is damaged are left out, counted, and passed to `lost`. Elsewhere than in a folder, and if the
- * metadata can be read, chunks that it does not know are left out, too, unless writer_take_all() was called:
- * other writers may be about to publish them, or to remove them. */
+/* Drops the metadata and replays all chunks of the store in id order; writer_commit() makes the result
+ * durable. Chunks with a damaged head are left out, counted, and passed to `lost`. Elsewhere than in a
+ * folder, if the metadata can be read, chunks unknown to it are left out, too, unless writer_take_all() was
+ * called: other writers may be about to publish or remove them. */
 void writer_take_all(struct writer *w);
 typedef void writer_lost_callback(const struct chunk_id *id, const char *text, void *context);
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err);
 
-/* Removes the metadata: the dataset is read by its snapshots alone (frozen.h) until a rebuild. What an
- * interrupted writer has left goes first. Nothing may have been added; the writer is of no more use.
+/* Removes the metadata: the dataset is read only by its snapshots (frozen.h) until a rebuild. Leftovers of an
+ * interrupted writer are removed first. Nothing may have been added; afterwards the writer can only be freed.
  * -EOPNOTSUPP: elsewhere there is nothing to gain; -ENODATA: nothing was ever packed. */
 int writer_freeze(struct writer *w, struct error *err);
 
-/* From here on nobody can go on without this writer: for what is done to chunks before a commit, and has to
- * be done as a whole. -EBUSY: somebody has. */
+/* Prevents other writers from taking over from here on: for changes to chunks before a commit that must be
+ * done as a whole. -EBUSY: another writer took over. */
 int writer_hold(struct writer *w, struct error *err);
 
-/* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
+/* Writes the snapshot of the current version again, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);
-/* Publishes what an earlier writer committed and died before it published. writer_commit() does, also without
- * a change. */
+/* Publishes a commit of an earlier writer that died before it published. writer_commit() does so, too, even
+ * without a change. */
 int writer_catch_up(struct writer *w, struct error *err);

@@ -62,7 +62,7 @@ static size_t send_body(char *to, size_t size, size_t n, void *user)
 	return done;
 }
 
-/* libcurl begins anew when a kept connection turns out to be closed. */
+/* libcurl starts again when a kept connection turns out to be closed. */
 static int seek_body(void *user, curl_off_t offset, int origin)
 {
 	struct exchange *x = user;

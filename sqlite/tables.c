@@ -2,8 +2,8 @@
 /*
  * Whether a database has the tables that we make, and nothing else. A name is not enough: a view that never
  * ends has any name, and so has a table whose columns are computed as they are read. Nor is what the list of
- * tables says of their kind, which SQLite itself does not believe: it goes by the statement beside it. So the
- * statement must be one that makes a table, and SQLite is asked which columns that has.
+ * tables says of their kind, which SQLite itself does not believe: it goes by the statement next to it. So
+ * the statement must be one that makes a table, and SQLite is asked which columns that has.
  */
 #include <ctype.h>
 #include <errno.h>

@@ -15,7 +15,7 @@ struct buffer {
 	size_t capacity;
 };
 
-/* Makes room for `capacity` bytes in all. -ENOMEM leaves the buffer as it was. */
+/* Reserves space for `capacity` bytes in total. -ENOMEM leaves the buffer as it was. */
 static inline int buffer_reserve(struct buffer *b, size_t capacity)
 {
 	if (capacity <= b->capacity)
@@ -33,7 +33,7 @@ static inline int buffer_reserve(struct buffer *b, size_t capacity)
 	return 0;
 }
 
-/* Cannot fail if the room was reserved. */
+/* Cannot fail if the space was reserved. */
 static inline int buffer_append(struct buffer *b, const void *data, size_t bytes)
 {
 	int r = buffer_reserve(b, b->bytes + bytes);

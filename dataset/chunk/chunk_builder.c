@@ -235,7 +235,7 @@ static void add_table(struct chunk_builder *b, uint64_t head_bytes)
 	header->blocks_offset = (uint32_t)b->head.bytes;
 	header->block_bytes = CHUNK_BLOCK_BYTES;
 	header->level = (uint8_t)b->level;
-	buffer_append(&b->head, b->lengths.data, b->lengths.bytes); /* head_bytes_with() has room for it */
+	buffer_append(&b->head, b->lengths.data, b->lengths.bytes); /* head_bytes_with() has reserved space */
 }
 
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,

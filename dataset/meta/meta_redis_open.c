@@ -41,7 +41,7 @@ static int connect_meta(const char *dataset_path, const struct redis_place *plac
 	return 0;
 }
 
-/* For `rebuild`: keeps what is there and cannot be used under another name, and begins anew. */
+/* For `rebuild`: keeps unusable metadata under another name, and starts from scratch. */
 static int replace_state(struct meta_redis *s, struct error *err)
 {
 	char aside[KEY_BYTES + 16];

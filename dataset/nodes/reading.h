@@ -8,7 +8,7 @@
 #include "dataset/redis/redis_link.h"
 
 #define READING_MAX_NAMES  1536 /* of a group: more than members, since the dead stay a while */
-#define READING_MAX_VALUES 4096 /* asked for in one go */
+#define READING_MAX_VALUES 4096 /* requested in one batch */
 
 struct reading_name {
 	char text[REGISTRY_NAME_BYTES];
@@ -19,7 +19,7 @@ struct node_reading {
 	struct registry_group_id group;
 	struct reading_name *names; /* sorted, each once */
 	size_t n_names, n_room;
-	struct registry_entry *entries; /* sorted by node; those whose value is in order */
+	struct registry_entry *entries; /* sorted by node; only those with a valid value */
 	size_t n_entries;
 	int result; /* of this group */
 };

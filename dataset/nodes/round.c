@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the registry's thread asks the server for, once a second: it renews all groups in one go, then reads
+ * What the registry's thread asks the server for, once a second: it renews all groups at once, then reads
  * who else is there, in goes of a bounded size, users in turn. What failed the last time, because its part of
  * a cluster is down, comes last and by itself, so that the others do not wait for it.
  */

@@ -67,7 +67,7 @@ int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list)
 	return 0;
 }
 
-/* Shuffles the chunks of these slots among them. values: room for n. */
+/* Shuffles the chunks of these slots among them. values: space for n. */
 static void deal_block(const uint64_t *base, struct sortable *slots, uint64_t n, struct random_state *random,
 		       uint64_t *values, uint64_t *list)
 {

@@ -156,7 +156,8 @@ static uint64_t lane_of_window(const struct shuffle_plan *p, uint64_t w)
 	return sorted_count(p->n_lanes, l, p->lane_window[l] <= w) - 1;
 }
 
-/* The part of a chunk that is in a lane: leaves out *ret_skip of its samples, and takes so many. */
+/* The part of a chunk that is in a lane: leaves out *ret_skip of its samples, and returns how many it takes.
+ */
 static uint64_t lane_part(const struct shuffle_plan *p, uint64_t lane, uint64_t chunk, uint64_t *ret_skip)
 {
 	uint64_t n = chunk_count(p, chunk), place, begin, end;
@@ -546,7 +547,7 @@ static int load_window(struct shuffle_plan *p, uint64_t lane, uint64_t w)
 
 /* ---- steps ---- */
 
-/* The positions of a step, sorted by lane: so many are of lanes below this one. */
+/* The positions of a step, sorted by lane: returns how many are of lanes below this one. */
 static uint64_t lower_lanes(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t lane)
 {
 	return lanes_lower_before(step + n, p->n_lanes, lane) - lanes_lower_before(step, p->n_lanes, lane);

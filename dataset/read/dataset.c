@@ -42,7 +42,7 @@ static int open_kept(const struct dataset *d, const char *path, uint64_t version
 	return r < 0 ? r : snapshot_open_fd(fd, path, ret, err);
 }
 
-/* An earlier version whose snapshot is not kept is made anew out of the heads of its chunks. */
+/* An earlier version whose snapshot is not kept is rebuilt from the heads of its chunks. */
 static int open_place(struct dataset *d, const char *path, uint64_t version, struct error *err)
 {
 	struct error why = ERROR_INIT;

@@ -3,9 +3,9 @@
 
 /*
  * A Redis server, or a Redis Cluster of which the URL names one node. Commands go out together, those of
- * each node in one go, and their replies come back together.
+ * each node in one batch, and their replies come back together.
  *
- * A connection that breaks is made anew, slots that move are followed, and the master that takes a lost one's
+ * A broken connection is reopened, slots that move are followed, and the master that takes a lost one's
  * place is found; what has no reply is then sent again. So a command has to be such that it does the same
  * when it is done twice, and the commands of one batch such that their order does not matter. A batch that
  * writes is done when a replica has it too, where a node has any: what was said to be done is not lost when a

@@ -22,7 +22,7 @@ struct redis_reader {
 	size_t bytes, objects;
 };
 
-/* hiredis takes room for as many elements as a reply says that it has, before one of them is there. */
+/* hiredis allocates memory for as many elements as a reply announces, before one of them has arrived. */
 static void *create_array(const redisReadTask *task, element_count n)
 {
 	struct redis_reader *r = task->privdata;

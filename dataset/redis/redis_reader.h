@@ -16,7 +16,7 @@ struct redis_reader;
 /* NULL: no memory. */
 struct redis_reader *redis_reader_new(void);
 void redis_reader_free(struct redis_reader *r);
-/* Resets the count of bytes read, which is limited. */
+/* Resets the counts of bytes and objects read, which are limited. */
 void redis_reader_begin(struct redis_reader *r);
 /* Adds received bytes. -EPROTO: more than the limit, or no memory. */
 int redis_reader_feed(struct redis_reader *r, const void *data, size_t bytes);

@@ -352,7 +352,7 @@ static int open_parts(struct place_s3 *s, const char *name, enum place_mode mode
 	if (r < 0 && err)
 		*err = fetch_err;
 	if (mode == PLACE_REBUILD && (r == -EBADMSG || r == -ENOENT))
-		r = 0; /* what is damaged is made anew */
+		r = 0; /* damaged files are made again */
 	if (r == 0)
 		r = check_presence(s, mode, err);
 	if (r == 0 && mode >= PLACE_CHANGE)
@@ -432,7 +432,7 @@ static int upload(struct place_s3 *s, const struct chunk_id *id, const char *kin
 
 struct kept_versions {
 	const struct place_keep *keep;
-	uint64_t n, last; /* so many are kept, and this is the earliest of them */
+	uint64_t n, last; /* number of kept versions, and the earliest of them */
 };
 
 static int take_kept(const char *key, uint64_t bytes, void *context)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the files of this room share. */
+/* Definitions that the files of this folder share. */
 
 #include "dataset/chunk/buffer.h"
 #include "dataset/meta.h"

@@ -3,8 +3,8 @@
 
 /*
  * Builds a snapshot: add all chunks in id order, then all paths in any order, then write the file. Memory is
- * bounded, however many paths there are: they are sorted beside the dataset (spill_sort.h). Chunks, with some
- * 100 bytes each, are kept. Not thread-safe.
+ * bounded, however many paths there are: they are sorted in files next to the dataset (spill_sort.h). Chunks,
+ * with some 100 bytes each, are kept. Not thread-safe.
  */
 
 #include "dataset/meta.h"
@@ -44,7 +44,7 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 
 /*
  * The snapshot of a version out of the one before and the chunks that came since: what is there is copied,
- * renumbered and merged with what is new, instead of being sorted anew. Costs memory for the changes, and a
+ * renumbered and merged with what is new, instead of being sorted again. Costs memory for the changes, and a
  * fraction of the time. Not thread-safe.
  */
 struct snapshot_changes;
@@ -59,7 +59,7 @@ void snapshot_changes_free(struct snapshot_changes *c);
 int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
 			 const struct digest *sha256);
 /* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base or so many changes
- * do not allow it, build it anew in an empty file. -EEXIST, -errno. */
+ * do not allow it, build it from scratch in an empty file. -EEXIST, -errno. */
 int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
 		    uint64_t created_ns, int fd, const char *origin, struct error *err);
 

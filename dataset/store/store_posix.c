@@ -64,7 +64,8 @@ static int object_error(const struct store *s, const struct chunk_id *id, int co
 }
 
 /* Chunks are read past the page cache, by dieseld, and written past it where they can be: copying them there
- * costs more than all else, and takes the room of what somebody may still need. Heads are read again soon. */
+ * costs more than all else, and takes the space of data that somebody may still need. Heads are read again
+ * soon. */
 #define DIRECT_MIN_BYTES (1u << 20)
 
 static bool is_for_direct(const struct iovec *part, uint64_t offset)

@@ -72,7 +72,7 @@ static int pack_resume(struct writer *w, struct pack_source *source, bool rewrit
 	return 0;
 }
 
-/* For files that were read and not packed yet. Keeps all threads busy, and is little beside the chunk
+/* For files that were read and not packed yet. Keeps all threads busy, and is little compared with the chunk
  * buffers. */
 #define READ_AHEAD_BYTES (64u << 20)
 /* A stream of random numbers that shuffle.c does not use: its streams count from 0. */

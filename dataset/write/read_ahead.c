@@ -34,7 +34,7 @@ struct read_ahead {
 	pthread_mutex_t lock;
 	pthread_cond_t filled; /* the slot that the caller waits for is done */
 	pthread_cond_t room;   /* a good part of slots and budget is free, or stop */
-	unsigned n_idle;       /* threads that wait for room */
+	unsigned n_idle;       /* threads that wait for space */
 	struct ahead_slot slots[N_SLOTS];
 	size_t next_read; /* place in the order that the next free thread takes */
 	size_t next_out;  /* place that the caller gets next */
@@ -212,7 +212,7 @@ void read_ahead_free(struct read_ahead *ra)
 	free(ra);
 }
 
-/* Called with the lock held. Threads are woken when there is room for several files, not for each one, and
+/* Called with the lock held. Threads are woken when there is space for several files, not for each one, and
  * always before the caller could wait for a place that none of them has taken. */
 static void wake_readers(struct read_ahead *ra)
 {

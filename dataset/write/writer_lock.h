@@ -4,7 +4,7 @@
 /*
  * The right to change a dataset in a folder, which one writer has at a time: DATASET/.writer.
  *
- * It is a lock of the file's first byte, which goes with its process, and a lease beside it: its holder
+ * It is a lock of the file's first byte, which goes with its process, and a lease in addition: its holder
  * renews the file's time of change. One that has not done so for the lease (a process that is suspended, a
  * node that hangs) may be done without (writer_take_over() in dataset/writer.h): then it can publish nothing
  * any more. Who takes over tells so by its own clock, from what it has watched, so no two clocks are

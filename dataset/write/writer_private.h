@@ -90,7 +90,7 @@ int writer_check_frozen(const struct writer *w, struct error *err);
 int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err);
 bool writer_knows(const struct buffer *known, const struct chunk_id *id);
 
-/* Lists the store's chunks anew. */
+/* Lists the store's chunks again. */
 int writer_list(struct writer *w, struct error *err);
 
 /* Chunks that the commit removes: within its transaction; right before and behind it. */

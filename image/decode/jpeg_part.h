@@ -3,7 +3,7 @@
 
 /*
  * A part of a JPEG image as a file of its own, as far as restart markers say where it lies. Behind a marker
- * decoding begins anew: so rows and columns beside a crop need not be decoded, and the rest is decoded as if
+ * decoding can restart: so rows and columns next to a crop need not be decoded, and the rest is decoded as if
  * they had been.
  */
 

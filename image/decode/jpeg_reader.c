@@ -149,7 +149,7 @@ static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
 }
 
 /*
- * Leaves out the blocks beside the crop. At the edges of what is decoded, chroma is interpolated as at the
+ * Leaves out the blocks next to the crop. At the edges of what is decoded, chroma is interpolated as at the
  * edges of an image: so a chroma sample more is decoded on each side.
  */
 static void crop_columns(struct jpeg_reader *reader, const struct image_box *crop, struct resample_plan *plan)

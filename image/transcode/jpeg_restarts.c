@@ -17,7 +17,7 @@
 #define SCANS_MAX  100 /* each takes a walk over all coefficients, however few bytes it has */
 #define MORE_BYTES 65536
 /* Between two markers: with fewer blocks the markers' bytes are a larger part of the file, with more, more
- * blocks beside a crop have to be decoded. */
+ * blocks next to a crop have to be decoded. */
 #define BLOCKS_GOOD  12
 #define BLOCKS_LEAST 6
 #define BLOCKS_MOST  48
@@ -85,7 +85,7 @@ static void begin_output(j_compress_ptr jpeg)
 {
 }
 
-/* The library calls it when all of the room is taken. */
+/* The library calls it when the buffer is full. */
 static boolean grow_output(j_compress_ptr jpeg)
 {
 	struct transcoder *t = transcoder_of((j_common_ptr)jpeg);

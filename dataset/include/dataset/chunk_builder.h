@@ -35,7 +35,7 @@ void chunk_builder_reset(struct chunk_builder *b, uint32_t flags);
 void chunk_builder_compress(struct chunk_builder *b, int level);
 
 enum chunk_builder_result {
-	CHUNK_BUILDER_FULL = 1, /* the sample does not fit beside the others: finish, reset, add again */
+	CHUNK_BUILDER_FULL = 1, /* the sample does not fit next to the others: finish, reset, add again */
 };
 
 /* Copies the sample into the chunk. CHUNK_BUILDER_FULL, or -EINVAL: not a valid path; -EFBIG: longer than

@@ -4,7 +4,7 @@
 /*
  * A dataset in a folder that is frozen: jobs and tools read it by its snapshots, and it has no metadata, or
  * none that counts. DATASET/frozen says so. It is written before the metadata are removed, under the writer's
- * lock, and removed when a rebuild has made and published them anew; whatever lies between is frozen.
+ * lock, and removed when a rebuild has made and published them again; whatever lies between is frozen.
  */
 
 #include "lib/error.h"

@@ -3,7 +3,7 @@
 
 /*
  * Gives back what nobody needs: what `dieselctl purge` does. Chunks of which some samples were deleted or
- * replaced are written anew without them, and chunks that no version needs any more are removed.
+ * replaced are rewritten without them, and chunks that no version needs any more are removed.
  *
  * One commit: before it nothing is removed, and behind it what is removed belongs to no version that can be
  * read. Data goes before the tombstones that hide it, so at any moment a rebuild gives the newest version.
@@ -32,7 +32,7 @@ struct purge_options {
 struct purge_result {
 	uint64_t version;                  /* of the dataset now; dry run: that it has */
 	uint64_t oldest;                   /* version that can be read */
-	uint64_t n_holed;                  /* chunks that are written anew */
+	uint64_t n_holed;                  /* rewritten chunks */
 	uint64_t n_samples;                /* copied */
 	uint64_t n_resumed;                /* of them by a run that was interrupted */
 	uint64_t n_written;                /* chunks; dry run: 0 */

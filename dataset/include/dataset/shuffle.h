@@ -21,12 +21,13 @@
  * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
  * rank r takes the r-th slice of B, after the step is sorted by lane: so its slices touch few lanes. Where
  * lanes divide W, each lane's samples of a step are shared out among W / lanes ranks, also of a shorter step.
- * The global order depends on neither W nor B. With `start`, so many positions are behind, by any W and B,
- * and the steps are those of the positions that are left. The last step is shared out evenly: slice lengths
- * differ by at most one. When fewer than W samples are left for it, the last two steps share theirs. So every
- * rank has the same number of batches and none is empty, no sample is dropped or doubled, and no rank waits
- * for ever. With B = 1 two steps cannot share so few samples; they become one step, and some ranks have 2
- * samples in their last batch (shuffle_max_batch()). With drop_last, only full global batches are made.
+ * The global order depends on neither W nor B. With `start`, that many positions are already served, by any W
+ * and B, and the steps are those of the positions that are left. The last step is shared out evenly: slice
+ * lengths differ by at most one. When fewer than W samples are left for it, the last two steps share theirs.
+ * So every rank has the same number of batches and none is empty, no sample is dropped or doubled, and no
+ * rank waits for ever. With B = 1 two steps cannot share so few samples; they become one step, and some ranks
+ * have 2 samples in their last batch (shuffle_max_batch()). With drop_last, only full global batches are
+ * made.
  *
  * docs/reference/formats.md specifies the generator and every step, with golden values for other
  * implementations.

@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SNAPSHOT_FILE     "snapshot" /* in the dataset's directory, beside chunks/ and meta.db */
+#define SNAPSHOT_FILE     "snapshot" /* in the dataset's directory, next to chunks/ and meta.db */
 #define SNAPSHOT_NO_CLASS (-1)
 
 /* Up to this size, about 60,000 samples, snapshot_verify() takes no noticeable time, and shows damage at

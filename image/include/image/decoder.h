@@ -87,7 +87,7 @@ void image_decoder_freep(struct image_decoder **decoder);
  * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, or makes the window
  * alone, with the values that it would have in that, of what it takes of the image. Output is written only on
  * success. Damage that libjpeg can decode around, as Pillow does, is counted: image_decoder_warnings(). Only
- * in what is decoded: rows below the crop are not, nor what is above or beside it where restart markers say
+ * in what is decoded: rows below the crop are not, nor pixels above or next to it where restart markers say
  * where that lies.
  *
  * 0; -EINVAL: the crop is not within the image, or the window not within the output, which has a size;

@@ -9,7 +9,7 @@
  * What comes out is a pure function of (recipe, seed, epoch, number of the sample, its bytes): neither batch
  * size, nor ranks, nor who does the work change it.
  *
- * This is part of a message of the wire protocol: fixed fields, no padding. It is installed beside diesel.h;
+ * This is part of a message of the wire protocol: fixed fields, no padding. It is installed next to diesel.h;
  * a recipe starts as all zeros, and diesel_session_open() says what in it is out of range.
  */
 

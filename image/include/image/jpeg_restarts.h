@@ -3,7 +3,7 @@
 
 /*
  * Restart markers for a JPEG file: the same image with a marker every few blocks, and before each row of
- * them, from which decoding can begin, so that a reader of a crop passes over what is above and beside it
+ * them, from which decoding can begin, so that a reader of a crop skips the data above and next to it
  * without decoding that.
  *
  * Nothing of the image is lost: coefficients, quantisation tables and sampling are those of the file, which

@@ -36,7 +36,7 @@ struct sql_options {
 /*
  * Bytes of a database may come from anybody, so nothing in them is obeyed: no connection runs triggers, views
  * or functions that a schema names, loads or attaches anything. What is at path is one regular file; but for
- * shares_log neither it nor anything beside it is reached by other names than its own and its journal's.
+ * shares_log neither it nor any file next to it is reached by other names than its own and its journal's.
  *
  * Who reads plays no journal back and removes none: what an interrupted writer has left is played back in a
  * copy that has no name. Work for a statement is bounded in proportion to the file; but count(*) is one step

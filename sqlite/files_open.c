@@ -134,7 +134,7 @@ static int copy_with_journal(struct sql_files *files, int journal)
 	return 0;
 }
 
-/* Whether a writer was killed in a transaction: SQLite's own rule. */
+/* Returns true if a writer was killed in a transaction: SQLite's own rule. */
 static bool is_hot(const struct sql_files *files, int journal)
 {
 	unsigned char first = 0;

@@ -35,7 +35,7 @@ static void finalizep(sqlite3_stmt **st)
 	sqlite3_finalize(*st);
 }
 
-/* Whether two texts differ in nothing but blanks. */
+/* Returns true if two texts differ in nothing but blanks. */
 static bool is_same(const char *a, const char *b)
 {
 	for (;; a++, b++) {

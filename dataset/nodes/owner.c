@@ -117,7 +117,7 @@ void owner_lanes_add(struct owner_lanes *lanes, uint32_t first, uint32_t end)
 	lanes->n_runs = n;
 }
 
-/* Whether the member can own the chunk; place: NULL: wherever it lies. */
+/* Returns true if the member can own the chunk; place: NULL: wherever it lies. */
 static bool serves(const struct owner_member *m, const struct owner_place *place)
 {
 	return !m->is_away && (!place || owner_lanes_have(&m->lanes, place));

@@ -553,7 +553,7 @@ static uint64_t lower_lanes(const struct shuffle_plan *p, uint64_t step, uint64_
 	return lanes_lower_before(step + n, p->n_lanes, lane) - lanes_lower_before(step, p->n_lanes, lane);
 }
 
-/* Whether each lane has ranks of its own, which share its samples of each step. */
+/* Returns true if each lane has ranks of its own, which share its samples of each step. */
 static bool lane_has_ranks(const struct shuffle_plan *p)
 {
 	return p->n_lanes > 1 && p->cut.world % p->n_lanes == 0;

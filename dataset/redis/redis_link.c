@@ -305,7 +305,7 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 	return -EAGAIN;
 }
 
-/* Whether what was written on this node is on a replica. The reply is the last one. */
+/* Returns true if what was written on this node is on a replica. The reply is the last one. */
 static bool is_replicated(const struct redis_conn *conn, size_t i)
 {
 	const redisReply *reply = redis_conn_reply(conn, i);

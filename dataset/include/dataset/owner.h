@@ -41,7 +41,7 @@ void owner_lanes_add(struct owner_lanes *lanes, uint32_t first, uint32_t end);
 /* How many it serves. */
 uint32_t owner_lanes_count(const struct owner_lanes *lanes);
 bool owner_lanes_ok(const struct owner_lanes *lanes);
-/* Whether it serves a lane of the place's, in the same order. */
+/* Returns true if it serves a lane of the place's, in the same order. */
 bool owner_lanes_have(const struct owner_lanes *lanes, const struct owner_place *place);
 
 struct owner_member {

@@ -25,7 +25,7 @@ void subset_free(struct subset *s);
 /* -ENOMEM. */
 int subset_copy(const struct subset *s, struct subset **ret);
 
-/* Whether both have the same samples; NULL is the same as NULL alone. */
+/* Returns true if both have the same samples; NULL is the same as NULL alone. */
 bool subset_is_same(const struct subset *a, const struct subset *b);
 
 /* Returns the bytes that subset_new() allocates, including the words. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the files of this folder share: configuration, signature, one HTTP request, answers in XML. */
+/* Definitions that the files of this folder share: configuration, signature, one HTTP request, answers in
+ * XML. */
 
 #include "lib/error.h"
 #include "s3/bucket.h"
@@ -11,7 +12,7 @@
 #include <time.h>
 
 #define HASH_TEXT   65 /* 64 hexadecimal digits and a terminator */
-#define TOKEN_BYTES 16 /* what an upload of ours is known by */
+#define TOKEN_BYTES 16 /* identifies an upload of ours */
 
 struct credentials {
 	char *key_id, *secret, *token; /* token: NULL without one */
@@ -22,8 +23,8 @@ struct config {
 	struct credentials credentials;
 	char *region;
 	char *endpoint;  /* scheme://host[:port], without a slash at the end */
-	char *authority; /* of every URL: the endpoint's host, with the bucket in front where that is the
-			    style */
+	char *authority; /* of every URL: the endpoint's host, with the bucket in front unless path_style is
+			    set */
 	bool path_style;
 	unsigned timeout_s;
 };
@@ -41,7 +42,7 @@ struct bucket {
 	pthread_mutex_t lock;         /* of what follows, and of config.credentials */
 	void *idle[MAX_IDLE_HANDLES]; /* CURL handles, each with its connection */
 	unsigned n_idle;
-	int64_t clock_offset_s; /* the server's clock less ours, once it has refused ours */
+	int64_t clock_offset_s; /* the server's clock minus ours, set once it has refused ours */
 	uint64_t random;
 };
 

@@ -24,7 +24,7 @@ struct sql_files;
 
 struct sql_files_options {
 	bool writes, creates, is_new; /* creates: if it is missing; is_new: it has to be missing */
-	bool takes_cut;               /* to look: what is missing at the end reads as zeros */
+	bool takes_cut;               /* reading: missing bytes at the end read as zeros */
 	int busy_ms;
 };
 
@@ -32,14 +32,14 @@ struct sql_files_options {
  * and who only looks follows a link. */
 int sql_files_open(int dir_fd, const char *path, const struct sql_files_options *options,
 		   struct sql_files **ret, struct error *err);
-/* After the connection is closed. */
+/* Frees the files. Call after the connection is closed. */
 void sql_files_close(struct sql_files *files);
 
-/* Valid until sql_files_close(). The database has this name there. */
+/* Returns the VFS, valid until sql_files_close(). The database has its name in it. */
 #define SQL_FILES_NAME "main"
 struct sqlite3_vfs *sql_files_vfs(struct sql_files *files);
-/* These are copies of what has to be played back, which nobody else uses. */
+/* Returns true if the files are private copies, in which a journal is played back. */
 bool sql_files_are_copies(const struct sql_files *files);
-/* Of the database, when it was opened: whether it was shorter than its header says, and how long. */
+/* Return whether the database was shorter than its header says when it was opened, and its length then. */
 bool sql_files_are_cut(const struct sql_files *files);
 uint64_t sql_files_bytes(const struct sql_files *files);

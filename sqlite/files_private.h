@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What files.c (the VFS) and files_open.c (which file it is, and copies) share. */
+/* Definitions shared by files.c (the VFS) and files_open.c (finds the file, makes copies). */
 
 #include <sqlite3.h>
 #include <stdint.h>
@@ -32,15 +32,15 @@ struct sql_files {
 	sqlite3_vfs vfs;
 };
 
-/* 0; -EAGAIN: somebody else has it; -errno. */
+/* Locks bytes of the file. 0; -EAGAIN: another process holds the lock; -errno. */
 int sql_lock_bytes(int fd, off_t first, off_t n, short type);
 int sql_lock_shared(int fd);
-/* Somebody else is about to write. */
+/* Returns true if another connection is about to write. */
 bool sql_is_reserved(int fd);
-/* -1 with errno. */
+/* Syncs the folder. -1 with errno. */
 int sql_files_sync_folder(const struct sql_files *files);
-/* What the file's header says. */
+/* Returns the database's length in bytes by its header. */
 uint64_t sql_files_bytes_by_header(int fd);
-/* Whether there is such a file. An empty one is none; to who only looks, neither is one that no writer of the
- * database has made. */
+/* Returns true if there is such a file. An empty file does not count; for a reader, neither does a file that
+ * no writer of the database made. */
 bool sql_files_has(const struct sql_files *files, enum sql_file_kind kind);

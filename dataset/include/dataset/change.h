@@ -21,7 +21,7 @@
 
 struct change {
 	uint64_t version;
-	uint64_t time_ns; /* CLOCK_REALTIME of who wrote it */
+	uint64_t time_ns; /* CLOCK_REALTIME of the writer's machine */
 	uint64_t oldest;  /* the oldest version that can still be read */
 	bool has_newest;
 	struct chunk_id newest;                  /* the chunk with the highest id of this version */
@@ -34,7 +34,7 @@ struct change {
 	char host[CHANGE_NAME], user[CHANGE_NAME], command[CHANGE_COMMAND];
 };
 
-/* Returns its length, without the terminator. */
+/* Formats an entry. Returns the length, without the terminator. */
 size_t change_format(const struct change *c, char text[CHANGE_MAX]);
-/* -EBADMSG: it is no entry; -EPROTONOSUPPORT: a newer one. */
+/* Parses an entry. -EBADMSG: the text is no entry; -EPROTONOSUPPORT: a newer one. */
 int change_parse(const char *text, size_t bytes, struct change *ret);

@@ -30,8 +30,8 @@ void chunk_builder_free(struct chunk_builder *b);
 /* Empties the builder. flags: enum chunk_flag. */
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags);
 
-/* From the next reset on, chunks are compressed with this level (compress.h), as far as that is worth it; 0:
- * they are not. */
+/* Compresses chunks from the next reset on with this level (compress.h), as far as that is worth it; 0: does
+ * not compress. */
 void chunk_builder_compress(struct chunk_builder *b, int level);
 
 enum chunk_builder_result {
@@ -44,8 +44,8 @@ int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample
 
 uint32_t chunk_builder_n_records(const struct chunk_builder *b);
 
-/* Completes the head. The two parts, head and padded payload, compressed or not, make the file. They belong
- * to the builder and are valid until it is called again. At least one record is needed. */
+/* Completes the head. Two parts make the file: the head and the padded payload, compressed or not. They
+ * belong to the builder and are valid until its next call. At least one record is needed. */
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err);
 /* Returns the two parts of the plain form of the chunk that was finished last. Digests are computed from the

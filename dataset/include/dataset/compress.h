@@ -9,7 +9,7 @@
 #define COMPRESS_LEVEL_MIN 1
 #define COMPRESS_LEVEL_MAX 19
 
-/* Compresses, block by block; keeps its buffers. One thread at a time. */
+/* Compresses block by block; reuses its buffers. One thread at a time. */
 struct compressor;
 
 /* -ENOMEM; -EINVAL: no such level. */
@@ -17,15 +17,15 @@ int compressor_new(int level, struct compressor **ret);
 void compressor_free(struct compressor *c); /* accepts NULL */
 int compressor_level(const struct compressor *c);
 
-/* Puts bytes into to, which has room for as many. Returns how many they become, or 0: not less than a
- * sixteenth is saved. -ENOMEM. */
+/* Compresses a block into `to`, which has space for `bytes`. Returns the compressed length, or 0 if less than
+ * a sixteenth is saved. -ENOMEM. */
 long compressor_block(struct compressor *c, void *to, const void *from, size_t bytes);
 /* Compresses a block to exactly stored_bytes, the length that a head gives. Tries the compressor's own level
  * first, which reproduces the block if nothing else was lost. -ENODATA: no level gives that length; -ENOMEM.
  */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes);
 
-/* A chunk_decode (blocks.h). libzstd sees nothing but one frame of the length that comes out. */
+/* A chunk_decode (blocks.h). libzstd gets exactly one frame, whose decoded length is plain_bytes. */
 int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes);
 
 /* Decompresses many blocks, with buffers that are reused. One thread at a time. */

@@ -27,7 +27,7 @@ int digest_stream_add(struct digest_stream *s, const void *data, size_t bytes);
 int digest_stream_finish(struct digest_stream *s, struct digest *ret);
 void digest_stream_free(struct digest_stream *s); /* accepts NULL */
 
-/* The digest of several parts, one behind the other. Errors as digest_stream_new(). */
+/* Computes the digest of several parts, one after the other. Errors as digest_stream_new(). */
 int digest_of(const struct iovec *parts, int n_parts, struct digest *ret);
 
 bool digest_equal(const struct digest *a, const struct digest *b);

@@ -16,13 +16,15 @@ struct fairness_sample {
 };
 
 struct fairness {
-	uint64_t n_pairs; /* neighbours that were looked at */
-	double distance;  /* of neighbours in tree order, over that of any two of the samples */
-	double classes;   /* in a chunk, over as many as expected if the samples were dealt at random */
+	uint64_t n_pairs; /* neighbours examined */
+	double distance;  /* mean distance of neighbours in tree order, divided by that of any two of the
+			     samples */
+	double classes;   /* number of classes in a chunk, divided by the number expected if the samples were
+			     dealt at random */
 };
 
 /* Both figures are near 1 if chunks are fair, and where nothing can be said. Sorts the samples. -ENOMEM. */
 int fairness_measure(struct fairness_sample *samples, uint64_t n, struct fairness *ret);
 
-/* False where a figure is below 0.9 and enough samples were looked at for that not to be chance. */
+/* Returns false if a figure is below 0.9 and enough samples were examined to rule out chance. */
 bool fairness_is_fair(const struct fairness *f);

@@ -13,14 +13,14 @@
 
 #define FROZEN_FILE "frozen"
 
-/* dir_fd: of the dataset's folder, or AT_FDCWD with its path. */
+/* Returns true if the dataset is frozen. dir_fd: the dataset's folder, or AT_FDCWD with its path. */
 bool frozen_is(int dir_fd, const char *path);
 /* Sets the error text for a frozen dataset. Returns -EROFS. */
 int frozen_error(const char *dataset_path, struct error *err);
 
-/* Makes it so. The caller holds the writer's lock, and the snapshot is that of the metadata. */
+/* Marks the dataset as frozen. The caller holds the writer's lock, and the snapshot matches the metadata. */
 int frozen_mark(int dir_fd, const char *dataset_path, struct error *err);
-/* Removes what a frozen dataset has of metadata. */
+/* Removes the metadata of a frozen dataset. */
 int frozen_drop_metadata(int dir_fd, const char *dataset_path, struct error *err);
-/* No longer. */
+/* Removes the mark. */
 int frozen_unmark(int dir_fd, const char *dataset_path, struct error *err);

@@ -19,25 +19,25 @@
 struct purge_options {
 	const char *dataset;
 	const char *command; /* for the log, or NULL */
-	uint64_t keep;       /* versions that can be read at least, the newest ones; >= 1 */
-	uint64_t older_ns;   /* and those that were the newest within this time */
+	uint64_t keep;       /* minimum number of versions that stay readable, the newest ones; >= 1 */
+	uint64_t older_ns;   /* versions that were the newest within this time stay readable, too */
 	uint64_t chunk_bytes;
 	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
-	bool dry_run;            /* changes nothing, and says what it would do */
+	bool dry_run;            /* changes nothing, and reports the planned result */
 	progress_callback *progress;
 	bool (*cancelled)(void *context);
 	void *context;
 };
 
 struct purge_result {
-	uint64_t version;                  /* of the dataset now; dry run: that it has */
+	uint64_t version;                  /* of the dataset afterwards; dry run: current version */
 	uint64_t oldest;                   /* version that can be read */
 	uint64_t n_holed;                  /* rewritten chunks */
 	uint64_t n_samples;                /* copied */
-	uint64_t n_resumed;                /* of them by a run that was interrupted */
+	uint64_t n_resumed;                /* of these, copied by an interrupted run */
 	uint64_t n_written;                /* chunks; dry run: 0 */
 	uint64_t n_removed, removed_bytes; /* chunks */
-	uint64_t n_waiting, waiting_bytes; /* chunks of which only versions before the newest need anything */
+	uint64_t n_waiting, waiting_bytes; /* chunks needed only by versions before the newest */
 };
 
 /* -EBUSY: there is another writer; -EBADMSG: a sample is damaged (err names it); -ECANCELED. After a failure

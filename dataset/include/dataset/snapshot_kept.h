@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define SNAPSHOT_KEPT_FOLDER "snapshots"
-/* For texts: the dataset, the version that was asked for, the newest one. */
+/* Format for error texts: the dataset, the requested version, the newest one. */
 #define SNAPSHOT_NO_VERSION "%s has no version %" PRIu64 ": it is at version %" PRIu64
 #define SNAPSHOT_NOT_KEPT   "%s has no snapshot of version %" PRIu64 " any more"
 #define SNAPSHOT_KEPT_NAME  (sizeof(SNAPSHOT_KEPT_FOLDER "/18446744073709551615"))
@@ -27,12 +27,11 @@ const char *snapshot_kept_name(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
 const char *snapshot_kept_file(uint64_t version, char name[SNAPSHOT_KEPT_NAME]);
 int snapshot_kept_folder(int dataset_fd);
 
-/* The version that this file says it is of, from its first bytes, which nobody has verified. 0: it is no
- * snapshot. */
+/* Returns the version in the file's first bytes, which nobody has verified. 0: the file is no snapshot. */
 uint64_t snapshot_kept_version(int fd);
 
-/* The versions whose snapshots are kept, ascending: free() them. -errno: the folder cannot be read. Where
- * there is none, none are kept. */
+/* Lists the versions whose snapshots are kept, ascending: free() the array. -errno: the folder cannot be
+ * read. Without a folder the list is empty. */
 int snapshot_kept_list(int dataset_fd, uint64_t **ret, size_t *ret_n);
 
 /* Opens the snapshot of this version, which may also be the newest. -ENOENT: there is no such version, or its

@@ -12,20 +12,20 @@
 
 struct subset;
 
-/* Words of a subset of n_samples. */
+/* Returns the number of words of a subset of n_samples. */
 static inline uint64_t subset_words(uint64_t n_samples)
 {
 	return n_samples / 64 + (n_samples % 64 != 0);
 }
 
-/* Takes the words, which were allocated with malloc(), in any case. -EINVAL: a bit beyond the last sample is
- * set; -ENOMEM. */
+/* Creates a subset; takes over the words, allocated with malloc(), even on failure. -EINVAL: a bit beyond the
+ * last sample is set; -ENOMEM. */
 int subset_new(uint64_t n_samples, uint64_t *words, struct subset **ret);
 void subset_free(struct subset *s);
 /* -ENOMEM. */
 int subset_copy(const struct subset *s, struct subset **ret);
 
-/* Returns true if both have the same samples; NULL is the same as NULL alone. */
+/* Returns true if both have the same samples; NULL equals only NULL. */
 bool subset_is_same(const struct subset *a, const struct subset *b);
 
 /* Returns the bytes that subset_new() allocates, including the words. */
@@ -39,6 +39,6 @@ uint64_t subset_count(const struct subset *s);
 uint64_t subset_count_range(const struct subset *s, uint64_t first, uint64_t end);
 /* Returns the number of the k-th chosen sample, k < subset_count(). */
 uint64_t subset_sample(const struct subset *s, uint64_t k);
-/* The first chosen sample from `sample` on; n_samples: there is none. */
+/* Returns the first chosen sample at or after `sample`; n_samples: there is none. */
 uint64_t subset_next(const struct subset *s, uint64_t sample);
 const uint64_t *subset_data(const struct subset *s);

@@ -8,7 +8,7 @@
 
 #include "dataset/place.h"
 
-/* version 0, or the newest: as place_open() with PLACE_READ. Others have metadata and snapshot in a folder
- * below $TMPDIR or /var/tmp, which place_close() removes. -ENOENT: there is no such version, or it cannot be
- * read any more; err says which can. Otherwise as place_open() and meta_open(). */
+/* Opens a version. 0, or the newest: as place_open() with PLACE_READ. Others have metadata and snapshot in a
+ * folder below $TMPDIR or /var/tmp, which place_close() removes. -ENOENT: there is no such version, or it
+ * cannot be read any more; err says which can. Otherwise as place_open() and meta_open(). */
 int version_open(const char *name, uint64_t version, struct place **ret, struct error *err);

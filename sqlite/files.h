@@ -35,7 +35,7 @@ int sql_files_open(int dir_fd, const char *path, const struct sql_files_options 
 /* Frees the files. Call after the connection is closed. */
 void sql_files_close(struct sql_files *files);
 
-/* Returns the VFS, valid until sql_files_close(). The database has its name in it. */
+/* Returns the VFS, valid until sql_files_close(). The database has this name in it: */
 #define SQL_FILES_NAME "main"
 struct sqlite3_vfs *sql_files_vfs(struct sql_files *files);
 /* Returns true if the files are private copies, in which a journal is played back. */

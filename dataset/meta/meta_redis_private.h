@@ -52,34 +52,35 @@ static inline struct meta_redis *redis_of(struct meta *m)
 	return container_of(m, struct meta_redis, meta);
 }
 
-/* -EBADMSG, with the text. */
+/* Sets the text for damaged metadata. Returns -EBADMSG. */
 int redis_damaged(const struct meta_redis *s, const char *what, struct error *err);
 int redis_lost(const struct meta_redis *s, struct error *err);
 
-/* Asking for the state and understanding the reply, which may come beside others. -ENODATA, without a text:
- * there is none. */
+/* Ask for the state and parse the reply, which may come with other replies. -ENODATA, without a text: there
+ * is no state. */
 void redis_state_ask(struct meta_redis *s);
 int redis_state_take(const struct meta_redis *s, const redisReply *reply, struct redis_state *ret,
 		     struct error *err);
-/* Both at once. */
+/* Asks for the state and returns it, in one step. */
 int redis_state_read(struct meta_redis *s, struct redis_state *ret, struct error *err);
 /* Returns the view of the committed state. */
 void redis_state_view(const struct meta_redis *s, const struct redis_state *state, struct redis_view *ret);
-/* One change of the state: op, then names and values up to NULL. */
+/* Changes the state: op, then names and values up to NULL. */
 int redis_state_change(struct meta_redis *s, const char *op, const char *const *pairs, struct error *err);
-/* A server that takes out keys when it is full is refused. By now all were asked. */
+/* Refuses a server that evicts keys when its memory is full. By now all servers were asked. */
 int redis_state_check_policy(const struct meta_redis *s, struct error *err);
 int redis_state_create(struct meta_redis *s, struct error *err);
-/* Whether all buckets are as the last commit left them: none was evicted, or comes from a replica that knew
- * less, or from an older backup. */
+/* Checks that all buckets are as the last commit left them: none was evicted, or comes from a replica that
+ * lagged, or from an older backup. */
 int redis_state_check_marks(struct meta_redis *s, const struct redis_state *state, struct error *err);
 const char *redis_id_text(const struct chunk_id *id, char text[REDIS_ID_DIGITS + 1]);
-/* The log lies in the state's hash, a field a version: so what commits also records. */
+/* Returns the field of a version's log entry. The log lies in the state's hash, one field per version: so a
+ * commit also records its entry. */
 const char *redis_log_name(uint64_t version, char name[REDIS_LOG_NAME]);
 
-/* Sends what was put so far. Before the first value of a transaction the state says who writes. */
+/* Sends the values put so far. Before the first value of a transaction, the state records the writer. */
 int redis_flush(struct meta_redis *s, struct error *err);
-/* A value in the transaction's view. -ENOENT without a text. *ret is borrowed from the link. */
+/* Reads a value in the transaction's view. -ENOENT without a text. *ret is borrowed from the link. */
 int redis_look_up(struct meta_redis *s, enum redis_family family, const void *field, size_t bytes,
 		  const unsigned char **ret, size_t *ret_bytes, struct error *err);
 

@@ -17,18 +17,18 @@
  * version, and creates or replaces it as the mode says. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int meta_schema_open(int dir_fd, const char *path, enum meta_mode mode, struct sql **ret, struct error *err);
 
-/* Says whether the tables have digests, and whether chunks may be compressed: versions 1 (neither), 2
- * (digests), 3 (compressed) and 4 (both). So tables stay at what older programs know as long as they can. */
+/* Returns whether the tables have digests, and whether chunks may be compressed: versions 1 (neither), 2
+ * (digests), 3 (compressed) and 4 (both). So tables stay readable by older programs as long as possible. */
 int meta_schema_has(struct sql *db, bool *ret_digests, bool *ret_compressed, struct error *err);
 /* Raise the version of tables that have none, or are of none, within a transaction. */
 int meta_schema_add_digests(struct sql *db, struct error *err);
 int meta_schema_add_compressed(struct sql *db, struct error *err);
 
-/* Says whether the tables have a log. */
+/* Returns whether the tables have a log. */
 int meta_schema_has_log(struct sql *db, bool *ret, struct error *err);
-/* Adds one if there is none, within a transaction. */
+/* Adds a log if there is none, within a transaction. */
 int meta_schema_add_log(struct sql *db, struct error *err);
 
-/* How many paths the transaction that made this version has left. What the log says, which takes no time;
- * where it says nothing, or with `exactly`, they are counted. Errors as sql_execute(). */
+/* Returns the number of paths after the transaction of this version: from the log, which takes no time;
+ * without an entry, or with `exactly`, by counting. Errors as sql_execute(). */
 int meta_schema_count_paths(struct sql *db, uint64_t version, bool exactly, uint64_t *ret, struct error *err);

@@ -26,19 +26,19 @@ enum redis_family { REDIS_PATHS, REDIS_CHUNKS, N_REDIS_FAMILIES };
 struct redis_view {
 	const char *prefix;
 	char generation[17];
-	uint64_t number; /* versions above it are not seen */
+	uint64_t number; /* versions above it are invisible */
 };
 
 #define REDIS_VALUE_MAX 255
 
 int redis_buckets_make(struct redis_link *l, const struct redis_view *v, struct error *err);
 int redis_buckets_remove(struct redis_link *l, const struct redis_view *v, struct error *err);
-/* Takes out what the writer `dead` wrote, and keeps it from writing more. */
+/* Removes the values that the writer `dead` wrote, and keeps it from writing more. */
 int redis_buckets_sweep(struct redis_link *l, const struct redis_view *v, uint64_t dead, struct error *err);
 /* Totals of all marks of a view. */
 struct redis_totals {
 	uint64_t n[N_REDIS_FAMILIES]; /* values */
-	uint64_t marks;               /* XXH3-64 of all: another one if any bucket is not as it was written */
+	uint64_t marks; /* XXH3-64 of all marks: differs if any bucket is not as it was written */
 };
 
 int redis_buckets_count(struct redis_link *l, const struct redis_view *v, struct redis_totals *ret,
@@ -53,19 +53,19 @@ struct redis_puts {
 /* bytes 0 deletes. */
 int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *field, size_t field_bytes,
 		   const void *data, size_t bytes);
-/* Sends all, as the writer of the view. Later ones of a field replace earlier ones. */
+/* Sends all values, as the writer of the view. Later values of a field replace earlier ones. */
 int redis_puts_flush(struct redis_puts *p, struct redis_link *l, const struct redis_view *v,
 		     struct error *err);
 void redis_puts_free(struct redis_puts *p);
 
-/* Adds the command that redis_bucket_value() understands the reply of. */
+/* Adds the command whose reply redis_bucket_value() parses. */
 void redis_bucket_ask(struct redis_link *l, const struct redis_view *v, enum redis_family family,
 		      const void *field, size_t field_bytes);
 /* *ret is borrowed from the link. -ENOENT; -ESTALE: the view is too old; -EBADMSG. err is set for neither. */
 int redis_bucket_value(const redisReply *reply, const struct redis_view *v, const unsigned char **ret,
 		       size_t *ret_bytes);
 
-/* In no particular order. Returns what the callback returns, if that is not 0. */
+/* Calls back for each value, in no particular order. Returns the callback's result if it is not 0. */
 typedef int redis_value_callback(const void *field, size_t field_bytes, const unsigned char *data,
 				 size_t bytes, void *context);
 int redis_buckets_each(struct redis_link *l, const struct redis_view *v, enum redis_family family,

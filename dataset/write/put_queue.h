@@ -19,7 +19,7 @@
 
 struct put_queue;
 
-/* store and lock_file are borrowed. Once the lock is lost nothing is put. */
+/* store and lock_file are borrowed. Once the lock is lost, nothing is written. */
 int put_queue_new(struct store *store, struct writer_lock *lock_file, uint64_t chunk_bytes,
 		  struct put_queue **ret, struct error *err);
 /* Drops chunks that are not written yet. */

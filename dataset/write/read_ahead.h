@@ -19,7 +19,7 @@ struct read_item {
 	unsigned char *data;
 	size_t bytes;
 	size_t source_bytes; /* of the file, if it was given to `rewrite`, else 0 */
-	int rewritten;       /* what that returned */
+	int rewritten;       /* result of `rewrite` */
 	struct error note;
 	uint32_t mode;
 	uint64_t mtime_ns;

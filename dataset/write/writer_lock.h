@@ -26,12 +26,12 @@ struct writer_lock;
 /* dir_fd and path, which names the dataset in messages, are borrowed. -EBUSY: another writer holds it. */
 int writer_lock_take(int dir_fd, const char *path, struct writer_lock **ret, struct error *err);
 
-/* -EBUSY: it was taken over. Thread-safe. */
+/* Checks that the lock is still held. -EBUSY: another writer took it over. Thread-safe. */
 int writer_lock_check(const struct writer_lock *l, struct error *err);
 
-/* From here on it may be taken over. */
+/* Permits other writers to take the lock over from here on. */
 void writer_lock_loosen(struct writer_lock *l);
-/* From here on nobody takes it over. -EBUSY: somebody has. */
+/* Prevents other writers from taking the lock over from here on. -EBUSY: one already has. */
 int writer_lock_keep(struct writer_lock *l, struct error *err);
 
 void writer_lock_free(struct writer_lock *l); /* accepts NULL */

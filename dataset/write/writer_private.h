@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What writer.c and writer_open.c share. */
+/* Definitions that writer.c and writer_open.c share. */
 
 #include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
@@ -11,23 +11,24 @@
 #include "writer_lock.h"
 
 struct writer {
-	char *path; /* as it was named */
+	char *path; /* as the caller named it */
 	struct place *place;
 	int dir_fd, parent_fd;    /* the folder, and, while it may be removed again, the one that it is in */
 	struct writer_lock *lock; /* NULL elsewhere */
-	bool made_directory;      /* by this writer, which removes it again when nothing comes of it */
+	bool made_directory;      /* by this writer, which removes it if nothing is committed */
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
-	int level; /* that chunks begun from now on are compressed with; 0: they are not */
+	int level; /* compression level of chunks begun from now on; 0: not compressed */
 	struct store *store;
 	struct meta *meta;
 	bool begun; /* the metadata transaction */
 	struct meta_info info;
 	struct chunk_id_source ids;
-	struct chunk_id floor; /* below all that this writer makes */
+	struct chunk_id floor; /* below all ids that this writer makes */
 
-	struct store_object *objects; /* what the store has, in id order; the leftovers are its last ones */
+	struct store_object
+	    *objects; /* contents of the store, in id order; the leftovers are the last ones */
 	size_t n_objects;
 	size_t n_leftovers;
 	size_t n_taken; /* leftovers up to here were adopted or passed over */
@@ -59,7 +60,7 @@ struct writer {
 	unsigned n_runs;
 };
 
-/* The version of the snapshot; 0: there is none that can be read. */
+/* Returns the version of the snapshot; 0: there is none that can be read. */
 uint64_t writer_snapshot_version(const struct writer *w);
 
 /* Frees builder and changes. */
@@ -71,7 +72,7 @@ void writer_change_begin(struct writer *w);
 int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err);
 int writer_change_end(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err);
 
-/* The oldest version that can be read once this one is the newest. */
+/* Returns the oldest version that can be read once `version` is the newest. */
 int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct error *err);
 
 /* Snapshots of earlier versions, where the dataset is in a folder: keeps the newest one, if a writer that
@@ -82,11 +83,11 @@ uint64_t writer_newest_kept(const struct writer *w); /* 0: none is kept */
 int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
 int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep keep, struct error *err);
 
-/* -EROFS: the dataset is frozen, and this writer is for something else than thawing it; -EBUSY: it was frozen
- * after the metadata were opened. */
+/* Checks that the dataset is not frozen. -EROFS: it is, and this writer does not thaw it; -EBUSY: it was
+ * frozen after the metadata were opened. */
 int writer_check_frozen(const struct writer *w, struct error *err);
 
-/* The ids of all chunks that the metadata knows, ascending. */
+/* Returns the ids of all chunks that the metadata knows, ascending. */
 int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err);
 bool writer_knows(const struct buffer *known, const struct chunk_id *id);
 

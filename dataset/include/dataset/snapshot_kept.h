@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define SNAPSHOT_KEPT_FOLDER "snapshots"
-/* Format for error texts: the dataset, the requested version, the newest one. */
+/* Formats for error texts: the dataset, the requested version, the newest one. */
 #define SNAPSHOT_NO_VERSION "%s has no version %" PRIu64 ": it is at version %" PRIu64
 #define SNAPSHOT_NOT_KEPT   "%s has no snapshot of version %" PRIu64 " any more"
 #define SNAPSHOT_KEPT_NAME  (sizeof(SNAPSHOT_KEPT_FOLDER "/18446744073709551615"))

@@ -79,7 +79,7 @@ struct answer {
 	bool has_range;
 	char etag[TEXT_MAX], token[TEXT_MAX], region[TEXT_MAX], location[TEXT_MAX];
 	char code[64]; /* <Code> of an error */
-	time_t date;   /* of the server; 0: it did not say */
+	time_t date;   /* of the server; 0: not in the answer */
 };
 
 void answer_free(struct answer *a);
@@ -95,7 +95,7 @@ struct signing {
 	    *headers; /* "name:value", names in lower case, sorted, further ones that are signed */
 	int n_headers;
 };
-/* The value of the Authorization header. -ENOMEM, -ENOTSUP. */
+/* Computes the value of the Authorization header. -ENOMEM, -ENOTSUP. */
 int sign_request(const struct signing *s, char **ret, struct error *err);
 int hash_parts(const struct iovec *parts, int n_parts, char text[HASH_TEXT]);
 void random_token(char text[2 * TOKEN_BYTES + 1]);
@@ -112,7 +112,7 @@ enum request_result {
 	REQUEST_PAST_END,    /* 416 */
 };
 int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
-/* The object's name for an error text. */
+/* Maximum length of an object's name in an error text. */
 #define OBJECT_NAME_MAX 400
 const char *object_name(const struct bucket *b, const char *key, char text[OBJECT_NAME_MAX]);
 
@@ -128,5 +128,5 @@ struct xml_list {
 };
 int xml_parse_list(const char *text, size_t bytes, struct xml_list *ret);
 void xml_list_free(struct xml_list *l);
-/* The text of the first element of this name below the root; false: there is none. */
+/* Finds the text of the first element of this name below the root; false: there is none. */
 bool xml_find(const char *text, size_t bytes, const char *root, const char *name, char *ret, size_t size);

@@ -128,7 +128,7 @@ static int upload_part(struct upload *u, int number, const struct iovec *parts, 
 
 	if (result < 0)
 		return result;
-	/* It goes back as it came, so nothing that ends an element may be in it. */
+	/* The ETag is sent back unchanged, so it must not contain characters that end an element. */
 	if (!a.etag[0] || strpbrk(a.etag, "<>&"))
 		result = error_set(err, -EBADMSG, "%s: the server gave a part no ETag",
 				   object_name(u->bucket, u->key, name));
@@ -166,7 +166,7 @@ static int upload_complete(struct upload *u, char **document, size_t *document_b
 		answer_free(&a);
 	if (result == 0)
 		return 0;
-	/* An answer may have been lost, and the upload be complete. */
+	/* The answer may have been lost although the upload is complete. */
 	const struct s3_request look = {.method = METHOD_HEAD, .key = u->key};
 	int found = request_run(u->bucket, &look, &a, NULL);
 	bool ours = found == 0 && !strcmp(a.token, u->token);
@@ -182,7 +182,7 @@ static int upload_complete(struct upload *u, char **document, size_t *document_b
 			  : result;
 }
 
-/* Where the bytes of an upload come from: memory or a file. */
+/* The source of an upload's bytes: memory or a file. */
 struct origin {
 	const struct iovec *parts;
 	int n_parts;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * A part of a JPEG image as a file of its own, as far as restart markers say where it lies. Behind a marker
- * decoding can restart: so rows and columns next to a crop need not be decoded, and the rest is decoded as if
- * they had been.
- */
+/* Extracts a part of a JPEG image as a file of its own, as far as restart markers locate it. Decoding can
+ * restart after a marker: so rows and columns next to a crop need not be decoded, and the rest is decoded as
+ * if they had been. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +18,7 @@ struct jpeg_layout {
 	uint32_t width, height;
 	uint32_t h, v;          /* sampling factors of the component with the most samples */
 	size_t height_at;       /* in the file: two bytes, big endian, and behind them the width */
-	size_t scan_at;         /* what comes before is the header */
+	size_t scan_at;         /* the header ends here */
 	uint32_t mcu_width;     /* pixels */
 	bool in_order;          /* the MCUs of a row come from left to right, once */
 	uint64_t row_mcus;      /* of one row */
@@ -32,8 +30,8 @@ bool jpeg_layout_read(const uint8_t *data, size_t bytes, struct jpeg_layout *ret
 
 struct jpeg_part {
 	struct image_box box; /* pixels, without those that pad the last blocks of the image */
-	/* Runs of n intervals that lie behind one another in the file: from the first one of a run to that of
-	 * the next it is `apart` intervals. */
+	/* Runs of n intervals that are consecutive in the file. The start of a run is `apart` intervals after
+	 * the start of the previous one. */
 	uint64_t first, n, apart, n_runs;
 };
 

@@ -15,7 +15,7 @@
 /* A scale of the DCT is taken only where as many pixels of the scaled image, in each direction, become one of
  * the output: with fewer, the difference to the whole image's resize shows. */
 #define MADE_OF 2
-/* Each scan goes over the whole image, however few bytes it has. Progressive images have some ten. */
+/* Each scan covers the whole image, however few bytes it has. Progressive images have about ten. */
 #define SCANS_MAX 100
 #define CMYK      4
 
@@ -49,7 +49,7 @@ static struct jpeg_reader *reader_of(j_common_ptr jpeg)
 	return jpeg->client_data;
 }
 
-/* The library's own message. */
+/* Reports the library's own message. */
 static void on_error(j_common_ptr jpeg)
 {
 	struct jpeg_reader *reader = reader_of(jpeg);
@@ -205,7 +205,7 @@ static void read_rest(struct jpeg_reader *reader)
 		read_row(reader, reader->cmyk.bytes);
 }
 
-/* Behind the crop nothing is decoded. An image that is cut there has lost the marker at its end. */
+/* Data after the crop is not decoded. An image that is cut there lacks its end marker. */
 static void check_end(struct jpeg_reader *reader)
 {
 	const struct jpeg_source_mgr *source = reader->jpeg.src;
@@ -390,7 +390,7 @@ static int read_planes(struct jpeg_reader *reader, uint8_t *planes)
 	return 0;
 }
 
-/* At the scale 1/by. */
+/* Reads the whole image at the scale 1/by. */
 static int read_pixels(struct jpeg_reader *reader, uint32_t by, uint8_t *pixels)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
@@ -430,7 +430,7 @@ static int read_whole(struct jpeg_reader *reader, const struct image_source *rea
 	return whole->is_planes ? read_planes(reader, to) : read_pixels(reader, whole->by, to);
 }
 
-/* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
+/* A function of its own, so that none of its variables changes between setjmp() and longjmp(). */
 static int read_or_escape(struct jpeg_reader *reader, struct image_source *reading,
 			  const struct image_whole *whole, uint8_t *to)
 {

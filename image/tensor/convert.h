@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Numbers from where they lie to where they go, as a recipe wants them. */
+/* Copies numbers from a stored array to the output, in the recipe's layout and type. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +19,6 @@ struct lie {
 	bool is_swapped;                          /* the first byte is the highest */
 };
 
-/* Writes all of them to out. Those that the sizes and strides lead to are within data. */
+/* Writes all numbers to out. The caller ensures that all numbers that the sizes and strides address are
+ * within data. */
 void convert(const struct recipe *recipe, const struct lie *lie, uint8_t *out);

@@ -9,14 +9,15 @@
 
 #include <jpeglib.h>
 
-/* An image of which jpeg_read_coefficients() has read all. */
+/* An image after jpeg_read_coefficients() has read all of it. */
 struct coefficients {
 	struct jpeg_decompress_struct jpeg;
 	jvirt_barray_ptr *blocks; /* of each component */
 };
 
-/* All bits of all coefficients came. Of others a decoder may guess some, unless all came in one scan. */
+/* Returns true if all bits of all coefficients arrived. A decoder may guess missing ones, unless all came in
+ * one scan. */
 bool coefficients_complete(const struct coefficients *c);
 
-/* Every decoder makes the same pixels of both. */
+/* Returns true if every decoder makes the same pixels of both. */
 bool coefficients_equal(struct coefficients *a, struct coefficients *b);

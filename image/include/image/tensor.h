@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * Stored arrays to what a recipe makes of them: .npy files and bare numbers, cut, mirrored, in another
- * layout, as other numbers.
- *
- * The files are taken as foreign: any bytes may come.
- */
+/* Makes a recipe's output from stored arrays: .npy files and bare numbers, cut, mirrored, in another layout,
+ * as other numbers. The files are untrusted: any bytes may come. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +17,7 @@ struct npy {
 	bool is_fortran;    /* the first dimension is the fastest */
 	uint32_t n_dimensions;
 	uint64_t dimensions[RECIPE_TENSOR_DIMENSIONS];
-	size_t offset; /* of the first number; all are there */
+	size_t offset; /* of the first number; all numbers are present */
 };
 
 /* 0; -EBADMSG: no .npy file, a damaged one, or one of a type or a shape that recipes do not have. */

@@ -112,7 +112,7 @@ enum request_result {
 	REQUEST_PAST_END,    /* 416 */
 };
 int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
-/* Maximum length of an object's name in an error text. */
+/* Writes the object's name for an error text. Returns text. */
 #define OBJECT_NAME_MAX 400
 const char *object_name(const struct bucket *b, const char *key, char text[OBJECT_NAME_MAX]);
 

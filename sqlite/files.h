@@ -40,6 +40,6 @@ void sql_files_close(struct sql_files *files);
 struct sqlite3_vfs *sql_files_vfs(struct sql_files *files);
 /* Returns true if the files are private copies, in which a journal is played back. */
 bool sql_files_are_copies(const struct sql_files *files);
-/* Return whether the database was shorter than its header says when it was opened, and its length then. */
+/* Return whether the database was shorter, when it was opened, than its header says, and its length then. */
 bool sql_files_are_cut(const struct sql_files *files);
 uint64_t sql_files_bytes(const struct sql_files *files);

@@ -85,7 +85,7 @@ struct recipe_table {
 
 void recipe_table_make(const struct recipe *recipe, struct recipe_table *ret);
 
-/* Writes pixels (RGB, 3 bytes each, width x height of them) in the recipe's type and layout, mirrored as
- * `place` says, to out[recipe_item_bytes()]. */
+/* Writes pixels (RGB, 3 bytes each, width x height of them) as the recipe specifies, mirrored as `place`
+ * says, to out[recipe_item_bytes()]. */
 void recipe_store(const struct recipe *recipe, const struct recipe_table *table,
 		  const struct recipe_place *place, const uint8_t *pixels, void *out);

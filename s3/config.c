@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the server is and who asks, from the variables and files that Amazon's own tools use. */
+/* Reads the server's address and the credentials from the variables and files that Amazon's own tools use. */
 #include "bucket_private.h"
 
 #include <ctype.h>
@@ -113,7 +113,7 @@ static char *copy_of(const char *text)
 	return text ? strdup(text) : NULL;
 }
 
-/* They become lines of a request, so that nothing but printable characters may be in them. */
+/* Credentials become lines of a request, so they may contain only printable characters. */
 static bool is_header_text(const char *text)
 {
 	for (; *text; text++)

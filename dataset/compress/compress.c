@@ -17,7 +17,7 @@
 #define SINGLE_SEGMENT    0x20u
 #define EMPTY_BLOCK_BYTES 3u /* size of an uncompressed block that is not the last one */
 
-/* What is saved must be worth the decoding. */
+/* Minimum saving, as 1/WORTH_SHARE of the bytes: less is not worth the decoding. */
 #define WORTH_SHARE 16
 
 struct compressor {

@@ -27,9 +27,9 @@ void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progres
  * order or behind a path, or it has a digest and the others have none, or the reverse. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
-/* Of records with one path the last one, in storage order, counts. -EINVAL: its chunk is unknown, or it is
- * not as chunks have records; -EOVERFLOW: too many samples for one snapshot; -errno of the file that sorts.
- */
+/* Adds a path. Of records with the same path the last one, in storage order, counts. -EINVAL: its chunk is
+ * unknown, or the record is not one that chunks have; -EOVERFLOW: too many samples for one snapshot; -errno
+ * of the file used for sorting. */
 int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path);
 
 /* In place of both: a chunk with all its records, in id order; of paths that are deleted nothing is left,

@@ -18,7 +18,7 @@ struct spill_entry {
 	uint32_t bytes;
 };
 
-/* Of the data of two entries with equal keys. */
+/* Compares the data of two entries with equal keys. */
 typedef int spill_compare(const void *a, const void *b);
 
 enum {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has to be done in the same second: limits, memory pressure, pins, other jobs' parts. */
+/* Applies what must change in the same second: limits, memory pressure, pins, other jobs' shares. */
 #include "round.h"
 
 #include <math.h>

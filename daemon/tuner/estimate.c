@@ -12,10 +12,10 @@
 #define NOISE 0.75
 /* Ratio beyond which a figure counts as different. Wider for demand, which is noisy after a long wait. */
 #define DIFFERS 1.35
-/* Waiting is more than it was if it grew by this share of the time... */
+/* Waiting has grown if it rose by this share of the time... */
 #define WAIT_DIFFERS 0.10
-/* ... or by this many times what it strays anyway, as windows find more or less in memory. Below 3, because a
- * change adds to the stray that it is compared with, and has to be noticed all the same. */
+/* ... or by this many times its usual deviation, as windows find more or less in memory. Below 3, because a
+ * change adds to the deviation that it is compared with, and must still be noticed. */
 #define STRAYS 2.5
 /* Ratio for bandwidth, which also depends on what is read. */
 #define BANDWIDTH_DIFFERS 1.6
@@ -99,7 +99,7 @@ static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t sinc
 	return found;
 }
 
-/* All that was consumed over all the time in which it could be: steadier than a mean of ratios. */
+/* Returns all samples consumed over all the time without waits: steadier than a mean of ratios. */
 static double demand_of(const struct tuner_job *job, double otherwise)
 {
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
@@ -187,7 +187,7 @@ bool job_differs(const struct tuner_job *job, const struct job_figures *now)
 	/* Less waiting is what a filling cache brings, and does not make it another phase. */
 	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
 		return true;
-	/* What forms save, or cost while they are made, does not either. */
+	/* The CPU time that forms save, or cost while they are made, does not make another phase either. */
 	bool forms = now->form_bytes > 0 || then->form_bytes > 0;
 
 	return other(demand, then->demand, ratio) ||

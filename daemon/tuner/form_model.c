@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What decoded forms save, by analyzer/model.h with the figures that were measured. */
+/* Models the CPU time that decoded forms save: analyzer/model.h with the measured figures. */
 #include "state.h"
 
 #include <math.h>
 
 #include "analyzer/model.h"
 
-/* What other knobs give as much is as good. */
+/* Share of the demand. If the other knobs reach it, forms need no more memory. */
 #define AS_GOOD 0.98
-/* Of what is to be there: with that it has shown its effect. */
+/* Share of the expected form hits that must be reached before the effect is judged. */
 #define FILLED 0.8
-/* What is made in one epoch is used in the next. */
+/* Epochs that filling takes: a form made in one epoch is used in the next. */
 #define FILL_EPOCHS 2.5
 #define FILL_MIN_S  600.0
 #define FILL_MAX_S  86400.0
-/* A smaller change is not worth one. */
+/* Minimum growth that is worth a change, as a ratio. */
 #define STEP  1.1
 #define MIB   0x1p20
-#define LEAST 0.05 /* part of the CPU time that is always left */
+#define LEAST 0.05 /* share of the CPU time that forms never save */
 
 /* Returns true if enough is known of the job's decoding to say anything. */
 static bool forms_known(const struct job_figures *f)
@@ -53,7 +53,7 @@ double forms_daemon_cpu_s(const struct tuner_job *job, const struct job_figures 
 
 	if (!forms_known(f))
 		return f->daemon_cpu_s;
-	/* Those of an earlier job stay while nobody says anything. */
+	/* Forms of an earlier job stay in memory as long as this knob keeps its value. */
 	if (bytes == job->in_force.value[TUNER_FORM_BYTES] && f->form_bytes > to)
 		to = f->form_bytes;
 	then = model_form_cpu(f->fresh_s, form_s, forms_hit(f, to));
@@ -84,8 +84,9 @@ uint64_t forms_fill_ns(const struct job_figures *f)
 	return (uint64_t)(fmin(fmax(epochs_s, FILL_MIN_S), FILL_MAX_S) * (double)SECOND_NS);
 }
 
-/* By either of two clocks. That of all decoding also sees what nobody thought of, but neighbours make CPU
- * time longer, in some seconds more than in others; the decoders' own are means of the job's life. */
+/* Either of two measurements is enough. The CPU time of all decoding includes effects that nobody foresaw,
+ * but neighbours inflate it, in some seconds more than in others. The decoders' own figures are means over
+ * the job's life. */
 bool forms_save(const struct knob_change *c, const struct job_figures *after, double part)
 {
 	double promised = c->cpu_before - c->cpu_expected, all = c->cpu_before - after->daemon_cpu_s;

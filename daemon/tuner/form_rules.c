@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoded forms go before anything else: when memory is tight, and when caches are to have the room. */
+/* Evicts decoded forms before anything else: when memory is tight, and when caches need the memory. */
 #include "round.h"
 
 #include <math.h>
@@ -10,15 +10,15 @@
 #define HOLD_NS     (60 * SECOND_NS)
 #define HOLD_MAX_NS (3600 * SECOND_NS)
 #define WELL_TIMES  4
-#define ALL         0.995 /* of the crops, in whole percent */
-#define SLACK       0.9   /* a smaller difference in room is not worth dropping what took an epoch to fill */
+#define ALL         0.995 /* share of the crops that prints as 100 % */
+#define SLACK       0.9 /* a smaller loss of memory is not worth evicting forms that took an epoch to fill */
 
-/* Not again for a minute, then for two, and so on. */
+/* Keeps forms off for a minute, then for two, four, ... up to an hour. */
 static void hold(struct tuner_job *job, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[TUNER_FORM_BYTES];
 
-	/* It went well for so long since then that this is another matter. */
+	/* Starts over with the shortest hold if nothing went wrong for WELL_TIMES the last one. */
 	if (now_ns > l->up_until_ns + WELL_TIMES * l->up_hold_ns)
 		l->up_hold_ns = 0;
 	l->up_hold_ns = l->up_hold_ns ? 2 * l->up_hold_ns : HOLD_NS;

@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #define SAMPLES_SURE 4 /* seconds needed if the effect is as small as noise */
-/* A loss within this many standard errors of the two rates is not certain; SAMPLES_MOST is how many samples
- * are waited for until it is. */
+/* A loss within this many standard errors of the two rates is not certain. SAMPLES_MOST: the most samples to
+ * wait for certainty. */
 #define ERRORS       1.5
 #define SAMPLES_MOST SEEN_MAX
 /* Worse: the rate is less than this part, and waiting is more by this share of the time. The noise of a
@@ -24,7 +24,7 @@
 #define PART_OF_PROMISE 0.25
 #define PROMISE_MIN     0.05 /* gain, part of the rate: a smaller one would not be seen */
 #define WAIT_LITTLE     0.03 /* share of the time: no longer a stall, as STALL in rules.c */
-/* The job itself changed, by this ratio: then nothing can be said about the knob. */
+/* Ratio of demands from which the job itself changed, so that nothing can be said about the knob. */
 #define DEMAND_CHANGED 1.25
 /* A job that waits more than this share of the time is not held up by itself, and its demand is measured only
  * in the little time between waits. */
@@ -33,9 +33,9 @@
  * counts as none. */
 #define DEPTH_HELPED 0.7
 #define DEPTH_WORTH  1.1
-/* Filling a cache takes an epoch. */
+/* Longest time that a cache is given to fill, which takes an epoch. */
 #define FILL_NS (600 * SECOND_NS)
-/* What a filled cache may still miss: a part of what is to be kept, or of what is not, whichever is less. */
+/* A cache counts as filled when its hit ratio misses at most this fraction of min(cached, not cached). */
 #define FILL_LEFT 0.1
 /* How long an undone value is not tried again: doubled each time, up to an hour. */
 #define LESSON_NS     (60 * SECOND_NS)
@@ -129,7 +129,8 @@ static bool changed_itself(const struct knob_change *c, const struct job_figures
 		after->demand < c->demand_before / DEMAND_CHANGED);
 }
 
-/* Of several changes in one second, the one whose kind of wait grew more is to blame. */
+/* Returns true if this knob's kind of wait grew more than the other kind: of several changes in one second,
+ * that one is to blame. */
 static bool is_to_blame(const struct knob_change *c, enum tuner_knob knob, const struct job_figures *after)
 {
 	double fetch = after->fetch_wait - c->fetch_before, prep = after->prep_wait - c->prep_before;
@@ -159,8 +160,8 @@ static bool has_helped(const struct knob_change *c, const struct job_figures *af
 	return promised < PROMISE_MIN || got >= PART_OF_PROMISE * promised || after->wait < WAIT_LITTLE;
 }
 
-/* If deeper reading brings less than it should, that tells what storage can give. Returns false if it brought
- * nothing. */
+/* Learns the bandwidth limit of storage if deeper reading brings less than it should. Returns false if it
+ * brought nothing. */
 static bool learn_storage(struct tuner_job *job, const struct knob_change *c, const struct job_figures *after)
 {
 	double depth = (double)c->new_value / fmax((double)c->old_value, 1), rise;
@@ -202,7 +203,7 @@ struct trial {
 	bool last; /* the model will not be asked again after this */
 };
 
-/* While jumping nothing is undone: the next jump uses what was learnt, and sets the depth that is needed. */
+/* While a job jumps, nothing is undone: the next jump uses the new knowledge and sets the depth. */
 static void judge_useless_depth(struct tuner_round *round, const struct trial *t)
 {
 	static const char why[] = "storage gave no more for reading deeper";
@@ -213,8 +214,7 @@ static void judge_useless_depth(struct tuner_round *round, const struct trial *t
 		round_verdict(round, &round->state->jobs[t->index], t->knob, TUNER_UNDONE, t->after, why);
 }
 
-/* Returns true if nothing more is to be judged in this round: the change was undone, or another second may
- * tell. */
+/* Returns true if this round must not judge further: the change was undone, or later seconds may decide. */
 static bool judge_loss(struct tuner_round *round, const struct trial *t)
 {
 	const struct knob_change *c = t->change;
@@ -228,7 +228,7 @@ static bool judge_loss(struct tuner_round *round, const struct trial *t)
 	return certain || t->n < (t->last ? SAMPLES_MOST : SAMPLES_SURE);
 }
 
-/* The job was given more, and it hardly helped. */
+/* Judges a change that gave the job more and hardly helped. */
 static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 {
 	struct tuner_job *job = &round->state->jobs[t->index];
@@ -247,7 +247,7 @@ static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
-/* By CPU time: what a shared machine leaves of the rate says little, and forms take an epoch to fill. */
+/* Judges by CPU time. The rate says little on a shared machine, and forms take an epoch to fill. */
 static void judge_forms(struct tuner_round *round, const struct trial *t)
 {
 	const struct knob_change *c = t->change;

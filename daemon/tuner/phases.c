@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a job stands: new, jumping to what the model says, settled, idle, or blind. */
+/* Updates the phase of a job: new, jumping to the model's knobs, settled, idle, or blind. */
 #include "round.h"
 
 #include <math.h>

@@ -45,7 +45,7 @@ static double most_of(const struct tuner_round *round, size_t index, enum tuner_
 	return 0;
 }
 
-/* Whatever a rule wants, no knob grows beyond the sums; shrinking is never prevented. */
+/* Keeps every knob's growth within the node's sums, for any rule. Never prevents shrinking. */
 static uint64_t clamp(const struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value)
 {
 	uint64_t old = round_value(&round->state->jobs[index], knob);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of everything each job may have: the operator's limits, the node's memory and cores, other jobs.
- */
+/* Computes each job's limits from the operator's limits, the node's memory and cores, and other jobs. */
 #include "round.h"
 
 #include <math.h>
 
-/* Part of the memory limit that caches may take if the operator says nothing: the rest is for the jobs
+/* Part of the memory limit that caches may take unless the operator sets one: the rest is for the jobs
  * themselves. */
 #define CACHE_SHARE 0.75
-/* Workers per core if the operator says nothing: half of them sleep while they wait for data or for the
+/* Workers per core unless the operator sets a limit: half of them sleep while they wait for data or for the
  * trainer. */
 #define WORKERS_PER_CORE 2.0
 
@@ -79,7 +78,7 @@ void round_make_totals(struct tuner_round *round)
 	double in_use = 0, set = 0, held = 0, borrowed, ceiling, physical = INFINITY;
 
 	for (uint32_t i = 0; i < round->state->n_jobs; i++) {
-		/* Borrowed memory can be claimed, and goes first under pressure. */
+		/* Borrowed memory can be claimed, and is evicted first under pressure. */
 		held += cache_held(round, i, &borrowed) + borrowed;
 		in_use += cache_in_use(&round->state->jobs[i], &round->plans[i].now) + borrowed;
 		set += (double)round_value(&round->state->jobs[i], TUNER_CACHE_BYTES);
@@ -97,10 +96,10 @@ void round_make_totals(struct tuner_round *round)
 			       : round->node.cores >= 1 ? ceil(round->node.cores * WORKERS_PER_CORE)
 							: INFINITY;
 	if (round->workers_total < round->state->n_jobs)
-		round->workers_total = round->state->n_jobs; /* no job can do without one */
+		round->workers_total = round->state->n_jobs; /* each job needs one */
 }
 
-/* What a job could use if it were alone. */
+/* Returns the limits of a job that runs without other jobs. */
 static struct memory_room room_alone(const struct tuner_round *round, size_t index)
 {
 	const struct tuner_config *c = round->config;
@@ -109,7 +108,7 @@ static struct memory_room room_alone(const struct tuner_round *round, size_t ind
 		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
 	double cores = round->node.cores_idle >= 0 ? round->node.cores_idle + own : round->node.cores;
 
-	/* The scheduler is fair: what others use beyond an equal part can be had. */
+	/* The scheduler is fair: a job can get back what others use beyond an equal part. */
 	if (round->node.cores > 0)
 		cores = fmin(fmax(cores, round->node.cores / round->state->n_jobs), round->node.cores);
 	/* Pressure stops at what sessions need; an operator's limit does not. */
@@ -200,7 +199,7 @@ static void share_workers(struct tuner_round *round)
 		claims[i].given = floor(claims[i].given + 1e-6);
 		sum += claims[i].given;
 	}
-	/* What rounding left over goes out one by one. */
+	/* Hand out one by one the workers that rounding left over. */
 	for (size_t i = 0; i < 2 * n && sum + 1 <= round->workers_total; i++) {
 		if (claims[i].given + 1 > claims[i].want)
 			continue;
@@ -242,7 +241,7 @@ void round_make_rooms(struct tuner_round *round)
 	}
 	share_cache(round);
 	share_workers(round);
-	/* Asks the model once more, within the room that other jobs leave: less cache may need more depth. */
+	/* Asks the model again, within the limits that other jobs leave: less cache may need more depth. */
 	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++)
 		if (round->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
 			ask_model(&s->jobs[i], &round->plans[i]);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the parts of one tuner_decide() hand to each other. */
+/* State that the parts of one tuner_decide() share. */
 
 #include "state.h"
 
 struct knob_plan {
-	struct job_figures now; /* the estimate since the last change; all NAN without samples */
-	double demand; /* as it was measured. NAN: not known; now.demand is then the least that it can be */
-	uint32_t n;    /* samples that the estimate is made from */
-	struct memory_room room; /* what the job may have */
+	struct job_figures now;  /* the estimate since the last change; all NAN without samples */
+	double demand;           /* as measured. NAN: not known, and now.demand is a lower bound */
+	uint32_t n;              /* samples that the estimate is made from */
+	struct memory_room room; /* limits of the job */
 };
 
 struct tuner_round {
@@ -17,7 +17,7 @@ struct tuner_round {
 	struct tuner_state *state;
 	struct stall_node node;
 	uint64_t now_ns;
-	double cache_total;  /* of all jobs, now */
+	double cache_total;  /* limit of all caches together, now */
 	double cache_growth; /* caches do not grow beyond this sum */
 	bool cache_hard;     /* cache_total is the operator's or the node's limit, and not set by pressure */
 	double workers_total;
@@ -28,7 +28,7 @@ struct tuner_round {
 /* ---- intake.c: samples and clocks into jobs ---- */
 void round_take_samples(struct tuner_round *round, const struct stall_sample *samples, size_t n);
 
-/* ---- rooms.c: limits, pressure and other jobs make each job's room ---- */
+/* ---- rooms.c: turns limits, pressure and other jobs' needs into each job's limits ---- */
 void round_make_totals(struct tuner_round *round);
 void round_make_rooms(struct tuner_round *round);
 /* The pin for a knob of a job, or NULL. */
@@ -45,11 +45,11 @@ void round_update_phase(struct tuner_round *round, size_t index);
 
 /* ---- bounds.c ---- */
 void round_apply_bounds(struct tuner_round *round, size_t index);
-/* Returns true if it turned the cache up again. */
+/* Returns true if it raised the cache again. */
 bool round_recover(struct tuner_round *round, size_t index);
 
 /* ---- form_rules.c ---- */
-/* Returns true if decoded forms were given up, or some of them. */
+/* Returns true if it evicted decoded forms, all or some. */
 bool round_bound_forms(struct tuner_round *round, size_t index);
 void round_explain_forms(const struct tuner_round *round, size_t index, uint64_t value, char *text,
 			 size_t size);
@@ -58,7 +58,7 @@ void round_explain_forms(const struct tuner_round *round, size_t index, uint64_t
 void round_apply_rules(struct tuner_round *round, size_t index);
 
 /* ---- record.c ---- */
-/* What a rule wants to do with a knob. */
+/* A rule's request to set a knob. */
 struct wish {
 	enum tuner_knob knob;
 	enum tuner_rule rule;
@@ -66,7 +66,7 @@ struct wish {
 	double expected; /* rate; NAN: none, and the change is not judged */
 };
 
-/* Turns the knob; the value is clamped to the room. A value that changes nothing is not recorded. */
+/* Sets the knob, clamped to the job's limits. Does not record a value that changes nothing. */
 void round_decide(struct tuner_round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Writes why the model wants this value of the knob. */

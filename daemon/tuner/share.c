@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shares out what there is too little of: each job gets at least its floor, and the rest goes by marginal
- * gain. */
+/* Shares out a scarce resource: each job gets at least its floor, and the rest goes by marginal gain. */
 #include "state.h"
 
 #include <math.h>
@@ -14,14 +13,14 @@ static double sum_given(const struct claim *claims, size_t n)
 	return sum;
 }
 
-/* There is less than the floors together: shares in proportion to them. */
+/* Shares in proportion to the floors if they exceed the total. */
 static void share_scarcity(struct claim *claims, size_t n, double total, double floors)
 {
 	for (size_t i = 0; i < n; i++)
 		claims[i].given = floors > 0 ? claims[i].floor / floors * total : 0;
 }
 
-/* The level up to which all claims can be met: it rises above total / n as far as some want less. */
+/* Returns the level up to which all claims can be met: above total / n if some jobs want less. */
 static double equal_share(const struct claim *claims, size_t n, double total)
 {
 	double low = 0, high = total;

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the tuner remembers, and the parts that make a decision. All plain data, all bounded.
+ * The tuner's state, and the parts that make a decision. All plain data, all bounded.
  *
  *   clean     a raw sample -> struct job_figures, or refused
  *   estimate  the last figures -> one struct job_figures: medians; has the job changed?
@@ -16,7 +16,7 @@
 #include "tuner/tuner.h"
 
 #define SEEN_MAX    8             /* samples kept per job: more than any rule looks back */
-#define N_ENVELOPE  8             /* stretches of which the worst storage is remembered... */
+#define N_ENVELOPE  8             /* intervals for which the worst storage is kept... */
 #define ENVELOPE_NS 8000000000ull /* ... of this length: a minute together */
 #define SECOND_NS   1000000000ull
 
@@ -46,11 +46,11 @@ struct knob_change {
 	uint64_t old_value, new_value;
 	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
 	    rate_expected;
-	double cpu_before, cpu_expected; /* the daemon's CPU time a sample, and what forms make of it */
+	double cpu_before, cpu_expected; /* the daemon's CPU time per sample, now and expected with forms */
 	double stray_before; /* standard deviation of single seconds' rates, as a part of their mean */
 };
 
-/* What a knob taught us: a value that did not help, and how long not to try it again. */
+/* Values of a knob that did not help, and how long not to try them again. */
 struct lesson {
 	uint64_t up_value, up_until_ns, up_hold_ns;       /* values from this up are not tried */
 	uint64_t down_value, down_until_ns, down_hold_ns; /* values from this down are not tried */
@@ -62,7 +62,7 @@ struct tuner_job {
 	enum tuner_phase phase;
 	uint32_t tunable, n_trainers;
 	struct job_figures seen[SEEN_MAX]; /* ring */
-	uint32_t n_seen;                   /* ever since phase_ns */
+	uint32_t n_seen;                   /* since phase_ns */
 
 	struct tuner_knobs in_force, wanted, model;
 	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
@@ -75,7 +75,7 @@ struct tuner_job {
 	uint64_t jump_ns;    /* when jumping began */
 	uint64_t changed_ns; /* last change of any knob */
 	uint32_t n_jumps;
-	uint64_t surplus_ns, stall_ns, idle_ns; /* since when there is one; 0: there is none */
+	uint64_t surplus_ns, stall_ns, idle_ns; /* when it began; 0: there is none */
 	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
 	struct job_figures settled;             /* estimate when it settled */
 	double wait_stray; /* mean distance of single seconds' waits from that of `settled` */
@@ -87,23 +87,23 @@ struct tuner_job {
 	double full_bandwidth;
 	uint64_t full_depth;
 	double handoff_s;                   /* last known; NAN or 0: never measured */
-	double worst_bandwidth[N_ENVELOPE]; /* of stretches; 0: none seen */
+	double worst_bandwidth[N_ENVELOPE]; /* by interval; 0: none seen */
 	double worst_latency[N_ENVELOPE];
-	uint64_t envelope_ns; /* begin of the current stretch */
+	uint64_t envelope_ns; /* begin of the current interval */
 	uint32_t envelope_at;
-	uint64_t flips_ns[3]; /* when the last changes of phase were, newest first */
+	uint64_t flips_ns[3]; /* times of the last phase changes, newest first */
 };
 
 struct tuner_pressure {
 	bool tight;
 	double ceiling_bytes; /* for all caches together; 0: none */
-	double before_bytes;  /* what they had before */
+	double before_bytes;  /* their bytes before the cut */
 	double some_at_cut;
 	uint64_t cut_ns, clear_ns, raised_ns;
-	/* How quickly headroom went to others, in bytes per second: falls in the last second, fell in the one
-	 * before. */
+	/* Headroom lost to others, in bytes per second: `falls` in the last second, `fell` in the one before.
+	 */
 	double headroom, held, falls, fell;
-	uint64_t seen_ns; /* when headroom and held were looked at; 0: never */
+	uint64_t seen_ns; /* when headroom and held were read; 0: never */
 };
 
 struct tuner_state {
@@ -115,7 +115,7 @@ struct tuner_state {
 
 /* ---- clean.c ---- */
 
-/* Returns false if the sample is refused, as one from the future or older than 5 s is. */
+/* Returns false if the sample is refused, for example because it is from the future or older than 5 s. */
 bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_figures *ret);
 
 /* ---- estimate.c ---- */
@@ -125,16 +125,17 @@ void job_see(struct tuner_job *job, const struct job_figures *figures);
  * the whole phase. Returns the number of samples since since_ns; if 0, the figures that depend on knobs are
  * NAN. */
 uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct job_figures *ret);
-/* *ret_stray: the standard deviation of single seconds' rates after since_ns, as a part of their mean; 0 with
- * fewer than two. Returns the number of seconds, which may be more than an estimate is made from. */
+/* Returns the number of seconds after since_ns, which may exceed those that an estimate uses. *ret_stray:
+ * standard deviation of their rates, as a part of the mean; 0 with fewer than two seconds. */
 uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray);
-/* What a job asks for at least that does nothing but wait, of which demand is not known; else NAN. */
+/* Returns a lower bound on the demand of a job that only waits, so that its demand cannot be measured. NAN
+ * otherwise. */
 double demand_least(const struct job_figures *f, uint32_t n);
 /* Returns true if the newest sample differs so much from when the job settled that the model has to be asked
  * again. */
 bool job_differs(const struct tuner_job *job, const struct job_figures *newest);
-/* The worst storage of the last minute: a settled job is sized for it, so that knobs do not follow a
- * neighbour that comes and goes. job_envelope() puts it into *figures where it was clearly worse. */
+/* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow a
+ * neighbour that comes and goes. job_envelope() writes it to *figures where it was clearly worse. */
 void job_envelope_add(struct tuner_job *job, const struct job_figures *figures);
 void job_envelope_clear(struct tuner_job *job);
 void job_envelope(const struct tuner_job *job, struct job_figures *figures);
@@ -147,32 +148,33 @@ struct memory_room {
 	double cores; /* cores that the job can have: its own and idle ones; NAN: not known */
 };
 
-/* The rate that the model expects with these knobs; NAN if too little is known. */
+/* Returns the rate that the model expects with these knobs; NAN if too little is known. */
 double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
 		   const struct tuner_knobs *knobs);
-/* The least knobs for the best rate within the room; a knob about which too little is known stays. */
+/* Writes the smallest knobs for the best rate within *room. A knob about which too little is known stays. */
 void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
 		  struct tuner_knobs *ret);
-/* The share of the dataset that a cache of this size keeps. */
+/* Returns the share of the dataset that a cache of this size keeps. */
 double target_cached_ratio(const struct job_figures *f, double cache_bytes);
 
 /* ---- form_model.c: what decoded forms save ---- */
 
-/* What forms of all samples would take, in bytes. */
+/* Returns the bytes that the forms of all samples would take. */
 double forms_all_bytes(const struct job_figures *f);
-/* The share of samples that have a form in so many bytes, and that come out of one: forms of random crops
- * serve some of these, and not others. */
+/* Returns the share of samples whose forms fit in `bytes`. Fewer come out of a form: forms of random crops
+ * serve only some crops. */
 double forms_cover(const struct job_figures *f, double bytes);
-/* The daemon's CPU time a sample once forms of so many bytes are there. */
+/* Returns the daemon's CPU time per sample once forms fill `bytes`. */
 double forms_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
-/* What the job should have, within what is left; what it has, if it would be no faster with more. goal: the
- * best rate that other knobs give. */
+/* Returns the form bytes that the job should have, within the memory left to forms. Returns the bytes in
+ * force if more would not make the job faster. goal: the best rate of the other knobs. */
 uint64_t forms_target(const struct tuner_job *job, const struct job_figures *f, double goal);
-/* Returns true if not all that fits has a form yet, or none of that was used: it takes an epoch or two. */
+/* Returns true while forms are filling: their hit ratio is well below what `bytes` should give. Filling takes
+ * an epoch or two. */
 bool forms_fill(const struct job_figures *f, uint64_t bytes);
-/* How long that may take. */
+/* Returns how long forms may take to fill. */
 uint64_t forms_fill_ns(const struct job_figures *f);
-/* Returns true if forms save at least this part of the CPU time that they promised. */
+/* Returns true if forms save at least this part of the CPU time that the change promised. */
 bool forms_save(const struct knob_change *c, const struct job_figures *after, double part);
 
 /* ---- pressure.c ---- */
@@ -186,7 +188,7 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 /* ---- share.c ---- */
 
 struct claim {
-	double floor; /* the job cannot do with less */
+	double floor; /* minimum that the job needs */
 	double want;
 	double gain; /* relative gain in rate from having `want` instead of an equal share; >= 0 */
 	double given;

@@ -10,24 +10,22 @@
 #include "analyzer/model.h"
 
 /* Headroom for every stage that is not meant to be the slowest. Stages that vary are slower together than the
- * slowest of them alone: with 8 % the loss is below 2 %, for no more than 1/12 of a resource. */
+ * slowest one on its own: with 8 % the loss is below 2 %, for no more than 1/12 of a resource. */
 #define MARGIN 1.08
 /* A cheaper setting that gives this part of the best rate counts as equally good. */
 #define AS_GOOD 0.98
-/* The trainer's time to take a sample from a worker process, until it is measured. A third of what PyTorch's
- * queues take: a worker that is not worth it is noticed within seconds, but one that is never tried is never
+/* The trainer's time to take a sample from a worker process, until it is measured. A third of the cost of
+ * PyTorch's queues: a useless worker is noticed within seconds, but one that is never tried is never
  * measured. */
 #define HANDOFF_S          2e-6
 #define HANDOFF_S_PER_BYTE 0.5e-9
-/* The most by which bandwidth is expected to rise with depth before that is measured. */
+/* Largest factor by which bandwidth is expected to rise with depth before that is measured. */
 #define DEPTH_TRUST 16.0
-/* A slow read takes this many times the mean, if the p95 is not known. */
+/* Ratio of a slow read's time to the mean, if the p95 is not known. */
 #define TAIL 1.5
-/* If storage gives this many times what was thought to be its most, it has changed, and what was learnt is
- * forgotten. */
+/* If storage exceeds its known limit by this ratio, it has changed, and the limit is forgotten. */
 #define STALE 1.25
-/* Latency under load says little about a much greater depth: depth grows by no more than this factor at
- * once. */
+/* Largest factor by which depth grows at once: latency under load says little about a much greater depth. */
 #define DEPTH_STEP 4
 
 static double sample_bytes(const struct job_figures *f)
@@ -35,8 +33,8 @@ static double sample_bytes(const struct job_figures *f)
 	return f->chunk_bytes / f->samples_per_chunk;
 }
 
-/* What a cache has for chunks: all but slots and snapshot, and the second window of a batch at a window's
- * edge. */
+/* Returns the bytes of a cache that hold chunks: all but slots and snapshot, and but the second window of a
+ * batch at a window's edge. */
 static double chunk_room(const struct job_figures *f, double cache_bytes)
 {
 	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
@@ -44,8 +42,8 @@ static double chunk_room(const struct job_figures *f, double cache_bytes)
 	return cache_bytes - need + fmin(f->window * f->chunk_bytes, need);
 }
 
-/* What is needed last goes first, so that what passes through memory takes nothing from what an epoch finds
- * (daemon/cache/policy.h). */
+/* The chunk needed last is evicted first, so chunks that only pass through memory do not reduce an epoch's
+ * hits (daemon/cache/policy.h). */
 double target_cached_ratio(const struct job_figures *f, double cache_bytes)
 {
 	double room = chunk_room(f, cache_bytes);
@@ -55,14 +53,15 @@ double target_cached_ratio(const struct job_figures *f, double cache_bytes)
 	return room <= 0 ? 0 : fmin(room / f->dataset_bytes, 1);
 }
 
-/* Returns true if reading further ahead puts more reads under way: not if there are fewer than allowed
- * (something else limits them), and not if there are more (windows ask for them). */
+/* Returns true if reading further ahead puts more reads in flight. It does not if there are fewer than
+ * allowed (something else limits them) or more (windows ask for them). */
 static bool depth_limits(const struct job_figures *f, double depth)
 {
 	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
 }
 
-/* Returns true if it is known what storage can give. If storage clearly gives more, it is known no longer. */
+/* Returns true if the limit of storage is known. The limit is unknown again once storage clearly exceeds it.
+ */
 static bool knows_full(const struct tuner_job *job, const struct job_figures *f)
 {
 	return job->full_bandwidth > 0 && !(f->bandwidth > job->full_bandwidth * STALE);
@@ -77,15 +76,14 @@ static double bandwidth_at(const struct tuner_job *job, const struct job_figures
 		now = 1;
 	if (depth < 1)
 		depth = 1;
-	/* It is slower than known: there are neighbours. */
+	/* Storage is slower than it was known to be: neighbours use it. */
 	if (full > 0 && f->bandwidth < full && now >= full_depth)
 		full = f->bandwidth;
 	if (full > 0)
 		return full_depth > depth ? full * depth / full_depth : full;
 	if (depth <= now && f->in_flight > now + 1)
 		return f->bandwidth;
-	if (depth <=
-	    now) /* fewer reads under way than now give that much less, until something else is seen */
+	if (depth <= now) /* fewer reads in flight give proportionally less, until measured otherwise */
 		return f->bandwidth * fmin(depth / (f->in_flight > 0 ? fmin(f->in_flight, now) : now), 1);
 	return depth_limits(f, now) ? f->bandwidth * fmin(depth / now, DEPTH_TRUST) : f->bandwidth;
 }
@@ -117,7 +115,7 @@ static double handoff(const struct job_figures *f)
 	return HANDOFF_S + (isnan(bytes) ? 0 : bytes * HANDOFF_S_PER_BYTE);
 }
 
-/* The trainer's rate with n client workers; without any, it does their work itself. */
+/* Returns the trainer's rate with n client workers; without any, the trainer does their work itself. */
 static double client_rate(const struct job_figures *f, const struct memory_room *room, double n)
 {
 	double step = f->demand > 0 ? 1 / f->demand : 0;
@@ -136,14 +134,14 @@ static double daemon_rate(double cpu_s, const struct memory_room *room, double n
 	return cpu_s > 0 ? model_prep_rate(n, room->cores >= 1 ? room->cores : 0, cpu_s) : INFINITY;
 }
 
-/* The limit that cores set, as daemon and client workers share them. */
+/* Returns the rate that the cores allow, which daemon and client workers share. */
 static double cpu_rate(const struct job_figures *f, double daemon_cpu_s, const struct memory_room *room)
 {
 	double cpu_s = (daemon_cpu_s > 0 ? daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
 
 	if (!(cpu_s > 0) || !(room->cores >= 1))
 		return INFINITY;
-	/* The present rate is possible, as long as it costs no more. */
+	/* The present rate is possible unless it would cost more CPU time. */
 	return daemon_cpu_s > f->daemon_cpu_s ? room->cores / cpu_s : fmax(room->cores / cpu_s, f->rate);
 }
 
@@ -182,7 +180,7 @@ static uint64_t best_client_workers(const struct job_figures *f, const struct me
 	if (room->cores >= 1 && (double)most > ceil(room->cores))
 		most = (uint64_t)ceil(room->cores);
 	for (uint64_t n = 0; n <= most; n++) {
-		/* Workers that are always busy are late now and then; a trainer without workers is not. */
+		/* Workers that are always busy are late now and then. A trainer without workers is not. */
 		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;
 		double rate = fmin(fmin(client_rate(f, room, (double)n), goal), busy);
 
@@ -206,8 +204,8 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct job_figur
 	if (!(missing > 0))
 		return 1;
 	used = fmin(missing * sample_bytes(f) * MARGIN / bandwidth_at(job, f, INFINITY), 1);
-	/* Where more reads under way bring no more bytes, latency is queueing, and deeper reading only adds
-	 * to it. */
+	/* If more reads in flight bring no more bytes, latency is queueing, and deeper reading only adds to
+	 * it. */
 	if (knows_full(job, f))
 		depth = (double)job->full_depth * used + 1;
 	else if (!depth_limits(f, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]) && f->in_flight >= 1)
@@ -230,8 +228,8 @@ static double cache_bytes_for(const struct job_figures *f, double x, double dept
 		    other + f->dataset_bytes);
 }
 
-/* If memory is short, it may be too little for reading so far ahead: the least depth that makes the most of
- * it. */
+/* Returns the smallest depth with the best rate if memory is short: it may be too little to read so far
+ * ahead. */
 static uint64_t depth_within(const struct tuner_job *job, const struct job_figures *f, double bytes,
 			     uint64_t most)
 {
@@ -250,8 +248,8 @@ static uint64_t depth_within(const struct tuner_job *job, const struct job_figur
 	return found;
 }
 
-/* Of the chunks ahead, those in memory are no reads: with a part of them cached, so many reads under way
- * reach further. No further than to half of the chunks in memory (daemon/cache/policy.h). */
+/* Returns the read-ahead in chunks that keeps `depth` reads in flight: cached chunks ahead need no read.
+ * Reaches at most over half of the chunks in memory (daemon/cache/policy.h). */
 static uint64_t depth_in_visits(const struct job_figures *f, const struct memory_room *room, uint64_t depth)
 {
 	double x = target_cached_ratio(f, room->cache_bytes);
@@ -290,7 +288,7 @@ static void storage_targets(const struct tuner_job *job, const struct job_figure
 	ret->value[TUNER_PREFETCH_CHUNKS] = depth;
 }
 
-/* The most that storage can feed within the room. */
+/* Returns the highest rate that storage can feed within the limits. */
 static double best_fetch(const struct tuner_job *job, const struct job_figures *f,
 			 const struct memory_room *room)
 {
@@ -305,7 +303,7 @@ static double best_fetch(const struct tuner_job *job, const struct job_figures *
 	return best;
 }
 
-/* The best rate that any knobs within the room give. */
+/* Returns the best rate that any knobs within the limits give. */
 static double best_rate(const struct tuner_job *job, const struct job_figures *f,
 			const struct memory_room *room)
 {

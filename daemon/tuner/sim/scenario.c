@@ -121,10 +121,11 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed)
 	t->latency_s = t->sample_bytes * t->samples_per_chunk / t->storage_bytes_per_s;
 	samples = fmax(rate * sim_log_uniform(&r, 10, 60), 64 * t->samples_per_chunk);
 	t->dataset_bytes = ceil(samples / t->samples_per_chunk) * t->samples_per_chunk * t->sample_bytes;
-	/* What sessions need, and room for a tenth of the forms to more than all. */
+	/* Memory for the sessions' needs, and for between a tenth and 1.5 times of all forms. */
 	s.memory_bytes = 1.5 * sim_need_bytes(t) + samples * t->form_bytes * sim_log_uniform(&r, 0.1, 1.5);
 	s.jobs[0].start = (struct tuner_knobs){.value = {(uint64_t)s.memory_bytes, 4, (uint64_t)s.cores}};
-	/* Of large photographs, forms serve those crops that are decoded at their scale. */
+	/* Half of the scenarios have large photographs, whose forms serve only the crops decoded at their
+	 * scale. */
 	t->form_serve = sim_uniform(&r, 0, 1) < 0.5 ? 1 : sim_uniform(&r, 0.4, 1);
 	return s;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sensor would have seen: the truth with noise. */
+/* Simulates the sensors: the truth with noise. */
 #include "run.h"
 
 #include <math.h>

@@ -2,10 +2,9 @@
 #pragma once
 
 /*
- * Jobs that do not exist, for the tuner to tune: thousands of scenarios in seconds. The truth of a job is the
- * stall model plus what the tuner is not told: soft edges where stages are equally fast, storage that
- * saturates, a cache that takes epochs to fill, noise on every figure a sensor gives. Everything follows from
- * the seed.
+ * Simulated jobs for the tuner: thousands of scenarios in seconds. The truth of a job is the stall model plus
+ * effects that the tuner does not see: soft edges where stages are equally fast, storage that saturates, a
+ * cache that takes epochs to fill, noise on every measured figure. Everything follows from the seed.
  *
  *   scenario -> sim_run() with a policy -> struct sim_outcome, compared with sim_best_static()
  */
@@ -22,11 +21,11 @@ struct sim_truth {
 	double daemon_cpu_s, client_cpu_s, handoff_s;
 	double sample_bytes, samples_per_chunk, dataset_bytes, window, ready;
 	double storage_bytes_per_s, latency_s; /* of a chunk from idle storage */
-	double reads_max;                      /* no more than this are under way */
+	double reads_max;                      /* limit of reads in flight */
 	double worker_bytes;
 	double trainer_cores; /* cores that the trainer itself keeps busy */
-	/* Where the daemon decodes: a decoded form's size (0: it does not), and the part of daemon_cpu_s that
-	 * a sample takes out of one; and the share of the crops that forms serve. */
+	/* If the daemon decodes: bytes of a decoded form (0: it does not decode), share of daemon_cpu_s that
+	 * a sample out of a form takes, and share of the crops that forms serve. */
 	double form_bytes, form_part, form_serve;
 };
 
@@ -45,9 +44,10 @@ struct sim_scenario {
 	struct sim_job jobs[SIM_MAX_JOBS];
 };
 
-/* The seed-th scenario: of one job, or of n_jobs unequal ones. */
+/* Returns the seed-th scenario, with one job or n_jobs unequal ones. */
 struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs);
-/* The same of one job whose images the daemon decodes, which needs more than the cores. */
+/* Returns the seed-th scenario of one job whose images the daemon decodes, which needs more than the cores.
+ */
 struct sim_scenario sim_scenario_decoding(uint64_t seed);
 
 /* ---- truth ---- */
@@ -68,20 +68,22 @@ struct sim_rates {
 
 double sim_need_bytes(const struct sim_truth *t);
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *knobs);
-/* The share of the samples of which so much memory holds a form. */
+/* Returns the share of the samples whose forms fit in `bytes`. */
 double sim_form_ratio(const struct sim_truth *t, double bytes);
-/* The truth when a share of the samples has a form, and one is made of another share. */
+/* Returns the truth with forms for the share `have` of the samples, while forms of the share `made` are being
+ * made. */
 struct sim_truth sim_with_forms(const struct sim_truth *t, double have, double made);
-/* The rates with a share of the dataset in memory, and storage `storage` times as fast as the truth's. */
+/* Returns the rates with hit_ratio of the dataset in memory, and storage `storage` times as fast as the
+ * truth's. */
 struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct tuner_knobs *knobs,
 			   double hit_ratio, double storage);
-/* The rate when the cache is filled; with a neighbour's bursts, the mean over one period. */
+/* Returns the rate when the cache is filled; with a neighbour's bursts, the mean over one period. */
 double sim_steady_rate(const struct sim_scenario *s, const struct sim_truth *t, double cores,
 		       const struct tuner_knobs *knobs);
-/* The sum of CPU and memory, each as a part of what the node has. */
+/* Returns the sum of CPU and memory, each as a part of the node's. */
 double sim_cost(const struct sim_scenario *s, const struct sim_truth *t, const struct tuner_knobs *knobs);
 
-/* Of all static settings, the best steady rate, and the cheapest setting within 2 % of it. */
+/* The best steady rate of all static settings, and the cheapest setting within 2 % of it. */
 struct sim_static {
 	double rate, cheap_rate, cheap_cost;
 	struct tuner_knobs cheap;
@@ -95,14 +97,14 @@ enum sim_policy {
 	SIM_TUNER,
 	SIM_CLIMBER, /* one knob per step, up or down; keeps what measured better */
 	SIM_DEFAULT, /* workers = cores, prefetch 2, half of the memory as cache */
-	SIM_FROZEN,  /* what it started with */
+	SIM_FROZEN,  /* the knobs of the start */
 };
 
 struct sim_outcome {
 	uint32_t n_s; /* seconds simulated */
 	/* Indexed by job and second. */
 	float rate[SIM_MAX_JOBS][SIM_MAX_S];   /* the truth, which nobody measures */
-	float steady[SIM_MAX_JOBS][SIM_MAX_S]; /* what the knobs would give with a filled cache */
+	float steady[SIM_MAX_JOBS][SIM_MAX_S]; /* rate that the knobs would give with a filled cache */
 	float cost[SIM_MAX_JOBS][SIM_MAX_S];
 	uint8_t n_changes[SIM_MAX_JOBS][SIM_MAX_S];
 	struct tuner_knobs last[SIM_MAX_JOBS][SIM_MAX_PHASES]; /* at the end of each phase */
@@ -110,7 +112,7 @@ struct sim_outcome {
 	bool limit_broken;
 };
 
-/* `trace`: each decision and verdict as a line on stderr. -ENOMEM. */
+/* Runs the scenario under a policy. trace: prints each decision and verdict as a line on stderr. -ENOMEM. */
 int sim_run(const struct sim_scenario *scenario, enum sim_policy policy, bool trace, struct sim_outcome *ret);
 
 /* ---- judging a run of one job ---- */
@@ -118,20 +120,20 @@ int sim_run(const struct sim_scenario *scenario, enum sim_policy policy, bool tr
 struct sim_score {
 	double regret;     /* 1 - steady rate of the last knobs / best static; the worst phase */
 	double cost_ratio; /* cost of the last knobs / cheapest static within 2 %; the worst phase */
-	double settle_start_s, settle_change_s; /* after which it stays within 10 % of the best; the latter
-						   for the worst change */
+	double settle_start_s, settle_change_s; /* seconds after which the rate stays within 10 % of the best;
+						   the latter for the worst change */
 	uint32_t changes_settled; /* most knob changes in any 10 s later than 10 s after start, 15 s after a
 				   * change */
-	double area;      /* samples consumed, over what the best statics would have in the same time */
-	double mean_cost; /* over what the cheapest statics take */
+	double area;              /* samples consumed, relative to the best statics in the same time */
+	double mean_cost;         /* mean cost, relative to the cheapest statics */
 };
 void sim_judge(const struct sim_scenario *s, const struct sim_outcome *o, const struct sim_static *best,
 	       struct sim_score *ret);
 
-/* Several jobs: against the best static settings of an equal split of cores and memory. */
+/* Several jobs, compared with the best static settings of an equal split of cores and memory. */
 struct sim_multi {
 	double total; /* mean over the jobs of rate / its rate in the split */
-	double least; /* of these */
+	double least; /* the smallest such ratio */
 };
 void sim_judge_multi(const struct sim_scenario *s, const struct sim_outcome *o, struct sim_multi *ret);
 

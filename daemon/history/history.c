@@ -379,7 +379,7 @@ static int history_file_trim(struct history_file *f, uint64_t before_ms, struct 
 		r = delete_rows(f, tables[i], older, before_ms, err);
 	if (r == 0)
 		r = measure(f, &used, err);
-	/* What replays read takes most of the room and is missed least. */
+	/* Delete rounds first: they take most of the space, and only replays read them. */
 	for (size_t i = 0; i < 3 && r == 0 && used > f->max_bytes / 8 * 7; i++) {
 		r = delete_rows(f, tables[i], oldest, 512, err);
 		if (r == 0)

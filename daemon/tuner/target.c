@@ -33,7 +33,7 @@ static double sample_bytes(const struct job_figures *f)
 	return f->chunk_bytes / f->samples_per_chunk;
 }
 
-/* Returns the bytes of a cache that hold chunks: all but slots and snapshot, and but the second window of a
+/* Returns the bytes of a cache that can hold chunks: all except slots, snapshot, and the second window of a
  * batch at a window's edge. */
 static double chunk_room(const struct job_figures *f, double cache_bytes)
 {

@@ -39,17 +39,18 @@
 struct history;
 
 struct history_options {
-	const char *path;   /* of the file; its folder must exist */
-	uint64_t max_bytes; /* limit of the file, at least HISTORY_MIN_BYTES; the oldest records go first */
+	const char *path;   /* path of the file; its folder must exist */
+	uint64_t max_bytes; /* limit of the file, at least HISTORY_MIN_BYTES; the oldest records are deleted
+			       first */
 	uint64_t max_age_s;
 };
 
 #define HISTORY_MIN_BYTES (UINT64_C(1) << 20)
 
-/* A decision as it is recorded. */
+/* A recorded decision. */
 struct history_entry {
 	uint64_t at_ms;
-	uint32_t uid; /* of the job's user */
+	uint32_t uid; /* user of the job */
 	bool applied; /* false: dry run */
 	bool has_verdict;
 	uint64_t verdict_ms;
@@ -59,40 +60,40 @@ struct history_entry {
 	char *sample; /* JSON text or NULL */
 };
 
-/* The mean over some seconds of a job. */
+/* Mean over some seconds of a job. */
 struct history_point {
 	uint64_t at_ms;
 	uint64_t job;
 	double seconds; /* covered */
-	/* NAN: not known in any of them. */
+	/* NAN: unknown in all of these seconds. */
 	double rate, wait, fetch_stall, prep_stall, device;
 	struct tuner_knobs knobs;
 };
 
 /*
- * Opens or makes the file. A damaged file is set aside as PATH.damaged and a new one begun, which notice
- * tells; else notice is "". -EBADMSG: it is damaged, and PATH.damaged exists already. -EEXIST: it is not a
- * history. -EACCES, -ENOENT (its folder), -ENOSPC, -EBUSY: another process keeps its history there;
+ * Opens or creates the file. Sets a damaged file aside as PATH.damaged, starts a new one, and says so in
+ * notice, which is "" otherwise. -EBADMSG: the file is damaged, and PATH.damaged exists already. -EEXIST: it
+ * is not a history. -EACCES, -ENOENT (its folder), -ENOSPC, -EBUSY: another process keeps its history there;
  * -EPROTONOSUPPORT: written by a newer version.
  */
 int history_open(const struct history_options *options, struct history **ret, char notice[256],
 		 struct error *err);
 
-/* For reading only: the file stays as it is. */
+/* Opens the file for reading only, and does not change it. */
 int history_open_read(const char *path, struct history **ret, struct error *err);
 
-/* -ENOENT: nothing is kept under this key. The caller frees the data. */
+/* Reads the data stored under a key, which the caller frees. -ENOENT: nothing is stored under it. */
 int history_load_state(struct history *h, const char *key, void **ret_data, size_t *ret_size,
 		       struct error *err);
 
-/* The newest `max` decisions, oldest first. visit takes entry->sample over. */
+/* Visits the newest `max` decisions, oldest first. visit takes ownership of entry->sample. */
 int history_load_entries(struct history *h, uint32_t max,
 			 void (*visit)(void *user, struct history_entry *entry), void *user,
 			 struct error *err);
 
-/* One round as it was decided, or what happened between two of them. */
+/* A recorded round, or a job that was forgotten between two rounds. */
 struct history_round {
-	/* NULL: a round. Else nothing but at_ms is set, and this job was forgotten; 0: all of them. */
+	/* NULL: a round. Otherwise only at_ms is set, and this job was forgotten; 0: all jobs. */
 	const uint64_t *ended;
 	uint64_t at_ms;
 	uint64_t now_ns;
@@ -102,22 +103,21 @@ struct history_round {
 	size_t n_samples;
 };
 
-/* Visits all rounds in the order of their time, as long as visit returns 0, and returns its last result.
- * Rounds that another version of the program wrote are left out and counted. What visit is given is valid
- * during the call. */
+/* Visits all rounds in order of time, as long as visit returns 0, and returns its last result. Skips and
+ * counts rounds that another version of the program wrote. Arguments of visit are valid during the call. */
 int history_load_rounds(struct history *h, int (*visit)(void *user, const struct history_round *round),
 			void *user, uint64_t *ret_n_foreign, struct error *err);
 
-/* Starts the writing thread. From here on, only the calls below are allowed. */
+/* Starts the writing thread. Afterwards, only the functions below may be called. */
 int history_start(struct history *h, struct error *err);
 
-/* All of these copy what they are given; none waits or fails: what does not fit in the queue is dropped and
- * counted. */
+/* These functions copy their arguments, and neither wait nor fail: records that do not fit in the queue are
+ * dropped and counted. */
 void history_add_entry(struct history *h, const struct history_entry *entry);
-/* The verdict on the newest decision that has its number. */
+/* Adds the verdict on the newest decision with this number. */
 void history_add_verdict(struct history *h, uint64_t at_ms, const struct tuner_verdict *verdict);
 void history_add_round(struct history *h, const struct history_round *round);
-/* The tuner forgot this job; 0: all. */
+/* Records that the tuner forgot this job; 0: all jobs. */
 void history_add_end(struct history *h, uint64_t at_ms, uint64_t job);
 void history_add_point(struct history *h, const struct history_point *point);
 void history_set_state(struct history *h, const char *key, const void *data, size_t size);
@@ -125,11 +125,11 @@ void history_set_state(struct history *h, const char *key, const void *data, siz
 struct history_status {
 	uint64_t n_written, n_dropped; /* records */
 	uint64_t bytes;                /* of the file */
-	char error[256];               /* why nothing can be written now; "" when it can */
-	char aside[256];               /* that a damaged file was set aside in the meantime; "": none was */
+	char error[256];               /* why writing fails now; "" if it works */
+	char aside[256]; /* notice that a damaged file was set aside since the start; "": none was */
 };
 
 void history_status_get(struct history *h, struct history_status *ret);
 
-/* Writes what is queued, waiting at most a few seconds for the disk. Accepts NULL. */
+/* Writes the queued records, waiting at most a few seconds for the disk. Accepts NULL. */
 void history_close(struct history *h);

@@ -32,10 +32,11 @@
 #define TUNER_MAX_PINS     128
 #define TUNER_REASON_BYTES 240
 
-/* ---- what the operator says ---------------------------------------------------------------------------- */
+/* ---- the operator's configuration -------------------------------------------------------------------- */
 
-/* Fixes one knob of one job (or, with job 0, of all jobs) at this value. A job's own pin goes before one for
- * all. Limits go before pins: a pin beyond a limit is clamped, and the decision's reason says so. */
+/* Fixes one knob of one job (or, with job 0, of all jobs) at this value. A job's own pin takes precedence
+ * over one for all. Limits take precedence over pins: a pin beyond a limit is clamped, and the decision's
+ * reason says so. */
 struct tuner_pin {
 	uint64_t job;
 	enum tuner_knob knob;
@@ -44,8 +45,8 @@ struct tuner_pin {
 
 struct tuner_config {
 	/* Limits of the node: sums over all jobs. They always hold: when a limit is lowered, knobs are
-	 * lowered in the same second. 0 for cache_bytes_max and workers_max: by what the node has (75 % of
-	 * its memory limit; twice its cores, because half of the workers wait at any time). */
+	 * lowered in the same second. 0 for cache_bytes_max: 75 % of the node's memory limit. 0 for
+	 * workers_max: twice its cores, because half of the workers wait at any time. */
 	uint64_t cache_bytes_max;
 	uint32_t workers_max;   /* daemon workers and client workers together */
 	uint64_t reserve_bytes; /* headroom to leave free; 0: stall_reserve_bytes() */
@@ -64,23 +65,24 @@ struct tuner_config {
 	uint64_t cooldown_ns;
 };
 
-/* No pins, the limits that the node sets, and the documented times. */
+/* Returns a configuration without pins, with the limits that the node sets and the documented times. */
 struct tuner_config tuner_config_default(void);
 
-/* ---- what was decided --------------------------------------------------------------------------------- */
+/* ---- decisions and verdicts --------------------------------------------------------------------------- */
 
-/* Why a knob is changed. Stored: never renumbered. */
+/* Reason for a change of a knob. Stored: never renumbered. */
 enum tuner_rule {
-	TUNER_RULE_MODEL, /* start or change of phase: several knobs at once, to what the stall model says */
+	TUNER_RULE_MODEL, /* start or change of phase: sets several knobs at once to the stall model's values
+			   */
 	TUNER_RULE_STALL, /* a stall remains: one knob up */
-	TUNER_RULE_GIVE_BACK, /* more than is needed: one knob down */
-	TUNER_RULE_UNDO,      /* the last change did not do what it should have */
+	TUNER_RULE_GIVE_BACK, /* the knob is higher than needed: one knob down */
+	TUNER_RULE_UNDO,      /* the last change did not have the expected effect */
 	TUNER_RULE_PRESSURE,  /* memory gets tight: cache down at once */
-	TUNER_RULE_RECOVER,   /* memory was tight, and no longer is */
-	TUNER_RULE_SHARE,     /* another job needs it more, or needs it no longer */
+	TUNER_RULE_RECOVER,   /* memory is no longer tight */
+	TUNER_RULE_SHARE,     /* another job needs the resource more, or no longer needs it */
 	TUNER_RULE_LIMIT,     /* a limit of the operator or of the node was lowered */
-	TUNER_RULE_PIN,       /* the operator wants exactly this value */
-	TUNER_RULE_IDLE,      /* the job takes no data, or takes data again */
+	TUNER_RULE_PIN,       /* the operator fixed this value */
+	TUNER_RULE_IDLE,      /* the job stopped or resumed taking data */
 };
 
 struct tuner_decision {
@@ -90,7 +92,7 @@ struct tuner_decision {
 	enum tuner_knob knob;
 	enum tuner_rule rule;
 	uint64_t old_value, new_value;
-	/* What was measured when deciding, and what the model expects of all changes of this second together:
+	/* Measured when deciding, and expected by the model from all changes of this second together:
 	 * samples/s, and the share of time waited for data. NAN: not known. */
 	double rate_before, rate_expected;
 	double wait_before, wait_expected;
@@ -99,9 +101,10 @@ struct tuner_decision {
 
 /* Stored: never renumbered. */
 enum tuner_outcome {
-	TUNER_VERIFIED,    /* it did what it should have */
-	TUNER_UNDONE,      /* it did not: undone in the same second (a decision of TUNER_RULE_UNDO follows) */
-	TUNER_UNCLEAR,     /* the job changed meanwhile, or nothing could be seen: the value is kept */
+	TUNER_VERIFIED, /* the change had the expected effect */
+	TUNER_UNDONE,  /* it did not have the effect: undone in the same second (a decision of TUNER_RULE_UNDO
+			  follows) */
+	TUNER_UNCLEAR, /* the job changed meanwhile, or no effect could be measured: the value is kept */
 	TUNER_NOT_APPLIED, /* the knob did not get the value */
 };
 
@@ -116,25 +119,25 @@ struct tuner_verdict {
 	char text[TUNER_REASON_BYTES];
 };
 
-/* How a job stands. */
+/* Phase of a job. */
 enum tuner_phase {
-	TUNER_PHASE_NEW,     /* too little is known of it */
+	TUNER_PHASE_NEW,     /* too little is known about the job */
 	TUNER_PHASE_JUMPING, /* started or changed: the model sets the knobs, feedback corrects them */
 	TUNER_PHASE_SETTLED,
 	TUNER_PHASE_IDLE,  /* takes no data */
-	TUNER_PHASE_BLIND, /* no usable samples for some seconds: its knobs stay as they are */
+	TUNER_PHASE_BLIND, /* no usable samples for some seconds: the knobs stay unchanged */
 };
 
-/* What the tuner thinks of a job now: for `dieselctl why`, diesel-top, metrics. */
+/* The tuner's current view of a job, for `dieselctl why`, diesel-top and metrics. */
 struct tuner_view {
 	uint64_t job;
 	enum tuner_phase phase;
 	struct tuner_knobs wanted;     /* after this second's decisions */
-	struct tuner_knobs model;      /* what the model alone would want, without other jobs' limits */
+	struct tuner_knobs model;      /* the model's values, without other jobs' limits */
 	double rate;                   /* smoothed consumption, samples/s */
-	double demand;                 /* what the trainer would take if it never waited for data */
+	double demand;                 /* the trainer's rate if it never waited for data */
 	double wait;                   /* smoothed share of time waited for data */
-	char text[TUNER_REASON_BYTES]; /* one line: why it stands as it does */
+	char text[TUNER_REASON_BYTES]; /* one line: reason for the phase and the knobs */
 };
 
 struct tuner_result {
@@ -144,21 +147,22 @@ struct tuner_result {
 	size_t n_verdicts;
 	struct tuner_view views[TUNER_MAX_JOBS];
 	size_t n_views;
-	uint32_t n_samples_refused; /* absurd, late, or of more jobs than TUNER_MAX_JOBS */
+	uint32_t
+	    n_samples_refused; /* implausible or late samples, and samples of jobs beyond TUNER_MAX_JOBS */
 };
 
 /* ---- deciding ----------------------------------------------------------------------------------------- */
 
-/* What the tuner remembers (state.h). All zero is valid. */
+/* The tuner's state between rounds (state.h). All zeros are valid. */
 struct tuner_state;
 size_t tuner_state_bytes(void);
-/* Returns true if a round can start from it: of a state that was stored, and may be damaged. */
+/* Returns true if a round can start from this state. Check a stored state, which may be damaged. */
 bool tuner_state_is_sane(const struct tuner_state *state);
 
 /*
- * One round. node may be NULL (nothing is known of it). Samples may come in any order, several or none of a
- * job (the newest counts). A job without samples is forgotten after a minute; a job that ended is forgotten
- * at once with tuner_forget(). *ret is all written (about 200 KiB: not for the stack).
+ * Runs one round. node may be NULL (nothing is known about it). Samples may come in any order, several or
+ * none per job (the newest counts). A job without samples is forgotten after a minute; tuner_forget() forgets
+ * a job that ended at once. Writes all of *ret (about 200 KiB: not for the stack).
  */
 void tuner_decide(const struct tuner_config *config, struct tuner_state *state, const struct stall_node *node,
 		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,
@@ -166,7 +170,7 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 
 void tuner_forget(struct tuner_state *state, uint64_t job);
 
-/* For texts: "model", "stall", ...; "verified", ...; "settled", ... */
+/* Return names for texts: "model", "stall", ...; "verified", ...; "settled", ... */
 const char *tuner_rule_name(enum tuner_rule rule);
 const char *tuner_outcome_name(enum tuner_outcome outcome);
 const char *tuner_phase_name(enum tuner_phase phase);

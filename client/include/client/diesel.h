@@ -51,16 +51,16 @@ const char *diesel_version(void);
  */
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size);
-/* The same for one version of it (0: the newest), which stays that one whatever is published meanwhile.
- * -ENOENT also: there is no such version, or its snapshot is not kept any more; error says which are. A
- * sample whose chunk was purged meanwhile is -EBADMSG from diesel_session_next(), and -ENOENT from
- * diesel_dataset_read(). */
+/* Opens one version of the dataset (0: the newest), and stays at that version whatever is published later.
+ * -ENOENT also: there is no such version, or its snapshot is no longer kept; error lists the versions that
+ * are. If a sample's chunk was purged later, diesel_session_next() returns -EBADMSG, and
+ * diesel_dataset_read() -ENOENT. */
 int diesel_dataset_open_version(const char *path, uint64_t version, const char *socket,
 				struct diesel_dataset **ret, char *error, size_t error_size);
 void diesel_dataset_close(struct diesel_dataset *dataset);
 
-/* The program dieselctl that reads buckets and writes datasets, unless $DIESEL_DIESELCTL names one; otherwise
- * it is looked for in PATH. -ENOMEM. */
+/* Sets the program dieselctl that reads buckets and writes datasets, unless $DIESEL_DIESELCTL names one.
+ * Without this call it is looked up in PATH. -ENOMEM. */
 int diesel_dieselctl(const char *path);
 
 struct diesel_dataset_info {
@@ -74,20 +74,21 @@ struct diesel_dataset_info {
 	uint32_t reserved;
 };
 
-/* Returns 0. Reads the mapped snapshot, and asks nobody. */
+/* Returns 0. Reads the mapped snapshot, without a request to the daemon. */
 int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret);
-/* The text is borrowed until close, and not terminated. -ERANGE: there is no such class or sample. Classes
- * are in ImageFolder's order: sorted names. */
+/* Return the name of a class, or the path of a sample. The text is borrowed until close, and not terminated.
+ * -ERANGE: there is no such class or sample. Classes are in ImageFolder's order: sorted names. */
 int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
 			 size_t *ret_length);
 int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
 			size_t *ret_length);
 
-/* By paths inside the dataset, which have no slash at either end. The number of a path's sample; -ENOENT. */
+/* Finds the number of the sample with this path. Paths are inside the dataset, without a slash at either end.
+ * -ENOENT. */
 int diesel_dataset_find(const struct diesel_dataset *dataset, const char *path, size_t path_length,
 			uint64_t *ret_sample);
-/* The same for n paths at once, which takes a fraction of the time for each: samples[n]. -ENOENT: some are
- * not there; their numbers are DIESEL_NOT_FOUND, the others as they should be. */
+/* Finds n paths at once, which takes a fraction of the time for each: samples[n]. -ENOENT: some were not
+ * found. Their numbers are DIESEL_NOT_FOUND, and the others are valid. */
 #define DIESEL_NOT_FOUND UINT64_MAX
 int diesel_dataset_find_many(const struct diesel_dataset *dataset, const char *const *paths,
 			     const size_t *path_lengths, uint64_t n, uint64_t *samples);
@@ -100,13 +101,13 @@ struct diesel_entry {
 	uint32_t reserved;
 };
 
-/* The next entry of a directory ("" is the root): files by name, then directories by name. *cursor is 0
- * before the first. -ENOENT: there are no more, or no such directory. */
+/* Returns the next entry of a directory ("" is the root): files by name, then directories by name. *cursor is
+ * 0 before the first. -ENOENT: there are no more, or no such directory. */
 int diesel_dataset_list(const struct diesel_dataset *dataset, const char *directory, size_t length,
 			uint64_t *cursor, struct diesel_entry *ret);
 
 struct diesel_stat {
-	uint64_t mtime_ns; /* since 1970, of the file that was packed */
+	uint64_t mtime_ns; /* time of the packed file, since 1970 */
 	uint32_t mode;     /* its st_mode */
 	uint32_t bytes;
 	int32_t label;
@@ -130,15 +131,14 @@ struct diesel_sample_info {
 /* -ERANGE: there is no such sample. */
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret);
-/* The labels of all samples: labels[n_samples]. -EBADMSG. */
+/* Writes the labels of all samples: labels[n_samples]. -EBADMSG. */
 int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels);
-/* 1 if chunks are fair samples of the dataset (docs/reference/formats.md), seen in some of them; 0 if they
- * hold what lay together, as with `dieselctl pack --order source`: windows need more of them then. -ENOMEM,
- * -EBADMSG.
- */
+/* Returns 1 if chunks are fair samples of the dataset (docs/reference/formats.md), judged from some of them.
+ * Returns 0 if they hold neighbours of the source, as with `dieselctl pack --order source`: windows then need
+ * more chunks. -ENOMEM, -EBADMSG. */
 int diesel_dataset_is_fair(const struct diesel_dataset *dataset);
-/* Reads a sample whole, and checks it. buffer has room for its bytes. -ERANGE; -EINVAL: size is less than its
- * bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk. error receives the line. */
+/* Reads a whole sample, and verifies it. buffer has space for its bytes. -ERANGE; -EINVAL: size is less than
+ * its bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk. error receives the line. */
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
 			char *error, size_t error_size);
 
@@ -184,44 +184,43 @@ struct diesel_sample {
 };
 
 /*
- * Adds a sample, which is copied.
+ * Adds a copy of a sample.
  *
- * 0; refused, and the writer goes on: -EEXIST: this writer has put the path before; -EINVAL: no such path can
- * be; -EFBIG: more than 1 GiB; -EINTR: a signal came while it waited, and the sample was not taken: call
- * again. Anything else, such as -ENOSPC, may be of a sample before, and ends the writer: each call gives it
- * again.
+ * Returns 0, or one of these errors, after which the writer still works: -EEXIST: this writer has already put
+ * the path; -EINVAL: invalid path; -EFBIG: more than 1 GiB; -EINTR: a signal came while it waited, and the
+ * sample was not taken: call again. Any other error, such as -ENOSPC, may come from an earlier sample, and
+ * ends the writer: each later call returns it again.
  */
 int diesel_writer_put(struct diesel_writer *writer, const struct diesel_sample *sample, char *error,
 		      size_t error_size);
 
-/* Makes all of it durable and visible, as one version: *ret_version, which may be NULL. Without samples, the
- * dataset stays as it is. -EINTR: call again; -EBUSY: other writers of a bucket were first, 16 times, and
- * nothing changed; -ESTALE: it is committed, but without a snapshot (error says what to do); else nothing
- * changed. */
+/* Makes all samples durable and visible, as one version: *ret_version, which may be NULL. Without samples,
+ * the dataset stays unchanged. -EINTR: call again; -EBUSY: other writers of a bucket were first, 16 times,
+ * and nothing changed; -ESTALE: it is committed, but without a snapshot (error says what to do); otherwise
+ * nothing changed. */
 int diesel_writer_commit(struct diesel_writer *writer, uint64_t *ret_version, char *error, size_t error_size);
 
-/* What was not committed is removed, with a dataset that this writer made. NULL is fine. */
+/* Frees the writer. Removes uncommitted samples, and the dataset if this writer created it. Accepts NULL. */
 void diesel_writer_free(struct diesel_writer *writer);
 
 /*
- * A subset of a dataset's samples, for a session or an order: it is shuffled chunk-wise as a whole dataset
- * is, in an order of its own. Takes one bit for each sample of the dataset. Belongs to the version of the
- * dataset that it was made for. Immutable: any thread may use it, and children that were forked.
+ * A subset of a dataset's samples, for a session or an order. It is shuffled chunk-wise like a whole dataset,
+ * in an order of its own. Takes one bit for each sample of the dataset. Belongs to the version of the dataset
+ * that it was made for. Immutable: any thread may use it, and so may forked children.
  *
- * Made from all samples, or from another subset (`of`; NULL: all). Indices count these samples, in the order
- * of their numbers. -ENOMEM.
+ * The functions below make it from all samples, or from another subset (`of`; NULL: all). Indices count these
+ * samples, in the order of their numbers. -ENOMEM.
  */
 struct diesel_subset;
 
-/* The samples of these indices. -ERANGE: there is no such index; -EEXIST: one occurs twice. */
+/* Selects the samples with these indices. -ERANGE: there is no such index; -EEXIST: one occurs twice. */
 int diesel_subset_select(const struct diesel_dataset *dataset, const struct diesel_subset *of,
 			 const uint64_t *indices, uint64_t n, struct diesel_subset **ret);
-/* The indices first, first + step, ... below end. -ERANGE. */
+/* Selects the indices first, first + step, ... below end. -ERANGE. */
 int diesel_subset_slice(const struct diesel_dataset *dataset, const struct diesel_subset *of, uint64_t first,
 			uint64_t end, uint64_t step, struct diesel_subset **ret);
-/* Those of certain classes (classes[n_classes + 1], 1 for each class that is meant, the last one for samples
- * without a class; NULL: any), and whose path matches a pattern as in fnmatch(3), where * matches slashes too
- * (NULL: any). */
+/* Selects samples by class and path. classes[n_classes + 1]: 1 for each selected class, the last one for
+ * samples without a class; NULL: any. pattern: as in fnmatch(3), but * also matches slashes; NULL: any. */
 int diesel_subset_filter(const struct diesel_dataset *dataset, const struct diesel_subset *of,
 			 const uint8_t *classes, const char *pattern, struct diesel_subset **ret);
 /* Divides the samples at random into parts of these sizes, which add up to all of them
@@ -232,53 +231,55 @@ int diesel_subset_split(struct diesel_dataset *dataset, const struct diesel_subs
 void diesel_subset_free(struct diesel_subset *subset);
 
 uint64_t diesel_subset_count(const struct diesel_subset *subset);
-/* The number of the k-th sample. -ERANGE. */
+/* Returns the number of the k-th sample. -ERANGE. */
 int diesel_subset_sample(const struct diesel_subset *subset, uint64_t k, uint64_t *ret_sample);
-/* The numbers of all: samples[diesel_subset_count()]. */
+/* Writes the numbers of all samples: samples[diesel_subset_count()]. */
 void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples);
-/* Turns numbers of samples into their indices in the subset. -ERANGE: one is not in it; those before it are
- * turned. */
+/* Replaces sample numbers by their indices in the subset. -ERANGE: one is not in it; those before it are
+ * replaced. */
 int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
 enum diesel_stranger {
-	DIESEL_NO_IMAGE, /* by the endings of paths: .jpg, .jpeg, .png, .webp; of any case */
-	DIESEL_NO_CLASS, /* it lies in no class folder, and others do */
+	DIESEL_NO_IMAGE, /* by file extension: .jpg, .jpeg, .png, .webp, in any case */
+	DIESEL_NO_CLASS, /* the sample is in no class folder, and others are */
 };
-/* Returns 1 and the first sample (subset NULL: of the dataset) that is a stranger among the others, or 0:
- * there is none; -EBADMSG. Where a whole dataset has none that takes no time, unless an older program made
- * it.
- */
+/* Returns 1 and the first sample (subset NULL: of the dataset) that is a stranger among the others, or 0 if
+ * there is none; -EBADMSG. Takes no time for a whole dataset without strangers, unless an older program made
+ * it. */
 int diesel_subset_stranger(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
 			   enum diesel_stranger kind, uint64_t *ret_sample);
-/* How many bytes its samples have together. -EBADMSG. */
+/* Returns the total bytes of its samples. -EBADMSG. */
 int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
 			uint64_t *ret_bytes);
-/* Its bits, to be stored: sample i of the dataset's n_samples in bit i % 64 of word i / 64. Borrowed. */
+/* Returns its bits, for storing: sample i of the dataset's n_samples in bit i % 64 of word i / 64. Borrowed.
+ */
 const uint64_t *diesel_subset_words(const struct diesel_subset *subset, uint64_t *ret_n_samples);
-/* The subset of such bits, of a dataset with n_samples: words[(n_samples + 63) / 64]. -EINVAL: a bit is set
- * that stands for no sample. */
+/* Makes the subset of such bits, of a dataset with n_samples: words[(n_samples + 63) / 64]. -EINVAL: a bit is
+ * set that stands for no sample. */
 int diesel_subset_load(uint64_t n_samples, const uint64_t *words, struct diesel_subset **ret);
 
 enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
-	DIESEL_ASKED = 1 << 2,     /* no order: batches are what diesel_session_ask() asks for */
-	DIESEL_VIEWS = 1 << 3,     /* never packed: samples as they are stored, where they lie in the cache */
-	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): batches lie in memory of its own */
-	DIESEL_WARM = 1 << 5,      /* with DIESEL_ASKED: only to have chunks in the daemon's cache */
+	DIESEL_ASKED = 1 << 2,     /* no order: diesel_session_ask() names the samples of each batch */
+	DIESEL_VIEWS = 1 << 3,     /* never packed: stored samples, in place in the cache */
+	DIESEL_PINNABLE =
+	    1 << 4,           /* for diesel_session_map_pinnable(): the session has its own batch memory */
+	DIESEL_WARM = 1 << 5, /* with DIESEL_ASKED: only loads chunks into the daemon's cache */
 };
 
 struct recipe;
 
 struct recipe_codec;
 
-/* Asks the dataset's daemon what its codec makes of a sample: fills in the dimensions of codec, whose name
- * and options are given, and an enum recipe_type (diesel_recipe.h). -EINVAL: no name, or options, that a
- * codec can have; -ENOENT: the daemon has no such codec; else what the codec or diesel_dataset_open() says.
+/* Asks the dataset's daemon for the output of its codec. Fills in the dimensions of codec, whose name and
+ * options are given, and an enum recipe_type (diesel_recipe.h). -EINVAL: a name or options that no codec can
+ * have; -ENOENT: the daemon has no such codec; otherwise the error of the codec or of diesel_dataset_open().
  * error receives the line. */
 int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_codec *codec, uint32_t *ret_type,
 			char *error, size_t error_size);
 
-/* The order of batches is a pure function of these (dataset/shuffle.h); the recipe has no part in it. */
+/* Options of a session. The order of batches is a pure function of them (dataset/shuffle.h), except for the
+ * recipe, which does not affect it. */
 struct diesel_session_options {
 	uint64_t seed;
 	uint64_t epoch;       /* of the first batch */
@@ -291,60 +292,63 @@ struct diesel_session_options {
 	uint32_t offset; /* worker processes share the work of one rank: batch % stride == offset */
 	uint32_t
 	    window_chunks;     /* 0: 8, with lanes 2, or, where this is the only rank, the daemon's default */
-	uint32_t reconnect_ms; /* how long to wait for a daemon that is lost, also while it opens the session;
-				  0: fail at once */
-	uint32_t slots; /* batches that the caller means to hold at a time, if there is room; 0: the daemon's
-			   default */
-	uint32_t nodes; /* that the job runs on, for `cluster`; 0: as $LOCAL_WORLD_SIZE says, or
-			   $SLURM_STEP_NUM_NODES, else it is not known */
+	uint32_t reconnect_ms; /* longest wait for a lost daemon, also while it opens the session; 0: fail at
+				  once */
+	uint32_t slots; /* batches that the caller intends to hold at a time, if there is memory; 0: the
+			   daemon's default */
+	uint32_t nodes; /* nodes that the job runs on, for `cluster`; 0: from $LOCAL_WORLD_SIZE or
+			   $SLURM_STEP_NUM_NODES, otherwise unknown */
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
-	const struct recipe *recipe; /* what the daemon is to make of each image (diesel_recipe.h), used
-					during the call only; NULL: samples as they are stored */
-	const char *
-	    group; /* what the daemon is to call the sessions that get the same batches as this one, at most
-		      31 bytes; used during the call only; NULL: nothing. It is a name, and changes nothing */
-	const char *cluster; /* what the job is called on all of its nodes, whose daemons then read each chunk
-				once together (docs/explanation/cluster.md): UTF-8 of at most 63 bytes; used
-				during the call only. NULL: $TORCHELASTIC_RUN_ID unless that is "none", else
-				$SLURM_JOB_ID.$SLURM_STEP_ID;
-				"": no other node. Means nothing where world is 1 */
-	uint64_t start; /* samples of `epoch` that all ranks have had already, in steps of any length: 0, or
-			   first_batch is at least diesel_first_batch(). Other epochs are whole */
-	uint32_t lanes; /* that the dataset is cut into (dataset/shuffle.h), at most 65536, and no more than
-			   samples; 0: 1 */
+	const struct recipe *recipe; /* conversion of each image by the daemon (diesel_recipe.h), used during
+					the call only; NULL: samples as stored */
+	const char *group; /* the daemon's display name for the sessions that get the same batches, at most 31
+			      bytes; used during the call only; NULL: none. Has no other effect */
+	const char
+	    *cluster; /* name of the job on all of its nodes, whose daemons then read each chunk once together
+			 (docs/explanation/cluster.md): UTF-8 of at most 63 bytes; used during the call only.
+			 NULL: $TORCHELASTIC_RUN_ID unless that is "none", else $SLURM_JOB_ID.$SLURM_STEP_ID;
+			 "": no other node. Has no effect if world is 1 */
+	uint64_t start; /* samples of `epoch` that all ranks together have consumed, in steps of any length:
+			   0, or first_batch is at least diesel_first_batch(). Other epochs are whole */
+	uint32_t lanes; /* lanes that the dataset is cut into (dataset/shuffle.h), at most 65536, and no more
+			   than samples; 0: 1 */
 	uint32_t drift; /* m, at most 65536: 1/m of the chunks is dealt to lanes again in each
 			   epoch; 0: none */
 };
 
-/* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon
- * cannot be reached, as diesel_dataset_open(); else what the daemon answered. error receives the line. */
+/* Opens a session. -EINVAL: invalid options, or the subset is empty or of another dataset. If the daemon
+ * cannot be reached: errors of diesel_dataset_open(); otherwise the daemon's answer. error receives the line.
+ */
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
 			struct diesel_session **ret, char *error, size_t error_size);
-/* Each batch that is held stays readable until it is released. */
+/* Closes the session. Held batches stay readable until they are released. */
 void diesel_session_close(struct diesel_session *session);
 
-/* Batches of this rank in an epoch (over all strides). */
+/* Returns the batches of this rank in an epoch (over all strides). */
 uint64_t diesel_session_n_batches(const struct diesel_session *session);
-/* The same before there is a session: every rank's batches in an epoch of n_samples. 0 also if there are
- * fewer samples than ranks: no session can be opened then. Asks nobody. */
+/* Returns each rank's number of batches in an epoch of n_samples, without a session or a daemon. Returns 0
+ * also if there are fewer samples than ranks: no session can be opened then. */
 uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags);
 
 /*
- * A job may go on with other ranks and batches behind any number of samples that all of its ranks had. The
- * rest of that epoch is cut into steps as if it were all, and its batches have the last numbers of the epoch.
+ * A job may continue with another number of ranks or batch size after any number of samples that all of its
+ * ranks consumed. The rest of that epoch is cut into steps as if it were a whole one, and its batches have
+ * the last numbers of the epoch.
  */
-/* The number of the first of them. -EINVAL: fewer samples than ranks are left, or start > n_samples. */
+/* Returns the number of the first batch of that rest. -EINVAL: fewer samples than ranks are left, or start >
+ * n_samples. */
 int diesel_first_batch(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
 		       uint64_t *ret_batch);
-/* How many samples all ranks have had before this batch; n_samples for the number of batches. */
+/* Returns the samples that all ranks together consumed before this batch; n_samples for the number of
+ * batches. */
 uint64_t diesel_position(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
 			 uint64_t index);
 
 /*
- * The order in which a session with these options delivers samples, without a session, for whoever reads them
- * by number. Asks nobody. Of the options, it uses seed, epoch, flags, rank, world, batch, subset, start,
- * lanes, drift and window_chunks, which must be at least 1. One thread at a time; the dataset must stay open,
- * and so must the subset.
+ * The order in which a session with these options delivers samples, without a session, for callers that read
+ * samples by number. Makes no request to the daemon. Uses these options: seed, epoch, flags, rank, world,
+ * batch, subset, start, lanes, drift, and window_chunks, which must be at least 1. One thread at a time; the
+ * dataset and the subset must stay open.
  */
 struct diesel_order;
 
@@ -353,10 +357,11 @@ int diesel_order_new(const struct diesel_dataset *dataset, const struct diesel_s
 		     struct diesel_order **ret, char *error, size_t error_size);
 void diesel_order_free(struct diesel_order *order);
 uint64_t diesel_order_n_batches(const struct diesel_order *order);
-/* Samples of the longest batch: options->batch, or 2 where one sample is left over at batch size 1. */
+/* Returns the samples of the longest batch: options->batch, or 2 where one sample is left over at batch size
+ * 1. */
 uint32_t diesel_order_max_batch(const struct diesel_order *order);
-/* The numbers of a batch's samples: samples[diesel_order_max_batch()]. Cheap when batches are asked for in
- * order. -ERANGE: there is no such batch. */
+/* Writes the numbers of a batch's samples: samples[diesel_order_max_batch()]. Cheap for batches in order.
+ * -ERANGE: there is no such batch. */
 int diesel_order_batch(struct diesel_order *order, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
 /* One sample of a batch. */
@@ -383,8 +388,8 @@ struct diesel_batch {
 	const struct diesel_item *items; /* n_items, valid until release */
 	const int64_t *labels;           /* n_items */
 	void *lease;                     /* for diesel_batch_release() */
-	/* Samples that could not be decoded, where the recipe goes on without them. Those that are all zeros
-	 * have items[i].bytes 0; those that were left out are items[n_items] and so on. */
+	/* Samples that could not be decoded, if the recipe continues without them. Those replaced by zeros
+	 * have items[i].bytes 0; those left out are items[n_items] and so on. */
 	uint32_t n_damaged;
 	uint32_t reserved;
 };
@@ -422,20 +427,21 @@ int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret
 #define DIESEL_ASK_MAX 64
 #define DIESEL_ASK_FEW UINT32_MAX
 int diesel_session_ask(struct diesel_session *session, const uint64_t *samples, uint32_t n, uint32_t ahead);
-/* Continues at (epoch, batch of this rank); batches that were made ready for the old position are dropped.
- * -EINVAL: the session has no order, batches are asked for. */
+/* Continues at (epoch, batch of this rank), and drops batches that were prepared for the old position.
+ * -EINVAL: the session has no order (DIESEL_ASKED). */
 int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t batch);
-/* The window in force: with window_chunks = 0 the daemon chose it. The order depends on it, so whoever stores
- * a position to resume from stores this too. */
+/* Returns the window in force: with window_chunks = 0 the daemon chose it. The order depends on it, so
+ * callers that store a position to resume from must store the window too. */
 uint32_t diesel_session_window_chunks(const struct diesel_session *session);
-/* How many batches the caller may hold before the daemon has no slot left to work ahead (>= 2). */
+/* Returns the batches that the caller may hold before the daemon has no slot left to work ahead (>= 2). */
 uint32_t diesel_session_max_held(const struct diesel_session *session);
-/* How many it holds; those of a daemon that went away do not count. */
+/* Returns the batches that the caller holds, except those of a daemon that was lost. */
 uint32_t diesel_session_n_held(const struct diesel_session *session);
-/* How many batches diesel_session_next() would give without a wait; 0 while the daemon is lost. */
+/* Returns the batches that diesel_session_next() would return without a wait; 0 while the daemon is lost. */
 uint32_t diesel_session_ready(const struct diesel_session *session);
 
-/* What Python work a batch costs and who does it; struct ring_work of client/ring.h says what each means. */
+/* Totals of the Python work for batches, and who does it. struct ring_work of client/ring.h defines each
+ * field. */
 enum diesel_work_policy {
 	DIESEL_POLICY_NONE = 0,  /* there is no Python work */
 	DIESEL_POLICY_FIXED = 1, /* the number of workers is the user's */
@@ -453,23 +459,22 @@ struct diesel_work {
 	uint32_t reserved;
 };
 
-/* Tells the daemon's sensing the totals so far. Costs a few stores to shared memory. */
+/* Reports the totals so far to the daemon's sensing. Costs a few stores to shared memory. */
 void diesel_session_report(struct diesel_session *session, const struct diesel_work *totals);
 
-/* How many worker processes of the caller's own (Python transforms) the daemon wants the job to run now, 0
- * included; DIESEL_NO_WISH: none, or the daemon is lost. No system call. */
+/* Returns the number of worker processes of the caller (Python transforms) that the daemon requests now, 0
+ * included. DIESEL_NO_WISH: no request, or the daemon is lost. No system call. */
 uint32_t diesel_session_wanted_workers(const struct diesel_session *session);
 const char *diesel_session_error(const struct diesel_session *session);
-/* One line when something worth telling happened since the last call ("dieseld went away, waiting"), or
- * NULL. */
+/* Returns one line about a notable event since the last call ("dieseld went away, waiting"), or NULL. */
 const char *diesel_session_notice(struct diesel_session *session);
 
-/* Gives a batch back; NULL is fine. */
+/* Releases a batch. Accepts NULL. */
 void diesel_batch_release(void *lease);
 
 /*
- * What the daemon at socket is doing, as JSON; free() it. NULL: $DIESEL_SOCKET, else the node's or, where
- * that one does not let us in, the user's own that diesel_loader started.
+ * Returns the daemon's status as JSON, which the caller frees with free(). socket NULL: $DIESEL_SOCKET, else
+ * the node's daemon or, if that one refuses access, the user's own that diesel_loader started.
  */
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size);
 
@@ -482,8 +487,8 @@ enum diesel_mark_kind {
 };
 
 enum diesel_mark_cause {
-	DIESEL_MARK_CAUSE_FETCH = 1,   /* chunk reads held the batch up: from storage */
-	DIESEL_MARK_CAUSE_PREP = 2,    /* the work after the reads did */
+	DIESEL_MARK_CAUSE_FETCH = 1,   /* chunk reads from storage delayed the batch */
+	DIESEL_MARK_CAUSE_PREP = 2,    /* the work after the reads delayed it */
 	DIESEL_MARK_CAUSE_PEERS = 3,   /* chunk reads: from other nodes of the job */
 	DIESEL_MARK_CAUSE_STAGING = 4, /* chunk reads: from the node's staging disk */
 };

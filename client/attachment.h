@@ -46,7 +46,8 @@ struct attachment {
 	struct lease leases[RING_MAX_SLOTS];
 	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
 	struct segment_table segments;
-	uint64_t life; /* number of this attachment in its session: tells its memory from others' */
+	uint64_t
+	    life; /* number of this attachment in its session: distinguishes its memory from that of others */
 	int frames_fd; /* the frames' memory, for worker processes */
 };
 
@@ -64,24 +65,24 @@ void attachment_unref(struct attachment *a);
 /* In a child after fork(): drops what the child inherited. If batches are held, their memory stays mapped. */
 void attachment_forget(struct attachment *a);
 
-/* Continues at another batch. Afterwards a->generation is that of all batches to come. */
+/* Continues at another batch. Afterwards a->generation is that of all later batches. */
 int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err);
 
-/* Asks the daemon to produce nothing more; what is held stays. */
+/* Asks the daemon to produce nothing more; held batches stay. */
 void attachment_stop(struct attachment *a);
 
 /* Returns true if the connection is over. */
 bool attachment_is_lost(const struct attachment *a);
 
-/* The mapped segment; asks the daemon for it the first time. */
+/* Returns the mapped segment; requests it from the daemon the first time. */
 int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
 		       struct error *err);
 
-/* A new descriptor of the segment's memory, for the caller to close, and the segment's size. */
+/* Returns a new descriptor of the segment's memory, for the caller to close, and the segment's size. */
 int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
 			  struct error *err);
 
-/* Tells the daemon that a slot is free, if it waits for one and `ready` is low enough. Any thread. */
+/* Tells the daemon that a slot is free, if the daemon waits for one and `ready` is low enough. Any thread. */
 void attachment_kick(struct attachment *a, uint32_t ready);
 
 /* Lends the slot, whose batch lies in the frame: *ret holds a reference until lease_release(). */

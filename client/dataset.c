@@ -101,8 +101,8 @@ static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct er
 	return again < 0 ? again : ask_for_snapshot(d, ret_copy_fd, err);
 }
 
-/* Where the daemon went away while it answered, another one may follow. One that was not there is said to be
- * missing at once. */
+/* Connects to the daemon. If the daemon went away while it answered, waits for another one. Reports a daemon
+ * that was not there as missing at once. */
 static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	struct patience patience = patience_begin(OPEN_PATIENCE_MS, clock_monotonic_ns());

@@ -13,17 +13,17 @@
 struct diesel_dataset {
 	char *path;
 	char *socket_path;
-	uint64_t wanted; /* version; 0: the newest */
+	uint64_t wanted; /* requested version; 0: the newest */
 	struct shown shown;
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; its tables are
 					verified, for the rest there is dataset_look_up() */
-	struct store *store;         /* for diesel_dataset_read(); NULL: not asked yet */
+	struct store *store;         /* for diesel_dataset_read(); NULL: not opened yet */
 	pthread_mutex_t store_lock;
 };
 
-/* What the snapshot says of a sample, whose checksums are compared before the first use. -ERANGE: there is no
- * such sample; -EBADMSG: the snapshot is damaged. */
+/* Reads a sample's entry in the snapshot, after comparing its checksums before the first use. -ERANGE: there
+ * is no such sample; -EBADMSG: the snapshot is damaged. */
 int dataset_look_up(const struct diesel_dataset *d, uint64_t sample, struct snapshot_sample *ret);
 /* Copies the error's line into the caller's buffer and returns its code. */
 int report_error(const struct error *err, int code, char *text, size_t size);

@@ -10,7 +10,7 @@ __attribute__((noinline, visibility("default"), patchable_function_entry(1, 0)))
     uint32_t kind, uint64_t value)
 {
 	__asm__ volatile("" : : "r"(kind), "r"(value) : "memory");
-	/* The same for people with bpftrace or perf: each is one nop and a note in the file. */
+	/* USDT probes for bpftrace and perf: each is one nop and an ELF note in the file. */
 	switch ((enum diesel_mark_kind)kind) {
 	case DIESEL_MARK_NEXT_BEGIN: PROBE("diesel", "next_begin", value); break;
 	case DIESEL_MARK_NEXT_END: PROBE("diesel", "next_end", value); break;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct patience {
-	uint64_t since_ns; /* since when it may be waited for */
+	uint64_t since_ns; /* start of the wait */
 	uint32_t most_ms, pause_ms;
 };
 
@@ -21,8 +21,8 @@ struct patience patience_begin(uint32_t most_ms, uint64_t since_ns);
 /* Returns true if waiting can help: the daemon is starting, died while answering, or does not answer. */
 bool patience_helps(int r);
 
-/* How long the daemon has been away. */
+/* Returns how long the daemon has been away, in ms. */
 uint64_t patience_gone_ms(const struct patience *p);
 
-/* Waits for the next attempt. -ETIMEDOUT: it has been enough; -EINTR. */
+/* Waits for the next attempt. -ETIMEDOUT: the time is over; -EINTR. */
 int patience_pause(struct patience *p);

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 /*
- * Of a private mapping of a file: pages that this process has written to are the file's again. Where the
- * kernel tells which these are (Linux 6.7), all others stay mapped, so that reading them again is no page
- * fault. data: at the beginning of a page.
+ * Drops the pages of a private file mapping that this process has written to, so that they show the file
+ * again. If the kernel can report these pages (Linux 6.7), all others stay mapped, so that reading them again
+ * causes no page fault. data: at the beginning of a page.
  */
 void private_copies_drop(void *data, size_t bytes);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * USDT probes for bpftrace, perf and the like: a nop in the code, and a note in the file that tells its
- * address, its names and where its argument then is. The note has the form that SystemTap's <sys/sdt.h> gives
- * it (owner "stapsdt", type 3), which is a package of its own on most systems; libdiesel is built wherever
- * there is a C compiler.
+ * USDT probes for bpftrace, perf and the like: a nop in the code, and an ELF note with its address, its names
+ * and the location of its argument. The note has the format of SystemTap's <sys/sdt.h> (owner "stapsdt", type
+ * 3). That header is a separate package on most systems, and libdiesel must build wherever there is a C
+ * compiler.
  */
 
 #include <stdint.h>

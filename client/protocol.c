@@ -115,7 +115,7 @@ bool protocol_cluster_ok(const char *name)
 	return true;
 }
 
-/* What a session without an order of its own may say. */
+/* Returns true if the request is valid for a session without an order (DIESEL_ASKED). */
 static bool asked_ok(const struct wire_open_session *m)
 {
 	return (m->flags & ~(uint32_t)DIESEL_WARM) == DIESEL_ASKED &&

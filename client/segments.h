@@ -13,7 +13,8 @@
 
 struct segment_map {
 	uint32_t id;
-	uint32_t stamp; /* of the last pass over a batch's segments that met this one; 0 in a new one */
+	uint32_t stamp; /* number of the last pass over a batch's segments that included this one; 0 in a new
+			   one */
 	uint8_t *data;  /* NULL: unused entry */
 	uint64_t bytes;
 };
@@ -24,7 +25,7 @@ struct segment_table {
 	uint32_t stamp;
 };
 
-/* NULL: not mapped. Valid until the next segment_table_map(). */
+/* Returns the mapping of a segment; NULL: not mapped. Valid until the next segment_table_map(). */
 struct segment_map *segment_table_find(const struct segment_table *table, uint32_t segment);
 
 /* Maps `bytes` of fd, which stays the caller's. Negative errno. */

@@ -4,7 +4,7 @@
 #include "attachment.h"
 #include "client/diesel.h"
 
-/* A batch that was asked for and is not delivered yet: told to the next daemon too. */
+/* A requested batch that is not delivered yet: the next daemon is asked for it too. */
 struct asked_numbers {
 	uint32_t n, ahead;
 	uint64_t samples[DIESEL_ASK_MAX];
@@ -12,19 +12,20 @@ struct asked_numbers {
 
 struct diesel_session {
 	char *socket_path;
-	struct shown shown; /* its own: a session may outlive its dataset object */
-	uint64_t version;   /* of the dataset: the order means something only for this one */
+	struct shown shown; /* the session's own: it may outlive its dataset object */
+	uint64_t version;   /* version of the dataset: the order is valid only for this one */
 	uint32_t reconnect_ms;
 	struct wire_open_session request; /* window_chunks is the window in force */
 	uint64_t n_batches, start_batch;
-	uint64_t start_epoch; /* whose first `start` samples are behind, and first batch is start_batch */
+	uint64_t start_epoch; /* epoch whose first `start` samples are consumed, and whose first batch is
+				 start_batch */
 	uint32_t start;
 	uint64_t n_samples;          /* of the dataset */
 	struct asked_numbers *asked; /* NULL: the session has an order. Batch i is at i % RING_MAX_SLOTS... */
 	uint64_t asked_end;          /* ... for index <= i < this */
-	uint64_t asked_told;         /* the first one that the daemon is not told of yet */
-	struct subset *subset;       /* its own too; NULL: all samples */
-	uint64_t n_chunks;           /* that it visits */
+	uint64_t asked_told;         /* the first request that the daemon has not received yet */
+	struct subset *subset;       /* the session's own; NULL: all samples */
+	uint64_t n_chunks;           /* chunks that the session visits */
 	uint64_t epoch, index;       /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */
@@ -32,12 +33,12 @@ struct diesel_session {
 	char error[512];
 	char notice[512];
 	bool has_notice;
-	struct diesel_work work; /* as last reported: a new life of the daemon is told it again */
+	struct diesel_work work; /* as last reported: repeated to each new life of the daemon */
 };
 
-/* launcher/cluster_name.c: what the job of this session is called on all of its nodes: the caller's name,
- * else the launcher's; "" where there is none, or the job has no other ranks. -EINVAL. */
+/* launcher/cluster_name.c: returns the name of this session's job on all of its nodes: the caller's name,
+ * else the launcher's; "" if there is none, or the job has no other ranks. -EINVAL. */
 int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_CLUSTER_BYTES],
 			 struct error *err);
-/* On how many nodes it runs; 0: that is not known. */
+/* Returns the number of nodes that the job runs on; 0: not known. */
 uint32_t session_cluster_nodes(const struct diesel_session_options *o);

@@ -19,7 +19,7 @@ _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 /* A stopped daemon must not hang its clients for ever, but verifying a snapshot of tens of millions of files
  * takes seconds. */
 #define REPLY_TIMEOUT_S 60
-/* It takes connections at once, whatever else it does. */
+/* Seconds to wait for a connection: the daemon accepts at once, whatever else it does. */
 #define CONNECT_TIMEOUT_S 10
 
 static int connect_timeout(uint32_t timeout_s)
@@ -107,7 +107,8 @@ static bool is_folder_of(const char *path, uid_t uid)
 	return stat(folder, &status) == 0 && status.st_uid == uid;
 }
 
-/* Whoever may write to a folder can put a socket there, and answer in the daemon's place. */
+/* Refuses a server of an untrusted user: anyone who may write to a folder can put a socket there, and answer
+ * in the daemon's place. */
 static int check_peer(int fd, const char *path, struct error *err)
 {
 	struct ucred peer = {.uid = (uid_t)-1};

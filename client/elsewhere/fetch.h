@@ -14,7 +14,7 @@
 #include "lib/error.h"
 #include "shown.h"
 
-/* Returns true if the name is that of a dataset which is in no folder. */
+/* Returns true if the name is that of a dataset that is not in a folder. */
 bool fetch_is_elsewhere(const char *name);
 
 /* Starts the process (start.h) for a version of the dataset; 0: the newest. Returns when it reads for the
@@ -23,5 +23,5 @@ bool fetch_is_elsewhere(const char *name);
 int fetch_start(const char *url, uint64_t version, const char *socket_path, struct shown *ret,
 		struct error *err);
 
-/* A store that can only be read, through the channel, which stays the caller's. */
+/* Opens a read-only store that reads through the channel, which stays the caller's. */
 int fetch_store_open(const char *url, int channel_fd, struct store **ret, struct error *err);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a client shows the daemon of a dataset: the proof that its user may read it. */
+/* A client's proof to the daemon that its user may read a dataset. */
 
 #include <errno.h>
 
 struct shown {
 	int dir_fd;
 	int snapshot_fd; /* opened with the caller's own rights */
-	int channel_fd;  /* of the process that reads the chunks (fetch.h), which ends when all who have it
-			    have closed it. Negative: the daemon reads them itself */
+	int channel_fd;  /* channel to the process that reads the chunks (fetch.h), which ends when all copies
+			    of it are closed. Negative: the daemon reads them itself */
 };
 
 #define SHOWN_NOTHING ((struct shown){-EBADF, -EBADF, -EBADF})
 
-/* 0 or -errno, and *ret is to be closed in any case. */
+/* Returns 0 or -errno. The caller closes *ret in both cases. */
 int shown_dup(const struct shown *shown, struct shown *ret);
 void shown_close(struct shown *shown);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The program dieselctl, which does for libdiesel what takes more than libc: $DIESEL_DIESELCTL, else what
- * diesel_dieselctl() was told, else in PATH. */
+/* Starts dieselctl, which does work for libdiesel that needs more than libc. Uses $DIESEL_DIESELCTL, else the
+ * path given to diesel_dieselctl(), else PATH. */
 
 #include "lib/error.h"
 
-/* Starts it. Its standard input is the other end of a pair of sockets of this type, of which *ret_channel_fd
- * is ours. arguments: its verb and what follows, ended by NULL; dataset: for error texts. -ENOENT: there is
- * no such program. */
+/* Starts dieselctl. Its standard input is one end of a socket pair of this type, and *ret_channel_fd the
+ * other. arguments: its verb and its arguments, ended by NULL; dataset: for error texts. -ENOENT: there is no
+ * such program. */
 int start_dieselctl(char *const arguments[], int type, const char *dataset, int *ret_channel_fd,
 		    struct error *err);
 
-/* The error for one that has ended without an answer. Returns -EPROTO. */
+/* Sets the error for a process that ended without an answer. Returns -EPROTO. */
 int start_broken(const char *dataset, struct error *err);

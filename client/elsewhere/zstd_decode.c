@@ -6,19 +6,19 @@
 
 #include "lib/zstd_frame.h"
 
-/* Before glibc 2.34 they were in a library of their own, which libdiesel does not ask for. Every Python has
- * it in its process; in one that has not, they are NULL. */
+/* Before glibc 2.34, these functions were in a library of their own, which libdiesel does not link. Every
+ * Python process has loaded it; in a process without it, they are NULL. */
 #pragma weak dlopen
 #pragma weak dlsym
 #pragma weak dlclose
 
-/* What has been the same since zstd 1.0. */
+/* Signatures that are unchanged since zstd 1.0. */
 typedef size_t decompress_function(void *to, size_t capacity, const void *from, size_t bytes);
 typedef unsigned is_error_function(size_t code);
 
 int zstd_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes)
 {
-	/* It stays loaded, without anything here that threads would have to share. */
+	/* RTLD_NODELETE keeps the library loaded, so no global handle and no lock are needed. */
 	void *library =
 	    dlopen && dlsym && dlclose ? dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
 	decompress_function *decompress;

@@ -8,7 +8,7 @@
 
 #include "client/session.h"
 
-/* What torchrun takes where it is told none (--rdzv-id): every such job on the machine has it. */
+/* torchrun's default job ID, without --rdzv-id: shared by every such job on the machine. */
 #define TORCHRUN_NONE "none"
 
 static const char *variable(const char *name)
@@ -18,7 +18,7 @@ static const char *variable(const char *name)
 	return value && value[0] ? value : NULL;
 }
 
-/* A variable that cannot be a name says nothing: the launcher's names are its own affair. */
+/* Ignores a variable that is not a valid name: launchers may use any names. */
 static bool take(char *ret, const char *name)
 {
 	if (strlen(name) >= WIRE_CLUSTER_BYTES || !protocol_cluster_ok(name))

@@ -19,7 +19,7 @@
 
 struct admin_client;
 
-/* For those that do not say otherwise. */
+/* Default timeout of a question, in seconds. */
 #define ADMIN_TIMEOUT_S 5
 
 /* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, where that one does

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * What libdiesel and the process that it starts for a dataset in a bucket, `dieselctl fetch`, say to each
- * other: fixed structs, one a message on a SOCK_SEQPACKET pair, of which the process has its end as standard
- * input. Both are of one version and one user.
+ * Messages between libdiesel and `dieselctl fetch`, the process that it starts for a dataset in a bucket.
+ * Each message is one fixed struct on a SOCK_SEQPACKET pair, whose other end is the process's standard input.
+ * Both programs have the same version and user.
  *
  *   libdiesel                                      dieselctl fetch
  *                                              <-  fetch_reply; if it can be read: descriptors of a folder
@@ -12,8 +12,8 @@
  *   fetch_request, descriptor: a stream socket ->
  *                                              <-  on that socket: fetch_reply, and behind it the bytes
  *
- * The process ends with the last end of the channel on libdiesel's side. Requests come from any process that
- * was forked meanwhile.
+ * The process ends when the last end of the channel on libdiesel's side is closed. Requests may come from any
+ * process forked meanwhile.
  */
 
 #include <stdint.h>

@@ -26,24 +26,24 @@ enum tuner_knob {
 	TUNER_DAEMON_WORKERS,
 	/* Processes that run the job's Python transforms; 0: the trainer does it itself. */
 	TUNER_CLIENT_WORKERS,
-	/* Decoded forms of samples that are kept, where the daemon decodes: the most that they may take, of
-	 * memory that nobody claims. */
+	/* Limit of memory for cached decoded forms of samples, if the daemon decodes. Forms use only memory
+	 * that nobody claims. */
 	TUNER_FORM_BYTES,
 };
 #define TUNER_N_KNOBS 5
 
-/* The value of a knob that nobody has set: for a number, and for bytes. */
+/* Value of a knob that nobody has set: for a number, and for bytes. */
 #define TUNER_FREE_NUMBER UINT32_MAX
 #define TUNER_FREE_BYTES  UINT64_MAX
 
 struct tuner_knob_info {
 	const char *name;          /* in JSON, texts and the history; `dieselctl set` takes it too */
-	const char *setting;       /* as `dieselctl set` and the configuration call it */
-	const char *saved;         /* in what the daemon saves for its restart */
+	const char *setting;       /* name in `dieselctl set` and the configuration */
+	const char *saved;         /* name in the state that the daemon saves for its restart */
 	bool bytes;                /* bytes, not a number */
 	uint64_t free;             /* its value while nobody has set it; any value that can be set is less */
-	enum wire_setting_key key; /* pins it */
-	enum wire_setting_key limit; /* bounds it; has the same range */
+	enum wire_setting_key key; /* setting that pins the knob */
+	enum wire_setting_key limit; /* setting that limits the knob; has the same range */
 };
 
 extern const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS]; /* by enum tuner_knob */

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What libdiesel and the process that it starts to write a dataset, `dieselctl put`, say to each other: over
- * a SOCK_STREAM pair, of which the process has its end as standard input. Both are of one version and one
+ * Messages between libdiesel and `dieselctl put`, the process that it starts to write a dataset, over a
+ * SOCK_STREAM pair whose other end is the process's standard input. Both programs have the same version and
  * user.
  *
  *   libdiesel                                      dieselctl put
@@ -13,8 +13,8 @@
  *   put_record of path_length 0                ->
  *                                              <-  put_reply: committed
  *
- * A failure is a put_reply at any time, behind which the process closes its end. What was not committed is
- * removed when libdiesel closes its own.
+ * On failure, the process sends a put_reply at any time and closes its end. When libdiesel closes its own,
+ * uncommitted samples are removed.
  */
 
 #include <stdint.h>

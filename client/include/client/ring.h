@@ -46,15 +46,15 @@
 #define RING_MAX_SLOTS  64u         /* power of two; also the ring's size */
 #define RING_MIN_SLOTS  3u          /* two held, one to work on */
 #define RING_MAX_FRAMES 512u
-#define RING_NO_WISH    UINT32_MAX /* as a number of workers: the daemon has no wish */
+#define RING_NO_WISH    UINT32_MAX /* number of workers: no request by the daemon */
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
 	RING_SLOT_LENT = 1,  /* published */
-	RING_SLOT_TAKEN = 2, /* by the client, which has the batch until it frees the slot */
+	RING_SLOT_TAKEN = 2, /* by the client, which holds the batch until it frees the slot */
 };
 
-enum ring_cause { /* what the next batch waits for; enum diesel_mark_cause */
+enum ring_cause { /* cause of the wait for the next batch; enum diesel_mark_cause */
 		  RING_CAUSE_NONE = 0,
 		  RING_CAUSE_FETCH = 1,
 		  RING_CAUSE_PREP = 2,
@@ -67,8 +67,8 @@ static inline bool ring_cause_fetches(uint32_t cause)
 	return cause == RING_CAUSE_FETCH || cause == RING_CAUSE_PEERS || cause == RING_CAUSE_STAGING;
 }
 
-/* Of a sleep that had several causes, the last of these counts: the CPU work that follows a read belongs to
- * it, and what came from afar was what the others waited for. */
+/* Returns the cause to report for a sleep with several causes, the more distant one: CPU work that follows a
+ * read belongs to it, and the farthest source is what the other reads waited for. */
 static inline uint32_t ring_cause_of_both(uint32_t a, uint32_t b)
 {
 	static const uint8_t rank[] = {[RING_CAUSE_NONE] = 0,
@@ -92,26 +92,26 @@ struct ring_item {
 struct ring_descriptor {
 	uint64_t epoch;
 	uint64_t index;
-	uint32_t generation; /* grows with every seek: batches of an older one are given back unread */
+	uint32_t generation; /* grows with every seek: batches of an older one are released unread */
 	uint32_t slot;
 	uint32_t n_items;
 	uint32_t item_bytes; /* 0: views */
 	int32_t status;      /* 0 or a negative errno */
-	uint32_t n_damaged;  /* samples that could not be decoded, which the batch does without */
+	uint32_t n_damaged;  /* samples that could not be decoded, and are missing or zeros in the batch */
 	uint32_t frame;
 	uint32_t reserved[5];
 };
 
 enum ring_work_policy {                      /* who chooses the number of worker processes */
 			RING_WORK_NONE = 0,  /* there is no Python work, and there are no workers */
-			RING_WORK_FIXED = 1, /* the user's: wanted_workers is not looked at */
-			RING_WORK_AUTO = 2,  /* the daemon's: wanted_workers is followed at the next batch */
+			RING_WORK_FIXED = 1, /* the user: wanted_workers is ignored */
+			RING_WORK_AUTO = 2,  /* the daemon: wanted_workers takes effect at the next batch */
 };
 
 /*
- * What Python work (loader, transform, collate_fn) costs and who does it: totals since the session was first
- * opened, kept across a restart of the daemon. The client stores each field, relaxed, after every batch; only
- * the daemon's sensing reads them. All zero: no Python work. Costs per sample or batch are differences of two
+ * Totals of Python work (loader, transform, collate_fn), and who does it, since the session was first opened,
+ * kept across a restart of the daemon. The client stores each field, relaxed, after every batch; only the
+ * daemon's sensing reads them. All zero: no Python work. Costs per sample or batch are differences of two
  * readings.
  */
 struct ring_work {
@@ -126,7 +126,7 @@ struct ring_work {
 	_Atomic uint64_t n_handoffs;        /* batches that came from workers */
 	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */
 	_Atomic uint64_t busy_ns;      /* wall time in Python work, summed over workers (and the trainer) */
-	_Atomic uint64_t n_worked;     /* samples that cpu_ns and busy_ns are for */
+	_Atomic uint64_t n_worked;     /* samples that cpu_ns and busy_ns cover */
 	_Atomic uint64_t result_bytes; /* of the batches that came from workers */
 	_Atomic uint64_t worker_bytes; /* not a total: mean private memory of a worker; 0: not known */
 	_Atomic uint32_t n_workers;    /* not a total: processes at work now; 0: the trainer does the work */
@@ -135,7 +135,7 @@ struct ring_work {
 	uint32_t reserved;
 };
 
-/* Padded on purpose: what one side writes in a hot loop shares no cache line with what the other writes.
+/* Padded on purpose: fields that one side writes in a hot loop share no cache line with the other side's.
  * NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
 struct ring_control {
 	uint32_t magic;
@@ -147,7 +147,7 @@ struct ring_control {
 	_Atomic uint32_t wanted_workers;        /* Python worker processes, from now on; RING_NO_WISH */
 
 	alignas(64) _Atomic uint32_t sleeping; /* the client is about to sleep on `published` */
-	_Atomic uint32_t consumed; /* the daemon uses this and what follows for status and sensing only */
+	_Atomic uint32_t consumed; /* the daemon uses this and the next fields for status and sensing only */
 	_Atomic uint64_t n_waits;  /* sleeps for a batch */
 	_Atomic uint64_t wait_fetch_ns; /* time slept for a batch, by `cause` */
 	_Atomic uint64_t wait_prep_ns;
@@ -174,19 +174,20 @@ _Static_assert(sizeof(struct ring_control) == 640 + 64 * RING_MAX_SLOTS, "shared
 struct ring_layout {
 	uint64_t labels_offset;
 	uint64_t payload_offset;
-	uint64_t slot_bytes; /* of a frame: a multiple of the page size */
+	uint64_t slot_bytes; /* bytes of a frame: a multiple of the page size */
 };
 
-/* item_bytes: 0 for views. batch <= WIRE_BATCH_MAX, so nothing can overflow. */
+/* Returns the layout of a frame. item_bytes: 0 for views. batch <= WIRE_BATCH_MAX, so nothing can overflow.
+ */
 struct ring_layout ring_layout(uint32_t batch, uint32_t item_bytes);
 
 /* Daemon: makes *descriptor the next one, *counter being the daemon's own count, and wakes a sleeper. */
 void ring_publish(struct ring_control *control, uint32_t *counter, const struct ring_descriptor *descriptor);
 
-/* Daemon: says that it waits for a slot. It must look for free slots once more afterwards. */
+/* Daemon: says that it waits for a slot. The caller must check for free slots again afterwards. */
 void ring_daemon_waits(struct ring_control *control);
 
-/* Client: how many descriptors are ready, counter being the client's own count of those it took. */
+/* Client: returns the number of ready descriptors. counter: the client's own count of those it took. */
 uint32_t ring_ready(const struct ring_control *control, uint32_t counter);
 
 /*
@@ -201,9 +202,9 @@ bool ring_take(struct ring_control *control, uint32_t slot);
 /* Daemon: takes a published slot back, unless the client has taken it. */
 void ring_revoke(struct ring_control *control, uint32_t slot);
 
-/* Client: gives a slot back. Any thread. */
+/* Client: releases a slot. Any thread. */
 void ring_release(struct ring_control *control, uint32_t slot);
 
-/* Client: returns true if the caller is to tell the daemon (KICK) that a slot is free: the daemon waits for
- * one, `ready` is low enough, and no other thread was told to. Any thread. */
+/* Client: returns true if the caller must tell the daemon (KICK) that a slot is free: the daemon waits for
+ * one, `ready` is low enough, and no other thread got this answer. Any thread. */
 bool ring_wants_kick(struct ring_control *control, uint32_t ready);

@@ -28,34 +28,34 @@
 extern "C" {
 #endif
 
-/* What another process needs to know to read the batches of a session. */
+/* Data that another process needs to read the batches of a session. */
 struct diesel_memory {
 	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
 	uint32_t n_frames;
-	uint32_t batch;      /* samples that a frame has room for */
+	uint32_t batch;      /* samples that fit in a frame */
 	uint32_t item_bytes; /* of packed batches, else 0 */
 	uint32_t reserved;
 };
 
-/* *ret_fd is the memory of this life. It stays the session's own, and is valid until the session's next call.
- * -ENOTCONN: the daemon is lost just now. */
+/* Returns the memory of this life in *ret_fd, which stays the session's, and is valid until the session's
+ * next call. -ENOTCONN: the daemon is lost now. */
 int diesel_session_memory(const struct diesel_session *session, struct diesel_memory *ret, int *ret_fd);
 
-/* A new descriptor of a chunk segment, for the caller to close. -ENOTCONN: the daemon is lost; else what the
- * daemon answered. */
+/* Returns a new descriptor of a chunk segment, for the caller to close. -ENOTCONN: the daemon is lost;
+ * otherwise the daemon's answer. */
 int diesel_session_segment(struct diesel_session *session, uint32_t segment, int *ret_fd,
 			   uint64_t *ret_bytes);
 
 uint64_t diesel_batch_life(const void *lease);
 uint32_t diesel_batch_frame(const void *lease);
 
-/* Writes the segments that the items of a held batch lie in, each once, to ret, which has room for n_items.
+/* Writes the segments that hold the items of a held batch, each once, to ret, which has space for n_items.
  * Returns their number; 0 for a packed batch. Trainer's thread. */
 uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
 
 /*
- * In a child after fork(): lets go of the descriptors and, when no batch was held, of the memory that the
- * child inherited, so that what the daemon drops is really gone. The session is of no use there afterwards.
+ * In a child after fork(): closes the inherited descriptors and, if no batch was held, unmaps the inherited
+ * memory, so that memory that the daemon drops is really freed. The child cannot use the session afterwards.
  */
 void diesel_session_forget(struct diesel_session *session);
 
@@ -70,17 +70,17 @@ void diesel_session_forget(struct diesel_session *session);
  * without.
  */
 struct diesel_pinnable {
-	uint64_t life; /* of the batches in it; see diesel_batch_life() */
+	uint64_t life; /* life of the batches in it; see diesel_batch_life() */
 	const uint8_t *data;
 	uint64_t bytes;
 	const uint8_t *frames;
 };
 
-/* For sessions with DIESEL_PINNABLE: memory that others have, too, comes and goes with them, and what a
- * device has locked would stay behind (-EBUSY). -ENOTCONN: the daemon is lost just now; -ENOMEM and what else
- * mmap(2) says. */
+/* Maps the memory of a session with DIESEL_PINNABLE. Others have shared memory, which comes and goes with
+ * other sessions, while pages that a device has locked would stay behind (-EBUSY). -ENOTCONN: the daemon is
+ * lost now; -ENOMEM and other errors of mmap(2). */
 int diesel_session_map_pinnable(const struct diesel_session *session, struct diesel_pinnable *ret);
-/* Nothing that reads there may be under way, and nobody may have the memory locked. */
+/* Unmaps that memory. No read from it may be in progress, and nobody may have it locked. */
 void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes);
 
 /* A worker's view of one life of a session. */
@@ -94,27 +94,27 @@ void diesel_mirror_close(struct diesel_mirror *mirror);
 int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd, uint64_t bytes);
 
 /*
- * The batch in a frame, as diesel_session_next() gives it, without lease, epoch and index. Its items are
- * valid until the next call, what they point to while the trainer holds the batch. -EPROTO: no such frame, or
- * an item outside of the segments that are known.
+ * Returns the batch in a frame, as diesel_session_next() does, without lease, epoch and index. Its items are
+ * valid until the next call, and their data as long as the trainer holds the batch. -EPROTO: no such frame,
+ * or an item outside of the known segments.
  */
 int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t frame, uint32_t n_items,
 			struct diesel_batch *ret);
 
-/* Drops what this process wrote to a packed batch. To be called before the trainer gives the batch back. */
+/* Drops this process's writes to a packed batch. Call it before the trainer releases the batch. */
 void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t frame);
 
-/* The first bytes of a result's memory are its state; what follows is the binding's. */
+/* Bytes of the state at the start of a result's memory; the rest belongs to the binding. */
 #define DIESEL_RESULT_HEADER 64
 
 /* New shared memory for results, marked as lent; *ret_fd is the caller's to close. */
 int diesel_result_new(uint64_t bytes, uint8_t **ret_data, int *ret_fd);
-/* Maps what another process made; fd stays the caller's. -EPROTO: it has less than `bytes`. */
+/* Maps a result that another process made; fd stays the caller's. -EPROTO: it has less than `bytes`. */
 int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data);
 void diesel_result_unmap(uint8_t *data, uint64_t bytes);
 
 void diesel_result_lend(uint8_t *data);
-/* The reader is done with it. Any thread, either process. */
+/* Marks the result as free: its reader has finished. Any thread, either process. */
 void diesel_result_free(uint8_t *data);
 int diesel_result_is_free(const uint8_t *data);
 

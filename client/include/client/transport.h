@@ -30,8 +30,8 @@ struct transport {
 	uint16_t sequence; /* of the last request */
 	uint32_t version;  /* in force, from transport_hello() on */
 	bool broken;
-	uint32_t timeout_s;   /* of a question as a whole, as transport_connect_within() said; 0: none */
-	uint64_t deadline_ns; /* its end */
+	uint32_t timeout_s;   /* for a whole question, from transport_connect_within(); 0: none */
+	uint64_t deadline_ns; /* end of the question's time */
 };
 
 #define TRANSPORT_INIT                                                                                       \
@@ -39,9 +39,9 @@ struct transport {
 		.fd = -1                                                                                     \
 	}
 
-/* Connects, or returns what the kernel says against it. -ETIMEDOUT: whoever listens takes no connections.
- * With timeout_s the first question, which begins here, ends by then. 0: the limits of a client that is
- * served, for each step alone. */
+/* Connects, or returns the kernel's error. -ETIMEDOUT: the listener accepts no connections. With timeout_s,
+ * the first question, which begins here, ends by then. 0: the limits of a client that is served, for each
+ * single step. */
 int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret);
 /* Connects to a daemon of root's, of the caller's user, or of the owner of the folder that path is in; in a
  * user namespace, also to a user without a number there, who cannot be told from root. -EACCES: it is closed
@@ -49,7 +49,7 @@ int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
  * says what to do. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
 int transport_connect_within(const char *path, uint32_t timeout_s, struct transport *ret, struct error *err);
-/* Another question begins, with the same timeout_s. */
+/* Begins another question, with the same timeout_s. */
 void transport_restart(struct transport *t);
 void transport_close(struct transport *t);
 

@@ -12,11 +12,12 @@
 #include "lib/kernel_calls.h"
 
 #define PAGE_BYTES 4096
-/* A huge page that is cheap takes less than its small pages do, which is 0.7 to 0.9 ms. */
+/* A cheap huge page takes less time than its small pages, which take 0.7 to 0.9 ms. */
 #define DEAR_NS NS_PER_MS
-/* After a dear one the next is tried after so many times as long: so they cost a sixteenth at most. */
+/* After an expensive huge page, wait REST times its duration before the next try. Bounds the cost to 1/16 of
+ * the time. */
 #define REST        16
-#define NO_PAGES_NS NS_PER_S /* after one that could not be had */
+#define NO_PAGES_NS NS_PER_S /* wait after a failed allocation */
 
 static _Atomic uint64_t cheap_from_ns;
 
@@ -54,11 +55,10 @@ void *huge_map(int fd, uint64_t bytes, int prot, int flags)
 
 void huge_leave_out_of_core(const void *data, uint64_t bytes)
 {
-	(void)madvise((void *)(uintptr_t)data, bytes,
-		      MADV_DONTDUMP); /* it fails for nothing that is mapped */
+	(void)madvise((void *)(uintptr_t)data, bytes, MADV_DONTDUMP); /* never fails for mapped memory */
 }
 
-/* Of memory that is not empty. Returns false if it stays in small pages. */
+/* Collapses memory that is not empty into one huge page. Returns false if it stays in small pages. */
 static bool collapse(void *data, bool cheap)
 {
 	uint64_t begin = clock_monotonic_ns(), took, rest = 0;
@@ -88,8 +88,8 @@ void huge_pages_make(uint8_t *data, uint64_t bytes, bool cheap)
 	}
 }
 
-/* The huge page at this offset. The first small page is written by a call, so that want of memory is an
- * error. */
+/* Writes the huge page at this offset. A call writes the first small page, so that a lack of memory is
+ * reported as an error. */
 static int write_one(int fd, const uint8_t *data, uint64_t offset)
 {
 	uint8_t *all, *at;

@@ -29,12 +29,12 @@
 #error "sandbox.c: the audit architecture of this machine is missing"
 #endif
 
-/* What calls are for. A profile is made of these. */
+/* Groups of system calls by purpose. A profile is a set of groups. */
 enum {
 	COMPUTE = 1 << 0, /* and end */
 	SEND = 1 << 1,
 	SERVE = 1 << 2,
-	PROCESS = 1 << 3, /* what any process of ours does that is not locked away: no files, no processes */
+	PROCESS = 1 << 3, /* calls that every unconfined process of ours makes: no files, no processes */
 	THREADS = 1 << 4,
 	FORK = 1 << 5,
 	SIGNAL = 1 << 6,  /* to other processes */
@@ -42,8 +42,8 @@ enum {
 	WRITES = 1 << 8,  /* their content */
 	FOLDERS = 1 << 9, /* names */
 	LOOP = 1 << 10,
-	URING = 1 << 11,       /* what is done by a ring is done past the filter... */
-	URING_SETUP = 1 << 20, /* ... and limited where the ring is made (storage/io_uring.c) */
+	URING = 1 << 11,       /* requests of a ring bypass the filter... */
+	URING_SETUP = 1 << 20, /* ... and are limited where the ring is made (storage/io_uring.c) */
 	MEMORY = 1 << 12,
 	LOCAL = 1 << 13, /* sockets of this machine */
 	NETWORK = 1 << 14,
@@ -328,7 +328,7 @@ static void result_if_any(struct filter *f, uint32_t bits, uint32_t what)
 	result(f, what);
 }
 
-/* What follows up to end_call() is about this call alone. Returns where that is. */
+/* Begins rules for this call only, up to end_call(). Returns their position. */
 static uint32_t begin_call(struct filter *f, uint32_t number)
 {
 	add(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 0));
@@ -399,7 +399,8 @@ static void add_socket(struct filter *f, uint32_t groups)
 	end_call(f, at, f->refuse);
 }
 
-/* Of terminals, sockets and pipes; of perf events, and of address spaces (PROCMAP_QUERY). */
+/* Allows ioctl() calls of terminals, sockets and pipes; of perf events, and of address spaces
+ * (PROCMAP_QUERY). */
 static void add_ioctl(struct filter *f, uint32_t groups)
 {
 	static const uint32_t all[] = {0x5401 /* TCGETS */,  0x5413 /* TIOCGWINSZ */, 0x541b /* FIONREAD */,
@@ -473,8 +474,8 @@ static void filter_make(struct filter *f, uint32_t groups, bool kills)
 	result(f, f->refuse);
 }
 
-/* What guards against speculation makes a process slower, and protects it from code of its own alone: it is
- * for those that see others' bytes. Before Linux 4.17 there is no choice. */
+/* Sets the filter. Guards against speculation make a process slower, and protect only against its own code:
+ * processes that see others' bytes get them. Before Linux 4.17 there is no choice. */
 static int filter_set(const struct filter *f, bool guards)
 {
 	const struct sock_fprog program = {.len = (unsigned short)f->n,

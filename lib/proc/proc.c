@@ -13,7 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 
-/* Of a task's flags, as the kernel shows them. */
+/* Bits of a task's flags, as the kernel shows them. */
 #define FORKED_ONLY   0x40
 #define KERNEL_THREAD 0x200000
 

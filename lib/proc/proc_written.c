@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process writes, and where to. Only /proc is asked: to look at the files themselves might hang. */
+/* Finds how much and where a process writes. Reads only /proc: to access the files themselves might hang. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

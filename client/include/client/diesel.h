@@ -262,9 +262,8 @@ enum diesel_session_flag {
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
 	DIESEL_ASKED = 1 << 2,     /* no order: diesel_session_ask() names the samples of each batch */
 	DIESEL_VIEWS = 1 << 3,     /* never packed: stored samples, in place in the cache */
-	DIESEL_PINNABLE =
-	    1 << 4,           /* for diesel_session_map_pinnable(): the session has its own batch memory */
-	DIESEL_WARM = 1 << 5, /* with DIESEL_ASKED: only loads chunks into the daemon's cache */
+	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): batch memory of its own */
+	DIESEL_WARM = 1 << 5,      /* with DIESEL_ASKED: only loads chunks into the daemon's cache */
 };
 
 struct recipe;

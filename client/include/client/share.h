@@ -76,9 +76,9 @@ struct diesel_pinnable {
 	const uint8_t *frames;
 };
 
-/* Maps the memory of a session with DIESEL_PINNABLE. Others have shared memory, which comes and goes with
- * other sessions, while pages that a device has locked would stay behind (-EBUSY). -ENOTCONN: the daemon is
- * lost now; -ENOMEM and other errors of mmap(2). */
+/* Maps the memory of a session opened with DIESEL_PINNABLE; otherwise -EBUSY, because memory shared with
+ * other sessions comes and goes with them, while pages that a device has locked would stay behind. -ENOTCONN:
+ * the daemon is lost now; -ENOMEM and other errors of mmap(2). */
 int diesel_session_map_pinnable(const struct diesel_session *session, struct diesel_pinnable *ret);
 /* Unmaps that memory. No read from it may be in progress, and nobody may have it locked. */
 void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes);

@@ -9,13 +9,13 @@
 /* Sets are made of these. The numbers, CAP_..., are in linux/capability.h, which the caller includes. */
 #define CAPABILITY(number) (UINT64_C(1) << (number))
 
-/* Gives up all capabilities that are not in keep, for good: not even executing a set-user-ID program brings
- * them back (no_new_privs). 0 or -errno. */
+/* Drops all capabilities that are not in keep, for good: not even executing a set-user-ID program restores
+ * them (no_new_privs). 0 or -errno. */
 int capabilities_keep(uint64_t keep);
 
-/* The effective capabilities. 0 or -errno. */
+/* Returns the effective capabilities in *ret_effective. 0 or -errno. */
 int capabilities_get(uint64_t *ret_effective);
 
-/* The same, and goes on as this user and group, without supplementary groups. -EPERM without CAP_SETUID and
- * CAP_SETGID. */
+/* Drops capabilities as capabilities_keep(), and continues as this user and group, without supplementary
+ * groups. -EPERM without CAP_SETUID and CAP_SETGID. */
 int capabilities_keep_as(uint64_t keep, uint32_t uid, uint32_t gid);

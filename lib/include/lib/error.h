@@ -27,7 +27,7 @@ struct error {
 /* Fills *err (if not NULL) and returns code, so that `return error_set(err, -EIO, ...)` reads well. */
 int error_set(struct error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* As error_set, with ": <strerror(-code)>" appended. code must be a negative errno. */
+/* Sets the error as error_set(), with ": <strerror(-code)>" appended. code must be a negative errno. */
 int error_errno(struct error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts "<formatted>: " in front of the text, so that a caller can add what it was doing. */

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * The manager's store of descriptors (systemd: FileDescriptorStoreMax=). A descriptor that is put there under
- * a name outlives the process, is passed to the next one, and stays in the store until it is removed. Each
- * one is added or removed by a datagram as in notify.h; they are passed to the next process as in
+ * The service manager's store of descriptors (systemd: FileDescriptorStoreMax=). A descriptor stored under a
+ * name outlives the process, is passed to the next one, and stays in the store until it is removed. Each one
+ * is added or removed by a datagram as in notify.h; they are passed to the next process as in
  * sd_listen_fds(3).
  *
- * Only whoever executes the program can pass it descriptors this way.
+ * Only the program's executor can pass it descriptors this way.
  */
 
 #include <stddef.h>
@@ -27,20 +27,21 @@ struct fd_store_items {
 	size_t n;
 };
 
-/* How many descriptors the store takes ($FDSTORE, which systemd sets since version 254); 0: there is no
- * store. */
+/* Returns how many descriptors the store takes ($FDSTORE, which systemd sets since version 254); 0: there is
+ * no store. */
 uint32_t fd_store_max(void);
 
-/* Takes what was passed to this process: the descriptors become close-on-exec, and the variables that
- * announced them leave the environment. Call it before the first fork and thread. 0, also when nothing was
+/* Takes the descriptors passed to this process: makes them close-on-exec, and removes the variables that
+ * announced them from the environment. Call it before the first fork and thread. 0, also when none were
  * passed, or -ENOMEM. */
 int fd_store_take(struct fd_store_items *ret);
 /* Takes the first descriptor of this name out of the list, for the caller to close; -EBADF: there is none. */
 int fd_store_steal(struct fd_store_items *items, const char *name);
-/* Closes what is left. */
+/* Closes the descriptors left in the list. */
 void fd_store_items_free(struct fd_store_items *items);
 
-/* These never wait. -EAGAIN: the manager is busy, try again later; any other error: it cannot be reached. */
+/* Add a descriptor to the store, or remove all under a name, without waiting. -EAGAIN: the manager is busy,
+ * try again later; any other error: it cannot be reached. */
 int fd_store_add(const char *name, int fd);
 /* Removes everything that is stored under this name. */
 int fd_store_remove(const char *name);

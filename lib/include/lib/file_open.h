@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Files whose names another user may exchange at any moment. A name is used once, to open; from then on the
- * descriptor is both looked at and acted upon. Nothing but a regular file is opened: a pipe cannot make the
- * caller wait, and a device does nothing.
+ * Opens files whose names another user may exchange at any moment. A name is used once, to open; from then on
+ * the descriptor is both checked and used. Only regular files are opened: a pipe cannot make the caller wait,
+ * and a device does nothing.
  *
- * Results of their own: -ELOOP: a link, which is not followed; -EINVAL: no regular file; -EMLINK: it has
+ * Additional errors: -ELOOP: a link, which is not followed; -EINVAL: not a regular file; -EMLINK: it has
  * other names; -EPERM: it belongs to somebody else. file_error() has a line for each.
  */
 
@@ -33,14 +33,14 @@ int file_to_read(int dir_fd, const char *name, bool follows);
  * folder's owner, others need the single name in other people's folders. */
 int file_to_write(int dir_fd, const char *name, int flags, mode_t mode);
 
-/* Whether whoever made a file could have written this one as well. */
+/* Returns true if the creator of a file could have written this other one as well. */
 bool file_is_of_writer(const struct stat *made, const struct stat *file);
 
-/* Opens the same file once more, by its descriptor. */
+/* Reopens the same file, by its descriptor. */
 int file_reopen(int fd, int flags);
 
-/* A new file without a name, for data that nobody else shall see. */
+/* Creates a file without a name, for data that nobody else may see. */
 int file_temporary(void);
 
-/* "cannot DOING PATH: WHY". Returns r. */
+/* Sets the error "cannot DOING PATH: WHY". Returns r. */
 int file_error(struct error *err, int r, const char *doing, const char *path);

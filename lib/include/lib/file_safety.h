@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Whether somebody else than root and the caller's user can change a file or a folder, or put another one in
- * its place. */
+/* Checks whether somebody other than root and the caller's user can change a file or a folder, or replace it.
+ */
 
 #include <limits.h>
 #include <sys/stat.h>
@@ -15,10 +15,10 @@ enum file_safety {
 
 enum file_safety file_safety(const struct stat *st);
 
-/* Looks at a folder, and at all folders above it, from there on: an enum file_safety, or -errno. Where it is
- * not FILE_SAFE, *at is the one, and *found what it is like. path: absolute, and without links. */
+/* Checks a folder and all folders above it. Returns an enum file_safety, or -errno. If the result is not
+ * FILE_SAFE, *at is the unsafe folder and *found its status. path: absolute, and without links. */
 int file_safety_above(const char *path, char at[PATH_MAX], struct stat *found);
 
-/* The same for the folder that path's last part is in, which is *real once links are followed. What is in
- * such a folder nobody else can put there in another's place. -EINVAL: path has no last part. */
+/* Checks, as file_safety_above(), the folder that holds path's last part. *real is that folder after links
+ * are followed. If it is safe, nobody else can replace files in it. -EINVAL: path has no last part. */
 int file_safety_around(const char *path, char real[PATH_MAX], char at[PATH_MAX], struct stat *found);

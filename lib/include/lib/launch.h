@@ -25,11 +25,11 @@ int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *r
  * which is execvp's, the child is gone and has been waited for. */
 int launch_go(struct launch *launch, struct error *err);
 
-/* The command never runs; the child is waited for. */
+/* Ends the launch without running the command; waits for the child. */
 void launch_abandon(struct launch *launch);
 
-/* Both steps, with a call of watch() between them; the command runs unless that fails. Errors are those of
- * launch_prepare(), watch() and launch_go(); there is no child then. */
+/* Runs both steps, with a call of watch() between them; the command runs unless watch() fails. Errors are
+ * those of launch_prepare(), watch() and launch_go(); no child is left then. */
 int launch_watched(char *const argv[], const sigset_t *signals,
 		   int (*watch)(void *user, pid_t pid, struct error *err), void *user, pid_t *ret_pid,
 		   struct error *err);

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * What this process may use, and how much of it is left: the tightest of the limits of the machine, of the
+ * Resource limits of this process, and how much is left: the tightest of the limits of the machine, of the
  * process's control groups, and of their parents. Handles version 1 and 2, also inside a container.
  *
- * root is put in front of /proc and /sys; it is "" on a real machine. What a kernel or a container does not
- * show counts as no limit.
+ * root is put in front of /proc and /sys; it is "" on a real machine. A limit that a kernel or container does
+ * not show counts as no limit.
  */
 
 #include <stddef.h>
@@ -14,8 +14,9 @@
 
 struct limits {
 	uint64_t machine_bytes;      /* all memory of the machine; 0: nothing could be read */
-	uint64_t memory_limit_bytes; /* of that, what this process may use; 0: nothing could be read */
-	/* What can still be used before the limit is hit. Page cache that can be dropped counts as usable. */
+	uint64_t memory_limit_bytes; /* part of it that this process may use; 0: nothing could be read */
+	/* Memory that can still be used before the limit is hit. Page cache that can be dropped counts as
+	 * usable. */
 	uint64_t memory_headroom_bytes;
 	uint64_t memory_free_bytes; /* the part of the headroom that nothing uses, not even page cache */
 	/* Quota of CPU time, in cores; INFINITY: none. The affinity mask is not considered here. */
@@ -26,10 +27,11 @@ struct limits {
 
 void limits_read(const char *root, struct limits *ret_limits);
 
-/* The headroom as far as it can be seen for some microseconds: page cache of control groups counts as used.
- * So one such figure says little, and the fall between two much. UINT64_MAX: nothing could be read. */
+/* Returns the headroom that can be read within a few microseconds: page cache of control groups counts as
+ * used. So one figure says little, but the fall between two is meaningful. UINT64_MAX: nothing could be read.
+ */
 uint64_t limits_unused_bytes(const char *root);
 
-/* The file with the pressure on a resource ("memory", "cpu", "io") in this process's own group, or else on
- * the machine. -ENOENT: there is neither. */
+/* Finds the file with the pressure on a resource ("memory", "cpu", "io") in this process's own group, or else
+ * on the machine. -ENOENT: there is neither. */
 int limits_pressure_path(const char *root, const char *resource, char *buffer, size_t size);

@@ -25,9 +25,9 @@ enum log_level {
 
 void log_init(const char *program, enum log_level max_level);
 
-/* For a program that must go on where nobody reads its log, such as a journal that hangs: from now on, a line
- * that standard error does not take at once is left out, and the next one that it takes says how many were.
- */
+/* For a program that must continue although nobody reads its log, such as a journal that hangs. From now on,
+ * a line that standard error does not accept at once is left out; the next accepted line states how many
+ * were. */
 void log_never_wait(void);
 
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -44,9 +44,9 @@ struct log_field {
 };
 
 /*
- * Writes an event as one line: "text name=value name=value ...". To the journal go the same line and, beside
- * it, fields that can be searched for: DIESEL_EVENT=event, DIESEL_SLURM_JOB=4711. A field whose value is ""
- * is left out.
+ * Writes an event as one line: "text name=value name=value ...". The journal gets the same line and, in
+ * addition, searchable fields: DIESEL_EVENT=event, DIESEL_SLURM_JOB=4711. A field whose value is "" is left
+ * out.
  */
 void log_event(const char *event, const char *text, const struct log_field *fields, size_t n);
 
@@ -59,12 +59,11 @@ void log_event(const char *event, const char *text, const struct log_field *fiel
 #define LOG_REFILL_NS UINT64_C(5000000000)
 
 struct log_limit {
-	uint64_t full_ns; /* when the whole burst is available again */
+	uint64_t full_ns; /* time at which the whole burst is available again */
 	uint64_t n_left_out;
 };
 
-/* Returns true if a line may be written now; *ret_left_out is then how many were left out since the last one.
- */
+/* Returns true if a line may be written now; *ret_left_out is the number left out since the last one. */
 bool log_limit_take(struct log_limit *limit, uint64_t now_ns, uint64_t *ret_left_out);
 
 void log_limited(struct log_limit *limit, enum log_level level, const char *format, ...)

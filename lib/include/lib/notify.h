@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a daemon tells the service manager that started it, by the protocol of sd_notify(3): datagrams to the
- * socket in NOTIFY_SOCKET. Without such a manager nothing happens. */
+/* Messages from a daemon to its service manager, by the protocol of sd_notify(3): datagrams to the socket in
+ * NOTIFY_SOCKET. Without a manager, nothing happens. */
 
 #include <stdint.h>
 
-/* state holds lines as in sd_notify(3), such as "READY=1". 0, also without a manager; -errno: it cannot be
- * reached. */
+/* Sends lines as in sd_notify(3), such as "READY=1". 0, also without a manager; -errno: it cannot be reached.
+ */
 int notify_send(const char *state);
-/* The same with a descriptor (negative: none), and without waiting: -EAGAIN when the manager is busy. */
+/* Sends the lines with a descriptor (negative: none), and without waiting: -EAGAIN when the manager is busy.
+ */
 int notify_send_fd(const char *state, int fd);
 
-/* The manager's watchdog timeout in us; 0: it has none. Send WATCHDOG=1 twice in that time. */
+/* Returns the manager's watchdog timeout in us; 0: it has none. Send WATCHDOG=1 twice in that time. */
 uint64_t notify_watchdog_us(void);

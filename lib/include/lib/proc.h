@@ -33,7 +33,7 @@ struct proc_stat {
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat);
 int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
 
-/* What /proc/PID/status has and stat has not. */
+/* Fields of /proc/PID/status that stat lacks. */
 struct proc_status {
 	pid_t tgid;
 	pid_t ns_pid; /* in the innermost PID namespace */
@@ -47,7 +47,7 @@ struct proc_status {
 int proc_status_parse(const char *text, struct proc_status *ret_status);
 int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status);
 
-/* The thread name that the kernel has, cut to size. */
+/* Reads the kernel's name of the thread, cut to size. */
 int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size);
 
 /* The command line with spaces between the words, control characters as '?'; cut to size. Empty for kernel
@@ -73,18 +73,19 @@ int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
 /* Decodes, in place, blanks and backslashes in a path of mountinfo, where a blank is \040. */
 void proc_unescape(char *text);
 
-/* The TIDs of a process; the PIDs of all processes; the PIDs of the children of pid's threads: all ascending.
- * Caller frees. */
+/* Return the TIDs of a process; the PIDs of all processes; the PIDs of the children of pid's threads: all
+ * ascending. Caller frees. */
 int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
 int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
 
-/* What a process has caused to be written to storage, by /proc/PID/io. -EBADMSG; reading also -EACCES, ... */
+/* Returns the bytes that a process has caused to be written to storage, from /proc/PID/io. -EBADMSG; reading
+ * also -EACCES, ... */
 int proc_written_parse(const char *text, uint64_t *ret_bytes);
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes);
 
-/* The file systems (as st_dev has them) on which the process has files open for writing: of its first files,
- * and no more than these. Returns how many; -EACCES, -ENOENT, ... */
+/* Writes the file systems (st_dev) on which the process has files open for writing: of its first open files,
+ * and at most this many. Returns their number; -EACCES, -ENOENT, ... */
 #define PROC_WRITE_DEVICES 8
 int proc_write_devices(const char *root, pid_t pid, uint64_t devices[PROC_WRITE_DEVICES]);
 

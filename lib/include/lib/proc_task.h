@@ -21,7 +21,7 @@ struct proc_schedstat {
 /* -EBADMSG. */
 int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat);
 
-/* syscall: what a sleeping thread sleeps in. */
+/* syscall: the system call in which a thread sleeps. */
 struct proc_syscall {
 	bool running;     /* not asleep: nothing else is known */
 	bool ended;       /* it is a zombie */
@@ -60,7 +60,7 @@ enum proc_wait {
 	PROC_WAIT_TIMED_LOCK = 13, /* as PROC_WAIT_FUTEX, and for some time at most */
 };
 
-/* What the kernel function that wchan names says about a sleep; "0" and "" give PROC_WAIT_UNKNOWN.
+/* Derives the reason of a sleep from the kernel function in wchan; "0" and "" give PROC_WAIT_UNKNOWN.
  * uninterruptible: the thread is in state D, in which an unknown function is most likely a file's. */
 enum proc_wait proc_wchan_wait(const char *wchan, bool uninterruptible);
 
@@ -80,12 +80,13 @@ struct proc_link {
 /* Parses the text of a link in /proc/PID/fd. Any text has an answer. */
 struct proc_link proc_link_parse(const char *text);
 
-/* What descriptor fd of a process is. -ENOENT, -EACCES. */
+/* Returns the kind of file behind descriptor fd of a process. -ENOENT, -EACCES. */
 int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link);
 
-/* The inodes of the pipes that a process has open above standard error, ascending, each once, at most max. */
+/* Returns the inodes of the pipes that a process has open above standard error, ascending, each once, at most
+ * max. */
 int proc_pipes(const char *root, pid_t pid, uint64_t *inodes, size_t max, size_t *ret_n);
 
-/* The CPU time of a living process: all its threads together, ended ones included. Needs neither privilege
- * nor /proc. -ESRCH. */
+/* Returns the CPU time of a living process: of all its threads together, ended ones included. Needs neither
+ * privilege nor /proc. -ESRCH. */
 int proc_cpu_ns(pid_t pid, uint64_t *ret_ns);

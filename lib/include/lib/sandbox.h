@@ -26,35 +26,35 @@
 struct sandbox_limits {
 	uint64_t memory_bytes; /* beyond what the process has now */
 	uint64_t cpu_s;        /* from now on; 0: no limit */
-	bool serves;           /* it is told what to do from within: it may receive */
+	bool serves;           /* it gets requests inside the sandbox: it may receive */
 };
 
 /* 0 or -errno. After a failure none or a part of this is in force: the caller decides whether to go on. */
 int sandbox_enter(const struct sandbox_limits *limits);
 
-/* What a process of the daemon's is for. The files with what it does are in daemon/. */
+/* Purpose of a process of the daemon. The files with its code are in daemon/. */
 enum sandbox_profile {
-	SANDBOX_COMPUTES,      /* of sandbox_enter() */
-	SANDBOX_SERVES,        /* the same */
+	SANDBOX_COMPUTES,      /* for sandbox_enter() */
+	SANDBOX_SERVES,        /* for sandbox_enter() with `serves` */
 	SANDBOX_DAEMON,        /* dieseld itself, its threads included */
-	SANDBOX_NURSERY,       /* apart/nursery.h: what those can do that it forks, too */
+	SANDBOX_NURSERY,       /* apart/nursery.h: includes the rights of the processes that it forks */
 	SANDBOX_READER,        /* apart/reader.h, by threads */
-	SANDBOX_RING_MAKER,    /* by io_uring, until it has its ring */
-	SANDBOX_RING_READER,   /* afterwards */
+	SANDBOX_RING_MAKER,    /* a reader that uses io_uring, until it has its ring */
+	SANDBOX_RING_READER,   /* the same reader with its ring */
 	SANDBOX_OPENER,        /* apart/opener.h, until it enters the sandbox */
 	SANDBOX_CLOSER,        /* apart/closer.h */
-	SANDBOX_LOADER,        /* codecs, plug-ins, decompressors, until they do */
+	SANDBOX_LOADER,        /* codecs, plug-ins, decompressors, until they enter the sandbox */
 	SANDBOX_STAGER,        /* apart/stager.h */
-	SANDBOX_SENSOR_KEEPER, /* sense/: what the watcher can do that it forks, too */
+	SANDBOX_SENSOR_KEEPER, /* sense/: includes the rights of the watcher that it forks */
 	SANDBOX_SENSOR,        /* once its programs are loaded */
-	SANDBOX_ASSIST_KEEPER, /* assist/: what the watcher and the readers can do, too */
+	SANDBOX_ASSIST_KEEPER, /* assist/: includes the rights of the watcher and the readers */
 	SANDBOX_ASSIST,        /* the watcher, once its programs are loaded */
 	SANDBOX_AHEAD,         /* a reader, once it is the job's user */
-	SANDBOX_PEER_KEEPER,   /* cluster/: what dieseld-peer can do, too */
+	SANDBOX_PEER_KEEPER,   /* cluster/: includes the rights of dieseld-peer */
 	SANDBOX_PEER,
 	SANDBOX_N_PROFILES,
 };
 
-/* Allows what the profile has, and no more, from now on. The calling thread, and those that it starts. 0 or
- * -errno: the system has no filters, or refuses them. */
+/* Limits the calling thread, and threads that it starts, to the profile from now on. 0 or -errno: the system
+ * has no filters, or refuses them. */
 int sandbox_filter(enum sandbox_profile profile);

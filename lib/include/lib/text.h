@@ -20,14 +20,14 @@ char *text_printable(char *buffer, size_t size, const char *text, size_t length)
  * Backslashes stay, because a part may have been made printable already. size >= 8. Returns buffer. */
 char *text_line(char *buffer, size_t size, const char *text);
 
-/* The same, uncut, in new memory. Caller frees. NULL: no memory. */
+/* Copies a line as text_line(), uncut, to new memory. Caller frees. NULL: no memory. */
 char *text_line_new(const char *text);
 
 /* Escapes only bytes that are not UTF-8, for formats that have their own way to write control characters.
  * Caller frees. NULL: no memory. */
 char *text_utf8_new(const char *text);
 
-/* Lines of JSON that are whole. What is hidden is escaped there, which changes nothing of their meaning. */
+/* Prints whole lines of JSON. Escapes hidden characters, which does not change the meaning. */
 void text_put_json(FILE *stream, const char *json);
-/* A character of a string, as \uHHHH. */
+/* Prints a character of a JSON string as \uHHHH. */
 void text_put_json_escape(FILE *stream, uint32_t code);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * The outlines of zstd frames (RFC 8878), for whoever is about to hand them to libzstd. As distributions
- * build it, that library also takes the formats from before version 1, by decoders that hardly anybody looks
- * at any more, wherever a frame may begin. So frames are told apart here, by their headers and the lengths of
- * their blocks: what is within blocks is libzstd's. No state but the caller's, any thread.
+ * Checks the boundaries of zstd frames (RFC 8878), before libzstd gets them. Distributions build that library
+ * so that it also accepts the formats from before version 1, wherever a frame may begin, by decoders that
+ * hardly anybody maintains. So frames are recognized here, by their headers and the lengths of their blocks;
+ * libzstd decodes the blocks. No state but the caller's, any thread.
  */
 
 #include <stdbool.h>
@@ -14,10 +14,10 @@
 
 #define ZSTD_FRAME_HEADER_MAX 18
 
-/* Where somebody is in a stream of frames, which may be cut anywhere. Begins as {0}. */
+/* Position in a stream of frames, which may be cut anywhere. Begins as {0}. */
 struct zstd_walk {
 	uint8_t head[ZSTD_FRAME_HEADER_MAX];
-	uint32_t n_head;  /* bytes of what comes next, collected */
+	uint32_t n_head;  /* collected bytes of the next header */
 	bool is_in_frame; /* a block's header comes next */
 	bool has_checksum;
 	uint64_t skip;    /* bytes, before that */
@@ -25,12 +25,12 @@ struct zstd_walk {
 	uint32_t n_frames, n_skippable;
 };
 
-/* Goes on by so many bytes. 0, or -EBADMSG: a frame begins that is neither one of zstd nor skippable, or a
- * header is none. Then libzstd must not see these bytes. */
+/* Advances by these bytes. 0, or -EBADMSG: a frame begins that is neither one of zstd nor skippable, or a
+ * header is invalid. Then libzstd must not get these bytes. */
 int zstd_walk(struct zstd_walk *walk, const void *data, size_t bytes);
 /* Returns true between two frames. */
 bool zstd_walk_is_end(const struct zstd_walk *walk);
 
-/* Whether the bytes are one whole frame, with nothing before or behind it, that says what comes out: *ret
- * bytes. -EBADMSG. */
+/* Checks that the bytes are one whole frame, with nothing before or behind it, that states its content size:
+ * *ret bytes. -EBADMSG. */
 int zstd_frame_content(const void *frame, size_t bytes, uint64_t *ret);

@@ -15,7 +15,7 @@
 #include "patience.h"
 #include "subset.h"
 
-/* After so long a sleep the socket is looked at: bounds how late a dead daemon is noticed. */
+/* Longest sleep before the socket is checked: bounds how late a dead daemon is noticed. */
 #define SLEEP_MS 50
 
 __attribute__((format(printf, 2, 3))) static void session_notice(struct diesel_session *s, const char *format,
@@ -50,8 +50,8 @@ static void tell_batch(const struct diesel_session *s, uint64_t index)
 	(void)transport_send(s->attachment->transport.fd, &message, NULL, 0);
 }
 
-/* If a message fails the daemon is gone, which the next wait finds out; what is asked for is told to the next
- * one, which may have fewer slots. */
+/* Sends pending requests. If a message fails, the daemon is gone, which the next wait finds out. The next
+ * daemon gets the requests, and may have fewer slots. */
 static void tell_asked(struct diesel_session *s)
 {
 	while (s->attachment && s->asked_told < s->asked_end &&
@@ -142,7 +142,7 @@ static int count_chunks(const struct snapshot *snapshot, const struct subset *su
 	return 0;
 }
 
-/* Finds out which samples it is about, and in how many chunks and batches they come. */
+/* Finds out the session's samples, and the number of chunks and batches that hold them. */
 static int session_choose(struct diesel_session *s, const struct diesel_dataset *dataset,
 			  const struct diesel_subset *subset, struct error *err)
 {
@@ -346,7 +346,7 @@ static int session_reattach(struct diesel_session *s)
 				       (unsigned long long)s->index);
 			return 0;
 		}
-		/* There was room for this session: what it lost, or what others asked for, is in use still.
+		/* The session fitted before: its lost memory, or memory for other sessions, is still in use.
 		 */
 		full = r == -ENOSPC;
 		if (!patience_helps(r) && !full)
@@ -360,7 +360,7 @@ static int session_reattach(struct diesel_session *s)
 				 "call again to go on at epoch %llu batch %llu",
 				 s->socket_path, s->reconnect_ms / 1000.0, (unsigned long long)s->epoch,
 				 (unsigned long long)s->index);
-			s->lost_ns = clock_monotonic_ns(); /* the next call waits anew */
+			s->lost_ns = clock_monotonic_ns(); /* the next call waits again */
 			return -ETIMEDOUT;
 		}
 		if (r < 0)
@@ -368,7 +368,7 @@ static int session_reattach(struct diesel_session *s)
 	}
 }
 
-/* Tells the daemon how long this sleep was: it tunes by that where it may not load BPF programs. */
+/* Reports the length of this sleep: the daemon tunes by it where it may not load BPF programs. */
 static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t begin_ns)
 {
 	_Atomic uint64_t *sum = ring_cause_fetches(cause) ? &control->wait_fetch_ns : &control->wait_prep_ns;
@@ -453,8 +453,8 @@ static bool is_expected(struct diesel_session *s, const struct ring_descriptor *
 
 /*
  * Takes the ring's next descriptor. Returns 0 with the batch; 1 if the batch could not be made, with the
- * reason in *ret_status and s->error; -EAGAIN if it is from before a seek, and given back already. On any
- * other failure the batch was not delivered.
+ * reason in *ret_status and s->error; -EAGAIN if it is from before a seek, and already released. On any other
+ * failure the batch was not delivered.
  */
 static int session_take(struct diesel_session *s, struct diesel_batch *ret, int *ret_status)
 {
@@ -510,7 +510,7 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 }
 
 /* If the daemon is gone or does not answer, the caller gets -EINTR and a notice, and waits in its next call.
- * Any other failure is returned as it is, and the next call asks for the batch anew, over another
+ * Any other failure is returned unchanged, and the next call requests the batch again, over another
  * connection. */
 static int session_failed(struct diesel_session *s, int r)
 {

@@ -39,7 +39,8 @@ void log_never_wait(void)
 	log_waits = false;
 }
 
-/* Pipes and sockets that can be written to have room for more than a line. */
+/* Returns true if a line can be written at once: writable pipes and sockets have space for more than a line.
+ */
 static bool is_taken_at_once(void)
 {
 	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};

@@ -31,7 +31,7 @@
 
 /* Groups of system calls by purpose. A profile is a set of groups. */
 enum {
-	COMPUTE = 1 << 0, /* and end */
+	COMPUTE = 1 << 0, /* and exit */
 	SEND = 1 << 1,
 	SERVE = 1 << 2,
 	PROCESS = 1 << 3, /* calls that every unconfined process of ours makes: no files, no processes */
@@ -497,7 +497,7 @@ int sandbox_filter(enum sandbox_profile profile)
 	return filter_set(&f, profiles[profile].kills);
 }
 
-/* The private memory that the process has, as RLIMIT_DATA counts it. */
+/* Returns the private memory of the process, as RLIMIT_DATA counts it. */
 static int data_bytes(uint64_t *ret)
 {
 	_cleanup_(fclosep) FILE *file = fopen("/proc/self/statm", "re");

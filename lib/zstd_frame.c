@@ -72,7 +72,7 @@ static int block_begin(struct zstd_walk *w)
 	return 0;
 }
 
-/* Looks at what is collected, one byte more than before. */
+/* Parses the collected bytes, one more than before. */
 static int step(struct zstd_walk *w)
 {
 	uint32_t n = w->n_head, magic, descriptor;

@@ -47,7 +47,8 @@ static bool is_above_safe(const char *path, struct error *problems)
 	return r == FILE_SAFE;
 }
 
-/* Resolves links above the folder NAME in PARENT; nobody else can put anything into it, or in its place. */
+/* Resolves links above the folder NAME in PARENT; nobody else can put anything into the folder, or replace
+ * it. */
 static bool is_private(const char *parent, const char *name, char ret_folder[PATH_MAX],
 		       struct error *problems)
 {
@@ -80,7 +81,8 @@ struct reaching {
 	struct transport *ret;
 };
 
-/* 0; -ECONNREFUSED: somebody else listens there; -ENOENT: nobody, which is among the problems. */
+/* Connects to the daemon in a folder. 0; -ECONNREFUSED: somebody else listens there; -ENOENT: nobody does,
+ * which is added to the problems. */
 static int connect_in(const char *folder, struct reaching *reaching, struct error *problems,
 		      struct error *err)
 {
@@ -128,7 +130,7 @@ static int make_at(const char *parent, const char *name, void *context, struct e
 
 	if (realpath(parent, real) && is_above_safe(real, problems) &&
 	    snprintf(path, sizeof(path), "%s/%s", real, name) < PATH_MAX)
-		(void)mkdir(path, 0700); /* what is there instead is looked at */
+		(void)mkdir(path, 0700); /* an existing file is checked */
 	return is_private(parent, name, context, problems) ? 0 : -ENOENT;
 }
 
@@ -148,12 +150,13 @@ static int each_place(try_place *try, void *context, struct error *problems, str
 }
 
 /*
- * Connects to the user's own daemon, of this version, which diesel_loader starts where the node has none. It
- * starts nothing. The places, and what makes one unfit, are those of on_demand.py: a folder that only this
- * user can change, whose socket is served by this user or root, as the kernel says before anything is sent.
+ * Connects to the user's own daemon, of this version, which diesel_loader starts where the node has none.
+ * Starts no daemon. The places, and the reasons against one, are those of on_demand.py: a folder that only
+ * this user can change, whose socket is served by this user or root, as the kernel reports before anything is
+ * sent.
  *
- * 0; -ECONNREFUSED: there is none, and err lists the places with what is wrong with each; or it is somebody
- * else's. -ETIMEDOUT: it takes no connections, for timeout_s (transport_reach()).
+ * 0; -ECONNREFUSED: there is none, and err lists each place with its problem, or the daemon is somebody
+ * else's. -ETIMEDOUT: it accepted no connection for timeout_s (transport_reach()).
  */
 static int own_daemon_connect(uint32_t timeout_s, struct transport *ret, struct error *err)
 {
@@ -164,7 +167,7 @@ static int own_daemon_connect(uint32_t timeout_s, struct transport *ret, struct 
 	return r == -ENOENT ? error_set(err, -ECONNREFUSED, "%s", problems.text) : r;
 }
 
-/* The first of the places that will do, which is made if it is missing. -ENOENT. */
+/* Finds the first suitable place, and creates it if it is missing. -ENOENT. */
 static int own_daemon_folder(char *ret_folder, struct error *err)
 {
 	struct error problems = ERROR_INIT;
@@ -221,7 +224,7 @@ static int ask(struct admin_client *c, union wire_message *request, char **ret_j
 	return r;
 }
 
-/* The node's daemon or, where it does not let us in, the user's own. */
+/* Connects to the node's daemon or, if it refuses access, to the user's own. */
 static int connect_to_one(uint32_t timeout_s, struct transport *transport, struct error *err)
 {
 	struct error own = ERROR_INIT;

@@ -29,7 +29,7 @@
 	((uint64_t)sizeof(struct stall_sample) | (uint64_t)sizeof(struct stall_node) << 16 |                 \
 	 (uint64_t)sizeof(struct tuner_config) << 32)
 
-/* In place of a layout, which is never so small. */
+/* Stored instead of a layout, which is never this small. */
 #define HISTORY_END 1
 
 enum history_statement {
@@ -124,7 +124,8 @@ static int check_identity(struct history_file *f, struct error *err)
 	return 0;
 }
 
-/* SQLite looks at its first page alone when it opens a file. -EBADMSG: another one is damaged. */
+/* Checks the whole file: SQLite checks only the first page when it opens a file. -EBADMSG: another page is
+ * damaged. */
 static int check_pages(struct history_file *f, struct error *err)
 {
 	int64_t n_wrong = 0;
@@ -365,7 +366,7 @@ static int delete_rows(struct history_file *f, const char *table, const char *wh
 	return sql_execute(f->sql, text, err);
 }
 
-/* Forgets what is older than before_ms, and, while the file is fuller than it may be, the oldest. */
+/* Deletes records older than before_ms and, while the file exceeds its limit, the oldest ones. */
 static int history_file_trim(struct history_file *f, uint64_t before_ms, struct error *err)
 {
 	static const char *const tables[] = {"rounds", "samples", "decisions"};
@@ -444,7 +445,7 @@ static struct record *record_new(enum record_kind kind, uint64_t at_ms, size_t s
 	return q;
 }
 
-/* Takes the record over; NULL (no memory) counts as dropped. */
+/* Takes ownership of the record; NULL (no memory) counts as dropped. */
 static void enqueue(struct history *h, struct record *q, bool urgent)
 {
 	pthread_mutex_lock(&h->mutex);
@@ -536,7 +537,7 @@ void history_status_get(struct history *h, struct history_status *ret)
 	pthread_mutex_unlock(&h->mutex);
 }
 
-/* Returns false if the disk hangs: the thread, and what it uses, then stay until the process ends. */
+/* Returns false if the disk hangs: the thread and its memory then stay until the process ends. */
 static bool end_thread(struct history *h)
 {
 	struct timespec until;
@@ -777,13 +778,13 @@ static int history_file_each_round(struct history_file *f,
 	return r;
 }
 
-/* Records are written in gulps, and at once when a decision is among them. */
+/* Seconds between writes of queued records. A decision is written at once, with all others. */
 #define GULP_S 5
-/* After a failure, records are not tried again for so long. */
+/* Pause after a failure, before records are written again. */
 #define RETRY_NS   (10 * NS_PER_S)
 #define TRIM_EVERY 64 /* gulps */
 
-/* Names beside it are SQLite's, which follows links, and our own. */
+/* Checks the folder: the other names in it are SQLite's, which follows links, and our own. */
 static int check_folder(const char *path, struct error *err)
 {
 	char real[PATH_MAX], at[PATH_MAX];
@@ -981,7 +982,7 @@ static int write_gulp(struct history *h, struct record *first, bool trim, struct
 	return r;
 }
 
-/* Makes room in a full file, so that a write that failed for want of it may succeed. */
+/* Frees space in a full file, so that a write that failed for lack of it may succeed. */
 static int make_room(struct history *h, struct error *err)
 {
 	int r = history_file_begin(h->file, err);
@@ -1015,7 +1016,7 @@ struct history_writer {
 	uint64_t retry_ns, n_gulps;
 };
 
-/* The records are gone afterwards, written or not. */
+/* Writes the records, and frees them, written or not. */
 static void handle_gulp(struct history *h, struct history_writer *w, struct record *first, uint32_t n)
 {
 	struct error err = ERROR_INIT;

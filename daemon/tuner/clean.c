@@ -11,7 +11,7 @@
 #define RATE_MAX    1e12 /* samples/s */
 #define SECONDS_MAX 3600.0
 #define COUNT_MAX   1e6
-/* Less of a second says nothing; more than half a minute is not a second. */
+/* Seconds that a sample may cover: less says nothing, more than half a minute is not a second. */
 #define COVERED_MIN_S 0.2
 #define COVERED_MAX_S 30.0
 /* Shares are measured with several clocks, so a little over 1 counts as 1. */

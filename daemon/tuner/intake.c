@@ -10,7 +10,7 @@
 #define FORGET_NS (60 * SECOND_NS)
 /* Starting processes takes seconds; a knob that has not followed by then will not. */
 #define APPLY_NS (6 * SECOND_NS)
-/* A value that was not applied is not asked for again for so long. */
+/* Time for which a value that was not applied is not requested again. */
 #define REFUSED_NS (60 * SECOND_NS)
 /* A pause of this length (suspend, a stopped daemon): what was seen before it no longer holds. */
 #define PAUSE_NS (20 * SECOND_NS)
@@ -106,7 +106,7 @@ static void not_applied(struct tuner_round *round, struct tuner_job *job, enum t
 	round_verdict(round, job, knob, TUNER_NOT_APPLIED, NULL, text);
 }
 
-/* Since when the knob could have been followed; 0: it could not be yet. Clients follow at their next
+/* Returns the time since which the knob could have been followed; 0: not yet. Clients follow at their next
  * batch. */
 static uint64_t could_follow_ns(const struct tuner_job *job, enum tuner_knob knob)
 {

@@ -30,7 +30,7 @@ static double others_workers(const struct tuner_round *round, size_t index, enum
 	return sum;
 }
 
-/* How high the knob may go. */
+/* Returns the highest allowed value of the knob. */
 static double most_of(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	double workers = round->workers_total - others_workers(round, index, knob);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes by choice. A job that jumps gets what the model says, several knobs at once; a settled job, the one
- * knob that a stall asks for, or less of one that is too high; an idle job gives back.
+ * Optional changes. A jumping job gets the model's values, several knobs at once. A settled job gets the one
+ * knob that a stall needs, or less of one that is too high. An idle job gives resources back.
  */
 #include "round.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define JUMPS_MAX 3               /* what the model says first, and two corrections */
+#define JUMPS_MAX 3               /* the model's first values, and two corrections */
 #define JUMP_NS   (9 * SECOND_NS) /* the job counts as settled by then, whatever happens */
 /* A stall that is worth a change, as a share of the time, and how long it has to last; less is noise or a
  * checkpoint. */
@@ -16,17 +16,17 @@
 #define STALL_NS (3 * SECOND_NS)
 /* A surplus has to last twice as long, because giving back does not end a wait. */
 #define SURPLUS_NS (6 * SECOND_NS)
-/* Waiting of one kind for less than this share of the time is nothing that a knob could end. */
+/* Waits of one kind below this share of the time are too short for a knob to end. */
 #define FELT 0.01
 /* A change must promise a rate this many times as high: the model aims at no more (AS_GOOD of target.c). */
 #define WORTH 1.02
-/* If the model sees no reason for a stall, one knob is tried, but only if the stall is this large. */
+/* Minimum stall, as a share of the time, for which one knob is tried although the model sees no reason. */
 #define STALL_TRY   0.06
 #define FILLED      0.9  /* part of what a cache is to keep: once it has that, it has shown its effect */
 #define LESS        0.95 /* part of the rate: a model that expects less cannot be right */
 #define UNEXPLAINED 1.10 /* the model expects this many times the present rate */
-/* Differences that are not worth a change: 3 % of the cache upwards, a fifth of it downwards (what is dropped
- * takes an epoch to come back), a fifth of the depth. */
+/* Differences that are not worth a change: 3 % of the cache upwards, a fifth of it downwards (dropped chunks
+ * take an epoch to come back), a fifth of the depth. */
 #define CACHE_SLACK      0.03
 #define CACHE_SLACK_DOWN 0.20
 #define DEPTH_SLACK      0.20
@@ -62,7 +62,7 @@ static bool may_turn(const struct tuner_round *round, const struct tuner_job *jo
 	return !(want <= l->down_value && round->now_ns < l->down_until_ns);
 }
 
-/* The model's value of a knob if it is worth turning and may be turned; else its value now. */
+/* Returns the model's value of a knob if it is worth a change and allowed; otherwise its value now. */
 static uint64_t wanted_value(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -132,15 +132,15 @@ static bool is_felt(const struct job_figures *f, enum tuner_knob knob)
 	return !((knob_is_of_storage(knob) ? f->fetch_wait : f->prep_wait) < FELT);
 }
 
-/* What a jump sets the knob to. The first jump does all that the model says; later ones raise a knob only if
- * a wait is felt. A jump cuts a cache only in a job that has never settled: what is dropped takes an epoch to
- * come back, and a new phase's first seconds are no reason to drop it. */
+/* Returns the knob's value for a jump. The first jump applies all values of the model; later ones raise a
+ * knob only if a wait is felt. A jump cuts a cache only in a job that has never settled: dropped chunks take
+ * an epoch to come back, and a new phase's first seconds are no reason to drop them. */
 static uint64_t jump_value(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = wanted_value(round, index, knob);
 
-	if (knob == TUNER_FORM_BYTES) /* takes an epoch to show: of a settled job alone */
+	if (knob == TUNER_FORM_BYTES) /* takes an epoch to show: only for settled jobs */
 		return now;
 	if (want > now)
 		return job->n_jumps && !is_felt(&round->plans[index].now, knob) ? now : want;
@@ -171,7 +171,7 @@ static void jump(struct tuner_round *round, size_t index)
 		return;
 	}
 	job->n_jumps++;
-	/* Knobs that give back go first, so that others can take that in the same second. */
+	/* Lower knobs first, so that others can take the resources in the same second. */
 	for (int pass = 0; pass < 2; pass++)
 		for (int k = 0; k < TUNER_N_KNOBS; k++)
 			if ((to.value[k] < round_value(job, (enum tuner_knob)k)) == !pass)
@@ -179,7 +179,7 @@ static void jump(struct tuner_round *round, size_t index)
 				     expected);
 }
 
-/* The knob that brings most if it alone is turned; -1: none is worth it. */
+/* Returns the knob that gains most if only this one is changed; -1: none is worth it. */
 static int best_single(const struct tuner_round *round, size_t index, double *ret_rate)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -202,8 +202,8 @@ static int best_single(const struct tuner_round *round, size_t index, double *re
 	*ret_rate = best;
 	if (found >= 0)
 		return found;
-	/* If two stages are equally slow, neither knob helps alone: the first is turned now, the other
-	 * later. */
+	/* If two stages are equally slow, neither knob helps without the other: the first is changed now, the
+	 * other later. */
 	all_rate = rate_of(round, index, &all);
 	for (int k = 0; k < TUNER_N_KNOBS && all_rate > base * WORTH; k++) {
 		if (all.value[k] > now.value[k]) {
@@ -214,8 +214,8 @@ static int best_single(const struct tuner_round *round, size_t index, double *re
 	return -1;
 }
 
-/* Returns true if the job may have so much. Deeper reading is of no use if storage is known to give all that
- * it can. */
+/* Returns true if the job's limits allow this value. Deeper reading is useless if storage is known to deliver
+ * its maximum. */
 static bool has_room(const struct tuner_job *job, const struct knob_plan *p, enum tuner_knob knob,
 		     uint64_t want)
 {
@@ -268,8 +268,7 @@ static void relieve(struct tuner_round *round, size_t index)
 	double expected;
 	int k = best_single(round, index, &expected);
 
-	/* CPU time that is saved is all that forms give: where others have the cores, a part of the rate
-	 * there is. */
+	/* Forms only save CPU time: where others use the cores, this gives a part of the rate. */
 	if (k == TUNER_FORM_BYTES)
 		expected =
 		    fmin(expected, round->plans[index].now.rate * expected / rate_of(round, index, &now));
@@ -337,8 +336,8 @@ static void apply_settled(struct tuner_round *round, size_t index)
 	give_back(round, index);
 }
 
-/* Gives back what the job can get again at once; what took an epoch to fill stays as long as nobody wants
- * it. */
+/* Gives back resources that the job can get again at once. Memory that took an epoch to fill stays while
+ * nobody needs it. */
 static void rest(struct tuner_round *round, size_t index)
 {
 	static const uint64_t least[TUNER_N_KNOBS] = {

@@ -28,8 +28,8 @@ struct admin_client;
 int admin_open(const char *socket, uint32_t timeout_s, struct admin_client **ret, struct error *err);
 void admin_close(struct admin_client *c);
 
-/* The folder of the user's own daemon, as diesel_loader chooses it, with room for PATH_MAX bytes; it is made
- * if it is missing. -ENOENT: no place will do, and err lists them with what is wrong with each. */
+/* Returns the folder of the user's own daemon, as diesel_loader chooses it, and creates it if it is missing.
+ * ret_folder has PATH_MAX bytes. -ENOENT: no place is suitable, and err lists each with its problem. */
 int admin_own_folder(char *ret_folder, struct error *err);
 
 /* The caller frees the text. */

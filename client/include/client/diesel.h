@@ -394,34 +394,37 @@ struct diesel_batch {
 };
 
 /*
- * The next batch of the session. A batch that is ready costs no system call. 0: *ret is filled; 1: the epoch
- * is over (the next call starts the following epoch), or nothing more was asked for; -EBADMSG: a damaged
- * chunk (diesel_session_error() names chunk and sample; the following call goes on with the next batch);
- * -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a signal came while waiting, or the
- * daemon went away or did not answer, which a notice tells (call again to wait for it); -EPROTO: the daemon
- * answered another request, or published a batch other than the next one: nothing is delivered, and the next
- * call opens the session again.
+ * Returns the next batch of the session. A batch that is ready costs no system call. 0: *ret is filled; 1:
+ * the epoch is over (the next call starts the following epoch), or all requested batches are delivered.
+ *
+ * Errors: -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call
+ * continues with the next batch); -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a
+ * signal came while waiting, or, as a notice reports, the daemon went away or did not answer (call again to
+ * wait for it); -EPROTO: the daemon answered another request, or published a batch other than the next one.
+ * Then nothing is delivered, and the next call opens the session again.
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
 /*
- * For sessions that were opened with DIESEL_ASKED: asks for a batch of these samples, in this order, one of
- * them perhaps more than once. diesel_session_next() gives the batches in the order in which they were asked
- * for, as views, and returns 1 when all of them have been delivered. ahead: how many chunks the daemon may
- * read behind these samples' last one, because they will probably be asked for next; 0: none. DIESEL_ASK_FEW:
- * none, and of the samples' own chunks probably no other sample for now, so that of a chunk that is not in
- * memory only these need be read, which takes less time; beside them there may be nothing but zeroes then.
- * May be called while other batches are awaited or held. Does not wait.
+ * Requests a batch of these samples, in this order, in a session opened with DIESEL_ASKED. A sample may occur
+ * more than once. diesel_session_next() delivers the batches in the order of the requests, as views, and
+ * returns 1 when all of them are delivered. May be called while other batches are awaited or held. Does not
+ * wait.
  *
- * Of the options, such a session has batch (at most DIESEL_ASK_MAX), slots and reconnect_ms; rank is 0, world
- * is 1, and all else is 0. Asked for or held, together at most diesel_session_max_held() + 1 batches.
+ * ahead: how many chunks the daemon may read after the one of the last sample, because they will probably be
+ * requested next; 0: none. DIESEL_ASK_FEW: none, and probably no other sample of these chunks is needed soon.
+ * Then the daemon may read only these samples of a chunk that is not in memory, which takes less time; the
+ * chunk's other bytes may be zeros.
  *
- * With DIESEL_WARM, what is asked for is brought into the daemon's cache after all that others read, and as
- * far as there is memory that nobody uses; batches then have no items. diesel_session_next() also returns
- * -ENOSPC: there is no room for it; -EREMOTE: it is another node's to have, where the session has a
- * `cluster`, and `world` is more than 1. The following call goes on with the next batch.
+ * Such a session uses these options: batch (at most DIESEL_ASK_MAX), slots and reconnect_ms; rank is 0, world
+ * is 1, and all others are 0. Requested and held batches together: at most diesel_session_max_held() + 1.
  *
- * 0; -EINVAL: no samples, more than a batch, or a session that is not of this kind; -ERANGE: there is no such
- * sample; -EBUSY: that many batches are asked for or held.
+ * With DIESEL_WARM, the daemon loads the chunks into its cache, after all reads for others, and only into
+ * memory that nobody uses; batches then have no items. diesel_session_next() also returns -ENOSPC: there is
+ * no such memory; -EREMOTE: another node must load it (if the session has a `cluster`, and `world` is more
+ * than 1). The following call continues with the next batch.
+ *
+ * 0; -EINVAL: no samples, more than a batch, or a session without DIESEL_ASKED; -ERANGE: there is no such
+ * sample; -EBUSY: too many batches are requested or held.
  */
 #define DIESEL_ASK_MAX 64
 #define DIESEL_ASK_FEW UINT32_MAX

@@ -60,14 +60,13 @@ uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
 void diesel_session_forget(struct diesel_session *session);
 
 /*
- * The memory of a session's packed batches mapped once more, for a device (a GPU) that reads from it on its
- * own: shared, and for reading only. What lies at frames + x of the session's own mapping lies at data + x
- * too, as the daemon wrote it, until the batch is released. Stays mapped when the session is closed.
+ * A second mapping of a session's packed batches, for a device (a GPU) that reads from it directly: shared
+ * and read-only. The bytes at frames + x of the session's own mapping are also at data + x, as the daemon
+ * wrote them, until the batch is released. Stays mapped when the session is closed.
  *
- * Why another mapping: the session's own one is private copy-on-write, and a driver that locks its pages for
- * a device has the kernel make copies of them, which no later batch reaches. And only for reading, because
- * that is all that the descriptor allows: CUDA registers such memory with cudaHostRegisterReadOnly and not
- * without.
+ * The session's own mapping is private copy-on-write: a driver that locks its pages for a device makes the
+ * kernel copy them, and later batches do not reach the copies. The mapping is read-only because the
+ * descriptor allows nothing else: CUDA registers such memory only with cudaHostRegisterReadOnly.
  */
 struct diesel_pinnable {
 	uint64_t life; /* life of the batches in it; see diesel_batch_life() */

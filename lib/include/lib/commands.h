@@ -9,6 +9,5 @@
  * dieselctl's lacks, and in quotes, where a shell takes its name for several words. NULL: no memory. */
 char *commands_runnable_new(const char *text, const char *dataset);
 
-/* A word as it stands in a command: in quotes, where a shell would take it for something else. NULL: no
- * memory. */
+/* Returns a word as a command needs it: in quotes, where a shell would interpret it. NULL: no memory. */
 char *commands_word_new(const char *word);

@@ -37,15 +37,16 @@ static inline int kernel_rename_new(int dir_fd, const char *from, const char *to
 	return (int)syscall(SYS_renameat2, dir_fd, from, dir_fd, to, KERNEL_RENAME_NOREPLACE);
 }
 
-/* The calling process's reads and writes come after those of all that has not said so (<linux/ioprio.h>,
- * which older systems lack: the class "best effort", its last level). Threads that it starts have it, too. */
+/* Puts the calling process's reads and writes after those of all processes that have not called this
+ * (<linux/ioprio.h>, which older systems lack: the class "best effort", its last level). Threads that it
+ * starts inherit this. */
 static inline int kernel_io_last(void)
 {
 	return (int)syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 7);
 }
 
-/* Gets the pages of memory that may be written (MADV_POPULATE_WRITE, which older headers lack). EINVAL before
- * Linux 5.14. */
+/* Allocates the pages of writable memory (MADV_POPULATE_WRITE, which older headers lack). EINVAL before Linux
+ * 5.14. */
 static inline int kernel_populate(void *memory, size_t bytes)
 {
 	return madvise(memory, bytes, 23);
@@ -58,14 +59,14 @@ static inline int kernel_collapse(void *memory, size_t bytes)
 	return madvise(memory, bytes, 25);
 }
 
-/* The calling thread's reads and writes come when nobody else has any. */
+/* Serves the calling thread's reads and writes only when nobody else has any. */
 static inline int kernel_io_idle(void)
 {
 	return (int)syscall(SYS_ioprio_set, 1, 0, 3 << 13);
 }
 
-/* How many pages of this part of a file are in the page cache. EPERM: not to be told to who could not write
- * the file; ENOSYS before Linux 6.5. */
+/* Returns how many pages of this part of a file are in the page cache. EPERM: the caller could not write the
+ * file, so the kernel does not tell; ENOSYS before Linux 6.5. */
 static inline int kernel_cached_pages(int fd, uint64_t offset, uint64_t bytes, uint64_t *ret_pages)
 {
 	uint64_t range[2] = {offset, bytes}, stat[5]; /* struct cachestat_range, struct cachestat */

@@ -27,5 +27,5 @@ void progress_show(const char *what, uint64_t done, uint64_t total, uint64_t byt
 /* Removes the bar from the screen, for a line of text: the next progress_show() draws it again. */
 void progress_hide(struct progress *p);
 
-/* Removes it for good: what is shown next is another one. */
+/* Removes the bar for good: the next progress_show() begins another one. */
 void progress_end(struct progress *p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Searching what is sorted, and comparing numbers for qsort() and bsearch(). */
+/* Searches sorted arrays, and compares numbers for qsort() and bsearch(). */
 
 #include <stddef.h>
 #include <stdint.h>

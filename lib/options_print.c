@@ -87,11 +87,11 @@ static void print_words(FILE *out, const char *before, size_t at, size_t width, 
 void option_print_text(FILE *out, const char *before, const char *text, bool roff)
 {
 	for (;; text++) {
-		print_words(out, before, strlen(before), TEXT_WIDTH, text, roff);
+		print_words(out, roff ? "" : before, roff ? 0 : strlen(before), TEXT_WIDTH, text, roff);
 		text += strcspn(text, "\n");
 		if (!*text)
 			return;
-		fputs(roff ? ".IP\n" : before, out);
+		fprintf(out, "%s%s", before, roff ? "\n" : "");
 	}
 }
 
@@ -274,7 +274,7 @@ static void print_manual_row(FILE *out, const struct option_row *row)
 		fputs("\\fR", out);
 	}
 	fputc('\n', out);
-	option_print_text(out, "", text ? text : row->help, true);
+	option_print_text(out, ".IP", text ? text : row->help, true);
 }
 
 static void print_manual(FILE *out, const struct option_program *program)
@@ -312,13 +312,46 @@ static void print_manual_verbs(FILE *out, const struct option_program *program)
 		put_roff_text(out, verb->name);
 		print_synopsis(out, verb, true);
 		fputc('\n', out);
-		option_print_text(out, "", verb->about ? verb->about : verb->summary, true);
+		option_print_text(out, ".IP", verb->about ? verb->about : verb->summary, true);
 		if (is_shared(program))
 			continue;
 		fputs(".RS\n", out);
 		for (size_t k = 0; k < verb->n_rows; k++)
 			print_manual_row(out, &verb->rows[k]);
 		fputs(".RE\n", out);
+	}
+}
+
+static void put_upper(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		fputc(toupper((unsigned char)*text), out);
+}
+
+/* Prints a manual page for each verb that has options of its own. Each begins with a line `.\" page: NAME`.
+ */
+static void print_manual_pages(FILE *out, const struct option_program *program)
+{
+	const char *name = program->self->name;
+
+	for (size_t i = 0; !is_shared(program) && i < program->n_verbs; i++) {
+		const struct option_verb *verb = program->verbs[i];
+
+		fprintf(out, ".\\\" page: %s-%s\n.\\\" SPDX-License-Identifier: Apache-2.0\n.TH ", name,
+			verb->name);
+		put_upper(out, name);
+		fputs("\\-", out);
+		put_upper(out, verb->name);
+		fprintf(out, " 1 2026-11-21 DIESEL \"User Commands\"\n.SH NAME\n%s\\-%s \\- %c%s\n", name,
+			verb->name, tolower((unsigned char)*verb->summary), verb->summary + 1);
+		fprintf(out, ".SH SYNOPSIS\n.B %s %s", name, verb->name);
+		print_synopsis(out, verb, true);
+		fputs("\n.SH DESCRIPTION\n", out);
+		option_print_text(out, ".PP", verb->about ? verb->about : verb->summary, true);
+		fputs(".SH OPTIONS\n", out);
+		for (size_t k = 0; k < verb->n_rows; k++)
+			print_manual_row(out, &verb->rows[k]);
+		fprintf(out, ".SH SEE ALSO\n.BR %s (1)\n", name);
 	}
 }
 
@@ -536,11 +569,9 @@ int option_print(FILE *out, const struct option_program *program, const char *fo
 	static const struct {
 		const char *name;
 		void (*print)(FILE *out, const struct option_program *program);
-	} forms[] = {{"manual", print_manual},
-		     {"synopsis", print_manual_synopsis},
-		     {"verbs", print_manual_verbs},
-		     {"bash", print_bash},
-		     {"zsh", print_zsh}};
+	} forms[] = {{"manual", print_manual},      {"synopsis", print_manual_synopsis},
+		     {"verbs", print_manual_verbs}, {"pages", print_manual_pages},
+		     {"bash", print_bash},          {"zsh", print_zsh}};
 
 	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
 		if (strcmp(forms[i].name, form) != 0)

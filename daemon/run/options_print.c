@@ -17,7 +17,7 @@ static void print_settings_that_apply(enum option_applies when, const char *titl
 		if (row->command || row->applies != when)
 			continue;
 		printf(".TP\n.B %s\n", row->name);
-		option_print_text(stdout, "", help ? help : row->help, true);
+		option_print_text(stdout, ".IP", help ? help : row->help, true);
 	}
 }
 

@@ -116,12 +116,12 @@ int option_word_place(const struct option_row *row, const char *value);
 
 /* --help of a verb, or of the program (its self). */
 void option_print_help(FILE *out, const struct option_program *program, const struct option_verb *verb);
-/* Prints "manual", "synopsis" and "verbs" (lists in roff), "bash" or "zsh" (completions). -ENOENT: there is
- * no such form.
- */
+/* Prints "manual", "synopsis" and "verbs" (lists in roff), "pages" (a manual page for each verb), "bash" or
+ * "zsh" (completions). -ENOENT: there is no such form. */
 int option_print(FILE *out, const struct option_program *program, const char *form);
 
-/* For other forms: text filled up to a width of 100, each further line behind `before`; in roff or plain. */
+/* For other forms: prints text filled up to a width of 100. before: plain: begins each line; roff: the macro
+ * between paragraphs. */
 void option_print_text(FILE *out, const char *before, const char *text, bool roff);
 /* "HELP (default: VALUE)", and what `about` says with when it applies, in new memory. NULL: no memory. */
 char *option_help_new(const struct option_row *row);

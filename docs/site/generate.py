@@ -35,7 +35,7 @@ NAV = (  # folders, and the pages that come first there; the others follow by na
 )
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
-PAGES = {"CONTRIBUTING.md": "contributing/contributing.md", "CHANGELOG.md": "changelog.md", "bench/README.md": "contributing/benchmarks.md"}
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing/contributing.md", "CHANGELOG.md": "changelog.md", "bench/README.md": "contributing/benchmarks.md"}
 PLAIN = "files"  # the folder of copies of other files
 
 
@@ -57,8 +57,6 @@ class Site:
         """Where a file of the repository lies in the site."""
         if path in PAGES:
             return PAGES[path]
-        if path == "README.md":
-            return "index.md"
         if path.startswith("docs/"):
             if path.startswith("docs/man/") and path[-1].isdigit():
                 return f"reference/{posixpath.basename(path).rsplit('.', 1)[0]}.md"
@@ -150,8 +148,6 @@ def main():
             shutil.copy(ROOT / path, target / path[5:])
     for source, page in PAGES.items():
         site.copy_page(source, page)
-    if not (target / "index.md").exists():
-        site.copy_page("README.md", "index.md")
     for name, text in reference(programs, made).items():
         site.write(f"reference/{name}", text)
     shutil.copy(DOCS / "site" / "site.css", target / "site.css")

@@ -142,14 +142,19 @@ def verb_page(programs, name, verb, part):
     return text + f"## Options\n\n```text\n{help_text}```\n\nThe page of [{name}]({name}.md) has more on each.\n"
 
 
+def manuals_of(made, manuals):
+    """(file name, text) of each manual: the build's where it makes one."""
+    for file in PROGRAMS + OTHERS:
+        yield file, (made / file if (made / file).exists() else manuals / file).read_text()
+
+
 def pages(programs, made, manuals):
     """{name of a page: its text}"""
     result = {}
-    for file in PROGRAMS + OTHERS:
+    for file, roff in manuals_of(made, manuals):
         name = file.rsplit(".", 1)[0]
-        path = made / file if (made / file).exists() else manuals / file
         title = f"{name}({file[-1]})"
-        roff, verbs = path.read_text(), verbs_of(programs, name) if file in PROGRAMS else []
+        verbs = verbs_of(programs, name) if file in PROGRAMS else []
         if verbs:
             parts = verb_parts(programs, name)
             roff = re.sub(r"^\.SH VERBS\n.*?(?=^\.SH )", "", roff, flags=re.S | re.M)
@@ -165,9 +170,8 @@ def pages(programs, made, manuals):
 
 def environment(made, manuals):
     text = "# Environment variables\n\nEach program reads the variables of its section. The manual pages have the same lists.\n\n"
-    for file in PROGRAMS + OTHERS:
-        path = made / file if (made / file).exists() else manuals / file
-        found = re.search(r"^\.SH ENVIRONMENT\n(.*?)(?=^\.SH |\Z)", path.read_text(), re.S | re.M)
+    for file, roff in manuals_of(made, manuals):
+        found = re.search(r"^\.SH ENVIRONMENT\n(.*?)(?=^\.SH |\Z)", roff, re.S | re.M)
         if found:
             text += f"## {file[:-2]}\n\n{markdown(found[1])}\n"
     return text

@@ -74,6 +74,7 @@ class Script:
 
 def serve(channel):
     """Returns in each fork, with the request for it; ends with the test."""
+    middles = []
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 3)
         if not message:
@@ -117,5 +118,4 @@ def become(request, out, err, told):
 if __name__ == "__main__":
     import torch_support  # noqa: F401: what the forks have then
 
-    middles = []
     exec(serve(socket.socket(fileno=int(sys.argv[1]))))  # noqa: S102

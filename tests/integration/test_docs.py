@@ -13,8 +13,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 SITE = ROOT / "docs" / "site"
+sys.path.insert(0, str(SITE))
+from generate import FENCE  # noqa: E402
+
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
 READ = re.compile(r'getenv\("((?:DIESEL|AWS)_\w+)"\)|environ(?:\.get\(|\[)"(DIESEL_\w+)"')
 
 

@@ -330,7 +330,7 @@ struct cache_entry {
 /* Ranks n segments for a chunk that a batch waits for, and sorts the ones to evict first to the front. */
 void cache_rank(const struct cache *c, const struct cached_dataset *wanting, struct cache_entry *entries,
 		size_t n);
-/* Which segments may be evicted. */
+/* Selects the segments that may be evicted. */
 struct candidates {
 	const struct cached_dataset *wanting; /* of the new chunk; NULL: other memory */
 	const struct segment *lent_like;      /* only of its dataset and size, and lent to clients */

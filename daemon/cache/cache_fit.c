@@ -155,7 +155,7 @@ void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 	}
 }
 
-/* What all payers want, and where to write the bytes that they get. */
+/* Demands of all payers, and where to write the bytes that each is granted. */
 struct wants {
 	struct quota_want *all;
 	uint64_t **into;

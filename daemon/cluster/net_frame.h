@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * What daemons say to each other (docs/reference/protocol.md). Little endian. After a connection is made, and
- * secured where there is a key, who dialled sends a hello, the other one answers with its own, and then both
- * send frames, which are all of one size; some are followed by what they announce (enum net_kind).
+ * Frames between daemons (docs/reference/protocol.md). Little endian. After a connection is made, and secured
+ * if there is a key, the side that connected sends a hello, the other side answers with its own, and then
+ * both send frames of one fixed size; some frames announce a payload, which follows them (enum net_kind).
  *
  * Each question is ended by one REFUSAL or one END. ids are the asker's. Fields that a kind has no use for
  * are 0.

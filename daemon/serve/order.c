@@ -541,7 +541,7 @@ static void list_asked(struct order *o, uint32_t last_chunk, uint32_t ahead)
 	for (uint64_t i = o->index; i < o->asked_end; i++) {
 		const struct order_asked *a = asked_at(o, i);
 
-		/* Which samples of its chunks it needs is known only when it is head. */
+		/* The needed samples of its chunks are known only once this batch is the head. */
 		if (a->ahead == WIRE_ASK_FEW)
 			return;
 		for (uint32_t k = 0; k < a->n_samples; k++) {

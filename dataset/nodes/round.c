@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the registry's thread asks the server for, once a second: it renews all groups at once, then reads
- * who else is there, in goes of a bounded size, users in turn. What failed the last time, because its part of
- * a cluster is down, comes last and by itself, so that the others do not wait for it.
+ * Requests of the registry's thread to the server, once a second: it renews all groups at once, then reads
+ * the other members in batches of bounded size, user by user. Requests that failed the last time, because
+ * their part of a cluster is down, come last and by themselves, so that the others do not wait for them.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 """Which folder includes which, held against the CMake lists: each build runs it.
 
 A file includes a header of another folder by its path from the root, or, where it is public, from the include directory that it is in.
-The library that the file is part of names that header's library in USES if one of its own headers includes it, else in PRIVATE_USES;
-it names no other, but for those that have the functions of a public header that it includes. So a list says what a folder stands on.
+The library that the file is part of names that header's library: in USES if one of its own headers includes it, else in PRIVATE_USES.
+Besides these it names only the libraries that have the functions of a public header that it includes. So a list says what a folder stands on.
 """
 import argparse
 import collections
@@ -24,7 +24,7 @@ class Library:
         self.declared = {"USES": set(), "PRIVATE_USES": set()}
         self.includes = {"USES": {}, "PRIVATE_USES": {}}  # library: one file that includes of it
         self.public = set()  # the headers of include directories that it includes
-        self.made = set()  # those whose functions it has: that its sources include first
+        self.made = set()  # public headers whose functions it has: its sources include them first
         self.sources = set()
         into = None
         for word in re.sub(r"#.*", "", rest).split():
@@ -32,7 +32,7 @@ class Library:
                 into = word
             elif into == "SOURCES" and word.endswith(".c"):
                 self.sources.add(folder / word)
-            elif into in self.declared and word.startswith("diesel_") and word != "diesel_bpf_recorder":  # whose headers are made
+            elif into in self.declared and word.startswith("diesel_") and word != "diesel_bpf_recorder":  # its headers are made
                 self.declared[into].add(word)
 
 
@@ -108,7 +108,7 @@ def look(root):
 
 
 def compare(library, linked):
-    """What a library's list lacks and what it has too much; linked: libraries with functions that it may call."""
+    """Returns the faults of a library's list: names that it lacks, and names that it must not have. linked: libraries with functions that it may call."""
     lists = library.folder / "CMakeLists.txt"
     program = not library.name.startswith("diesel_")
     wanted = {"USES": dict(library.includes["USES"])}

@@ -3,9 +3,14 @@
 import pathlib
 import subprocess
 import tempfile
+import textwrap
 import unittest
+import unittest.mock
 
 import includes
+import prose
+import style
+import subjects
 import text_rules
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -86,6 +91,139 @@ class TextRules(unittest.TestCase):
     def test_lines_are_named(self):
         self.assertEqual([line.rsplit(":", 2)[0] for line in text_rules.check("lib/x.c", SPDX + "\n/* TODO */\n")],
                          ["lib/x.c:3: words"])
+
+
+class Style(unittest.TestCase):
+    """The rules for English: what each refuses, and what looks like it."""
+
+    def rules(self, path, text):
+        return [rule for _, rule, _ in style.find(path, text)]
+
+    def refuse(self, rule, path, *texts):
+        for text in texts:
+            with self.subTest(text):
+                self.assertEqual(self.rules(path, text), [rule])
+
+    def allow(self, path, *texts):
+        for text in texts:
+            with self.subTest(text):
+                self.assertEqual(self.rules(path, text), [])
+
+    def test_prose_of_code(self):
+        found = [(piece.kind, piece.text.strip()) for piece in prose.pieces("lib/x.c", SPDX + """
+/* A comment
+ * of two lines. */
+int x = f('"', "short"); /* its value */
+// one
+// two
+log_error("cannot open %s" " of %" PRIu64 " bytes: %s", "%s %d");
+""")]
+        self.assertEqual(found, [("comment", "A comment\nof two lines."), ("trailing", "its value"), ("comment", "one\ntwo"),
+                                 ("message", "cannot open X of X bytes: X")])
+        self.assertEqual([(piece.kind, piece.text) for piece in prose.pieces("x.py", '"""A module."""\nx = f"opens {a} and reads it"  # why\n')],
+                         [("comment", "A module."), ("message", "opens X and reads it"), ("trailing", "why")])
+        self.assertEqual([(piece.kind, piece.text) for piece in prose.pieces("x.sh", 'n=$# # count\nsay now\nsay "opens the $n and reads ${n}"\ncat <<END\n# no\nEND\n')],
+                         [("trailing", "count"), ("message", "opens the X and reads X")])
+        self.assertEqual([piece.kind for piece in prose.pieces("tests/x.c", '"a string of a test" /* it */')], ["trailing"])
+
+    def test_prose_of_pages(self):
+        found = [(piece.kind, piece.text) for piece in prose.pieces("x.md", """# Head
+
+One line
+goes on.
+
+- item
+  goes on
+
+  a paragraph
+- other
+
+```
+- no item
+```
+
+| a | b |
+|---|---|
+| c | d |
+""")]
+        self.assertEqual(found, [("heading", "Head"), ("paragraph", "One line\ngoes on."), ("item", "item\ngoes on"), ("item", "a paragraph"),
+                                 ("item", "other"), ("cell", "a"), ("cell", "b"), ("cell", "c"), ("cell", "d")])
+
+    def test_banned(self):
+        self.refuse("banned", "lib/x.c", "/* Opens the file anew. */", "/* The file beside it. */", "/* Takes such a one. */", "/* Reads as ever. */",
+                    "/* Reads all in one go. */", "/* Takes some 20 us. */", "/* Reads some\n * 20 files. */", "/* Samples per thread, a CPU second. */", "/* 20 MiB a second. */",
+                    "/* Has no room for it. */", "/* A dear call. */", "/* Reads so many bytes. */", "/* Reads that which is left. */",
+                    "/* For the owner alone. */", 'f("has no room for the chunk");')
+        self.refuse("banned", "docs/x.md", "The file beside it.", "| x | anew |", "- for the owner\n  alone")
+        self.allow("lib/x.c", "/* Needs headroom and classrooms. */", "/* Leaves it alone. */", "/* Runs alone. */", "/* Some files. */",
+                   "/* So many files that it fails. */", "/* See `room`. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
+                   'f("room");', "int room;")
+        self.allow("docs/x.md", "Set `room`.", "```\nanew\n```", "See [it](room.md).")
+
+    def test_start(self):
+        self.refuse("start", "lib/x.c", "/* Of a sample. */", "/* What is read. */", "/* Whose it is. */", "/* Those of a job. */", "/* It reads. */",
+                    "/* They read. */", "/* These are read. */", "/* The same, twice. */", "int x; /* what is read */", "int x; /* the same */",
+                    "/* A file. Of these, one. */", "/* A file. What is read, is. */", 'f("Of these, those that were read.");', "/* whose\n * it is */")
+        self.refuse("start", "docs/x.md", "# What it reads", "The file. Of these, one is.", "- Those that are read.")
+        self.allow("lib/x.c", "/* What is it? */", "/* The file that it reads. */", "int x; /* of a sample */", "/* A file. It is read. */",
+                   'f("it reads the whole file");', "/* of_type() reads. */", "/* Often read. */")
+        self.allow("docs/x.md", "# What is it?", "| What it is |\n|---|", "It is read.", "The same, twice.")
+
+    def test_long(self):
+        long = "word " * 36
+        self.refuse("long", "lib/x.c", f"/* {long}. */", f"/*\n * - {long}\n */", f'f("{long}");')
+        self.refuse("long", "docs/x.md", textwrap.fill(f"A word. B. {long}. C. D."), f"| {long} |")
+        self.allow("lib/x.c", f"/* {long[5:]}. */", f"/* {long[90:]}. {long[90:]}. */", f"/* {long[90:]} e.g. three. */",
+                   f"/* Returns {long[90:]}; -EIO: {long[90:]}. */", f"/*\n * x   {long}\n * y   {long}\n */")
+        self.allow("tests/x.c", f'f("{long}");')
+        self.allow("docs/x.md", textwrap.fill(f"{long[90:]}. `{long}` {long[100:]}."))
+
+    def test_marks(self):
+        self.refuse("marks", "lib/x.c", "/* Reads a file: it is there; it is not. */", "/* Reads a file; it is whole; it is not. */",
+                    'f("cannot read the file: it is cut: try again");')
+        self.refuse("marks", "docs/x.md", "It reads a file: it is there; it is not.")
+        self.allow("lib/x.c", "/* Reads a file: it is there. It is not: see below. */", "/* -EIO: it is damaged; -ENOENT: it is not there; -ENOMEM. */",
+                   "int x; /* of the file; 0: not known; 1: none */", 'f("%s: cannot read %s: %s", a, b, c);', '/* Reads "a: b; c" as 12:30:10. */',
+                   "/* path: NULL for the first one; borrowed. */", 'f("%d: %d of %d files; %d left: %d", 1);')
+        self.allow("docs/x.md", "| a: b; c; d and so on |\n|---|", "It reads `a: b; c`: it is there.")
+
+    def test_sizes_of_a_page(self):
+        short = "A word or two. "
+        self.refuse("paragraph", "docs/x.md", textwrap.fill(short * 21))
+        self.refuse("item", "docs/x.md", textwrap.fill("- " + short * 11))
+        self.refuse("columns", "docs/x.md", "\n".join(["x" * 40 + " " + "y" * 60]), f"[text](a.md) {'x' * 90} word")
+        self.refuse("mean", "docs/x.md", "word " * 19 + ".")
+        self.allow("docs/x.md", textwrap.fill(short * 20), textwrap.fill("- " + short * 10) + "\n- x", "word " * 18 + ".", "x" * 60 + " " + "y" * 39,
+                   f"| {'x' * 100} |", f"# {'x' * 100}", f"```\n{'x ' * 60}\n```", f"See [it](https://{'x' * 100}).", f"See {'x' * 80} [it](a/{'x' * 30}.md).")
+
+    def test_places(self):
+        self.assertEqual([line for line, _, _ in style.find("lib/x.c", SPDX + "/* One.\n *\n * Opens it anew, in\n * one go. */\n")], [4, 4])
+        self.assertEqual([line for line, _, _ in style.find("docs/x.md", "# x\n\nOne line.\nIs made\nanew.\n")], [5])
+
+    def test_counts(self):
+        found = [(1, "banned", "x"), (2, "start", "y")]
+        self.assertEqual(style.compare("x", found, {"x": 2}), [])
+        self.assertEqual(style.compare("x", found, {}), found)
+        self.assertEqual(style.compare("x", found, {"x": 1})[:2], found)
+        self.assertIn("only 2 findings of 3", style.compare("x", found, {"x": 3})[0][2])
+
+    def test_counts_shrink(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(style, "COUNTS", pathlib.Path(folder) / "counts.txt"), \
+                unittest.mock.patch.object(style, "find", lambda path, text: [(1, "banned", "x")] * (path == "dev")), \
+                unittest.mock.patch.object(style, "tracked", lambda: ["CMakeLists.txt", "dev"]):
+            self.assertEqual(style.counts_write(), (0, 1))
+            self.assertEqual(style.COUNTS.read_text(), "1 dev\n")
+            for before, now in (("<<<<<<<\n3 dev\n", "1 dev\n"), ("1 gone.c\n", "1 dev\n"), ):
+                style.COUNTS.write_text(before)
+                style.counts_write()
+                self.assertEqual(style.COUNTS.read_text(), now)
+
+    def test_subjects(self):
+        for subject in ("lib: read a file", "daemon/cache, ui: embed a table", "README: pass what a user needs", "lib: clang-format"):
+            self.assertEqual(subjects.faults(subject), [], subject)
+        for subject in ("read a file", "lib: reads a file", "lib: added a file", "lib: reading files", "lib: read a file.", "lib: read; write", "Lib:read",
+                        "lib: " + "x" * 70):
+            self.assertTrue(subjects.faults(subject), subject)
 
 
 class Rules(unittest.TestCase):

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of CONTRIBUTING.md that the text of a file shows. Rules about statements are ast-grep's, in rules/.
 
-    text_rules.py FILE ...    from the root of the tree; one line for each that a rule refuses, and status 1
+    text_rules.py FILE ...         from the root of the tree; one line for each that a rule refuses, and status 1
+    text_rules.py --style FILE ... all findings of style.py, also those that counts.txt allows
+    text_rules.py --counts         writes counts.txt, whose sum may not rise
 """
 import pathlib
 import re
 import sys
 
-# What must not be in comments, documents and messages, and what to write instead.
+import style
+
+# Patterns that comments, documents and messages must not match, and the better words. A text that matches has one of
+# the strings before the pattern in it, in lower case: a search for strings is much faster.
 WORDS = [
-    (r"\b(TODO|FIXME|XXX)\b", "do it, or say in plain words what is missing"),
-    (r"(?i)\b(hack|hacks|hacky|kludge)\b", "say what it does and why"),
-    (r"(?i)\bthe[\s*]+begin\b", "the start"),
-    (r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/reference/glossary.md)"),
-    (r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
-    (r"(?<![\w.~}])/root/", "a path of one machine"),
+    (("todo", "fixme", "xxx"), r"\b(TODO|FIXME|XXX)\b", "do it, or say in plain words what is missing"),
+    (("hack", "kludge"), r"(?i)\b(hack|hacks|hacky|kludge)\b", "say what it does and why"),
+    (("begin",), r"(?i)\bthe[\s*]+begin\b", "the start"),
+    (("file", "database"), r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/reference/glossary.md)"),
+    (("#",), r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
+    (("/root/",), r"(?<![\w.~}])/root/", "a path of one machine"),
 ]
 NO_WORDS = (".svg", ".css", ".json", "LICENSE", "LICENSES/", "packaging/debian/copyright", "tests/fuzz/corpus/", "tests/lint/")
 
-# Third-party headers, and the rooms that may include them. tests/ and bench/ may include any of these.
+# Third-party headers, and the folders that may include them. tests/ and bench/ may include any of these.
 OWNERS = {
     "archive.h": ("ctl/packing",),
     "archive_entry.h": ("ctl/packing",),
@@ -67,8 +72,9 @@ CODE = (".c", ".h", ".py", ".sh", ".cmake", ".js", ".css", ".map", "CMakeLists.t
 def words(path, text):
     if any(path.startswith(part) or path.endswith(part) for part in NO_WORDS):
         return
-    for pattern, instead in WORDS:
-        for found in re.finditer(pattern, text):
+    low = text.lower()
+    for hints, pattern, instead in WORDS:
+        for found in re.finditer(pattern, text) if any(hint in low for hint in hints) else ():
             yield text.count("\n", 0, found.start()) + 1, f"'{found[0].strip()}': {instead}"
 
 
@@ -101,7 +107,7 @@ def first_lines(path, text):
 
 
 def contracts(path, text):
-    """A function of a public header that can fail has a comment in its paragraph, above it or beside it."""
+    """A function of a public header that can fail has a comment in its paragraph, above it or on its line."""
     if not re.search(r"/include/\w+/\w+\.h$", "/" + path):
         return
     covered = in_comment = False
@@ -123,13 +129,31 @@ def check(path, text):
     return [f"{path}:{line}: {rule.__name__}: {message}" for rule in RULES for line, message in rule(path, text)]
 
 
+def line_of(path, found):
+    return f"{path}:{found[0]}: {found[1]}: {found[2]}"
+
+
+def read(path):
+    """Returns None for a picture or a fuzzer's corpus, and for a file that is deleted but still in the index."""
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8")
+    except (UnicodeDecodeError, FileNotFoundError):
+        return None
+
+
 def main():
-    refused = []
-    for path in sys.argv[1:]:
-        try:
-            refused += check(path, pathlib.Path(path).read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, FileNotFoundError):
-            continue  # a picture, a fuzzer's corpus; deleted, but still in the index
+    if sys.argv[1:] == ["--counts"]:
+        before, now = style.counts_write()
+        print(f"tests/lint/counts.txt: {before} findings before, {now} now{': not written, as the sum rose' * (0 < before < now)}")
+        return 1 if 0 < before < now else 0
+    everything = sys.argv[1:2] == ["--style"]
+    counts = {} if everything else style.counts_read()
+    refused = [f"tests/lint/counts.txt: no file {path}: run tests/lint/text_rules.py --counts" for path in counts if not pathlib.Path(path).exists()]
+    for path in sys.argv[1 + everything:]:
+        text = read(path)
+        if text is not None:
+            refused += [] if everything else check(path, text)
+            refused += [line_of(path, found) for found in style.compare(path, list(style.find(path, text)), counts)]
     print("\n".join(refused), end="\n" if refused else "")
     return 1 if refused else 0
 

@@ -56,7 +56,8 @@ def starts(piece, blocks):
     for at, block in blocks:
         for place, sentence in prose.sentences(block):
             found = START.match(sentence)
-            if found and piece.kind != "cell" and not sentence.rstrip(" \n\"')*_").endswith("?"):
+            is_part = piece.kind == "cell" or piece.kind == "message" and sentence[0] == " "  # of a longer text
+            if found and not is_part and not sentence.rstrip(" \n\"')*_").endswith("?"):
                 word, is_upper = found[1].lower(), found[1][0].isupper()
                 if is_upper and (first or word in SENTENCE_STARTS) or first and (piece.kind == "comment" or piece.kind == "trailing" and word != "of"):
                     yield at + place + found.start(1), f"starts with '{found[1]}': name the thing first"

@@ -7,7 +7,8 @@
 #include <strings.h>
 
 struct container_kind {
-	/* of a file's name, in any case; a suffix ending in '-': anywhere in it */
+	/* start and end of a file's name, in any case; a suffix that ends in '-' may be anywhere in the
+	 * name */
 	const char *prefix, *suffix;
 	struct container container;
 };

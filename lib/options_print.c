@@ -14,7 +14,7 @@
 #define TEXT_WIDTH  100
 #define USAGE_MOST  4 /* options in a synopsis, one by one */
 
-/* What shells offer for a value. */
+/* Completions that shells offer for a value. */
 static const struct {
 	const char *bash, *zsh;
 } takes[] = {
@@ -154,7 +154,7 @@ static void print_rows(FILE *out, const struct option_verb *verb, bool whole)
 	}
 }
 
-/* What all verbs of a table take is not worth a word there. */
+/* Returns false for an option that all verbs of a table take: a synopsis leaves these out. */
 static bool is_in_synopsis(const struct option_verb *verb, const struct option_row *row)
 {
 	return is_of(verb, row) && (row->verbs || !verb->bit);
@@ -250,7 +250,8 @@ char *option_about_new(const struct option_row *row)
 	_cleanup_(freep) char *help = option_help_new(row);
 	char *text = NULL;
 
-	/* What has an example is a setting of a file, too. A line of help becomes a sentence. */
+	/* An option with an example is also a setting of the configuration file. A line of help becomes a
+	 * sentence. */
 	if (asprintf(&text, "%s%s%s", row->about ? row->about : help, row->about ? "" : ".",
 		     row->example ? when[row->applies] : "") < 0)
 		return NULL;

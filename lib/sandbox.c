@@ -61,7 +61,7 @@ static const struct {
     {SYS_sendmsg, SEND | PROCESS},
     {SYS_recvmsg, SERVE | PROCESS},
     {SYS_fstat, COMPUTE | PROCESS},
-    {SYS_newfstatat, COMPUTE | PROCESS}, /* what the C library's fstat() calls */
+    {SYS_newfstatat, COMPUTE | PROCESS}, /* the C library's fstat() */
     {SYS_munmap, COMPUTE | PROCESS},
     {SYS_mremap, COMPUTE | PROCESS},
     {SYS_madvise, COMPUTE | PROCESS},
@@ -129,7 +129,7 @@ static const struct {
     {SYS_umask, PROCESS},
     {SYS_ioprio_set, PROCESS},
     {SYS_ioprio_get, PROCESS},
-#ifdef SYS_poll /* of x86 alone, like others below: newer machines have but the calls that they became */
+#ifdef SYS_poll /* only on x86, like others below: newer architectures have only their replacements */
     {SYS_poll, PROCESS},
     {SYS_dup2, PROCESS},
     {SYS_pipe, PROCESS},

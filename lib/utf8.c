@@ -3,7 +3,7 @@
 
 size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code)
 {
-	/* The smallest code that needs so many bytes. A code written with more than it needs is not
+	/* Smallest code that needs a given number of bytes. A code written with more than it needs is not
 	 * well-formed. */
 	static const uint32_t smallest[UTF8_MAX + 1] = {0, 0, 0x80, 0x800, 0x10000};
 	const unsigned char *bytes = (const unsigned char *)text;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What unit tests need again and again: a folder, small files in it, sockets, waiting. A helper that cannot
- * do its work fails the test that called it. support_dataset.h has datasets, support_loop.h event loops.
+ * Helpers of the unit tests: a folder, small files in it, sockets, waiting. A helper that cannot do its work
+ * fails the test that called it. support_dataset.h has datasets, support_loop.h event loops.
  */
 
 #include "tests/unit/test.h"
@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A folder of the test's own, below $TMPDIR: *state is its path. For cmocka's setup and teardown, of a test
- * or of a group. What is below it is removed too. */
+/* Make and remove a folder for one test, below $TMPDIR: *state is its path. For cmocka's setup and teardown,
+ * of a test or of a group. remove_folder() removes the contents, too. */
 int make_folder(void **state);
 int remove_folder(void **state);
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-/* The same below another folder, where the kind of file system matters. */
+/* As make_folder(), but below `parent`: for tests that need a certain kind of file system. */
 int make_folder_below(const char *parent, void **state);
 
 /* "folder/name", to be freed. */

@@ -11,10 +11,10 @@
 struct dataset_plan {
 	uint64_t n_samples;
 	uint32_t bytes;     /* of each: a multiple of 8, and not 0 */
-	uint32_t spread;    /* up to so many more, different ones; 0: all are equal */
+	uint32_t spread;    /* at most this many more bytes, different ones; 0: all are equal */
 	uint32_t giant;     /* bytes of the last one, where it is another size */
 	uint64_t n_a_chunk; /* samples; 0: as many as fit */
-	uint32_t n_classes; /* c, d, ..., as many samples of each; 0: c alone */
+	uint32_t n_classes; /* c, d, ..., with equal numbers of samples; 0: only c */
 	bool digests;       /* of the chunks' files */
 };
 

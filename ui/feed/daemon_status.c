@@ -172,7 +172,7 @@ void daemon_job_judge(struct job_sample *job)
 	if (checkpoint > fetch && checkpoint > prep)
 		verdict = ANALYSIS_CHECKPOINT_BOUND;
 	if (fetch + prep + (isnan(checkpoint) ? 0 : checkpoint) < ANALYSIS_STALL_THRESHOLD) {
-		if (isnan(checkpoint)) /* it may be the device, or checkpoints */
+		if (isnan(checkpoint)) /* the cause may be the device, or checkpoints */
 			return;
 		verdict = ANALYSIS_DEVICE_BOUND;
 	}

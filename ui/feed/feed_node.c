@@ -499,7 +499,7 @@ static void look_at_load(const char *root, double *ret_load)
 		*ret_load = load;
 }
 
-/* root is "/proc". What cannot be read stays unknown. */
+/* root is "/proc". Figures that cannot be read stay unknown. */
 static void host_look(struct host *host, const char *root, uint64_t now_ns, struct host_sample *ret_sample)
 {
 	long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);

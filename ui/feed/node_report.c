@@ -12,7 +12,7 @@
 #include "census.h"
 #include "ui/state/sample.h"
 
-#define JOBS_MAX 256 /* of a node; what a daemon says has room for fewer */
+#define JOBS_MAX 256 /* jobs of a node; a daemon's report has space for fewer */
 
 static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
 {

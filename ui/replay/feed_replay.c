@@ -12,7 +12,7 @@
 struct replay {
 	struct feed feed;
 	struct reel_reader *reader;
-	size_t first, end; /* what is shown of it */
+	size_t first, end; /* range of its samples that is shown */
 	size_t next;
 };
 

@@ -9,7 +9,7 @@
 /* Draws shares stacked from left to right, in `width` columns. If they are not known there is only N/A. */
 void bar_draw(struct screen *screen, int y, int x, int width, const double share[SHARE_COUNT]);
 
-/* Says what styles and letters mean; with share also how much each is: "fetch 12", ... */
+/* Explains the styles and letters. With share, adds the size of each: "fetch 12", ... */
 void bar_legend(struct screen *screen, int y, int x, const double *share);
 int bar_legend_cols(void);
 

@@ -23,7 +23,7 @@ enum style {
 	STYLE_HEADING,  /* head of a table */
 	STYLE_SELECTED, /* the line the cursor is on */
 	STYLE_KEY,      /* F1 ... of the last line */
-	STYLE_LABEL,    /* what the key does */
+	STYLE_LABEL,    /* action of the key */
 	STYLE_GOOD,
 	STYLE_WARNING,
 	STYLE_BAD,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Arrays that grow by doubling. Of n_allocated items n are used; all three variables start as 0. */
+/* Arrays that grow by doubling. The first n of n_allocated items are used. All three variables start as 0. */
 
 #include <errno.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #define ARRAY_FIRST 64 /* items */
 
 /*
- * Makes room for one more item. 0, or -ENOMEM, which leaves the array as it was.
+ * Grows the array if one more item does not fit. 0, or -ENOMEM, which leaves the array as it was.
  *
  *	if (array_room(list->items, list->n, list->n_allocated) < 0)
  *		return -ENOMEM;

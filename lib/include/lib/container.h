@@ -7,8 +7,8 @@
 
 struct container {
 	const char *what;    /* "Parquet files" */
-	const char *instead; /* what to do to have their samples packed: "extract them into one folder" */
+	const char *instead; /* advice that makes their samples packable: "extract them into one folder" */
 };
 
-/* path: of a file, or its name alone. NULL: no container is known by this name. */
+/* path: of a file, or only its name. NULL: no container is known by this name. */
 const struct container *container_of_path(const char *path);

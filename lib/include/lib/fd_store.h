@@ -41,7 +41,7 @@ int fd_store_steal(struct fd_store_items *items, const char *name);
 void fd_store_items_free(struct fd_store_items *items);
 
 /* Add a descriptor to the store, or remove all under a name, without waiting. -EAGAIN: the manager is busy,
- * try again later; any other error: it cannot be reached. */
+ * so try again later. Any other error: it cannot be reached. */
 int fd_store_add(const char *name, int fd);
 /* Removes everything that is stored under this name. */
 int fd_store_remove(const char *name);

@@ -29,8 +29,8 @@ int file_folder(const char *path, bool to_write, const char **ret_name);
 int file_to_read(int dir_fd, const char *name, bool follows);
 
 /* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that somebody may have
- * put there so that this caller changes it: root takes one with a single name that belongs to root or to the
- * folder's owner, others need the single name in other people's folders. */
+ * put there so that this caller changes it. For root, the file must have a single name and belong to root or
+ * to the folder's owner. For other users, only a file in another user's folder must have a single name. */
 int file_to_write(int dir_fd, const char *name, int flags, mode_t mode);
 
 /* Returns true if the creator of a file could have written this other one as well. */

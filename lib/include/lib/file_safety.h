@@ -9,7 +9,7 @@
 
 enum file_safety {
 	FILE_SAFE,
-	FILE_OF_OTHERS,      /* it belongs to another user */
+	FILE_OF_OTHERS,      /* owner is another user */
 	FILE_OPEN_TO_OTHERS, /* others may write to it; in a sticky folder, such as /tmp, they may only add */
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Starts a command in two steps: launch_prepare() makes a child that waits before its first own instruction,
- * so that the caller can begin to watch it; launch_go() lets it run. Between them the caller may
+ * Starts a command in two steps. launch_prepare() makes a child that waits before its first own instruction,
+ * so that the caller can begin to watch it. launch_go() lets it run. Between them the caller may
  * launch_abandon().
  */
 

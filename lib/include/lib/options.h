@@ -27,7 +27,7 @@ enum option_applies {
 	OPTION_SESSIONS, /* to what is opened from then on */
 };
 
-/* What completions offer. */
+/* Values that completions offer. */
 enum option_takes {
 	OPTION_TEXT, /* nothing but the words */
 	OPTION_FILE,
@@ -43,19 +43,19 @@ struct option_row {
 	option_set *set;
 	const char *example;  /* of a value, for whoever has to write another one */
 	size_t at;            /* of the field in the struct of options */
-	uint64_t least, most; /* of a number; of a flag in a file: least is its value for "no" */
+	uint64_t least, most; /* of a number; for a flag in a file, `least` is its value for "no" */
 	const char *says;     /* of a value that will not do */
 	const char *words;    /* of a choice, by "|"; their places are the values */
 	unsigned key;         /* the program's own number for it; 0: none */
-	unsigned verbs;       /* those that take it, as bits (struct option_verb); 0: all that have the row */
-	int command;       /* it is of the command line alone, where the program has a configuration file */
-	char letter;       /* 0: it has none */
-	const char *group; /* that begins with it */
-	const char *value; /* what it takes on the command line; NULL: nothing, and in a file yes or no */
-	const char *usual; /* the default; NULL: there is none, or help tells it */
+	unsigned verbs;       /* verbs that take it, as bits (struct option_verb); 0: all that have the row */
+	int command;          /* true: only for the command line, not for the configuration file */
+	char letter;          /* 0: it has none */
+	const char *group;    /* that begins with it */
+	const char *value;    /* name of its value on the command line; NULL: none, and in a file yes or no */
+	const char *usual;    /* the default; NULL: there is none, or help tells it */
 	enum option_applies applies;
 	enum option_takes takes;
-	bool repeats;      /* it may be given again */
+	bool repeats;      /* may be given several times */
 	bool needed;       /* in the synopsis without brackets */
 	const char *help;  /* a line; NULL: another spelling, which nothing lists */
 	const char *about; /* all there is to say; what is in backquotes is literal, a newline begins a
@@ -68,8 +68,8 @@ struct option_verb {
 	const char *arguments; /* behind the options */
 	const char *group; /* heading of this verb and those after it in the program's help; NULL: goes on */
 	const char *summary; /* one line */
-	const char *help;    /* what --help says below the options; lines as they are */
-	const char *about;   /* what the manual says of a verb, as of a row */
+	const char *help;    /* text of --help below the options; lines as they are */
+	const char *about;   /* text of the manual, in the form of a row's `about` */
 	const struct option_row *rows;
 	size_t n_rows;
 	unsigned bit;            /* of the verb in the rows' `verbs`; 0: it takes all of them */
@@ -105,8 +105,8 @@ bool option_is_closer(const char *written, const char *name, size_t *least);
 const struct option_verb *option_find_verb(const struct option_program *program, const char *name,
 					   struct error *err);
 
-/* For rows: fields of type bool, const char *, uint32_t (a number, or the place of a word), uint64_t. Of a
- * number 'most' 0 is INT64_MAX. */
+/* For rows: fields of type bool, const char *, uint32_t (a number, or the place of a word), uint64_t. For a
+ * number, a `most` of 0 stands for INT64_MAX. */
 option_set option_set_flag, option_set_string, option_set_u32, option_set_u64, option_set_bytes,
     option_set_duration, option_set_choice;
 /* "--name value: says" and -EINVAL. */

@@ -73,8 +73,8 @@ int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
 /* Decodes, in place, blanks and backslashes in a path of mountinfo, where a blank is \040. */
 void proc_unescape(char *text);
 
-/* Return the TIDs of a process; the PIDs of all processes; the PIDs of the children of pid's threads: all
- * ascending. Caller frees. */
+/* Return, in ascending order: the TIDs of a process, the PIDs of all processes, and the PIDs of the children
+ * of pid's threads. Caller frees. */
 int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
 int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * What one thread is doing, as /proc shows it to an ordinary user: /proc/PID/task/TID/{schedstat,syscall,
- * wchan,io}, the links in /proc/PID/fd, and a process's CPU clock. As in lib/proc.h, root is an argument and
- * parsers return -EBADMSG for what they cannot read. -EACCES, -EPERM: the kernel does not show it to us.
+ * State of one thread, as /proc shows it to an ordinary user:
+ * /proc/PID/task/TID/{schedstat,syscall,wchan,io}, the links in /proc/PID/fd, and a process's CPU clock. As
+ * in lib/proc.h, root is an argument and parsers return -EBADMSG for what they cannot read. -EACCES, -EPERM:
+ * the kernel does not show it to us.
  */
 
 #include <stdbool.h>
@@ -24,7 +25,7 @@ int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat)
 /* syscall: the system call in which a thread sleeps. */
 struct proc_syscall {
 	bool running;     /* not asleep: nothing else is known */
-	bool ended;       /* it is a zombie */
+	bool ended;       /* a zombie */
 	bool in_call;     /* false: asleep outside of a call, e.g. in a page fault */
 	uint16_t nr;      /* with in_call */
 	uint64_t args[6]; /* with in_call */

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What processes of ours may ask the system for: seccomp filters, as lists of what is allowed. There is no
- * way back from one, and a process has its parents' filters too. sandbox.c has the table.
+ * Limits the system calls of our processes by seccomp filters, which list the calls that are allowed. There
+ * is no way back from one, and a process has its parents' filters too. sandbox.c has the table.
  *
  * A place for code that reads bytes from people who are not trusted is sandbox_enter(). Afterwards the
  * process can compute, use memory, send on sockets that it has, and end; any other system call kills it, as
@@ -15,7 +15,7 @@
  * - It has no capabilities left.
  * - Its CPU time and its private memory are limited; it can write no file and dump no core.
  *
- * The others (sandbox_filter()) open files, talk to the network, or load programs into the kernel: there a
+ * The others (sandbox_filter()) open files, talk to the network, or load programs into the kernel. There a
  * call that is not in their list fails with EPERM, since libraries try calls that they can do without. In
  * none of the lists are running a program, tracing or writing another process, mounting, and new namespaces.
  */
@@ -26,7 +26,7 @@
 struct sandbox_limits {
 	uint64_t memory_bytes; /* beyond what the process has now */
 	uint64_t cpu_s;        /* from now on; 0: no limit */
-	bool serves;           /* it gets requests inside the sandbox: it may receive */
+	bool serves;           /* may receive: the process gets requests inside the sandbox */
 };
 
 /* 0 or -errno. After a failure none or a part of this is in force: the caller decides whether to go on. */
@@ -40,7 +40,7 @@ enum sandbox_profile {
 	SANDBOX_NURSERY,       /* apart/nursery.h: includes the rights of the processes that it forks */
 	SANDBOX_READER,        /* apart/reader.h, by threads */
 	SANDBOX_RING_MAKER,    /* a reader that uses io_uring, until it has its ring */
-	SANDBOX_RING_READER,   /* the same reader with its ring */
+	SANDBOX_RING_READER,   /* a reader that uses io_uring, once it has its ring */
 	SANDBOX_OPENER,        /* apart/opener.h, until it enters the sandbox */
 	SANDBOX_CLOSER,        /* apart/closer.h */
 	SANDBOX_LOADER,        /* codecs, plug-ins, decompressors, until they enter the sandbox */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Text from outside (file names, paths in a dataset) made fit for one line of a terminal or a log. What
- * steers and is not seen (utf8_is_hidden()), and bytes that are not UTF-8, are written as \xHH. The text of a
- * struct error, and each line of a log, have passed here; whatever else is printed passes here or
+/* Text from outside (file names, paths in a dataset) made fit for one line of a terminal or a log. Characters
+ * that steer it and are not seen (utf8_is_hidden()), and bytes that are not UTF-8, are written as \xHH. The
+ * text of a struct error, and each line of a log, have passed here. All other output passes here or
  * ui/view/glyphs.h. */
 
 #include <stddef.h>

@@ -16,12 +16,13 @@
 
 #define UTF8_MAX 4 /* bytes of a character */
 
-/* Returns the length of the well-formed character at text, of which at most left bytes are read; left may be
- * SIZE_MAX where the text ends in NUL. *ret_code (may be NULL) is the character. Returns 0 if there is none
- * (RFC 3629: cut, overlong, a surrogate, above U+10FFFF) or left is 0: the first byte is then not UTF-8, and
- * the caller looks for the next character behind it. */
+/* Returns the length of the well-formed character at text, of which at most left bytes are read. left may be
+ * SIZE_MAX where the text ends in NUL. *ret_code (may be NULL) is the character. Returns 0 if left is 0 or
+ * the character is not well-formed by RFC 3629, which means cut, overlong, a surrogate, or above U+10FFFF.
+ * The first byte is then not UTF-8, and the caller looks for the next character after it. */
 size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code);
 
-/* Returns true for what can steer a terminal or a reader's eye, and is not seen itself: control characters
- * (C0 and C1), marks that turn the direction of text, line separators, what has no width, fillers. */
+/* Returns true for a character that can steer a terminal or a reader's eye and is not seen itself. These are
+ * control characters (C0 and C1), marks that turn the direction of text, line separators, characters without
+ * width, and fillers. */
 bool utf8_is_hidden(uint32_t code);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* For tests of a room by itself: the timeline of a script, and who is who in it. */
+/* For tests of one module: the timeline of a script, and the roles of its threads. */
 
 #include "script.h"
 
@@ -43,8 +43,8 @@ static inline enum role scene_role(const struct scene *scene, uint32_t tid, uint
 	return role_of(scene->timeline, &scene->roles, scene_thread(scene, tid, tick));
 }
 
-/* A batch of worker n from tick on: asked for, read from a file until tick + 300, decoded until 500; the
- * trainer waits from 400 to 550. */
+/* Adds a batch of worker n, from tick on: requested, read from a file until tick + 300, decoded until tick +
+ * 500. The trainer waits from tick + 400 to tick + 550. */
 static inline void scene_batch(struct script *s, uint32_t n, uint64_t tick)
 {
 	script_request(s, n, tick + 10);

@@ -203,7 +203,7 @@ static inline uint64_t share_ticks(const struct analysis *analysis, enum analysi
 	return analysis->share_ns[share] / TICK_NS;
 }
 
-/* What must hold whatever the input was. */
+/* Asserts invariants of every analysis, whatever its input was. */
 static inline void check_invariants(const struct analysis *analysis)
 {
 	uint64_t sum_ns = 0, whole_ns = 0, steps_ns[SHARE_COUNT] = {0}, at_ns = analysis->window.begin_ns;

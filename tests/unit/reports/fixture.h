@@ -18,7 +18,7 @@
 #define FIXTURE_STEPS 120
 #define FIXTURE_BEGIN (1000 * NS_PER_S)
 
-/* What no report may take at its word. */
+/* Hostile text, which every report must escape. */
 #define FIXTURE_HOSTILE                                                                                      \
 	"</script><script>alert(1)</script><!-- \"'&\\ \x01\xff\xfe\xed\xa0\x80 {{data}} \xe2\x80\xa8 "      \
 	"%s\n# EOF"
@@ -50,10 +50,11 @@ struct fixture {
 	char command[256], path[256], name[256], frames[256];
 };
 
-#define FIXTURE_COMPILES    4 /* this step, for so many seconds */
+#define FIXTURE_COMPILES    4 /* index of the step that compiles, for FIXTURE_COMPILING_S seconds */
 #define FIXTURE_COMPILING_S 2
 
-/* 100 ms each: 40 fetch, 20 prep, 5 starved, the rest device; every 50th writes a checkpoint of 300 ms. */
+/* Fills in steps of 100 ms each: 40 fetch, 20 prep, 5 starved, the rest device. Every 50th also writes a
+ * checkpoint of 300 ms. */
 static inline void fixture_steps(struct fixture *f)
 {
 	struct analysis *a = &f->analysis;

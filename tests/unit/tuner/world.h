@@ -3,7 +3,7 @@
 
 /*
  * A node and a tuner for tests that go second by second: 32 GB of memory, half of it free, caches of 8 GB at
- * most. What samples say is the test's; knobs follow at once.
+ * most. The test sets the samples. Knobs follow at once.
  */
 
 #include "tests/unit/test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Jobs that write checkpoints: twelve steps, and who writes files beside them. */
+/* Jobs that write checkpoints: twelve steps, and the threads that write files meanwhile. */
 
 #include "tests/unit/analyzer/script.h"
 
@@ -35,7 +35,7 @@ static inline void open_for_writing(uint32_t tid, uint64_t tick)
 	event->call.argument = O_WRONLY | O_CREAT;
 }
 
-/* begin .. begin+1 open, .. writes of so many bytes .., end-1 .. end close. */
+/* Opens from begin to begin + 1, writes `bytes` in between, and closes from end - 1 to end. */
 static inline void write_file(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, int64_t bytes)
 {
 	open_for_writing(tid, begin_tick);

@@ -36,7 +36,7 @@ static inline struct cached_dataset *open_dataset(struct real_cache *f, const ch
 	return d;
 }
 
-/* A cache that has room for so many chunks of the dataset, of which one session needs one at a time. */
+/* Starts a cache with capacity for n_chunks chunks of the dataset. One session needs one chunk at a time. */
 static inline void start(struct fixture *f, const char *root, const struct dataset_plan *plan,
 			 uint64_t n_chunks)
 {

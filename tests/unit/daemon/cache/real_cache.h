@@ -3,7 +3,7 @@
 
 /*
  * A cache with all that it works with: datasets of real files, readers in processes of their own, workers, a
- * loop. What the sessions would tell it (needs, claims, pins) is the test's to set. Included by each test
+ * loop. The test itself sets what sessions would tell the cache: needs, claims, pins. Included by each test
  * once.
  */
 

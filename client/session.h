@@ -36,8 +36,8 @@ struct diesel_session {
 	struct diesel_work work; /* as last reported: repeated to each new life of the daemon */
 };
 
-/* launcher/cluster_name.c: returns the name of this session's job on all of its nodes: the caller's name,
- * else the launcher's; "" if there is none, or the job has no other ranks. -EINVAL. */
+/* launcher/cluster_name.c. Returns the name of this session's job on all of its nodes: the caller's name,
+ * else the launcher's. "" if there is none, or the job has no other ranks. -EINVAL. */
 int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_CLUSTER_BYTES],
 			 struct error *err);
 /* Returns the number of nodes that the job runs on; 0: not known. */

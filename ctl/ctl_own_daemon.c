@@ -64,7 +64,7 @@ static __attribute__((noreturn)) void become_daemon(const char *const argv[], co
 	    dup2(out, 2) < 0 || chdir("/") < 0)
 		_exit(1);
 	if (score >= 0 && write(score, MORE_SCORE, strlen(MORE_SCORE)) < 0)
-		(void)0; /* it has a higher one */
+		(void)0; /* the score is already higher */
 	for (size_t i = 0; i < sizeof(not_inherited) / sizeof(not_inherited[0]); i++)
 		unsetenv(not_inherited[i]);
 	for (char **e = environ; *e;) /* the daemon must not get the job's credentials */

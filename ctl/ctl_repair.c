@@ -216,7 +216,7 @@ static int remove_paths(char **argv, bool recursive, uint64_t keep_snapshots, ui
 		writer_set_command(w, ctl_command());
 		writer_keep_snapshots(w, keep_snapshots);
 		writer_show(w, progress_show, &bar);
-		r = writer_catch_up(w, err); /* what readers see may be what is not there any more */
+		r = writer_catch_up(w, err); /* a commit of a writer that died may not be published yet */
 	}
 	for (char **path = argv + 1; *path && r == 0; path++)
 		r = remove_path(w, *path, recursive, ret_n, &bar, err);

@@ -251,7 +251,7 @@ static int check(const struct option_verb *verb, struct warm_options *o, int arg
 		return ctl_usage(verb, "one dataset is needed");
 	if (o->job && o->job[0] && !o->nodes)
 		return ctl_usage(verb, "--job needs --nodes: how many nodes share the dataset");
-	if (!o->job && !getenv("SLURM_STEP_NUM_NODES")) /* it is not known how many there are */
+	if (!o->job && !getenv("SLURM_STEP_NUM_NODES")) /* the number of nodes is not known */
 		o->job = "";
 	if (o->nodes > 1 && o->job && !o->job[0])
 		return ctl_usage(verb, "--nodes needs --job: a name that is the same on all of them");

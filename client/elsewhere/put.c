@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing datasets. What that takes, a database, object stores and their libraries, this library has not: it
- * hands samples to a process of the caller's user, `dieselctl put` (client/put_channel.h), which ends with
- * the writer.
+ * Writing datasets. This library lacks the database, the object stores and their libraries that writing
+ * takes. So it hands samples to a process of the caller's user, `dieselctl put` (client/put_channel.h), which
+ * ends with the writer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ struct diesel_writer {
 	int channel_fd;
 	pthread_mutex_t lock;
 	struct path_set paths;
-	uint8_t *buffer; /* what was taken and is to be sent: [n_sent, n) */
+	uint8_t *buffer; /* bytes of samples that were taken; [n_sent, n) is still to be sent */
 	size_t n_sent, n, n_allocated;
 	bool committing, committed; /* the word for it is in the buffer; its answer has come */
 	struct error failure;       /* of all calls from then on */
@@ -66,7 +66,7 @@ static int failed(struct diesel_writer *w, struct error *err)
 	do
 		r = receive(w, &w->failure);
 	while (r == -EINTR);
-	if (r == 0) /* it has answered what was not asked */
+	if (r == 0) /* the process sent an answer that nobody requested */
 		r = start_broken(w->name, &w->failure);
 	if (err)
 		*err = w->failure;
@@ -111,7 +111,7 @@ static int reserve(struct diesel_writer *w, size_t bytes)
 	return 0;
 }
 
-/* There is room. */
+/* Appends to the buffer. Callers have called reserve(). */
 static void append(struct diesel_writer *w, const void *data, size_t bytes)
 {
 	if (bytes)

@@ -58,7 +58,8 @@ int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_C
 	return 0;
 }
 
-/* A number from 1 to the ranks that there are; 0: it is none. By libc alone: a wheel has no units.c. */
+/* Returns a number from 1 to world, or 0 if the variable has no such number. Uses only libc: a wheel has no
+ * units.c. */
 static uint32_t number(const char *name, uint32_t world)
 {
 	const char *text = variable(name);

@@ -5,8 +5,8 @@
  * Reads the files and folders of a tar archive one by one, with libarchive: ustar, pax and GNU formats, plain
  * or compressed by gzip or zstd. Needs memory for one file.
  *
- * Anything but files and folders is an error: links, devices, absolute paths, and paths that lead outside; so
- * is a truncated archive. Not thread-safe.
+ * Anything but files and folders is an error: links, devices, absolute paths, and paths that lead outside. A
+ * truncated archive is one, too. Not thread-safe.
  */
 
 #include <stddef.h>

@@ -72,7 +72,7 @@ static int keep_version(const char *dataset, uint64_t version, struct snapshot *
 	char path[PATH_MAX];
 	int r = version_open(dataset, version, &place, err);
 
-	if (r == 0 && place->version != version) { /* it is the newest */
+	if (r == 0 && place->version != version) { /* `version` is the newest one */
 		place_close(place);
 		r = write_snapshot(dataset, err);
 		return r < 0 ? r : snapshot_open(dataset, ret, err);

@@ -9,13 +9,13 @@
  * to do.
  *
  * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread. Fork:
- * objects do not survive fork(); open new ones in the child. Nothing is left behind when a process dies: the
- * daemon owns all shared memory and takes back what the dead process held, even if a child that it forked
+ * objects do not survive fork(), so open new ones in the child. Nothing is left behind when a process dies.
+ * The daemon owns all shared memory and takes back what the dead process held, even if a child that it forked
  * still has the socket and the mappings. While the process lives, what it holds stays as it is.
  *
- * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), opens the session again
- * at the first batch that was not delivered yet, and goes on: no sample is lost or doubled, because the
- * order is a pure function of the session's parameters. Batches already delivered stay readable.
+ * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), opens the session again at
+ * the first batch that was not delivered yet, and goes on. No sample is lost or doubled, because the order is
+ * a pure function of the session's parameters. Batches already delivered stay readable.
  */
 
 #include <stddef.h>
@@ -52,7 +52,7 @@ const char *diesel_version(void);
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size);
 /* Opens one version of the dataset (0: the newest), and stays at that version whatever is published later.
- * -ENOENT also: there is no such version, or its snapshot is no longer kept; error lists the versions that
+ * -ENOENT also: there is no such version, or its snapshot is no longer kept. error lists the versions that
  * are. If a sample's chunk was purged later, diesel_session_next() returns -EBADMSG, and
  * diesel_dataset_read() -ENOENT. */
 int diesel_dataset_open_version(const char *path, uint64_t version, const char *socket,
@@ -147,8 +147,8 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
  * readers see the version before, or no dataset. No daemon takes part: a process of the caller's user, which
  * is started here and ends with the writer, writes chunks while samples come.
  *
- * Any thread may put and commit. A dataset in a folder has one writer at a time; in a bucket several may
- * append at once: who commits second goes on from the first one's version.
+ * Any thread may put and commit. A dataset in a folder has one writer at a time. In a bucket several may
+ * append at once: the second one to commit goes on from the version of the first.
  */
 struct diesel_writer;
 
@@ -188,7 +188,7 @@ struct diesel_sample {
  *
  * Returns 0, or one of these errors, after which the writer still works: -EEXIST: this writer has already put
  * the path; -EINVAL: invalid path; -EFBIG: more than 1 GiB; -EINTR: a signal came while it waited, and the
- * sample was not taken: call again. Any other error, such as -ENOSPC, may come from an earlier sample, and
+ * sample was not taken, so call again. Any other error, such as -ENOSPC, may come from an earlier sample, and
  * ends the writer: each later call returns it again.
  */
 int diesel_writer_put(struct diesel_writer *writer, const struct diesel_sample *sample, char *error,
@@ -302,11 +302,10 @@ struct diesel_session_options {
 					the call only; NULL: samples as stored */
 	const char *group; /* the daemon's display name for the sessions that get the same batches, at most 31
 			      bytes; used during the call only; NULL: none. Has no other effect */
-	const char
-	    *cluster; /* name of the job on all of its nodes, whose daemons then read each chunk once together
-			 (docs/explanation/cluster.md): UTF-8 of at most 63 bytes; used during the call only.
-			 NULL: $TORCHELASTIC_RUN_ID unless that is "none", else $SLURM_JOB_ID.$SLURM_STEP_ID;
-			 "": no other node. Has no effect if world is 1 */
+	const char *cluster; /* name of the job on all of its nodes, whose daemons then read each chunk once
+				together (docs/explanation/cluster.md): UTF-8 of at most 63 bytes; used during
+				the call only. "": no other node. NULL: $TORCHELASTIC_RUN_ID unless that is
+				"none", else $SLURM_JOB_ID.$SLURM_STEP_ID. Has no effect if world is 1 */
 	uint64_t start; /* samples of `epoch` that all ranks together have consumed, in steps of any length:
 			   0, or first_batch is at least diesel_first_batch(). Other epochs are whole */
 	uint32_t lanes; /* lanes that the dataset is cut into (dataset/shuffle.h), at most 65536, and no more
@@ -315,8 +314,9 @@ struct diesel_session_options {
 			   epoch; 0: none */
 };
 
-/* Opens a session. -EINVAL: invalid options, or the subset is empty or of another dataset. If the daemon
- * cannot be reached: errors of diesel_dataset_open(); otherwise the daemon's answer. error receives the line.
+/* Opens a session. -EINVAL: invalid options, or the subset is empty or of another dataset. Errors of
+ * diesel_dataset_open() if the daemon cannot be reached, otherwise the daemon's answer. error receives the
+ * line.
  */
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
 			struct diesel_session **ret, char *error, size_t error_size);
@@ -387,8 +387,9 @@ struct diesel_batch {
 	const struct diesel_item *items; /* n_items, valid until release */
 	const int64_t *labels;           /* n_items */
 	void *lease;                     /* for diesel_batch_release() */
-	/* Samples that could not be decoded, if the recipe continues without them. Those replaced by zeros
-	 * have items[i].bytes 0; those left out are items[n_items] and so on. */
+	/* Samples that could not be decoded, if the recipe continues without them. A sample that was replaced
+	 * by zeros has items[i].bytes 0. The samples that were left out are items[n_items] and those after
+	 * it. */
 	uint32_t n_damaged;
 	uint32_t reserved;
 };
@@ -412,16 +413,16 @@ int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret
  *
  * ahead: how many chunks the daemon may read after the one of the last sample, because they will probably be
  * requested next; 0: none. DIESEL_ASK_FEW: none, and probably no other sample of these chunks is needed soon.
- * Then the daemon may read only these samples of a chunk that is not in memory, which takes less time; the
+ * Then the daemon may read only these samples of a chunk that is not in memory, which takes less time. The
  * chunk's other bytes may be zeros.
  *
- * Such a session uses these options: batch (at most DIESEL_ASK_MAX), slots and reconnect_ms; rank is 0, world
- * is 1, and all others are 0. Requested and held batches together: at most diesel_session_max_held() + 1.
+ * Such a session uses the options batch (at most DIESEL_ASK_MAX), slots and reconnect_ms. rank is 0, world is
+ * 1, and all others are 0. Requested and held batches together: at most diesel_session_max_held() + 1.
  *
  * With DIESEL_WARM, the daemon loads the chunks into its cache, after all reads for others, and only into
- * memory that nobody uses; batches then have no items. diesel_session_next() also returns -ENOSPC: there is
- * no such memory; -EREMOTE: another node must load it (if the session has a `cluster`, and `world` is more
- * than 1). The following call continues with the next batch.
+ * memory that nobody uses. Batches then have no items. diesel_session_next() also returns -ENOSPC if there is
+ * no such memory, and -EREMOTE if another node must load the chunk (if the session has a `cluster`, and
+ * `world` is more than 1). The following call continues with the next batch.
  *
  * 0; -EINVAL: no samples, more than a batch, or a session without DIESEL_ASKED; -ERANGE: there is no such
  * sample; -EBUSY: too many batches are requested or held.
@@ -447,7 +448,7 @@ uint32_t diesel_session_ready(const struct diesel_session *session);
 enum diesel_work_policy {
 	DIESEL_POLICY_NONE = 0,  /* there is no Python work */
 	DIESEL_POLICY_FIXED = 1, /* the number of workers is the user's */
-	DIESEL_POLICY_AUTO = 2,  /* it is the daemon's */
+	DIESEL_POLICY_AUTO = 2,  /* the daemon sets it */
 };
 
 struct diesel_work {

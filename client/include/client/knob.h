@@ -16,9 +16,9 @@
 #include "client/protocol.h"
 
 enum tuner_knob {
-	/* The job's claim, all memory that the daemon reserves for it: the minimum of its sessions (struct
-	 * stall_sample: need_bytes), read-ahead, and cached chunks. More may be in memory, borrowed until
-	 * somebody needs the memory. */
+	/* The job's claim, all memory that the daemon reserves for it: the minimum of its sessions
+	 * (need_bytes of struct stall_sample), read-ahead, and cached chunks. More may be in memory, borrowed
+	 * until somebody needs the memory. */
 	TUNER_CACHE_BYTES,
 	/* Chunks read ahead of the windows that the sessions' next batches need, per session. */
 	TUNER_PREFETCH_CHUNKS,

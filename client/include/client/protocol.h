@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * The wire protocol between libdiesel and dieseld: one message per datagram on a SOCK_SEQPACKET Unix socket,
- * fixed structs in the machine's byte order (both ends are on one machine, and only little-endian machines
- * build this), descriptors by SCM_RIGHTS. docs/reference/protocol.md has the conversation; client/ring.h the
- * shared memory.
+ * The wire protocol between libdiesel and dieseld: one message per datagram on a SOCK_SEQPACKET Unix socket.
+ * Messages are fixed structs in the machine's byte order: both ends are on one machine, and only
+ * little-endian machines build this. Descriptors go by SCM_RIGHTS. docs/reference/protocol.md has the
+ * conversation; client/ring.h the shared memory.
  *
  *   client                                        dieseld
  *   HELLO (magic, version)                    ->  HELLO_REPLY, or ERROR -EPROTO
@@ -35,7 +35,7 @@
  * accepts no other reply. HELLO, KICK, ASK, FETCH and FETCHED have number 0. A client that lets more than a
  * few replies lie unread is cut off. A connection serves one dataset and at most one session; what it holds
  * ends with it. HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions
- * can agree on one, or tell each other what is wrong: where `sequence` is, earlier versions had the upper
+ * can agree on one, or tell each other what is wrong. In place of `sequence`, earlier versions had the upper
  * half of `bytes`, which was always zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
@@ -128,7 +128,7 @@ struct wire_error {
 struct wire_hello { /* also the reply */
 	struct wire_header header;
 	uint32_t magic;
-	uint32_t version;  /* the highest that the client speaks; in the reply: the one in force */
+	uint32_t version;  /* the highest that the client speaks; in the reply, the one in force */
 	uint32_t least;    /* the lowest; 0: only `version` (clients before version 8) */
 	uint32_t revision; /* WIRE_REVISION of `version` */
 };
@@ -140,8 +140,8 @@ struct wire_open_dataset {
 	uint32_t reserved;
 };
 
-/* The chunks are not in the directory: processes of the client's user read them (FETCHER). Such a dataset is
- * that user's alone, whoever may read the directory. */
+/* The chunks are not in the directory: processes of the client's user read them (FETCHER). Only that user can
+ * read such a dataset, whoever may read the directory. */
 #define WIRE_DATASET_FETCHED 1u
 
 struct wire_dataset_reply {
@@ -173,11 +173,11 @@ struct wire_open_session {
 	uint32_t stride, offset;
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
-	struct recipe recipe;   /* what becomes of the samples on their way */
-	char group[WIRE_GROUP_BYTES];     /* what the group of sessions that get the same batches is called;
-					     terminated, "" if nothing */
-	char cluster[WIRE_CLUSTER_BYTES]; /* what the job is called on all of its nodes; "": it shares with no
-					     other node. protocol_cluster_ok() */
+	struct recipe recipe;   /* processing of the samples by the daemon */
+	char group[WIRE_GROUP_BYTES]; /* name of the group of sessions that get the same batches; terminated,
+					 "" for no group */
+	char cluster[WIRE_CLUSTER_BYTES]; /* name of the job on all of its nodes; "": it shares with no other
+					     node. protocol_cluster_ok() */
 	uint32_t nodes;                   /* that the job runs on; 0: not known */
 	uint32_t start;                   /* samples of `epoch` that all ranks have had (dataset/shuffle.h) */
 	uint32_t lanes, drift;            /* of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
@@ -195,10 +195,10 @@ struct wire_session_reply {
 	uint64_t n_batches;
 	uint64_t slot_bytes; /* of a frame (ring.h) */
 	uint32_t n_slots;
-	uint32_t n_frames;      /* that the memory has room for, at least n_slots */
+	uint32_t n_frames;      /* frames that fit in the memory, at least n_slots */
 	uint32_t window_chunks; /* the one in force: the order depends on it */
 	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
-	uint32_t batch;         /* items that a slot has room for */
+	uint32_t batch;         /* maximum number of items in a slot */
 	uint32_t reserved;
 	char notice[240]; /* terminated; "" when there is nothing to tell */
 };
@@ -211,8 +211,8 @@ struct wire_ask {
 	struct wire_header header;
 	uint64_t index; /* of the batch: grows by 1 from the session's first_batch on */
 	uint32_t n_samples;
-	uint32_t ahead; /* chunks behind the last sample's that may be read too, at most WIRE_ASK_AHEAD; or
-			   WIRE_ASK_FEW: of these samples' own chunks the rest need not be read */
+	uint32_t ahead; /* chunks after the last sample's that may be read too, at most WIRE_ASK_AHEAD; or
+			   WIRE_ASK_FEW, if the rest of these samples' own chunks need not be read */
 	uint64_t samples[WIRE_ASK_SAMPLES]; /* zero behind n_samples */
 };
 
@@ -266,13 +266,13 @@ struct wire_why {
 	uint32_t reserved;
 };
 
-/* What SET can change. Values are never renumbered: the daemon's history holds them. */
+/* Settings that SET can change. Values are never renumbered: the daemon's history holds them. */
 enum wire_setting_key {
 	WIRE_SET_CACHE = 1, /* bytes; these four pin a knob, of one job or (cache too) of all */
 	WIRE_SET_PREFETCH = 2,
 	WIRE_SET_WORKERS = 3,
 	WIRE_SET_CLIENT_WORKERS = 4,
-	WIRE_SET_TUNE = 5, /* enum wire_tune; this and the keys below concern the daemon: job must be 0 */
+	WIRE_SET_TUNE = 5,      /* enum wire_tune; job must be 0 for this key and all below */
 	WIRE_SET_CACHE_MAX = 6, /* bytes */
 	WIRE_SET_CACHE_MIN = 7,
 	WIRE_SET_WORKERS_MAX = 8,
@@ -281,7 +281,7 @@ enum wire_setting_key {
 	WIRE_SET_FORMS = 11, /* bytes; pins a knob */
 	WIRE_SET_FORMS_MAX = 12,
 	WIRE_SET_READ_WEIGHT = 13, /* of one job; job must not be 0 */
-	WIRE_SET_READ_LIMIT = 14,  /* bytes a second; 0: none */
+	WIRE_SET_READ_LIMIT = 14,  /* bytes per second; 0: no limit */
 	WIRE_SET_READ_OPS_LIMIT = 15,
 	WIRE_N_SETTINGS,
 };
@@ -394,9 +394,9 @@ bool protocol_origin_ok(const char *text, size_t size);
 bool protocol_cluster_ok(const char *name);
 
 /*
- * Returns 0 if `bytes` bytes that came with n_fds descriptors are a well-formed message, else -EPROTO.
- * Well-formed: known type, exact length, the right number of descriptors, every field within its range, texts
- * terminated, the reserved fields of SEGMENT, WHY, SET and CODEC zero, and a sequence number exactly where
- * one belongs (ERROR, which answers anything, may have one or not).
+ * Returns 0 if `bytes` bytes that came with n_fds descriptors are a well-formed message, else -EPROTO. A
+ * well-formed message has a known type, the exact length and the right number of descriptors. Every field is
+ * within its range, texts are terminated, and the reserved fields of SEGMENT, WHY, SET and CODEC are zero. It
+ * has a sequence number exactly where one belongs; ERROR, which answers anything, may have one or not.
  */
 int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds);

@@ -5,16 +5,16 @@
  * The shared memory of a session: a control area that both sides write, and batch slots that only the
  * daemon writes.
  *
- * Control (memfd, MAP_SHARED on both sides): the daemon publishes descriptors of ready batches in a ring;
- * the client takes them in order (LENT to TAKEN) and gives the slots back by storing RING_SLOT_FREE. In the
- * steady state neither side makes a system call: the client sleeps on the futex word `published` only when
- * the ring is empty and the daemon wakes it only then; the client sends a KICK only when the daemon said in
- * `daemon_waits` that it waits for a slot and no more than `wake_below` batches are ready, so that a full
- * ring is refilled in gulps.
+ * Control (memfd, MAP_SHARED on both sides): the daemon publishes descriptors of ready batches in a ring. The
+ * client takes them in order (LENT to TAKEN) and gives the slots back by storing RING_SLOT_FREE. In the
+ * steady state neither side makes a system call. The client sleeps on the futex word `published` only when
+ * the ring is empty, and the daemon wakes it only then. The client sends a KICK only when `daemon_waits`
+ * shows that the daemon waits for a slot and at most `wake_below` batches are ready, so that a full ring is
+ * refilled in gulps.
  *
- * When the connection ends while the client lives, the daemon takes back what was not taken yet (LENT to
- * FREE; of this exchange and the client's, only one succeeds), and leaves what was taken alone until it is
- * given back or the process is dead.
+ * When the connection ends while the client lives, the daemon takes back the batches that were not taken yet.
+ * For that it exchanges LENT for FREE; only one of this exchange and the client's succeeds. It does not touch
+ * a batch that was taken until the client gives it back or the process is dead.
  *
  * The daemon never trusts what it reads here: it keeps its own count, and all that a client can do by writing
  * slot_state is give back slots of its own session.
@@ -28,8 +28,8 @@
  *   0               struct ring_item[batch]
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
- * Samples that were decoded are packed. Of the damaged ones among them, those that are all zeros have `bytes`
- * 0, and those that were left out stand behind the batch's items. A descriptor with a negative status has the
+ * Samples that were decoded are packed. A damaged sample that was replaced by zeros has `bytes` 0. The
+ * samples that were left out stand after the batch's items. A descriptor with a negative status has the
  * error's text, terminated, at the start of its frame.
  *
  * Each side says "I sleep" by a store to its flag, followed by a load of the other's word, both sequentially

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Batches of a session in worker processes: how a language binding that transforms samples in processes of
- * its own lets them read what the session was given, and takes their results back, without a copy of either
- * through a pipe. The session stays the trainer's, and so do its leases and its order: a worker only sees
- * memory.
+ * Batches of a session in worker processes, for a language binding that transforms samples in processes of
+ * its own. These processes read the batches of the session and give their results back, without a copy of
+ * either through a pipe. The session stays the trainer's, and so do its leases and its order: a worker only
+ * sees memory.
  *
  *   trainer                                            worker
  *   diesel_session_memory()      -- descriptor -->     diesel_mirror_open()

@@ -20,10 +20,10 @@ struct wire_fds {
 void wire_fds_close(struct wire_fds *fds);
 
 /*
- * A client's end of a connection. Any failure other than an ERROR reply (no reply in time, a malformed one,
- * or one to another request) ends it for good: what might still come could not be told from the answer to the
- * next request. All later calls return -ECONNRESET. The descriptor stays open until transport_close(), so
- * that another thread may transport_send() on it meanwhile, which then fails.
+ * A client's end of a connection. Any failure other than an ERROR reply ends it for good: no reply in time, a
+ * malformed one, or one to another request. A late reply could not be told from the answer to the next
+ * request. All later calls return -ECONNRESET. The descriptor stays open until transport_close(), so that
+ * another thread may transport_send() on it meanwhile, which then fails.
  */
 struct transport {
 	int fd;
@@ -43,10 +43,10 @@ struct transport {
  * the first question, which begins here, ends by then. 0: the limits of a client that is served, for each
  * single step. */
 int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret);
-/* Connects to a daemon of root's, of the caller's user, or of the owner of the folder that path is in; in a
- * user namespace, also to a user without a number there, who cannot be told from root. -EACCES: it is closed
- * to this user. -EPERM: another user listens there. -ECONNREFUSED: nobody does, whatever the reason. The text
- * says what to do. */
+/* Connects to a daemon of root, of the caller's user, or of the owner of the folder that path is in. In a
+ * user namespace, it also connects to a daemon whose user has no number there: that user cannot be told from
+ * root. -EACCES: the socket is closed to this user. -EPERM: another user listens there. -ECONNREFUSED: nobody
+ * does, whatever the reason. The text says what to do. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
 int transport_connect_within(const char *path, uint32_t timeout_s, struct transport *ret, struct error *err);
 /* Begins another question, with the same timeout_s. */

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Computes how much cache, staging disk and CPU a node needs for the jobs in its history: for each second,
- * the sum over all jobs; the largest sum counts. Pure.
+ * Computes how much cache, staging disk and CPU a node needs for the jobs in its history. The need of a
+ * second is the sum over all jobs, and the largest sum counts. Pure.
  *
  * Sizes are bytes. NAN: unknown in every second of the history.
  */
@@ -28,8 +28,8 @@ struct capacity {
 	uint64_t n_seconds; /* seconds with at least one job */
 	size_t n_jobs_most; /* most jobs at one time */
 
-	/* Memory: the minimum for the sessions to run; the datasets in use at one time, each counted once;
-	 * the decoded forms of all samples. */
+	/* Memory: the minimum for the sessions to run, the datasets in use at one time (each counted once),
+	 * and the decoded forms of all samples. */
 	double need_bytes, dataset_bytes, form_bytes;
 	double limit_bytes; /* of the node or the daemon's cgroup */
 	double room_bytes;  /* least memory that other programs left to dieseld */
@@ -38,8 +38,8 @@ struct capacity {
 	struct capacity_dataset *datasets;
 	size_t n_datasets, n_allocated;
 
-	/* Cores: of the node; busy in dieseld's workers; histogram of seconds by the cores needed to serve
-	 * without waits. */
+	/* Cores of the node, cores busy in dieseld's workers, and a histogram of seconds by the cores needed
+	 * to serve without waits. */
 	double cores, cores_busy;
 	uint64_t seconds_by_cores[CAPACITY_BUCKETS];
 };

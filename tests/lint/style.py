@@ -41,7 +41,7 @@ NOT_NOUNS = set("""is are was were be been being am not it them him us me stay s
     runs tested measured tried read reads use using far taken more lies start starts started almost in counts each""".split())
 
 SENTENCE_STARTS = ("of", "what", "whose", "those")
-START = re.compile(r"[\s(\"'`*_-]*(of|what|whose|those|it|they|these|the same)\b(?!['/(=]|\.\w|_)", re.I)
+START = re.compile(r"[\s(\"'`*_-]*(of|what|whose|those|it|they|these|the same)\b(?!['/(=-]|\.\w|_)", re.I)
 # Name of a value before its meaning, such as "0: none" or "-EIO: damaged". A code without a meaning is one, too.
 KEY = r"(?:[<>=]+ ?)?-?[\d.]+\w*%?|\"[^\"]*\"|'[^']*'|[*&$-]*[\w.*-]+(?:\[[\w.]*\]|\(\)|->\w+)*|\[\w+\]|[<>=]+ \w+"
 VALUE = re.compile(rf"(?:^|;|(?<=[,.:({{]))\s*(?:(?:{KEY})(?:(?:, | or | and )(?:{KEY}))*|(?<![,.:({{])\w+ \w+):(?=\s)"
@@ -68,7 +68,9 @@ def starts(piece, blocks):
 def banned(text):
     low = " ".join(text.lower().split())
     for found in WORDS.finditer(text) if any(hint in low for hint in HINTS) else ():
-        yield found.start(), f"'{' '.join(found[0].split())}': {BANNED[int(found.lastgroup[1:])][1]}"
+        is_name = text[found.end():found.end() + 1] == ":" and text[:found.start()].rstrip()[-1:] in ("", ".", ";")  # of a parameter
+        if not is_name:
+            yield found.start(), f"'{' '.join(found[0].split())}': {BANNED[int(found.lastgroup[1:])][1]}"
     for found in ALONE.finditer(text) if "alone" in low else ():
         if found[1].lower() not in NOT_NOUNS:
             yield found.start(), f"'{' '.join(found[0].split())}': only"

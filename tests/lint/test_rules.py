@@ -156,7 +156,7 @@ goes on.
                     "/* For the owner alone. */", 'f("has no room for the chunk");')
         self.refuse("banned", "docs/x.md", "The file beside it.", "| x | anew |", "- for the owner\n  alone")
         self.allow("lib/x.c", "/* Needs headroom and classrooms. */", "/* Leaves it alone. */", "/* Runs alone. */", "/* Some files. */",
-                   "/* So many files that it fails. */", "/* See `room`. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
+                   "/* So many files that it fails. */", "/* See `room`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
                    'f("room");', "int room;")
         self.allow("docs/x.md", "Set `room`.", "```\nanew\n```", "See [it](room.md).")
 
@@ -166,7 +166,7 @@ goes on.
                     "/* A file. Of these, one. */", "/* A file. What is read, is. */", 'f("Of these, those that were read.");', "/* whose\n * it is */")
         self.refuse("start", "docs/x.md", "# What it reads", "The file. Of these, one is.", "- Those that are read.")
         self.allow("lib/x.c", "/* What is it? */", "/* The file that it reads. */", "int x; /* of a sample */", "/* A file. It is read. */",
-                   'f("it reads the whole file");', 'f(" It reads the whole file.");', "/* of_type() reads. */", "/* Often read. */")
+                   'f("it reads the whole file");', 'f(" It reads the whole file.");', "/* of_type() reads. */", "/* Often read. */", "int x; /* what-if */")
         self.allow("docs/x.md", "# What is it?", "| What it is |\n|---|", "It is read.", "The same, twice.")
 
     def test_long(self):

@@ -11,7 +11,7 @@
 
 enum rule_kind {
 	RULE_READ,  /* descriptor in the first argument */
-	RULE_WRITE, /* the same */
+	RULE_WRITE, /* descriptor in the first argument, too */
 	RULE_POLL,  /* array and its length */
 	RULE_LOCK,  /* futex: operation and timeout */
 	RULE_PLAIN, /* the call's number says it all */

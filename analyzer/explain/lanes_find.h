@@ -8,7 +8,7 @@
 #include "analyzer/shares/study.h"
 #include "analyzer/timeline/timeline.h"
 
-/* A lane in the making: segments are added in order of time; neighbours of the same state become one. */
+/* A lane in the making. Segments are added in order of time, and neighbours of the same state become one. */
 struct lane_builder {
 	struct lane *lane;
 	uint64_t cell_ns;                  /* 0: exact */

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Samples of threads that prepare batches, in the window and outside of calls that fetch. The threads:
- * workers (after their start-up) and their hand-off threads; loader threads; diesel_loader's workers while
- * they make batches; the trainer within its data waits if it loads by itself.
+ * Samples of threads that prepare batches, in the window and outside of calls that fetch. The threads are
+ * workers (after their start-up) and their hand-off threads, loader threads, diesel_loader's workers while
+ * they make batches, and the trainer within its data waits if it loads by itself.
  */
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which samples of preparing are of JPEG, PNG and WebP images that are decoded, and of what is made of them.
- * Known by names alone: of libraries, of Pillow's files and functions, of torchvision's classes. What has
- * other names is not counted, whatever it does.
+ * Finds the samples of preparing in which JPEG, PNG and WebP images are decoded or the decoded images
+ * transformed. Names decide: of libraries, of Pillow's files and functions, of torchvision's classes. Code
+ * with other names is not counted, whatever it does.
  *
  * Before Python 3.11 a frame has no class, so that torchvision's classes are not seen there; its functions
  * and Pillow's are.

@@ -122,7 +122,7 @@ enum finding_state {
 struct finding {
 	enum finding_state state;
 	char name[64];
-	char detail[512]; /* what was found, or what is lost */
+	char detail[512]; /* the finding, or the loss */
 	char advice[400]; /* "": nothing to do */
 };
 
@@ -326,7 +326,7 @@ static int read_line(const char *path, char *line, size_t size)
 }
 
 /* Mainline goes up to 2, and lets CAP_PERFMON do everything. Debian's kernels default to 3 and Ubuntu's to 4,
- * where most of them open perf events for CAP_SYS_ADMIN alone. */
+ * where most of them open perf events only for CAP_SYS_ADMIN. */
 static void check_perf(struct report *report)
 {
 	static const char setting[] = "perf_event_paranoid";

@@ -138,7 +138,7 @@ static int record_roots_join(struct record_roots *roots, struct source *source, 
 		if (known || source_has(source, pids[i]))
 			continue;
 		r = source_attach(source, pids[i], err);
-		if (r < 0 && r != -ESRCH) /* it may have come and gone */
+		if (r < 0 && r != -ESRCH) /* the process may have ended already */
 			return r;
 	}
 	free(roots->members);

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define SIGMAS 2 /* some 95 %: samples fall at random */
+#define SIGMAS 2 /* about 95 %: samples fall at random */
 
 struct estimate native_part(const struct profile *profile)
 {

@@ -205,10 +205,10 @@ static int service_handoffs_measure(const struct service_input *input, struct se
 }
 
 /*
- * Cores are not quite independent: hardware threads share one, and all share caches and memory. How much a
- * thread is slowed down while the job keeps the other cores busy is learnt from the trainer's steps: they do
- * the same work each time, some with more of the workers' computing beside them than others. With f, the
- * share of a step's time in which the other cores were busy, its speed is
+ * Cores are not quite independent: hardware threads share one, and all share caches and memory. The trainer's
+ * steps show how much a thread is slowed down while the job keeps the other cores busy. They do the same work
+ * each time, while the workers compute more in some steps than in others. With f, the share of a step's time
+ * in which the other cores were busy, its speed is
  *
  *     1 / T = (1 - b f) / T_alone
  *

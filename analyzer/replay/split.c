@@ -11,7 +11,7 @@
 struct leveller {
 	size_t n;
 	double *limit_ns; /* recorded wait of each step */
-	double *weight;   /* what the replay saves there */
+	double *weight;   /* time that the replay saves in each step */
 	double *given_ns;
 };
 
@@ -50,8 +50,8 @@ static double leveller_round(struct leveller *leveller, double ns)
 	return ns - given_ns;
 }
 
-/* Hands ns out in proportion to the weights, but to no step more than its limit. What is left when all steps
- * with a weight are full goes to the others. */
+/* Hands ns out in proportion to the weights, but to no step more than its limit. Time that is left when all
+ * steps with a weight are full goes to the others. */
 static void leveller_give(struct leveller *leveller, double ns)
 {
 	for (int i = 0; i < ROUNDS && ns > 1; i++)

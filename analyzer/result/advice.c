@@ -163,8 +163,7 @@ static bool plan_takes_nothing(const struct profile *profile)
 	return profile->images.n_foreign && !profile->images.n_transform;
 }
 
-/* Images that Python decodes: dieseld could. What is gained is known from other jobs, so that it is never
- * sure. */
+/* Advises dieseld for images that Python decodes. The gain is known from other jobs, so it is never sure. */
 static void advice_on_native(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;

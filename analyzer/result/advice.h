@@ -9,11 +9,10 @@
  * threshold is this low because a loader that works ahead causes no wait at all unless it is slower than the
  * device, and then a faster device gains nothing.
  *
- * Gains are upper bounds by arithmetic on measured shares (removing a share s gives at most 1 / (1 - s);
- * halving a part of the work, at most 2), with the replay's prediction if there is one. If shares are
- * sampled, the bound is that of the largest share within their error, and reported as approximate. Actions
- * that gain nothing in the replay are left out; actions that may gain nothing come last. advice_plan.h has
- * the order.
+ * Gains are upper bounds by arithmetic on measured shares, with the replay's prediction if there is one.
+ * Removing a share s gives at most 1 / (1 - s); halving a part of the work, at most 2. If shares are sampled,
+ * the bound is that of the largest share within their error, and reported as approximate. Actions that gain
+ * nothing in the replay are left out; actions that may gain nothing come last. advice_plan.h has the order.
  */
 
 #include "analyzer/analysis.h"

@@ -13,7 +13,7 @@
 /* A next(), as its marks show it. */
 struct next {
 	uint64_t begin_ns, end_ns;
-	bool inside; /* it makes the batch itself */
+	bool inside; /* the trainer makes the batch itself */
 };
 
 static size_t nexts_collect(const struct timeline_thread *trainer, struct next *nexts)

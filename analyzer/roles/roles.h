@@ -40,8 +40,8 @@ enum role {
 struct roles {
 	const struct timeline_thread *trainer;
 	uint32_t n_trainers; /* threads that do backward passes */
-	/* No backward pass was seen: a step is a next(), and this its end: MARK_NEXT_END where there is any,
-	 * else MARK_BATCH_END. 0: there are backward passes, or no marks. */
+	/* Mark that ends a step if no backward pass was seen, so that a step is a next(): MARK_NEXT_END where
+	 * there is any, else MARK_BATCH_END. 0: there are backward passes, or no marks. */
 	uint32_t step_mark;
 	size_t n_own_batches; /* calls of next() of a DataLoader without workers, if most calls are; else 0 */
 	uint64_t *results;    /* inodes of result pipes, ascending */
@@ -49,8 +49,9 @@ struct roles {
 	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
-	uint64_t *started_ns; /* of each worker: when it first looked for an index; until then it starts up */
-	uint32_t *worker_loaders; /* of each worker: its loader, from 1 on; 0: feeds no step (validation) */
+	uint64_t *started_ns;     /* of each worker: first time that it looked for an index, before which it
+				     starts up */
+	uint32_t *worker_loaders; /* loader of each worker, from 1 on; 0: feeds no step (validation) */
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;

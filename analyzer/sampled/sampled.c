@@ -21,9 +21,9 @@
 /*
  * The sampled data wait, split into fetch and prep, and how far off it all may be.
  *
- * With worker processes: the time of the window if reading cost nothing is the largest of what the trainer
- * needs by itself, what the workers need without their reading, and what all CPU time needs on the cores
- * there are. fetch_stall is what that saves, at most the wait: the quick answer of the stall model.
+ * With worker processes, the time of the window if reading cost nothing is the largest of three times. The
+ * trainer needs one by itself, the workers need one without their reading, and all CPU time needs one on the
+ * cores that exist. fetch_stall is what that saves, at most the wait: the quick answer of the stall model.
  * Half-widths are 95 %: for the sampled sleep they follow from the number of looks, for the split from how
  * the model did against three runs.
  */

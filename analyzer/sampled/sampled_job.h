@@ -6,9 +6,9 @@
  *
  * - Worker: a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares pipes
  *   with it, beyond the standard three.
- * - Trainer: the main thread of the process whose children are workers; without workers, that of the process
+ * - Trainer: the main thread of the process whose children are workers. Without workers, that of the process
  *   that used most CPU time. An override wins.
- * - Reader: another thread of the trainer's process that waits at pipes: the pin-memory thread.
+ * - Reader: another thread of the trainer's process that waits at pipes (the pin-memory thread).
  * - Loaders: other threads of the trainer's process that read files, where there are no worker processes.
  *
  * After EVENT_EXIT, the same process ID is another process.

@@ -11,9 +11,9 @@
 #include "sampled_charge.h"
 
 /*
- * Bytes count when a write call returns, and serialising goes on between two calls. So from a look that saw a
- * large write, or found the trainer writing or syncing, a checkpoint reaches back to the first write of some
- * size after the last read: reads are for the data of the steps before and after.
+ * Bytes count when a write call returns, and serialising goes on between two calls. So a look that saw a
+ * large write, or found the trainer writing or syncing, marks a checkpoint. It reaches back to the first
+ * write of some size after the last read, as reads are for the data of the steps before and after.
  */
 
 #define CHECKPOINT_BYTES UINT64_C(65536)
@@ -157,7 +157,7 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 }
 
 /* Divides the sleep of an account by what it is charged to. Time in the queue is known only when the thread
- * gets its CPU. What looked like sleep until then is corrected here, where the sums are right. */
+ * gets its CPU. Queue time that looked like sleep until then is corrected here, where the sums are right. */
 static void account_close(const struct account *account, double sleep_ns[CHARGE_COUNT],
 			  double *ret_uncertain_ns)
 {

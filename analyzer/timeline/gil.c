@@ -12,8 +12,8 @@
 #define OTHERS_FACTOR   4
 #define WAITS_MIN       8 /* fewer prove nothing, and cost little */
 
-/* glibc's condition variable has other words around the two, which a waker waits on for a moment, and CPython
- * has its mutex right behind it: struct pthread_cond_t is 48 bytes, the words are at 40 and 44. */
+/* glibc's condition variable has other words around the two, which a waker waits on for a moment. CPython has
+ * its mutex right after it. struct pthread_cond_t is 48 bytes, and the words are at 40 and 44. */
 #define BEFORE_BYTES 24
 #define AROUND_BYTES 48
 

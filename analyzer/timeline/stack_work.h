@@ -25,7 +25,7 @@ struct stack_look {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
-	bool python; /* the sample has a Python stack; false in a Python thread: the stack was not readable */
+	bool python; /* has a Python stack; false in a Python thread if the stack was not readable */
 };
 
 /* Samples of all threads, by thread and time. */
@@ -41,7 +41,7 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 void stack_looks_free(struct stack_looks *looks);
 
 struct stack_bounds {
-	const uint64_t *times; /* ascending; a span ends at each: the thread works on something else there */
+	const uint64_t *times; /* ascending; a span ends at each: the thread does other work there */
 	size_t n_times;
 	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not
 					      extend the span; NULL: none */

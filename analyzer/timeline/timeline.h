@@ -89,7 +89,7 @@ struct timeline_mark {
 struct timeline_thread {
 	uint32_t tid, tgid, parent_tgid, creator_tid;
 	uint32_t ns_tid;            /* in its innermost PID namespace; 0: not known */
-	uint64_t process;           /* the same for all threads of a process: a tgid can be used again */
+	uint64_t process;           /* equal for all threads of a process: a tgid can be used again */
 	uint64_t born_ns;           /* its fork; 0: before the recording */
 	uint64_t exit_ns;           /* 0: not seen */
 	uint64_t first_ns, last_ns; /* known from, known to */

@@ -166,7 +166,7 @@ void cxx_name(const char *mangled, char *name, size_t size)
 
 	name[0] = '\0';
 	if (mangled[0] == '_' && mangled[1] == 'Z') {
-		while (*p.at == 'Z' || *p.at == 'L') /* what is local to a function goes by its name */
+		while (*p.at == 'Z' || *p.at == 'L') /* a name local to a function is shown as the function */
 			p.at++;
 		if (*p.at == 'N') {
 			p.at++;

@@ -59,7 +59,7 @@ int recording_paths_update(struct recording_paths *paths, const void *data, size
 	for (size_t i = 0; i + 1 < paths->n; i++) {
 		if (paths->items[i].inode != added->inode || paths->items[i].device != added->device)
 			continue;
-		path_free(&paths->items[i]); /* it has another name now, or another file has its number */
+		path_free(&paths->items[i]); /* was renamed, or another file has its number now */
 		paths->items[i] = *added;
 		paths->n--;
 		break;

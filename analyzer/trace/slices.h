@@ -42,7 +42,7 @@ struct slice {
 
 struct slices {
 	struct slices_config config;
-	struct slice *items; /* kept, by time; the last one may be open: end_ns 0 */
+	struct slice *items; /* retained, by time; the last one may be open, with end_ns 0 */
 	size_t n, n_allocated;
 	uint64_t next_id, kept_bytes, seen_bytes, seen_detail_bytes;
 	uint64_t now_ns, filled_ns; /* the budget was filled up to this time */

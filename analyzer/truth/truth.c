@@ -226,7 +226,7 @@ struct truth_report {
 	struct truth_result result;
 	size_t n_files;
 	struct truth_residence warm, cold; /* before the cached and the cold run; the worst of all rounds */
-	char notes[TRUTH_NOTES_MAX][200];  /* what could not be controlled */
+	char notes[TRUTH_NOTES_MAX][200];  /* factors that could not be controlled */
 	size_t n_notes;
 };
 

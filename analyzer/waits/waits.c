@@ -13,7 +13,7 @@
 
 /*
  * After the message is read, the trainer fetches each tensor's descriptor over a Unix socket and maps it; in
- * between it computes for some 100 us. Gaps are counted in CPU time: a trainer that waits for the GIL or for
+ * between it computes for about 100 us. Gaps are counted in CPU time: a trainer that waits for the GIL or for
  * a core in the middle of the handshake is still in it.
  */
 #define GAP_CPU_NS    UINT64_C(1500000)

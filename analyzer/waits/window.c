@@ -20,9 +20,9 @@ struct window_finder {
 };
 
 /* The first next() of workers that have to start up can take long, and the loader looks up every few seconds
- * to see whether they live: waits with hardly any computing between them are one wait. A trainer that reads
- * files itself may have read anything before its first step, and a wait that was under way when the recording
- * began says nothing. */
+ * to see whether they live. So waits with hardly any computing between them are one wait. A trainer that
+ * reads files itself may have read anything before its first step, and a wait that was under way when the
+ * recording began says nothing. */
 static size_t first_next_begin(const struct window_finder *finder, size_t i)
 {
 	const struct data_wait *items = finder->waits->items;

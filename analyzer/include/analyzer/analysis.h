@@ -5,9 +5,9 @@
  * Interprets the events of one recorded job: where the trainer's wall time went, why the trainer waited, and
  * what to do about it. Pure: no clock, no I/O, no global state; the same events give the same answer.
  *
- * The trainer thread's wall time from the start of the first observed data wait that leads to a step to the
- * end of the last step ("the window") is partitioned into shares; in integer ns they sum to the window
- * exactly, or, where the recording has gaps, to those of its steps that were recorded whole.
+ * The "window" lasts from the start of the first observed data wait that leads to a step to the end of the
+ * last step. The trainer thread's wall time in it is partitioned into shares. In integer ns they sum to the
+ * window exactly, or, where the recording has gaps, to those of its steps that were recorded whole.
  * docs/explanation/measuring.md says what each share means and how it is measured.
  *
  * Ownership: the input is borrowed for the call; the result owns its strings and arrays and is freed by
@@ -68,8 +68,8 @@ struct analysis_action {
 	char text[384];
 	double gain_max; /* upper bound of the speed-up, as a factor; 1: none; 0: not known */
 	enum analysis_confidence confidence;
-	struct estimate gain; /* predicted speed-up, as a factor; value 0 or NAN: not predicted */
-	bool about;           /* gain_max is approximate: sampled shares, or much of the time was not seen */
+	struct estimate gain; /* predicted speed-up, as a factor; its value is 0 or NAN if not predicted */
+	bool about; /* gain_max is approximate, as shares are sampled or much of the time was not seen */
 };
 
 /* A rank of a job that trains on several processes: shares of its own window. */
@@ -154,20 +154,20 @@ struct analysis_sampled {
 /* Parts of shares, for explanation: no shares of their own. */
 struct analysis_parts {
 	uint64_t peers_ns; /* of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
-	/* of prep_stall */
+	/* parts of prep_stall */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
 	uint64_t own_prep_ns; /* the trainer itself computed, or waited for a core, the latter counted up to
 				 the time that it computed */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
-	/* of device */
+	/* parts of device */
 	bool gpu_wait_known;
 	uint64_t gpu_wait_ns;
 	uint64_t helped_ns; /* the trainer slept until other threads of its process had computed */
 	/* Part of the trainer's computing in which its Python stack shows the model, the backward pass or the
 	 * optimizer. NAN: not known. */
 	double computing_part;
-	/* of cpu_starved */
+	/* parts of cpu_starved */
 	uint64_t neighbours_ns;  /* a thread outside the job had the core */
 	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
 	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer, except polling */
@@ -189,7 +189,7 @@ struct analysis_steady {
 struct analysis {
 	enum analysis_verdict verdict;
 	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
-	char note[256];         /* what the reader should know in addition to the verdict; "": nothing */
+	char note[256];         /* remark for the reader in addition to the verdict; "": none */
 	struct analysis_job job;
 	struct analysis_recorded recorded;
 	struct analysis_window window;

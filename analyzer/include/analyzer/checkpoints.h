@@ -30,8 +30,8 @@ struct checkpoint_item {
 
 /* Compares the steps during a background save (another thread or process writes a checkpoint) with the other
  * steps. The difference is the save's cost beyond its stall: it computes, holds the interpreter lock, and
- * fills storage and page cache. The cost appears in the shares: cores, lock and memory in cpu_starved and
- * device; storage, page cache and workers in fetch and prep. All values are sums over the steps. */
+ * fills storage and page cache. The cost appears in the shares. Cores, lock and memory appear in cpu_starved
+ * and device; storage, page cache and workers in fetch and prep. All values are sums over the steps. */
 struct checkpoint_tail {
 	size_t n_beside, n_others;               /* steps during a background save; other steps */
 	double ns;                               /* excess time of the n_beside steps, in total; <= 0: none */
@@ -52,7 +52,7 @@ struct checkpoint_report {
 	double overhead_max;     /* limit on overhead for the advised interval, e.g. 0.05 */
 	uint32_t advised_steps;  /* CheckFreq's interval; 0: not known */
 	double overhead;         /* stalls and copies over the rest of the time, as recorded */
-	double advised_overhead; /* the same with the advised interval */
+	double advised_overhead; /* overhead with the advised interval */
 };
 
 /* CheckFreq (FAST 2021): returns the least number of steps between two checkpoints such that each is complete

@@ -18,7 +18,7 @@
 
 struct comparison_share {
 	double a, b;            /* share of the recording's own time, without warm-up */
-	struct estimate change; /* b - a; low and high NAN: no interval */
+	struct estimate change; /* b - a; its low and high are NAN without an interval */
 	bool significant;       /* the interval excludes 0, and the change is at least one percentage point */
 };
 

@@ -28,8 +28,8 @@ struct gpu_use {
 	uint64_t starved_ns; /* lower bound: within data waits, from the end of a synchronisation to the next
 				launch or copy, when nothing was queued */
 	double utilization;  /* by NVML, 0 to 1; NAN: not known */
-	/* numbers of libcuda functions: probed; single-stepped (part of the probed ones); not exported by
-	 * this driver; refused by the kernel */
+	/* numbers of libcuda functions: probed, single-stepped (part of the probed ones), not exported by
+	 * this driver, and refused by the kernel */
 	uint32_t n_probed, n_expensive, n_missing, n_refused;
 	bool launches_known;    /* false: too many launches to count all the time, so n_launches, n_copies and
 				   starved_ns are too low */

@@ -4,7 +4,7 @@
 /*
  * Named ranges that the program itself marks on the trainer, in the window: by NVTX, by USDT markers, and by
  * libdiesel's loaders. A range counts from start to end, nested ranges included, so the sums of phases may
- * overlap. Of a range that crosses an edge of the window only the part within counts.
+ * overlap. A range that crosses an edge of the window counts only with its part inside.
  */
 
 #include <stddef.h>

@@ -65,7 +65,7 @@ struct what_if_answer {
 	double cached_ratio;                    /* share of the data a node needs that its memory holds */
 	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
 	double recorded_fetch_stall, recorded_prep_stall,
-	    recorded_device; /* the same shares, by the replay without a change */
+	    recorded_device; /* fetch_stall, prep_stall and device by the replay without a change */
 };
 
 /* A question: factors and shares as on the axes; NAN: as recorded. */

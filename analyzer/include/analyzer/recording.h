@@ -31,10 +31,10 @@ struct recording_cursor;
 #define RECORDING_VERSION 2
 
 /* Keys of info. Times are ns, sizes bytes, both decimal. */
-#define RECORDING_COMMAND          "command"      /* what was run, or the command line of the process */
-#define RECORDING_ROOT_TGID        "root_tgid"    /* the job's first process */
-#define RECORDING_ROOTS            "roots"        /* all its first processes, separated by commas */
-#define RECORDING_CGROUP           "cgroup"       /* the control group's folder; only with --cgroup */
+#define RECORDING_COMMAND          "command"   /* the command as typed, or the command line of the process */
+#define RECORDING_ROOT_TGID        "root_tgid" /* the job's first process */
+#define RECORDING_ROOTS            "roots"     /* all its first processes, separated by commas */
+#define RECORDING_CGROUP           "cgroup"    /* the control group's folder; only with --cgroup */
 #define RECORDING_TRAINER_TID      "trainer_tid"  /* as the user named it; 0: find it */
 #define RECORDING_ATTACHED         "attached"     /* 1: the job already ran when the recording began */
 #define RECORDING_START_NS         "start_ns"     /* CLOCK_MONOTONIC when the job was tagged */
@@ -127,7 +127,7 @@ struct recording_filter {
 int recording_cursor_open(struct recording *recording, const struct recording_filter *filter,
 			  struct recording_cursor **ret_cursor, struct error *err);
 
-/* Returns 1 with an event in *ret_event, valid until the next call; 0 at the end; -EIO or another errno. A
+/* Returns 1 with an event in *ret_event, valid until the next call, or 0 at the end; -EIO or another errno. A
  * damaged part counts as the end, and makes recording_complete() false. */
 int recording_cursor_next(struct recording_cursor *cursor, const struct event **ret_event);
 

@@ -29,7 +29,7 @@ int source_open(enum source_choice choice, const struct collector_options *optio
 /* Returns true if the source's events are sampled, hence approximate. */
 bool source_is_sampled(const struct source *source);
 
-/* These functions have the contracts and results of collector_*() in bpf/collector.h. */
+/* All functions below have the contracts and results of collector_*() in bpf/collector.h. */
 int source_launch(struct source *source, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
 		  struct error *err);
 int source_attach(struct source *source, pid_t tgid, struct error *err);

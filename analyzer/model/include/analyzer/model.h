@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * The stall model: computes how fast a loader and a device are together, in one of two ways:
+ * The stall model computes how fast a loader and a device are together, in one of two ways:
  *
  *   formulas  rates in, a limit out: quick, smooth, blind to queues and to cores that are shared
  *   replay    the service times of recorded batches and steps, run through a simulated DataLoader: what the
@@ -40,7 +40,8 @@ double model_speed(double fetch_rate, double prep_rate, double device_rate);
 /* A job stalls iff G > min(F, P), for fetch if F is the smaller. */
 enum model_bound model_bound_of(double fetch_rate, double prep_rate, double device_rate);
 
-/* x*: the least cached share of the dataset with F(x) >= rate; 0 to 1; NAN where even memory is too slow. */
+/* Returns x*, the least cached share of the dataset with F(x) >= rate: from 0 to 1, or NAN where even memory
+ * is too slow. */
 double model_cache_needed(double sample_bytes, double memory_bytes_per_s, double storage_bytes_per_s,
 			  double rate);
 

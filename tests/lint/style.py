@@ -44,7 +44,7 @@ SENTENCE_STARTS = ("of", "what", "whose", "those")
 START = re.compile(r"[\s(\"'`*_-]*(of|what|whose|those|it|they|these|the same)\b(?!['/(=-]|\.\w|_)", re.I)
 # Name of a value before its meaning, such as "0: none" or "-EIO: damaged". A code without a meaning is one, too.
 KEY = r"(?:[<>=]+ ?)?-?[\d.]+\w*%?|\"[^\"]*\"|'[^']*'|[*&$-]*[\w.*-]+(?:\[[\w.]*\]|\(\)|->\w+)*|\[\w+\]|[<>=]+ \w+"
-VALUE = re.compile(rf"(?:^|;|(?<=[,.:({{]))\s*(?:(?:{KEY})(?:(?:, | or | and )(?:{KEY}))*|(?<![,.:({{])\w+ \w+):(?=\s)"
+VALUE = re.compile(rf"(?:^|;|(?<=[,.:({{]))\s*(?:(?:{KEY})(?:(?:, | or | and )(?:{KEY}))*(?: \(default\))?|(?<![,.:({{])\w+ \w+):(?=\s)"
                    r"|(?:;|(?<=:)\s)\s*(?:(?:[<>=]+ ?)?-?\d+|-E[A-Z]+)(?:, -E[A-Z]+)*(?=[.;,\s)]*(?:$|;))|;(?=\s+(?:or )?else\b)"
                    r"|;\s*(?:-?\d+|-E[A-Z]+|NULL|true|false)(?:, -E[A-Z]+)*(?= (?:if|with|when|where|while|for|once)\b)")
 QUOTED = re.compile(r"\"[^\"]*\"")

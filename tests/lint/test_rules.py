@@ -183,7 +183,7 @@ goes on.
                     'f("cannot read the file: it is cut: try again");')
         self.refuse("marks", "docs/x.md", "It reads a file: it is there; it is not.")
         self.allow("lib/x.c", "/* Reads a file: it is there. It is not: see below. */", "/* -EIO: it is damaged; -ENOENT: it is not there; -ENOMEM. */",
-                   "/* Returns 0 with the file; 1 if it is cut; -EIO where it is damaged. */", "/* [0]: empty; [i]: the file i. */",
+                   "/* Returns 0 with the file; 1 if it is cut; -EIO where it is damaged. */", "/* [0]: empty; [i]: the file i. */", "/* size: of a file; 0 (default): all. */",
                    "int x; /* of the file; 0: not known; 1: none */", 'f("%s: cannot read %s: %s", a, b, c);', '/* Reads "a: b; c" as 12:30:10. */',
                    "/* path: NULL for the first one; borrowed. */", 'f("%d: %d of %d files; %d left: %d", 1);')
         self.allow("docs/x.md", "| a: b; c; d and so on |\n|---|", "It reads `a: b; c`: it is there.")

@@ -41,7 +41,7 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 void stack_looks_free(struct stack_looks *looks);
 
 struct stack_bounds {
-	const uint64_t *times; /* ascending; a span ends at each: the thread does other work there */
+	const uint64_t *times; /* ascending; the thread does other work at each, so a span ends there */
 	size_t n_times;
 	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not
 					      extend the span; NULL: none */

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """What is not understood."""
+    """A declaration that is not understood."""
 
 
 class Declared:
@@ -136,7 +136,7 @@ class Headers:
         return SCALARS[declared.base]
 
     def of_argument(self, declared, is_result=False):
-        """As of_member(). What a function only reads may be given as bytes or an address, too."""
+        """As of_member(). Memory that a function only reads may also be given as bytes or an address."""
         if declared.lengths or declared.n_stars > 2:
             raise Refused(f"{declared.base} {declared.name}")
         if declared.n_stars == 2:

@@ -20,7 +20,7 @@ __all__ = ["DamagedData", "Dataset", "SampleStat", "Writer", "__version__", "cod
 
 
 def __getattr__(name: str) -> object:
-    """What few programs use is imported when they use it."""
+    """Imports names that few programs use, when they are first used."""
     if name == "codec":
         from .recipe.codec import codec as used
         return used

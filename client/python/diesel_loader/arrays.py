@@ -22,8 +22,8 @@ def array_of(buffer, dtype, shape):
 
 
 def collate(samples):
-    """A list of samples as one batch, field by field: arrays of one shape and dtype and numbers are stacked, of mappings,
-    tuples and lists each field is a batch (tuples and lists give a list); anything else stays a list."""
+    """Makes a list of samples one batch, field by field. Arrays of one shape and dtype, and numbers, are stacked. Each
+    field of mappings, tuples and lists is a batch (tuples and lists give a list). Anything else stays a list."""
     first = samples[0]
     if isinstance(first, numpy.ndarray):
         same = all(isinstance(s, numpy.ndarray) and s.shape == first.shape and s.dtype == first.dtype for s in samples)
@@ -49,9 +49,9 @@ def list_collate(samples: list[Any]) -> list[Any]:
 def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
     """A collate_fn: samples of different lengths in one array, padded at the end.
 
-    samples: (sample, label) or (sample, label, number); samples are arrays [L] or [L, ...] that differ in L alone. Gives
-    [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths int64
-    [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate, value=-1)."""
+    samples: (sample, label) or (sample, label, number); samples are arrays [L] or [L, ...] that differ only in L. Gives
+    [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths
+    int64 [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate, value=-1)."""
     arrays = [sample[0] for sample in samples]
     longest = max(len(array) for array in arrays)
     data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, arrays[0].dtype)
@@ -61,7 +61,7 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 
 
 class Arrays:
-    """What Assembly, results and workers have to know of arrays."""
+    """NumPy arrays, as Assembly, results and workers need them."""
 
     multiprocessing = multiprocessing
     list_collate = staticmethod(list_collate)
@@ -69,7 +69,7 @@ class Arrays:
     of_torch = False
 
     def of(self, buffer, dtype, shape):
-        """What lies in a buffer, which it keeps alive."""
+        """Returns an array that views a buffer and keeps it alive."""
         return array_of(buffer, dtype, shape)
 
     def view(self, buffer):

@@ -78,7 +78,7 @@ class Assembly:
             shape, dtype = (batch.n_items, *self.decoded.recipe.dimensions), self.arrays.dtype(self.decoded.recipe.dtype)
         if batch.item_bytes:
             buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
-            buffer.lease = lease  # what views the buffer keeps it, the buffer keeps the lease
+            buffer.lease = lease  # a view keeps the buffer, and the buffer keeps the lease
             data = self.arrays.of(buffer, dtype, shape)
         else:
             data = self.arrays.empty(shape, dtype)
@@ -127,8 +127,8 @@ class Assembly:
             return f"sample {number} of {self.dataset.path}"
 
     def _load(self, data, sample, is_view):
-        """Where dieseld has the samples, memory is for reading alone, and who writes there would be ended by SIGSEGV: functions get
-        copies, as does the user."""
+        """The memory in which dieseld has the samples is read-only: SIGSEGV would end a process that writes there. So
+        functions get copies, as does the user."""
         is_image = not self.loader and self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS)
         if is_image or self.loader is pil_loader:
             return pil_loader(data)

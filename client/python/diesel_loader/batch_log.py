@@ -37,7 +37,7 @@ class Line:
 
 
 class _Lines:
-    """What is to be written, and where: apart from BatchLog, so that it can be written when that is garbage.
+    """Lines to write, and their file. Separate from BatchLog, so that they can be written when that is garbage.
 
     Ctrl-C may strike after any call: what is to be written is changed by assignments only."""
 
@@ -95,7 +95,7 @@ class _Lines:
                 for n in map(os.write, (fd,), (self._unwritten,)):
                     self._unwritten = self._unwritten[n:]
         except OSError as error:
-            with contextlib.suppress(OSError):  # what has whole lines only is of more use
+            with contextlib.suppress(OSError):  # a file of whole lines is of more use
                 os.ftruncate(fd, self._size)
             self._give_up(error)
 

@@ -49,7 +49,7 @@ def gathered(batch, epoch, index, items):
 
 
 class _Copied:
-    """A batch out of shared memory: for a session that has no room for as many as are to be regrouped."""
+    """A copy of a batch out of shared memory, for a session that cannot hold as many as are to be regrouped."""
 
     def __init__(self, lease):
         sizes = [item.bytes for item in lease.batch.items[:lease.batch.n_items]]
@@ -130,7 +130,7 @@ class Bucketed:
 
     @property
     def must_copy(self):
-        """True unless the next batches can be held beside all that are held now."""
+        """True unless the next batches can be held in addition to all that are held now."""
         return self._session.n_held + self._n > self._session.max_held - 1
 
     def next_batch(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dieseld serves: datasets with their size, classes and paths; and what it is doing."""
+"""Datasets that dieseld serves, with their size, classes and paths, and its status."""
 from __future__ import annotations
 
 import collections
@@ -21,7 +21,7 @@ from .subset import Subset
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, NamedTuple  # whose import takes a fifth of this package's
+    from typing import Any, NamedTuple  # their import takes a fifth of this package's
 
     from typing_extensions import Self
 
@@ -79,14 +79,14 @@ class _Connection:
 
     @property
     def handle(self) -> Any:
-        """For all calls; opened anew in each process."""
+        """For all calls; opened again in each process."""
         if self._pid != os.getpid():  # not close(): after a fork the connection is the parent's
             self._handle, self.own = self._connect()
             self._pid = os.getpid()
         return self._handle
 
     def reopen(self) -> None:
-        """Connects anew, wherever there is a daemon now. What was opened stays: sessions and orders use it."""
+        """Connects again, wherever there is a daemon now. Opened objects stay: sessions and orders use them."""
         self._handle, self.own = self._connect()
 
     def _connect(self) -> tuple[Any, str | None]:
@@ -95,8 +95,8 @@ class _Connection:
         except (ConnectionRefusedError, PermissionError) as error:
             if self.daemon == NEVER or self.socket or os.environ.get("DIESEL_SOCKET"):
                 raise
-            refusal = error.with_traceback(None)  # whose frames would keep us alive
-        from . import on_demand  # whose imports take as long as all others together
+            refusal = error.with_traceback(None)  # its frames would keep us alive
+        from . import on_demand  # its imports take as long as all others together
         return on_demand.connect(self._open, refusal)
 
     def _open(self, socket: str | None) -> Any:
@@ -125,7 +125,7 @@ class _Connection:
 
     @functools.cached_property
     def is_fair(self) -> bool:
-        """Of its version. Looked for once: states of loaders ask for it."""
+        """Whether chunks of this version are fair samples of it. Looked up once: states of loaders ask for it."""
         result: int = lib.diesel_dataset_is_fair(self.reader)
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
@@ -177,9 +177,9 @@ class Dataset:
     path: the directory that `dieselctl pack` made, or s3://BUCKET/PREFIX, which is read with the credentials of this
     process (docs/reference/loader.md).
     socket: the daemon's socket; default $DIESEL_SOCKET, else /run/diesel/dieseld.sock.
-    daemon: "auto": where neither socket nor $DIESEL_SOCKET is given, and the node has no daemon, one of the user's own
-        serves; it is started if need be, from $DIESEL_DAEMON or the program `dieseld` beside this Python or in PATH, and
-        ends when idle. "never": no daemon is started.
+    daemon: "auto": a daemon of the user's own serves if neither socket nor $DIESEL_SOCKET is given, and the node has no
+        daemon. It is started if need be, from $DIESEL_DAEMON or the program `dieseld` next to this Python or in PATH,
+        and ends when idle. "never": no daemon is started.
     version: of the dataset, as `dieselctl log` lists them, of which the snapshot is still kept (`dieselctl stat`); default the
         newest. It stays that one, whatever is published meanwhile, in all processes and after unpickling.
 
@@ -187,14 +187,15 @@ class Dataset:
     the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
     single samples.
 
-    By paths inside the dataset: dataset["cat/1.jpg"] is its bytes; "cat/1.jpg" in dataset, listdir(), walk(), stat(), find().
+    By paths inside the dataset: dataset["cat/1.jpg"] is its bytes. Likewise: "cat/1.jpg" in dataset, listdir(), walk(),
+    stat(), find().
 
     dataset[a:b:step], select(), filter(), random_split() and train_test_split() give Datasets with some of the
-    samples: the daemon serves such a one by itself, shuffled chunk-wise. len(), [i], targets and samples are then of
-    these; classes, and the numbers that sample_path(), label() and read() take, stay those of the whole.
+    samples: the daemon serves such a Dataset by itself, shuffled chunk-wise. Its len(), [i], targets and samples are of
+    these samples. Its classes, and the numbers that sample_path(), label() and read() take, stay those of the whole.
 
-    The connection belongs to a process: after a fork, and when the object is unpickled, it is opened anew
-    at first use. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError.
+    The connection belongs to a process: after a fork, and when the object is unpickled, it is opened again at first
+    use. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError.
     """
 
     version: int
@@ -288,7 +289,7 @@ class Dataset:
         return self._connection.revive()
 
     def reopen(self) -> None:
-        """Connects anew, after the user's own daemon has ended, perhaps to one in another place."""
+        """Connects again, after the user's own daemon has ended, perhaps to one in another place."""
         self._connection.reopen()
 
     @property
@@ -312,7 +313,7 @@ class Dataset:
 
     @property
     def n_bytes(self) -> int:
-        """Of all samples."""
+        """The bytes of all samples."""
         if self._n_bytes is None:
             assert self.subset is not None
             self._n_bytes = self.subset.n_bytes(self._connection.reader, self.path)
@@ -427,9 +428,9 @@ class Dataset:
         return files + folders
 
     def walk(self, top: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
-        """(path of a folder, names of its folders, names of its files), of this one and of all folders below, in the whole
-        dataset, as os.walk() has them from the top down: what is removed from the second list is left out. Raises
-        FileNotFoundError, NotADirectoryError."""
+        """Yields (path of a folder, names of its folders, names of its files), for this one and all folders below, in
+        the whole dataset, as os.walk() does from the top down. A folder that is removed from the second list is left
+        out. Raises FileNotFoundError, NotADirectoryError."""
         files, folders = self._list(top)
         yield top, folders, files
         for name in folders:
@@ -451,7 +452,7 @@ class Dataset:
         return names
 
     def stat(self, path: str) -> SampleStat:
-        """What is known of the sample of a path. Raises KeyError."""
+        """Facts about the sample of a path. Raises KeyError."""
         number, found = self.find(path), native.Stat()
         result = lib.diesel_dataset_stat(self._connection.reader, number, byref(found))
         if result < 0:
@@ -572,8 +573,8 @@ def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = 
 
 
 def status(socket: str | None = None) -> dict[str, Any]:
-    """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/reference/protocol.md). Without a socket: the node's
-    daemon or, where none is to be reached, the user's own, if it runs."""
+    """Status of the daemon, as a dict: knobs, cache, datasets, sessions (docs/reference/protocol.md). Without a socket:
+    the node's daemon or, where none is to be reached, the user's own, if it runs."""
     answer, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
     result = lib.diesel_status(os.fsencode(socket) if socket else None, byref(answer), text, len(text))
     if result < 0:

@@ -11,15 +11,15 @@ class DamagedData(OSError):
 
 
 def runnable(text: str, dataset: str | None = None) -> str:
-    """A text with its commands, `dieselctl ...`, as they can be run: by path, where PATH does not have the program, as in a virtual
-    environment whose Python is called by path; with the dataset, where that is all a command lacks; and with its path in quotes,
-    where a shell takes it for several words."""
+    """Returns a text with its commands, `dieselctl ...`, as a user can run them. A program that is not in PATH is
+    called by its path, as in a virtual environment whose Python is called by path. The dataset is added where a command
+    lacks only that, in quotes where a shell would split its path."""
     if "`diesel" not in text:
         return text
     import re
     import shlex
     import shutil
-    from . import on_demand  # whose imports take as long as all others together
+    from . import on_demand  # its imports take as long as all others together
 
     def with_path(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -46,7 +46,7 @@ def from_result(result: int, text: str, dataset: str | None = None) -> OSError |
 
 
 def of_look_up(result: int, path: str, text: str) -> OSError | ValueError:
-    """The same for what was looked up in a dataset's snapshot; text: where that is not damaged."""
+    """As from_result(), for a look-up in a dataset's snapshot. text: if the snapshot is not damaged."""
     if -result == errno.EBADMSG:
         text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it, or, where it is frozen, `dieselctl rebuild {path}`"
     return from_result(result, text, path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What frameworks tell of the ranks, and what they expect of a loader beyond what PyTorch's DataLoader does. Nothing here
-imports one."""
+"""Ranks, as frameworks report them, and behaviour that frameworks expect of a loader beyond PyTorch's DataLoader.
+Nothing here imports a framework."""
 import datetime
 import functools
 import os

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a DataLoader is whatever its batches are made of: options of the session, streams, epochs, ranks, resuming.
+"""Base of the DataLoaders, whatever their batches are made of: options of the session, streams, epochs, ranks,
+resuming.
 
 torch.py and numpy.py have the classes that users see.
 """
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diesel_loader")
 STATE_VERSION = 2
-BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None, **dealing.BEFORE_THEY_WERE}  # what a state means that does not say
+BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None, **dealing.BEFORE_THEY_WERE}  # defaults for a state without these keys
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 DEFAULT_DEPTH = 2     # prefetch_factor
@@ -58,21 +59,22 @@ os.register_at_fork(after_in_child=_choose_alone)
 
 
 class Loader:
-    """What both DataLoaders have.
+    """Common part of both DataLoaders.
 
     dataset: the path of one, or a Dataset. Any other is TypeError, with the command that packs it.
     batch_size: samples per batch.
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle, an integer of at least 0. The order is a pure function of (dataset version, seed, epoch, lanes, drift,
         world size x batch size): the same on any machine, whatever the daemon's settings, and with torch and without.
-    transform: what dieseld runs (diesel_loader.transforms, docs/reference/loader.md; print(loader.plan())), and callables behind it; or a
-        callable alone, called with each sample: an RGB PIL image where the path has an image's extension, else the stored
-        bytes, 1-D uint8.
+    transform: transforms that dieseld runs (diesel_loader.transforms, docs/reference/loader.md; print(loader.plan())),
+        and callables after them. Or only a callable, called with each sample: an RGB PIL image where the path has an
+        image's extension, else the stored bytes, 1-D uint8.
     order, decode, batches, job: an Order, Decode, Batches or Job of this module, for what is less common.
-    num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or None: as many
-        as the daemon says, at every batch; 0 is among its choices, and means that the trainer does it, because on cheap samples the
-        hand-off would cost more than it gives. While the daemon has no wish, as many as there are usable cores. An integer
-        means exactly that. Without any function there is no Python work, and no process: batches come ready from shared memory.
+    num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or
+        None: as many as the daemon says, at every batch. 0 is among its choices: the trainer does the work, because on
+        cheap samples the hand-off would cost more than it gives. While the daemon has no wish, as many as there are
+        usable cores. An integer means exactly that. Without any function there is no Python work, and no process:
+        batches come ready from shared memory.
     collate_fn: called with a list of (sample, label). list_collate leaves the samples in a list.
     drop_last: leave out the last batch where it is not full.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
@@ -81,17 +83,17 @@ class Loader:
     persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch while nothing is
         changed: True by default, other than in PyTorch.
 
-    A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is one
-    uint8 array or tensor [B, n] when all samples of the dataset have the same length, else a list of B 1-D ones. With transforms
-    that dieseld runs, and none behind them, it is one [B, ...] of the shape and type that they give. What is of a whole batch views
-    shared memory that goes back to the daemon when the last reference is gone; a caller that keeps many batches gets
-    copies instead. All may be written to, and what workers give back may be kept.
+    A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data
+    is one uint8 array or tensor [B, n] when all samples of the dataset have the same length, else a list of B 1-D ones.
+    With transforms that dieseld runs, and none behind them, it is one [B, ...] of the shape and type that they give.
+    Arrays of a whole batch view shared memory that goes back to the daemon when the last reference is gone. A caller
+    that keeps many batches gets copies instead. All may be written to, and results of workers may be kept.
 
     An exception of a function is raised here with the worker's traceback as its text; the next next() goes on with the
-    following batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError names the
-    batch. Each iterator that is under way has workers of its own; state_dict() is of the one that was asked last. Raises
-    FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError, ValueError, and TypeError for a name that it does
-    not have, with what to write instead.
+    following batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError
+    names the batch. Each iterator that is under way has workers of its own; state_dict() is of the one that was asked
+    last. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError and ValueError. Raises
+    TypeError for a name that it does not have, with the name to write instead.
     """
 
     dataset: Any  # each subclass knows which
@@ -139,14 +141,14 @@ class Loader:
                                 "timeout": timeout}
         self._group = _group_name(job.group)
         self._cluster = _cluster_name(job.cluster)
-        self._next_epoch = 0      # what the next iter() starts with
+        self._next_epoch = 0      # epoch that the next iter() starts with
         self._next_batch = self._next_samples = 0  # of all ranks
         self._start: tuple[int, int] | None = None  # an epoch, and samples of it that were had before, in other steps
         self._kept: Any = None    # an epoch that is resumed, and the (lanes, drift) that it began with
-        self._grid: Any = None    # what order.position() takes, for _position
+        self._grid: Any = None    # arguments of order.position(), for _position
         self._dealt: Any = None   # (lanes, drift), likewise
         self._is_told = False     # since the last iteration began
-        self._state: Any = None   # what the next iterator's generator is at; None: without a generator
+        self._state: Any = None   # state of the next iterator's generator; None: without a generator
         self._began_with: dict[Any, tuple[int, int]] = {}  # seed and epoch of each such state
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
         self._position: Any = None  # (epoch, batches delivered of it); None: no epoch is under way
@@ -164,7 +166,7 @@ class Loader:
             self._check_ranks(self._given, len(dataset), dataset.path)
 
     def _fit(self):
-        """What follows from the arguments and the dataset, which may become another version of itself."""
+        """Derives the rest from the arguments and the dataset, which may become another version of itself."""
         functions, workers, bucket_by_length, native_transform, damaged = self._asked
         arrays, dataset = self._arrays, self.dataset
         self._plan = self._make_plan(arrays, dataset, functions, self._served, bool(bucket_by_length), native_transform, damaged)
@@ -227,7 +229,7 @@ class Loader:
             raise ValueError(f'damaged="{damaged}" is of what dieseld decodes, and it decodes nothing here:\n{made}')
         return made
 
-    # What a subclass may know better
+    # Methods that a subclass may override
 
     def _told_ranks(self):
         """(rank, world size) that the user has told; None: they are to be found."""
@@ -254,7 +256,7 @@ class Loader:
         return self._asked[0]
 
     def _settings(self) -> tuple[list[Any], bytes | None, dict[str, Any]]:
-        """What streams are made of: values, and what tells the functions' state."""
+        """Returns the settings of streams: functions, a fingerprint of their state, and values."""
         functions = self._functions_now()
         state = fingerprint.of(*functions) if any(functions) else b""
         return [*functions, self.worker_init_fn, self.dataset], state, self._values()
@@ -279,7 +281,7 @@ class Loader:
         self._generation += 1  # iterators that are under way go on as they began
         self._heeded = things, state, self._values()
 
-    # What users call
+    # Methods for users
 
     def plan(self) -> Plan:
         """Which of the transforms run where, and why: print it."""
@@ -292,7 +294,7 @@ class Loader:
 
     @property
     def seed(self) -> int:
-        """Of the shuffle."""
+        """The seed of the shuffle."""
         return self._seed
 
     @property
@@ -352,11 +354,12 @@ class Loader:
         return {"version": STATE_VERSION, "epoch": epoch, "samples": samples, **grouped, **self._order(dealt)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on behind the last batch that was delivered when `state` was taken, of the version of the
-        dataset that was read then: it is opened again, unless the dataset was opened with a version of its own.
+        """The next iteration goes on after the last batch that was delivered when `state` was taken, in the version of
+        the dataset that was read then. That version is opened again, unless the dataset was opened with a version of
+        its own.
 
-        Raises ValueError when the order would not be the same: another seed, another subset, ...; or when fewer samples are left
-        than ranks; FileNotFoundError where the snapshot of that version is not kept any more."""
+        Raises ValueError when the order would not be the same (another seed, another subset, ...), or when fewer
+        samples are left than ranks. Raises FileNotFoundError if the snapshot of that version is no longer kept."""
         self._needs_order("load_state_dict")
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
@@ -383,7 +386,7 @@ class Loader:
         if self.dataset.is_pinned:
             raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader's dataset was opened with "
                              f"version={self.dataset.version}: open it with the other one, or with none")
-        dataset = copy.copy(self.dataset)  # it may be the user's own
+        dataset = copy.copy(self.dataset)  # self.dataset may be the user's own object
         try:
             dataset.go_to_version(version)
         except (OSError, ValueError) as error:
@@ -404,7 +407,7 @@ class Loader:
                              "has regrouped (bucket_by_length), and now there are more or fewer ranks")
 
     def _settle(self, world_size):
-        """Finds the batch that so many ranks go on with."""
+        """Finds the batch that world_size ranks go on with."""
         n, done, cut = len(self.dataset), self._next_samples, (world_size, self.batch_size, self.drop_last)
         batch = order.first_batch(n, done, *cut)
         if batch is None:
@@ -418,7 +421,7 @@ class Loader:
         self._start_at(start)
 
     def _start_at(self, start):
-        """What streams are opened with: one epoch's start, which no batch of whole epochs begins with."""
+        """Sets the start of one epoch that streams are opened with, where no batch of whole epochs begins."""
         if start != self._start:
             self._start = start
             self._generation += 1
@@ -461,7 +464,7 @@ class Loader:
         if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
             return
         self.window_chunks = window_chunks
-        self.close()  # what is open has another one
+        self.close()  # open sessions have another window
 
     def __iter__(self) -> Iterator[Any]:
         ranks = self._find_ranks()
@@ -479,7 +482,7 @@ class Loader:
         return iterator
 
     def _say_whose_share(self, ranks):
-        """Where the ranks are from the launcher's variables alone, nothing tells whether the others iterate, too."""
+        """Warns if only the launcher's variables name the ranks: nothing shows then whether the others iterate, too."""
         if ranks[1] == 1 or self._told_ranks() or frameworks.group() or self._has_said or frameworks.store(ranks):
             return
         self._has_said = True
@@ -570,7 +573,7 @@ class Loader:
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
-        open_session = functools.partial(copy.copy(self)._open_session, ranks, dealt)  # what is set later is of other streams
+        open_session = functools.partial(copy.copy(self)._open_session, ranks, dealt)  # later settings are for other streams
         if self.bucket_by_length:
             open_session = functools.partial(bucketing.Bucketed, open_session, self.bucket_by_length, self.seed)
         return Stream(assembly, open_session, number, setup,
@@ -593,8 +596,8 @@ class Loader:
         return self._stream.n_workers if self._stream else 0
 
     def close(self) -> None:
-        """Ends the worker processes, and gives dieseld its memory back; batches stay valid, and iterating begins anew. Also done when
-        the loader is garbage, and at exit."""
+        """Ends the worker processes, and gives dieseld its memory back; batches stay valid, and iterating starts again.
+        Also done when the loader is garbage, and at exit."""
         for stream in self._streams:
             stream.close()
         self._stream, self._streams = None, []
@@ -627,7 +630,7 @@ class _Iterator:
     def __init__(self, loader, ranks):
         self._loader, self._ranks = loader, ranks
         self._state = loader._state
-        self._taken = None  # what the first next() found to be the place to begin at
+        self._taken = None  # place where the first next() began
         self._begun = self._goes_on = self._ended = False  # _goes_on: was asked for a second batch
 
     def begin(self):
@@ -659,7 +662,7 @@ class _Iterator:
         if self._ended:  # its stream may be another iterator's
             raise StopIteration
         if not self._begun:
-            epoch, _ = self._loader._place_of(self._state)  # it may change what streams are opened with
+            epoch, _ = self._loader._place_of(self._state)  # this may change the settings of streams
             if self._is_stale(epoch):
                 self.begin()
         stream, guard, me = self._stream, self._guard, object()
@@ -718,7 +721,7 @@ class _Iterator:
             if self._taken is None:
                 self._taken = self._loader._place_of(self._state)
             self._loader._resumed = self._loader._is_told = False
-            if self._ranks[1] == 1:  # one of several ranks may look at a batch alone
+            if self._ranks[1] == 1:  # a single rank of several may look at one batch
                 self._loader._count(*self._taken)
         self._grid = len(self._loader.dataset), self._loader._start_of(self._taken[0]), *self._cut
         self._loader._grid, self._loader._dealt, self._loader._position = self._grid, self._stream.dealt, self._taken
@@ -773,7 +776,7 @@ def check_methods(dataset: Any) -> None:
 
 
 def not_packed(dataset):
-    """What to write instead of DataLoader(ImageFolder(root, transform))."""
+    """Returns advice instead of DataLoader(ImageFolder(root, transform))."""
     root = getattr(dataset, "root", None)
     if not isinstance(root, (str, os.PathLike)):
         return errors.runnable(f"dataset is a {type(dataset).__name__}, and dieseld serves packed folders: write its samples as files, "

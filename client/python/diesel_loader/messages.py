@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainer, the nursery and the workers say to each other: datagrams on SOCK_SEQPACKET pairs.
+"""Messages between the trainer, the nursery and the workers: datagrams on SOCK_SEQPACKET pairs.
 
 One fixed struct {kind, small, eight numbers}, then for SEGMENTS a table. Descriptors travel with the message that
 names them (SCM_RIGHTS).
@@ -55,7 +55,7 @@ class Kind:
 
 
 class Flag:
-    """Of a RESULT."""
+    """Flags of a RESULT."""
     NEW = 1      # the buffer is new: its descriptor comes along
     FAILED = 2   # the result is a Failure
     SKIPPED = 4  # cancelled: there is no result

@@ -35,20 +35,21 @@ def pick(seed: int, step: int, weights: Sequence[float]) -> int:
 class Mixture:
     """Iterates several loaders as one: each batch is from one of them, drawn by weight.
 
-    loaders: DataLoaders of diesel_loader.torch or of diesel_loader.numpy, without a sampler of one's own: TypeError. The
-        mixture alone may iterate them. Each has a session, and workers, of its own.
+    loaders: DataLoaders of diesel_loader.torch or of diesel_loader.numpy, without a sampler of one's own: TypeError.
+        Only the mixture may iterate them. Each has a session, and workers, of its own.
     weights: what share of the batches each gives, in any unit: finite, not negative, not all 0. Default: all the same.
-    seed: of the draws. Which loader the batch of a step is from is a pure function of seed, step and the weights in force
-        then, the same on every rank (whose set_weights() has to be called at the same steps).
+    seed: of the draws. The loader of a step's batch is a pure function of seed, step and the weights in force then, the
+        same on every rank. All ranks have to call set_weights() at the same steps.
     stop: when an epoch of the mixture ends. "first": with the last batch of whichever loader gives its last one first.
         "once": with the last batch of the last of them; each gives its epoch once, and the others share the weight of
         those that have ended. "all": likewise, but those that have ended begin their next epoch, until the last has
         ended. "never". Loaders of weight 0 are not waited for.
 
-    Each loader's own epochs go on where they were, whatever epoch of the mixture it is: so each of its samples comes once in
-    each of them. iter() begins the next epoch of the mixture, and ends an older iterator. After set_epoch() it is that epoch, and
-    a function of the arguments, the weights and its number alone. `source` is the index of the loader
-    that the last batch was from. What next() of a loader raises is raised here; the next call goes on with that loader.
+    Each loader's own epochs go on where they were, whatever epoch of the mixture it is: so each of its samples comes
+    once in each of them. iter() begins the next epoch of the mixture, and ends an older iterator. After set_epoch() it
+    is that epoch, and a function only of the arguments, the weights and its number. `source` is the index of the loader
+    that the last batch was from. An exception of a loader's next() is raised here; the next call goes on with that
+    loader.
     """
 
     def __init__(self, loaders: Sequence[Loader], weights: Sequence[float] | None = None, seed: int = 0,
@@ -128,8 +129,9 @@ class Mixture:
         return pick(self.seed, step, self._weights)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next epoch, also of an iterator that was asked for nothing yet, is this one, with the same batches whatever came before: its draws have steps of their own, and
-        each loader begins its epoch of that number. Where load_state_dict() has gone to this very epoch, it goes on there."""
+        """Makes this the next epoch, also of an iterator that was asked for nothing yet. Its batches are the same
+        whatever came before: its draws have steps of their own, and each loader begins its epoch of that number. If
+        load_state_dict() has gone to this very epoch, it goes on there."""
 
         self._told = integer("epoch", epoch, 0)
         if self._turn is None or not self._turn.begun:
@@ -173,7 +175,7 @@ class Mixture:
         raise StopIteration
 
     def _iterator(self, i: int) -> Any:
-        """Of the loader's epoch; one that is resumed at its end is followed by the next."""
+        """Returns the iterator of the loader's epoch. An epoch that is resumed at its end is followed by the next."""
         if self._iterators[i] is None:
             self._iterators[i] = iter(self.loaders[i])
             if not len(self._iterators[i]):
@@ -182,7 +184,7 @@ class Mixture:
         return self._iterators[i]
 
     def _end(self, i: int) -> None:
-        next(self._iterators[i], None)  # it is told that its epoch is over
+        next(self._iterators[i], None)  # tells the loader that its epoch is over
         self._iterators[i] = None
         self._ended.add(i)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdiesel through ctypes: the library of this package's version, what the build makes of its headers (_abi.py, by
-client/python/make_abi.py), and memory that goes back to it.
+"""libdiesel through ctypes: the library of this package's version, the declarations that the build makes of its headers
+(_abi.py, by client/python/make_abi.py), and memory that goes back to it.
 
-What is installed has its version in the file `version` beside this one. The source tree has none: there, __version__
-is what the library says. Every call releases the GIL while it runs.
+An installed package has its version in the file `version` next to this one. The source tree has no such file: there,
+__version__ is the version of the library. Every call releases the GIL while it runs.
 """
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LIBRARY = "libdiesel.so"
 SYSTEM_LIBRARY = "libdiesel.so.0"
 
 
-# In the source tree, what the build makes of the headers lies beside the library. It comes last: an installed package has its own.
+# In the source tree, the declarations that the build makes of the headers lie next to the library. It comes last: an
+# installed package has its own.
 if os.environ.get("DIESEL_LIB"):
     folders.append(os.environ["DIESEL_LIB"])
 
@@ -63,8 +64,8 @@ def declare(library: ctypes.CDLL, functions: dict[str, tuple[Any, list[Any]]]) -
 
 
 def _find() -> tuple[str, str]:
-    """(what the linker loads, what to do if it is the wrong one): in DIESEL_LIB (a folder, as ./dev sets it), else
-    beside this package, as in a wheel, else the system's."""
+    """Returns (the library for the linker, advice if it is the wrong one): in DIESEL_LIB (a folder, as ./dev sets it),
+    else next to this package, as in a wheel, else the system's."""
     folder = os.environ.get("DIESEL_LIB")
     if folder:
         path = os.path.join(folder, LIBRARY)
@@ -143,7 +144,7 @@ def borrowed_text(function: Any, handle: c_void_p, path: str, index: int) -> str
 
 
 def array_at(address: int, count: int, ctype: Any = c_uint8) -> Any:
-    """`count` elements of shared memory as a buffer; it owns nothing: keep the lease beside it."""
+    """Returns `count` elements of shared memory as a buffer. It owns nothing: keep the lease as long as the buffer."""
     return (ctype * count).from_address(address)
 
 
@@ -154,7 +155,7 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
     _as_parameter_ = None  # ctypes is called with the reference as its last argument, which nobody looks at
 
 
-_refs: dict[Any, Any] = {}  # (function, address): _Ref; what lies there is lent once at a time
+_refs: dict[Any, Any] = {}  # _Ref of each (function, address); an address is lent once at a time
 
 
 def when_gone(thing: Any, give_back: Any, address: Any, *more: Any) -> None:

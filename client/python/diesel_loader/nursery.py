@@ -25,7 +25,7 @@ GRACE_S = 2.0  # for workers to finish what they do when the trainer is done wit
 
 
 class Nursery:
-    """What runs in the nursery's process."""
+    """Code of the nursery's process."""
 
     def __init__(self, end, trainer, setup):
         self._end, self._trainer, self._setup = end, trainer, setup
@@ -177,7 +177,7 @@ def check(context, setup):
         raise RuntimeError(f"worker processes cannot be started by {method!r}, because this program is no file ({file}): write it "
                            f"to one, or {remedy}")
     pickler = _OfMain()
-    with contextlib.suppress(Exception):  # what it is will be said when the process is started
+    with contextlib.suppress(Exception):  # starting the process will raise the error
         pickler.dump(setup)
     for obj in pickler.found:
         if not importable or not all(map(os.path.exists, _files(obj))):

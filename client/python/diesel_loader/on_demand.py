@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dieseld of the user's own, for where none is to be reached: it is started when it is first needed, serves all of
-the user's processes on this machine, and ends when nobody has used it for a while.
+"""A dieseld of the user's own, where no other can be reached. It is started when it is first needed, serves all of the
+user's processes on this machine, and ends when nobody has used it for a while.
 
-Its socket, locks and log lie in a folder that is the user's alone, so that nobody else can answer in its place:
-$XDG_RUNTIME_DIR/diesel, else diesel-UID in $TMPDIR or /tmp. Its socket has the version in its name: what is upgraded
+Its socket, locks and log lie in a folder that only the user can change, so that nobody else can answer in its place:
+$XDG_RUNTIME_DIR/diesel, else diesel-UID in $TMPDIR or /tmp. Its socket has the version in its name: an upgraded package
 gets a daemon of its own version.
 """
 from __future__ import annotations
@@ -43,7 +43,7 @@ PAUSE_S = 0.02
 MAX_SOCKET_BYTES = 107
 MAX_LOG_BYTES = 1 << 20
 
-# What a service manager said to this process is not for the daemon.
+# Variables of a service manager for this process, which are not for the daemon.
 NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "FDSTORE",
                  "STATE_DIRECTORY", "JOURNAL_STREAM", "INVOCATION_ID", "DIESEL_SOCKET")
 # Nor are the job's credentials: who reads a bucket is a process of the job's own.
@@ -70,7 +70,7 @@ def connect(open_at: Callable[[str | None], Opened], refusal: OSError) -> tuple[
         try:
             _peer(NODE_SOCKET)
         except PermissionError:
-            pass  # it is closed to this user
+            pass  # the socket is closed to this user
         else:
             raise refusal
     for left in reversed(range(ATTEMPTS)):
@@ -108,7 +108,8 @@ def _refused(text: str) -> OSError:
 
 @contextlib.contextmanager
 def _named(folder: str) -> Iterator[None]:
-    """What the system refuses in a folder speaks against the folder; what is wrong with the daemon does not."""
+    """Makes errors of the system in a folder _Unusable, as they speak against the folder. Errors of the daemon do
+    not."""
     try:
         yield
     except ConnectionError:
@@ -289,7 +290,7 @@ def _run(command: list[str], log_fd: int, ready_fd: int) -> None:
 
 
 def _open_log(path: str, program: str) -> int:
-    """Its descriptor, at the end. The first line shows whether there is room for more."""
+    """Returns a descriptor of the log, at its end. Writing a first line shows whether the disk has space."""
     with contextlib.suppress(FileNotFoundError):
         if os.lstat(path).st_size > MAX_LOG_BYTES:
             os.replace(path, path + ".old")
@@ -323,7 +324,8 @@ def _more_options() -> list[str]:
 # The program
 
 def _program() -> str:
-    """The first dieseld of this version: $DIESEL_DAEMON alone, or beside this Python, or in PATH."""
+    """Returns the first dieseld of this version: only $DIESEL_DAEMON if it is set, else next to this Python or in
+    PATH."""
     given = os.environ.get("DIESEL_DAEMON")
     candidates = [given] if given else list(dict.fromkeys(beside_python()))
     wrong = []
@@ -343,7 +345,7 @@ def _program() -> str:
 
 
 def find_dieselctl() -> None:
-    """Tells libdiesel which program reads buckets: the one beside this Python, else the one in PATH."""
+    """Tells libdiesel which program reads buckets: the one next to this Python, else the one in PATH."""
     path = next((path for path in beside_python("dieselctl") if os.path.isfile(path)), None)
     if path:
         native.lib.diesel_dieselctl(os.fsencode(path))
@@ -361,7 +363,7 @@ def beside_python(name: str = "dieseld") -> Iterator[str]:
 
 
 def _version_of(path: str) -> str:
-    """What it says of itself, or why it says nothing."""
+    """Returns the version that the program prints, or why it prints none."""
     try:
         said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S,
                               check=False)

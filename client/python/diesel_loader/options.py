@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a DataLoader is told beyond PyTorch's arguments: four groups, each one idea. A DataLoader raises ValueError for a value that it
-cannot have, and TypeError for what is no such group."""
+"""Options of a DataLoader beyond PyTorch's arguments: four groups, each one idea. A DataLoader raises ValueError for an
+invalid value, and TypeError for an object that is no such group."""
 from __future__ import annotations
 
 import difflib
@@ -28,13 +28,15 @@ class Order:
 
     window_chunks: chunks whose samples are shuffled together; 0 (default): 2 for each lane, and 8 where there is one, whatever the
         daemon's settings.
-    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by itself, and
-        each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks only (docs/explanation/cluster.md).
-        None (default): the number of ranks, and 1 without shuffle. A resumed epoch ends with its own lanes.
+    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by
+        itself, and each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks
+        only (docs/explanation/cluster.md). None (default): the number of ranks, and 1 without shuffle. A resumed epoch
+        ends with its own lanes.
     drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None (default), 0: no chunk.
-    bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
-        batches, 0 to 24, are sorted and cut again (True: 8; default: none). Each sample still comes once an epoch, the order is
-        still reproducible, and all ranks have their long batches at the same steps. pad_collate pads.
+    bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little. This number of
+        consecutive batches, 0 to 24, are sorted and cut again (True: 8; default: none). Each sample still comes once an
+        epoch, the order is still reproducible, and all ranks have their long batches at the same steps. pad_collate
+        pads.
     """
 
     window_chunks: int = 0
@@ -45,7 +47,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Decode:
-    """How stored bytes become samples and labels, beside `transform`: DataLoader(..., decode=Decode(damaged="skip")).
+    """How stored bytes become samples and labels, in addition to `transform`: DataLoader(...,
+    decode=Decode(damaged="skip")).
 
     loader: called with the stored bytes, a 1-D uint8 tensor or array; gives what `transform` is called with. None (default): an
         RGB PIL image where the path has an image's extension, else the bytes.
@@ -71,18 +74,18 @@ class Decode:
 
 @dataclass(frozen=True)
 class Batches:
-    """What is handed out for a batch, and where: DataLoader(..., batches=Batches(device="cuda")).
+    """Contents of a batch that is handed out, and its place: DataLoader(..., batches=Batches(device="cuda")).
 
-    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors are when a batch is handed out. They are copied on a stream of
-        their own, out of memory that is page-locked once, and the next batch's copy begins before this one is handed out
-        (docs/reference/loader.md). None (default) or "cpu": in host memory. ValueError for any other, with an order of one's own, and
-        without torch; RuntimeError where torch finds no GPU.
+    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors are when a batch is handed out. They are copied on
+        a stream of their own, out of memory that is page-locked once. The next batch's copy begins before this one is
+        handed out (docs/reference/loader.md). None (default) or "cpu": in host memory. ValueError for any other, with
+        an order of one's own, and without torch; RuntimeError where torch finds no GPU.
     memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them
         where it runs the whole transform; else workers put them so. None (default): as they come. ValueError with
         collate_fn, with an order of one's own, and without torch.
-    return_ids: True: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B], the
-        numbers of the samples in the dataset, which dataset[number], dataset.sample_path(number) and `dieselctl ls` have,
-        too. Default: False.
+    return_ids: True: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]. ids,
+        int64 [B], are the numbers of the samples in the dataset, as in dataset[number], dataset.sample_path(number) and
+        `dieselctl ls`. Default: False.
     record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
         long it was waited for, what the functions cost, sample by sample (docs/reference/formats.md). With several ranks
         "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
@@ -99,11 +102,11 @@ class Batches:
 class Job:
     """The job that this process is a part of: DataLoader(..., job=Job(rank=0, world_size=1)).
 
-    rank, world_size: this process's share. None (default): of torch.distributed or jax.distributed where one is initialised, else of
-        the launcher's variables ($RANK and $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see
-        ranks/membership.py), else the whole; found again at every iter(), so that a loader may be made before its ranks exist.
-        ValueError where they contradict each other. Every rank has the same number of batches, and every sample is
-        delivered once an epoch.
+    rank, world_size: this process's share. None (default): from torch.distributed or jax.distributed if one is
+        initialised, else from the launcher's variables, else the whole dataset. These variables are $RANK and
+        $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them (see ranks/membership.py). The ranks are found
+        again at every iter(), so a loader may be made before its ranks exist. ValueError where they contradict each
+        other. Every rank has the same number of batches, and every sample is delivered once an epoch.
     cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
         (docs/explanation/cluster.md). Up to 63 bytes. None (default): $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else
         $SLURM_JOB_ID.$SLURM_STEP_ID; "": this node reads for itself.

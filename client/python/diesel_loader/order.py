@@ -8,7 +8,7 @@ from .native import byref, lib
 
 
 def flags(shuffle, drop_last):
-    """Of native.SessionOptions."""
+    """Returns the flags of native.SessionOptions."""
     return (native.SHUFFLE if shuffle else 0) | (native.DROP_LAST if drop_last else 0)
 
 

@@ -21,7 +21,7 @@ MAX_BAD_STARTS = 3
 STATUS_WAIT_S = 1.0  # for the nursery to say how a worker died
 
 
-# Of the Python work on a batch, for the batch log. by: "worker" or "trainer". sample_ns: of each sample.
+# Cost of the Python work on a batch, for the batch log. by: "worker" or "trainer". sample_ns: of each sample.
 Cost = collections.namedtuple("Cost", "by pid cpu_ns wall_ns sample_ns")
 
 
@@ -50,7 +50,7 @@ class _Worker:
     def __init__(self, number, end):
         self.number, self.end, self.pid = number, end, None
         self.ready = self.retiring = False
-        self.life, self.segments = None, set()  # what it has mapped
+        self.life, self.segments = None, set()  # segments that it has mapped
         self.outstanding = {}                   # sequence: Entry, in the order they were handed over
         self.kept = {}                          # sequence: lease of a batch that the user's code there refers to
         self.reader = results.Reader()
@@ -93,7 +93,8 @@ class Pool:
             self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup, native.VERSION), daemon=True,
                                             name="diesel-nursery")
             self._process.start()
-        # It is ours to end. A child that the user forks would send it SIGTERM at its own exit, for multiprocessing.
+        # This process ends the nursery. A child that the user forks would send it SIGTERM at its own exit, for
+        # multiprocessing.
         getattr(multiprocessing.process, "_children", set()).discard(self._process)
         self._poll.register(self._control, select.POLLIN)
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._process, self._control, self._workers)
@@ -222,7 +223,7 @@ class Pool:
         worker.segments.update(segments)
 
     def begin_session(self):
-        """What workers have mapped is of another one."""
+        """Forgets the segments that workers have mapped, which are of another session."""
         for worker in self._workers.values():
             worker.life, worker.segments = None, set()
 
@@ -299,7 +300,7 @@ class Pool:
         entry.done = True
         try:
             entry.result = worker.reader.read(buffer, table)
-        except Exception as error:  # what the user's code returned cannot be unpickled here
+        except Exception as error:  # the result of the user's code cannot be unpickled here
             entry.error = error
         if flags & Flag.FAILED and entry.error is None:
             entry.error, entry.result = _as_exception(entry.result), None

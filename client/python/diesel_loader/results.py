@@ -24,7 +24,7 @@ _TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
 Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, pickled, or None
-Measured = collections.namedtuple("Measured", "result sample_ns")  # what took how long, sample by sample
+Measured = collections.namedtuple("Measured", "result sample_ns")  # a result with the time that each sample took
 
 
 def _align(n):
@@ -109,7 +109,7 @@ class Writer:
         need = _align(body.nbytes) + _TABLE.size + len(pickler.pieces) * _PIECE.size
         need += sum(_align(size) for address, size, _ in pickler.pieces if self._inside(address) is None)
         buffer = self._current
-        if buffer is None or self._used + need > buffer.size:  # what is in the smaller one is then copied too
+        if buffer is None or self._used + need > buffer.size:  # the contents of the smaller one are then copied, too
             need += self._used
             buffer, self._used = self._free_buffer(need + HEADER, but=buffer), HEADER
         placed = [self._place(buffer, *piece[:2]) for piece in pickler.pieces]

@@ -24,7 +24,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     for diesel_loader.torch.DataLoader. shuffle=False: the order of storage. set_epoch() before each epoch, as always.
 
     state_dict() and load_state_dict() resume in the middle of an epoch, as torchdata's StatefulDataLoader does, without
-    drawing anew what was drawn.
+    drawing the same numbers again.
     """
 
     # batch, samples of it, samples of the epoch before all of its batches, (lanes, drift): where the next iteration begins
@@ -83,14 +83,14 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         yield from (order.batch(k) for k in range(len(order)))
 
     def __iter__(self):
-        """Of the epoch that it is when the first number is asked for."""
+        """Yields the numbers of the epoch that is current when the first number is asked for."""
         (*place, dealt), self._start = self._start, BEGIN
         dealt = dealt or self._dealt()
         self._stand_at((*place, dealt))
         yield from self._numbers(self._order(start=place[2], dealt=dealt), *place, dealt, self._n_begun)
 
     def _stand_at(self, place):
-        """What is under way counts no more."""
+        """Moves to a place; iterations that are under way count no more."""
         self._place = place
         self._n_begun += 1
 
@@ -124,7 +124,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
                 "of_batch": of_batch, "world_size": world_size, "batch_size": self.batch_size, **self._what(dealt or self._dealt())}
 
     def _what(self, dealt):
-        """What must be as it was."""
+        """Values that must be unchanged when a state is loaded."""
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,

@@ -39,7 +39,7 @@ class Kept:
     """The generators' states, put back at the end: a transform in the trainer must not disturb the trainer's own draws."""
 
     def __enter__(self):
-        self._torch, self._numpy = _torch_generator(), _numpy_random()  # what loads now has drawn nothing for the trainer
+        self._torch, self._numpy = _torch_generator(), _numpy_random()  # a module that loads now has drawn nothing for the trainer
         self._states = (random.getstate(), self._torch.get_state() if self._torch else None,
                         self._numpy.get_state(legacy=False) if self._numpy else None)
 

@@ -33,7 +33,7 @@ class Lease:
         self.batch, self._address = batch, batch.lease
         native.when_gone(self, lib.diesel_batch_release, batch.lease)
 
-    places = None  # it is one frame
+    places = None  # the batch is one frame
 
     @property
     def frame(self):
@@ -110,7 +110,7 @@ class Session:
         return Lease(batch) if result == 0 else None
 
     def _heed_notice(self):
-        """It is of a daemon that went away, or is back."""
+        """Logs a notice of a daemon that went away, or is back."""
         notice = lib.diesel_session_notice(self._handle)
         if notice:
             self._lost = True
@@ -149,7 +149,7 @@ class Session:
 
     @property
     def n_batches(self):
-        """Of an epoch."""
+        """Number of batches of an epoch."""
         return lib.diesel_session_n_batches(self._handle)
 
     @property

@@ -47,9 +47,9 @@ def _clear_frames(traceback):
 
 
 def _end():
-    """At exit, before worker processes end: daemon threads stay in next(). Python ends them where they next want to run, which
-    may be within C++ that does not let them end, as where a tensor gives its batch back; and what they find closed would be an
-    error that nobody can handle."""
+    """At exit, before worker processes end: daemon threads stay in next(). Python ends them where they next want to
+    run. That may be within C++ that does not let them end, as where a tensor gives its batch back. Objects that they
+    find closed would raise errors that nobody can handle."""
     global _ending
     _ending = True
     end = time.monotonic() + STAY_S
@@ -82,7 +82,7 @@ class Stream:
         self.position = (0, 0)  # of the next batch to deliver
         self._wanted = 0         # workers
         self._ended = None       # the last epoch that was delivered to its end
-        self.broken = False     # by Ctrl-C, wherever it struck: all is begun anew behind the last batch that was handed out
+        self.broken = False     # by Ctrl-C, wherever it struck: all starts again after the last batch that was handed out
         self._crosses = False    # the user goes from epoch to epoch: then the next one is begun early
         self.user = None         # a weak reference to the iterator that is under way
         self.inside = {}         # "by": an object of the call that uses the stream now; enter() says how
@@ -121,7 +121,7 @@ class Stream:
         return self.user is not None and self.user() is not None
 
     def guard(self):
-        """What enter() is called of, and `inside` set: the stream itself, also where another one stands before it."""
+        """The object that has enter() and `inside`: the stream itself, also where another one stands before it."""
         return self
 
     def enter(self, me):
@@ -304,7 +304,7 @@ class Stream:
             self._resize(wanted)
 
     def _resize(self, wanted):
-        wanted = max(wanted, 1 if self._pool.orphans else 0)  # what killed a worker is not tried in the trainer
+        wanted = max(wanted, 1 if self._pool.orphans else 0)  # a batch that killed a worker is not tried in the trainer
         if wanted != self._pool.n_staying:
             self._pool.resize(wanted)
         self._wanted = wanted
@@ -456,7 +456,7 @@ class Stream:
             return entry.result
         error, entry.error = entry.error, None
         if self._at is not None and (self._pending or self._at != entry.position):
-            self.position = (entry.epoch, entry.index + 1)  # it had its turn
+            self.position = (entry.epoch, entry.index + 1)  # the batch had its turn
         self.broken = False
         try:
             if isinstance(error, StopIteration):

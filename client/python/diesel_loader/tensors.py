@@ -45,9 +45,10 @@ def is_plain(tensor):
 def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
     """A collate_fn: samples of different lengths in one tensor, padded at the end.
 
-    samples: (sample, label) or (sample, label, number); samples are tensors [L] or [L, ...] that differ in L alone. Gives
-    [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths int64
-    [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate, value=-1)."""
+    samples: (sample, label) or (sample, label, number); samples are tensors [L] or [L, ...] that differ only in L.
+    Gives [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`,
+    lengths int64 [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate,
+    value=-1)."""
     tensors = [sample[0] for sample in samples]
     longest = max(len(tensor) for tensor in tensors)
     data = tensors[0].new_full((len(tensors), -(-longest // multiple) * multiple, *tensors[0].shape[1:]), value)
@@ -65,7 +66,7 @@ def list_collate(samples: list[Any]) -> list[Any]:
 
 
 class Tensors:
-    """What Assembly, results and workers have to know of tensors. channels_last: batches of images are to lie so in memory."""
+    """Tensors, as Assembly, results and workers need them. channels_last: batches of images lie so in memory."""
 
     multiprocessing = torch.multiprocessing
     byte = torch.uint8
@@ -76,7 +77,7 @@ class Tensors:
         self.channels_last = channels_last
 
     def of(self, buffer, dtype, shape):
-        """What lies in a buffer, which it keeps alive."""
+        """Returns a tensor that views a buffer and keeps it alive."""
         return tensor_of(buffer, dtype, shape)
 
     def view(self, buffer):
@@ -151,8 +152,9 @@ class Tensors:
 
 
 def _touch():
-    """Does what each batch needs, with a few bytes. The first time, torch's code for it is read from its file, by 30 ms where the
-    file is not in memory: here as part of the import, and not while a job waits for its first batch."""
+    """Does what each batch needs, with a few bytes. The first time, torch reads its code for it from a file, which
+    takes 30 ms if the file is not in memory. That happens here as part of the import, and not while a job waits for its
+    first batch."""
     arrays, few = Tensors(), bytearray(64)
     for made in (arrays.of(few, torch.uint8, (2, 32)), arrays.view(few), arrays.numbers(few)):
         arrays.copy(made)

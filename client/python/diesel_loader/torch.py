@@ -50,7 +50,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     @classmethod
     def of(cls, dataset):
-        """The same dataset, over the same connection."""
+        """Returns the same dataset as one of this class, over the same connection."""
         if isinstance(dataset, cls):
             return copy.copy(dataset)
         made = cls.__new__(cls)
@@ -63,7 +63,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     @classmethod
     def of_torch_subset(cls, subset):
-        """What torch's Subset of a Dataset has, in its order. ValueError: an index occurs twice."""
+        """Returns the samples of torch's Subset of a Dataset, in its order. ValueError: an index occurs twice."""
         whole = _ours(subset.dataset)
         numbers = [whole.number(i) for i in subset.indices]
         made = whole._with(Subset.select(whole._connection.reader, whole.path, None, numbers))
@@ -100,7 +100,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
 
 class _AsTheirs(Dataset):
-    """What torch's Subset is, where its class has methods of its own, or that of what it is of: these give the samples."""
+    """A Dataset for torch's Subset, where the class of the Subset or of its dataset has methods of its own: these give
+    the samples."""
 
     @classmethod
     def around(cls, theirs, ours):
@@ -119,21 +120,23 @@ class _AsTheirs(Dataset):
 class DataLoader(Loader, torch.utils.data.DataLoader):
     """Iterates a packed dataset in batches: a torch.utils.data.DataLoader in all that it is asked, fed by dieseld.
 
-    The arguments are PyTorch's, of the same names, order and meaning but for what is below; and, by name, seed, transform, order,
-    decode, batches and job.
+    The arguments are PyTorch's, of the same names, order and meaning, except for the differences below. In addition, by
+    name: seed, transform, order, decode, batches and job.
 
-    batch_size=None: single samples, which PyTorch reads one by one (below). seed: where it is not given, it is drawn from generator, a
-    torch.Generator, or else from torch's own, which torch.manual_seed() sets, by rank 0 of a process group for all; 0 where there are
-    ranks without a group. collate_fn: default torch's default_collate. timeout: also for a batch from a worker, then RuntimeError as in
-    PyTorch; 0: no limit for a worker. pin_memory: copy batches into page-locked memory; without effect with Batches(device=...).
+    batch_size=None: single samples, which PyTorch reads one by one (below). seed: if it is not given, it is drawn from
+    generator, a torch.Generator, or else from torch's own, which torch.manual_seed() sets. Rank 0 of a process group
+    draws it for all; 0 if there are ranks without a group. collate_fn: default torch's default_collate. timeout: also
+    for a batch from a worker, then RuntimeError as in PyTorch; 0: no limit for a worker. pin_memory: copy batches into
+    page-locked memory; without effect with Batches(device=...).
     in_order: batches always come in order. torch.utils.data.get_worker_info() knows no num_workers.
 
-    sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples
-    by number, past the daemon's cache. Ranks, `seed`, lanes, random_state and state_dict() are then the sampler's affair.
-    torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles are understood where they are over the whole
-    dataset, and served by the daemon as shuffle=True, False, and by rank (with no sample twice, where DistributedSampler pads).
+    sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples by
+    number, past the daemon's cache. Ranks, `seed`, lanes, random_state and state_dict() are then the sampler's affair.
+    torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles are understood if they are over
+    the whole dataset. The daemon serves them as shuffle=True, False, and by rank (with no sample twice, where
+    DistributedSampler pads).
 
-    What a worker gives back is pickled, its tensors and arrays by shared memory.
+    Results of a worker are pickled, their tensors and arrays by shared memory.
     """
 
     __doc__ = f"{__doc__}\n{Loader.__doc__}"
@@ -223,7 +226,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     @property
     def seed(self):
-        """Of the shuffle."""
+        """The seed of the shuffle."""
         if self._theirs and self._theirs.seed is not None:
             return self._theirs.seed
         if self._draws and not self._is_drawn:
@@ -399,7 +402,7 @@ class _OwnSampler(ChunkShuffleSampler):
             self._loader._draw()  # each time, as PyTorch's sampler does
             self._loader._next_epoch = 0
         epoch, n, order = self.epoch, self._loader.bucket_by_length, self._order(batch_size, drop_last)
-        if self._loader._resumed or self._loader._accelerate:  # whose skip_first_batches() reads by number, for the loader
+        if self._loader._resumed or self._loader._accelerate:  # Accelerate's skip_first_batches() reads by number, for the loader
             self._loader._resumed = False
             self._loader._go_to(epoch + 1)
         if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
@@ -421,7 +424,7 @@ class _OwnSampler(ChunkShuffleSampler):
 
 
 class _Understood:
-    """What a sampler of PyTorch's asks for, in the daemon's terms."""
+    """The order of a PyTorch sampler, in the daemon's terms."""
 
     def __init__(self, shuffle, generator=None, distributed=None):
         self.shuffle, self.generator, self._distributed = shuffle, generator, distributed

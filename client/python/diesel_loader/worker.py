@@ -166,7 +166,7 @@ class Worker:
             flags |= Flag.FAILED
         try:
             buffer, table = self._writer.write(result)
-        except Exception as error:  # it cannot be pickled
+        except Exception as error:  # the result cannot be pickled
             flags |= Flag.FAILED
             self._writer.forget()
             buffer, table = self._writer.write(_failure(error, "hand-over of the batch"))
@@ -239,9 +239,9 @@ def _failure(error, where):
 
 
 def _keep_freed_memory():
-    """Lets glibc's malloc use a freed array's pages again. Arrays above 32 MiB would go back to the kernel at each free, smaller ones
-    often, and each batch would have all of its pages made anew. What is kept is at most what was once used at the same time.
-    Another malloc, and what the user says of this one in the environment, stay as they are."""
+    """Lets glibc's malloc use a freed array's pages again. Arrays above 32 MiB would go back to the kernel at each
+    free, smaller ones often, and all pages of each batch would be made again. The memory retained is at most the memory
+    once used at the same time. Another malloc, and settings of this one in the environment, stay as they are."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     ours = not any(f"MALLOC_{name.upper()}_" in os.environ or f"glibc.malloc.{name}=" in tunables

@@ -35,7 +35,7 @@ def register(device: torch.device, address: int, size: int, read_only: bool) -> 
 
 
 def unregister(address: int) -> None:
-    """What is not registered may be unregistered."""
+    """Unregisters memory, which need not be registered."""
     cudart: Any = torch.cuda.cudart()
     if int(cudart.cudaHostUnregister(address)):
         _forget_error()
@@ -58,8 +58,8 @@ def pinned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copy(tensor: torch.Tensor, device: torch.device, stream: Any) -> torch.Tensor:
-    """Begins a copy on that stream. What the tensor lies in must stay until it is done, unless it is not pinned: then CUDA
-    has read it when this returns."""
+    """Begins a copy on that stream. The memory of the tensor must stay until the copy is done, unless it is not pinned:
+    then CUDA has read it when this returns."""
     with torch.cuda.stream(stream):
         return tensor.to(device, non_blocking=True)
 

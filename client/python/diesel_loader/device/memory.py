@@ -35,7 +35,7 @@ class _Range:
 
 
 class Memory:
-    """What is registered for one stream of batches. One thread."""
+    """Memory that is registered for one stream of batches. One thread."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -133,7 +133,7 @@ class PinnedSession:
             self._life, self._slots = lease.life, None
             try:
                 slots = _Slots(self._session)
-            except OSError:  # lost again, or no room to map it: the batch is as good where it is
+            except OSError:  # lost again, or no space to map it: the batch is as good where it is
                 return lease
             if slots.life == lease.life and self._memory.add(self._device, slots, slots.memory, read_only=True):
                 self._slots = slots
@@ -141,7 +141,7 @@ class PinnedSession:
 
 
 def pinned_session(open_session: Any, memory: Memory, device: torch.device, epoch: int, first: int) -> PinnedSession:
-    """What open_session gives, as a PinnedSession."""
+    """Returns the session of open_session() as a PinnedSession."""
     return PinnedSession(open_session(epoch, first, pinnable=True), memory, device)
 
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
     from ..stream import Stream
 
-AHEAD = 1  # batches on their way to the device beside the one that is asked for
+AHEAD = 1  # batches on their way to the device in addition to the one that is asked for
 
 
 class _Step:
-    """What the stream gave: a batch on its way to the device; or an error; or (neither) the end of the epoch. position:
-    where the stream goes on behind it; None: nothing was had, and the same comes again. line: of the batch log."""
+    """Result of a step of the stream: a batch on its way to the device, an error, or (neither) the end of the epoch.
+    position: where the stream goes on after it; None if the step has no result and comes again. line: of the batch
+    log."""
 
     __slots__ = ("batch", "copies", "error", "line", "position")
 
@@ -103,7 +104,7 @@ class DeviceStream:
         return step.batch, step.position
 
     def _pull(self) -> None:
-        """Takes the stream's next batch, and begins to copy it. What goes wrong with it comes when its turn does."""
+        """Takes the stream's next batch, and begins to copy it. An error is raised when its turn comes."""
         stream = self._stream
         try:
             delivered = stream.next()
@@ -123,7 +124,7 @@ class DeviceStream:
         stream.position, stream.broken = position, False
 
     def _forget(self) -> None:
-        """What is ahead will not be handed out."""
+        """Marks batches that are ahead: they will not be handed out."""
         for line in (self.line, *(step.line for step in self._ahead)):
             if line is not None and not line.given:
                 line.given = False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of whole batches to a device, on a stream of their own.
 
-What a copy reads must not be written to before the copy is done, and shared memory is: by the daemon when a slot is
-given back, by a worker when its buffer is. So the host's tensors, which hold slot and buffer, are kept until an event says
-that the device has read them. torch's own allocator does that for memory of its own alone.
+Nobody may write to the source of a copy before the copy is done. But the daemon writes to a slot once it is given back,
+and a worker to its buffer. So the host's tensors, which hold slot and buffer, are retained until an event shows that
+the device has read them. torch's own allocator does that only for its own memory.
 """
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Transfer:
         mapping = self._found(address)
         if mapping is None:
             return False
-        if mapping.address not in self._seen:  # it stays only if it comes again: registering takes as long as many copies
+        if mapping.address not in self._seen:  # registered only if it comes again, as that takes as long as many copies
             self._seen.add(mapping.address)
             return False
         return self._memory.add(self.device, mapping, mapping.memory)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that go through a dataset together compare what their order follows from: all but the place before the first batch, for which
-one waits for the others SOON_S at most, and the place when a second one is asked for.
+"""Ranks that go through a dataset together compare the values that their order follows from. They compare all but the
+place before the first batch, for which a rank waits at most SOON_S for the others, and the place when a second batch is
+asked for.
 
-They do it by a store that all of them see, which needs no collective call: a rank that looks at one batch alone just gets it, and one
-that goes on alone is told so after a while."""
+They use a store that all of them see, which needs no collective call. A single rank that looks at one batch just gets
+it. The loader of a single rank that goes on logs a warning after a while."""
 import json
 import time
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of lanes that an epoch's order has, its drift and its window (docs/reference/formats.md). All ranks need the same answer, so the default
-follows from the number of ranks alone. A user gives a number or None; the pair (lanes, drift) of an epoch has numbers."""
+"""The number of lanes that an epoch's order has, its drift and its window (docs/reference/formats.md). All ranks need
+the same answer, so the default follows only from the number of ranks. A user gives a number or None; the pair (lanes,
+drift) of an epoch has numbers."""
 from __future__ import annotations
 
 from ..options import integer

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank of how many this process is. Pure: what is known is an argument.
+"""Which rank of how many this process is. Pure: all facts are arguments.
 
-environment: a mapping as os.environ. group: (rank, world size) of torch.distributed's default group or of jax.distributed,
-or None while neither is initialised. The first that knows decides: the group; RANK and WORLD_SIZE (torchrun); LOCAL_RANK and
-NODE_RANK or GROUP_RANK beside WORLD_SIZE (Lightning's ddp, which sets no RANK); SLURM_PROCID beside a WORLD_SIZE that is
-srun's number of tasks; else the process is alone. Sources that contradict each other, or that tell of several ranks without
-telling which one this is, raise ValueError: a guess would give samples twice, or not at all, without a word.
+environment: a mapping as os.environ. group: (rank, world size) of torch.distributed's default group or of
+jax.distributed, or None while neither is initialised. The first source that has a rank decides. The order is the group,
+then RANK and WORLD_SIZE (torchrun), then LOCAL_RANK and NODE_RANK or GROUP_RANK with WORLD_SIZE (Lightning's ddp, which
+sets no RANK). The last source is SLURM_PROCID with a WORLD_SIZE that is srun's number of tasks. Otherwise the process
+is alone. Sources that contradict each other, or that tell of several ranks without telling which one this is, raise
+ValueError: a guess would give samples twice, or not at all, without a word.
 """
 
 REMEDY = "call torch.distributed.init_process_group() before iterating, or give rank and world_size"
@@ -31,7 +32,7 @@ def find(environment, group):
 
 
 def world_size(environment, group):
-    """The world size alone, which may be known before the rank is."""
+    """Returns only the world size, which may be known before the rank."""
     return group[1] if group else _Numbers(environment).WORLD_SIZE or 1
 
 

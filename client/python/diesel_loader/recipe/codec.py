@@ -35,8 +35,9 @@ class Codec(Transform):
 
 def codec(name: str, options: str = "") -> Codec:
     """For transform=: each sample is decoded in dieseld by the codec of this name, which its operator has loaded
-    (`dieselctl status` lists them). options: a text that the codec understands. What comes out is one array of the type and
-    shape that the codec says. Further transforms may stand behind it, in diesel_loader.transforms.Compose: they run in Python."""
+    (`dieselctl status` lists them). options: a text that the codec understands. The result is one array of the type and
+    shape that the codec declares. Further transforms may come after it, in diesel_loader.transforms.Compose: they run
+    in Python."""
     return Codec(name, options)
 
 

@@ -18,7 +18,7 @@ class Damage:
         self.n = 0
 
     def note(self, batch):
-        """Of a native.Batch that has some."""
+        """Counts the damaged samples of a native.Batch that has some."""
         before, self.n = self.n, self.n + batch.n_damaged
         if before >= MAX_NAMED:
             return

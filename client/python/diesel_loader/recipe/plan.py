@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-JITTERED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}  # these change nothing
+JITTERED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}  # values that change nothing
 FACTOR_MAX = 1_000_000
 DAEMON, WORKER = "dieseld", "Python"
 OURS = Transform.__module__.rpartition(".")[0] + "."  # modules of diesel_loader.transforms
@@ -143,7 +143,7 @@ class _Builder:
         if version != "v2":
             return False
         if name == "ToDtype" and self.kind == "pil":
-            return not isinstance(step.dtype, dict)  # of tensors alone
+            return not isinstance(step.dtype, dict)  # only for tensors
         return name == "ToPureTensor" and self.kind != "image" or name == "PILToTensor" and self.kind != "pil"
 
     def _keeps_size(self, step, name):
@@ -156,7 +156,7 @@ class _Builder:
         return _height_and_width(step.size) == (self.recipe.height, self.recipe.width)
 
     def _scale(self, step):
-        """Of steps that need an image, at its size or before."""
+        """Checks a step that needs an image, at its size or before."""
         if self.has_size:
             raise _NotUnderstood("dieseld resizes once")
         if TYPES["uint8"] != self.recipe.type:
@@ -232,7 +232,7 @@ class _Builder:
         self._flip(step, "flip_upright")
 
     def _colours(self):
-        """Of steps that change colours: PIL images' are changed otherwise than those of tensors."""
+        """Checks a step that changes colours, which works differently on PIL images and on tensors."""
         if self.is_ours and not self.recipe.flags & native.RECIPE_ROWS:
             raise _NotUnderstood("dieseld changes colours before ToTensor")
         if self.recipe.dtype != "uint8":
@@ -402,7 +402,8 @@ def whole_in_python(transform: Any, why: str) -> Plan:
 
 
 class Decoded:
-    """What becomes of samples that dieseld has decoded: a Plan's recipe and rest, without what need not go to workers."""
+    """Further work on samples that dieseld has decoded: a Plan's recipe and rest, without the parts that workers do not
+    need."""
 
     def __init__(self, plan: Plan) -> None:
         assert plan.recipe is not None

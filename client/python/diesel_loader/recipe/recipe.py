@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon is to make of each sample: struct recipe of image/diesel_recipe.h."""
+"""Recipe by which the daemon converts each sample: struct recipe of image/diesel_recipe.h."""
 from __future__ import annotations
 
 from .. import native
@@ -16,7 +16,7 @@ class NotUnderstood(Exception):
 
 
 class Recipe(native.Recipe):
-    """It can be copied and pickled."""
+    """A recipe that can be copied and pickled."""
 
     @property
     def letters(self) -> str:
@@ -25,12 +25,12 @@ class Recipe(native.Recipe):
 
     @property
     def dtype(self) -> str:
-        """Of what comes out, by its name."""
+        """Name of the data type of the result."""
         return next(name for name, number in STORED.items() if number == self.type)
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Of what comes out of one sample."""
+        """Shape of the result of one sample."""
         if self.kind == native.RECIPE_CODEC:
             return tuple(self.codec.dimensions[:self.codec.n_dimensions])
         if self.kind != native.RECIPE_IMAGE:
@@ -52,5 +52,5 @@ class Recipe(native.Recipe):
 
     @property
     def channels(self) -> int:
-        """Of what comes out of an image."""
+        """Number of channels of the result of an image."""
         return 1 if self.flags & native.RECIPE_GREY else 3

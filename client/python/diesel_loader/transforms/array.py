@@ -42,10 +42,10 @@ class FromNumpy(_From):
     """Each sample is a .npy file, as numpy.save() writes them: versions 1 to 3, integers, bool, float16, float32 or float64, in any
     order of bytes and dimensions. Comes first.
 
-    Samples have one dtype and one shape, which are found by looking at the first sample of the dataset; or those that are given:
-    dtype, and shape, a tuple of sides. With RandomCrop or CenterCrop behind it, height and width may differ, unless shape is given.
-    layout: as of FromBytes. A sample that has another dtype or shape, or Python objects, is a damaged one, which is named
-    (damaged= of the loader). What comes out is [*shape] of that dtype, in this machine's order of bytes."""
+    Samples have one dtype and one shape: those of the first sample of the dataset, or those that are given. shape is a
+    tuple of sides. With RandomCrop or CenterCrop behind it, height and width may differ, unless shape is given.
+    layout: as of FromBytes. A sample that has another dtype or shape, or Python objects, is a damaged one, which is
+    named (damaged= of the loader). The result is [*shape] of that dtype, in this machine's order of bytes."""
 
     def __init__(self, layout: str | None = None, dtype: Any = None, shape: Sequence[int] | None = None) -> None:
         if (dtype is None) != (shape is None):

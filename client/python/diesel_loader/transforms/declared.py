@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all of the package's transforms are: a name and parameters, which dieseld does something with."""
+"""Base of the package's transforms: a name and parameters, for dieseld to run."""
 from __future__ import annotations
 
 import math

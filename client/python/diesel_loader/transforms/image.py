@@ -56,8 +56,8 @@ class RandomResizedCrop(_Scaling):
 
 
 class Resize(_Scaling):
-    """The whole image, resized. size: (height, width) in pixels; or one number: the shorter side's, and then a crop must follow,
-    since samples of a batch have one shape. interpolation: "bilinear" or "bicubic"."""
+    """The whole image, resized. size: (height, width) in pixels, or the length of the shorter side; then a crop must
+    follow, since samples of a batch have one shape. interpolation: "bilinear" or "bicubic"."""
 
     def __init__(self, size: int | Sequence[int], interpolation: str = "bilinear") -> None:
         sides = height_and_width(size)
@@ -109,8 +109,9 @@ class ToDtype(Transform):
 
 
 class Normalize(Transform):
-    """(value - mean) / std, in float32. mean, std: a number for each channel (red, green, blue); std above 0. ToTensor or
-    ToDtype with float32 must come before; ToDtype("float16") may follow. Of arrays: one number for all, or one for each of up to 16 channels."""
+    """(value - mean) / std, in float32. mean, std: a number for each channel (red, green, blue); std above 0. ToTensor
+    or ToDtype with float32 must come before; ToDtype("float16") may follow. For arrays, one number for all, or one for
+    each of up to 16 channels."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         self.mean, self.std = [float(v) for v in mean], [float(v) for v in std]

@@ -25,8 +25,8 @@ NS_PER_S = 1_000_000_000
 
 
 class Writer:
-    """What create() returns: a dataset that is being written. As a context manager it commits at the end of the block, or,
-    if the block raises, changes nothing.
+    """A dataset that is being written: the result of create(). As a context manager it commits at the end of the block,
+    or, if the block raises, changes nothing.
 
     Any thread may put; several gain nothing but that each need not hand its samples over. It belongs to the process that
     made it.
@@ -95,7 +95,7 @@ class Writer:
         return version.value
 
     def close(self) -> None:
-        """Ends it. What was not committed is removed."""
+        """Ends writing. Samples that were not committed are removed."""
         with self._lock:
             handle, self._handle = self._handle, None
             lib.diesel_writer_free(handle)
@@ -122,7 +122,7 @@ class Writer:
 
 
 def _memory_of(data: Buffer) -> tuple[Any, int]:
-    """(what ctypes passes as its address, its length in bytes)"""
+    """Returns (an object that ctypes passes as the address, the length in bytes)."""
     if isinstance(data, bytes):
         return data, len(data)
     view = memoryview(data)

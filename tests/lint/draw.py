@@ -15,11 +15,14 @@ MIN_WORDS = 3  # a shorter comment is rarely a sentence
 
 
 def code_after(text, offset):
-    """Returns the first line with code from an offset on: below a comment, or the rest of the line that a message is in."""
-    for line in text[offset:].split("\n"):
-        if line.strip(" \t*/,;)}\"'"):
-            return " ".join(line.split())
-    return ""
+    """Returns the first line with code from an offset on."""
+    return next((" ".join(line.split()) for line in text[offset:].split("\n") if line.strip(" \t*/,;)}\"'")), "")
+
+
+def code_around(text, begin, end):
+    """Returns the code of a statement around a message, as "call(MESSAGE, argument);"."""
+    before, after = text[:begin].rstrip().rpartition("\n")[2] + " ", text[end:].partition("\n")[0]
+    return " ".join(f"{before}MESSAGE{after} {'' if after.rstrip().endswith(';') else code_after(text, end + len(after))}".split())
 
 
 def all_pieces(folders, tests):
@@ -34,8 +37,11 @@ def all_pieces(folders, tests):
         lines = prose.Lines(text)
         for piece in prose.pieces(path, text):
             if prose.n_words(piece.text) >= MIN_WORDS:
-                begin = text.rfind("\n", 0, piece.offset) + 1
-                code = text[begin:piece.offset].strip() if piece.kind == "trailing" else code_after(text, piece.end)
+                code = code_after(text, piece.end)
+                if piece.kind == "trailing":
+                    code = text[:piece.offset].rpartition("\n")[2].strip()
+                elif piece.kind == "message":
+                    code = code_around(text, piece.offset, piece.end)
                 yield f"{path}:{lines.line(piece.offset)}", piece.kind, " ".join(piece.text.split()), code
 
 

@@ -13,7 +13,7 @@ PYTHON_STRING = r'[rbfRBF]{0,2}(?:"""(?:\\.|[^\\])*?"""|' + r"'''(?:\\.|[^\\])*?
 PYTHON_TOKEN = re.compile(rf"(?P<comment>#[^\n]*(?:\n[ \t]*#[^\n]*)*)|(?P<string>{PYTHON_STRING}(?:\s*{PYTHON_STRING})*)", re.S)
 SHELL_TOKEN = re.compile(r"(?P<skip><<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote).*?\n\s*(?P=end)\n|\\.|\$\#|\$\{\#)"
                          r"|(?P<comment>(?<![^\s])#[^\n]*(?:\n[ \t]*#[^\n]*)*)|(?P<string>\"(?:\\.|[^\"\\])*\"|'[^']*')", re.S)
-DIRECTIVE = re.compile(r"%[-+ #0]*[*\d]*(?:\.[*\d]+)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]")
+DIRECTIVE = re.compile(r"%[-+#0]*[*\d]*(?:\.[*\d]+)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]")
 NO_PROSE = re.compile(r"SPDX-License|NOLINT|clang-format o|noqa|shellcheck disable|pylint:|type: ignore|^!/")
 
 
@@ -46,7 +46,7 @@ def is_message(text):
     if len(re.findall(r"(?<![\w/.<-])[A-Za-z][a-z']+(?![\w/=(])", text)) < 4 or text.count("\n") > 60:
         return False
     if re.search(r"[{}]\s*\n|;\s*\n|</?\w+[ >]|\b(?:SELECT|INSERT|CREATE|UPDATE|DELETE|PRAGMA)\b|^\s*(?:import|from) |\bdef \w+\(|\(\?|\\[bsw]"
-                 r"|\$\d|=> |\bprint\(|=\{|\w=\S+ \w+=|\w;\w", text):
+                 r"|\$\d|=> |\blocal \w+ = |\bredis\.call|\bprint\(|=\{|\w=\S+ \w+=|\w;\w", text):
         return False
     return True
 

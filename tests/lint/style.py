@@ -21,7 +21,7 @@ BANNED = [
     (r"anew", "again, or from scratch"),
     (r"beside", "next to, in addition to, or compared with"),
     (r"such an? one", "name the thing"),
-    (r"as ever", "as before"),
+    (r"(?<!good\s)as ever", "as before"),
     (r"in one go", "at once"),
     (r"some (?:[\d,.]+|ten|twenty|thirty|a hundred|a thousand)(?! of)", "about"),
     (r"an? (?:CPU|core) second", "per CPU second"),
@@ -29,7 +29,7 @@ BANNED = [
      "per second"),
     (r"rooms?", "space or capacity of memory, a module of code"),
     (r"dear(?:er|est|ly)?", "expensive"),
-    (r"so many(?! \w+ that)", "N, or that many"),
+    (r"so many(?! (?:of )?\w+ that)", "N, or that many"),
     (r"(?:that|those) which", "name the thing"),
 ]
 WORDS = re.compile("|".join(rf"(?P<w{i}>(?<![\w./-]){pattern}(?![\w/(]|\.\w|-\w))".replace(" ", r"\s+") for i, (pattern, _) in enumerate(BANNED)), re.I)
@@ -38,7 +38,7 @@ ALONE = re.compile(r"(\w+)\s+alone\b(?!-)")
 # before an "alone" that is an adjective or belongs to a verb
 NOT_NOUNS = set("""is are was were be been being am not it them him us me stay stays stayed stand stands run runs ran running left leave leaves
     leaving let lets works work live lives and or but passes passed pass go goes alone all quite by when if while used once than remains remain
-    runs tested measured tried read reads use using far taken more lies start starts started almost in counts each""".split())
+    runs tested measured tried read reads use using far taken more lies start starts started almost in counts each never as either""".split())
 
 SENTENCE_STARTS = ("of", "what", "whose", "those")
 START = re.compile(r"[\s(\"'`*_-]*(of|what|whose|those|it|they|these|the same)\b(?!['/(=-]|\.\w|_)", re.I)

@@ -156,7 +156,7 @@ goes on.
                     "/* For the owner alone. */", 'f("has no room for the chunk");')
         self.refuse("banned", "docs/x.md", "The file beside it.", "| x | anew |", "- for the owner\n  alone")
         self.allow("lib/x.c", "/* Needs headroom and classrooms. */", "/* Leaves it alone. */", "/* Runs alone. */", "/* Some files. */",
-                   "/* So many files that it fails. */", "/* See `room`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
+                   "/* So many files that it fails. */", "/* So many of them that it fails. */", "/* As good as ever. */", "/* Never alone. */", "/* See `room`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
                    'f("room");', "int room;")
         self.allow("docs/x.md", "Set `room`.", "```\nanew\n```", "See [it](room.md).")
 

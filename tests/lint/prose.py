@@ -157,7 +157,7 @@ def pieces(path, text):
     return list(of_page(text)) if path.endswith(PAGES) else []
 
 
-ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|etc|approx|No|resp)|\b[A-Z])\.$")
+ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|etc|approx|No|resp)|\b[A-WYZ])\.$")  # X stands for a value, or for code
 END = re.compile(r"[.?!][\"')\]*_]*(?=\s)")
 
 

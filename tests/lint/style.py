@@ -29,7 +29,7 @@ BANNED = [
      "per second"),
     (r"rooms?", "space or capacity of memory, a module of code"),
     (r"dear(?:er|est|ly)?", "expensive"),
-    (r"so many(?! (?:of )?\w+ that)", "N, or that many"),
+    (r"so many(?! (?:(?:of )?\w+ )?that)", "N, or that many"),
     (r"(?:that|those) which", "name the thing"),
 ]
 WORDS = re.compile("|".join(rf"(?P<w{i}>(?<![\w./-]){pattern}(?![\w/(]|\.\w|-\w))".replace(" ", r"\s+") for i, (pattern, _) in enumerate(BANNED)), re.I)
@@ -41,7 +41,8 @@ NOT_NOUNS = set("""is are was were be been being am not it them him us me stay s
     runs tested measured tried read reads use using far taken more lies start starts started almost in counts each never as either""".split())
 
 SENTENCE_STARTS = ("of", "what", "whose", "those")
-START = re.compile(r"[\s(\"'`*_-]*(of|what|whose|those|it|they|these|the same)\b(?!['/(=-]|\.\w|_)", re.I)
+NO_NOUN = r"(?=\s*(?:[,.;:)]|$|(?:of|in|by|as|with|for|without|on|at|is|are|also|but|and|or|from|below|where|when|again|if|to|over|that|once)\b))"
+START = re.compile(rf"[\s(\"'`_-]*(of|what|whose|those|it|they|these|the same{NO_NOUN})\b(?!['/(=-]|\.\w|_)", re.I)
 # Name of a value before its meaning, such as "0: none" or "-EIO: damaged". A code without a meaning is one, too.
 KEY = r"(?:[<>=]+ ?)?-?[\d.]+\w*%?|\"[^\"]*\"|'[^']*'|[*&$-]*[\w.*-]+(?:\[[\w.]*\]|\(\)|->\w+)*|\[\w+\]|[<>=]+ \w+"
 VALUE = re.compile(rf"(?:^|;|(?<=[,.:({{]))\s*(?:(?:{KEY})(?:(?:, | or | and )(?:{KEY}))*(?: \(default\))?|(?<![,.:({{])\w+ \w+):(?=\s)"
@@ -78,14 +79,14 @@ def banned(text):
 
 def marks(sentence):
     """Returns how many colons and semicolons a sentence has. The names of values, as in "-EIO: damaged; 0: none", have one each."""
-    return len(MARK.findall(VALUE.sub(" ", QUOTED.sub("X", sentence))))
+    return len(MARK.findall(VALUE.sub(" ", QUOTED.sub("X", sentence.rstrip(";")))))
 
 
 def of_sentences(piece, blocks):
     is_page = piece.kind in ("heading", "paragraph", "item", "cell")
     for at, block in blocks:
         for place, sentence in prose.sentences(block):
-            n = max(prose.n_words(part) for part in VALUE.split(sentence))
+            n = max(prose.n_words(part) for part in (sentence.split(";") if piece.kind == "cell" else VALUE.split(sentence)))
             if n > SENTENCE_WORDS:
                 yield at + place, "long", f"{n} words in a sentence: at most {SENTENCE_WORDS}"
             if n > 4 and not (is_page and piece.kind in ("heading", "cell")) and marks(sentence) > 1 and (piece.kind != "message" or sentence.count("X") < TABLE_VALUES):

@@ -156,18 +156,18 @@ goes on.
                     "/* For the owner alone. */", 'f("has no room for the chunk");')
         self.refuse("banned", "docs/x.md", "The file beside it.", "| x | anew |", "- for the owner\n  alone")
         self.allow("lib/x.c", "/* Needs headroom and classrooms. */", "/* Leaves it alone. */", "/* Runs alone. */", "/* Some files. */",
-                   "/* So many files that it fails. */", "/* So many of them that it fails. */", "/* As good as ever. */", "/* Never alone. */", "/* See `room`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
+                   "/* So many files that it fails. */", "/* So many of them that it fails. */", "/* So many that it fails. */", "/* As good as ever. */", "/* Never alone. */", "/* See `room`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
                    'f("room");', "int room;")
         self.allow("docs/x.md", "Set `room`.", "```\nanew\n```", "See [it](room.md).")
 
     def test_start(self):
         self.refuse("start", "lib/x.c", "/* Of a sample. */", "/* What is read. */", "/* Whose it is. */", "/* Those of a job. */", "/* It reads. */",
-                    "/* They read. */", "/* These are read. */", "/* The same, twice. */", "int x; /* what is read */", "int x; /* the same */",
+                    "/* They read. */", "/* These are read. */", "/* The same, twice. */", "/* The same of a file. */", "int x; /* what is read */", "int x; /* the same */",
                     "/* A file. Of these, one. */", "/* A file. What is read, is. */", 'f("Of these, those that were read.");', "/* whose\n * it is */")
         self.refuse("start", "docs/x.md", "# What it reads", "The file. Of these, one is.", "- Those that are read.")
         self.allow("lib/x.c", "/* What is it? */", "/* The file that it reads. */", "int x; /* of a sample */", "/* A file. It is read. */",
-                   'f("it reads the whole file");', 'f(" It reads the whole file.");', "/* of_type() reads. */", "/* Often read. */", "int x; /* what-if */")
-        self.allow("docs/x.md", "# What is it?", "| What it is |\n|---|", "It is read.", "The same, twice.")
+                   'f("it reads the whole file");', 'f(" It reads the whole file.");', "/* of_type() reads. */", "/* Often read. */", "/* The same file is read. */", "int x; /* what-if */")
+        self.allow("docs/x.md", "# What is it?", "*What else differs* names the rest.", "| What it is |\n|---|", "It is read.", "The same, twice.")
 
     def test_long(self):
         long = "word " * 36
@@ -176,7 +176,7 @@ goes on.
         self.allow("lib/x.c", f"/* {long[5:]}. */", f"/* {long[90:]}. {long[90:]}. */", f"/* {long[90:]} e.g. three. */",
                    f"/* Returns {long[90:]}; -EIO: {long[90:]}. */", f"/*\n * x   {long}\n * y   {long}\n */")
         self.allow("tests/x.c", f'f("{long}");')
-        self.allow("docs/x.md", textwrap.fill(f"{long[90:]}. `{long}` {long[100:]}."))
+        self.allow("docs/x.md", textwrap.fill(f"{long[90:]}. `{long}` {long[100:]}."), textwrap.fill(f"{long[60:]} `x`. {long[60:]}. One. Two."), f"| {long[60:]}; {long[60:]} |")
 
     def test_marks(self):
         self.refuse("marks", "lib/x.c", "/* Reads a file: it is there; it is not. */", "/* Reads a file; it is whole; it is not. */",
@@ -186,7 +186,7 @@ goes on.
                    "/* Returns 0 with the file; 1 if it is cut; -EIO where it is damaged. */", "/* [0]: empty; [i]: the file i. */", "/* size: of a file; 0 (default): all. */",
                    "int x; /* of the file; 0: not known; 1: none */", 'f("%s: cannot read %s: %s", a, b, c);', '/* Reads "a: b; c" as 12:30:10. */',
                    "/* path: NULL for the first one; borrowed. */", 'f("%d: %d of %d files; %d left: %d", 1);')
-        self.allow("docs/x.md", "| a: b; c; d and so on |\n|---|", "It reads `a: b; c`: it is there.")
+        self.allow("docs/x.md", "| a: b; c; d and so on |\n|---|", "- it reads: a file, whole;", "It reads `a: b; c`: it is there.")
 
     def test_sizes_of_a_page(self):
         short = "A word or two. "

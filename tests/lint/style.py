@@ -42,7 +42,7 @@ NOT_NOUNS = set("""is are was were be been being am not it them him us me stay s
 
 SENTENCE_STARTS = ("of", "what", "whose", "those")
 NO_NOUN = r"(?=\s*(?:[,.;:)]|$|(?:of|in|by|as|with|for|without|on|at|is|are|also|but|and|or|from|below|where|when|again|if|to|over|that|once)\b))"
-START = re.compile(rf"[\s(\"'`_-]*(of|what|whose|those|it|they|these|the same{NO_NOUN})\b(?!['/(=-]|\.\w|_)", re.I)
+START = re.compile(rf"[\s('`_-]*(of|what|whose|those|it|they|these|the same{NO_NOUN})\b(?!['/(=-]|\.\w|_)", re.I)
 # Name of a value before its meaning, such as "0: none" or "-EIO: damaged". A code without a meaning is one, too.
 KEY = r"(?:[<>=]+ ?)?-?[\d.]+\w*%?|\"[^\"]*\"|'[^']*'|[*&$-]*[\w.*-]+(?:\[[\w.]*\]|\(\)|->\w+)*|\[\w+\]|[<>=]+ \w+"
 VALUE = re.compile(rf"(?:^|;|(?<=[,.:({{]))\s*(?:(?:{KEY})(?:(?:, | or | and )(?:{KEY}))*(?: \(default\))?|(?<![,.:({{])\w+ \w+):(?=\s)"

@@ -166,7 +166,7 @@ goes on.
                     "/* A file. Of these, one. */", "/* A file. What is read, is. */", 'f("Of these, those that were read.");', "/* whose\n * it is */")
         self.refuse("start", "docs/x.md", "# What it reads", "The file. Of these, one is.", "- Those that are read.")
         self.allow("lib/x.c", "/* What is it? */", "/* The file that it reads. */", "int x; /* of a sample */", "/* A file. It is read. */",
-                   'f("it reads the whole file");', 'f(" It reads the whole file.");', "/* of_type() reads. */", "/* Often read. */", "/* The same file is read. */", "int x; /* what-if */")
+                   'f("it reads the whole file");', 'f(" It reads the whole file.");', "/* of_type() reads. */", "/* Often read. */", "/* The same file is read. */", '/* "Of a file." */', "int x; /* what-if */")
         self.allow("docs/x.md", "# What is it?", "*What else differs* names the rest.", "| What it is |\n|---|", "It is read.", "The same, twice.")
 
     def test_long(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `diesel-analyze truth` puts in front of a PyTorch job: a clock around every DataLoader, and, on request,
+"""Code that `diesel-analyze truth` puts in front of a PyTorch job: a clock around every DataLoader, and, on request,
 batches from memory in place of the loader's.
 
 Python imports a module of this name at its start when PYTHONPATH names its folder; one that it hides is
@@ -9,7 +9,7 @@ imported as well. The environment says what to do:
     DIESEL_TRUTH_MODE   clock: only measure. synthetic: batches of the shapes of each loader's first one, from
                         memory, without workers and without touching the dataset. learn: measure, and write the
                         files that the job reads to DIESEL_TRUTH_FILES, one path a line
-    DIESEL_TRUTH_STEPS  the job ends (SystemExit 0) when it asks for a batch after so many
+    DIESEL_TRUTH_STEPS  the job ends (SystemExit 0) when it asks for a batch after this many
 
 The line: `steps N seconds S wait S loaders N mode M truncated 0|1 compiling S pid P`. `seconds` runs from the first
 request for a batch to the end of the last step; `wait` is the part of it spent in requests, `compiling` in
@@ -180,9 +180,9 @@ class Synthetic:
 class Learner:
     """Writes the regular files that the job opens for reading, one path a line.
 
-    Python tells what it opens. What libraries open (LMDB, HDF5) stays open or mapped, so the open files of the
-    process and its children are looked at now and then. Neither sees a library that opens a file, reads it and
-    closes it: for such a job its folder has to be named."""
+    Python reports the files that it opens. Files that libraries open (LMDB, HDF5) stay open or mapped, so the open
+    files of the process and its children are looked at now and then. Neither sees a library that opens a file, reads it
+    and closes it: for such a job its folder has to be named."""
 
     LOOK_EVERY_S = 0.05
     SKIP_SUFFIXES = (".py", ".pyc", ".so", ".pth", ".egg-link")
@@ -223,7 +223,7 @@ class Learner:
                 try:
                     self.look_at(pid)
                 except OSError:
-                    pass  # it has gone
+                    pass  # the process has ended
             time.sleep(self.LOOK_EVERY_S)
 
     def look_at(self, pid):

@@ -303,7 +303,7 @@ struct diesel_session_options {
 	const char *group; /* the daemon's display name for the sessions that get the same batches, at most 31
 			      bytes; used during the call only; NULL: none. Has no other effect */
 	const char *cluster; /* name of the job on all of its nodes, whose daemons then read each chunk once
-				together (docs/explanation/cluster.md): UTF-8 of at most 63 bytes; used during
+				together (docs/explanation/cluster.md); UTF-8 of at most 63 bytes, used during
 				the call only. "": no other node. NULL: $TORCHELASTIC_RUN_ID unless that is
 				"none", else $SLURM_JOB_ID.$SLURM_STEP_ID. Has no effect if world is 1 */
 	uint64_t start; /* samples of `epoch` that all ranks together have consumed, in steps of any length:

@@ -23,8 +23,8 @@
  * Sessions that get the same batches have one memory of frames, and each has slots of its own: several slots,
  * of several sessions, may stand for one frame, but never two of one session.
  *
- * Frame (in one memfd of n_frames * slot_bytes, sealed against shrinking, growing and new writers; without
- * memory where nothing was laid out):
+ * Frames are in one memfd of n_frames * slot_bytes, sealed against shrinking, growing and new writers. It has
+ * no memory where nothing was laid out. A frame has:
  *   0               struct ring_item[batch]
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned

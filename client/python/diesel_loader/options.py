@@ -86,10 +86,10 @@ class Batches:
     return_ids: True: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]. ids,
         int64 [B], are the numbers of the samples in the dataset, as in dataset[number], dataset.sample_path(number) and
         `dieselctl ls`. Default: False.
-    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
-        long it was waited for, what the functions cost, sample by sample (docs/reference/formats.md). With several ranks
-        "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
-        None (default): no log.
+    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out. The line has its
+        samples, the wait for it, and the cost of the functions, sample by sample (docs/reference/formats.md). With
+        several ranks "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk
+        is one warning. None (default): no log.
     """
 
     device: str | int | torch.device | None = None

@@ -9,7 +9,7 @@ A worker process that dies of SIGSEGV has to: tests do that on purpose, and load
 import os
 import sys
 
-# What is to be loaded first, as LD_PRELOAD has it. Set for as long as Python starts itself again.
+# Libraries to load first, in the form of LD_PRELOAD. Set for as long as Python starts itself again.
 PRELOAD, AGAIN = "DIESEL_ASAN_PRELOAD", "DIESEL_ASAN_AGAIN"
 
 if AGAIN in os.environ:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a failing disk, a full one, a kill and bad input do to a dataset: nothing that was there is lost, the
-next command goes on, and each failure is one clear line.
+"""A failing disk, a full one, a kill and bad input harm no dataset: no data is lost, the next command goes on, and each
+failure is one clear line.
 
 usage: dataset_faults.py kth | crash | full | limit | refuse
 """
@@ -150,7 +150,7 @@ def test_full(root):
             one_line(packed, "No space left on device", "unchanged")
             assert content(scene.dataset) == scene.old, f"{kib} KiB"
             dieselctl("verify", scene.dataset, check=0)
-            # More room: the same command goes on.
+            # More space: the same command goes on.
             subprocess.run(["mount", "-o", "remount,size=64m", mount], check=True)
             scene.check_unharmed(f"{kib} KiB")
         finally:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl verify --repair: chunks come back bit for bit, from a replica, from the files, or from both; what cannot be repaired is
-named and stays as it is.
+"""dieselctl verify --repair restores chunks bit for bit, from a replica, from the files, or from both. Chunks that
+cannot be repaired are named and stay as they are.
 
 usage: dataset_repair.py damage | refuse
 """
@@ -63,7 +63,7 @@ def first_sample(data):
 
 
 def harms(scene):
-    """What is done to a chunk, by name; each takes the chunk's path."""
+    """Returns ways to harm a chunk, by name; each takes the chunk's path."""
     def garbage(chunk):
         chunk.write_bytes(random.Random(1).randbytes(chunk.stat().st_size))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of datasets that come to harm share."""
+"""Helpers of the tests that harm datasets."""
 import json
 import os
 import pathlib
@@ -76,7 +76,8 @@ def fail_at(k, error, stay, kind):
 
 
 def failing(run, k, error, stay=False, kind="change"):
-    """(what run() gives, whether call k was made) of a command whose k-th call fails, or with error 0 is its last."""
+    """Returns (the result of run(), whether call k was made) of a command whose k-th call fails, or with error 0 is its
+    last."""
     environment, reading, writing = fail_at(k, error, stay, kind)
     done = run(env=environment, pass_fds=[writing])
     os.close(writing)

@@ -4,7 +4,7 @@
 
 usage: dataset_verbs.py kills | calls | flips
 
-DIESEL_ROUNDS=N: as many kills, or flips, instead of a few; DIESEL_ALL_CALLS=1: every call, instead of some.
+DIESEL_ROUNDS=N makes N kills, or flips, instead of a few. DIESEL_ALL_CALLS=1 fails every call, instead of some.
 """
 import functools
 import os
@@ -40,7 +40,7 @@ class Scene:
         self.holed = root / "holed"
         shutil.copytree(self.before, self.holed)
         dieselctl("rm", "-r", self.holed, "class1", check=0)
-        # What it begins with, and what is there before and after.
+        # Arguments, dataset to begin with, contents before and after.
         self.verbs = {
             "pack": (["pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.dataset], None, None, self.old),
             "append": (["pack", "--append", "--chunk-size", "4M", self.more, self.dataset], self.before, self.old, self.appended),
@@ -65,7 +65,8 @@ class Scene:
         return len(os.listdir(undisturbed / "chunks"))
 
     def check(self, verb, where):
-        """What a reader finds is whole, as before or as after; the same command then finishes."""
+        """Asserts that a reader finds a whole dataset, as before or as after, and that the same command then
+        finishes."""
         command, _, before, after = self.verbs[verb]
         if before is None and not (self.dataset / "snapshot").exists():
             pass  # not published yet
@@ -140,7 +141,7 @@ def test_calls(root):
 
 
 def meaning(dataset):
-    """What the metadata says, to whoever reads all of it; None if it cannot be read."""
+    """Returns all rows of the metadata; None if it cannot be read."""
     try:
         with sqlite3.connect(dataset / "meta.db") as database:
             database.text_factory = bytes  # as it is read: whatever the bytes are

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Debian that has nothing but its base system, booted with systemd, thrown away afterwards.
 
-debootstrap makes it once (in the build folder; delete the file cleanroot.tar there to have it made anew).
+debootstrap makes it once (in the build folder; delete the file cleanroot.tar there to make it again).
 """
 import os
 import shutil

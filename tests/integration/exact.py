@@ -40,7 +40,7 @@ def why_not(needs_torch=False):
 
 
 class Apart(unittest.TestLoader):
-    """Of a file's tests those that compare clocks (shapes_support.repeated), or all others."""
+    """Loads those of a file's tests that compare clocks (shapes_support.repeated), or all others."""
 
     def __init__(self, compare):
         super().__init__()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports for the servers of tests, which run beside each other: a server is started some time after its port was chosen, and may be
-killed and started again on it. So a port is not one that the kernel would give to somebody meanwhile, and no other test's."""
+"""Ports for the servers of tests that run at the same time: a server is started some time after its port was chosen,
+and may be killed and started again on it. So a port is not one that the kernel would give to somebody meanwhile, and no
+other test's."""
 import atexit
 import random
 import socket

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the linker and the compiler are to leave in a file that is installed (cmake/DieselTargets.cmake), read from the file itself."""
+"""Traces of hardening that the linker and the compiler must leave in an installed file (cmake/DieselTargets.cmake),
+read from the file itself."""
 import re
 import struct
 
@@ -50,7 +51,8 @@ def has_canaries(file):
 
 
 def problems(data, checks=True):
-    """What a program or library lacks, in words. checks: whether it calls what _FORTIFY_SOURCE puts in place of other calls."""
+    """Yields the hardening that a program or library lacks, in words. checks: whether it calls what _FORTIFY_SOURCE
+    puts in place of other calls."""
     file = File(data)
     dynamic, imported, stack = file.dynamic(), file.imported(), file.segment(PT_GNU_STACK)
     holds = {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libbpf does to a BPF object before it loads it, as far as a kernel's types decide it: CO-RE relocations. A program whose field or
-type is not there gets an instruction that the verifier refuses, unless the program does not reach it."""
+"""CO-RE relocations: changes that libbpf makes to a BPF object before it loads it, as a kernel's types require. A
+program whose field or type is not there gets an instruction that the verifier refuses, unless the program does not
+reach it."""
 import collections
 import struct
 
@@ -79,7 +80,7 @@ class Btf:
 
 
 def essential(name):
-    """What is before ___ says which type it is; what follows, which form of it."""
+    """Returns the part of a name before ___, which names the type; the part after it names its form."""
     return name.split("___")[0]
 
 
@@ -173,7 +174,7 @@ class Object:
                 at += width
 
     def words(self, relocation):
-        """What a relocation is about, for people."""
+        """Returns the subject of a relocation, for people."""
         name = self.btf.types[self.btf.plain(relocation.type)].name or self.btf.types[relocation.type].name
         if relocation.kind in (ENUM_EXISTS, ENUM_VALUE):
             return f"{name}::{self.btf.enumerators(self.btf.plain(relocation.type))[int(relocation.access)]}"
@@ -224,7 +225,7 @@ class Object:
         return self.btf.is_unsigned(local) and kernel.is_unsigned(number)
 
     def lacks(self, program, kernel):
-        """What a program needs of the kernel's types that is not there, in words."""
+        """Returns the types and fields that a program needs and the kernel lacks, in words."""
         section, first, end = self.functions[program]
         relocations = self.relocations[section]
         there = {at: self.is_there(relocation, kernel) for at, relocation in relocations.items()

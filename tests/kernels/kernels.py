@@ -6,8 +6,9 @@
 Without names: all of Debian's that are listed below. They come from Debian's archive and stay in build/kernels (--update: fetches
 them again). --folder: the kernels in a folder instead, each a package (.deb) or an image (vmlinuz*).
 
-As root, and as a user with the three capabilities that README names: `diesel-analyze check`; each BPF program by itself; and a job is
-recorded, whose own clock says how long it waited. --short leaves out the single programs, and is for 6.1 and 6.12. A guest has no
+As root, and as a user with the three capabilities that README names, it runs `diesel-analyze check`, loads each BPF
+program by itself, and records a job whose own clock measures its waits. --short leaves out the single programs, and is
+for 6.1 and 6.12. A guest has no
 disk: its root is an initramfs with diesel-analyze and what it is linked to. A kernel takes about a minute, or half of it with --short.
 
 --cut: writes of each kernel's type information what the recorder needs of it to FOLDER, for test_types.py, and boots none.
@@ -80,7 +81,7 @@ class Suite:
         return found[1] if found else ""
 
     def packages(self):
-        """Those that can have the image: the one the release's own kernel is in now, by its name."""
+        """Returns the package that has the image of the release's own kernel now, by its name."""
         command("apt-get", *self.options, "update", "--error-on=any")
         image = re.search(r"linux-image-\S+", self.needs("linux-image-cloud-amd64"))
         if not image:
@@ -192,7 +193,7 @@ def make_root(image, short):
 
 
 def boot(vmlinux, image, folder):
-    """What the guest wrote, by the names of its parts."""
+    """Returns the output of the guest, by the names of its parts."""
     results, console = os.path.join(folder, "results"), os.path.join(folder, "console")
     # One thread emulates. With more, a CPU may run into a breakpoint that the kernel has just taken out again, and the guest dies:
     # in bpf_trace_run*(), which the kernel patches when the recorder has BPF's run time counted. Real CPUs are waited for.
@@ -238,7 +239,7 @@ def version(release):
 
 
 def faults_of_check(who, check, release):
-    """What is wrong with a `diesel-analyze check` on a kernel that is supported."""
+    """Yields the faults of a `diesel-analyze check` on a kernel that is supported."""
     if check["mode"] != "exact":
         yield f"{who}: recordings are not exact"
     for finding in check["findings"]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user of diesel_loader writes: the annotations are found, and say what is so. It is checked, never run."""
+"""Code as a user of diesel_loader writes it: type checkers find the annotations, and these are true. It is checked,
+never run."""
 from __future__ import annotations
 
 import ctypes

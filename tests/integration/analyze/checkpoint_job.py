@@ -158,7 +158,7 @@ def main():
     clock["begin"] = time.monotonic()
     for step in range(steps):
         (weight @ weight).sum().backward()
-        log.write(b"step %06d loss 0.123456\n" % step * 20)  # as event writers do: some 100 bytes a step
+        log.write(b"step %06d loss 0.123456\n" % step * 20)  # as event writers do: about 100 bytes per step
         if kind == "synced_log":
             os.fsync(log.fileno())
         if kind in ("none", "synced_log") or (step + 1) % every:

@@ -4,9 +4,9 @@
 gpu_job.py LIBCUDA LIBDIESEL STEPS WAIT_MS LAUNCHES [sync NAME] [copy_in_next] [copy_after NAME] [other_thread]
     [no_sync] [fork N] [wait_for_input] [unmarked]
 
-A step: next() (marked as libdiesel's loaders do, but for unmarked) sleeps WAIT_MS; LAUNCHES kernels are launched; a
-synchronisation waits for them. stall: what next() took; sync: what the synchronisations outside of it took.
-LIBCUDA "none": a job without a GPU, which computes instead. fork: N children do this, not the parent.
+In a step, next() (marked as libdiesel's loaders do, but for unmarked) sleeps WAIT_MS. Then LAUNCHES kernels are
+launched, and a synchronisation waits for them. stall: what next() took; sync: what the synchronisations outside of it
+took. LIBCUDA "none": a job without a GPU, which computes instead. fork: N children do this, not the parent.
 """
 import ctypes
 import json

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop that reads its samples in one of the ways of real loaders: shape_job.py SHAPE SOURCE [WORKERS].
 
-It knows nothing of the recorder. Its own clock is the truth: at the end it prints one JSON line with the time
-in reads, in decoding and in the rest of the steps, from the first batch to the last step.
+It knows nothing of the recorder. Its own clock is the truth. At the end it prints one JSON line with the time in reads,
+in decoding and in the rest of the steps, from the first batch to the last step.
 """
 import ctypes
 import json
@@ -180,7 +180,7 @@ class Inline:
 
 
 def warm_up(model):
-    """What a first batch would load of the libraries is loaded; with a cold page cache that takes long."""
+    """Loads the parts of the libraries that a first batch would load; with a cold page cache that takes long."""
     data = bytes(SAMPLE)
     with torch.no_grad():
         model(torch.stack([decode(data), decode(data)]))

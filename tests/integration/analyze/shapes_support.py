@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of job shapes share: data, recording a job, the report, and the job's own clock beside it."""
+"""Helpers of the tests of job shapes: data, recording a job, the report, and the job's own clock to compare it with."""
 import functools
 import json
 import os
@@ -15,7 +15,8 @@ ANALYZE = os.path.join(BIN, "diesel-analyze")
 JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
 # Another interpreter with another torch, to try by hand; CI has the distribution's.
 PYTHON = os.environ.get("SHAPES_PYTHON", sys.executable)
-# Of the time; the job's clock is read around next(), the report from outside, on a machine with other work.
+# Tolerance, as a share of the time: the job's clock is read around next(), the report from outside, on a machine with
+# other work.
 WAIT_POINTS = 0.10
 
 
@@ -23,8 +24,8 @@ ATTEMPTS = 3
 
 
 def repeated(test):
-    """Of a test that compares two clocks: another process that takes the cores away between the two readings is no
-    error of either. It has to hold once in a few runs; what is wrong is wrong in all of them."""
+    """Repeats a test that compares two clocks: another process that takes the cores away between the two readings is no
+    error of either. The test has to pass once in a few runs; an error shows in all of them."""
 
     @functools.wraps(test)
     def attempts(self):

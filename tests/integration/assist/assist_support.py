@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs beside dieseld --assist, and what it says of them."""
+"""Jobs with dieseld --assist, and its reports of them."""
 import contextlib
 import json
 import os
@@ -115,7 +115,7 @@ class Case(support.Case):
     def reads_for(path, uid):
         try:
             return (path / "comm").read_text() == "dieseld-ahead\n" and f"Uid:\t{uid}\t" in (path / "status").read_text()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             return False
 
     @staticmethod

@@ -133,7 +133,7 @@ class Node:
             self.seen.append(line)
 
     def members(self, n):
-        """Until so many can be reached, after what was waited for before."""
+        """Waits until n members can be reached, in lines after those that were waited for before."""
         while self.wait("members")[1] != str(n):
             pass
 
@@ -145,8 +145,8 @@ class Node:
         return self.result(f"fetch {number} {size} {ms or 20000}", number, ms is None)
 
     def result(self, order, number, may_be_late):
-        """A peer that has been quick is waited for some 250 ms: on a machine that is busy it may be late, and away for a second. Where
-        that is not what is tested, it is asked again."""
+        """A node waits about 250 ms for a peer that has been quick. On a busy machine the peer may be late, and
+        unreachable for a second. Tests of other things ask it again."""
         end = time.monotonic() + PATIENCE_S
         late = False
         while True:

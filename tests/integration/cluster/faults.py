@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to the nodes of a job: faults that are drawn from a seed, each with a beginning, a length and an end."""
+"""Faults of the nodes of a job, drawn from a seed, each with a beginning, a length and an end."""
 import contextlib
 import os
 import pathlib
@@ -146,7 +146,7 @@ class Faults:
         while True:
             try:
                 return Squatter(port, rng)
-            except OSError:  # what listened before ends when it sees that its daemon is gone
+            except OSError:  # the process that listened before ends when it sees that its daemon is gone
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.02)
@@ -193,7 +193,7 @@ class Faults:
         with self.redis_lock:
             for key in self.redis.cli("--raw", "keys", "*cluster*").split():
                 value = self.redis.ask((b"get", key))[0]
-                if not value:  # it has expired meanwhile
+                if not value:  # the key has expired meanwhile
                     continue
                 forge = rng.choice(("bytes", "cut", "flipped", "other type", "other address", "another node", "far weight"))
                 if not value.startswith(b"diesel-node"):  # a set, or a report

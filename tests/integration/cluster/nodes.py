@@ -56,8 +56,8 @@ def had_no_answer(status):
 
 
 def make_dataset(folder, n_samples, *options, less=0):
-    """Samples of SAMPLE bytes, some 32 a chunk, each by as much shorter than the last as `less` says, a few times; the path, and how
-    often each content is there."""
+    """Makes samples of SAMPLE bytes, about 32 per chunk, each `less` bytes shorter than the last, seven lengths in all.
+    Returns the path, and how often each content occurs."""
     rng, want = random.Random(7), collections.Counter()
     for i in range(n_samples):
         (folder / "src" / f"class{i % 4}").mkdir(parents=True, exist_ok=True)
@@ -154,8 +154,9 @@ class Case(unittest.TestCase):
         self.assertEqual(got, collections.Counter({data: n * times for data, n in self.want.items()}))
 
     def check_reads(self, nodes, n, *about, at_most=False):
-        """So many chunks were read in all, and where a node had no answer in time, on a machine that is busy, some of them twice.
-        at_most: no more than these, but for some that had gone, for want of memory, when a node a step behind asked for them."""
+        """Asserts that n chunks were read in all. On a busy machine, a chunk whose answer came too late may be read
+        twice.
+        at_most: at most n, and a tenth more for chunks that were evicted before a node a step behind asked for them."""
         reads = sum(node.reads() for node in nodes)
         twice = sum(sum(node.status()["cluster"][why] for why in WHY_NOT) for node in nodes)
         if reads > n and any(node.was_away() for node in nodes):

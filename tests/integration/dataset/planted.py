@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What another user plants beside a database, and in it: hot journals, super-journals, views without an end."""
+"""Files that another user plants next to a database, and contents in it: hot journals, super-journals, views without an
+end."""
 import os
 import sqlite3
 import struct
@@ -14,8 +15,8 @@ def page_bytes(path):
 
 
 def plant_journal(path, super_journal=None, page=None):
-    """A journal that is to be played back into a database, as a killed writer leaves it: of its first page, as it is or as
-    given; with the name of a super-journal, which goes with it."""
+    """Plants a journal that is to be played back into a database, as a killed writer leaves it. It has the first page,
+    as it is or as given, and the name of a super-journal, if given."""
     size = page_bytes(path)
     with open(path, "rb") as file:
         first = page or file.read(size)

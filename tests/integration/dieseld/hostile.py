@@ -282,9 +282,9 @@ def openers(daemon_pid):
 
 
 def files_of(pid):
-    """What a process has open; looking does not wait for the file system that the files are of."""
+    """Returns the open files of a process, without waiting for their file system."""
     links = []
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the process has ended
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))

@@ -2,7 +2,7 @@
 """A training job on diesel_loader whose own clock tells what its waits were: sensed_job.py DATASET OPTIONS.
 
 Prints a JSON object a second: seconds covered, waited for data, and steps. Ends when its standard input does.
---step-ms: what a step takes beside the model's work; --batch."""
+--step-ms: time of a step in addition to the model's work; --batch."""
 import argparse
 import json
 import sys

@@ -3,7 +3,7 @@
 keeps descriptors over a restart, as sd_notify(3), sd_listen_fds(3) and systemd.service(5) describe them.
 
 FDSTORE=1 with FDNAME= and descriptors (SCM_RIGHTS) over NOTIFY_SOCKET stores them, FileDescriptorStoreMax= of them at
-most; FDSTOREREMOVE=1 with FDNAME= closes all of that name; at the next start they are descriptors 3, 4 ... with
+most. FDSTOREREMOVE=1 with FDNAME= closes all of that name. At the next start they are descriptors 3, 4 ... with
 LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES, and stay stored. Real systemd is in test_package_clean.py.
 """
 import array

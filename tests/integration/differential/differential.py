@@ -2,8 +2,8 @@
 """Runs random scripts with PyTorch's DataLoader and with ours, and compares what they saw: samples, labels, lengths, and the order's
 meaning. Ours may refuse instead, with one line.
 
-differential.py [--seed N] [--scripts K]: the scripts N to N + K - 1; a script that differs is printed, and may be run
-again as a file: differential.py FILE. Frameworks are part of it where all of them are installed."""
+differential.py [--seed N] [--scripts K] runs the scripts N to N + K - 1. A script that differs is printed, and may be
+run again as a file: differential.py FILE. Frameworks are part of it where all of them are installed."""
 import argparse
 import collections
 import contextlib
@@ -29,7 +29,7 @@ FEW = 8  # samples: fewer are in one order twice by chance
 
 
 def make_parts(folder):
-    """{part: path of its files}; what is packed of it is beside it."""
+    """Returns {part: path of its files}; the packed dataset is next to it."""
     rng, roots = numpy.random.default_rng(3), {}
     for part, n in scripts.SIZES.items():
         root = folder / part
@@ -51,7 +51,7 @@ def flat(record):
 
 
 def differs(theirs, ours):
-    """What is different, in a line; None: nothing."""
+    """Returns the difference, in a line; None: none."""
     if theirs["error"] and theirs["error"][0] == "died":
         return f"PyTorch's side died: {theirs['error'][1]}"
     for a, b in zip(theirs["seen"], ours["seen"]):
@@ -102,7 +102,7 @@ def orders_differ(theirs, ours):
 
 
 def compare(text, roots):
-    """(what differs or None, what each side saw)."""
+    """Returns (the difference or None, what each side saw)."""
     def begin(name):
         def run():
             torch.manual_seed(11)  # where no script sets one, what a new process has is random

@@ -138,7 +138,7 @@ class Script:
     # The data
 
     def make_data(self, kinds=("equal", "ragged", "even", "images"), plainly=False):
-        """Says what `data` is. What is known of it stays in attributes."""
+        """Writes the definition of `data`. Facts about it stay in attributes."""
         one = self.random.choice
         self.kind, self.n, self.is_in_order = one(kinds), 0, True
         self.n = SIZES[self.kind]

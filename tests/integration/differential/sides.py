@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a script of the grammar is written in, once as PyTorch has it and once as diesel_loader.torch has it; what it then saw.
+"""Names that a script of the grammar uses, once as PyTorch has them and once as diesel_loader.torch has them, and
+records of what it saw.
 
 A script notes values, and epochs: the batches that an iterator gave, each a list of samples."""
 import itertools
@@ -22,7 +23,7 @@ REFUSALS = (ValueError, TypeError, RuntimeError, NotImplementedError)
 
 
 class Folder(torch.utils.data.Dataset):
-    """What torchvision's ImageFolder is, where there are files of bytes, too."""
+    """As torchvision's ImageFolder, also for files of bytes."""
 
     def __init__(self, root, transform=None, target_transform=None, loader=None):
         self.root, self.transform, self.target_transform, self.loader = root, transform, target_transform, loader
@@ -61,7 +62,7 @@ def plain(value):
 
 
 def samples_of(batch):
-    """(what the batch is, its samples)."""
+    """Returns (the kind of the batch, its samples)."""
     if isinstance(batch, dict):
         names, columns = sorted(batch), [batch[name] for name in sorted(batch)]
     elif isinstance(batch, list) and batch and isinstance(batch[0], tuple):
@@ -151,7 +152,7 @@ class Side:
 
 
 class Told(Exception):
-    """What a rank stopped with."""
+    """The error that a rank stopped with."""
 
 
 def outcome(side, function):

@@ -25,7 +25,7 @@ if PRESENT:
 
 
 def collate(samples):
-    """What a model of transformers takes."""
+    """Returns the input of a model of transformers."""
     return {"inputs": torch.stack([data.flatten()[:8] for data, _ in samples]), "labels": torch.tensor([abs(label) % 4 for _, label in samples])}
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a dataset by docs/reference/formats.md alone: nothing of this project has a part in it. Both functions give {path: bytes}, paths as
-bytes, and raise ValueError for what is damaged."""
+"""Reads a dataset only by docs/reference/formats.md, without code of this project. Both functions give {path: bytes},
+paths as bytes, and raise ValueError for what is damaged."""
 import pathlib
 import struct
 

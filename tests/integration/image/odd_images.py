@@ -57,7 +57,7 @@ def of_frame(offset, value):
 
 
 def samples(n, depth):
-    """Of 16 bits, too."""
+    """Returns samples of `depth` bits, up to 16."""
     return np.resize(np.random.default_rng(5).integers(1 << depth, size=997), (HEIGHT, WIDTH, n))
 
 

@@ -29,7 +29,7 @@ def extended(flags, width, height):
 
 
 def frame(data, x, y, width, height):
-    """Of an animation, from a still image without VP8X."""
+    """Returns a frame of an animation, from a still image without VP8X."""
     return chunk(b"ANMF", three(x // 2) + three(y // 2) + three(width - 1) + three(height - 1) + three(100) + b"\2" + data[12:])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of loaders share that need no torch: a real dieseld with two datasets."""
+"""Helpers of the tests of loaders that need no torch: a real dieseld with two datasets."""
 import pathlib
 import random
 import sys
@@ -62,7 +62,7 @@ class LoaderCase(unittest.TestCase):
         return [list(order.batch(k)) for k in range(len(order))]
 
     def contents(self, loader, numbers):
-        """What flat() gives for samples of these numbers."""
+        """Returns the result of flat() for samples of these numbers."""
         return [(bytes(loader.dataset.read(n)), loader.dataset.label(n)) for n in numbers]
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for CUDA, for machines without a GPU: what diesel_loader.device calls of it (device/cuda.py), on the CPU.
+"""A stand-in for CUDA, for machines without a GPU: the functions that diesel_loader.device calls (device/cuda.py), on
+the CPU.
 
-"On the device" are tensors of ordinary memory. A copy to them is only queued, as a number for where its source lies, and is done as
-late as the real one may be: when its event was asked for several times, when somebody waits, or at synchronize(). So a slot or
-a buffer that goes back too early shows as wrong bytes. What CUDA would refuse or could not survive is written down in `faults`.
-What a real device makes of it, how fast it is and whether copies overlap: of that this says nothing."""
+"On the device" are tensors of ordinary memory. A copy to them is only queued, with the address of its source. The copy
+is done as late as the real one may be: when its event was asked for several times, when somebody waits, or at
+synchronize(). So a slot or a buffer that goes back too early shows as wrong bytes. Calls that CUDA would refuse or
+could not survive are recorded in `faults`. It shows nothing of the speed of a real device, and not whether copies
+overlap."""
 import collections
 import contextlib
 import ctypes
@@ -14,7 +16,7 @@ import torch
 
 from diesel_loader.device import cuda
 
-NOT_YET = 0xEE  # what a tensor "on the device" has before its copy is done
+NOT_YET = 0xEE  # bytes of a tensor "on the device" before its copy is done
 NAMES = ("n_devices", "current_device", "register", "unregister", "side_stream", "pinned", "copy", "copy_now", "record", "is_done",
          "wait", "hand_over")
 
@@ -68,7 +70,7 @@ class StandInCuda:
         with mock.patch.multiple(cuda, **{name: of(name) for name in NAMES}):
             yield self
 
-    # What cuda.py has
+    # Functions of cuda.py
 
     def n_devices(self):
         return self.devices
@@ -146,7 +148,7 @@ class StandInCuda:
     def hand_over(self, tensors, event, device):
         self.handed_over.append((len(tensors), device))
 
-    # What the tests ask
+    # Functions for the tests
 
     def registered_at(self, address):
         return next((first for first, size in self.registered.items() if first <= address < first + size), None)
@@ -164,7 +166,7 @@ class StandInCuda:
         self.run(self.done + len(self.queue))
 
     def look_at_mappings(self):
-        """What is registered has to be mapped."""
+        """Checks that registered memory is mapped."""
         for address in self.registered:
             if mapping_of(address) is None:
                 self.faults.append("unmapped what was registered")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of diesel_loader.torch share. To be imported first: it skips where PyTorch is not, or what goes with it, and has
-a real dieseld and `dieselctl pack` from where the benchmarks have them."""
+"""Helpers of the tests of diesel_loader.torch. To be imported first: it skips where PyTorch is not, or what goes with
+it, and has a real dieseld and `dieselctl pack` from where the benchmarks have them."""
 import pathlib
 import sys
 

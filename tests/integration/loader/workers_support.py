@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of worker processes share: a real dieseld with two datasets, transforms that tell who did them, and
+"""Helpers of the tests of worker processes: a real dieseld with two datasets, transforms that tell who did them, and
 who is alive."""
 import itertools
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of `dieselctl mount` share: a dataset, a dieseld, mounts that end with the test."""
+"""Helpers of the tests of `dieselctl mount`: a dataset, a dieseld, mounts that end with the test."""
 import functools
 import hashlib
 import os

@@ -82,9 +82,9 @@ def juicefs():
 
 
 class Proxy:
-    """Forwards to a server, with If-None-Match as S3 has it. `fault`, a function of (method, path, headers, count) says what
-    happens instead: a status and a body, "cut", "slow", "after" (the request is carried out, and its answer is lost), bytes (raw,
-    in place of an answer), or None."""
+    """Forwards to a server, with If-None-Match as S3 has it. `fault` is a function of (method, path, headers, count).
+    It returns a status and a body for the answer, "cut", "slow", "after" (the request is carried out, and its answer is
+    lost), bytes (raw, in place of an answer), or None."""
 
     def __init__(self, port):
         self.upstream, self.fault, self.seen, self.lock = port, lambda *_: None, [], threading.Lock()

@@ -45,8 +45,8 @@ def must(done, python):
 
 
 def build(python):
-    """(the source distribution, the wheel that is built from it). Of the same sources there is one wheel, in build/wheels: its
-    tests run one after the other (RESOURCE_LOCK), and the first of them builds it."""
+    """(the source distribution, the wheel that is built from it). There is one wheel of the same sources, in
+    build/wheels: its tests run one after the other (RESOURCE_LOCK), and the first of them builds it."""
     tools, folder = SCRATCH + "/tools", SCRATCH + "/dist"
     must(run(python, "-m", "pip", "install", "--quiet", "--target", tools, "scikit-build-core"), python)
     done = run(python, "-c", f"from scikit_build_core.build import build_sdist; print(build_sdist({folder!r}))",

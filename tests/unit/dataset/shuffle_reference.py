@@ -75,7 +75,7 @@ def deal(base, chunk_samples, epoch, drift):
 
 
 def cut(chunk_samples, dealt, lanes, chosen=None):
-    """Of each lane (chunk, places in it), in the order of storage."""
+    """Returns [(chunk, places in it)] of each lane, in the order of storage."""
     listed = [(chunk, i) for chunk in dealt for i in range(chunk_samples[chunk]) if chosen is None or (chunk, i) in chosen]
     result, begin = [], 0
     for lane in range(lanes):
@@ -153,7 +153,7 @@ def split(groups, sizes, seed):
 
 
 def digest(rounds):
-    """Of the orders of random cases: test_shuffle.c draws the same ones."""
+    """Returns a digest of the orders of random cases: test_shuffle.c draws the same ones."""
     state, result = 11, 0xCBF29CE484222325
 
     def draw(low, high):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ordinary PyTorch training script in many shapes, with its own clock as the truth.
 
-It knows nothing of DIESEL. At its end it prints one JSON line: its wall time from the first next() to the end of
-the last step, and the share of it that its clock measured around next(); per thread where there is more to say.
+It knows nothing of DIESEL. At its end it prints one JSON line. The line has its wall time from the first next() to the
+end of the last step, and the share of it that its clock measured around next(), per thread where there are several.
 Work is done in units of time, not of instructions: a slower machine makes it no different.
 """
 import argparse

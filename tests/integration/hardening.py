@@ -51,7 +51,7 @@ def has_canaries(file):
 
 
 def problems(data, checks=True):
-    """Yields the hardening that a program or library lacks, in words. checks: whether it calls what _FORTIFY_SOURCE
+    """Returns the hardening that a program or library lacks, in words. checks: whether it calls what _FORTIFY_SOURCE
     puts in place of other calls."""
     file = File(data)
     dynamic, imported, stack = file.dynamic(), file.imported(), file.segment(PT_GNU_STACK)

@@ -7,6 +7,7 @@ import textwrap
 import unittest
 import unittest.mock
 
+import draw
 import includes
 import prose
 import style
@@ -218,6 +219,12 @@ goes on.
                 style.COUNTS.write_text(before)
                 style.counts_write()
                 self.assertEqual(style.COUNTS.read_text(), now)
+
+    def test_draws_show_the_code(self):
+        text = 'int f(void); /* one */\n\n/* two */\n\nvoid g(void)\n{\n\tlog("cannot open it",\n\t    x);\n'
+        self.assertEqual(draw.code_after(text, text.index("two") + 3), "void g(void)")
+        begin = text.index('"')
+        self.assertEqual(draw.code_around(text, begin, text.rindex('"') + 1), "log( MESSAGE, x);")
 
     def test_subjects(self):
         for subject in ("lib: read a file", "daemon/cache, ui: embed a table", "README: pass what a user needs", "lib: clang-format"):

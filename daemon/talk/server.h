@@ -5,7 +5,7 @@
  * The daemon's socket: accepts clients, and owns connections and sessions. One event loop; after each round
  * of events, schedule_turn() starts all work that the events made possible.
  *
- * It takes no lock: docs/contributing/architecture.md has the table of threads and locks.
+ * It takes no lock: docs/contributing/modules/daemon.md has the table of threads and locks.
  */
 
 #include "daemon/apart/closer.h"

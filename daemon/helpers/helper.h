@@ -4,7 +4,7 @@
 /*
  * The kinds of processes that the daemon consists of: their names, their rights, and what the death of one
  * means. helper.c has the table, from which those in docs/explanation/security.md and
- * docs/how-to/operating.md come.
+ * docs/reference/processes.md come.
  */
 
 #include <stdbool.h>
@@ -78,6 +78,6 @@ void helper_begin(enum helper_kind kind, pid_t parent);
  * changed. */
 int helper_settle(enum helper_kind kind);
 
-/* Prints a table of docs/explanation/security.md ("rights") or docs/how-to/operating.md ("ends"). -EINVAL:
+/* Prints a table of docs/explanation/security.md ("rights") or docs/reference/processes.md ("ends"). -EINVAL:
  * there is no such. */
 int helper_print(const char *what);

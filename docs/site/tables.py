@@ -16,8 +16,8 @@ def metrics(files):
         for name, kind, text in METRIC.findall(file.read_text()):
             rows.setdefault(name, (kind, "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text)).replace('\\"', '"')))
     lines = [f"`{name}` ({kind})\n:   {cell(text)}\n" for name, (kind, text) in sorted(rows.items())]
-    return ("# Metrics\n\n`dieseld` serves these to Prometheus at `/metrics`, with the same texts. [Operating](../how-to/operating.md#alerts) says which to "
-            "alert on.\n\n") + "\n".join(lines) + "\n"
+    return ("# Metrics\n\n`dieseld` serves these to Prometheus at `/metrics`, with the same texts. [Monitor dieseld](../how-to/monitor.md) lists those "
+            "to watch, [alerts](alerts.md) the rules.\n\n") + "\n".join(lines) + "\n"
 
 
 def kind(part):

@@ -64,7 +64,7 @@ class Docs(unittest.TestCase):
 
     def test_a_wrong_link_is_seen(self):
         page = self.pages / "wrong.md"
-        page.write_text("# A b\n[a](#a-b) [b](#b) [c](c.md) [d](how-to/operating.md#alerts) `[e](e.md)`\n")
+        page.write_text("# A b\n[a](#a-b) [b](#b) [c](c.md) [d](how-to/operating.md#operate-diesel) `[e](e.md)`\n")
         self.addCleanup(page.unlink)
         self.assertEqual(list(self.refused(self.pages, page)), ["wrong.md: #b", "wrong.md: c.md"])
 

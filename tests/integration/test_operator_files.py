@@ -388,7 +388,7 @@ class Debian(unittest.TestCase):
     def test_who_starts_the_service(self):
         self.assertEqual(self.configure("disabled"), ["enable", "start"])
         self.assertEqual(self.configure("enabled", before="0.1.0"), ["try-restart"])
-        # As docs/how-to/operating.md does on a node that is to be observed first: no start, and no line that it failed.
+        # As docs/how-to/pilot.md does on a node that is to be observed first: no start, and no line that it failed.
         self.assertEqual(self.configure("masked"), [])
         self.assertEqual(self.configure("masked-runtime"), [])
         self.assertEqual(self.configure("masked-runtime", before="0.1.0"), [])
@@ -508,13 +508,12 @@ class Alerts(unittest.TestCase):
             self.skipTest("no python3-yaml")
 
     def test_each_has_a_line_that_says_what_to_do(self):
-        with open(os.path.join(ROOT, "docs/how-to/operating.md")) as file:
-            page = file.read()
-        section = page[page.index("\n## Alerts\n"):].split("\n## ")[1]
+        with open(os.path.join(ROOT, "docs/reference/alerts.md")) as file:
+            section = file.read()
         group, = rules()["groups"]
         for rule in group["rules"]:
             self.assertRegex(section, rf"(?m)^\| .*`{rule['alert']}`.* \| \S")
-            self.assertEqual(rule["annotations"]["runbook"], "docs/how-to/operating.md#alerts")
+            self.assertEqual(rule["annotations"]["runbook"], "docs/reference/alerts.md#alerts")
             self.assertIn(rule["labels"]["severity"], {"page", "ticket", "info"})
             # What all nodes share is one alert for all of them.
             self.assertIn("$value }} nodes" if rule["alert"] == "DieselStorageTooSlow" else "$labels.instance", rule["annotations"]["summary"])
@@ -726,8 +725,8 @@ class Cluster(unittest.TestCase):
         self.assertGreaterEqual(limit, cache + workers * decoder + gib)
         self.assertEqual(container["resources"]["requests"]["memory"], container["resources"]["limits"]["memory"])
         # The manual's table has the same sum.
-        with open(os.path.join(ROOT, "docs/how-to/operating.md")) as file:
-            rows = re.findall(r"(?m)^  \| (\d+) GiB \| (\d+) \| (\d+)G \|$", file.read())
+        with open(os.path.join(ROOT, "docs/how-to/memory.md")) as file:
+            rows = re.findall(r"(?m)^ *\| (\d+) GiB \| (\d+) \| (\d+)G \|$", file.read())
         self.assertGreaterEqual(len(rows), 3)
         for all_of_it, decoders, of_cache in rows:
             self.assertEqual(int(all_of_it) * gib, int(of_cache) * gib + int(decoders) * decoder + gib)

@@ -210,7 +210,7 @@ class Srun(Case):
         self.daemons_that_are_stopped_drain_no_node(nodes)
 
     def test_nodes_are_drained_and_upgraded(self):
-        """One after the other, with their job running: docs/how-to/operating.md, Upgrade."""
+        """One after the other, with their job running: docs/how-to/upgrade.md."""
         nodes = [Node(self.redis.url(""), name, socket=str(self.folder / f"{name}.sock")) for name in NODES]
         for node in nodes:
             self.addCleanup(node.daemon.stop)

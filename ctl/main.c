@@ -216,9 +216,22 @@ static int set_help(void *options, const struct option_row *row, const char *val
 	return OPTION_HELP;
 }
 
-static int set_version(void *options, const struct option_row *row, const char *value, struct error *err)
+/* Some verbs have an option --version with a value: the version of the dataset. */
+static bool is_version(const struct option_verb *verb, const char *word)
+{
+	return !strcmp(word, "-V") ||
+	       (!strcmp(word, "--version") && !option_find(verb->rows, verb->n_rows, "version"));
+}
+
+static int print_version(void)
 {
 	puts("dieselctl " DIESEL_VERSION);
+	return CTL_OK;
+}
+
+static int set_version(void *options, const struct option_row *row, const char *value, struct error *err)
+{
+	print_version();
 	return OPTION_HELP;
 }
 
@@ -257,5 +270,7 @@ int main(int argc, char **argv)
 	words = argv;
 	n_words = argc;
 	verb = option_find_verb(&program, argv[1], &err);
+	if (verb && argc == 3 && is_version(verb, argv[2]))
+		return print_version();
 	return verb ? verb->run(verb, argc - 1, argv + 1) : wrong_use(err.text);
 }

@@ -160,6 +160,27 @@ static bool is_in_synopsis(const struct option_verb *verb, const struct option_r
 	return is_of(verb, row) && (row->verbs || !verb->bit);
 }
 
+/* Prints what is literal in bold, and what a user replaces in italics. */
+static void put_roff_arguments(FILE *out, const char *text)
+{
+	char font = 'R';
+
+	fputc(' ', out);
+	for (const char *c = text; *c; c++) {
+		char next = strchr(" ()[]|.", *c)        ? 'R'
+			    : islower((unsigned char)*c) ? 'B'
+			    : isupper((unsigned char)*c) ? 'I'
+			    : *c == '-' && font == 'R'   ? 'B'
+							 : font;
+
+		if (next != font)
+			fprintf(out, "\\f%c", next);
+		font = next;
+		put_roff_text(out, (char[]){*c, '\0'});
+	}
+	fputs(font == 'R' ? "" : "\\fR", out);
+}
+
 /* The options of a synopsis. */
 static void print_synopsis(FILE *out, const struct option_verb *verb, bool roff)
 {
@@ -188,19 +209,10 @@ static void print_synopsis(FILE *out, const struct option_verb *verb, bool roff)
 		if (row->repeats)
 			fputs(" ...", out);
 	}
-	if (!verb->arguments)
-		return;
-	fputs(roff ? " \\fI" : " ", out);
-	for (const char *c = verb->arguments; *c; c++)
-		if (!roff)
-			fputc(*c, out);
-		else if (strchr("()[]|.", *c))
-			fprintf(out, "\\fR%c\\fI", *c);
-		else if (*c >= 'a' && *c <= 'z')
-			fprintf(out, "\\fB%c\\fI", *c);
-		else
-			put_roff_text(out, (char[]){*c, '\0'});
-	fputs(roff ? "\\fR" : "", out);
+	if (verb->arguments && roff)
+		put_roff_arguments(out, verb->arguments);
+	else if (verb->arguments)
+		fprintf(out, " %s", verb->arguments);
 }
 
 static void print_verb(FILE *out, const struct option_verb *verb, int width, bool is_first)
@@ -329,13 +341,12 @@ static void put_upper(FILE *out, const char *text)
 		fputc(toupper((unsigned char)*text), out);
 }
 
-/* Prints a manual page for each verb that has options of its own. Each begins with a line `.\" page: NAME`.
- */
+/* Prints a manual page for each verb. Each begins with a line `.\" page: NAME`. */
 static void print_manual_pages(FILE *out, const struct option_program *program)
 {
 	const char *name = program->self->name;
 
-	for (size_t i = 0; !is_shared(program) && i < program->n_verbs; i++) {
+	for (size_t i = 0; i < program->n_verbs; i++) {
 		const struct option_verb *verb = program->verbs[i];
 
 		fprintf(out, ".\\\" page: %s-%s\n.\\\" SPDX-License-Identifier: Apache-2.0\n.TH ", name,
@@ -343,15 +354,19 @@ static void print_manual_pages(FILE *out, const struct option_program *program)
 		put_upper(out, name);
 		fputs("\\-", out);
 		put_upper(out, verb->name);
-		fprintf(out, " 1 2026-11-21 DIESEL \"User Commands\"\n.SH NAME\n%s\\-%s \\- %c%s\n", name,
-			verb->name, tolower((unsigned char)*verb->summary), verb->summary + 1);
+		fputs(" 1 2026-11-21 DIESEL \"User Commands\"\n.SH NAME\n", out);
+		put_roff_text(out, name);
+		fputs("\\-", out);
+		put_roff_text(out, verb->name);
+		fprintf(out, " \\- %c%s\n", tolower((unsigned char)*verb->summary), verb->summary + 1);
 		fprintf(out, ".SH SYNOPSIS\n.B %s %s", name, verb->name);
 		print_synopsis(out, verb, true);
 		fputs("\n.SH DESCRIPTION\n", out);
 		option_print_text(out, ".PP", verb->about ? verb->about : verb->summary, true);
 		fputs(".SH OPTIONS\n", out);
 		for (size_t k = 0; k < verb->n_rows; k++)
-			print_manual_row(out, &verb->rows[k]);
+			if (is_of(verb, &verb->rows[k]))
+				print_manual_row(out, &verb->rows[k]);
 		fprintf(out, ".SH SEE ALSO\n.BR %s (1)\n", name);
 	}
 }

@@ -124,7 +124,7 @@ def nav(target):
 
 def reference(programs, made):
     """The generated pages of reference/: {name: text}."""
-    pages = {f"{name}.md": text for name, text in manuals.pages(programs, made, DOCS / "man").items()}
+    pages = {f"{name}.md": text for name, text in manuals.pages(made, DOCS / "man").items()}
     pages["python.md"] = python_pages.page(ROOT / "client" / "python" / "diesel_loader")
     pages["c.md"] = c_pages.page((ROOT / "client" / "include" / "client" / "diesel.h").read_text())
     pages["metrics.md"] = tables.metrics(sorted((ROOT / "daemon" / "run").glob("metrics*.c")))

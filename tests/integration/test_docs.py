@@ -79,6 +79,7 @@ class Docs(unittest.TestCase):
             return (self.pages / "reference" / f"{name}.md").read_text()
         self.assertIn("`-c`, `--chunk-size` *SIZE*\n:   4M to 64M", text("dieselctl-pack"))
         self.assertIn("`--stage` *DIR*", text("dieseld"))
+        self.assertIn("`diesel-analyze diff` \\[`--output` *FILE*\\]", text("diesel-analyze-diff"))
         self.assertIn("`diesel_job_batches_total` (counter)\n:   Batches made ready for the job.\n", text("metrics"))
         self.assertIn("## diesel_dataset_stat()\n\n-ERANGE: there is no such sample.", text("c"))
         self.assertIn("### DataLoader", text("python"))

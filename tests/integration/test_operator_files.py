@@ -84,7 +84,8 @@ def key_file(test):
 class Manual(unittest.TestCase):
     def test_every_program_and_interface_has_a_page(self):
         self.assertLessEqual({"diesel-analyze.1", "diesel-top.1", "dieselctl.1", "dieseld.8", "dieseld.conf.5",
-                              "libdiesel.3", "diesel_loader.3"} | {f"dieselctl-{verb}.1" for verb in verbs()}, set(pages()))
+                              "libdiesel.3", "diesel_loader.3"} | {f"dieselctl-{verb}.1" for verb in verbs()} |
+                             {f"diesel-analyze-{verb}.1" for verb in ANALYZE_VERBS}, set(pages()))
 
     def test_mandoc(self):
         if not shutil.which("mandoc"):
@@ -109,6 +110,11 @@ class Manual(unittest.TestCase):
             self.assertEqual(run(program, "-V").stdout, run(program, "--version").stdout)
             self.assertRegex(run(program, "--nonsense").stderr, rf"no option --nonsense\. Try '{name} --help' for more information\.\n")
 
+    def test_each_verb_prints_the_version(self):
+        for program, verb in [("dieselctl", verb) for verb in verbs()] + [("diesel-analyze", verb) for verb in ANALYZE_VERBS]:
+            done = run(os.path.join(BIN, program), verb, "-V")
+            self.assertEqual((done.returncode, done.stdout), (0, run(os.path.join(BIN, program), "-V").stdout), verb)
+
     def test_pages_have_what_the_help_has(self):
         for program, name in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1"), ("diesel-analyze", "diesel-analyze.1")):
             for option in options_of(program):
@@ -118,6 +124,10 @@ class Manual(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^\.B {verb}\b")
             for option in options_of("dieselctl", verb) - {"--help"}:
                 self.assertIn(option, text, verb)
+                self.assertIn(option, page(f"dieselctl-{verb}.1"))
+        for verb in ANALYZE_VERBS:
+            for option in options_of("diesel-analyze", verb):
+                self.assertIn(option, page(f"diesel-analyze-{verb}.1"))
 
     def test_a_setting_of_the_file_is_described(self):
         text = page("dieseld.conf.5")

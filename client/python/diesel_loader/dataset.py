@@ -175,7 +175,7 @@ class Dataset:
     """A packed dataset directory, opened through the node's daemon.
 
     path: the directory that `dieselctl pack` made, or s3://BUCKET/PREFIX, which is read with the credentials of this
-    process (docs/reference/loader.md).
+    process (docs/how-to/python-datasets.md).
     socket: the daemon's socket; default $DIESEL_SOCKET, else /run/diesel/dieseld.sock.
     daemon: "auto": a daemon of the user's own serves if neither socket nor $DIESEL_SOCKET is given, and the node has no
         daemon. It is started if need be, from $DIESEL_DAEMON or the program `dieseld` next to this Python or in PATH,

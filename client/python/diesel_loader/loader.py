@@ -66,9 +66,9 @@ class Loader:
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle, an integer of at least 0. The order is a pure function of (dataset version, seed, epoch, lanes, drift,
         world size x batch size): the same on any machine, whatever the daemon's settings, and with torch and without.
-    transform: transforms that dieseld runs (diesel_loader.transforms, docs/reference/loader.md; print(loader.plan())),
-        and callables after them. Or only a callable, called with each sample: an RGB PIL image where the path has an
-        image's extension, else the stored bytes, 1-D uint8.
+    transform: what dieseld runs (diesel_loader.transforms, docs/how-to/transforms.md; print(loader.plan())), and callables behind it; or a
+        callable alone, called with each sample: an RGB PIL image where the path has an image's extension, else the stored
+        bytes, 1-D uint8.
     order, decode, batches, job: an Order, Decode, Batches or Job of this module, for what is less common.
     num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or
         None: as many as the daemon says, at every batch. 0 is among its choices: the trainer does the work, because on

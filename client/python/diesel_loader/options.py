@@ -53,7 +53,7 @@ class Decode:
     loader: called with the stored bytes, a 1-D uint8 tensor or array; gives what `transform` is called with. None (default): an
         RGB PIL image where the path has an image's extension, else the bytes.
     target_transform: called with each label. None (default): labels stay numbers.
-    native: which of the transforms dieseld runs (docs/reference/loader.md; print(loader.plan())). None (default): the longest beginning that
+    native: which of the transforms dieseld runs (docs/how-to/transforms.md; print(loader.plan())). None (default): the longest beginning that
         it understands; False: none, which is a ValueError where the transform is of diesel_loader.transforms; "require":
         ValueError unless it runs all of them.
     damaged: what becomes of an image that dieseld cannot decode. "error" (default): its batch is DamagedData, which names it;
@@ -76,10 +76,10 @@ class Decode:
 class Batches:
     """Contents of a batch that is handed out, and its place: DataLoader(..., batches=Batches(device="cuda")).
 
-    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors are when a batch is handed out. They are copied on
-        a stream of their own, out of memory that is page-locked once. The next batch's copy begins before this one is
-        handed out (docs/reference/loader.md). None (default) or "cpu": in host memory. ValueError for any other, with
-        an order of one's own, and without torch; RuntimeError where torch finds no GPU.
+    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors are when a batch is handed out. They are copied on a stream of
+        their own, out of memory that is page-locked once, and the next batch's copy begins before this one is handed out
+        (docs/how-to/batches.md). None (default) or "cpu": in host memory. ValueError for any other, with an order of one's own, and
+        without torch; RuntimeError where torch finds no GPU.
     memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them
         where it runs the whole transform; else workers put them so. None (default): as they come. ValueError with
         collate_fn, with an order of one's own, and without torch.
@@ -110,7 +110,7 @@ class Job:
     cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
         (docs/explanation/cluster.md). Up to 63 bytes. None (default): $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else
         $SLURM_JOB_ID.$SLURM_STEP_ID; "": this node reads for itself.
-    group: what the daemon's status calls this job and those that get the same batches (docs/reference/loader.md, "Several jobs, one
+    group: what the daemon's status calls this job and those that get the same batches (docs/how-to/several-ranks.md, "Several jobs, one
         transform"). A name, of 1 to 31 bytes: who shares with whom does not depend on it. None (default): no name.
     """
 

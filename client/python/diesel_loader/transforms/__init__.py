@@ -12,11 +12,11 @@ Samples that are arrays begin with what says so:
     transforms.Compose([transforms.FromNumpy(layout="HWC"), transforms.RandomCrop(32), transforms.ToTensor()])
     transforms.Compose([transforms.FromBytes("int16", (16000,)), transforms.ToDtype("float32", scale=True)])
 
-Names and parameters are torchvision's. They are declarations: dieseld does the work, in C, from the stored JPEG, PNG,
-WebP or array to the array or tensor in shared memory. It does the same as for torchvision's (docs/reference/loader.md).
-They have no Python to fall back on: where dieseld cannot run one, making the loader is a ValueError that says which and
-why. Callables of one's own may stand behind them; these are called in worker processes with what came before, an array
-(diesel_loader.numpy) or a tensor (diesel_loader.torch).
+Names and parameters are torchvision's. These are declarations: dieseld does the work, in C, from the stored JPEG, PNG, WebP or
+array to the array or tensor in shared memory, and what it does is what it does for torchvision's (docs/how-to/transforms.md). They have no Python to
+fall back on: where dieseld cannot run one, making the loader is a ValueError that says which and why. Callables of one's own may
+stand behind them; these are called in worker processes with what came before, an array (diesel_loader.numpy) or a tensor
+(diesel_loader.torch).
 
 A wrong parameter is a ValueError.
 """

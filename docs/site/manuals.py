@@ -92,6 +92,8 @@ def markdown(roff):
             depth = len(stack)
         elif name in (".IP", ".br"):
             end()
+            if rest.startswith("\\(bu"):
+                paragraph.append("-")
         else:
             text = macro(name[1:], rest) if re.fullmatch(r"\.[BIR]{1,2}", name) else inline(line)
             if term == "term":

@@ -7,10 +7,12 @@ MODULES = {"diesel_loader": "__init__", "diesel_loader.torch": "torch", "diesel_
 
 
 def doc(node):
-    """The docstring in Markdown. Lines that begin with `name: ` are items of a list."""
-    out, code = [], False
+    """The docstring in Markdown. Lines that begin with `name: `, behind a blank line or another item, are items of a list."""
+    out, code, items = [], False, False
     for line in (ast.get_docstring(node) or "").split("\n"):
-        item = re.match(r"(\w+(?:, \w+)*): (.*)", line)
+        begins = not out or not out[-1].strip() or items
+        item = re.match(r"(\w+(?:, \w+)*): (.*)", line) if begins else None
+        items = bool(line.strip() and (item or items))
         if re.match(r"    \S", line) and (code or not out or not out[-1].strip()):
             out += [] if code else ["```python"]
             code = True

@@ -117,7 +117,7 @@ def verb_page(title, roff):
 
 
 def pages(made, manuals):
-    """{name of a page: its text}; a verb that has a manual has a page."""
+    """Returns {name of a page: its text}. A verb that has a manual has a page."""
     result = {}
     for file, roff in manuals_of(made, manuals):
         name = file[:-2]

@@ -85,6 +85,7 @@ diesel_not_with_asan(integration.s3.jobs_kept LEFT_TO integration.s3.jobs_rclone
 diesel_not_with_asan(integration.s3.jobs_purged LEFT_TO integration.s3.jobs_faults integration.dataset.purge_redis)
 diesel_not_with_asan(integration.s3.juicefs LEFT_TO integration.s3.rclone)
 diesel_not_with_asan(integration.s3.jobs_juicefs LEFT_TO integration.s3.jobs_rclone)
+diesel_not_with_asan(integration.s3.tutorial LEFT_TO integration.s3.jobs_rclone)
 diesel_not_with_asan(integration.s3.writers LEFT_TO integration.s3.hostile integration.dataset.writers_folder)
 diesel_not_with_asan(integration.torch_drop_in LEFT_TO unit.daemon.random_access)
 diesel_not_with_asan(integration.torch_workers_end integration.torch_workers_number integration.torch_workers_order

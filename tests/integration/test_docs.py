@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sources of the site are made of the built programs, each link and anchor in them and in README leads somewhere, and the list of
-pages has every page."""
+pages has every page. Pages print what they show: docs/tutorials/dataset-in-s3.md does in s3.tutorial."""
+import importlib.util
 import os
 import pathlib
 import posixpath
@@ -14,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 SITE = ROOT / "docs" / "site"
 sys.path.insert(0, str(SITE))
+import blocks  # noqa: E402
 from generate import FENCE  # noqa: E402
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -97,6 +99,39 @@ class Docs(unittest.TestCase):
                     read.update(first or second for first, second in READ.findall(path.read_text()))
         text = (self.pages / "reference" / "environment.md").read_text()
         self.assertEqual(sorted(name for name in read if f"`{name}`" not in text), [])
+
+
+class Blocks(unittest.TestCase):
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "needs numpy")
+    def test_a_page_prints_what_it_shows(self):
+        for name in ("get-started/install",):
+            with self.subTest(page=name), blocks.ran(ROOT / "docs" / f"{name}.md") as page:
+                self.assertEqual(page.wrong, [])
+
+    def run_page(self, text):
+        path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "page.md")
+        path.write_text(f"<!-- run: 7000 -->\n{text}")
+        with blocks.ran(path) as page:
+            return page.wrong, page.text.partition("\n")[2]
+
+    def test_a_wrong_output_is_seen_and_written(self):
+        wrong, text = self.run_page("```console\n$ echo one\ntwo\n$ echo three\nthree\n```\n")
+        self.assertEqual(len(wrong), 1)
+        self.assertIn("$ echo one\nshows:\ntwo\nand it is:\none\n", wrong[0])
+        self.assertEqual(text, "```console\n$ echo one\none\n$ echo three\nthree\n```\n")
+
+    def test_steps(self):
+        page = ("<!-- file: a.txt -->\n```\none\ntwo 7000\n```\n<!-- wait: test -e a.txt -->\n<!-- patch: a.txt -->\n```diff\n-one\n+three\n```\n"
+                "<!-- not run: it fails -->\n```sh\nfalse\n```\n```sh\nexport A=b\n```\n```console\n$ cat a.txt\nthree\ntwo 7000\n$ echo $A\nb\n```\n")
+        self.assertEqual(self.run_page(page), ([], page))
+
+    def test_a_failing_command_is_seen(self):
+        self.assertRaisesRegex(AssertionError, "page.md: failed: set -e\nfalse\ntrue", self.run_page, "```sh\nfalse\ntrue\n```\n")
+
+    def test_alike(self):
+        self.assertTrue(blocks.matches("a 7.9 MiB by\nme@here\n...\nend ...\n", "a 12 KiB by you@there\nmore\nend of 3\n"))
+        self.assertFalse(blocks.matches("a 7.9 MiB\n", "a 7.9 MiB more\n"))
+        self.assertFalse(blocks.matches("fetch 1\n", "prep 1\n"))
 
 
 if __name__ == "__main__":

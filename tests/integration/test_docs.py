@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sources of the site are made of the built programs, each link and anchor in them and in README leads somewhere, and the list of
-pages has every page. Pages print what they show: docs/tutorials/dataset-in-s3.md does in s3.tutorial."""
+pages has every page. Pages print what they show: docs/tutorials/two-nodes.md does in cluster_walk, dataset-in-s3.md in s3.tutorial."""
 import importlib.util
 import os
 import pathlib

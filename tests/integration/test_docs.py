@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 SITE = ROOT / "docs" / "site"
 sys.path.insert(0, str(SITE))
-import blocks  # noqa: E402
+import printed_lines  # noqa: E402
 from generate import FENCE  # noqa: E402
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -99,6 +99,17 @@ class Docs(unittest.TestCase):
                     read.update(first or second for first, second in READ.findall(path.read_text()))
         text = (self.pages / "reference" / "environment.md").read_text()
         self.assertEqual(sorted(name for name in read if f"`{name}`" not in text), [])
+
+    def test_quoted_lines(self):
+        """Each line that the pages of trouble quote is one that programs print."""
+        printed = printed_lines.Printed()
+        for page in sorted((ROOT / "docs" / "troubleshooting").glob("*.md")):
+            lines = list(printed_lines.quoted(page.read_text()))
+            self.assertGreater(len(lines), 10, page)
+            self.assertEqual([(line, wrong) for line in lines if (wrong := printed.refused(line))], [], page)
+        self.assertEqual(printed.refused("FILE: storage has not answered for 30 s: jobs that read there wait for it"), [])
+        self.assertEqual(printed.refused("FILE: storage has not answered since 30 s"), ["storage has not answered since"])
+        self.assertEqual(printed.refused("CHUNK: Input/output error"), ["CHUNK: Input/output error"])
 
 
 class Blocks(unittest.TestCase):

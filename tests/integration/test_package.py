@@ -58,7 +58,7 @@ class Package(unittest.TestCase):
         for name in ("usr/bin/dieseld", "usr/bin/diesel-analyze", "usr/bin/dieselctl", "usr/bin/diesel-top", "libdiesel.so.0",
                      "dist-packages/diesel_loader/torch.py", "diesel_loader/version", "diesel_loader/_abi.py", "diesel_loader/py.typed", "man8/dieseld.8", "man1/diesel-analyze.1", "man1/diesel-analyze-record.1",
                      "systemd/system/dieseld.service", "completions/diesel-analyze", "man1/dieselctl.1", "man1/dieselctl-pack.1", "man1/dieselctl-why.1", "vendor-completions/_dieselctl", "etc/diesel/dieseld.conf", "doc/diesel/how-to/operating.md",
-                     "doc/diesel/how-to/runbook.md", "doc/diesel/explanation/tuning/cost.svg"):
+                     "doc/diesel/troubleshooting/by-symptom.md", "doc/diesel/explanation/tuning/cost.svg"):
             self.assertIn(name, listing)
         self.assertNotIn(" 2000/", listing)
         self.assertNotIn("test_", listing)

@@ -32,7 +32,7 @@ NAV = (  # folders, and the pages that come first there; the others follow by na
     ("Migration", "migration", ()),
     ("Reference", "reference", ("diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c")),
     ("Explanation", "explanation", ("measuring", "tuning")),
-    ("Contributing", "contributing", ("contributing", "architecture")),
+    ("Contributing", "contributing", ("contributing", "first-patch", "architecture")),
 )
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
@@ -95,13 +95,17 @@ class Site:
 
 
 def grouped(pages):
-    """The pages of verbs are below that of their program."""
+    """The pages of verbs are below that of their program, and those of a folder within a folder in a group of its name."""
     groups = {f"reference/{file[:-2]}": [] for file in manuals.PROGRAMS}
     listed = []
     for page in pages:
         group = page[:-3] if page[:-3] in groups else next((name for name in groups if page.startswith(f"{name}-")), None)
-        if group and not groups[group]:
-            listed.append({posixpath.basename(group): groups[group]})
+        title = posixpath.basename(group or "")
+        if page.count("/") > 1:
+            group = posixpath.dirname(page)
+            title = posixpath.basename(group).capitalize()
+        if group and not groups.setdefault(group, []):
+            listed.append({title: groups[group]})
         if group:
             groups[group].append(page)
         else:
@@ -116,7 +120,7 @@ def nav(target):
     for title, folder, first in NAV:
         there = [page for page in pages if page.startswith(f"{folder}/")]
         ranked = {f"{folder}/{name}.md": i for i, name in enumerate(first)}
-        there.sort(key=lambda page: (ranked.get(page, len(ranked)), page))
+        there.sort(key=lambda page: (posixpath.dirname(page), ranked.get(page, len(ranked)), not page.endswith("/README.md"), page))
         if there:
             listed.append({title: grouped(there)})
     listed += [page for page in pages if "/" not in page and page != "index.md"]

@@ -27,7 +27,7 @@ KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
 NAV = (  # folders, and the pages that come first there; the others follow by name
     ("Start", "get-started", ("install", "first-verdict", "first-fix")),
     ("Tutorials", "tutorials", ()),
-    ("How-to", "how-to", ("operating", "datasets")),
+    ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "resume-a-job", "unmodified-jobs", "tune-a-job", "operating")),
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
     ("Migration", "migration", ()),
     ("Reference", "reference", ("diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c")),
